@@ -1,0 +1,175 @@
+"""Speed and memory of the simulator, as ratios measured in one run.
+
+    python benchmarks/run.py              all of it (about ten minutes on two cores)
+    python benchmarks/run.py W1 scale     some of it
+
+Each workload is run by muster, by the loop most people write first (`naive`), and compared with
+the time its arithmetic would take at the matrix-multiply speed measured in the same run
+(`limit`). Runs alternate, and the best of each is kept: a busy machine slows both. Timing means
+nothing while something else is running.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch.nn.functional import cross_entropy
+from workloads import WORKLOADS, Workload, w4
+
+import muster
+
+
+def naive_round(load: Workload, seed: int) -> float:
+    """FedAvg as it is usually written first: a loop over clients, batches and an optimizer."""
+    fed, local = load.fed, load.local
+    draw = torch.Generator().manual_seed(seed)
+    asked = torch.randperm(fed.n, generator=draw)[: load.asked].tolist()
+    began = time.perf_counter()
+    total: dict[str, torch.Tensor] = {}
+    for k in asked:
+        x, y = fed.train.client(k)
+        model = copy.deepcopy(load.model).train()
+        optimizer = torch.optim.SGD(model.parameters(), lr=local.rate(0, 1))
+        for _ in range(local.epochs or 0):
+            for rows in torch.randperm(len(y), generator=draw).split(local.batch_size or len(y)):
+                if len(rows) == 1:
+                    continue
+                optimizer.zero_grad()
+                cross_entropy(model(x[rows]), y[rows]).backward()
+                optimizer.step()
+        for name, t in model.state_dict().items():
+            total[name] = total.get(name, 0) + t.detach() / len(asked)
+    return time.perf_counter() - began
+
+
+def muster_rounds(load: Workload, rounds: int) -> list[float]:
+    """Seconds of each round but the last, which also measures the final model."""
+    run = muster.simulate(
+        load.fed, load.method, load.model, rounds + 1, load.local, evaluate_every=0
+    )
+    return run.rounds["seconds"].to_list()[:-1]
+
+
+def matmul_speed() -> float:
+    """Multiply-adds a second, times two, of a large float32 product: the machine's limit."""
+    a, b = torch.randn(2048, 2048), torch.randn(2048, 2048)
+    best = float("inf")
+    for _ in range(6):
+        began = time.perf_counter()
+        torch.mm(a, b)
+        best = min(best, time.perf_counter() - began)
+    return 2.0 * 2048**3 / best
+
+
+def resident() -> int:
+    """Bytes of memory of this process and its children, shared pages counted once."""
+    me = os.getpid()
+    children = subprocess.run(["pgrep", "-P", str(me)], capture_output=True, text=True).stdout
+    total = 0
+    for pid in [str(me), *children.split()]:
+        try:
+            text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        except OSError:
+            continue
+        total += next(int(s.split()[1]) for s in text.splitlines() if s.startswith("Pss:"))
+    return total * 1024
+
+
+def memory_ratio(name: str) -> float:
+    """Peak memory of a run, data included, over the bytes of the data."""
+    before = resident()
+    load = WORKLOADS[name]()
+    gc.collect()
+    peak, stop = 0, threading.Event()
+
+    def watch() -> None:
+        nonlocal peak
+        while not stop.wait(0.05):
+            peak = max(peak, resident())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    muster_rounds(load, 1)
+    stop.set()
+    watcher.join()
+    return (peak - before) / load.fed.train.nbytes
+
+
+def in_new_process(call: str) -> float:
+    """The number an expression of this file gives in a process of its own."""
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import run; print({call})"
+    return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                                check=True).stdout)  # fmt: skip
+
+
+def speed(names: list[str], console: Console) -> None:
+    """The workloads against the naive loop and the limit."""
+    table = Table(title="seconds a round (best of the repeats) and ratios")
+    for column in ("", "workload", "engine", "naive", "muster", "limit", "x naive", "target",
+                   "x limit", "memory/data"):  # fmt: skip
+        table.add_column(column, justify="left" if column in ("", "workload") else "right")
+    for name in names:
+        load = WORKLOADS[name]()
+        naive, ours, peaks = [], [], []
+        for i in range(load.repeats):
+            console.print(f"{name}: repeat {i + 1} of {load.repeats}", style="dim")
+            peaks.append(matmul_speed())
+            ours += muster_rounds(load, 2)
+            naive.append(naive_round(load, i))
+        engine = muster.simulate(
+            load.fed, load.method, load.model, 1, muster.Local(steps=1), evaluate_every=0
+        ).engine
+        n, m, limit = min(naive), min(ours), load.flops / max(peaks)
+        what, target = load.what, load.target
+        del load
+        memory = in_new_process(f"run.memory_ratio({name!r})")
+        table.add_row(
+            name, what, engine, f"{n:.3f}", f"{m:.3f}",
+            f"{limit:.3f}", f"{n / m:.1f}", f">= {target:g}", f"{m / limit:.1f}",
+            f"{memory:.2f}",
+        )  # fmt: skip
+    console.print(table)
+
+
+def scale(console: Console) -> None:
+    """Cost of a round as the population grows and the number asked does not."""
+    table = Table(title="100 clients asked a round")
+    for column in ("clients", "seconds a round", "ratio to 100 clients"):
+        table.add_column(column, justify="right")
+    first = 0.0
+    for n in (100, 1_000, 10_000, 100_000):
+        load = w4(n, features=60)
+        best = min(muster_rounds(load, 30))
+        first = first or best
+        table.add_row(f"{n:,}", f"{best:.4f}", f"{best / first:.2f}")
+    console.print(table)
+
+
+def main(wanted: list[str]) -> int:
+    known = [*WORKLOADS, "scale"]
+    wrong = [w for w in wanted if w not in known]
+    if wrong:
+        print(f"unknown workload '{wrong[0]}'; known: {', '.join(known)}", file=sys.stderr)
+        return 2
+    console = Console(width=150)
+    chosen = wanted or known
+    names = [n for n in chosen if n in WORKLOADS]
+    if names:
+        speed(names, console)
+    if "scale" in chosen:
+        scale(console)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,35 @@
+"""muster: federated learning for clients who may say no.
+
+>>> import muster
+>>> fed = muster.data.digits(clients=10, priority=2)
+>>> run = muster.simulate(fed, muster.methods.fedalign(), muster.models.Softmax(), rounds=3)
+>>> run
+Run(fedalign, seed 0, 3 rounds)
+"""
+
+from . import data, methods, models, schedules
+from .errors import MusterError, MusterWarning
+from .federation import Federation
+from .local import Local
+from .methods import Method
+from .simulate import Interrupted, Run, simulate
+from .store import load, save
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Federation",
+    "Interrupted",
+    "Local",
+    "Method",
+    "MusterError",
+    "MusterWarning",
+    "Run",
+    "data",
+    "load",
+    "methods",
+    "models",
+    "save",
+    "schedules",
+    "simulate",
+]

@@ -1,0 +1,105 @@
+"""Stacked forms of common layers: the same layer of many clients as one batched operation.
+
+`stackable` reads an `nn.Sequential` (nested ones too) into a list of stacked layers, or says
+which layer has no stacked form. Activations are `[client, batch, ...]`, parameters
+`[client, *shape]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..params import Params
+
+Apply = Callable[[Params, Tensor], Tensor]
+
+ELEMENTWISE: tuple[type[nn.Module], ...] = (
+    nn.ReLU,
+    nn.Tanh,
+    nn.Sigmoid,
+    nn.GELU,
+    nn.SiLU,
+    nn.LeakyReLU,
+    nn.ELU,
+    nn.Softplus,
+    nn.Identity,
+)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer: the module it came from, its name in the state_dict, and its stacked form."""
+
+    module: nn.Module
+    prefix: str
+    apply: Apply
+
+
+def _linear(module: nn.Linear, prefix: str) -> Apply:
+    def apply(p: Params, h: Tensor) -> Tensor:
+        w, inner = p[prefix + "weight"], h.flatten(1, -2)
+        z = torch.bmm(inner, w.transpose(1, 2))
+        if module.bias is not None:
+            z = z + p[prefix + "bias"].unsqueeze(1)
+        return z.view(*h.shape[:-1], w.shape[1])
+
+    return apply
+
+
+def _layer_norm(module: nn.LayerNorm, prefix: str) -> Apply:
+    def apply(p: Params, h: Tensor) -> Tensor:
+        z = functional.layer_norm(h, module.normalized_shape, eps=module.eps)
+        gap = (1,) * (h.dim() - 1 - len(module.normalized_shape))
+        for name, combine in (("weight", torch.mul), ("bias", torch.add)):
+            t = p.get(prefix + name)
+            if t is not None:
+                z = combine(z, t.view(t.shape[0], *gap, *t.shape[1:]))
+        return z
+
+    return apply
+
+
+def _embedding(module: nn.Embedding, prefix: str) -> Apply:
+    def apply(p: Params, h: Tensor) -> Tensor:
+        w = p[prefix + "weight"]
+        who = torch.arange(len(w), device=w.device).view(-1, *(1,) * (h.dim() - 1))
+        return w[who, h]
+
+    return apply
+
+
+def _leaf(module: nn.Module, prefix: str) -> Apply | None:
+    """The stacked form of one layer, where it has one."""
+    kind = type(module)
+    if kind is nn.Linear:
+        return _linear(module, prefix)
+    if kind is nn.LayerNorm:
+        return _layer_norm(module, prefix)
+    if kind is nn.Embedding and module.max_norm is None and module.padding_idx is None:
+        return _embedding(module, prefix)
+    if kind is nn.Flatten and module.start_dim == 1 and module.end_dim == -1:
+        return lambda p, h: h.flatten(2)
+    if kind in ELEMENTWISE:
+        return lambda p, h: module(h)
+    return None
+
+
+def stackable(module: nn.Module, prefix: str = "") -> list[Layer] | str:
+    """The stacked layers of a module, or the name of the first part that has no stacked form."""
+    if type(module) is nn.Sequential:
+        layers: list[Layer] = []
+        for name, child in module.named_children():
+            found = stackable(child, f"{prefix}{name}.")
+            if isinstance(found, str):
+                return found
+            layers += found
+        return layers
+    if any(not p.requires_grad for p in module.parameters()):
+        return f"{type(module).__name__} with frozen parameters"
+    apply = _leaf(module, prefix)
+    return type(module).__name__ if apply is None else [Layer(module, prefix, apply)]

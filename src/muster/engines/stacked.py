@@ -1,0 +1,224 @@
+"""The stacked engine: all clients train at once, parameters carrying the client axis.
+
+The gradient of the *sum* of the clients' losses with respect to stacked parameters is each
+client's own gradient, so plain autograd serves any model whose layers have a stacked form, and
+fully connected ones take the fused path. Clients with fewer steps drop off the end of the stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..errors import MusterError
+from ..federation import Federation
+from ..local import Local, Plan, plan
+from ..params import Params
+from ..protocol import Appraisal, Offer
+from ..rng import Int64
+from ..solvers import Gradient, Memory, Solver
+from .base import CHUNK, Base, Split, reduce
+from .corrected import drift_of
+from .fused import fusable, fused_step
+from .layers import stackable
+
+COMPILE_FROM = 2.0e7  # parameters times rows of a round above which the compiled loop pays off
+
+
+class Stacked(Base):
+    """Batched products over the client axis."""
+
+    name = "stacked"
+
+    def __init__(
+        self,
+        module: nn.Module,
+        fed: Federation,
+        local: Local,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device = torch.device("cpu"),
+    ) -> None:
+        super().__init__(module, fed, local, dtype, device)
+        layers = stackable(self.module)
+        if isinstance(layers, str):
+            raise MusterError(
+                f"engine: 'stacked' has no form for {layers}; use engine='loop' or 'auto'"
+            )
+        self.layers = layers
+        flat = fed.train.x.dim() == 2 or isinstance(layers[0].module, nn.Flatten)
+        self.fused = fusable(layers) if flat else None
+
+    def forward(self, stack: Params, x: Tensor) -> Tensor:
+        """Outputs `[K, B, classes]` of each client's model on its own inputs `[K, B, ...]`."""
+        for layer in self.layers:
+            x = layer.apply(stack, x)
+        return x
+
+    def train(
+        self, solver: Solver, offer: Offer, clients: Int64, memory: Memory
+    ) -> tuple[Params, Memory, Int64]:
+        """Train each group of clients with similar batches as one stack."""
+        lr = self.local.rate(offer.round, offer.rounds)
+        plans = plan(self.fed.train, clients, self.local, offer.seed, offer.round)
+        stacks: list[Params] = []
+        memories: list[Memory] = []
+        for group in plans:
+            own = {name: _rows(m, group.at) for name, m in memory.items()}
+            with torch.no_grad():
+                stack, own = solver(StackedCohort(self, group, lr), offer, own)
+            stacks.append(stack)
+            memories.append(own)
+        order = np.concatenate([group.at for group in plans])
+        back = np.argsort(order, kind="stable")
+        steps = np.concatenate([group.steps for group in plans])[back]
+        trained = _join(stacks, back)
+        remembered = {name: _join([m[name] for m in memories], back) for name in memories[0]}
+        return trained, remembered, steps
+
+    @torch.no_grad()
+    def appraise_each(self, stack: Params, clients: Int64, split: Split = "train") -> Appraisal:
+        """Each client's own model on its rows, several clients of similar size at a time."""
+        data = self.data(split)
+        sizes = data.sizes[clients]
+        order = np.argsort(sizes, kind="stable")
+        width = int(np.prod(data.x.shape[1:]))
+        loss, right = np.empty(int(sizes.sum())), np.empty(int(sizes.sum()))
+        ends = np.cumsum(sizes)
+        start = 0
+        while start < len(order):
+            # As many clients as fit a chunk when padded to the longest of them.
+            take = 1
+            while (
+                start + take < len(order)
+                and (take + 1) * int(sizes[order[start + take]]) * width <= CHUNK
+                and sizes[order[start + take]] <= 2 * sizes[order[start]]
+            ):
+                take += 1
+            group = order[start : start + take]
+            start += take
+            n = sizes[group]
+            slots = np.minimum(np.arange(n.max()), n[:, None] - 1)
+            rows = data.base(data.offsets[clients[group], None] + slots)
+            x, y = self.batch(split, rows)
+            z = self.forward(_rows(stack, group), x)
+            flat = functional.cross_entropy(z.flatten(0, 1), y.flatten(), reduction="none")
+            counts = np.arange(n.max()) < n[:, None]
+            at = (ends[group] - n)[:, None] + slots
+            loss[at[counts]] = flat.view(y.shape).cpu().numpy()[counts]
+            right[at[counts]] = (z.argmax(2) == y).cpu().numpy()[counts]
+        return reduce(data, clients, data.positions(clients), loss, right)
+
+
+class StackedCohort:
+    """One group of clients at work on the stacked engine."""
+
+    def __init__(self, engine: Stacked, group: Plan, lr: float) -> None:
+        self.engine, self.group, self.lr = engine, group, lr
+        self.steps = group.steps
+
+    def _batches(self) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
+        """For each step: how many clients take it, their rows, labels, and row weights [n, B]."""
+        group, engine = self.group, self.engine
+        rows = torch.from_numpy(group.rows).transpose(0, 1).contiguous().to(engine.device)
+        labels = engine.y["train"][rows]
+        slots = np.arange(group.rows.shape[2])
+        count = group.count[:, :, None]
+        weight = np.where(slots < count, 1.0 / np.maximum(count, 1), 0.0)
+        scale = torch.from_numpy(weight).to(engine.dtype).transpose(0, 1).to(engine.device)
+        for s in range(len(rows)):
+            n = group.active(s)
+            yield n, engine.rows("train", rows[s, :n]), labels[s, :n], scale[s, :n]
+
+    def descend(
+        self,
+        stack: Params,
+        pull: float = 0.0,
+        anchor: Params | None = None,
+        correction: Params | None = None,
+    ) -> Params:
+        """Corrected SGD: compiled for softmax regression, fused for fully connected models,
+        otherwise by autograd."""
+        lr, keep = self.lr, 1.0 - self.lr * pull
+        drift = drift_of(stack, lr, pull, anchor, correction)
+        prefixes = self.engine.fused
+        if prefixes is not None and len(prefixes) == 1 and self._worth_compiling(stack):
+            self._compiled(stack, prefixes[0], keep, drift)
+            return stack
+        if prefixes is not None:
+            for n, x, y, scale in self._batches():
+                active = {name: t[:n] for name, t in stack.items()}
+                fused_step(active, prefixes, x.flatten(2), y, scale.unsqueeze(1), lr, keep, drift)
+            return stack
+
+        def update(w: Params, grad: Gradient) -> Params:
+            g = grad(w)
+            for name, t in w.items():
+                t.mul_(keep).sub_(g[name], alpha=lr)
+                if drift is not None:
+                    t.add_(drift[name][: len(t)])
+            return w
+
+        return self.iterate(stack, update)
+
+    def _worth_compiling(self, stack: Params) -> bool:
+        """Whether the round is large enough to be worth loading the compiled loop."""
+        numbers = sum(t[0].numel() for t in stack.values())
+        work = float(self.group.count.sum()) * numbers
+        return self.engine.device.type == "cpu" and work >= COMPILE_FROM
+
+    def _compiled(self, stack: Params, prefix: str, keep: float, drift: Params | None) -> None:
+        from .kernel import softmax_regression
+
+        w, bias = stack[prefix + "weight"], stack[prefix + "bias"]
+        added = None
+        if drift is not None:
+            pair = (drift[prefix + "weight"], drift[prefix + "bias"])
+            # A drift all clients share is a view that repeats one model: hand over just that one.
+            added = tuple((t[:1] if t.stride(0) == 0 else t).contiguous().numpy() for t in pair)
+        x = self.engine.x["train"].flatten(1)
+        softmax_regression(
+            w.numpy(), bias.numpy(), x.numpy(), self.engine.y["train"].numpy(), self.group.rows,
+            self.group.count, self.steps, self.lr, keep, added, torch.get_num_threads(),
+        )  # fmt: skip
+
+    def iterate(self, stack: Params, update: Callable[[Params, Gradient], Params]) -> Params:
+        """An update of the solver's own, on the prefix of clients that take each step."""
+        for n, x, y, scale in self._batches():
+
+            def grad(w: Params) -> Params:
+                return self._gradient(w, x, y, scale)  # noqa: B023 - used within this step
+
+            following = update({name: t[:n] for name, t in stack.items()}, grad)
+            for name, t in following.items():
+                stack[name][:n] = t
+        return stack
+
+    def _gradient(self, w: Params, x: Tensor, y: Tensor, scale: Tensor) -> Params:
+        """Each client's gradient: that of the sum over clients of their mean losses."""
+        with torch.enable_grad():
+            leaves = {name: t.detach().requires_grad_() for name, t in w.items()}
+            z = self.engine.forward(leaves, x)
+            flat = functional.cross_entropy(z.flatten(0, 1), y.flatten(), reduction="none")
+            total = (flat.view(y.shape) * scale).sum()
+            grads = torch.autograd.grad(total, list(leaves.values()))
+        return dict(zip(leaves, grads, strict=True))
+
+
+def _rows(stack: Params, at: Int64) -> Params:
+    """Rows of a stack, in this order; the stack itself when that is all of it in order."""
+    if np.array_equal(at, np.arange(len(next(iter(stack.values()))))):
+        return stack
+    index = torch.from_numpy(at)
+    return {name: t[index.to(t.device)] for name, t in stack.items()}
+
+
+def _join(stacks: list[Params], back: Int64) -> Params:
+    """Stacks of groups end to end, put back in the order that was asked for."""
+    whole = stacks[0]
+    if len(stacks) > 1:
+        whole = {name: torch.cat([s[name] for s in stacks]) for name in whole}
+    return _rows(whole, back)

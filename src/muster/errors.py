@@ -1,0 +1,35 @@
+"""One kind of error for everything a user can get wrong: a single line that says what to do.
+
+Every check in muster raises `MusterError` with one sentence that names the field, what was given
+and what is allowed. The command line prints that sentence and exits with code 2.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class MusterError(ValueError):
+    """Bad input, explained in one line."""
+
+
+class MusterWarning(UserWarning):
+    """Input that is allowed but probably not what was meant."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The tail of an error about an unknown name: the nearest known one, then all of them.
+
+    >>> nearest("epsilom", ["epsilon", "warmup"])
+    "did you mean 'epsilon'? known: epsilon, warmup"
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    listing = f"known: {', '.join(names)}"
+    return f"did you mean '{close[0]}'? {listing}" if close else listing
+
+
+def unknown(kind: str, word: str, known: Iterable[str]) -> MusterError:
+    """The error for a name that is not in a registry or a table."""
+    return MusterError(f"unknown {kind} '{word}'; {nearest(word, known)}")

@@ -1,0 +1,348 @@
+"""Who takes part and what they hold: clients, roles, requirements and their ragged data.
+
+All clients' rows lie in one array; a client is a span of it (`Ragged`). So 100,000 clients are
+two arrays, not 100,000 objects; arrays may be memory-mapped; and a partition of a data set is a
+list of row numbers into it, never a copy.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from .errors import MusterError, MusterWarning
+from .rng import Float64, Int64, ramp
+
+Bool = NDArray[np.bool_]
+Pair = tuple[ArrayLike, ArrayLike]
+
+CHECK_ROWS = 65_536  # rows looked at together when data is checked: bounded memory
+
+
+def features(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """What a model sees: floats in the run's dtype, bytes as pixels in [0, 1], integers as tokens.
+
+    Data keeps the type it was stored in until the moment it is used, so uint8 images cost a
+    byte a pixel and a float32 table is never copied whole.
+    """
+    if x.dtype == torch.uint8:
+        return x.to(dtype).div_(255)
+    return x.to(dtype) if x.is_floating_point() else x
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Rows of many clients in one array: client k owns `offsets[k]:offsets[k + 1]`.
+
+    With `rows`, those are positions in a list of row numbers instead, so clients can share rows.
+    With `weight`, each of a client's rows counts by that much in its mean loss and accuracy
+    (weights of one client sum to 1); without, all rows of a client count alike.
+    """
+
+    x: Tensor
+    y: Tensor
+    offsets: Int64
+    rows: Int64 | None = None
+    weight: Float64 | None = None
+
+    @cached_property
+    def sizes(self) -> Int64:
+        """Rows of each client, D_k."""
+        return np.diff(self.offsets)
+
+    def positions(self, clients: Int64) -> Int64:
+        """Positions of these clients' rows, end to end in the given order."""
+        sizes = self.sizes[clients]
+        return np.repeat(self.offsets[clients], sizes) + ramp(sizes)
+
+    def base(self, positions: Int64) -> Int64:
+        """Row numbers in `x` and `y` at these positions."""
+        return positions if self.rows is None else self.rows[positions]
+
+    def client(self, k: int) -> tuple[Tensor, Tensor]:
+        """One client's rows, as stored."""
+        at = torch.from_numpy(self.base(self.positions(np.array([k]))))
+        return self.x[at], self.y[at]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the stored rows, features and labels."""
+        return int(self.x.numel() * self.x.element_size() + self.y.numel() * 8)
+
+
+def as_tensor(a: Any, what: str) -> Tensor:
+    """An array without copying it; a tensor as it is."""
+    if isinstance(a, Tensor):
+        return a.detach()
+    array = np.asarray(a)
+    if array.dtype == object or array.dtype.kind not in "fiub":
+        raise MusterError(f"{what} has type {array.dtype}; give numbers in a rectangular array")
+    if array.dtype.byteorder not in "=|" or any(s < 0 for s in array.strides):
+        array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+    with warnings.catch_warnings():
+        # Read-only memory maps are fine: nothing here writes to data.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)
+
+
+def as_labels(y: Any, what: str) -> Tensor:
+    """Whole-number labels as int64."""
+    labels = as_tensor(y, what)
+    if labels.is_floating_point():
+        if not bool(torch.isfinite(labels).all()):
+            raise MusterError(f"{what} holds nan or inf; labels must be whole numbers from 0")
+        if not bool((labels == labels.round()).all()):
+            raise MusterError(f"{what} holds fractions; labels must be whole numbers from 0")
+    return labels.to(torch.int64)
+
+
+def from_pairs(pairs: Sequence[Pair], split: str) -> Ragged:
+    """Join the (x, y) of every client into one ragged array, checking each."""
+    xs: list[Tensor] = []
+    ys: list[Tensor] = []
+    for k, pair in enumerate(pairs):
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise MusterError(f"{split}[{k}] must be a pair (x, y); got {type(pair).__name__}")
+        x = as_tensor(pair[0], f"{split}[{k}] x")
+        y = as_labels(pair[1], f"{split}[{k}] y")
+        if y.dim() != 1 or x.dim() < 1 or len(x) != len(y):
+            raise MusterError(
+                f"{split}[{k}]: x has shape {tuple(x.shape)} and y {tuple(y.shape)}; "
+                "give one label for each row of x"
+            )
+        if xs and x.shape[1:] != xs[0].shape[1:]:
+            raise MusterError(
+                f"{split}[{k}]: rows have shape {tuple(x.shape[1:])}, those of client 0 "
+                f"{tuple(xs[0].shape[1:])}; every client needs the same features"
+            )
+        xs.append(x)
+        ys.append(y)
+    if not xs:
+        raise MusterError(f"{split} is empty; give at least one client's (x, y)")
+    dtype = xs[0].dtype
+    for x in xs:
+        dtype = torch.promote_types(dtype, x.dtype)
+    offsets = np.concatenate([[0], np.cumsum([len(y) for y in ys])]).astype(np.int64)
+    return Ragged(torch.cat([x.to(dtype) for x in xs]), torch.cat(ys), offsets)
+
+
+def check(data: Ragged, split: str, classes: int | None) -> None:
+    """Refuse empty clients, values that are not finite, and labels out of range, by name."""
+    empty = np.flatnonzero(data.sizes == 0)
+    if len(empty):
+        raise MusterError(f"{split}: client {empty[0]} is empty; every client needs a row")
+
+    def owner(row: int) -> tuple[int, int]:
+        at = row if data.rows is None else int(np.flatnonzero(data.rows == row)[0])
+        k = int(np.searchsorted(data.offsets, at, side="right")) - 1
+        return k, at - int(data.offsets[k])
+
+    used = None if data.rows is None else torch.from_numpy(np.unique(data.rows))
+    y = data.y if used is None else data.y[used]
+    bad = (y < 0) if classes is None else (y < 0) | (y >= classes)
+    if bool(bad.any()):
+        first = int(bad.nonzero()[0, 0])
+        k, i = owner(first if used is None else int(used[first]))
+        allowed = "0 upwards" if classes is None else f"0 to {classes - 1}"
+        raise MusterError(
+            f"{split}: label {int(y[first])} of client {k}, row {i} is out of range; "
+            f"allowed: {allowed}"
+        )
+    if not data.x.is_floating_point():
+        return
+    for start in range(0, len(y), CHECK_ROWS):
+        span = slice(start, start + CHECK_ROWS)
+        part = (data.x[span] if used is None else data.x[used[span]]).flatten(1)
+        if not bool(torch.isfinite(part).all()):
+            i, j = (int(v) for v in (~torch.isfinite(part)).nonzero()[0])
+            row = start + i if used is None else int(used[start + i])
+            k, at = owner(row)
+            raise MusterError(
+                f"{split}: client {k}, row {at}, column {j} is {float(part[i, j])}; "
+                "features must be finite: clean or drop that row"
+            )
+
+
+def as_priority(priority: ArrayLike | None, n: int) -> Bool:
+    """Indices (or a mask) of the priority clients as a mask; None means everyone."""
+    if priority is None:
+        return np.ones(n, np.bool_)
+    given = np.asarray(priority)
+    if given.dtype == np.bool_:
+        if given.shape != (n,):
+            raise MusterError(f"priority: a mask needs one value for each of {n} clients")
+        mask = given.copy()
+    else:
+        if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+            raise MusterError("priority: give client indices, such as [0, 1]")
+        wrong = given[(given < 0) | (given >= n)]
+        if len(wrong):
+            raise MusterError(f"priority: no client {wrong[0]}; allowed: 0 to {n - 1}")
+        mask = np.zeros(n, np.bool_)
+        mask[given.astype(np.int64)] = True
+    if not mask.any():
+        raise MusterError("priority: no priority client; name at least one, or omit for all")
+    return mask
+
+
+def as_importance(importance: ArrayLike, priority: Bool) -> Float64:
+    """Each client's weight a_k in the objective: 1 for priority, [0, 1] for the others."""
+    a = np.asarray(importance, np.float64)
+    if a.ndim > 1 or (a.ndim == 1 and a.shape != priority.shape):
+        raise MusterError(f"importance: give one number or one for each of {len(priority)} clients")
+    a = np.broadcast_to(a, priority.shape)
+    wrong = np.flatnonzero(~((a >= 0) & (a <= 1)) & ~priority)
+    if len(wrong):
+        raise MusterError(
+            f"importance: {a[wrong[0]]} for client {wrong[0]}; allowed: 0 (plain PFL) to 1"
+        )
+    return np.where(priority, 1.0, a)
+
+
+def as_requirement(requirement: ArrayLike | None, n: int) -> Float64 | None:
+    """Each client's requirement rho_k: the loss it asks the model to stay below."""
+    if requirement is None:
+        return None
+    rho = np.asarray(requirement, np.float64)
+    if rho.shape != (n,):
+        raise MusterError(f"requirement: give one number for each of {n} clients; got {rho.shape}")
+    if not np.isfinite(rho).all():
+        k = int(np.flatnonzero(~np.isfinite(rho))[0])
+        raise MusterError(f"requirement: {rho[k]} for client {k}; a requirement must be finite")
+    return rho
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Clients, their data, and what they are to the model's owner.
+
+    priority    the clients the model is for, P
+    importance  a_k, each client's weight in the objective: 1 for priority clients, and for the
+                others 0 (Prioritized FL) up to 1 (plain FL); section 5 of the FedALIGN paper
+    requirement rho_k, the loss client k asks the model to stay below (None: not asked)
+    """
+
+    train: Ragged
+    test: Ragged | None
+    priority: Bool
+    importance: Float64
+    requirement: Float64 | None
+    classes: int
+    name: str = "federation"
+
+    @classmethod
+    def from_arrays(
+        cls,
+        train: Sequence[Pair],
+        test: Sequence[Pair] | None = None,
+        priority: ArrayLike | None = None,
+        requirement: ArrayLike | None = None,
+        importance: ArrayLike = 0.0,
+        classes: int | None = None,
+        name: str = "federation",
+    ) -> Federation:
+        """A federation from each client's (x, y).
+
+        >>> import numpy as np
+        >>> client = (np.eye(4), [0, 1, 0, 1])
+        >>> Federation.from_arrays(train=[client] * 3, priority=[0])
+        Federation(3 clients, 1 priority, 12 rows, 2 classes)
+        """
+        held_out = None if test is None else from_pairs(test, "test")
+        fed = cls.from_ragged(
+            from_pairs(train, "train"), held_out, priority, requirement, importance, classes, name
+        )
+        alone = fed.one_class()
+        if len(alone):
+            warnings.warn(
+                f"{len(alone)} of {fed.n} clients hold a single class (the first is client "
+                f"{alone[0]}): their loss can be low without the model being any good",
+                MusterWarning,
+                stacklevel=2,
+            )
+        return fed
+
+    @classmethod
+    def from_ragged(
+        cls,
+        train: Ragged,
+        test: Ragged | None = None,
+        priority: ArrayLike | None = None,
+        requirement: ArrayLike | None = None,
+        importance: ArrayLike = 0.0,
+        classes: int | None = None,
+        name: str = "federation",
+    ) -> Federation:
+        """A federation from data that is already joined; this is where everything is checked."""
+        n = len(train.offsets) - 1
+        check(train, "train", classes)
+        if test is not None:
+            if len(test.offsets) - 1 != n:
+                raise MusterError(
+                    f"test has {len(test.offsets) - 1} clients and train {n}; give one test part "
+                    "for each client, or None"
+                )
+            if test.x.shape[1:] != train.x.shape[1:]:
+                raise MusterError(
+                    f"test rows have shape {tuple(test.x.shape[1:])}, train rows "
+                    f"{tuple(train.x.shape[1:])}; they must agree"
+                )
+            check(test, "test", classes)
+        tops = [int(d.y.max()) + 1 for d in (train, test) if d is not None]
+        found = max(tops) if classes is None else classes
+        if found < 2:
+            raise MusterError("train: every label is 0; there is nothing to learn from one class")
+        is_priority = as_priority(priority, n)
+        return cls(
+            train,
+            test,
+            is_priority,
+            as_importance(importance, is_priority),
+            as_requirement(requirement, n),
+            found,
+            name,
+        )
+
+    @property
+    def n(self) -> int:
+        """How many clients there are, N."""
+        return len(self.priority)
+
+    @cached_property
+    def share(self) -> Float64:
+        """`p_k = D_k / sum_i a_i D_i` of every client (eq. 5): priority shares sum to 1 when
+        no other client has importance, and the others come on top."""
+        sizes = self.train.sizes.astype(np.float64)
+        return sizes / float(self.importance @ sizes)
+
+    @cached_property
+    def objective(self) -> Float64:
+        """`a_k p_k`: each client's weight in the objective F. They sum to 1."""
+        return self.importance * self.share
+
+    def one_class(self) -> Int64:
+        """Clients whose training rows all have one label."""
+        y = self.train.y.numpy()[self.train.base(np.arange(self.train.offsets[-1]))]
+        starts = self.train.offsets[:-1]
+        return np.flatnonzero(np.maximum.reduceat(y, starts) == np.minimum.reduceat(y, starts))
+
+    def label_counts(self) -> Int64:
+        """How many training rows of each class every client holds, [client, class]."""
+        y = self.train.y.numpy()[self.train.base(np.arange(self.train.offsets[-1]))]
+        who = np.repeat(np.arange(self.n), self.train.sizes)
+        flat = np.bincount(who * self.classes + y, minlength=self.n * self.classes)
+        return flat.reshape(self.n, self.classes)
+
+    def __repr__(self) -> str:
+        return (
+            f"Federation({self.n} clients, {int(self.priority.sum())} priority, "
+            f"{int(self.train.offsets[-1])} rows, {self.classes} classes)"
+        )

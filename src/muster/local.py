@@ -1,0 +1,149 @@
+"""Local work: how much each client trains in a round, and on which rows.
+
+`Local` is what the user says; `plan` turns it into rows for every step of every client, drawn
+from the key (seed, "batches", round, client), so that every engine trains on the same batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import rng
+from .errors import MusterError
+from .federation import Ragged
+from .rng import Int64
+from .schedules import Schedule, as_schedule
+
+
+@dataclass(frozen=True)
+class Local:
+    """What a client does in a round: `steps` minibatch steps, or `epochs` passes over its data.
+
+    The FedALIGN paper's E is one or the other, depending on the page; give exactly one.
+    `batch_size=None` is the full batch. `lr` is a number or a schedule over rounds.
+
+    Batches are cut from a fresh shuffle of the client's rows, the last one smaller when they do
+    not divide; `steps` beyond one pass go on with the next shuffle.
+    """
+
+    steps: int | None = None
+    epochs: int | None = None
+    batch_size: int | None = 32
+    lr: float | Schedule = 0.1
+
+    def __post_init__(self) -> None:
+        if (self.steps is None) == (self.epochs is None):
+            raise MusterError(
+                f"local: steps={self.steps}, epochs={self.epochs}; give exactly one of the two"
+            )
+        for name in ("steps", "epochs", "batch_size"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise MusterError(f"local {name}: {value!r}; allowed: whole numbers from 1")
+        as_schedule(self.lr, "local lr")
+
+    def rate(self, t: int, rounds: int) -> float:
+        """The learning rate in round t."""
+        return as_schedule(self.lr, "local lr").at(t, rounds)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Rows for every step of some clients, the busiest client first.
+
+    at       [K] where each client stands in the list that was asked for
+    steps    [K] how many steps each takes, not increasing: step s concerns a prefix of clients
+    rows     [K, S, B] row numbers; short batches are padded with a row that does not count
+    count    [K, S] how many rows of each batch count
+    """
+
+    at: Int64
+    clients: Int64
+    steps: Int64
+    rows: Int64
+    count: Int64
+
+    def active(self, s: int) -> int:
+        """How many clients (a prefix) take step s."""
+        return int(np.searchsorted(-self.steps, -s, side="left"))
+
+
+def plan(
+    data: Ragged, clients: Int64, local: Local, seed: int, round: int, merge_single: bool = False
+) -> list[Plan]:
+    """Plans for these clients, in groups whose batches are of similar width.
+
+    merge_single: a last batch of a single row joins the one before it (BatchNorm cannot train on
+    one row).
+    """
+    sizes = data.sizes[clients]
+    if local.batch_size is None:
+        # One full batch a step. Widths differ a lot between clients: group by powers of two.
+        width = np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64)
+        groups = [np.flatnonzero(width == w) for w in np.unique(width)]
+        return [_full_batches(data, clients, at, sizes[at], local) for at in groups]
+    batches = -(-sizes // local.batch_size)
+    if merge_single:
+        batches -= (sizes % local.batch_size == 1) & (batches > 1)
+    steps = np.full(len(clients), local.steps) if local.steps else batches * (local.epochs or 0)
+    at = np.argsort(-steps, kind="stable")
+    return [_minibatches(data, clients, at, sizes, batches, steps, local.batch_size, seed, round)]
+
+
+def _full_batches(
+    data: Ragged, clients: Int64, at: Int64, sizes: Int64, local: Local
+) -> Plan:
+    """Every step on all of a client's rows, in their own order."""
+    steps = local.steps or local.epochs or 0
+    slots = np.minimum(np.arange(sizes.max()), sizes[:, None] - 1)
+    rows = data.base(data.offsets[clients[at], None] + slots)
+    return Plan(
+        at,
+        clients[at],
+        np.full(len(at), steps),
+        np.broadcast_to(rows[:, None, :], (len(at), steps, rows.shape[1])),
+        np.broadcast_to(sizes[:, None], (len(at), steps)),
+    )
+
+
+def _minibatches(
+    data: Ragged,
+    clients: Int64,
+    at: Int64,
+    sizes: Int64,
+    batches: Int64,
+    steps: Int64,
+    b: int,
+    seed: int,
+    round: int,
+) -> Plan:
+    """Steps cut from as many shuffles of each client's rows as its steps need."""
+    sizes, batches, steps = sizes[at], batches[at], steps[at]
+    shuffles = -(-steps // batches)
+    who = np.repeat(np.arange(len(at)), shuffles)
+    epoch = rng.ramp(shuffles)
+    key = rng.fold(rng.keys(seed, "batches", round, clients[at])[who], epoch)
+    drawn, _ = rng.permutations(key, sizes[who])
+
+    # Row j of shuffle e is slot j - s b of step e * batches + s, s = j // b.
+    lengths = sizes[who]
+    j = rng.ramp(lengths)
+    batch = np.minimum(j // b, np.repeat(batches[who] - 1, lengths))
+    step = np.repeat(epoch * batches[who], lengths) + batch
+    k = np.repeat(who, lengths)
+    used = step < steps[k] if int(steps.max()) else np.zeros(len(k), np.bool_)
+    if not used.all():
+        k, step, j, batch, drawn = (a[used] for a in (k, step, j, batch, drawn))
+    slot = j - batch * b
+    starts = data.offsets[clients[at]]
+    rows = np.empty((len(at), int(steps.max(initial=0)), int(slot.max(initial=0)) + 1), np.int64)
+    rows[:] = starts[:, None, None]
+    rows[k, step, slot] = starts[k] + drawn
+    count = np.zeros(rows.shape[:2], np.int64)
+    last = np.flatnonzero(np.append(np.diff(step * len(at) + k) != 0, True)) if len(k) else []
+    count[k[last], step[last]] = slot[last] + 1
+    return Plan(at, clients[at], steps, data.base(rows), count)

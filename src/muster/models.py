@@ -1,0 +1,159 @@
+"""Models by name: specs that become an `nn.Module` once the federation's shapes are known.
+
+`simulate` takes any `nn.Module` as well; the parameters it arrives with are the starting point.
+A spec draws its starting parameters from the run's seed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import nn
+
+from . import rng
+from .errors import MusterError
+from .federation import Federation
+
+
+@runtime_checkable
+class Spec(Protocol):
+    """A model that waits for the shapes of the data."""
+
+    def build(self, fed: Federation, seed: int) -> nn.Module:
+        """The module for this federation, with starting parameters drawn from the seed."""
+        ...
+
+
+def _width(fed: Federation) -> int:
+    return int(np.prod(fed.train.x.shape[1:]))
+
+
+def _mlp(sizes: tuple[int, ...]) -> nn.Sequential:
+    layers: list[nn.Module] = [nn.Flatten()]
+    for i, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False)):
+        layers += [nn.Linear(a, b)] if i == 0 else [nn.ReLU(), nn.Linear(a, b)]
+    return nn.Sequential(*layers)
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """Softmax (multinomial logistic) regression, from w = 0."""
+
+    def build(self, fed: Federation, seed: int) -> nn.Module:
+        model = _mlp((_width(fed), fed.classes))
+        for p in model.parameters():
+            nn.init.zeros_(p)
+        return model
+
+
+@dataclass(frozen=True)
+class MLP:
+    """Fully connected layers with ReLU between them."""
+
+    hidden: tuple[int, ...] = (200, 200)
+
+    def __post_init__(self) -> None:
+        if any(h < 1 for h in self.hidden):
+            raise MusterError(f"model hidden: {list(self.hidden)}; layer widths are 1 and above")
+
+    def build(self, fed: Federation, seed: int) -> nn.Module:
+        with _seeded(seed):
+            return _mlp((_width(fed), *self.hidden, fed.classes))
+
+
+@dataclass(frozen=True)
+class CNN:
+    """The CIFAR-10 network: two 5x5 convolutions (32, 64), then 512 and 128, BatchNorm and ReLU
+    after each, Kaiming start. The paper prints only "512x128"; the rest is a reading."""
+
+    def build(self, fed: Federation, seed: int) -> nn.Module:
+        shape = tuple(fed.train.x.shape[1:])
+        if len(shape) != 3 or shape[1] % 4 or shape[2] % 4:
+            raise MusterError(
+                f"model cnn: rows have shape {shape}; it needs images (channels, height, width) "
+                "with height and width divisible by 4"
+            )
+        flat = 64 * (shape[1] // 4) * (shape[2] // 4)
+        with _seeded(seed):
+            model = nn.Sequential(
+                *_conv(shape[0], 32),
+                *_conv(32, 64),
+                nn.Flatten(),
+                *_dense(flat, 512),
+                *_dense(512, 128),
+                nn.Linear(128, fed.classes),
+            )
+            for m in model.modules():
+                if isinstance(m, (nn.Conv2d, nn.Linear)):
+                    nn.init.kaiming_normal_(m.weight, nonlinearity="relu")
+        return model
+
+
+def _conv(a: int, b: int) -> list[nn.Module]:
+    return [nn.Conv2d(a, b, 5, padding=2), nn.BatchNorm2d(b), nn.ReLU(), nn.MaxPool2d(2)]
+
+
+def _dense(a: int, b: int) -> list[nn.Module]:
+    return [nn.Linear(a, b), nn.BatchNorm1d(b), nn.ReLU()]
+
+
+class _seeded:
+    """Draw a module's starting parameters from the key (seed, "model")."""
+
+    def __init__(self, seed: int) -> None:
+        self.key = int(rng.keys(seed, "model")) >> 1
+        self.fork = torch.random.fork_rng(devices=[])
+
+    def __enter__(self) -> None:
+        self.fork.__enter__()
+        torch.manual_seed(self.key)
+
+    def __exit__(self, *error: object) -> None:
+        self.fork.__exit__(None, None, None)
+
+
+def as_module(model: nn.Module | Spec, fed: Federation, seed: int) -> nn.Module:
+    """The module to train, checked against the federation's rows and labels."""
+    if isinstance(model, Spec) and not isinstance(model, nn.Module):
+        model = model.build(fed, seed)
+    if not isinstance(model, nn.Module):
+        raise MusterError(
+            f"model: {type(model).__name__}; give an nn.Module or one of muster.models"
+        )
+    if not any(p.requires_grad for p in model.parameters()):
+        raise MusterError("model: it has no trainable parameters")
+    for name, t in model.state_dict().items():
+        if t.is_floating_point() and not bool(torch.isfinite(t).all()):
+            raise MusterError(f"model: parameter {name} holds nan or inf before training")
+    _probe(model, fed)
+    return model
+
+
+def _probe(model: nn.Module, fed: Federation) -> None:
+    """Run one row through the model: does it take these rows, and has it enough outputs?"""
+    from .federation import features
+
+    first = next((p for p in model.parameters()), torch.zeros(1))
+    was_training = model.training
+    model.eval()
+    row = features(fed.train.x[:1], first.dtype).to(first.device)
+    try:
+        with torch.no_grad():
+            z = model(row)
+    except Exception as error:
+        shape = tuple(fed.train.x.shape[1:])
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise MusterError(f"model: it cannot take rows of shape {shape}: {reason}") from None
+    finally:
+        model.train(was_training)
+    if z.dim() != 2 or z.shape[0] != 1 or z.shape[1] < fed.classes:
+        raise MusterError(
+            f"model: its output for one row has shape {tuple(z.shape)}; labels go from 0 to "
+            f"{fed.classes - 1}, so it must be (1, {fed.classes}) or wider"
+        )
+
+
+MODELS: dict[str, type] = {"softmax": Softmax, "mlp": MLP, "cnn": CNN}

@@ -1,0 +1,63 @@
+"""Models as named tensors. A *stack* of models is the same with a leading client axis.
+
+The names are those of the module's own `state_dict`. Only floating-point entries travel and are
+averaged; BatchNorm's running statistics are among them, its integer batch counter is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+Params = dict[str, Tensor]
+
+
+def of_module(module: nn.Module, dtype: torch.dtype, device: torch.device) -> Params:
+    """A copy of the module's floating-point state."""
+    return {
+        name: t.detach().to(device=device, dtype=dtype, copy=True).contiguous()
+        for name, t in module.state_dict().items()
+        if t.is_floating_point()
+    }
+
+
+def trainable(module: nn.Module) -> tuple[str, ...]:
+    """Names of the parameters that training changes by gradient."""
+    return tuple(name for name, p in module.named_parameters() if p.requires_grad)
+
+
+def expand(model: Params, n: int) -> Params:
+    """n copies of one model, stacked."""
+    return {name: t.expand(n, *t.shape).clone() for name, t in model.items()}
+
+
+def select(stack: Params, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Params:
+    """Some rows of a stack."""
+    at = torch.from_numpy(np.flatnonzero(rows) if rows.dtype == np.bool_ else rows)
+    return {name: t[at.to(t.device)] for name, t in stack.items()}
+
+
+def mean(stack: Params, weight: NDArray[np.float64]) -> Params:
+    """`sum_k weight_k w_k / sum_k weight_k`."""
+    share = torch.from_numpy(weight / weight.sum())
+    return {name: torch.tensordot(share.to(t), t, dims=1) for name, t in stack.items()}
+
+
+def finite(stack: Params) -> NDArray[np.bool_]:
+    """Which models of a stack hold only finite numbers."""
+    checks = [torch.isfinite(t).flatten(1).all(1) for t in stack.values()]
+    return torch.stack(checks).all(0).cpu().numpy()
+
+
+def nbytes(model: Mapping[str, Tensor]) -> int:
+    """Bytes a model takes on the wire."""
+    return sum(t.numel() * t.element_size() for t in model.values())
+
+
+def to_numpy(model: Params) -> dict[str, NDArray[np.generic]]:
+    """Copies as numpy arrays, under the same names."""
+    return {name: t.detach().cpu().numpy().copy() for name, t in model.items()}

@@ -1,0 +1,120 @@
+"""What passes between the server and the clients in a round, and what is written down of it.
+
+Everything has a leading client axis: the simulator fills it with everyone asked, a deployed
+client with a stack of one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .federation import Bool, Federation
+from .params import Params
+from .rng import Float64, Int64
+
+Text = NDArray[np.str_]
+
+
+@dataclass(frozen=True)
+class Roster:
+    """What the server knows of some clients; every array has one entry a client.
+
+    share       p_k, or what the invitation made of it (eq. 55)
+    importance  a_k, the client's weight in the objective; 1 for priority clients
+    """
+
+    clients: Int64
+    priority: Bool
+    importance: Float64
+    share: Float64
+
+    @classmethod
+    def of(cls, fed: Federation, clients: Int64, share: Float64 | None = None) -> Roster:
+        """These clients of a federation."""
+        p = fed.share[clients] if share is None else share
+        return cls(clients, fed.priority[clients], fed.importance[clients], p)
+
+    def pick(self, rows: Bool) -> Roster:
+        """Some of them."""
+        return Roster(*(getattr(self, f)[rows] for f in self.__dataclass_fields__))
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+
+@dataclass(frozen=True)
+class Appraisal:
+    """What clients measure of a model on their own data: F_k(w) and accuracy."""
+
+    loss: Float64
+    accuracy: Float64
+
+    def pick(self, rows: Bool | Int64) -> Appraisal:
+        """Some clients' measurements."""
+        return Appraisal(self.loss[rows], self.accuracy[rows])
+
+    @classmethod
+    def unknown(cls, n: int) -> Appraisal:
+        """Nobody measured anything."""
+        return cls(np.full(n, np.nan), np.full(n, np.nan))
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What the server broadcasts: the model, and what clients need to decide.
+
+    loss, accuracy  F(w) and its accuracy on the priority clients (NaN when no rule needs them)
+    eps             eps_t, how far a client may be from F(w) and still be aligned
+    server          the server's state that clients need (a control variate, say)
+    """
+
+    seed: int
+    round: int
+    rounds: int
+    model: Params
+    loss: float = float("nan")
+    accuracy: float = float("nan")
+    eps: float = float("nan")
+    server: Params = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Yes or no for each client, and why."""
+
+    yes: Bool
+    reason: Text
+
+
+@dataclass(frozen=True)
+class Replies:
+    """What came back from the clients that trained: a stack of models, and their word on F_k."""
+
+    roster: Roster
+    models: Params
+    appraisal: Appraisal
+
+
+@dataclass
+class State:
+    """All that lasts between rounds: the model, the server's memory, and each client's.
+
+    `clients[name]` is a stack with one row for every client of the federation.
+    """
+
+    round: int
+    model: Params
+    server: Params = field(default_factory=dict)
+    clients: dict[str, Params] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One round in the ledger: a row for the round and arrays with a row for each asked client."""
+
+    round: dict[str, Any]
+    clients: dict[str, NDArray[Any]]

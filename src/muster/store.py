@@ -1,0 +1,140 @@
+"""Results and checkpoints on disk: parquet tables, safetensors weights, never pickle.
+
+Everything is written beside its place and then moved there, so that a killed process leaves
+either the old files or the new ones. Nothing is ever overwritten: a second run of the same name
+gets a number.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import tomli_w
+import torch
+from safetensors.numpy import load_file, save_file
+from safetensors.torch import load_file as load_tensors
+from safetensors.torch import save_file as save_tensors
+
+from .errors import MusterError
+from .ledger import Ledger
+from .protocol import State
+
+if TYPE_CHECKING:
+    from .simulate import Run
+
+
+def fresh(folder: Path) -> Path:
+    """This folder, or the first of `folder-2`, `folder-3`, ... that does not exist yet."""
+    candidate, i = folder, 2
+    while candidate.exists():
+        candidate, i = folder.with_name(f"{folder.name}-{i}"), i + 1
+    return candidate
+
+
+def save(run: Run, folder: str | Path) -> Path:
+    """Write a run's tables, weights and configuration to a folder, whole or not at all."""
+    folder = Path(folder)
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    run.rounds.write_parquet(partial / "rounds.parquet")
+    run.clients.write_parquet(partial / "clients.parquet")
+    run.final.write_parquet(partial / "final.parquet")
+    save_file(
+        {name: np.ascontiguousarray(a) for name, a in run.weights.items()},
+        partial / "weights.safetensors",
+    )
+    meta = {
+        "method": run.method,
+        "seed": run.seed,
+        "engine": run.engine,
+        "complete": run.complete,
+        "config": run.config,
+    }
+    (partial / "run.toml").write_text(tomli_w.dumps(meta))
+    if folder.exists():
+        # A run's own folder may already hold its checkpoints: keep whatever is there.
+        for item in partial.iterdir():
+            os.replace(item, folder / item.name)
+        partial.rmdir()
+    else:
+        os.replace(partial, folder)
+    return folder
+
+
+def load(folder: str | Path) -> Run:
+    """Read a saved run back."""
+    import tomllib
+
+    from .simulate import Run
+
+    folder = Path(folder)
+    if not (folder / "run.toml").exists():
+        inside = sorted(p.parent.name for p in folder.glob("*/run.toml"))
+        hint = f"it holds the runs {', '.join(inside)}" if inside else "give a folder of results"
+        raise MusterError(f"{folder}: no run here ({hint})")
+    meta = tomllib.loads((folder / "run.toml").read_text())
+    frames = (pl.read_parquet(folder / f"{n}.parquet") for n in ("rounds", "clients", "final"))
+    rounds, clients, final = frames
+    weights: dict[str, Any] = load_file(folder / "weights.safetensors")
+    return Run(weights, rounds, clients, final, **meta)
+
+
+def save_checkpoint(
+    folder: Path, state: State, ledger: Ledger, identity: dict[str, str]
+) -> None:
+    """Save the state after a round; older checkpoints go once this one is complete."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"round-{state.round:08d}"
+    partial = folder / f".{name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    tensors = {f"model/{k}": t for k, t in state.model.items()}
+    tensors |= {f"server/{k}": t for k, t in state.server.items()}
+    for part, table in state.clients.items():
+        tensors |= {f"clients/{part}/{k}": t for k, t in table.items()}
+    save_tensors({k: t.cpu().contiguous() for k, t in tensors.items()}, partial / "s.safetensors")
+    rounds, clients = ledger.frames()
+    rounds.write_parquet(partial / "rounds.parquet")
+    clients.write_parquet(partial / "clients.parquet")
+    (partial / "identity.json").write_text(json.dumps(identity))
+    shutil.rmtree(folder / name, ignore_errors=True)
+    os.replace(partial, folder / name)
+    for old in folder.glob("round-*"):
+        if old.name != name:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def load_checkpoint(
+    folder: Path, identity: dict[str, str], device: torch.device
+) -> tuple[State, Ledger] | None:
+    """The last complete checkpoint, or None. Refuses one of another run."""
+    found = sorted(folder.glob("round-*"))
+    if not found:
+        return None
+    last = found[-1]
+    saved = json.loads((last / "identity.json").read_text())
+    for key, value in identity.items():
+        if saved.get(key) != value:
+            raise MusterError(
+                f"resume: the checkpoint in {folder} was made with {key}={saved.get(key)}, this "
+                f"run has {key}={value}; resume with the same settings or use another folder"
+            )
+    state = State(int(last.name.split("-")[1]), {})
+    for key, t in load_tensors(last / "s.safetensors", device=str(device)).items():
+        where, name = key.split("/", 1)
+        if where == "model":
+            state.model[name] = t
+        elif where == "server":
+            state.server[name] = t
+        else:
+            part, name = name.split("/", 1)
+            state.clients.setdefault(part, {})[name] = t
+    frames = (pl.read_parquet(last / f"{n}.parquet") for n in ("rounds", "clients"))
+    return state, Ledger.from_frames(*frames)

@@ -1,0 +1,287 @@
+"""Partitions: nobody's row twice, nobody's row lost, the same seed the same split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muster.data import IID, PARTITIONS, Dirichlet, Partition, Shards, by_column, federate, hold_out
+from muster.data.partition import held_out_sizes, largest_shard
+from muster.errors import MusterError
+from muster.rng import Int64
+
+labels = st.lists(st.integers(0, 4), min_size=1, max_size=120).map(lambda v: np.array(v, np.int64))
+seeds = st.integers(0, 2**32)
+
+
+def flat(parts: list[Int64]) -> Int64:
+    return np.concatenate(parts)
+
+
+def assert_same(a: list[Int64], b: list[Int64]) -> None:
+    assert len(a) == len(b)
+    assert all(np.array_equal(p, q) for p, q in zip(a, b, strict=True))
+
+
+@given(labels, st.integers(1, 20), seeds)
+def test_iid_deals_every_row_once_and_evenly(y: Int64, clients: int, seed: int) -> None:
+    clients = min(clients, len(y))
+    parts = IID().split(y, clients, seed)
+    assert sorted(flat(parts)) == list(range(len(y)))
+    sizes = [len(p) for p in parts]
+    assert len(sizes) == clients
+    assert max(sizes) - min(sizes) <= 1
+    assert all(p.dtype == np.int64 for p in parts)
+    assert_same(parts, IID().split(y, clients, seed))
+
+
+@given(labels, st.integers(1, 6), st.integers(1, 3), st.booleans(), seeds)
+def test_shards_hold_one_class_each(
+    y: Int64, clients: int, per_client: int, shared: bool, seed: int
+) -> None:
+    part = Shards(per_client, shared=shared)
+    if clients > len(y) or (per_client if shared else clients * per_client) > len(y):
+        with pytest.raises(MusterError):
+            part.split(y, clients, seed)
+        return
+    parts = part.split(y, clients, seed)
+    assert len(parts) == clients
+    size = len(parts[0]) // per_client
+    for rows in parts:
+        assert len(rows) == size * per_client == len(np.unique(rows))
+        for shard in rows.reshape(per_client, size):
+            assert len(np.unique(y[shard])) == 1
+    if not shared:
+        assert len(np.unique(flat(parts))) == len(flat(parts))
+    assert_same(parts, part.split(y, clients, seed))
+
+
+@given(labels, st.integers(1, 30))
+def test_the_default_shard_is_the_largest_that_fits(y: Int64, needed: int) -> None:
+    counts = np.unique(y, return_counts=True)[1]
+    fitting = [s for s in range(1, len(y) + 1) if sum(c // s for c in counts) >= needed]
+    assert largest_shard(counts, needed) == max(fitting, default=1)
+
+
+def test_shards_of_fashion_mnist_use_every_row() -> None:
+    y = np.repeat(np.arange(10), 6000)
+    given_size = Shards(per_client=2, size=500).split(y, 60, seed=1)
+    assert sorted(flat(given_size)) == list(range(60_000))
+    assert_same(given_size, Shards(per_client=2).split(y, 60, seed=1))
+
+
+def test_too_few_shards_say_how_many_there_are_and_what_to_do() -> None:
+    y = np.repeat(np.arange(10), 6000)
+    with pytest.raises(MusterError, match=r"120 single-class shards of 500 .* 122 are needed.*low"):
+        Shards(per_client=2, size=500).split(y, 61, seed=0)
+    with pytest.raises(MusterError, match=r"120 .* 121 are needed .*lower size or per_client$"):
+        Shards(per_client=121, size=500, shared=True).split(y, 2, seed=0)
+
+
+def test_shared_shards_serve_more_clients_than_disjoint_ones_can() -> None:
+    y = np.repeat(np.arange(47), 2400)
+    parts = Shards(per_client=24, size=180, shared=True).split(y, 60, seed=0)
+    assert {len(p) for p in parts} == {24 * 180}
+    assert len(np.unique(flat(parts))) < len(flat(parts))
+    pool = set(map(tuple, np.sort(flat(parts).reshape(-1, 180), axis=1).tolist()))
+    rows = [row for shard in pool for row in shard]
+    assert len(rows) == len(set(rows)), "two different shards overlap"
+
+
+@settings(deadline=None)
+@given(labels, st.integers(1, 8), st.floats(1e-6, 1e6), seeds)
+def test_dirichlet_covers_every_row_once(y: Int64, clients: int, alpha: float, seed: int) -> None:
+    part = Dirichlet(alpha, min_rows=1, retries=20)
+    try:
+        parts = part.split(y, clients, seed)
+    except MusterError:
+        assert clients > 1
+        return
+    assert sorted(flat(parts)) == list(range(len(y)))
+    assert len(parts) == clients
+    assert min(len(p) for p in parts) >= 1
+    assert_same(parts, part.split(y, clients, seed))
+
+
+def test_dirichlet_alpha_sets_how_uneven_labels_are() -> None:
+    """Proportions of Dir(alpha) over K clients have variance (1/K)(1 - 1/K) / (K alpha + 1)."""
+    clients, per_class, classes = 5, 10_000, 400
+    y = np.repeat(np.arange(classes), per_class)
+    for alpha in (0.1, 1.0, 10.0):
+        parts = Dirichlet(alpha).split(y, clients, seed=3)
+        shares = np.stack([np.bincount(y[p], minlength=classes) for p in parts]) / per_class
+        expected = (1 / clients) * (1 - 1 / clients) / (clients * alpha + 1)
+        assert np.var(shares) == pytest.approx(expected, rel=0.1)
+        assert shares.mean(axis=1) == pytest.approx(1 / clients, abs=0.08)
+
+
+def test_dirichlet_gives_up_with_advice() -> None:
+    y = np.repeat(np.arange(2), 50)
+    with pytest.raises(MusterError, match=r"7 draws with alpha=0.001.*min_rows=2.*raise alpha"):
+        Dirichlet(0.001, retries=7).split(y, 20, seed=0)
+    with pytest.raises(MusterError, match=r"need 120 rows and there are 100; lower clients"):
+        Dirichlet(min_rows=6).split(y, 20, seed=0)
+
+
+def test_dirichlet_redraws_until_everyone_has_enough() -> None:
+    y = np.repeat(np.arange(3), 40)
+    sizes = [len(p) for p in Dirichlet(1.0, min_rows=15, retries=10_000).split(y, 4, seed=0)]
+    assert min(sizes) >= 15
+    assert sum(sizes) == len(y)
+
+
+@pytest.mark.parametrize("name", sorted(PARTITIONS))
+def test_seeds_differ(name: str) -> None:
+    y = np.repeat(np.arange(10), 60)
+    part: Partition = PARTITIONS[name]()
+    a, b = (flat(part.split(y, 10, seed)) for seed in (0, 1))
+    assert not np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", sorted(PARTITIONS))
+@pytest.mark.parametrize(("clients", "message"), [(0, "clients: 0"), (7, "7 for 6 rows")])
+def test_impossible_numbers_of_clients(name: str, clients: int, message: str) -> None:
+    with pytest.raises(MusterError, match=message):
+        PARTITIONS[name]().split(np.arange(6) % 2, clients, 0)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Shards(per_client=0), "per_client: 0"),
+        (lambda: Shards(size=0), "size: 0"),
+        (lambda: Dirichlet(alpha=0), "alpha: 0"),
+        (lambda: Dirichlet(alpha=float("nan")), "alpha: nan"),
+        (lambda: Dirichlet(min_rows=0), "min_rows: 0"),
+        (lambda: Dirichlet(retries=0), "retries: 0"),
+    ],
+)
+def test_bad_fields_are_named(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(MusterError, match=message) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+
+
+@given(st.lists(st.text(max_size=2), min_size=1, max_size=40))
+def test_by_column_gives_each_value_its_rows(values: list[str]) -> None:
+    # numpy strips trailing nulls of fixed-width text, so text with nulls is not kept apart.
+    values = [v.replace("\0", "_") for v in values]
+    parts, names = by_column(values)
+    assert names == sorted(set(values))
+    for part, name in zip(parts, names, strict=True):
+        assert part.tolist() == [i for i, v in enumerate(values) if v == name]
+
+
+def test_by_column_refuses_rows_without_an_owner() -> None:
+    with pytest.raises(MusterError, match="one value for each row"):
+        by_column([])
+    with pytest.raises(MusterError, match="row 1 is nan"):
+        by_column([1.0, float("nan")])
+    with pytest.raises(MusterError, match="cannot be sorted"):
+        by_column(np.array(["a", None], dtype=object))
+
+
+@given(
+    st.lists(st.integers(2, 60), min_size=1, max_size=8),
+    st.floats(0, 1, exclude_min=True, exclude_max=True),
+    seeds,
+)
+def test_hold_out_cuts_each_client_in_two(sizes: list[int], fraction: float, seed: int) -> None:
+    parts = np.split(np.arange(sum(sizes))[::-1], np.cumsum(sizes)[:-1])
+    train, test = hold_out(parts, fraction, seed)
+    for whole, a, b in zip(parts, train, test, strict=True):
+        assert sorted([*a, *b]) == sorted(whole)
+        assert min(len(a), len(b)) >= 1
+        near = abs(len(b) - fraction * len(whole))
+        assert near <= 0.5 or len(b) in (1, len(whole) - 1)
+    again = hold_out(parts, fraction, seed)
+    assert_same(train, again[0])
+    assert_same(test, again[1])
+
+
+def test_hold_out_shuffles_by_seed_and_client() -> None:
+    parts = [np.arange(100), np.arange(100)]
+    picked = [hold_out(parts, 0.2, seed)[1] for seed in (0, 1)]
+    sets = [frozenset(rows.tolist()) for held in picked for rows in held]
+    assert len(set(sets)) == 4
+
+
+def test_hold_out_needs_two_rows_and_a_fraction() -> None:
+    with pytest.raises(MusterError, match=r"client 1 has 1 row"):
+        hold_out([np.arange(5), np.arange(1)], 0.2, 0)
+    for fraction in (0.0, 1.0, -1.0, float("nan")):
+        with pytest.raises(MusterError, match="test fraction"):
+            held_out_sizes(np.array([5]), fraction)
+
+
+def test_federate_points_into_the_arrays_it_was_given() -> None:
+    x, y = np.arange(12, dtype=np.uint8).reshape(6, 2), np.array([0, 1, 2, 0, 1, 2])
+    parts = [np.array([5, 0]), np.array([1, 2, 3])]
+    fed = federate(x, y, parts, test_parts=[np.array([4]), np.array([4, 4])], priority=1)
+    assert fed.test is not None
+    for ragged in (fed.train, fed.test):
+        assert ragged.x.data_ptr() == x.ctypes.data
+        assert ragged.y.data_ptr() == y.ctypes.data
+        assert ragged.x.dtype == torch.uint8
+    assert fed.train.client(0)[1].tolist() == [2, 0]
+    assert fed.train.client(1)[0].tolist() == [[2, 3], [4, 5], [6, 7]]
+    assert fed.test.client(1)[1].tolist() == [1, 1]
+    assert fed.priority.tolist() == [True, False]
+    assert fed.test.weight is None
+    assert federate(x, y, parts, priority=[1]).priority.tolist() == [False, True]
+    assert federate(x, y, parts).priority.tolist() == [True, True]
+    assert federate(x, y, parts, priority=1, importance=0.5).importance.tolist() == [1.0, 0.5]
+
+
+@given(labels, labels, st.integers(1, 5), seeds)
+def test_an_official_test_set_takes_each_clients_label_proportions(
+    y: Int64, y_test: Int64, clients: int, seed: int
+) -> None:
+    y, clients = np.append(y, [0, 1]), min(clients, len(y))
+    parts = IID().split(y, clients, seed)
+    x_test = np.arange(len(y_test), dtype=np.float32)[:, None]
+    test = (x_test, y_test)
+    if any(not set(y[p]) & set(y_test) for p in parts):
+        with pytest.raises(MusterError, match="no row of any label of client"):
+            federate(np.zeros((len(y), 1)), y, parts, test=test)
+        return
+    held = federate(np.zeros((len(y), 1)), y, parts, test=test).test
+    assert held is not None
+    assert held.weight is not None
+    for k, part in enumerate(parts):
+        own = [label for label in y[part] if label in y_test]
+        rows = held.client(k)[0][:, 0].long().numpy()
+        weight = held.weight[held.positions(np.array([k]))]
+        assert sorted(rows) == [i for i, label in enumerate(y_test) if label in own]
+        assert weight.sum() == pytest.approx(1)
+        for row, w in zip(rows, weight, strict=True):
+            label = y_test[row]
+            expected = own.count(label) / len(own) / np.sum(y_test == label)
+            assert w == pytest.approx(expected)
+
+
+def test_federate_names_what_is_wrong() -> None:
+    x, y = np.zeros((4, 1)), np.array([0, 0, 1, 1])
+    parts = [np.arange(4)]
+    calls: list[tuple[Callable[[], object], str]] = [
+        (lambda: federate(x, y, parts, test=(x, y), test_parts=parts), "both given"),
+        (lambda: federate(x, y[:3], parts), r"train: x has shape \(4, 1\) and y \(3,\)"),
+        (lambda: federate(x, y, parts, test=(x, y[:3])), r"test: x has shape \(4, 1\)"),
+        (lambda: federate(x, y, []), "parts is empty"),
+        (lambda: federate(x, y, [parts[0], np.array([0, 4])]), "client 1 has row number 4"),
+        (lambda: federate(x, y, parts, test_parts=[np.array([-1])]), "test_parts: client 0"),
+        (lambda: federate(x, y, [parts[0], parts[0][:0]]), "client 1 is empty"),
+        (lambda: federate(x, y, parts, priority=0), "priority: 0 of 1"),
+        (lambda: federate(x, y, parts, priority=2), "priority: 2 of 1"),
+        (lambda: federate(x, y, parts, priority=[1]), "no client 1"),
+        (lambda: federate(x, y, parts, priority=True), "priority"),
+    ]
+    for call, message in calls:
+        with pytest.raises(MusterError, match=message) as caught:
+            call()
+        assert "\n" not in str(caught.value)
