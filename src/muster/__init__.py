@@ -13,7 +13,7 @@ from .federation import Federation
 from .local import Local
 from .methods import Method
 from .simulate import Interrupted, Run, simulate
-from .store import load, save
+from .store import load, load_runs, save
 
 __version__ = "0.1.0"
 
@@ -27,6 +27,7 @@ __all__ = [
     "Run",
     "data",
     "load",
+    "load_runs",
     "methods",
     "models",
     "save",

@@ -67,6 +67,10 @@ class Plan:
     rows: Int64
     count: Int64
 
+    def cut(self, start: int, end: int) -> Plan:
+        """The plan of some of these clients."""
+        return Plan(*(getattr(self, f)[start:end] for f in self.__dataclass_fields__))
+
     def active(self, s: int) -> int:
         """How many clients (a prefix) take step s."""
         return int(np.searchsorted(-self.steps, -s, side="left"))
@@ -94,9 +98,7 @@ def plan(
     return [_minibatches(data, clients, at, sizes, batches, steps, local.batch_size, seed, round)]
 
 
-def _full_batches(
-    data: Ragged, clients: Int64, at: Int64, sizes: Int64, local: Local
-) -> Plan:
+def _full_batches(data: Ragged, clients: Int64, at: Int64, sizes: Int64, local: Local) -> Plan:
     """Every step on all of a client's rows, in their own order."""
     steps = local.steps or local.epochs or 0
     slots = np.minimum(np.arange(sizes.max()), sizes[:, None] - 1)
@@ -144,6 +146,7 @@ def _minibatches(
     rows[:] = starts[:, None, None]
     rows[k, step, slot] = starts[k] + drawn
     count = np.zeros(rows.shape[:2], np.int64)
-    last = np.flatnonzero(np.append(np.diff(step * len(at) + k) != 0, True)) if len(k) else []
+    batch_id = step * len(at) + k
+    last = np.flatnonzero(np.append(np.diff(batch_id) != 0, True)[: len(batch_id)])
     count[k[last], step[last]] = slot[last] + 1
     return Plan(at, clients[at], steps, data.base(rows), count)

@@ -17,7 +17,7 @@ def label_entropy(fed: Federation) -> Float64:
     labels, which it has without any model."""
     counts = fed.label_counts()
     f = counts / counts.sum(1, keepdims=True)
-    return -np.sum(f * np.log(np.where(f > 0, f, 1.0)), axis=1)
+    return np.asarray(-np.sum(f * np.log(np.where(f > 0, f, 1.0)), axis=1), np.float64)
 
 
 def bar(fed: Federation) -> Float64:

@@ -45,9 +45,7 @@ def keys(seed: int, purpose: str, round: int = 0, client: ArrayLike = 0) -> UInt
     return fold(key, client)
 
 
-def generator(
-    seed: int, purpose: str, round: int = 0, client: int = 0
-) -> np.random.Generator:
+def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:
     """A numpy generator for one key."""
     return np.random.Generator(np.random.Philox(key=int(keys(seed, purpose, round, client))))
 

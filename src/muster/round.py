@@ -34,7 +34,11 @@ def pool_of(fed: Federation, method: Method, t: int, rounds: int) -> Int64:
 
 
 def reference_of(
-    fed: Federation, method: Method, engine: Engine, model: Params, asked: Int64,
+    fed: Federation,
+    method: Method,
+    engine: Engine,
+    model: Params,
+    asked: Int64,
     known: Appraisal | None,
 ) -> tuple[float, float]:
     """F(w) and its accuracy: the objective's clients' weighted measure at w (eq. 5).
@@ -123,7 +127,9 @@ def play(
     decision, replies, own, steps = respond(engine, method, offer, roster, appraisal, memory)
     model, server, weight, verdict = conclude(method, offer, replies, state.server)
     following = State(t + 1, model, server, remember(state.clients, replies.roster.clients, own))
-    return following, record(fed, method, offer, roster, appraisal, decision, weight, verdict, steps)
+    return following, record(
+        fed, method, offer, roster, appraisal, decision, weight, verdict, steps
+    )
 
 
 def remember(clients: Memory, who: Int64, own: Memory) -> Memory:

@@ -98,7 +98,7 @@ class Exponential:
 
 
 def as_schedule(value: float | Schedule, what: str, least: float = 0.0) -> Schedule:
-    """A number becomes a constant schedule; either way its numbers must be >= least (inf is allowed)."""
+    """A number becomes a constant schedule; its numbers must be >= least (inf is allowed)."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         value = Constant(float(value))
     if not isinstance(value, Schedule):

@@ -86,9 +86,7 @@ def load(folder: str | Path) -> Run:
     return Run(weights, rounds, clients, final, **meta)
 
 
-def save_checkpoint(
-    folder: Path, state: State, ledger: Ledger, identity: dict[str, str]
-) -> None:
+def save_checkpoint(folder: Path, state: State, ledger: Ledger, identity: dict[str, str]) -> None:
     """Save the state after a round; older checkpoints go once this one is complete."""
     folder.mkdir(parents=True, exist_ok=True)
     name = f"round-{state.round:08d}"
@@ -138,3 +136,30 @@ def load_checkpoint(
             state.clients.setdefault(part, {})[name] = t
     frames = (pl.read_parquet(last / f"{n}.parquet") for n in ("rounds", "clients"))
     return state, Ledger.from_frames(*frames)
+
+
+def checkpointed(folder: Path) -> int:
+    """How many rounds the last checkpoint in a folder holds; 0 without one."""
+    found = sorted(folder.glob("round-*"))
+    return int(found[-1].name.split("-")[1]) if found else 0
+
+
+def drop_checkpoints(folder: Path) -> None:
+    """Remove the checkpoints of a run whose results are saved."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def load_runs(folder: str | Path) -> dict[str, list[Run]]:
+    """Every saved run of a comparison, by method label in the order of seeds."""
+    runs: dict[str, list[Run]] = {}
+    for place in sorted(Path(folder).glob("*-seed*/run.toml"), key=_by_seed):
+        label = place.parent.name.rpartition("-seed")[0]
+        runs.setdefault(label, []).append(load(place.parent))
+    if not runs:
+        raise MusterError(f"{folder}: no comparison here; give a folder such as runs/demo")
+    return runs
+
+
+def _by_seed(place: Path) -> tuple[str, int]:
+    label, _, seed = place.parent.name.rpartition("-seed")
+    return label, int(seed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.datasets import load_digits
 
 from ..federation import Federation
@@ -14,7 +13,7 @@ TWO_SHARDS = Shards(per_client=2)
 
 def digits(
     clients: int = 20,
-    priority: ArrayLike = 2,
+    priority: int | tuple[int, ...] = 2,
     partition: Partition = TWO_SHARDS,
     seed: int = 0,
     test_fraction: float = 0.2,

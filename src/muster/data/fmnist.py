@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from ..errors import MusterError
 from ..federation import Federation
@@ -109,7 +109,7 @@ def images_and_labels(images: Path, labels: Path) -> tuple[NDArray[np.uint8], ND
 def fmnist(
     folder: str | Path | None = None,
     clients: int = 60,
-    priority: ArrayLike = 2,
+    priority: int | tuple[int, ...] = 2,
     partition: Partition = SHARDS,
     seed: int = 0,
 ) -> Federation:

@@ -144,14 +144,14 @@ class Base:
         """Nothing to let go of."""
 
 
-def reduce(
-    data: Ragged, clients: Int64, at: Int64, loss: Float64, right: Float64
-) -> Appraisal:
+def reduce(data: Ragged, clients: Int64, at: Int64, loss: Float64, right: Float64) -> Appraisal:
     """Each client's mean over its rows (weighted, where rows have weights), in float64."""
     sizes = data.sizes[clients]
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
     if data.weight is None:
-        return Appraisal(np.add.reduceat(loss, starts) / sizes, np.add.reduceat(right, starts) / sizes)
+        return Appraisal(
+            np.add.reduceat(loss, starts) / sizes, np.add.reduceat(right, starts) / sizes
+        )
     weight = data.weight[at]
     return Appraisal(
         np.add.reduceat(loss * weight, starts), np.add.reduceat(right * weight, starts)

@@ -57,7 +57,8 @@ def fused_step(
         # The gradient below needs the weight as it was: take it before the update.
         below = None
         if i > 0:
-            below = torch.bmm(w.transpose(1, 2), g).mul_(h > 0)
+            below = torch.bmm(w.transpose(1, 2), g)
+            below = torch.ops.aten.threshold_backward(below, h, 0)
         w.baddbmm_(g, h.transpose(1, 2), beta=keep, alpha=-lr)
         if keep != 1.0:
             b.mul_(keep)

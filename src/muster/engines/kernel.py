@@ -138,7 +138,8 @@ def softmax_regression(
     none = np.empty((0, 1, 1), w.dtype), np.empty((0, 1), w.dtype)
     w_drift, bias_drift = none if drift is None else drift
     before = numba.get_num_threads()
-    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
+    most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+    numba.set_num_threads(min(threads, most))
     try:
         with numba.parallel_chunksize(1):  # clients differ in work: deal them one at a time
             _run(

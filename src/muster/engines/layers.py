@@ -76,9 +76,9 @@ def _embedding(module: nn.Embedding, prefix: str) -> Apply:
 def _leaf(module: nn.Module, prefix: str) -> Apply | None:
     """The stacked form of one layer, where it has one."""
     kind = type(module)
-    if kind is nn.Linear:
+    if isinstance(module, nn.Linear) and kind is nn.Linear:
         return _linear(module, prefix)
-    if kind is nn.LayerNorm:
+    if isinstance(module, nn.LayerNorm) and kind is nn.LayerNorm:
         return _layer_norm(module, prefix)
     if kind is nn.Embedding and module.max_norm is None and module.padding_idx is None:
         return _embedding(module, prefix)

@@ -13,7 +13,6 @@ import signal
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -33,6 +32,7 @@ from ..rng import Int64
 from ..solvers import Gradient, Memory, Solver
 from .base import Base
 from .corrected import drift_of
+from .threads import alone, one_thread
 
 BATCH_NORM = nn.modules.batchnorm._BatchNorm
 CONVOLUTION = nn.modules.conv._ConvNd
@@ -72,20 +72,14 @@ class Loop(Base):
         self, solver: Solver, offer: Offer, clients: Int64, memory: Memory
     ) -> tuple[Params, Memory, Int64]:
         """Deal clients to workers as they become free; put results where they belong."""
-        n = len(clients)
-        results: list[tuple[Params, Memory, int]] = [({}, {}, 0)] * n
-        if min(self.processes, n) == 1:
+        replies = Replies(len(clients))
+        if min(self.processes, len(clients)) == 1:
             with one_thread():
                 for i, k in enumerate(clients):
-                    results[i] = self.train_one(solver, offer, int(k), _row(memory, i))
+                    replies.put(i, *self.train_one(solver, offer, int(k), _row(memory, i)))
         else:
-            self._train_in_workers(solver, offer, clients, memory, results)
-        models = {name: torch.stack([r[0][name] for r in results]) for name in results[0][0]}
-        kept = {
-            part: {name: torch.stack([r[1][part][name] for r in results]) for name in table}
-            for part, table in results[0][1].items()
-        }
-        return models, kept, np.array([r[2] for r in results], np.int64)
+            self._train_in_workers(solver, offer, clients, memory, replies)
+        return replies.models, replies.memory, replies.steps
 
     def train_one(
         self, solver: Solver, offer: Offer, k: int, memory: Memory
@@ -114,7 +108,7 @@ class Loop(Base):
         offer: Offer,
         clients: Int64,
         memory: Memory,
-        results: list[tuple[Params, Memory, int]],
+        replies: Replies,
     ) -> None:
         if not self.workers:
             for _ in range(self.processes):
@@ -136,11 +130,12 @@ class Loop(Base):
         for worker in crew:
             deal(worker)
         while busy:
-            for pipe in wait(list(busy)):
-                worker, i = busy.pop(pipe)  # type: ignore[arg-type]
+            ready = wait(list(busy))
+            for pipe in [p for p in busy if p in ready]:
+                worker, i = busy.pop(pipe)
                 steps = worker.receive()
                 (models, *tables), names = worker.receive_tensors()
-                results[i] = (models, dict(zip(names, tables, strict=True)), steps)
+                replies.put(i, models, dict(zip(names, tables, strict=True)), steps)
                 deal(worker)
 
     def close(self) -> None:
@@ -150,17 +145,41 @@ class Loop(Base):
         self.workers = []
 
 
+class Replies:
+    """Room for every client's reply, filled as they come in: one copy of each model, no more."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+        self.models: Params = {}
+        self.memory: Memory = {}
+        self.steps: Int64 = np.zeros(n, np.int64)
+
+    def put(self, i: int, model: Params, memory: Memory, steps: int) -> None:
+        """The reply of the i-th client."""
+        self._fill(self.models, i, model)
+        for part, table in memory.items():
+            self._fill(self.memory.setdefault(part, {}), i, table)
+        self.steps[i] = steps
+
+    def _fill(self, stack: Params, i: int, model: Params) -> None:
+        for name, t in model.items():
+            if name not in stack:
+                stack[name] = t.new_empty(self.n, *t.shape)
+            stack[name][i] = t
+
+
 class LoopCohort:
     """One client at work: the module itself, trained in place."""
 
     def __init__(self, engine: Loop, group: Plan, lr: float) -> None:
         self.engine, self.group, self.lr, self.steps = engine, group, lr, group.steps
         parameters = dict(engine.module.named_parameters())
-        self.weights = [parameters[name] for name in engine.trainable]
+        self.weights: list[Tensor] = [parameters[name] for name in engine.trainable]
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         for s in range(int(self.steps[0])):
-            x, y = self.engine.batch("train", self.group.rows[0, s, : self.group.count[0, s]])
+            rows = self.group.rows[0, s, : self.group.count[0, s]]
+            x, y = self.engine.batch("train", rows.copy())
             if x.dim() == 4:
                 x = x.contiguous(memory_format=torch.channels_last)
             yield x, y
@@ -198,7 +217,7 @@ class LoopCohort:
             grads = self._gradient(x, y)
             if add is not None:
                 torch._foreach_mul_(self.weights, 1.0 - lr * pull)
-                torch._foreach_add_(self.weights, add)
+                torch._foreach_add_(self.weights, add, alpha=1)
             torch._foreach_add_(self.weights, grads, alpha=-lr)
         return self._leave()
 
@@ -248,7 +267,8 @@ class Worker:
         self._alive(lambda: send_tensors(self.pipe, tables, names or []))
 
     def receive_tensors(self) -> tuple[list[Params], list[str]]:
-        return self._alive(lambda: receive_tensors(self.pipe))
+        received: tuple[list[Params], list[str]] = self._alive(lambda: receive_tensors(self.pipe))
+        return received
 
     def _alive(self, call: Callable[[], Any]) -> Any:
         try:
@@ -272,7 +292,7 @@ def _work(engine: Loop, pipe: Connection, inherited: list[Connection]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for end in inherited:
         end.close()
-    torch.set_num_threads(1)
+    alone()
     solver: Solver
     offer: Offer
     try:
@@ -324,14 +344,3 @@ def receive_tensors(pipe: Connection) -> tuple[list[Params], list[str]]:
 def _row(memory: Memory, i: int) -> Memory:
     """One client's memory."""
     return {part: {name: t[i] for name, t in table.items()} for part, table in memory.items()}
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Run torch on one thread, so that results are those of a worker."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

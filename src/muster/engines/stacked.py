@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from .. import params
 from ..errors import MusterError
-from ..federation import Federation
+from ..federation import Federation, features
 from ..local import Local, Plan, plan
 from ..params import Params
 from ..protocol import Appraisal, Offer
@@ -26,6 +27,7 @@ from .corrected import drift_of
 from .fused import fusable, fused_step
 from .layers import stackable
 
+PORTION = 2**23  # bytes of models worked on together
 COMPILE_FROM = 2.0e7  # parameters times rows of a round above which the compiled loop pays off
 
 
@@ -63,7 +65,8 @@ class Stacked(Base):
     ) -> tuple[Params, Memory, Int64]:
         """Train each group of clients with similar batches as one stack."""
         lr = self.local.rate(offer.round, offer.rounds)
-        plans = plan(self.fed.train, clients, self.local, offer.seed, offer.round)
+        whole = plan(self.fed.train, clients, self.local, offer.seed, offer.round)
+        plans = [part for group in whole for part in self._portions(group, offer.model)]
         stacks: list[Params] = []
         memories: list[Memory] = []
         for group in plans:
@@ -78,6 +81,21 @@ class Stacked(Base):
         trained = _join(stacks, back)
         remembered = {name: _join([m[name] for m in memories], back) for name in memories[0]}
         return trained, remembered, steps
+
+    def _portions(self, group: Plan, model: Params) -> list[Plan]:
+        """Cut a group so that the models of a portion stay in cache through all of its steps."""
+        if self.compiled(group, model):
+            return [group]
+        n = max(1, PORTION // params.nbytes(model))
+        return [group.cut(i, i + n) for i in range(0, len(group.at), n)]
+
+    def compiled(self, group: Plan, model: Params) -> bool:
+        """Whether the compiled loop serves this model, and is worth loading for this much work."""
+        numbers = sum(t.numel() for t in model.values())
+        large = float(group.count.sum()) * numbers >= COMPILE_FROM
+        return (
+            large and self.fused is not None and len(self.fused) == 1 and self.device.type == "cpu"
+        )
 
     @torch.no_grad()
     def appraise_each(self, stack: Params, clients: Int64, split: Split = "train") -> Appraisal:
@@ -123,15 +141,22 @@ class StackedCohort:
     def _batches(self) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
         """For each step: how many clients take it, their rows, labels, and row weights [n, B]."""
         group, engine = self.group, self.engine
-        rows = torch.from_numpy(group.rows).transpose(0, 1).contiguous().to(engine.device)
+        # Full batches are the same rows in every step, which the plan holds once.
+        distinct = slice(0, 1) if group.rows.strides[1] == 0 else slice(None)
+        rows = torch.from_numpy(group.rows[:, distinct].swapaxes(0, 1).copy()).to(engine.device)
         labels = engine.y["train"][rows]
-        slots = np.arange(group.rows.shape[2])
-        count = group.count[:, :, None]
-        weight = np.where(slots < count, 1.0 / np.maximum(count, 1), 0.0)
+        count = group.count[:, distinct, None]
+        weight = np.where(np.arange(rows.shape[2]) < count, 1.0 / np.maximum(count, 1), 0.0)
         scale = torch.from_numpy(weight).to(engine.dtype).transpose(0, 1).to(engine.device)
-        for s in range(len(rows)):
-            n = group.active(s)
-            yield n, engine.rows("train", rows[s, :n]), labels[s, :n], scale[s, :n]
+        x = engine.x["train"].flatten(1)
+        room = x.new_empty(rows[0].numel() if len(rows) else 0, x.shape[1])
+        for s in range(group.rows.shape[1]):
+            n, i = group.active(s), s % max(len(rows), 1)
+            at = rows[i, :n]
+            # Into the same memory every step: allocating it anew costs more than filling it.
+            drawn = torch.index_select(x, 0, at.flatten(), out=room[: at.numel()])
+            inputs = features(drawn, engine.dtype).view(*at.shape, *engine.x["train"].shape[1:])
+            yield n, inputs, labels[i, :n], scale[i, :n]
 
     def descend(
         self,
@@ -145,7 +170,9 @@ class StackedCohort:
         lr, keep = self.lr, 1.0 - self.lr * pull
         drift = drift_of(stack, lr, pull, anchor, correction)
         prefixes = self.engine.fused
-        if prefixes is not None and len(prefixes) == 1 and self._worth_compiling(stack):
+        if prefixes is not None and self.engine.compiled(
+            self.group, {n: t[0] for n, t in stack.items()}
+        ):
             self._compiled(stack, prefixes[0], keep, drift)
             return stack
         if prefixes is not None:
@@ -164,12 +191,6 @@ class StackedCohort:
 
         return self.iterate(stack, update)
 
-    def _worth_compiling(self, stack: Params) -> bool:
-        """Whether the round is large enough to be worth loading the compiled loop."""
-        numbers = sum(t[0].numel() for t in stack.values())
-        work = float(self.group.count.sum()) * numbers
-        return self.engine.device.type == "cpu" and work >= COMPILE_FROM
-
     def _compiled(self, stack: Params, prefix: str, keep: float, drift: Params | None) -> None:
         from .kernel import softmax_regression
 
@@ -178,7 +199,8 @@ class StackedCohort:
         if drift is not None:
             pair = (drift[prefix + "weight"], drift[prefix + "bias"])
             # A drift all clients share is a view that repeats one model: hand over just that one.
-            added = tuple((t[:1] if t.stride(0) == 0 else t).contiguous().numpy() for t in pair)
+            w_move, b_move = ((t[:1] if t.stride(0) == 0 else t).contiguous().numpy() for t in pair)
+            added = (w_move, b_move)
         x = self.engine.x["train"].flatten(1)
         softmax_regression(
             w.numpy(), bias.numpy(), x.numpy(), self.engine.y["train"].numpy(), self.group.rows,

@@ -1,0 +1,37 @@
+# Two commands for a fresh clone: `make demo` and `make test`. Each does all its own set-up.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test test-slow setup lint bench clean
+
+demo: $(READY)
+	$(BIN)/muster compare examples/demo.toml
+
+test: $(READY)
+	$(BIN)/python -m pytest -n 2
+
+# Proofs that take minutes: the papers' claims on more seeds and larger problems.
+test-slow: $(READY)
+	$(BIN)/python -m pytest -m slow
+
+setup: $(READY)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/python benchmarks/run.py
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "muster needs Python 3.11 or newer; try: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	@echo "setting up .venv (once; a few minutes)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

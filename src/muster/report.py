@@ -1,0 +1,134 @@
+"""Reports: the table and the figure a person looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from .compare import Interval, summary
+from .simulate import Run
+
+PANELS = {
+    "loss": "priority training loss",
+    "test_accuracy": "priority test accuracy",
+    "admitted_nonpriority": "others admitted",
+}
+
+
+def comparison_tables(runs: Mapping[str, Sequence[Run]], rounds: Sequence[int]) -> list[Table]:
+    """Methods down, measures across: first the means, then the differences to the first method."""
+    frame = summary(runs, rounds)
+    first = next(iter(runs))
+    wanted = [(round, "loss") for round in rounds] + [(rounds[-1], "test_accuracy")]
+    heads = [f"{'test acc' if m == 'test_accuracy' else m} @{r}" for r, m in wanted]
+    seeds = len(runs[first])
+    means = _table(f"priority clients, mean ± 95 % interval over {seeds} seeds", heads)
+    for head in ("others", "upload MB"):
+        means.add_column(head, justify="right")
+    gaps = _table(f"paired difference to {first} (* : the interval excludes 0)", heads)
+    for label, mine in runs.items():
+        rows = [
+            frame.row(
+                by_predicate=(pl.col("method") == label)
+                & (pl.col("round") == round)
+                & (pl.col("measure") == measure),
+                named=True,
+            )
+            for round, measure in wanted
+        ]
+        others = np.mean([r.rounds["admitted_nonpriority"].mean() for r in mine])
+        upload = np.mean([r.rounds["bytes_up"].sum() for r in mine]) / 1e6
+        cells = [_pair(row["mean"], row["half"]) for row in rows]
+        means.add_row(label, *cells, f"{others:.1f}", f"{upload:.1f}")
+        if label != first:
+            marks = ["*" if row["clear"] else " " for row in rows]
+            cells = [_pair(row["difference"], row["difference_half"], "+") for row in rows]
+            gaps.add_row(label, *(c + m for c, m in zip(cells, marks, strict=True)))
+    return [means, gaps] if len(runs) > 1 else [means]
+
+
+def _table(title: str, heads: Sequence[str]) -> Table:
+    table = Table(
+        title=title, box=SIMPLE_HEAD, title_justify="left", padding=(0, 1), pad_edge=False
+    )
+    table.add_column("method")
+    for head in heads:
+        table.add_column(head, justify="right")
+    return table
+
+
+def _pair(mean: float | None, half: float | None, sign: str = "") -> str:
+    if mean is None:
+        return "-"
+    return f"{mean:{sign}.3f}" if half is None else f"{mean:{sign}.3f}±{half:.3f}"
+
+
+def run_table(run: Run) -> Table:
+    """What one run came to."""
+    last = run.rounds.row(-1, named=True)
+    table = Table(
+        title=f"{run.method}, seed {run.seed}, {run.engine} engine: round {last['round']}"
+    )
+    table.add_column("measure")
+    table.add_column("value", justify="right")
+    for name in ("loss", "train_accuracy", "test_accuracy", "fairness", "gm_appeal"):
+        if last.get(name) is not None:
+            table.add_row(name.replace("_", " "), f"{last[name]:.4f}")
+    totals = run.rounds.select(
+        pl.col("admitted_nonpriority", "silent").mean(),
+        pl.col("bytes_up", "bytes_down").sum() / 1e6,
+        pl.col("seconds").sum(),
+    ).row(0)
+    names = ("others admitted a round", "silent a round", "upload MB", "download MB", "seconds")
+    for name, value in zip(names, totals, strict=True):
+        table.add_row(name, f"{value:.2f}")
+    return table
+
+
+def figure(runs: Mapping[str, Sequence[Run]], path: Path) -> Path:
+    """Curves over rounds, the mean of the seeds with its 95 % band."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    panels = [name for name in PANELS if _has(runs, name)]
+    fig, axes = plt.subplots(1, len(panels), figsize=(4.6 * len(panels), 3.4), squeeze=False)
+    for ax, measure in zip(axes[0], panels, strict=True):
+        for label, mine in runs.items():
+            # Interrupted runs may be shorter: draw the rounds all seeds have.
+            taken = [r.rounds.filter(pl.col(measure).is_not_null()) for r in mine]
+            n = min(len(t) for t in taken)
+            if n == 0:
+                continue
+            x = taken[0]["round"].to_numpy()[:n]
+            values = np.stack([t[measure].to_numpy()[:n] for t in taken]).astype(np.float64)
+            bands = [Interval.of(column) for column in values.T]
+            mean = np.array([b.mean for b in bands])
+            half = np.nan_to_num(np.array([b.half for b in bands]))
+            (line,) = ax.plot(x, mean, label=label, linewidth=1.6)
+            ax.fill_between(x, mean - half, mean + half, color=line.get_color(), alpha=0.15)
+        ax.set_xlabel("round")
+        ax.set_title(PANELS[measure], fontsize=10)
+        ax.grid(alpha=0.3)
+        for side in ("top", "right"):
+            ax.spines[side].set_visible(False)
+    axes[0][0].legend(frameon=False)
+    fig.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fig.savefig(path, dpi=130)
+    plt.close(fig)
+    return path
+
+
+def _has(runs: Mapping[str, Sequence[Run]], measure: str) -> bool:
+    return any(
+        measure in r.rounds.columns and r.rounds[measure].is_not_null().any()
+        for mine in runs.values()
+        for r in mine
+    )

@@ -1,0 +1,72 @@
+"""Small things the tests share."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import torch
+from torch import nn
+
+import muster
+
+
+def federation(data, priority=None, **more):
+    """A federation from plain pairs, without the note on single-class clients."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", muster.MusterWarning)
+        return muster.Federation.from_arrays(train=data, priority=priority, **more)
+
+
+def module_of(layers):
+    """An nn.Module with the parameters of [(W, b), ...]."""
+    parts = []
+    for i, (w, b) in enumerate(layers):
+        linear = nn.Linear(w.shape[1], w.shape[0]).double()
+        with torch.no_grad():
+            linear.weight.copy_(torch.from_numpy(w))
+            linear.bias.copy_(torch.from_numpy(b))
+        parts += [linear] if i == 0 else [nn.ReLU(), linear]
+    return nn.Sequential(*parts)
+
+
+def layers_of(run):
+    """[(W, b), ...] of a run's weights."""
+    names = list(run.weights)
+    return [(run.weights[w], run.weights[b]) for w, b in zip(names[::2], names[1::2], strict=True)]
+
+
+def random_layers(widths, seed=0):
+    draw = np.random.default_rng(seed)
+    return [
+        (draw.normal(size=(b, a)) * 0.3, draw.normal(size=b) * 0.1)
+        for a, b in zip(widths, widths[1:], strict=False)
+    ]
+
+
+def gap(a, b):
+    """The largest difference between two models given as [(W, b), ...]."""
+    return max(
+        float(np.abs(x - y).max())
+        for p, q in zip(a, b, strict=True)
+        for x, y in zip(p, q, strict=True)
+    )
+
+
+def admitted(run, column="admitted"):
+    """For each round, the clients that were let in (or joined)."""
+    frame = run.clients.filter(column)
+    return [
+        sorted(frame.filter(frame["round"] == t)["client"].to_list())
+        for t in run.rounds["round"].to_list()
+    ]
+
+
+def same_bits(a, b):
+    """Whether two runs ended in exactly the same place, tables included (times aside)."""
+    weights = all(np.array_equal(a.weights[n], b.weights[n]) for n in a.weights)
+    return (
+        weights
+        and a.rounds.drop("seconds").equals(b.rounds.drop("seconds"))
+        and a.clients.equals(b.clients)
+    )

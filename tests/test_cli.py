@@ -1,0 +1,314 @@
+"""The command line as a person uses it: good runs, bad input, interruption, resumption."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import muster
+from muster.cli import main
+
+ROOT = Path(__file__).parents[1]
+
+SMALL = """
+name = "small"
+rounds = 6
+seeds = 2
+report_at = [3, 6]
+
+[data]
+name = "digits"
+clients = 6
+priority = 2
+
+[local]
+steps = 2
+batch_size = 8
+
+[[methods]]
+name = "fedalign"
+epsilon = { kind = "step", start = 0.4, at_round = 0.5 }
+warmup = 1
+
+[[methods]]
+label = "all"
+name = "fedavg"
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.toml").write_text(SMALL)
+    return tmp_path
+
+
+def test_run_from_flags_alone(here, capsys):
+    code = main(["run", "--data", "digits", "--data.clients", "5", "--data.priority=2",
+                 "--rounds", "4", "--method", "fedalign", "--method.epsilon", "0.3",
+                 "--local.steps", "2", "--name", "flags"])  # fmt: skip
+    out = capsys.readouterr().out
+    assert code == 0
+    assert "results: runs/flags" in out
+    run = muster.load("runs/flags")
+    assert len(run.rounds) == 4
+    assert run.complete
+    assert (here / "runs/flags/figure.png").stat().st_size > 5000
+    assert not (here / "runs/flags/checkpoints").exists()
+    config = tomllib.loads((here / "runs/flags/config.toml").read_text())
+    assert config["methods"][0]["epsilon"] == 0.3
+    assert config["methods"][0]["warmup"] == 0.1, "defaults are written out"
+    assert config["data"]["partition"]["kind"] == "shards"
+
+
+def test_the_saved_configuration_runs_again_to_the_same_bits(here, capsys):
+    flags = ["--data", "digits", "--rounds", "3", "--data.clients", "4", "--name", "a"]
+    assert main(["run", *flags]) == 0
+    assert main(["run", "runs/a/config.toml", "--name", "b"]) == 0
+    a, b = muster.load("runs/a"), muster.load("runs/b")
+    assert a.rounds.drop("seconds").equals(b.rounds.drop("seconds"))
+
+
+def test_flags_override_the_file(here, capsys):
+    args = ["run", "small.toml", "--method", "fedprox", "--method.mu", "0.5", "--rounds", "2",
+            "--report-at", "[2]", "--seed", "3"]  # fmt: skip
+    assert main(args) == 0
+    run = muster.load("runs/small")
+    assert (run.method, run.seed, len(run.rounds)) == ("fedprox", 3, 2)
+
+
+def test_compare_prints_paired_intervals_and_reads_back(here, capsys):
+    assert main(["compare", "small.toml"]) == 0
+    out = capsys.readouterr().out
+    assert "loss @3" in out
+    assert "loss @6" in out
+    assert "±" in out
+    runs = muster.load_runs("runs/small")
+    assert {k: [r.seed for r in v] for k, v in runs.items()} == {"fedalign": [0, 1], "all": [0, 1]}
+    frame = pl.read_parquet("runs/small/summary.parquet")
+    a = [r.rounds["loss"][-1] for r in runs["all"]]
+    b = [r.rounds["loss"][-1] for r in runs["fedalign"]]
+    (row,) = frame.filter(
+        pl.col("method") == "all", pl.col("round") == 6, pl.col("measure") == "loss"
+    ).iter_rows(named=True)
+    d = [x - y for x, y in zip(a, b, strict=True)]
+    assert row["difference"] == pytest.approx(sum(d) / 2)
+    # Two values: the interval's half-width is t(0.975, 1) * |d0 - d1| / 2.
+    assert row["difference_half"] == pytest.approx(12.7062 * abs(d[0] - d[1]) / 2, rel=1e-4)
+    assert main(["show", "runs/small"]) == 0
+    assert main(["show", "runs/small/all-seed1"]) == 0
+
+
+def test_a_second_run_of_the_same_name_gets_a_number(here, capsys):
+    for _ in range(2):
+        assert main(["run", "--data", "digits", "--rounds", "1", "--name", "twice"]) == 0
+    assert (here / "runs/twice/run.toml").exists()
+    assert (here / "runs/twice-2/run.toml").exists()
+
+
+def test_methods_lists_every_method_with_paper_and_formula(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["methods"]) == 0
+    out = capsys.readouterr().out
+    for name in muster.methods.METHODS:
+        assert name in out
+    assert "Algorithm 1" in out
+    assert "sum_k p_k w_k" in out
+
+
+def test_help_is_worth_reading(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["run", "--help"])
+    assert stop.value.code == 0
+    out = capsys.readouterr().out
+    for word in ("--method.epsilon", "fedalign", "straggler_period", "evaluate_every", "shards"):
+        assert word in out or word == "shards"
+
+
+BAD = {
+    "unknown method": (
+        ["run", "--method", "fedaling"],
+        "unknown method 'fedaling'; did you mean 'f",
+    ),
+    "unknown key": (
+        ["run", "--method.epsilom", "0.1"],
+        "unknown key 'method.epsilom'; did you mean 'epsilon'",
+    ),
+    "unknown top key": (["run", "--round", "5"], "unknown key 'round'; did you mean 'rounds'"),
+    "unknown data key": (
+        ["run", "--data.nois", "low"],
+        "unknown key 'data.nois'; did you mean 'noise'",
+    ),
+    "wrong type": (["run", "--rounds", "many"], "rounds: 'many'; allowed: a whole number"),
+    "zero rounds": (["run", "--rounds", "0"], "rounds: 0; allowed: whole numbers from 1"),
+    "bad choice": (
+        ["run", "--method.criterion", "f1"],
+        "method.criterion: 'f1'; allowed: loss, accuracy",
+    ),
+    "bad kind": (
+        ["run", "--method.invite", "fractoin"],
+        "method.invite.kind: 'fractoin'; did you mean 'fraction'",
+    ),
+    "missing in a kind": (["run", "--method.invite", "sample"], "method.invite.m: missing"),
+    "bad value": (["run", "--data.noise", "loud"], "unknown noise 'loud'; did you mean 'low'"),
+    "steps and epochs": (
+        ["run", "--local.steps", "1", "--local.epochs", "1"],
+        "give exactly one of the two",
+    ),
+    "no file": (["run", "nowhere.toml"], "nowhere.toml: no such file"),
+    "no value": (["run", "--rounds"], "--rounds: its value is missing"),
+    "stray word": (["compare", "small.toml", "stray"], "'stray': not understood"),
+    "several methods": (["run", "small.toml"], "`muster run` runs one; use `muster compare`"),
+    "which of several": (["compare", "small.toml", "--method.mu", "1"], "several methods; which"),
+    "resume nowhere": (["run", "--resume", "runs/none"], "no config.toml there"),
+    "resume with more": (
+        ["run", "--resume", "runs/none", "--rounds", "3"],
+        "goes on with the folder's own settings",
+    ),
+    "show nowhere": (["show", "runs/none"], "no results here"),
+    "report outside": (
+        ["compare", "small.toml", "--rounds", "4"],
+        "report_at: 6; allowed: rounds 1 to 4",
+    ),
+    "cuda": (["run", "--device", "cuda", "--rounds", "1"], "no CUDA device is present"),
+    "name": (["run", "--name", "a/b"], "name: 'a/b'; give a plain folder name"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_and_exit_code_2(here, capsys, case):
+    args, message = BAD[case]
+    if case == "cuda" and __import__("torch").cuda.is_available():
+        pytest.skip("this machine has CUDA; a machine without would run this")
+    assert main(args) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.startswith("muster: ")
+    assert error.count("\n") == 1
+
+
+def test_a_broken_file_is_one_line(here, capsys):
+    (here / "broken.toml").write_text("rounds = = 3")
+    assert main(["run", "broken.toml"]) == 2
+    assert "broken.toml: not valid TOML" in capsys.readouterr().err
+
+
+def command(*args):
+    return [sys.executable, "-m", "muster.cli", *args]
+
+
+LONG = ["--data", "digits", "--rounds", "100000", "--name", "long", "--checkpoint_every", "100000"]
+
+
+def test_ctrl_c_keeps_what_was_done_and_says_how_to_go_on(here):
+    process = subprocess.Popen(
+        command("run", *LONG), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while not (here / "runs/long/config.toml").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(2)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "muster run --resume runs/long" in out
+    assert "Traceback" not in out + err
+    done = muster.load("runs/long")
+    assert not done.complete
+    assert 0 < len(done.rounds) < 100000
+    assert done.rounds["round"].to_list() == list(range(1, len(done.rounds) + 1))
+
+
+def test_an_interrupted_run_resumes_to_the_bits_of_an_uninterrupted_one(here, capsys, monkeypatch):
+    flags = ["--data", "digits", "--rounds", "9", "--data.clients", "5"]
+    assert main(["run", *flags, "--name", "whole"]) == 0
+
+    from muster.progress import Progress
+
+    real = Progress.__call__
+
+    def stop(self, row):
+        real(self, row)
+        if row["round"] == 4:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "__call__", stop)
+        assert main(["run", *flags, "--name", "cut"]) == 130
+    assert main(["run", "--resume", "runs/cut"]) == 0
+    a, b = muster.load("runs/whole"), muster.load("runs/cut")
+    assert b.complete
+    assert a.rounds.drop("seconds").equals(b.rounds.drop("seconds"))
+    assert a.clients.equals(b.clients)
+
+
+def test_an_interrupted_comparison_goes_on_with_what_is_missing(here, capsys, monkeypatch):
+    from muster.progress import Progress
+
+    real, calls = Progress.__call__, []
+
+    def stop(self, row):
+        real(self, row)
+        calls.append(row["round"])
+        if len(calls) == 15:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "__call__", stop)
+        assert main(["compare", "small.toml"]) == 130
+    out = capsys.readouterr().out
+    assert "1 of 2 seeds complete" in out
+    assert "muster compare --resume runs/small" in out
+    assert main(["compare", "--resume", "runs/small"]) == 0
+    assert len(calls) == 15
+    runs = muster.load_runs("runs/small")
+    assert all(r.complete and len(r.rounds) == 6 for v in runs.values() for r in v)
+
+
+def test_on_a_pipe_progress_is_plain_lines(here, monkeypatch):
+    done = subprocess.run(
+        command("run", "--data", "digits", "--rounds", "3"), capture_output=True, text=True
+    )
+    assert done.returncode == 0
+    assert "\x1b[" not in done.stdout
+    assert re.search(r"fedalign, seed 0: 0 of 3 rounds in all", done.stdout)
+
+
+def test_on_a_terminal_progress_is_a_bar_with_an_eta(here):
+    parent, child = pty.openpty()
+    process = subprocess.Popen(
+        command("run", "--data", "digits", "--rounds", "40"),
+        stdout=child, stderr=child, env={**os.environ, "TERM": "xterm", "COLUMNS": "140"},
+    )  # fmt: skip
+    os.close(child)
+    seen = b""
+    while True:
+        try:
+            chunk = os.read(parent, 4096)
+        except OSError:
+            break
+        if not chunk:
+            break
+        seen += chunk
+    process.wait(60)
+    text = seen.decode()
+    assert "ETA" in text
+    assert "40/40" in text
+
+
+def test_the_demo_configuration_is_what_the_readme_says():
+    from muster.config import experiment, load_table
+
+    demo = experiment(load_table(ROOT / "examples/demo.toml"))
+    assert list(demo.methods) == ["fedalign", "fedavg on priority", "fedavg on all"]
+    assert len(demo.settings.all_seeds) >= 5

@@ -1,0 +1,271 @@
+"""Engines: the same numbers from both, the same bits from the same seed, however it is run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import muster
+import reference
+from helpers import federation, gap, layers_of, module_of, random_layers, same_bits
+from muster.engines import Loop, Stacked, choose
+from muster.engines.layers import stackable
+from muster.federation import Ragged
+
+M = muster.methods
+LOCAL = muster.Local(steps=5, batch_size=4, lr=0.2)
+
+
+def go(fed, method, model, engine="auto", rounds=10, local=LOCAL, dtype="float64", **more):
+    return muster.simulate(fed, method, model, rounds, local, dtype=dtype, engine=engine, **more)
+
+
+@pytest.fixture(scope="module")
+def fed():
+    data, priority = reference.problem(0, clients=8)
+    return federation(data, priority)
+
+
+@pytest.mark.parametrize("model", [muster.models.Softmax(), muster.models.MLP((6, 5))])
+@pytest.mark.parametrize(
+    "method", [M.fedalign(0.3), M.fedavg(), M.fedprox(0.5), M.local()], ids=lambda m: m.name
+)
+@pytest.mark.parametrize("local", [LOCAL, muster.Local(epochs=2, batch_size=7, lr=0.2)])
+def test_stacked_and_loop_give_the_same_numbers(fed, model, method, local):
+    a = go(fed, method, model, "stacked", local=local)
+    b = go(fed, method, model, "loop", local=local, processes=1)
+    assert (a.engine, b.engine) == ("stacked", "loop")
+    for name in a.weights:
+        assert np.abs(a.weights[name] - b.weights[name]).max() < 1e-9
+    assert a.clients["admitted"].equals(b.clients["admitted"])
+    assert np.allclose(a.rounds["loss"], b.rounds["loss"], atol=1e-9)
+
+
+STACKABLE = {
+    "tanh": lambda: nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 4)),
+    "layer norm": lambda: nn.Sequential(
+        nn.Linear(5, 6), nn.LayerNorm(6), nn.GELU(), nn.Linear(6, 4)
+    ),
+    "no bias": lambda: nn.Sequential(nn.Linear(5, 6, bias=False), nn.ReLU(), nn.Linear(6, 4)),
+    "nested": lambda: nn.Sequential(nn.Sequential(nn.Linear(5, 6), nn.ReLU()), nn.Linear(6, 4)),
+}
+
+
+@pytest.mark.parametrize("name", STACKABLE)
+def test_layers_with_a_stacked_form_agree_with_the_module_itself(fed, name):
+    torch.manual_seed(0)
+    model = STACKABLE[name]()
+    assert not isinstance(stackable(model), str)
+    a = go(fed, M.fedprox(0.3), model, "stacked", rounds=5)
+    b = go(fed, M.fedprox(0.3), model, "loop", rounds=5, processes=1)
+    for key in a.weights:
+        assert np.abs(a.weights[key] - b.weights[key]).max() < 1e-9
+
+
+def test_embeddings_of_tokens_have_a_stacked_form():
+    draw = np.random.default_rng(0)
+    data = [(draw.integers(0, 9, (12, 3)), draw.integers(0, 3, 12)) for _ in range(4)]
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(12, 3))
+    fed = federation(data)
+    a = go(fed, M.fedavg(), model, "stacked", rounds=4)
+    b = go(fed, M.fedavg(), model, "loop", rounds=4, processes=1)
+    for key in a.weights:
+        assert np.abs(a.weights[key] - b.weights[key]).max() < 1e-9
+
+
+class Residual(nn.Module):
+    """A module of the user's own, which has no stacked form."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(5, 5), nn.Linear(5, 4)
+        self.drop = nn.Dropout(0.2)
+
+    def forward(self, x):
+        return self.outer(x + self.drop(torch.relu(self.inner(x))))
+
+
+def test_any_module_runs_and_its_own_parameters_are_the_start(fed):
+    torch.manual_seed(0)
+    model = Residual()
+    before = {n: t.clone() for n, t in model.state_dict().items()}
+    still = go(fed, M.fedavg(), model, rounds=1, local=muster.Local(steps=1, lr=0.0))
+    assert still.engine == "loop"
+    assert set(still.weights) == set(before)
+    for name, t in before.items():
+        assert np.allclose(still.weights[name], t.numpy())
+    moved = go(fed, M.fedavg(), model, rounds=1)
+    assert not np.allclose(moved.weights["inner.weight"], before["inner.weight"].numpy())
+    assert all(torch.equal(t, before[n]) for n, t in model.state_dict().items()), "left untouched"
+
+
+def test_the_engine_is_chosen_from_the_model_and_can_be_forced(fed):
+    mlp = muster.models.MLP((3,)).build(fed, 0)
+    assert isinstance(choose("auto", mlp, fed, LOCAL, torch.float32), Stacked)
+    assert isinstance(choose("loop", mlp, fed, LOCAL, torch.float32), Loop)
+    assert isinstance(choose("auto", Residual(), fed, LOCAL, torch.float32), Loop)
+    with pytest.raises(muster.MusterError, match="no form for Residual; use engine='loop'"):
+        choose("stacked", Residual(), fed, LOCAL, torch.float32)
+    with pytest.raises(muster.MusterError, match="did you mean 'stacked'"):
+        choose("stackd", mlp, fed, LOCAL, torch.float32)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a machine without CUDA would run this")
+def test_cuda_is_refused_where_there_is_none(fed):
+    with pytest.raises(muster.MusterError, match="no CUDA device is present; use device='cpu'"):
+        go(fed, M.fedavg(), muster.models.Softmax(), device="cuda")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("engine", ["stacked", "loop"])
+def test_cuda_gives_the_numbers_of_the_cpu(fed, engine):
+    a = go(fed, M.fedalign(0.3), muster.models.MLP((6,)), engine, device="cuda")
+    b = go(fed, M.fedalign(0.3), muster.models.MLP((6,)), engine)
+    for name in a.weights:
+        assert np.abs(a.weights[name] - b.weights[name]).max() < 1e-9
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("engine", ["stacked", "loop"])
+def test_same_seed_same_bits_and_other_seeds_differ(fed, engine, dtype):
+    more = {"processes": 1} if engine == "loop" else {}
+    runs = [
+        go(fed, M.fedalign(0.3), muster.models.MLP((6,)), engine, dtype=dtype, seed=s, **more)
+        for s in (1, 1, 2)
+    ]
+    assert same_bits(runs[0], runs[1])
+    assert not np.array_equal(runs[0].weights["1.weight"], runs[2].weights["1.weight"])
+    assert runs[0].weights["1.weight"].dtype == dtype
+
+
+def test_same_bits_whatever_the_number_of_processes(fed):
+    torch.manual_seed(0)
+    model = Residual()
+    runs = [
+        go(fed, M.fedalign(0.5), model, "loop", rounds=4, dtype="float32", processes=n)
+        for n in (1, 2, 3)
+    ]
+    assert same_bits(runs[0], runs[1])
+    assert same_bits(runs[0], runs[2])
+
+
+def test_the_compiled_loop_gives_the_numbers_of_the_fused_path(monkeypatch):
+    draw = np.random.default_rng(0)
+    sizes = (3, 40, 25, 11)
+    data = [(draw.normal(size=(n, 9)), draw.integers(0, 7, n)) for n in sizes]
+    layers = random_layers((9, 7))
+    local = muster.Local(epochs=2, batch_size=6, lr=0.3)
+    from muster.engines import stacked
+
+    for method in (M.fedavg(), M.fedprox(0.6)):
+        results = []
+        for threshold in (0.0, float("inf")):
+            monkeypatch.setattr(stacked, "COMPILE_FROM", threshold)
+            fed = federation(data)
+            results.append(go(fed, method, module_of(layers), local=local, rounds=6))
+        assert gap(layers_of(results[0]), layers_of(results[1])) < 1e-9
+
+
+@pytest.mark.parametrize("threshold", [0.0, float("inf")])
+def test_bytes_are_pixels_on_every_path(monkeypatch, threshold):
+    from muster.engines import stacked
+
+    monkeypatch.setattr(stacked, "COMPILE_FROM", threshold)
+    draw = np.random.default_rng(0)
+    raw = [(draw.integers(0, 256, (20, 8)).astype(np.uint8), draw.integers(0, 3, 20)) for _ in "ab"]
+    scaled = [(x / 255, y) for x, y in raw]
+    a = go(federation(raw), M.fedavg(), muster.models.Softmax(), rounds=3)
+    b = go(federation(scaled), M.fedavg(), muster.models.Softmax(), rounds=3)
+    assert np.abs(a.weights["1.weight"] - b.weights["1.weight"]).max() < 1e-12
+
+
+def test_batch_norm_trains_evaluates_and_averages_its_statistics():
+    draw = np.random.default_rng(0)
+    data = [(draw.normal(size=(9, 3, 8, 8)), draw.integers(0, 4, 9)) for _ in range(3)]
+    fed = federation(data)
+    run = go(
+        fed, M.fedavg(), muster.models.CNN(), rounds=2, local=muster.Local(epochs=1, batch_size=4)
+    )
+    # 9 rows in batches of 4 leave one row over, which BatchNorm cannot train on alone.
+    assert run.engine == "loop"
+    assert run.clients["steps"].unique().to_list() == [2]
+    assert np.isfinite(run.weights["1.running_mean"]).all()
+    assert np.abs(run.weights["1.running_mean"]).max() > 0
+    assert "1.num_batches_tracked" in run.weights
+
+
+def test_batch_norm_refuses_a_client_of_one_row():
+    draw = np.random.default_rng(0)
+    data = [(draw.normal(size=(n, 3, 8, 8)), np.arange(n) % 2) for n in (5, 1)]
+    with pytest.raises(muster.MusterError, match="BatchNorm cannot train on client 1"):
+        go(federation(data), M.fedavg(), muster.models.CNN())
+
+
+def test_each_clients_own_model_is_measured_alike_by_both_engines(fed):
+    stack = {
+        "0.weight": torch.randn(fed.n, 4, 5, dtype=torch.float64),
+        "0.bias": torch.randn(fed.n, 4, dtype=torch.float64),
+    }
+    model = nn.Sequential(nn.Linear(5, 4))
+    who = np.array([3, 0, 5])
+    some = {n: t[:3] for n, t in stack.items()}
+    a = Stacked(model, fed, LOCAL, torch.float64).appraise_each(some, who)
+    b = Loop(model, fed, LOCAL, torch.float64).appraise_each(some, who)
+    assert np.allclose(a.loss, b.loss, atol=1e-12)
+    assert np.array_equal(a.accuracy, b.accuracy)
+
+
+def test_clients_may_be_asked_in_any_order(fed):
+    engine = Stacked(nn.Sequential(nn.Linear(5, 4)), fed, LOCAL, torch.float64)
+    model = {n: t.double() for n, t in engine.module.state_dict().items()}
+    order = np.array([7, 2, 5, 0, 1, 3, 4, 6])
+    assert np.allclose(
+        engine.appraise(model, order).loss, engine.appraise(model, np.arange(8)).loss[order]
+    )
+
+
+def test_shared_and_weighted_test_rows_are_measured_as_told():
+    draw = np.random.default_rng(0)
+    x, y = torch.from_numpy(draw.normal(size=(6, 5))), torch.from_numpy(draw.integers(0, 4, 6))
+    rows = np.array([0, 1, 2, 3, 2, 3, 4, 5, 0])
+    weight = np.array([0.5, 0.25, 0.25, 0.1, 0.2, 0.3, 0.4, 0.9, 0.1])
+    data = Ragged(x, y, np.array([0, 3, 7, 9]), rows, weight)
+    fed = muster.Federation.from_ragged(data, classes=4)
+    engine = Stacked(nn.Sequential(nn.Linear(5, 4)), fed, LOCAL, torch.float64)
+    model = {n: t.double() for n, t in engine.module.state_dict().items()}
+    layers = [tuple(t.numpy() for t in model.values())]
+    one = np.array([reference.loss(layers, x.numpy()[[i]], y.numpy()[[i]]) for i in range(6)])
+    expected = [weight[a:b] @ one[rows[a:b]] for a, b in ((0, 3), (3, 7), (7, 9))]
+    assert np.allclose(engine.appraise(model, np.arange(3)).loss, expected, atol=1e-12)
+    stack = {n: t.expand(3, *t.shape) for n, t in model.items()}
+    assert np.allclose(engine.appraise_each(stack, np.arange(3)).loss, expected, atol=1e-12)
+
+
+def test_a_worker_that_fails_says_why_and_one_that_dies_is_noticed():
+    class Fails(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(5, 4)
+
+        def forward(self, x):
+            if self.training:
+                raise ArithmeticError("no training today")
+            return self.inner(x)
+
+    data, _ = reference.problem(0, clients=4)
+    with pytest.raises(RuntimeError, match="no training today"):
+        go(federation(data), M.fedavg(), Fails(), processes=2)
+
+    class Dies(Fails):
+        def forward(self, x):
+            if self.training:
+                import os
+
+                os._exit(9)
+            return self.inner(x)
+
+    with pytest.raises(muster.MusterError, match=r"ended unexpectedly \(exit code 9"):
+        go(federation(data), M.fedavg(), Dies(), processes=2)

@@ -1,0 +1,164 @@
+"""Results and checkpoints: read back whole, resume to the same bits, survive interruption."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+import muster
+import reference
+from helpers import federation, same_bits
+from muster import store
+
+M = muster.methods
+
+
+@pytest.fixture(scope="module")
+def fed():
+    data, priority = reference.problem(0, clients=8)
+    return federation(data, priority)
+
+
+class Stop(Exception):
+    """Stands for a crash."""
+
+
+def stop_at(round, error):
+    def on_round(row):
+        if row["round"] == round:
+            raise error
+
+    return on_round
+
+
+def args(method=None, **more):
+    settings = {
+        "method": method or M.fedalign(0.4),
+        "model": muster.models.MLP((4,)),
+        "rounds": 12,
+        "local": muster.Local(steps=3, batch_size=4, lr=0.1),
+    }
+    return {**settings, **more}
+
+
+def test_a_saved_run_reads_back_in_one_call(fed, tmp_path):
+    run = muster.simulate(fed, **args())
+    muster.save(run, tmp_path / "there")
+    back = muster.load(tmp_path / "there")
+    assert same_bits(run, back)
+    assert back.rounds.equals(run.rounds)
+    assert back.final.equals(run.final)
+    assert (back.method, back.seed, back.engine, back.complete) == ("fedalign", 0, "stacked", True)
+
+
+def test_loading_from_a_wrong_place_says_so(tmp_path):
+    with pytest.raises(muster.MusterError, match="no run here"):
+        muster.load(tmp_path)
+
+
+@pytest.mark.parametrize("method", [M.fedalign(0.4), M.local()], ids=lambda m: m.name)
+@pytest.mark.parametrize("engine", ["stacked", "loop"])
+def test_resume_after_a_crash_reaches_the_same_bits(fed, tmp_path, method, engine):
+    more = {"engine": engine} | ({"processes": 1} if engine == "loop" else {})
+    whole = muster.simulate(fed, **args(method, **more))
+    keep = {"checkpoint": tmp_path, "checkpoint_every": 4}
+    with pytest.raises(Stop):
+        muster.simulate(fed, **args(method, **more), **keep, on_round=stop_at(7, Stop()))
+    assert store.checkpointed(tmp_path) == 4
+    seen = []
+    resumed = muster.simulate(
+        fed, **args(method, **more), **keep, resume=True, on_round=lambda r: seen.append(r["round"])
+    )
+    assert seen == list(range(5, 13))
+    assert same_bits(whole, resumed)
+
+
+@pytest.mark.parametrize("round", [1, 4, 7])
+def test_ctrl_c_leaves_a_usable_result_and_resumes_to_the_same_bits(fed, tmp_path, round):
+    whole = muster.simulate(fed, **args())
+    with pytest.raises(muster.Interrupted) as caught:
+        muster.simulate(
+            fed, **args(), checkpoint=tmp_path, on_round=stop_at(round, KeyboardInterrupt())
+        )
+    partial = caught.value.run
+    assert not partial.complete
+    assert len(partial.rounds) == round
+    assert partial.clients["round"].max() == round
+    assert partial.rounds.drop("seconds").equals(whole.rounds.drop("seconds").head(round))
+    assert store.checkpointed(tmp_path) == round
+    resumed = muster.simulate(fed, **args(), checkpoint=tmp_path, resume=True)
+    assert same_bits(whole, resumed)
+
+
+def test_interrupts_in_the_middle_of_a_round_lose_only_that_round(fed, tmp_path, monkeypatch):
+    space = muster.simulate.__globals__
+    real, calls = space["play"], []
+
+    def play(*a):
+        calls.append(1)
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return real(*a)
+
+    monkeypatch.setitem(space, "play", play)
+    with pytest.raises(muster.Interrupted) as caught:
+        muster.simulate(fed, **args(), checkpoint=tmp_path)
+    assert len(caught.value.run.rounds) == 5
+    assert store.checkpointed(tmp_path) == 5
+
+
+def test_a_checkpoint_of_another_run_is_refused(fed, tmp_path):
+    with pytest.raises(Stop):
+        muster.simulate(
+            fed, **args(), checkpoint=tmp_path, checkpoint_every=2, on_round=stop_at(3, Stop())
+        )
+    with pytest.raises(muster.MusterError, match="was made with seed=0, this run has seed=5"):
+        muster.simulate(fed, **args(seed=5), checkpoint=tmp_path, resume=True)
+    with pytest.raises(muster.MusterError, match="was made with method="):
+        muster.simulate(fed, **args(M.fedavg()), checkpoint=tmp_path, resume=True)
+
+
+def test_a_checkpoint_half_written_is_never_loaded(fed, tmp_path, monkeypatch):
+    real = os.replace
+
+    def fails(source, target):
+        if "round-00000008" in str(target):
+            raise Stop
+        return real(source, target)
+
+    monkeypatch.setattr(store.os, "replace", fails)
+    with pytest.raises(Stop):
+        muster.simulate(fed, **args(), checkpoint=tmp_path, checkpoint_every=4)
+    monkeypatch.undo()
+    assert store.checkpointed(tmp_path) == 4
+    whole = muster.simulate(fed, **args())
+    resumed = muster.simulate(fed, **args(), checkpoint=tmp_path, checkpoint_every=4, resume=True)
+    assert same_bits(whole, resumed)
+
+
+def test_resume_without_a_checkpoint_starts_from_the_beginning(fed, tmp_path):
+    run = muster.simulate(fed, **args(), checkpoint=tmp_path / "new", resume=True)
+    assert len(run.rounds) == 12
+
+
+def test_results_are_never_overwritten(tmp_path):
+    first = store.fresh(tmp_path / "demo")
+    first.mkdir()
+    second = store.fresh(tmp_path / "demo")
+    second.mkdir()
+    third = store.fresh(tmp_path / "demo")
+    assert [first.name, second.name, third.name] == ["demo", "demo-2", "demo-3"]
+
+
+def test_measuring_seldom_changes_nothing_but_the_measures(fed):
+    often = muster.simulate(fed, **args())
+    seldom = muster.simulate(fed, **args(evaluate_every=5))
+    never = muster.simulate(fed, **args(evaluate_every=0))
+    for other in (seldom, never):
+        assert all(np.array_equal(often.weights[n], other.weights[n]) for n in often.weights)
+        assert often.clients["admitted"].equals(other.clients["admitted"])
+    assert seldom.rounds["loss"].is_not_null().to_list() == [t in (5, 10, 12) for t in range(1, 13)]
+    assert seldom.rounds["loss"][4] == often.rounds["loss"][4]
+    assert never.rounds["loss"].is_not_null().sum() == 1
