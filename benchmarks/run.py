@@ -2,6 +2,7 @@
 
     python benchmarks/run.py              all of it (about ten minutes on two cores)
     python benchmarks/run.py W1 scale     some of it
+    python benchmarks/run.py --write      all of it, and put the tables into docs/speed.md
 
 Each workload is run by muster, by the loop most people write first (`naive`), and compared with
 the time its arithmetic would take at the matrix-multiply speed measured in the same run
@@ -27,6 +28,7 @@ from rich.table import Table
 from torch.nn.functional import cross_entropy
 
 import muster
+from muster.engines import choose
 from muster.federation import Federation, Ragged
 from workloads import WORKLOADS, Workload, w4
 
@@ -133,62 +135,84 @@ def in_new_process(call: str) -> float:
                                 check=True).stdout)  # fmt: skip
 
 
-def speed(names: list[str], console: Console) -> None:
+def speed(names: list[str], console: Console) -> list[list[str]]:
     """The workloads against the naive loop and the limit."""
-    table = Table(title="seconds a round (best of the repeats) and ratios")
-    for column in ("", "workload", "engine", "naive", "muster", "limit", "x naive", "target",
-                   "x limit", "memory/data"):  # fmt: skip
-        table.add_column(column, justify="left" if column in ("", "workload") else "right")
+    rows = [["", "workload", "engine", "naive s", "muster s", "limit s", "naive / muster", "target",
+             "muster / limit", "naive / limit", "memory / data"]]  # fmt: skip
     for name in names:
         load = WORKLOADS[name]()
         naive, ours, peaks = [], [], []
         for i in range(load.repeats):
             console.print(f"{name}: repeat {i + 1} of {load.repeats}", style="dim")
             peaks.append(matmul_speed())
-            ours += muster_rounds(load, 2)
+            ours += muster_rounds(load, 1 if load.repeats == 1 else 2)
             naive.append(naive_round(load, i))
-        engine = muster.simulate(
-            load.fed, load.method, load.model, 1, muster.Local(steps=1), evaluate_every=0
-        ).engine
+        engine = choose("auto", load.model, load.fed, load.local, torch.float32).name
         n, m, limit = min(naive), min(ours), load.flops / max(peaks)
         what, target = load.what, load.target
         del load
         memory = in_new_process(f"run.memory_ratio({name!r})")
-        table.add_row(
-            name, what, engine, f"{n:.3f}", f"{m:.3f}",
-            f"{limit:.3f}", f"{n / m:.1f}", f">= {target:g}", f"{m / limit:.1f}",
-            f"{memory:.2f}",
+        rows.append(
+            [name, what, engine, f"{n:.3f}", f"{m:.3f}", f"{limit:.3f}", f"{n / m:.1f}",
+             f">= {target:g}", f"{m / limit:.1f}", f"{n / limit:.1f}", f"{memory:.2f}"]
         )  # fmt: skip
-    console.print(table)
+    return rows
 
 
-def scale(console: Console) -> None:
+def scale() -> list[list[str]]:
     """Cost of a round as the population grows and the number asked does not."""
-    table = Table(title="100 clients asked a round")
-    for column in ("clients", "seconds a round", "ratio to 100 clients"):
-        table.add_column(column, justify="right")
+    rows = [["clients", "asked a round", "seconds a round", "ratio to 100 clients"]]
     first = 0.0
     for n in (100, 1_000, 10_000, 100_000):
-        load = w4(n, features=60)
-        best = min(muster_rounds(load, 30))
+        best = min(muster_rounds(w4(n, features=60), 30))
         first = first or best
-        table.add_row(f"{n:,}", f"{best:.4f}", f"{best / first:.2f}")
+        rows.append([f"{n:,}", "100", f"{best:.4f}", f"{best / first:.2f}"])
+    return rows
+
+
+def show(console: Console, title: str, rows: list[list[str]]) -> None:
+    table = Table(*rows[0], title=title)
+    for row in rows[1:]:
+        table.add_row(*row)
     console.print(table)
+
+
+def markdown(rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
+
+
+def write(tables: dict[str, list[list[str]]]) -> None:
+    """Put the tables into docs/speed.md, each after its heading's marker."""
+    page = Path(__file__).parents[1] / "docs" / "speed.md"
+    text = page.read_text()
+    for name, rows in tables.items():
+        begin, end = f"<!-- {name} -->\n", f"<!-- end {name} -->"
+        head, rest = text.split(begin)
+        text = head + begin + markdown(rows) + "\n" + end + rest.split(end)[1]
+    page.write_text(text)
 
 
 def main(wanted: list[str]) -> int:
+    to_docs = "--write" in wanted
+    wanted = [w for w in wanted if w != "--write"]
     known = [*WORKLOADS, "scale"]
     wrong = [w for w in wanted if w not in known]
     if wrong:
         print(f"unknown workload '{wrong[0]}'; known: {', '.join(known)}", file=sys.stderr)
         return 2
-    console = Console(width=150)
+    console = Console(width=max(150, Console().width))
     chosen = wanted or known
     names = [n for n in chosen if n in WORKLOADS]
+    tables: dict[str, list[list[str]]] = {}
     if names:
-        speed(names, console)
+        tables["speed"] = speed(names, console)
+        show(console, "seconds a round (best of the repeats) and ratios", tables["speed"])
     if "scale" in chosen:
-        scale(console)
+        tables["scale"] = scale()
+        show(console, "cost as the population grows", tables["scale"])
+    if to_docs:
+        write(tables)
     return 0
 
 

@@ -42,3 +42,11 @@ def test_commands_in_the_readme_exist():
     _, commands = _parser()
     for name in re.findall(r"^muster ([\w-]+)", text, re.MULTILINE):
         assert name in commands
+
+
+def test_the_table_of_methods_is_current():
+    from muster.cli import methods_markdown
+
+    text = (ROOT / "docs" / "methods.md").read_text()
+    table = text.split("<!-- methods -->\n")[1].split("<!-- end methods -->")[0]
+    assert table.strip() == methods_markdown(), "run: muster methods --markdown, and paste"

@@ -30,6 +30,10 @@ def fed():
     return federation(data, priority)
 
 
+def no_losses(clients):
+    raise AssertionError("this invitation needs no losses")
+
+
 def roster_of(priority, importance=None):
     priority = np.array(priority, bool)
     a = np.where(priority, 1.0, 0.0) if importance is None else np.array(importance)
@@ -104,20 +108,20 @@ def test_fedalign_with_unreliable_others_admits_a_subset(fed, more):
 
 def test_full_sample_and_fraction(fed):
     pool = np.arange(9)
-    assert Full()(fed, pool, 0, 0).clients.tolist() == list(range(9))
-    asked = Sample(4)(fed, pool, 0, 3).clients
+    assert Full()(fed, pool, 0, 0, no_losses).clients.tolist() == list(range(9))
+    asked = Sample(4)(fed, pool, 0, 3, no_losses).clients
     assert len(set(asked.tolist())) == 4
     assert (np.diff(asked) > 0).all()
-    assert len(Fraction(0.5)(fed, pool, 0, 0)) == 5
-    assert len(Sample(40)(fed, pool, 0, 0)) == 9
-    draws = {tuple(Sample(4)(fed, pool, 0, t).clients.tolist()) for t in range(30)}
+    assert len(Fraction(0.5)(fed, pool, 0, 0, no_losses)) == 5
+    assert len(Sample(40)(fed, pool, 0, 0, no_losses)) == 9
+    draws = {tuple(Sample(4)(fed, pool, 0, t, no_losses).clients.tolist()) for t in range(30)}
     assert len(draws) > 20
 
 
 def test_sampling_is_uniform(fed):
     counts = np.zeros(9)
     for t in range(3000):
-        counts[Sample(3)(fed, np.arange(9), 0, t).clients] += 1
+        counts[Sample(3)(fed, np.arange(9), 0, t, no_losses).clients] += 1
     assert np.abs(counts / 3000 - 1 / 3).max() < 0.04
 
 
@@ -128,7 +132,7 @@ def test_draws_with_replacement_average_as_eq_55(fed):
     method = M.fedalign(1e9, warmup=0, invite=invite)
     local = Local(steps=2, batch_size=None, lr=0.1)
     run = muster.simulate(fed, method, module_of(layers), 1, local, dtype="float64")
-    roster = invite(fed, np.arange(9), 0, 0)
+    roster = invite(fed, np.arange(9), 0, 0, no_losses)
     total = sum(len(data[k][1]) for k in priority)
     share = dict(zip(roster.clients.tolist(), roster.share.tolist(), strict=True))
     drawn = {k: round(share[k] * 4) for k in priority if k in share}
@@ -146,7 +150,7 @@ def test_draws_with_replacement_average_as_eq_55(fed):
 def test_draws_with_replacement_follow_the_data_shares(fed):
     total = np.zeros(9)
     for t in range(4000):
-        roster = WithReplacement(2)(fed, np.arange(9), 0, t)
+        roster = WithReplacement(2)(fed, np.arange(9), 0, t, no_losses)
         total[roster.clients] += roster.share
     assert np.abs(total[fed.priority] / 4000 - fed.share[fed.priority]).max() < 0.02
 
@@ -162,7 +166,7 @@ def test_a_fraction_of_all_clients_agrees_with_numpy(fed):
     sizes = np.array([len(y) for _, y in data])
     p = sizes / sizes[priority].sum()
     for t in range(8):
-        asked = invite(fed, np.arange(9), 0, t).clients.tolist()
+        asked = invite(fed, np.arange(9), 0, t, no_losses).clients.tolist()
         own = [reference.loss(layers, *pair) for pair in data]
         f = sum(p[k] * own[k] for k in priority)
         let_in = [k for k in asked if k in priority or abs(own[k] - f) < 0.4]
@@ -198,12 +202,16 @@ def test_the_guard_refuses_what_is_broken_and_says_why():
     models["w"][1, 0] = float("nan")
     models["w"][2, 1] = float("inf")
     loss = np.array([1.0, 1.0, 1.0, np.nan, -1.0])
-    replies = Replies(roster_of([False] * n), models, Appraisal(loss, np.full(n, 0.5)))
+    replies = Replies(
+        roster_of([False] * n), models, Appraisal(loss, np.full(n, 0.5)), np.full(n, np.nan)
+    )
     verdict = guard(offer(), replies, appraised=True)
     assert verdict.yes.tolist() == [True, False, False, False, False]
     assert verdict.reason[1] == "malformed: not finite"
     assert verdict.reason[3] == "impossible loss"
-    wrong = Replies(roster_of([False]), {"w": torch.zeros(1, 3)}, Appraisal.unknown(1))
+    wrong = Replies(
+        roster_of([False]), {"w": torch.zeros(1, 3)}, Appraisal.unknown(1), np.full(1, np.nan)
+    )
     assert guard(offer(), wrong, False).reason[0] == "malformed: names or shapes"
 
 
@@ -244,9 +252,9 @@ def test_a_silent_client_uploads_nothing_and_trains_nothing(fed, engine, monkeyp
         real_batches = stacked.StackedCohort._batches
 
         def batches(self):
-            for batch in real_batches(self):
-                taken.extend(self.group.clients[: batch[0]].tolist())
-                yield batch
+            for n, batch in real_batches(self):
+                taken.extend(self.group.clients[:n].tolist())
+                yield n, batch
 
         monkeypatch.setattr(stacked.StackedCohort, "_batches", batches)
     run = muster.simulate(

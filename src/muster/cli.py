@@ -179,6 +179,8 @@ def _simulate(
         engine=s.engine,
         device=s.device,
         processes=s.processes,
+        participation=s.participation,
+        attack=s.attack,
         evaluate_every=s.evaluate_every,
         checkpoint=checkpoint,
         checkpoint_every=s.checkpoint_every,
@@ -264,8 +266,11 @@ def _report(runs: dict[str, list[Run]], s: Settings, folder: Path, console: Cons
 
 def methods(words: list[str], console: Console) -> int:
     """`muster methods`."""
+    if words == ["--markdown"]:
+        print(methods_markdown())
+        return 0
     if words:
-        raise MusterError(f"'{words[0]}': not understood; `muster methods` takes no arguments")
+        raise MusterError(f"'{words[0]}': not understood; `muster methods` takes only --markdown")
     table = Table(show_lines=True)
     for column in ("method", "what it does", "parameters"):
         table.add_column(column)
@@ -278,6 +283,29 @@ def methods(words: list[str], console: Console) -> int:
         )
     console.print(table)
     return 0
+
+
+def methods_markdown() -> str:
+    """Every method as its parts, for docs/methods.md. Parts left at their default are blank."""
+    columns = ("invite", "join", "solver", "admit", "weigh", "step", "claim", "effort")
+    plain_method = METHODS["fedavg"]()
+    lines = [f"| method | {' | '.join(columns)} | else |", "|---" * (len(columns) + 2) + "|"]
+    for name, target in METHODS.items():
+        method = target()
+        cells = []
+        for column in columns:
+            part = getattr(method, column)
+            same = part == getattr(plain_method, column) and name != "fedavg"
+            cells.append("" if same else f"`{part!r}`")
+        other = []
+        if method.refers:
+            other.append(f"`epsilon={method.epsilon!r}`")
+        if method.warmup:
+            other.append(f"`warmup={method.warmup}`")
+        if method.serves == "own":
+            other.append("judged by each client's own model")
+        lines.append(f"| `{name}` | {' | '.join(cells)} | {', '.join(other)} |")
+    return "\n".join(lines)
 
 
 def _shown(default: Any) -> str:

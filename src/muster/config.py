@@ -17,6 +17,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+import numpy as np
+
+from .attacks import ATTACKS, Attack
 from .data import DATA
 from .data.partition import PARTITIONS, Partition
 from .errors import MusterError, nearest, unknown
@@ -25,7 +28,9 @@ from .invite import INVITES, Invite
 from .local import Local
 from .methods import METHODS, Method
 from .models import MODELS, Spec
+from .participation import PARTICIPATIONS, Participation
 from .schedules import SCHEDULES, Schedule
+from .solo import with_solo
 
 Table = dict[str, Any]
 
@@ -34,6 +39,8 @@ KINDS: dict[Any, Mapping[str, Callable[..., Any]]] = {
     Schedule: SCHEDULES,
     Invite: INVITES,
     Partition: PARTITIONS,
+    Participation: PARTICIPATIONS,
+    Attack: ATTACKS,
 }
 
 
@@ -49,6 +56,8 @@ class Settings:
     engine             auto, stacked or loop
     device             cpu or cuda
     processes          of the loop engine; default: one for each core
+    participation      flexible: clients leave when the model fails their requirement
+    attack             what some clients do instead of their part
     evaluate_every     measure the model every n rounds (0: only after the last)
     checkpoint_every   save the state every n rounds
     report_at          rounds whose numbers a comparison prints; default: the last
@@ -63,6 +72,8 @@ class Settings:
     engine: Literal["auto", "stacked", "loop"] = "auto"
     device: str = "cpu"
     processes: int | None = None
+    participation: Participation | None = None
+    attack: Attack | None = None
     evaluate_every: int = 1
     checkpoint_every: int = 50
     report_at: tuple[int, ...] = ()
@@ -98,10 +109,19 @@ class Experiment:
     model: Table
     methods: dict[str, Table]
     local: Local
+    requirement: Local | float | None = None
 
     def federation(self, seed: int) -> Federation:
-        """The data of one seed."""
-        return typing.cast(Federation, choose("data", DATA, self.data, extra={"seed": seed}))
+        """The data of one seed, with the clients' requirements where they have any: a constant, or
+        what each gets alone."""
+        fed: Federation = choose("data", DATA, self.data, extra={"seed": seed})
+        if self.requirement is None:
+            return fed
+        if isinstance(self.requirement, Local):
+            s = self.settings
+            how = {"dtype": s.dtype, "engine": s.engine, "device": s.device}
+            return with_solo(fed, self.spec(), self.requirement, seed, **how)
+        return dataclasses.replace(fed, requirement=np.full(fed.n, float(self.requirement)))
 
     def spec(self) -> Spec:
         """The model."""
@@ -118,6 +138,7 @@ class Experiment:
             "data": resolved(DATA, self.data, skip=("seed",)),
             "model": resolved(MODELS, self.model),
             "local": plain(self.local),
+            **({} if self.requirement is None else {"requirement": plain(self.requirement)}),
             "methods": [
                 {"label": label, **resolved(METHODS, table)}
                 for label, table in self.methods.items()
@@ -143,6 +164,13 @@ def experiment(table: Table) -> Experiment:
     data = named("data", table.pop("data", {"name": "synth"}))
     model = named("model", table.pop("model", {"name": "softmax"}))
     local = build(Local, _table("local", table.pop("local", {"steps": 5})), "local")
+    requirement = table.pop("requirement", None)
+    if isinstance(requirement, dict):
+        requirement = build(
+            Local, ({} if "epochs" in requirement else {"steps": 100}) | requirement, "requirement"
+        )
+    elif requirement is not None and not _fits(requirement, float):
+        raise MusterError(f"requirement: {requirement!r}; give a number, or a table (steps, lr)")
     if "method" in table and "methods" in table:
         raise MusterError("method and methods: give one method, or a list of methods, not both")
     given = table.pop("methods", None)
@@ -159,8 +187,9 @@ def experiment(table: Table) -> Experiment:
         if label in methods:
             raise MusterError(f"methods: two are called '{label}'; give them different labels")
         methods[label] = chosen
-    settings = build(Settings, table, "", also=("data", "model", "local", "method", "methods"))
-    result = Experiment(settings, data, model, methods, local)
+    also = ("data", "model", "local", "method", "methods", "requirement")
+    settings = build(Settings, table, "", also=also)
+    result = Experiment(settings, data, model, methods, local, requirement)
     check_keys(_entry("data", DATA, data), data, "data", skip=("seed",))
     result.spec()
     for label in methods:

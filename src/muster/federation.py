@@ -171,25 +171,35 @@ def check(data: Ragged, split: str, classes: int | None) -> None:
             )
 
 
-def as_priority(priority: ArrayLike | None, n: int) -> Bool:
-    """Indices (or a mask) of the priority clients as a mask; None means everyone."""
+def as_mask(given: ArrayLike, n: int, field: str) -> Bool:
+    """Indices of clients, or a mask over them, as a mask."""
+    array = np.asarray(given)
+    if array.dtype == np.bool_:
+        if array.shape != (n,):
+            raise MusterError(f"{field}: a mask needs one value for each of {n} clients")
+        return array.copy()
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise MusterError(f"{field}: give client indices, such as [0, 1]")
+    wrong = array[(array < 0) | (array >= n)]
+    if len(wrong):
+        raise MusterError(f"{field}: no client {wrong[0]}; allowed: 0 to {n - 1}")
+    mask = np.zeros(n, np.bool_)
+    mask[array.astype(np.int64)] = True
+    return mask
+
+
+def as_priority(priority: ArrayLike | None, unseen: Bool) -> Bool:
+    """The priority clients as a mask; None means everyone who may take part."""
+    if unseen.all():
+        raise MusterError("unseen: every client is unseen; somebody has to train")
     if priority is None:
-        return np.ones(n, np.bool_)
-    given = np.asarray(priority)
-    if given.dtype == np.bool_:
-        if given.shape != (n,):
-            raise MusterError(f"priority: a mask needs one value for each of {n} clients")
-        mask = given.copy()
-    else:
-        if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-            raise MusterError("priority: give client indices, such as [0, 1]")
-        wrong = given[(given < 0) | (given >= n)]
-        if len(wrong):
-            raise MusterError(f"priority: no client {wrong[0]}; allowed: 0 to {n - 1}")
-        mask = np.zeros(n, np.bool_)
-        mask[given.astype(np.int64)] = True
+        return ~unseen
+    mask = as_mask(priority, len(unseen), "priority")
     if not mask.any():
         raise MusterError("priority: no priority client; name at least one, or omit for all")
+    if (mask & unseen).any():
+        k = int(np.flatnonzero(mask & unseen)[0])
+        raise MusterError(f"priority: client {k} is unseen; a priority client takes part")
     return mask
 
 
@@ -228,6 +238,9 @@ class Federation:
     importance  a_k, each client's weight in the objective: 1 for priority clients, and for the
                 others 0 (Prioritized FL) up to 1 (plain FL); section 5 of the FedALIGN paper
     requirement rho_k, the loss client k asks the model to stay below (None: not asked)
+    unseen      clients that never train and only judge the model
+    requirement_test, solo_accuracy   the held-out loss and accuracy of the client's own model,
+                where its requirement came from one
     """
 
     train: Ragged
@@ -236,7 +249,10 @@ class Federation:
     importance: Float64
     requirement: Float64 | None
     classes: int
+    unseen: Bool
     name: str = "federation"
+    requirement_test: Float64 | None = None
+    solo_accuracy: Float64 | None = None
 
     @classmethod
     def from_arrays(
@@ -248,6 +264,7 @@ class Federation:
         importance: ArrayLike = 0.0,
         classes: int | None = None,
         name: str = "federation",
+        unseen: ArrayLike = (),
     ) -> Federation:
         """A federation from each client's (x, y).
 
@@ -258,7 +275,14 @@ class Federation:
         """
         held_out = None if test is None else from_pairs(test, "test")
         fed = cls.from_ragged(
-            from_pairs(train, "train"), held_out, priority, requirement, importance, classes, name
+            from_pairs(train, "train"),
+            held_out,
+            priority,
+            requirement,
+            importance,
+            classes,
+            name,
+            unseen,
         )
         alone = fed.one_class()
         if len(alone):
@@ -280,6 +304,7 @@ class Federation:
         importance: ArrayLike = 0.0,
         classes: int | None = None,
         name: str = "federation",
+        unseen: ArrayLike = (),
     ) -> Federation:
         """A federation from data that is already joined; this is where everything is checked."""
         n = len(train.offsets) - 1
@@ -300,14 +325,17 @@ class Federation:
         found = max(tops) if classes is None else classes
         if found < 2:
             raise MusterError("train: every label is 0; there is nothing to learn from one class")
-        is_priority = as_priority(priority, n)
+        judges = np.asarray(unseen)
+        judges = as_mask(judges.astype(np.int64) if judges.size == 0 else judges, n, "unseen")
+        is_priority = as_priority(priority, judges)
         return cls(
             train,
             test,
             is_priority,
-            as_importance(importance, is_priority),
+            as_importance(importance, is_priority) * ~judges,
             as_requirement(requirement, n),
             found,
+            judges,
             name,
         )
 

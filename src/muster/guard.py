@@ -11,9 +11,15 @@ import numpy as np
 from . import params
 from .protocol import Decision, Offer, Replies
 
+# No cross-entropy of a model anyone would use comes near this; a report above it is a lie or a bug.
+MOST_LOSS = 1e6
 
-def guard(offer: Offer, replies: Replies, appraised: bool) -> Decision:
-    """Which replies may be looked at: right names and shapes, finite models, possible losses."""
+
+def guard(
+    offer: Offer, replies: Replies, appraised: bool, most_claim: float = float("nan")
+) -> Decision:
+    """Which replies may be looked at: right names and shapes, finite models, possible losses and
+    claims (from 0 to `most_claim`; NaN when nothing is claimed)."""
     n = len(replies.roster)
     ok = np.ones(n, np.bool_)
     reason = np.full(n, "", dtype="U32")
@@ -29,8 +35,12 @@ def guard(offer: Offer, replies: Replies, appraised: bool) -> Decision:
         return Decision(ok, reason)
     if n:
         refuse(~params.finite(replies.models), "malformed: not finite")
+        for part in replies.extra.values():
+            refuse(~params.finite(part), "malformed: not finite")
     if appraised:
         loss, accuracy = replies.appraisal.loss, replies.appraisal.accuracy
-        refuse(~(np.isfinite(loss) & (loss >= 0)), "impossible loss")
+        refuse(~((loss >= 0) & (loss <= MOST_LOSS)), "impossible loss")
         refuse(~((accuracy >= 0) & (accuracy <= 1)), "impossible accuracy")
+    if not np.isnan(most_claim):
+        refuse(~((replies.claim >= 0) & (replies.claim <= most_claim)), "impossible claim")
     return Decision(ok, reason)

@@ -6,6 +6,7 @@ and returns the clients asked with the share each reply will count by. Usually t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,14 +16,22 @@ from . import rng
 from .errors import MusterError
 from .federation import Federation
 from .protocol import Roster
-from .rng import Int64
+from .rng import Float64, Int64
+
+Losses = Callable[[Int64], Float64]
 
 
 class Invite(Protocol):
     """Who is asked."""
 
-    def __call__(self, fed: Federation, pool: Int64, seed: int, round: int) -> Roster:
-        """The roster of asked clients, in increasing order of client."""
+    def __call__(
+        self, fed: Federation, pool: Int64, seed: int, round: int, losses: Losses
+    ) -> Roster:
+        """The roster of asked clients, in increasing order of client.
+
+        `losses(clients)` asks clients for F_k(w) before they are chosen, at the price of sending
+        them the model.
+        """
         ...
 
 
@@ -30,7 +39,9 @@ class Invite(Protocol):
 class Full:
     """Everyone in the pool."""
 
-    def __call__(self, fed: Federation, pool: Int64, seed: int, round: int) -> Roster:
+    def __call__(
+        self, fed: Federation, pool: Int64, seed: int, round: int, losses: Losses
+    ) -> Roster:
         return Roster.of(fed, pool)
 
 
@@ -44,7 +55,9 @@ class Sample:
         if self.m < 1:
             raise MusterError(f"invite m: {self.m}; ask at least 1 client a round")
 
-    def __call__(self, fed: Federation, pool: Int64, seed: int, round: int) -> Roster:
+    def __call__(
+        self, fed: Federation, pool: Int64, seed: int, round: int, losses: Losses
+    ) -> Roster:
         draw = rng.generator(seed, "invite", round)
         m = min(self.m, len(pool))
         # For a small m numpy draws in O(m), whatever the size of the pool.
@@ -62,9 +75,11 @@ class Fraction:
         if not 0.0 < self.fraction <= 1.0:
             raise MusterError(f"invite fraction: {self.fraction}; allowed: above 0.0, up to 1.0")
 
-    def __call__(self, fed: Federation, pool: Int64, seed: int, round: int) -> Roster:
+    def __call__(
+        self, fed: Federation, pool: Int64, seed: int, round: int, losses: Losses
+    ) -> Roster:
         m = max(1, int(np.floor(self.fraction * len(pool) + 0.5)))
-        return Sample(m)(fed, pool, seed, round)
+        return Sample(m)(fed, pool, seed, round, losses)
 
 
 @dataclass(frozen=True)
@@ -82,7 +97,9 @@ class WithReplacement:
         if self.k < 1:
             raise MusterError(f"invite k: {self.k}; draw at least 1 priority client a round")
 
-    def __call__(self, fed: Federation, pool: Int64, seed: int, round: int) -> Roster:
+    def __call__(
+        self, fed: Federation, pool: Int64, seed: int, round: int, losses: Losses
+    ) -> Roster:
         member = fed.importance[pool] > 0
         chances = fed.objective[pool] * member
         draws = rng.generator(seed, "invite", round).multinomial(self.k, chances / chances.sum())
@@ -91,9 +108,32 @@ class WithReplacement:
         return Roster.of(fed, pool[asked], share[asked])
 
 
+@dataclass(frozen=True)
+class PowerOfChoice:
+    """The m clients of highest loss among d drawn by data share without replacement (Cho et al.
+    2020, pow-d)."""
+
+    m: int
+    d: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.m <= self.d:
+            raise MusterError(f"power of choice: m={self.m}, d={self.d}; allowed: 1 <= m <= d")
+
+    def __call__(
+        self, fed: Federation, pool: Int64, seed: int, round: int, losses: Losses
+    ) -> Roster:
+        chances = fed.train.sizes[pool] / fed.train.sizes[pool].sum()
+        draw = rng.generator(seed, "invite", round)
+        candidates = draw.choice(pool, min(self.d, len(pool)), replace=False, p=chances)
+        worst = np.argsort(-losses(candidates), kind="stable")[: self.m]
+        return Roster.of(fed, np.sort(candidates[worst]))
+
+
 INVITES: dict[str, type] = {
     "full": Full,
     "sample": Sample,
     "fraction": Fraction,
     "with_replacement": WithReplacement,
+    "power_of_choice": PowerOfChoice,
 }

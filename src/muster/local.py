@@ -13,7 +13,7 @@ import numpy as np
 from . import rng
 from .errors import MusterError
 from .federation import Ragged
-from .rng import Int64
+from .rng import Int64, UInt64
 from .schedules import Schedule, as_schedule
 
 
@@ -76,60 +76,81 @@ class Plan:
         return int(np.searchsorted(-self.steps, -s, side="left"))
 
 
+def steps_of(data: Ragged, clients: Int64, local: Local, merge_single: bool = False) -> Int64:
+    """How many steps `Local` asks of each client."""
+    if local.steps is not None:
+        return np.full(len(clients), local.steps)
+    if local.batch_size is None:
+        return np.full(len(clients), local.epochs)
+    return _batches(data, clients, local.batch_size, merge_single) * (local.epochs or 0)
+
+
+def _batches(data: Ragged, clients: Int64, size: int, merge_single: bool) -> Int64:
+    """Batches in one pass over each client's rows."""
+    rows = data.sizes[clients]
+    batches = -(-rows // size)
+    if merge_single:
+        batches -= (rows % size == 1) & (batches > 1)
+    return batches
+
+
 def plan(
-    data: Ragged, clients: Int64, local: Local, seed: int, round: int, merge_single: bool = False
+    data: Ragged,
+    clients: Int64,
+    local: Local,
+    seed: int,
+    round: int,
+    merge_single: bool = False,
+    steps: Int64 | None = None,
+    draws: int = 1,
+    purpose: str = "batches",
 ) -> list[Plan]:
     """Plans for these clients, in groups whose batches are of similar width.
 
-    merge_single: a last batch of a single row joins the one before it (BatchNorm cannot train on
-    one row).
+    merge_single  a last batch of a single row joins the one before it (BatchNorm cannot train on
+                  one row)
+    steps         for each client, in place of what `local` asks
+    draws         batches a step uses: the plan holds `draws` times as many
     """
-    sizes = data.sizes[clients]
+    wanted = steps_of(data, clients, local, merge_single) if steps is None else steps
+    wanted = wanted * draws
     if local.batch_size is None:
         # One full batch a step. Widths differ a lot between clients: group by powers of two.
+        sizes = data.sizes[clients]
         width = np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64)
         groups = [np.flatnonzero(width == w) for w in np.unique(width)]
-        return [_full_batches(data, clients, at, sizes[at], local) for at in groups]
-    batches = -(-sizes // local.batch_size)
-    if merge_single:
-        batches -= (sizes % local.batch_size == 1) & (batches > 1)
-    steps = np.full(len(clients), local.steps) if local.steps else batches * (local.epochs or 0)
-    at = np.argsort(-steps, kind="stable")
-    return [_minibatches(data, clients, at, sizes, batches, steps, local.batch_size, seed, round)]
+        groups = [at[np.argsort(-wanted[at], kind="stable")] for at in groups]
+        return [_full_batches(data, clients, at, wanted[at]) for at in groups]
+    batches = _batches(data, clients, local.batch_size, merge_single)
+    at = np.argsort(-wanted, kind="stable")
+    key = rng.keys(seed, purpose, round, clients[at])
+    return [_minibatches(data, clients, at, batches[at], wanted[at], local.batch_size, key)]
 
 
-def _full_batches(data: Ragged, clients: Int64, at: Int64, sizes: Int64, local: Local) -> Plan:
+def _full_batches(data: Ragged, clients: Int64, at: Int64, steps: Int64) -> Plan:
     """Every step on all of a client's rows, in their own order."""
-    steps = local.steps or local.epochs or 0
+    sizes = data.sizes[clients[at]]
     slots = np.minimum(np.arange(sizes.max()), sizes[:, None] - 1)
     rows = data.base(data.offsets[clients[at], None] + slots)
+    total = int(steps.max(initial=0))
     return Plan(
         at,
         clients[at],
-        np.full(len(at), steps),
-        np.broadcast_to(rows[:, None, :], (len(at), steps, rows.shape[1])),
-        np.broadcast_to(sizes[:, None], (len(at), steps)),
+        steps,
+        np.broadcast_to(rows[:, None, :], (len(at), total, rows.shape[1])),
+        np.broadcast_to(sizes[:, None], (len(at), total)),
     )
 
 
 def _minibatches(
-    data: Ragged,
-    clients: Int64,
-    at: Int64,
-    sizes: Int64,
-    batches: Int64,
-    steps: Int64,
-    b: int,
-    seed: int,
-    round: int,
+    data: Ragged, clients: Int64, at: Int64, batches: Int64, steps: Int64, b: int, key: UInt64
 ) -> Plan:
     """Steps cut from as many shuffles of each client's rows as its steps need."""
-    sizes, batches, steps = sizes[at], batches[at], steps[at]
+    sizes = data.sizes[clients[at]]
     shuffles = -(-steps // batches)
     who = np.repeat(np.arange(len(at)), shuffles)
     epoch = rng.ramp(shuffles)
-    key = rng.fold(rng.keys(seed, "batches", round, clients[at])[who], epoch)
-    drawn, _ = rng.permutations(key, sizes[who])
+    drawn, _ = rng.permutations(rng.fold(key[who], epoch), sizes[who])
 
     # Row j of shuffle e is slot j - s b of step e * batches + s, s = j // b.
     lengths = sizes[who]

@@ -11,22 +11,39 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .admit import Admit, Band, Everyone, Objective
+from .claim import Appeal, Claim, Nothing, Unmet
+from .effort import AsAsked, ByWeight, Effort
 from .errors import MusterError
-from .invite import Full, Invite
+from .invite import Full, Invite, PowerOfChoice, Sample
 from .join import Aligned, Always, Available, Criterion, Join, Straggling
 from .schedules import Constant, Count, Schedule, as_schedule, count
-from .solvers import SGD, Solo, Solver
-from .step import Average, Stay, Step
-from .weigh import DataShare, Weigh
+from .solvers import SGD, ControlVariates, Ditto, MetaGradient, Moreau, Solo, Solver
+from .step import (
+    Adaptive,
+    AdaptiveMoments,
+    Agnostic,
+    Average,
+    Momentum,
+    Multiplicative,
+    QFair,
+    Scaffold,
+    Stay,
+    Step,
+)
+from .weigh import Claimed, DataShare, LossPower, Mixture, Uniform, Weigh
 
 
 @dataclass(frozen=True)
 class Method:
     """A federated learning method as a composition of parts.
 
+    claim      the number clients work out from what only they know (MaxFL's q_k)
+    effort     how many local steps each client is to take
+    losses     whether weigh or step use the clients' losses F_k(w)
     epsilon    eps_t, broadcast in the offer for the rules that need it
     warmup     rounds (int) or fraction of rounds (float) in which only the objective's clients
                (the priority clients) are asked
+    tune_steps local steps a client takes before it judges the model for its claim
     reference  on whom F(w) is measured: all priority clients (the paper), or only those asked,
                whose cost does not grow with the population
     serves     whose model is judged: the global one, or each client's own
@@ -39,6 +56,10 @@ class Method:
     admit: Admit = Everyone()
     weigh: Weigh = DataShare()
     step: Step = Average()
+    claim: Claim = Nothing()
+    effort: Effort = AsAsked()
+    losses: bool = False
+    tune_steps: int = 0
     epsilon: Schedule = Constant(float("nan"))
     warmup: Count = 0
     reference: Literal["all", "asked"] = "all"
@@ -48,11 +69,18 @@ class Method:
         count(self.warmup, 100, "warmup")
         if self.reference not in ("all", "asked"):
             raise MusterError(f"reference: '{self.reference}'; allowed: all, asked")
+        if self.tune_steps < 0:
+            raise MusterError(f"tune_steps: {self.tune_steps}; allowed: 0 and above")
+
+    @property
+    def refers(self) -> bool:
+        """Whether a rule needs F(w), the priority clients' measure of the model."""
+        return self.join.appraises or self.admit.appraises
 
     @property
     def appraises(self) -> bool:
-        """Whether a rule needs the clients' appraisals and F(w)."""
-        return self.join.appraises or self.admit.appraises
+        """Whether asked clients must measure the model on their data."""
+        return self.refers or self.losses or self.claim.needs_requirement
 
 
 def fedavg(invite: Invite = Full()) -> Method:
@@ -110,10 +138,153 @@ def local() -> Method:
     return Method("local", solver=Solo(), step=Stay(), serves="own")
 
 
+def invited(m: int | None) -> Invite:
+    """m clients a round uniformly, or everyone."""
+    return Full() if m is None else Sample(m)
+
+
+def maxfl(
+    server_lr: float = 1.0, epsilon: float = 0.1, m: int | None = None, tune_steps: int = 0
+) -> Method:
+    """MaxFL: Cho et al., w' = w + server_lr / (sum q_k + epsilon) sum q_k (w_k - w), where
+    q_k = s (1 - s), s = sigmoid(F_k(w) - rho_k), is largest where the model just appeals."""
+    return Method(
+        "maxfl",
+        invite=invited(m),
+        weigh=Claimed(),
+        step=Adaptive(server_lr, epsilon),
+        claim=Appeal(),
+        tune_steps=tune_steps,
+    )
+
+
+def scaffold(server_lr: float = 1.0, m: int | None = None) -> Method:
+    """SCAFFOLD: Karimireddy et al. 2020, option II; control variates c, c_k correct client drift,
+    w_k <- w_k - lr (g - c_k + c); sampled clients count alike."""
+    return Method(
+        "scaffold",
+        invite=invited(m),
+        solver=ControlVariates(),
+        weigh=Uniform(),
+        step=Scaffold(server_lr),
+    )
+
+
+def perfedavg(
+    alpha: float = 0.01, hessian_free: bool = False, delta: float = 1e-3, m: int | None = None
+) -> Method:
+    """Per-FedAvg: Fallah et al. 2020, trains the model to be good after one step of size alpha,
+    first-order or with a Hessian-free second-order term; clients count alike."""
+    return Method(
+        "perfedavg",
+        invite=invited(m),
+        solver=MetaGradient(alpha, hessian_free, delta),
+        weigh=Uniform(),
+    )
+
+
+def pfedme(
+    lam: float = 15.0,
+    inner: int = 5,
+    personal_lr: float = 0.01,
+    beta: float = 1.0,
+    m: int | None = None,
+) -> Method:
+    """pFedMe: Dinh et al. 2020, w_k <- w_k - lr lam (w_k - theta_k), theta_k near w_k by the Moreau
+    envelope of weight lam; w' = (1 - beta) w + beta mean(w_k)."""
+    return Method(
+        "pfedme",
+        invite=invited(m),
+        solver=Moreau(lam, inner, personal_lr),
+        weigh=Uniform(),
+        step=Average(beta),
+    )
+
+
+def qffl(q: float = 1.0, m: int | None = None) -> Method:
+    """q-FFL (q-FedAvg): Li et al. 2019, w' = w - sum F_k^q G_k / sum h_k, G_k = (w - w_k)/lr,
+    h_k = q F_k^(q-1) |G_k|^2 + F_k^q / lr; sampled clients count alike but for their loss."""
+    if not q >= 0:
+        raise MusterError(f"q: {q}; allowed: 0 and above")
+    return Method("qffl", invite=invited(m), weigh=LossPower(q), step=QFair(q), losses=True)
+
+
+def afl(rate: float = 0.1, m: int | None = None) -> Method:
+    """AFL: Mohri et al. 2019, minimises the worst mixture of clients: w' = sum lambda_k w_k, then
+    lambda' = Proj_simplex(lambda + rate F)."""
+    return Method("afl", invite=invited(m), weigh=Mixture(), step=Agnostic(rate), losses=True)
+
+
+def mwfed(factor: float = 4.0, m: int | None = None) -> Method:
+    """MW-Fed: Blum et al. 2021, the weight of a client whose requirement is not met is multiplied
+    by a factor every round, and local steps are dealt in proportion to weight."""
+    return Method(
+        "mwfed",
+        invite=invited(m),
+        weigh=Uniform(),
+        step=Multiplicative(factor),
+        claim=Unmet(),
+        effort=ByWeight(),
+    )
+
+
+def ditto(lam: float = 1.0, m: int | None = None) -> Method:
+    """Ditto: Li et al. 2021, FedAvg for the global model, and personal models held near it,
+    v_k <- v_k - lr (g(v_k) + lam (v_k - w))."""
+    return Method("ditto", invite=invited(m), solver=Ditto(lam))
+
+
+def power_of_choice(d: int = 20, m: int = 10) -> Method:
+    """Power-of-Choice: Cho et al. 2020, FedAvg on the m clients of highest loss among d drawn by
+    data share, counting alike."""
+    return Method("power_of_choice", invite=PowerOfChoice(m, d), weigh=Uniform())
+
+
+def fedavgm(server_lr: float = 1.0, beta: float = 0.9, m: int | None = None) -> Method:
+    """FedAvgM: Hsu et al. 2019, server momentum, v' = beta v + (mean(w_k) - w), w' = w + lr v'."""
+    return Method("fedavgm", invite=invited(m), step=Momentum(server_lr, beta))
+
+
+def fedadam(
+    server_lr: float = 0.01,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    tau: float = 1e-3,
+    m: int | None = None,
+) -> Method:
+    """FedAdam: Reddi et al. 2020, Adam on the server with Delta = mean(w_k) - w as the gradient."""
+    step = AdaptiveMoments(server_lr, beta1, beta2, tau)
+    return Method("fedadam", invite=invited(m), step=step)
+
+
+def fedyogi(
+    server_lr: float = 0.01,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    tau: float = 1e-3,
+    m: int | None = None,
+) -> Method:
+    """FedYogi: Reddi et al. 2020, as FedAdam with v' = v - (1 - b2) Delta^2 sign(v - Delta^2)."""
+    step = AdaptiveMoments(server_lr, beta1, beta2, tau, yogi=True)
+    return Method("fedyogi", invite=invited(m), step=step)
+
+
 METHODS: dict[str, Callable[..., Method]] = {
     "fedalign": fedalign,
+    "maxfl": maxfl,
     "fedavg": fedavg,
     "fedavg_priority": fedavg_priority,
     "fedprox": fedprox,
+    "scaffold": scaffold,
+    "perfedavg": perfedavg,
+    "pfedme": pfedme,
+    "qffl": qffl,
+    "afl": afl,
+    "mwfed": mwfed,
+    "ditto": ditto,
+    "power_of_choice": power_of_choice,
+    "fedavgm": fedavgm,
+    "fedadam": fedadam,
+    "fedyogi": fedyogi,
     "local": local,
 }

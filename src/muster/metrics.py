@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .federation import Federation
+from .federation import Bool, Federation
 from .protocol import Appraisal
 from .rng import Float64
 
@@ -31,22 +31,51 @@ def evaluate(
 ) -> dict[str, float]:
     """The row's measures of a model from every client's appraisals of it.
 
-    loss, train_accuracy     on the objective, sum_k a_k p_k (.)_k (eq. 5)
-    test_loss, test_accuracy on the held-out data, the same weights: the priority test distribution
-    fairness                 share of all clients to whom the model is useful (section 1): their
-                             loss is below `bar`
-    gm_appeal                share of clients whose requirement is met, F_k(w) < rho_k (MaxFL eq. 1)
+    loss, train_accuracy      on the objective, sum_k a_k p_k (.)_k (eq. 5)
+    test_loss, test_accuracy  on the held-out data, the same weights: the priority test distribution
+    fairness                  share of all clients to whom the model is useful (section 1): their
+                              loss is below `bar`
+    mean_test_accuracy        over clients that take part, each counting alike (MaxFL, Table 1)
+    gm_appeal                 share of them whose requirement is met, F_k(w) < rho_k (MaxFL eq. 1)
+    gm_appeal_test            the same on held-out data: below their own model's held-out loss
+    preferred_accuracy        mean held-out accuracy when each uses the model if it appeals, else
+                              its own
+    ..._unseen                the same for the clients that only judge
     """
     w = fed.objective
     row = {
         "loss": float(w @ train.loss),
         "train_accuracy": float(w @ train.accuracy),
-        "test_loss": float("nan") if test is None else float(w @ test.loss),
-        "test_accuracy": float("nan") if test is None else float(w @ test.accuracy),
         "fairness": float(np.mean(train.loss < useful_below)),
     }
-    if fed.requirement is not None:
-        row["gm_appeal"] = float(np.mean(train.loss < fed.requirement))
+    row["test_loss"] = float("nan") if test is None else float(w @ test.loss)
+    row["test_accuracy"] = float("nan") if test is None else float(w @ test.accuracy)
+    groups = {"": ~fed.unseen}
+    if fed.unseen.any():
+        groups["_unseen"] = fed.unseen
+    for ending, who in groups.items():
+        measures = appeal(fed, who, train, test)
+        row |= {name + ending: value for name, value in measures.items()}
+    return row
+
+
+def appeal(
+    fed: Federation, who: Bool, train: Appraisal, test: Appraisal | None
+) -> dict[str, float]:
+    """What the model is worth to some clients, each counting alike."""
+    row: dict[str, float] = {}
+    if test is not None:
+        row["mean_test_accuracy"] = float(test.accuracy[who].mean())
+    if fed.requirement is None:
+        return row
+    meets = train.loss < fed.requirement
+    row["gm_appeal"] = float(meets[who].mean())
+    if test is not None:
+        bar = fed.requirement if fed.requirement_test is None else fed.requirement_test
+        row["gm_appeal_test"] = float((test.loss < bar)[who].mean())
+        if fed.solo_accuracy is not None:
+            preferred = np.where(meets, test.accuracy, fed.solo_accuracy)
+            row["preferred_accuracy"] = float(preferred[who].mean())
     return row
 
 

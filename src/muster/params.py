@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 Params = dict[str, Tensor]
+Memory = dict[str, Params]  # named parts, each a model or a stack of them
 
 
 def of_module(module: nn.Module, dtype: torch.dtype, device: torch.device) -> Params:
@@ -33,6 +34,11 @@ def trainable(module: nn.Module) -> tuple[str, ...]:
 def expand(model: Params, n: int) -> Params:
     """n copies of one model, stacked."""
     return {name: t.expand(n, *t.shape).clone() for name, t in model.items()}
+
+
+def copy(stack: Params) -> Params:
+    """A copy that may be changed in place."""
+    return {name: t.clone() for name, t in stack.items()}
 
 
 def select(stack: Params, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Params:

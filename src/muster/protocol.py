@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .federation import Bool, Federation
-from .params import Params
+from .params import Memory, Params, select
 from .rng import Float64, Int64
 
 Text = NDArray[np.str_]
@@ -69,7 +69,10 @@ class Offer:
 
     loss, accuracy  F(w) and its accuracy on the priority clients (NaN when no rule needs them)
     eps             eps_t, how far a client may be from F(w) and still be aligned
-    server          the server's state that clients need (a control variate, say)
+    lr              the clients' learning rate this round
+    population      how many clients may ever take part, N
+    trainable       names of the parameters that move by gradient (the rest are statistics)
+    server          the server's memory that clients need (a control variate, say)
     """
 
     seed: int
@@ -79,7 +82,10 @@ class Offer:
     loss: float = float("nan")
     accuracy: float = float("nan")
     eps: float = float("nan")
-    server: Params = field(default_factory=dict)
+    lr: float = float("nan")
+    population: int = 0
+    trainable: tuple[str, ...] = ()
+    server: Memory = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -92,29 +98,54 @@ class Decision:
 
 @dataclass(frozen=True)
 class Replies:
-    """What came back from the clients that trained: a stack of models, and their word on F_k."""
+    """What came back from the clients that trained: a stack of models, and their word on it.
+
+    appraisal  F_k(w) and accuracy, as the client reports them
+    claim      the one number a client works out from what only it knows (q_k, say); else NaN
+    extra      what else the solver sends (a change of control variate, say)
+    """
 
     roster: Roster
     models: Params
     appraisal: Appraisal
+    claim: Float64
+    extra: Memory = field(default_factory=dict)
+
+    def pick(self, rows: Bool) -> Replies:
+        """Some of them; themselves when that is all."""
+        if rows.all():
+            return self
+        return Replies(
+            self.roster.pick(rows),
+            select(self.models, rows),
+            self.appraisal.pick(rows),
+            self.claim[rows],
+            {part: select(table, rows) for part, table in self.extra.items()},
+        )
 
 
 @dataclass
 class State:
     """All that lasts between rounds: the model, the server's memory, and each client's.
 
-    `clients[name]` is a stack with one row for every client of the federation.
+    server   the server's memory, by part
+    clients  the clients' memory, by part: stacks with a row for every client of the federation
+    present  who is in the pool (everyone, until clients may leave)
     """
 
     round: int
     model: Params
-    server: Params = field(default_factory=dict)
-    clients: dict[str, Params] = field(default_factory=dict)
+    server: Memory = field(default_factory=dict)
+    clients: Memory = field(default_factory=dict)
+    present: Bool = field(default_factory=lambda: np.ones(0, np.bool_))
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One round in the ledger: a row for the round and arrays with a row for each asked client."""
+    """One round in the ledger: a row for the round, and columns with a row for each asked client,
+    each client that left or returned, and each attacker."""
 
     round: dict[str, Any]
     clients: dict[str, NDArray[Any]]
+    moves: dict[str, NDArray[Any]] = field(default_factory=dict)
+    attackers: dict[str, NDArray[Any]] = field(default_factory=dict)

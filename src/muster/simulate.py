@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from . import metrics, params, store
+from .attacks import Adversary, Attack, attackers_of
 from .engines import Engine, choose
 from .errors import MusterError, unknown
 from .federation import Federation
@@ -22,8 +23,9 @@ from .ledger import Ledger
 from .local import Local
 from .methods import Method
 from .models import Spec, as_module
+from .participation import Participation
 from .protocol import Appraisal, State
-from .round import play
+from .round import Game, play
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
@@ -37,12 +39,16 @@ class Run:
     weights  the model, under the module's own state_dict names
     rounds   a row a round, measured on the model after that round's step
     clients  a row a round and asked client, its loss and accuracy at the broadcast model
+    moves    a row for each time a client left the pool or returned to it
+    attackers  a row a round and attacker: its share of the step, and what honesty would have got
     final    a row a client: the last model on its training and held-out data
     """
 
     weights: dict[str, NDArray[Any]]
     rounds: pl.DataFrame
     clients: pl.DataFrame
+    moves: pl.DataFrame
+    attackers: pl.DataFrame
     final: pl.DataFrame
     method: str
     seed: int
@@ -74,6 +80,8 @@ def simulate(
     engine: str = "auto",
     device: str = "cpu",
     processes: int | None = None,
+    participation: Participation | None = None,
+    attack: Attack | None = None,
     evaluate_every: int = 1,
     checkpoint: str | Path | None = None,
     checkpoint_every: int = 10,
@@ -83,6 +91,9 @@ def simulate(
     """Run a method on a federation and return everything that happened.
 
     model            any nn.Module (its parameters are the starting point) or one of muster.models
+    participation    None: everyone stays; Flexible(): clients leave when the model no longer meets
+                     their requirement, and return when it does
+    attack           what a seeded share of the clients does instead of its part
     evaluate_every   measure the model on every client every n rounds and after the last one;
                      0: after the last only, so that a round costs what the asked clients cost
     checkpoint       a folder: the state is saved there every `checkpoint_every` rounds
@@ -106,25 +117,30 @@ def simulate(
         raise unknown("dtype", dtype, DTYPES)
     if resume and checkpoint is None:
         raise MusterError("resume: needs checkpoint=FOLDER, where the run left its state")
+    if fed.requirement is None and (method.claim.needs_requirement or participation is not None):
+        raise MusterError(
+            f"requirement: {method.name if participation is None else 'participation'} needs each "
+            "client's rho_k; use Federation.from_arrays(requirement=...) or muster.with_solo(fed, "
+            "model)"
+        )
+    adversary = Adversary(attack, attackers_of(fed, attack, seed))
+    if attack is not None:
+        fed = attack.poison(fed, adversary.clients)
     module = as_module(model, fed, seed)
     work = choose(engine, module, fed, local, DTYPES[dtype], device, processes)
+    game = Game(
+        fed, method, work, local, rounds, seed, params.trainable(module), participation, adversary
+    )
+    place = None if checkpoint is None else Path(checkpoint)
     try:
-        return _run(
-            fed, method, module, work, rounds, local, seed, dtype, evaluate_every,
-            None if checkpoint is None else Path(checkpoint), checkpoint_every, resume, on_round,
-        )  # fmt: skip
+        return _run(game, module, dtype, evaluate_every, place, checkpoint_every, resume, on_round)
     finally:
         work.close()
 
 
 def _run(
-    fed: Federation,
-    method: Method,
+    game: Game,
     module: nn.Module,
-    engine: Engine,
-    rounds: int,
-    local: Local,
-    seed: int,
     dtype: str,
     evaluate_every: int,
     checkpoint: Path | None,
@@ -132,36 +148,47 @@ def _run(
     resume: bool,
     on_round: OnRound | None,
 ) -> Run:
-    judge = Judge(fed, method, engine)
-    start = params.of_module(module, DTYPES[dtype], engine.device)
-    state = State(0, start)
+    fed, method, rounds = game.fed, game.method, game.rounds
+    judge = Judge(fed, method, game.engine)
+    start = params.of_module(module, DTYPES[dtype], game.engine.device)
     memory = method.solver.memory(start)
-    state.clients = {part: params.expand(m, fed.n) for part, m in memory.items()}
+    state = State(
+        0,
+        start,
+        method.step.memory(start, fed.n),
+        {part: params.expand(m, fed.n) for part, m in memory.items()},
+        ~fed.unseen,
+    )
     ledger = Ledger()
     identity = {
         "method": repr(method),
-        "local": repr(local),
+        "local": repr(game.local),
         "rounds": str(rounds),
-        "seed": str(seed),
+        "seed": str(game.seed),
         "dtype": dtype,
-        "engine": engine.name,
+        "engine": game.engine.name,
         "federation": repr(fed),
+        "participation": repr(game.participation),
+        "attack": repr(game.adversary.attack),
     }
     if resume and checkpoint is not None:
-        found = store.load_checkpoint(checkpoint, identity, engine.device)
+        found = store.load_checkpoint(checkpoint, identity, game.engine.device)
         if found is not None:
             state, ledger = found
 
     every = evaluate_every or rounds
-    known = judge.train(state) if evaluate_every == 1 else None
+    known = judge.train(state) if evaluate_every == 1 and method.serves == "global" else None
     complete = True
     try:
         while state.round < rounds:
             began = time.perf_counter()
-            following, entry = play(fed, method, engine, state, rounds, seed, known)
+            following, entry = play(game, state, known)
             due = following.round % every == 0 or following.round == rounds
             measures = judge(following) if due else None
-            known = judge.last if due and evaluate_every == 1 else None
+            # What was measured after this step is what clients would measure at the next offer.
+            known = (
+                judge.last if due and evaluate_every == 1 and method.serves == "global" else None
+            )
             seconds = time.perf_counter() - began
             row = ledger.add(entry, {**(measures or {}), "seconds": seconds})
             state = following
@@ -172,10 +199,10 @@ def _run(
     except KeyboardInterrupt:
         complete = False
         # The ledger may be one round ahead of the state: keep what both agree on.
-        del ledger.rows[state.round :]
+        ledger.cut(state.round)
         if checkpoint is not None and state.round:
             store.save_checkpoint(checkpoint, state, ledger, identity)
-    run = finish(fed, module, engine, judge, method, state, ledger, seed, complete)
+    run = finish(game, module, judge, state, ledger, complete)
     if not complete:
         raise Interrupted(run)
     return run
@@ -209,38 +236,51 @@ class Judge:
     def __call__(self, state: State) -> dict[str, float]:
         """The measures of a round's row; keeps both appraisals."""
         self.round, self.last, self.last_test = state.round, self.train(state), self.test(state)
-        return metrics.evaluate(self.fed, self.useful_below, self.last, self.last_test)
+        row = metrics.evaluate(self.fed, self.useful_below, self.last, self.last_test)
+        if "own" in state.clients and self.method.serves == "global":
+            # Methods that keep personal models beside the global one (Ditto, pFedMe).
+            own = self.engine.appraise_each(state.clients["own"], self.everyone)
+            row["own_loss"] = float(self.fed.objective @ own.loss)
+            if self.fed.test is not None:
+                own = self.engine.appraise_each(state.clients["own"], self.everyone, "test")
+                row["own_test_accuracy"] = float(self.fed.objective @ own.accuracy)
+        return row
 
 
 def finish(
-    fed: Federation,
-    module: nn.Module,
-    engine: Engine,
-    judge: Judge,
-    method: Method,
-    state: State,
-    ledger: Ledger,
-    seed: int,
-    complete: bool,
+    game: Game, module: nn.Module, judge: Judge, state: State, ledger: Ledger, complete: bool
 ) -> Run:
     """The run as its user sees it."""
+    fed = game.fed
     if judge.round != state.round:
         judge(state)
     train, test = judge.last, judge.last_test
     assert train is not None
+    unknown = np.full(fed.n, np.nan)
     final = pl.DataFrame(
         {
             "client": judge.everyone,
             "priority": fed.priority,
+            "unseen": fed.unseen,
+            "attacker": np.isin(judge.everyone, game.adversary.clients),
             "rows": fed.train.sizes,
             "train_loss": train.loss,
             "train_accuracy": train.accuracy,
-            "test_loss": np.full(fed.n, np.nan) if test is None else test.loss,
-            "test_accuracy": np.full(fed.n, np.nan) if test is None else test.accuracy,
+            "test_loss": unknown if test is None else test.loss,
+            "test_accuracy": unknown if test is None else test.accuracy,
+            "requirement": unknown if fed.requirement is None else fed.requirement,
             "useful": train.loss < judge.useful_below,
         }
     ).fill_nan(None)
     whole = {name: t.detach().cpu().numpy() for name, t in module.state_dict().items()}
     weights = {**whole, **params.to_numpy(state.model)}
-    rounds, clients = ledger.frames()
-    return Run(weights, rounds, clients, final, method.name, seed, engine.name, complete)
+    frames: dict[str, Any] = {**ledger.frames()}
+    return Run(
+        weights=weights,
+        **frames,
+        final=final,
+        method=game.method.name,
+        seed=game.seed,
+        engine=game.engine.name,
+        complete=complete,
+    )

@@ -23,10 +23,13 @@ from safetensors.torch import save_file as save_tensors
 
 from .errors import MusterError
 from .ledger import Ledger
+from .params import Memory
 from .protocol import State
 
 if TYPE_CHECKING:
     from .simulate import Run
+
+FRAMES = ("rounds", "clients", "moves", "attackers", "final")
 
 
 def fresh(folder: Path) -> Path:
@@ -43,9 +46,8 @@ def save(run: Run, folder: str | Path) -> Path:
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    run.rounds.write_parquet(partial / "rounds.parquet")
-    run.clients.write_parquet(partial / "clients.parquet")
-    run.final.write_parquet(partial / "final.parquet")
+    for name in FRAMES:
+        getattr(run, name).write_parquet(partial / f"{name}.parquet")
     save_file(
         {name: np.ascontiguousarray(a) for name, a in run.weights.items()},
         partial / "weights.safetensors",
@@ -80,10 +82,9 @@ def load(folder: str | Path) -> Run:
         hint = f"it holds the runs {', '.join(inside)}" if inside else "give a folder of results"
         raise MusterError(f"{folder}: no run here ({hint})")
     meta = tomllib.loads((folder / "run.toml").read_text())
-    frames = (pl.read_parquet(folder / f"{n}.parquet") for n in ("rounds", "clients", "final"))
-    rounds, clients, final = frames
-    weights: dict[str, Any] = load_file(folder / "weights.safetensors")
-    return Run(weights, rounds, clients, final, **meta)
+    frames: dict[str, Any] = {n: pl.read_parquet(folder / f"{n}.parquet") for n in FRAMES}
+    weights = load_file(folder / "weights.safetensors")
+    return Run(weights=weights, **frames, **meta)
 
 
 def save_checkpoint(folder: Path, state: State, ledger: Ledger, identity: dict[str, str]) -> None:
@@ -94,13 +95,13 @@ def save_checkpoint(folder: Path, state: State, ledger: Ledger, identity: dict[s
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     tensors = {f"model/{k}": t for k, t in state.model.items()}
-    tensors |= {f"server/{k}": t for k, t in state.server.items()}
-    for part, table in state.clients.items():
-        tensors |= {f"clients/{part}/{k}": t for k, t in table.items()}
+    tensors["present/"] = torch.from_numpy(state.present)
+    for side, memory in (("server", state.server), ("clients", state.clients)):
+        for part, table in memory.items():
+            tensors |= {f"{side}/{part}/{k}": t for k, t in table.items()}
     save_tensors({k: t.cpu().contiguous() for k, t in tensors.items()}, partial / "s.safetensors")
-    rounds, clients = ledger.frames()
-    rounds.write_parquet(partial / "rounds.parquet")
-    clients.write_parquet(partial / "clients.parquet")
+    for table_name, frame in ledger.frames().items():
+        frame.write_parquet(partial / f"{table_name}.parquet")
     (partial / "identity.json").write_text(json.dumps(identity))
     shutil.rmtree(folder / name, ignore_errors=True)
     os.replace(partial, folder / name)
@@ -129,13 +130,14 @@ def load_checkpoint(
         where, name = key.split("/", 1)
         if where == "model":
             state.model[name] = t
-        elif where == "server":
-            state.server[name] = t
+        elif where == "present":
+            state.present = t.cpu().numpy()
         else:
             part, name = name.split("/", 1)
-            state.clients.setdefault(part, {})[name] = t
-    frames = (pl.read_parquet(last / f"{n}.parquet") for n in ("rounds", "clients"))
-    return state, Ledger.from_frames(*frames)
+            memory: Memory = getattr(state, where)
+            memory.setdefault(part, {})[name] = t
+    frames = {p.stem: pl.read_parquet(p) for p in last.glob("*.parquet")}
+    return state, Ledger.from_frames(frames)
 
 
 def checkpointed(folder: Path) -> int:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
+from .params import Memory
 from .protocol import Replies
 from .rng import Float64
 
@@ -14,8 +15,9 @@ from .rng import Float64
 class Weigh(Protocol):
     """A weight for each admitted reply."""
 
-    def __call__(self, replies: Replies, extent: Float64) -> Float64:
-        """The weights, from the replies and how far each was admitted (0 to 1)."""
+    def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
+        """The weights, from the replies, how far each was admitted (0 to 1), and the server's
+        memory."""
         ...
 
 
@@ -23,7 +25,7 @@ class Weigh(Protocol):
 class DataShare:
     """By its share of the data, p_k, as far as it was admitted."""
 
-    def __call__(self, replies: Replies, extent: Float64) -> Float64:
+    def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
         return replies.roster.share * extent
 
 
@@ -31,5 +33,32 @@ class DataShare:
 class Uniform:
     """All alike."""
 
-    def __call__(self, replies: Replies, extent: Float64) -> Float64:
+    def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
         return np.where(extent > 0, 1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """By the number each client claims (MaxFL's q_k), as far as it was admitted."""
+
+    def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
+        return replies.claim * extent
+
+
+@dataclass(frozen=True)
+class LossPower:
+    """`F_k^q`: the worse the model serves a client, the more it counts (q-FFL, Li et al. 2019)."""
+
+    q: float
+
+    def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
+        return replies.appraisal.loss**self.q * extent
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """By the server's mixture over clients, lambda_k (AFL, Mohri et al. 2019)."""
+
+    def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
+        mixture: Float64 = server["mixture"]["lambda"].numpy()
+        return mixture[replies.roster.clients] * extent

@@ -11,7 +11,7 @@ import os
 import struct
 import zlib
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,7 +109,8 @@ def images_and_labels(images: Path, labels: Path) -> tuple[NDArray[np.uint8], ND
 def fmnist(
     folder: str | Path | None = None,
     clients: int = 60,
-    priority: int | tuple[int, ...] = 2,
+    priority: int | tuple[int, ...] | Literal["all"] = 2,
+    unseen: int = 0,
     partition: Partition = SHARDS,
     seed: int = 0,
 ) -> Federation:
@@ -118,7 +119,8 @@ def fmnist(
     Each client is tested on the official test set, in the label proportions of its training rows.
 
     folder    where the idx files are; None: $MUSTER_DATA/fashion-mnist, then the Debian package's
-    priority  a number n for the first n clients (the partition is random), or their indices
+    priority  a number n for the first n clients (the partition is random), their indices, or "all"
+    unseen    the last so many clients never train and only judge
     """
     train_x, train_y, test_x, test_y = find_files(folder)
     x, y = images_and_labels(train_x, train_y)
@@ -128,6 +130,7 @@ def fmnist(
         partition.split(y.astype(np.int64), clients, seed),
         test=images_and_labels(test_x, test_y),
         priority=priority,
+        unseen=unseen,
         classes=10,
         name="fmnist",
     )

@@ -303,13 +303,15 @@ def federate(
     importance: ArrayLike = 0.0,
     classes: int | None = None,
     name: str = "federation",
+    unseen: int = 0,
 ) -> Federation:
     """A federation whose clients are row numbers into shared arrays; no row is copied.
 
     parts       row numbers of each client's training rows in `x`, `y`
     test        an official test set (x, y), shared by everyone: see `reweighted`
     test_parts  or else row numbers of each client's own test rows in `x`, `y`
-    priority    a number n for the first n clients, or their indices, or None for everyone
+    priority    a number n for the first n clients, or their indices; None or "all": everyone
+    unseen      the last so many clients never train and only judge
 
     >>> y = np.array([0, 0, 1, 1])
     >>> federate(np.eye(4), y, [np.array([0, 2]), np.array([1, 3])], priority=1)
@@ -333,11 +335,23 @@ def federate(
         importance=importance,
         classes=classes,
         name=name,
+        unseen=last_clients(unseen, len(parts)),
     )
+
+
+def last_clients(unseen: int, clients: int) -> Int64:
+    """The indices of the last so many clients."""
+    if not 0 <= unseen < clients:
+        raise MusterError(f"unseen: {unseen} of {clients} clients; allowed: 0 to {clients - 1}")
+    return np.arange(clients - unseen, clients)
 
 
 def first_clients(priority: ArrayLike | None, clients: int) -> ArrayLike | None:
     """A number n as the indices of the first n clients; anything else as it is."""
+    if isinstance(priority, str):
+        if priority != "all":
+            raise MusterError(f"priority: '{priority}'; give a number, indices, or 'all'")
+        return None
     if not isinstance(priority, (int, np.integer)) or isinstance(priority, bool):
         return priority
     if not 1 <= priority <= clients:

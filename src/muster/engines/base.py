@@ -8,6 +8,7 @@ clients send back after training (`train`). A round asks nothing else.
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
@@ -16,15 +17,29 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..federation import Federation, Ragged, features
-from ..local import Local
-from ..params import Params, trainable
+from ..local import Local, Plan, plan, steps_of
+from ..params import Memory, Params, trainable
 from ..protocol import Appraisal, Offer
 from ..rng import Float64, Int64
-from ..solvers import Memory, Solver
+from ..solvers import Solver, Work
 
 Split = Literal["train", "test"]
 
 CHUNK = 2**21  # numbers of input looked at together: a few MB, so that they stay in cache
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to do in place of an ordinary round's work.
+
+    steps    for each client, where they differ from what `Local` asks
+    local    other local work altogether
+    purpose  what the batches are drawn for, so that each purpose has its own
+    """
+
+    steps: Int64 | None = None
+    local: Local | None = None
+    purpose: str = "batches"
 
 
 class Engine(Protocol):
@@ -42,9 +57,13 @@ class Engine(Protocol):
         ...
 
     def train(
-        self, solver: Solver, offer: Offer, clients: Int64, memory: Memory
-    ) -> tuple[Params, Memory, Int64]:
-        """The stack of trained models, the clients' memory, and the steps each took."""
+        self, solver: Solver, offer: Offer, clients: Int64, memory: Memory, task: Task = Task()
+    ) -> tuple[Work, Int64]:
+        """The work of these clients, in their order, and the steps each took."""
+        ...
+
+    def steps(self, clients: Int64) -> Int64:
+        """How many steps `Local` asks of each client."""
         ...
 
     def close(self) -> None:
@@ -75,6 +94,19 @@ class Base:
             self.x["test"], self.y["test"] = fed.test.x.to(device), fed.test.y.to(device)
         width = max(1, int(np.prod(fed.train.x.shape[1:])))
         self.chunk = int(np.clip(CHUNK // width, 64, 8192))
+
+    merge_single = False  # whether a last batch of one row must join the one before it
+
+    def steps(self, clients: Int64) -> Int64:
+        """How many steps `Local` asks of each client."""
+        return steps_of(self.fed.train, clients, self.local, self.merge_single)
+
+    def plans(self, solver: Solver, offer: Offer, clients: Int64, task: Task) -> list[Plan]:
+        """Rows for every step of these clients."""
+        return plan(
+            self.fed.train, clients, task.local or self.local, offer.seed, offer.round,
+            self.merge_single, task.steps, solver.draws, task.purpose,
+        )  # fmt: skip
 
     def load(self, model: Params) -> None:
         """Put these values into the module."""

@@ -12,8 +12,9 @@ import os
 import signal
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -25,12 +26,12 @@ from torch.nn import functional
 from .. import rng
 from ..errors import MusterError
 from ..federation import Federation
-from ..local import Local, Plan, plan
-from ..params import Params
+from ..local import Local, Plan
+from ..params import Memory, Params
 from ..protocol import Offer
 from ..rng import Int64
-from ..solvers import Gradient, Memory, Solver
-from .base import Base
+from ..solvers import Gradient, Solver, Work
+from .base import Base, Task
 from .corrected import drift_of
 from .threads import alone, one_thread
 
@@ -53,8 +54,8 @@ class Loop(Base):
         processes: int | None = None,
     ) -> None:
         super().__init__(module, fed, local, dtype, device)
-        self.batch_norm = any(isinstance(m, BATCH_NORM) for m in self.module.modules())
-        if self.batch_norm and bool((fed.train.sizes == 1).any()):
+        self.merge_single = any(isinstance(m, BATCH_NORM) for m in self.module.modules())
+        if self.merge_single and bool((fed.train.sizes == 1).any()):
             k = int(np.flatnonzero(fed.train.sizes == 1)[0])
             raise MusterError(
                 f"model: BatchNorm cannot train on client {k}, which has one row; "
@@ -69,38 +70,32 @@ class Loop(Base):
         self.workers: list[Worker] = []
 
     def train(
-        self, solver: Solver, offer: Offer, clients: Int64, memory: Memory
-    ) -> tuple[Params, Memory, Int64]:
+        self, solver: Solver, offer: Offer, clients: Int64, memory: Memory, task: Task = Task()
+    ) -> tuple[Work, Int64]:
         """Deal clients to workers as they become free; put results where they belong."""
-        replies = Replies(len(clients))
+        replies = Room(len(clients))
         if min(self.processes, len(clients)) == 1:
             with one_thread():
                 for i, k in enumerate(clients):
-                    replies.put(i, *self.train_one(solver, offer, int(k), _row(memory, i)))
+                    work = self.train_one(solver, offer, int(k), _row(memory, i), one(task, i))
+                    replies.put(i, *work)
         else:
-            self._train_in_workers(solver, offer, clients, memory, replies)
-        return replies.models, replies.memory, replies.steps
+            self._train_in_workers(solver, offer, clients, memory, task, replies)
+        return Work(replies.models, replies.memory, replies.extra), replies.steps
 
     def train_one(
-        self, solver: Solver, offer: Offer, k: int, memory: Memory
-    ) -> tuple[Params, Memory, int]:
+        self, solver: Solver, offer: Offer, k: int, memory: Memory, task: Task
+    ) -> tuple[Work, int]:
         """One client: the solver on a stack of one."""
-        lr = self.local.rate(offer.round, offer.rounds)
-        clients = np.array([k])
-        (group,) = plan(
-            self.fed.train, clients, self.local, offer.seed, offer.round, self.batch_norm
-        )
+        (group,) = self.plans(solver, offer, np.array([k]), task)
         own = {part: {name: t[None] for name, t in m.items()} for part, m in memory.items()}
         with torch.random.fork_rng(devices=[]):
             # Layers that draw numbers themselves (Dropout) draw them from the client's key.
             torch.manual_seed(int(rng.keys(offer.seed, "layers", offer.round, k)) >> 1)
             with torch.no_grad():
-                stack, own = solver(LoopCohort(self, group, lr), offer, own)
-        return (
-            {name: t[0] for name, t in stack.items()},
-            {part: {name: t[0] for name, t in m.items()} for part, m in own.items()},
-            int(group.steps[0]),
-        )
+                work = solver(LoopCohort(self, group, offer.lr, solver.draws), offer, own)
+        alone = Work(_row_of(work.models, 0), _row(work.memory, 0), _row(work.extra, 0))
+        return alone, int(group.steps[0]) // solver.draws
 
     def _train_in_workers(
         self,
@@ -108,7 +103,8 @@ class Loop(Base):
         offer: Offer,
         clients: Int64,
         memory: Memory,
-        replies: Replies,
+        task: Task,
+        replies: Room,
     ) -> None:
         if not self.workers:
             for _ in range(self.processes):
@@ -116,14 +112,14 @@ class Loop(Base):
         crew = self.workers[: len(clients)]
         for worker in crew:
             worker.send(("offer", solver, replace(offer, model={}, server={})))
-            worker.send_tensors([offer.model, offer.server])
+            worker.send_tensors([offer.model, *offer.server.values()], [*offer.server])
         waiting = iter(range(len(clients)))
         busy: dict[Connection, tuple[Worker, int]] = {}
 
         def deal(worker: Worker) -> None:
             i = next(waiting, None)
             if i is not None:
-                worker.send(("client", int(clients[i])))
+                worker.send(("client", int(clients[i]), one(task, i)))
                 worker.send_tensors([*_row(memory, i).values()], [*memory])
                 busy[worker.pipe] = (worker, i)
 
@@ -133,9 +129,10 @@ class Loop(Base):
             ready = wait(list(busy))
             for pipe in [p for p in busy if p in ready]:
                 worker, i = busy.pop(pipe)
-                steps = worker.receive()
+                steps, kept = worker.receive()
                 (models, *tables), names = worker.receive_tensors()
-                replies.put(i, models, dict(zip(names, tables, strict=True)), steps)
+                parts = list(zip(names, tables, strict=True))
+                replies.put(i, Work(models, dict(parts[:kept]), dict(parts[kept:])), steps)
                 deal(worker)
 
     def close(self) -> None:
@@ -145,20 +142,22 @@ class Loop(Base):
         self.workers = []
 
 
-class Replies:
-    """Room for every client's reply, filled as they come in: one copy of each model, no more."""
+class Room:
+    """Room for every client's work, filled as it comes in: one copy of each model, no more."""
 
     def __init__(self, n: int) -> None:
         self.n = n
         self.models: Params = {}
         self.memory: Memory = {}
+        self.extra: Memory = {}
         self.steps: Int64 = np.zeros(n, np.int64)
 
-    def put(self, i: int, model: Params, memory: Memory, steps: int) -> None:
-        """The reply of the i-th client."""
-        self._fill(self.models, i, model)
-        for part, table in memory.items():
-            self._fill(self.memory.setdefault(part, {}), i, table)
+    def put(self, i: int, work: Work, steps: int) -> None:
+        """The work of the i-th client."""
+        self._fill(self.models, i, work.models)
+        for mine, given in ((self.memory, work.memory), (self.extra, work.extra)):
+            for part, table in given.items():
+                self._fill(mine.setdefault(part, {}), i, table)
         self.steps[i] = steps
 
     def _fill(self, stack: Params, i: int, model: Params) -> None:
@@ -171,18 +170,23 @@ class Replies:
 class LoopCohort:
     """One client at work: the module itself, trained in place."""
 
-    def __init__(self, engine: Loop, group: Plan, lr: float) -> None:
-        self.engine, self.group, self.lr, self.steps = engine, group, lr, group.steps
+    def __init__(self, engine: Loop, group: Plan, lr: float, draws: int = 1) -> None:
+        self.engine, self.group, self.lr, self.draws = engine, group, lr, draws
+        self.steps = group.steps // draws
         parameters = dict(engine.module.named_parameters())
         self.weights: list[Tensor] = [parameters[name] for name in engine.trainable]
 
-    def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def _batches(self) -> Iterator[list[tuple[Tensor, Tensor]]]:
+        """For each step its batches: inputs and labels."""
         for s in range(int(self.steps[0])):
-            rows = self.group.rows[0, s, : self.group.count[0, s]]
-            x, y = self.engine.batch("train", rows.copy())
-            if x.dim() == 4:
-                x = x.contiguous(memory_format=torch.channels_last)
-            yield x, y
+            batches = []
+            for i in range(s * self.draws, (s + 1) * self.draws):
+                rows = self.group.rows[0, i, : self.group.count[0, i]]
+                x, y = self.engine.batch("train", rows.copy())
+                if x.dim() == 4:
+                    x = x.contiguous(memory_format=torch.channels_last)
+                batches.append((x, y))
+            yield batches
 
     def _enter(self, stack: Params) -> None:
         self.engine.load({name: t[0] for name, t in stack.items()})
@@ -213,7 +217,7 @@ class LoopCohort:
         lr = self.lr
         drift = drift_of(stack, lr, pull, anchor, correction)
         add = None if drift is None else [drift[name][0] for name in self.engine.trainable]
-        for x, y in self._batches():
+        for ((x, y),) in self._batches():
             grads = self._gradient(x, y)
             if add is not None:
                 torch._foreach_mul_(self.weights, 1.0 - lr * pull)
@@ -221,20 +225,22 @@ class LoopCohort:
             torch._foreach_add_(self.weights, grads, alpha=-lr)
         return self._leave()
 
-    def iterate(self, stack: Params, update: Callable[[Params, Gradient], Params]) -> Params:
+    def iterate(
+        self, stack: Params, update: Callable[[Params, Sequence[Gradient]], Params]
+    ) -> Params:
         """An update of the solver's own; gradients are taken by loading the point they are at."""
         names = self.engine.trainable
         self._enter(stack)
-        for x, y in self._batches():
 
-            def grad(w: Params) -> Params:
-                self._enter(w)
-                grads = self._gradient(x, y)  # noqa: B023 - used within this step
-                return {n: g[None] for n, g in zip(names, grads, strict=True)}
+        def gradient(batch: tuple[Tensor, Tensor], w: Params) -> Params:
+            self._enter(w)
+            grads = self._gradient(*batch)
+            return {n: g[None] for n, g in zip(names, grads, strict=True)}
 
-            tuned = update({name: stack[name] for name in names}, grad)
-            running = self._leave()
-            stack = {**running, **tuned}
+        for batches in self._batches():
+            grads = [partial(gradient, batch) for batch in batches]
+            tuned = update({name: stack[name] for name in names}, grads)
+            stack = {**self._leave(), **tuned}
         return stack
 
 
@@ -300,18 +306,19 @@ def _work(engine: Loop, pipe: Connection, inherited: list[Connection]) -> None:
             message = pipe.recv()
             if message[0] == "offer":
                 _, solver, bare = message
-                (model, server), _ = receive_tensors(pipe)
-                offer = replace(bare, model=model, server=server)
+                (model, *parts), names = receive_tensors(pipe)
+                offer = replace(bare, model=model, server=dict(zip(names, parts, strict=True)))
                 continue
             tables, names = receive_tensors(pipe)
             try:
                 memory = dict(zip(names, tables, strict=True))
-                trained, kept, steps = engine.train_one(solver, offer, message[1], memory)
+                work, steps = engine.train_one(solver, offer, message[1], memory, message[2])
             except Exception:
                 pipe.send(("error", traceback.format_exc()))
                 continue
-            pipe.send(("steps", steps))
-            send_tensors(pipe, [trained, *kept.values()], [*kept])
+            pipe.send(("done", (steps, len(work.memory))))
+            tables = [work.models, *work.memory.values(), *work.extra.values()]
+            send_tensors(pipe, tables, [*work.memory, *work.extra])
     except (EOFError, OSError):
         pass
     finally:
@@ -341,6 +348,16 @@ def receive_tensors(pipe: Connection) -> tuple[list[Params], list[str]]:
     return tables, names
 
 
+def _row_of(stack: Params, i: int) -> Params:
+    """One client's model."""
+    return {name: t[i] for name, t in stack.items()}
+
+
 def _row(memory: Memory, i: int) -> Memory:
     """One client's memory."""
-    return {part: {name: t[i] for name, t in table.items()} for part, table in memory.items()}
+    return {part: _row_of(table, i) for part, table in memory.items()}
+
+
+def one(task: Task, i: int) -> Task:
+    """The i-th client's part of a task."""
+    return task if task.steps is None else replace(task, steps=task.steps[i : i + 1])

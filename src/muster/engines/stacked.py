@@ -7,7 +7,8 @@ fully connected ones take the fused path. Clients with fewer steps drop off the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,15 +18,17 @@ from torch.nn import functional
 from .. import params
 from ..errors import MusterError
 from ..federation import Federation, features
-from ..local import Local, Plan, plan
-from ..params import Params
+from ..local import Local, Plan
+from ..params import Memory, Params
 from ..protocol import Appraisal, Offer
 from ..rng import Int64
-from ..solvers import Gradient, Memory, Solver
-from .base import CHUNK, Base, Split, reduce
+from ..solvers import Gradient, Solver, Work
+from .base import CHUNK, Base, Split, Task, reduce
 from .corrected import drift_of
 from .fused import fusable, fused_step
 from .layers import stackable
+
+Batch = tuple[Tensor, Tensor, Tensor]
 
 PORTION = 2**23  # bytes of models worked on together
 COMPILE_FROM = 2.0e7  # parameters times rows of a round above which the compiled loop pays off
@@ -61,26 +64,27 @@ class Stacked(Base):
         return x
 
     def train(
-        self, solver: Solver, offer: Offer, clients: Int64, memory: Memory
-    ) -> tuple[Params, Memory, Int64]:
+        self, solver: Solver, offer: Offer, clients: Int64, memory: Memory, task: Task = Task()
+    ) -> tuple[Work, Int64]:
         """Train each group of clients with similar batches as one stack."""
-        lr = self.local.rate(offer.round, offer.rounds)
-        whole = plan(self.fed.train, clients, self.local, offer.seed, offer.round)
-        plans = [part for group in whole for part in self._portions(group, offer.model)]
-        stacks: list[Params] = []
-        memories: list[Memory] = []
+        groups = self.plans(solver, offer, clients, task)
+        plans = [part for group in groups for part in self._portions(group, offer.model)]
+        done: list[Work] = []
         for group in plans:
             own = {name: _rows(m, group.at) for name, m in memory.items()}
             with torch.no_grad():
-                stack, own = solver(StackedCohort(self, group, lr), offer, own)
-            stacks.append(stack)
-            memories.append(own)
+                done.append(solver(StackedCohort(self, group, offer.lr, solver.draws), offer, own))
         order = np.concatenate([group.at for group in plans])
         back = np.argsort(order, kind="stable")
-        steps = np.concatenate([group.steps for group in plans])[back]
-        trained = _join(stacks, back)
-        remembered = {name: _join([m[name] for m in memories], back) for name in memories[0]}
-        return trained, remembered, steps
+        steps = np.concatenate([group.steps for group in plans])[back] // solver.draws
+
+        def joined(tables: list[Memory]) -> Memory:
+            return {name: _join([t[name] for t in tables], back) for name in tables[0]}
+
+        models = _join([work.models for work in done], back)
+        return Work(
+            models, joined([w.memory for w in done]), joined([w.extra for w in done])
+        ), steps
 
     def _portions(self, group: Plan, model: Params) -> list[Plan]:
         """Cut a group so that the models of a portion stay in cache through all of its steps."""
@@ -134,12 +138,13 @@ class Stacked(Base):
 class StackedCohort:
     """One group of clients at work on the stacked engine."""
 
-    def __init__(self, engine: Stacked, group: Plan, lr: float) -> None:
-        self.engine, self.group, self.lr = engine, group, lr
-        self.steps = group.steps
+    def __init__(self, engine: Stacked, group: Plan, lr: float, draws: int = 1) -> None:
+        self.engine, self.group, self.lr, self.draws = engine, group, lr, draws
+        self.steps = group.steps // draws
 
-    def _batches(self) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
-        """For each step: how many clients take it, their rows, labels, and row weights [n, B]."""
+    def _batches(self) -> Iterator[tuple[int, list[Batch]]]:
+        """For each step: how many clients take it, and its batches: inputs, labels and row
+        weights [n, B]."""
         group, engine = self.group, self.engine
         # Full batches are the same rows in every step, which the plan holds once.
         distinct = slice(0, 1) if group.rows.strides[1] == 0 else slice(None)
@@ -149,14 +154,18 @@ class StackedCohort:
         weight = np.where(np.arange(rows.shape[2]) < count, 1.0 / np.maximum(count, 1), 0.0)
         scale = torch.from_numpy(weight).to(engine.dtype).transpose(0, 1).to(engine.device)
         x = engine.x["train"].flatten(1)
-        room = x.new_empty(rows[0].numel() if len(rows) else 0, x.shape[1])
-        for s in range(group.rows.shape[1]):
-            n, i = group.active(s), s % max(len(rows), 1)
-            at = rows[i, :n]
-            # Into the same memory every step: allocating it anew costs more than filling it.
-            drawn = torch.index_select(x, 0, at.flatten(), out=room[: at.numel()])
-            inputs = features(drawn, engine.dtype).view(*at.shape, *engine.x["train"].shape[1:])
-            yield n, inputs, labels[i, :n], scale[i, :n]
+        # Into the same memory every step: allocating it anew costs more than filling it.
+        width = rows[0].numel() if len(rows) else 0
+        rooms = [x.new_empty(width, x.shape[1]) for _ in range(self.draws)]
+        for s in range(int(self.steps.max(initial=0))):
+            n = group.active(s * self.draws)
+            batches: list[Batch] = []
+            for i, room in enumerate(rooms, start=s * self.draws):
+                at = rows[i % len(rows), :n]
+                drawn = torch.index_select(x, 0, at.flatten(), out=room[: at.numel()])
+                inputs = features(drawn, engine.dtype).view(*at.shape, *engine.x["train"].shape[1:])
+                batches.append((inputs, labels[i % len(rows), :n], scale[i % len(rows), :n]))
+            yield n, batches
 
     def descend(
         self,
@@ -176,13 +185,13 @@ class StackedCohort:
             self._compiled(stack, prefixes[0], keep, drift)
             return stack
         if prefixes is not None:
-            for n, x, y, scale in self._batches():
+            for n, ((x, y, scale),) in self._batches():
                 active = {name: t[:n] for name, t in stack.items()}
                 fused_step(active, prefixes, x.flatten(2), y, scale.unsqueeze(1), lr, keep, drift)
             return stack
 
-        def update(w: Params, grad: Gradient) -> Params:
-            g = grad(w)
+        def update(w: Params, grads: Sequence[Gradient]) -> Params:
+            g = grads[0](w)
             for name, t in w.items():
                 t.mul_(keep).sub_(g[name], alpha=lr)
                 if drift is not None:
@@ -207,20 +216,20 @@ class StackedCohort:
             self.group.count, self.steps, self.lr, keep, added, torch.get_num_threads(),
         )  # fmt: skip
 
-    def iterate(self, stack: Params, update: Callable[[Params, Gradient], Params]) -> Params:
+    def iterate(
+        self, stack: Params, update: Callable[[Params, Sequence[Gradient]], Params]
+    ) -> Params:
         """An update of the solver's own, on the prefix of clients that take each step."""
-        for n, x, y, scale in self._batches():
-
-            def grad(w: Params) -> Params:
-                return self._gradient(w, x, y, scale)  # noqa: B023 - used within this step
-
-            following = update({name: t[:n] for name, t in stack.items()}, grad)
+        for n, batches in self._batches():
+            grads = [partial(self._gradient, batch) for batch in batches]
+            following = update({name: t[:n] for name, t in stack.items()}, grads)
             for name, t in following.items():
                 stack[name][:n] = t
         return stack
 
-    def _gradient(self, w: Params, x: Tensor, y: Tensor, scale: Tensor) -> Params:
+    def _gradient(self, batch: Batch, w: Params) -> Params:
         """Each client's gradient: that of the sum over clients of their mean losses."""
+        x, y, scale = batch
         with torch.enable_grad():
             leaves = {name: t.detach().requires_grad_() for name, t in w.items()}
             z = self.engine.forward(leaves, x)

@@ -1,0 +1,92 @@
+"""Solo: what each client has without the federation, and so what it requires of the model.
+
+`rho_k` is the training loss of the client's own model after a few local SGD steps (MaxFL, section
+3), computed once and kept with the client. The solo model's held-out numbers are kept beside it:
+they say what the client would fall back on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from . import params
+from .engines import choose
+from .engines.base import Task
+from .federation import Federation
+from .local import Local
+from .models import Spec, as_module
+from .protocol import Appraisal, Offer
+from .solvers import SGD
+
+TOGETHER = 256  # clients trained at once: bounds the memory their models take
+
+
+@dataclass(frozen=True)
+class Solo:
+    """Each client's own model, measured on its training and (where there is any) held-out data."""
+
+    train: Appraisal
+    test: Appraisal | None
+
+
+def solo(
+    fed: Federation,
+    model: nn.Module | Spec,
+    local: Local = Local(steps=100, batch_size=32, lr=0.1),
+    seed: int = 0,
+    dtype: str = "float32",
+    engine: str = "auto",
+    device: str = "cpu",
+    processes: int | None = None,
+) -> Solo:
+    """Train every client alone from the model's starting point and measure what it gets."""
+    kind = {"float32": torch.float32, "float64": torch.float64}[dtype]
+    module = as_module(model, fed, seed)
+    work = choose(engine, module, fed, local, kind, device, processes)
+    try:
+        start = params.of_module(module, kind, work.device)
+        offer = Offer(seed, 0, 1, start, lr=local.rate(0, 1), trainable=params.trainable(module))
+        train, test = [], []
+        for first in range(0, fed.n, TOGETHER):
+            clients = np.arange(first, min(first + TOGETHER, fed.n))
+            done, _ = work.train(SGD(), offer, clients, {}, Task(purpose="solo"))
+            train.append(work.appraise_each(done.models, clients))
+            if fed.test is not None:
+                test.append(work.appraise_each(done.models, clients, "test"))
+    finally:
+        work.close()
+    return Solo(_joined(train), _joined(test) if test else None)
+
+
+def _joined(parts: list[Appraisal]) -> Appraisal:
+    return Appraisal(
+        np.concatenate([p.loss for p in parts]), np.concatenate([p.accuracy for p in parts])
+    )
+
+
+def with_solo(
+    fed: Federation,
+    model: nn.Module | Spec,
+    local: Local = Local(steps=100, batch_size=32, lr=0.1),
+    seed: int = 0,
+    **how: Any,
+) -> Federation:
+    """The federation whose clients require what they have alone: `rho_k = F_k(w_k solo)`.
+
+    >>> import muster
+    >>> fed = muster.with_solo(muster.data.digits(clients=4), muster.models.Softmax())
+    >>> bool((fed.requirement < 2.3).all())
+    True
+    """
+    result = solo(fed, model, local, seed, **how)
+    return replace(
+        fed,
+        requirement=result.train.loss,
+        requirement_test=None if result.test is None else result.test.loss,
+        solo_accuracy=None if result.test is None else result.test.accuracy,
+    )
