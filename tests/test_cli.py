@@ -181,6 +181,16 @@ BAD = {
         "report_at: 6; allowed: rounds 1 to 4",
     ),
     "cuda": (["run", "--device", "cuda", "--rounds", "1"], "no CUDA device is present"),
+    "bad requirement": (["run", "--requirement", "high"], "requirement: 'high'; give a number"),
+    "missing requirement": (["run", "--method", "maxfl", "--data", "digits"], "maxfl needs each"),
+    "bad attack": (
+        ["run", "--attack", "sign_flop"],
+        "attack.kind: 'sign_flop'; did you mean 'sign_flip'",
+    ),
+    "bad participation": (
+        ["run", "--participation.kind", "flexibel"],
+        "participation.kind: 'flexibel'; did you mean 'flexible'",
+    ),
     "name": (["run", "--name", "a/b"], "name: 'a/b'; give a plain folder name"),
 }
 
@@ -304,6 +314,35 @@ def test_on_a_terminal_progress_is_a_bar_with_an_eta(here):
     text = seen.decode()
     assert "ETA" in text
     assert "40/40" in text
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.toml")), ids=lambda p: p.stem)
+def test_every_example_configuration_runs(path, here, capsys):
+    short = ["--rounds", "2", "--seeds", "1", "--report_at", "[2]"]
+    assert main(["compare", str(path), *short]) == 0
+    assert f"results: runs/{path.stem}" in capsys.readouterr().out
+
+
+def test_requirements_participation_and_attacks_come_from_the_file(here, capsys):
+    (here / "all.toml").write_text(
+        """
+        rounds = 4
+        requirement = 1.5
+        participation = { kind = "flexible", from_round = 2 }
+        attack = { kind = "sign_flip", fraction = 0.2 }
+        method = { name = "maxfl", m = 3 }
+        data = { name = "digits", clients = 8, priority = "all", unseen = 2 }
+        """
+    )
+    assert main(["run", "all.toml"]) == 0
+    run = muster.load("runs/all")
+    assert run.final["requirement"].unique().to_list() == [1.5]
+    assert run.final["unseen"].sum() == 2
+    assert run.final["attacker"].sum() == 1
+    assert "gm_appeal_unseen" in run.rounds.columns
+    assert main(["run", "runs/all/config.toml", "--name", "again"]) == 0
+    again = muster.load("runs/again")
+    assert run.rounds.drop("seconds").equals(again.rounds.drop("seconds"))
 
 
 def test_the_demo_configuration_is_what_the_readme_says():

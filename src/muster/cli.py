@@ -19,17 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from . import __version__, store
-from .config import (
-    Experiment,
-    Settings,
-    experiment,
-    load_table,
-    override,
-    plain,
-)
-from .config import (
-    Table as Config,
-)
+from .config import Experiment, Settings, experiment, load_table, override
 from .data import DATA
 from .errors import MusterError
 from .local import Local
@@ -37,6 +27,8 @@ from .methods import METHODS
 from .models import MODELS
 from .progress import Progress
 from .report import comparison_tables, figure, run_table
+from .schema import Table as Config
+from .schema import plain
 from .simulate import Interrupted, Run, simulate
 
 INTERRUPTED = 130  # the exit code shells use for Ctrl-C

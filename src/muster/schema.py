@@ -1,0 +1,206 @@
+"""Schema: tables checked against the signatures of the parts they configure.
+
+Every part is a function or a frozen dataclass whose parameters are its configuration. `build`
+calls it with the values of a table, after checking every key and every type against its
+signature; `resolved` is the inverse: the table with every default filled in. There is no second
+list of options to keep in step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, get_args, get_origin
+
+from .attacks import ATTACKS, Attack
+from .data.partition import PARTITIONS, Partition
+from .errors import MusterError, nearest, unknown
+from .invite import INVITES, Invite
+from .participation import PARTICIPATIONS, Participation
+from .schedules import SCHEDULES, Schedule
+
+Table = dict[str, Any]
+
+# Parts that are chosen by kind inside another part's table.
+KINDS: dict[Any, Mapping[str, Callable[..., Any]]] = {
+    Schedule: SCHEDULES,
+    Invite: INVITES,
+    Partition: PARTITIONS,
+    Participation: PARTICIPATIONS,
+    Attack: ATTACKS,
+}
+
+
+def named(where: str, value: Any) -> Table:
+    """A table with a name; a bare string is a name."""
+    table = {"name": value} if isinstance(value, str) else dict(as_table(where, value))
+    if not isinstance(table.get("name"), str):
+        raise MusterError(f"{where}: which one? give {where}.name")
+    return table
+
+
+def as_table(where: str, value: Any) -> Table:
+    """A table, or an error that names where one was expected."""
+    if not isinstance(value, dict):
+        raise MusterError(f"{where}: {value!r}; give a table of settings")
+    return value
+
+
+def entry(
+    kind: str, registry: Mapping[str, Callable[..., Any]], table: Table
+) -> Callable[..., Any]:
+    """The part a table names, from a registry."""
+    if table["name"] not in registry:
+        raise unknown(kind, table["name"], registry)
+    return registry[table["name"]]
+
+
+def choose(
+    kind: str,
+    registry: Mapping[str, Callable[..., Any]],
+    table: Table,
+    extra: Table | None = None,
+) -> Any:
+    """Build the entry a table names. `extra` values are ours to give, not the user's."""
+    target = entry(kind, registry, table)
+    values = {key: value for key, value in table.items() if key != "name"}
+    return build(target, values, kind, given=extra or {})
+
+
+def parameters(target: Callable[..., Any], skip: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A part's parameters and their types."""
+    hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    names = inspect.signature(target).parameters
+    return {name: hints.get(name, Any) for name in names if name not in skip}
+
+
+def check_keys(
+    target: Callable[..., Any],
+    table: Table,
+    where: str,
+    skip: tuple[str, ...] = (),
+    also: tuple[str, ...] = (),
+) -> None:
+    """Refuse unknown keys with the nearest known one, and values of the wrong type."""
+    allowed = parameters(target, skip)
+    dot = f"{where}." if where else ""
+    for key, value in table.items():
+        if key == "name" and "name" not in allowed:
+            continue
+        if key not in allowed:
+            raise MusterError(f"unknown key '{dot}{key}'; {nearest(key, [*allowed, *also])}")
+        convert(value, allowed[key], dot + key)
+
+
+def build(
+    target: Callable[..., Any],
+    table: Table,
+    where: str,
+    given: Table | None = None,
+    also: tuple[str, ...] = (),
+) -> Any:
+    """Call a part with the values of a table, checked against its signature."""
+    given = given or {}
+    check_keys(target, table, where, tuple(given), also)
+    allowed = parameters(target)
+    dot = f"{where}." if where else ""
+    values = {key: convert(v, allowed[key], dot + key) for key, v in table.items()}
+    missing = [
+        name
+        for name, p in inspect.signature(target).parameters.items()
+        if p.default is p.empty and name not in values and name not in given
+    ]
+    if missing:
+        raise MusterError(f"{dot}{missing[0]}: missing; it has no default")
+    return target(**values, **given)
+
+
+def convert(value: Any, kind: Any, where: str) -> Any:
+    """A TOML value as the type a parameter asks for, or an error that names it."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
+    if origin in (types.UnionType, typing.Union):
+        for option in sorted(inner, key=lambda k: k is float):
+            if fits(value, option):
+                return convert(value, option, where)
+        raise MusterError(f"{where}: {value!r}; allowed: {describe(kind)}")
+    if not fits(value, kind):
+        raise MusterError(f"{where}: {value!r}; allowed: {describe(kind)}")
+    if kind in KINDS:
+        table = {"kind": value} if isinstance(value, str) else dict(value)
+        name = table.pop("kind", None)
+        if name not in KINDS[kind]:
+            raise MusterError(f"{where}.kind: {name!r}; {nearest(str(name or ''), KINDS[kind])}")
+        return build(KINDS[kind][name], table, where)
+    if origin is tuple:
+        return tuple(convert(v, inner[0], f"{where}[{i}]") for i, v in enumerate(value))
+    if kind is float:
+        return float(value)
+    return value
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Whether a TOML value can be of this type at all."""
+    origin = get_origin(kind)
+    if kind in KINDS:
+        return isinstance(value, (str, dict))
+    if origin is Literal:
+        return value in get_args(kind)
+    if origin in (tuple, list) or kind in (tuple, list):
+        return isinstance(value, list)
+    if kind is bool:
+        return isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if kind is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if kind is str:
+        return isinstance(value, str)
+    return kind is type(None) and value is None
+
+
+def describe(kind: Any) -> str:
+    """A type in words."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return ", ".join(str(v) for v in inner)
+    if origin in (types.UnionType, typing.Union):
+        return " or ".join(dict.fromkeys(describe(k) for k in inner if k is not type(None)))
+    if kind in KINDS:
+        return f"a table with kind = {' | '.join(KINDS[kind])}"
+    if origin is tuple:
+        return f"a list, each {describe(inner[0])}"
+    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(
+        kind, str(kind)
+    )
+
+
+def plain(value: Any) -> Any:
+    """A part as the table it would be written as; None (a default) is left out."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        kind = next((n for reg in KINDS.values() for n, c in reg.items() if c is type(value)), None)
+        head = {} if kind is None else {"kind": kind}
+        return {**head, **{k: v for k, v in fields.items() if v is not None}}
+    if isinstance(value, (tuple, list)):
+        return [plain(v) for v in value]
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items() if v is not None}
+    return value
+
+
+def resolved(
+    registry: Mapping[str, Callable[..., Any]], table: Table, skip: tuple[str, ...] = ()
+) -> Table:
+    """A named table with its part's defaults filled in."""
+    target = registry[table["name"]]
+    defaults = {
+        name: p.default
+        for name, p in inspect.signature(target).parameters.items()
+        if p.default is not p.empty and name not in skip
+    }
+    return typing.cast(Table, plain({"name": table["name"], **defaults, **table}))
