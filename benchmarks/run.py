@@ -22,6 +22,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -56,10 +57,10 @@ def naive_round(load: Workload, seed: int) -> float:
     return time.perf_counter() - began
 
 
-def muster_rounds(load: Workload, rounds: int) -> list[float]:
+def muster_rounds(load: Workload, rounds: int, method: muster.Method | None = None) -> list[float]:
     """Seconds of each round but the last, which also measures the final model."""
     run = muster.simulate(
-        load.fed, load.method, load.model, rounds + 1, load.local, evaluate_every=0
+        load.fed, method or load.method, load.model, rounds + 1, load.local, evaluate_every=0
     )
     return run.rounds["seconds"].to_list()[:-1]
 
@@ -159,6 +160,25 @@ def speed(names: list[str], console: Console) -> list[list[str]]:
     return rows
 
 
+def methods(console: Console) -> list[list[str]]:
+    """Other methods' speed in terms of FedAvg's, on the stacked engine."""
+    m = muster.methods
+    others = {"fedavg": m.fedavg(), "fedprox": m.fedprox(), "scaffold": m.scaffold(),
+              "maxfl": m.maxfl(), "fedalign": m.fedalign(1e9, warmup=0)}  # fmt: skip
+    rows = [["workload", *others]]
+    for name in ("W1", "W2"):
+        load = WORKLOADS[name]()
+        load = replace(load, fed=replace(load.fed, requirement=np.ones(load.fed.n)))
+        seconds: dict[str, list[float]] = {label: [] for label in others}
+        for i in range(3):
+            console.print(f"methods on {name}: repeat {i + 1} of 3", style="dim")
+            for label, method in others.items():
+                seconds[label] += muster_rounds(load, 1, method)
+        base = min(seconds["fedavg"])
+        rows.append([name, *(f"{base / min(s):.2f}" for s in seconds.values())])
+    return rows
+
+
 def scale() -> list[list[str]]:
     """Cost of a round as the population grows and the number asked does not."""
     rows = [["clients", "asked a round", "seconds a round", "ratio to 100 clients"]]
@@ -196,7 +216,7 @@ def write(tables: dict[str, list[list[str]]]) -> None:
 def main(wanted: list[str]) -> int:
     to_docs = "--write" in wanted
     wanted = [w for w in wanted if w != "--write"]
-    known = [*WORKLOADS, "scale"]
+    known = [*WORKLOADS, "scale", "methods"]
     wrong = [w for w in wanted if w not in known]
     if wrong:
         print(f"unknown workload '{wrong[0]}'; known: {', '.join(known)}", file=sys.stderr)
@@ -211,6 +231,9 @@ def main(wanted: list[str]) -> int:
     if "scale" in chosen:
         tables["scale"] = scale()
         show(console, "cost as the population grows", tables["scale"])
+    if "methods" in chosen:
+        tables["methods"] = methods(console)
+        show(console, "speed relative to FedAvg (1: as fast)", tables["methods"])
     if to_docs:
         write(tables)
     return 0

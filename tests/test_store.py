@@ -138,6 +138,26 @@ def test_a_checkpoint_half_written_is_never_loaded(fed, tmp_path, monkeypatch):
     assert same_bits(whole, resumed)
 
 
+@pytest.mark.parametrize("name", ["s.safetensors", "rounds.parquet", "identity.json"])
+def test_a_damaged_checkpoint_is_one_clear_line(fed, tmp_path, name):
+    with pytest.raises(Stop):
+        muster.simulate(
+            fed, **args(), checkpoint=tmp_path, checkpoint_every=2, on_round=stop_at(3, Stop())
+        )
+    broken = next(tmp_path.glob("round-*")) / name
+    broken.write_bytes(broken.read_bytes()[:20])
+    with pytest.raises(muster.MusterError, match=r"cannot be read .*; remove it") as caught:
+        muster.simulate(fed, **args(), checkpoint=tmp_path, resume=True)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_result_is_one_clear_line(fed, tmp_path):
+    muster.save(muster.simulate(fed, **args()), tmp_path / "run")
+    (tmp_path / "run" / "weights.safetensors").write_bytes(b"not weights")
+    with pytest.raises(muster.MusterError, match="run: cannot be read"):
+        muster.load(tmp_path / "run")
+
+
 def test_resume_without_a_checkpoint_starts_from_the_beginning(fed, tmp_path):
     run = muster.simulate(fed, **args(), checkpoint=tmp_path / "new", resume=True)
     assert len(run.rounds) == 12

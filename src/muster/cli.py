@@ -56,6 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MusterError as error:
         print(f"muster: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        # A full disk, a folder that may not be written: the machine's fault, not a bug.
+        print(f"muster: {error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("muster: interrupted", file=sys.stderr)
         return INTERRUPTED

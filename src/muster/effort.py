@@ -34,6 +34,6 @@ class ByWeight:
     least one step each (MW-Fed, Blum et al. 2021)."""
 
     def __call__(self, roster: Roster, steps: Int64, server: Memory) -> Int64:
-        weight: Float64 = server["multiplicative"]["weight"].numpy()[roster.clients]
+        weight: Float64 = server["multiplicative"]["weight"].cpu().numpy()[roster.clients]
         share = weight / weight.sum()
         return np.asarray(np.maximum(1, np.rint(share * steps.sum())), np.int64)

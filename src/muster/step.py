@@ -163,7 +163,7 @@ class Agnostic:
         return {"mixture": {"lambda": torch.full((clients,), 1.0 / clients, dtype=torch.float64)}}
 
     def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
-        raised = server["mixture"]["lambda"].numpy().copy()
+        raised = server["mixture"]["lambda"].cpu().numpy().copy()
         raised[replies.roster.clients] += self.rate * replies.appraisal.loss
         mixture = torch.from_numpy(project_to_simplex(raised))
         return params.mean(replies.models, weight), {"mixture": {"lambda": mixture}}
@@ -196,7 +196,7 @@ class Multiplicative:
         return {"multiplicative": {"weight": torch.ones(clients, dtype=torch.float64)}}
 
     def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
-        raised = server["multiplicative"]["weight"].numpy().copy()
+        raised = server["multiplicative"]["weight"].cpu().numpy().copy()
         raised[replies.roster.clients] *= self.factor**replies.claim
         raised /= raised.max()  # only proportions count; this keeps them from overflowing
         after = {"multiplicative": {"weight": torch.from_numpy(raised)}}

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ import numpy as np
 import polars as pl
 import tomli_w
 import torch
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from safetensors.torch import load_file as load_tensors
 from safetensors.torch import save_file as save_tensors
@@ -81,9 +84,10 @@ def load(folder: str | Path) -> Run:
         inside = sorted(p.parent.name for p in folder.glob("*/run.toml"))
         hint = f"it holds the runs {', '.join(inside)}" if inside else "give a folder of results"
         raise MusterError(f"{folder}: no run here ({hint})")
-    meta = tomllib.loads((folder / "run.toml").read_text())
-    frames: dict[str, Any] = {n: pl.read_parquet(folder / f"{n}.parquet") for n in FRAMES}
-    weights = load_file(folder / "weights.safetensors")
+    with readable(folder):
+        meta = tomllib.loads((folder / "run.toml").read_text())
+        frames: dict[str, Any] = {n: pl.read_parquet(folder / f"{n}.parquet") for n in FRAMES}
+        weights = load_file(folder / "weights.safetensors")
     return Run(weights=weights, **frames, **meta)
 
 
@@ -118,7 +122,10 @@ def load_checkpoint(
     if not found:
         return None
     last = found[-1]
-    saved = json.loads((last / "identity.json").read_text())
+    with readable(last):
+        saved = json.loads((last / "identity.json").read_text())
+        tensors = load_tensors(last / "s.safetensors", device=str(device))
+        frames = {p.stem: pl.read_parquet(p) for p in last.glob("*.parquet")}
     for key, value in identity.items():
         if saved.get(key) != value:
             raise MusterError(
@@ -126,7 +133,7 @@ def load_checkpoint(
                 f"run has {key}={value}; resume with the same settings or use another folder"
             )
     state = State(int(last.name.split("-")[1]), {})
-    for key, t in load_tensors(last / "s.safetensors", device=str(device)).items():
+    for key, t in tensors.items():
         where, name = key.split("/", 1)
         if where == "model":
             state.model[name] = t
@@ -136,8 +143,17 @@ def load_checkpoint(
             part, name = name.split("/", 1)
             memory: Memory = getattr(state, where)
             memory.setdefault(part, {})[name] = t
-    frames = {p.stem: pl.read_parquet(p) for p in last.glob("*.parquet")}
     return state, Ledger.from_frames(frames)
+
+
+@contextmanager
+def readable(place: Path) -> Iterator[None]:
+    """Files that were damaged after they were written are one clear line."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, SafetensorError, pl.exceptions.PolarsError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise MusterError(f"{place}: cannot be read ({reason}); remove it to start anew") from None
 
 
 def checkpointed(folder: Path) -> int:

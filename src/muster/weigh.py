@@ -60,5 +60,5 @@ class Mixture:
     """By the server's mixture over clients, lambda_k (AFL, Mohri et al. 2019)."""
 
     def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
-        mixture: Float64 = server["mixture"]["lambda"].numpy()
+        mixture: Float64 = server["mixture"]["lambda"].cpu().numpy()
         return mixture[replies.roster.clients] * extent
