@@ -17,7 +17,13 @@ from scipy import stats
 from .rng import Float64
 from .simulate import Run
 
-MEASURES = ("loss", "test_accuracy")
+MEASURES = ("loss", "test_accuracy", "gm_appeal", "gm_appeal_unseen")
+
+
+def measures_of(runs: Mapping[str, Sequence[Run]]) -> list[str]:
+    """The measures that every run took."""
+    everyone = [set(run.rounds.columns) for mine in runs.values() for run in mine]
+    return [m for m in MEASURES if all(m in columns for columns in everyone)]
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ def summary(runs: Mapping[str, Sequence[Run]], rounds: Sequence[int]) -> pl.Data
     rows = []
     for label, mine in runs.items():
         for round in rounds:
-            for measure in MEASURES:
+            for measure in measures_of(runs):
                 a = np.array([at(run, measure, round) for run in mine])
                 b = np.array([at(run, measure, round) for run in first])
                 mean, gap = Interval.of(a), Interval.of(a - b)

@@ -10,26 +10,46 @@ import polars as pl
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from .compare import Interval, summary
+from .compare import Interval, measures_of, summary
 from .simulate import Run
 
 PANELS = {
     "loss": "priority training loss",
     "test_accuracy": "priority test accuracy",
+    "gm_appeal": "share of clients the model appeals to",
     "admitted_nonpriority": "others admitted",
 }
 
+MEASURES = (
+    "loss",
+    "train_accuracy",
+    "test_accuracy",
+    "mean_test_accuracy",
+    "own_test_accuracy",
+    "fairness",
+    "gm_appeal",
+    "gm_appeal_test",
+    "gm_appeal_unseen",
+    "preferred_accuracy",
+)
+COSTS = [
+    pl.col("admitted_nonpriority", "silent"),
+    pl.col("bytes_up", "bytes_down") / 1e3,
+]
+SHORT = {"test_accuracy": "test acc", "gm_appeal": "appeal", "gm_appeal_unseen": "unseen"}
+
 
 def comparison_tables(runs: Mapping[str, Sequence[Run]], rounds: Sequence[int]) -> list[Table]:
-    """Methods down, measures across: first the means, then the differences to the first method."""
+    """Methods down, measures across: the means, the differences to the first method, and what it
+    took. Three tables, so that each fits a narrow terminal."""
     frame = summary(runs, rounds)
     first = next(iter(runs))
-    wanted = [(round, "loss") for round in rounds] + [(rounds[-1], "test_accuracy")]
-    heads = [f"{'test acc' if m == 'test_accuracy' else m} @{r}" for r, m in wanted]
+    others = [m for m in measures_of(runs) if m != "loss"]
+    wanted = [(round, "loss") for round in rounds] + [(rounds[-1], m) for m in others]
+    heads = [f"{SHORT.get(m, m)} @{r}" for r, m in wanted]
     seeds = len(runs[first])
     means = _table(f"priority clients, mean ± 95 % interval over {seeds} seeds", heads)
-    for head in ("others", "upload MB"):
-        means.add_column(head, justify="right")
+    price = _table("a round, on average", ("others admitted", "silent", "upload kB", "download kB"))
     gaps = _table(f"paired difference to {first} (* : the interval excludes 0)", heads)
     for label, mine in runs.items():
         rows = [
@@ -41,15 +61,14 @@ def comparison_tables(runs: Mapping[str, Sequence[Run]], rounds: Sequence[int]) 
             )
             for round, measure in wanted
         ]
-        others = np.mean([r.rounds["admitted_nonpriority"].mean() for r in mine])
-        upload = np.mean([r.rounds["bytes_up"].sum() for r in mine]) / 1e6
-        cells = [_pair(row["mean"], row["half"]) for row in rows]
-        means.add_row(label, *cells, f"{others:.1f}", f"{upload:.1f}")
+        means.add_row(label, *(_pair(row["mean"], row["half"]) for row in rows))
+        spent = pl.concat([r.rounds.select(COSTS) for r in mine]).mean().row(0)
+        price.add_row(label, *(f"{value:.1f}" for value in spent))
         if label != first:
             marks = ["*" if row["clear"] else " " for row in rows]
             cells = [_pair(row["difference"], row["difference_half"], "+") for row in rows]
             gaps.add_row(label, *(c + m for c, m in zip(cells, marks, strict=True)))
-    return [means, gaps] if len(runs) > 1 else [means]
+    return [means, gaps, price] if len(runs) > 1 else [means, price]
 
 
 def _table(title: str, heads: Sequence[str]) -> Table:
@@ -76,7 +95,7 @@ def run_table(run: Run) -> Table:
     )
     table.add_column("measure")
     table.add_column("value", justify="right")
-    for name in ("loss", "train_accuracy", "test_accuracy", "fairness", "gm_appeal"):
+    for name in MEASURES:
         if last.get(name) is not None:
             table.add_row(name.replace("_", " "), f"{last[name]:.4f}")
     totals = run.rounds.select(
@@ -87,6 +106,13 @@ def run_table(run: Run) -> Table:
     names = ("others admitted a round", "silent a round", "upload MB", "download MB", "seconds")
     for name, value in zip(names, totals, strict=True):
         table.add_row(name, f"{value:.2f}")
+    if len(run.moves):
+        table.add_row("times a client left", str(run.rounds["left"].sum()))
+        table.add_row("times one returned", str(run.rounds["returned"].sum()))
+    if len(run.attackers):
+        got, honest = run.attackers.select(pl.col("weight", "honest_weight").mean()).row(0)
+        table.add_row("an attacker's share of a step", f"{got:.4f}")
+        table.add_row("... had it been honest", f"{honest:.4f}")
     return table
 
 
