@@ -44,20 +44,73 @@ class Reports(attacks.Honest):
         return {n: t + 1e3 for n, t in models.items()}
 
 
-@pytest.mark.parametrize("loss", [1e12, np.nan, np.inf, -1.0])
-@pytest.mark.parametrize("method", [M.fedalign(0.3, warmup=0), M.maxfl(), M.qffl(2.0), M.afl(),
-                                    M.mwfed()], ids=lambda m: m.name)  # fmt: skip
+REPORTING = [M.fedalign(0.3, warmup=0), M.qffl(2.0), M.afl()]  # clients tell their loss
+CLAIMING = [M.maxfl()]  # clients tell q_k, worked out from it
+
+
+def outsiders(fed, attack):
+    return [int(k) for k in attackers_of(fed, attack, 0) if not fed.priority[k]]
+
+
+@pytest.mark.parametrize(
+    ("method", "loss"),
+    [(m, v) for m in REPORTING for v in (1e12, 1e6, np.nan, np.inf, -1.0)]
+    + [(m, v) for m in CLAIMING for v in (1e12, 1e6, np.nan, np.inf)],
+    ids=lambda v: getattr(v, "name", str(v)),
+)
 def test_a_forged_loss_of_1e12_or_nan_never_moves_the_model(fed, method, loss):
-    """The run is that of the honest clients alone: the liars count for nothing."""
+    """The liars send a model 1000 away from where it should be; it counts for nothing."""
     attack = Reports(loss)
     run = go(fed, method, attack)
     assert all(np.abs(w).max() < 50 for w in run.weights.values())
-    liars = attackers_of(fed, attack, 0)
-    priority = set(np.flatnonzero(fed.priority))
-    seen = run.clients.filter(pl.col("client").is_in(liars.tolist()))
-    outside = seen.filter(~pl.col("client").is_in([int(k) for k in priority & set(liars.tolist())]))
-    assert seen["weight"].sum() == 0
-    assert not outside["admitted"].any()
+    liars = run.clients.filter(pl.col("client").is_in(outsiders(fed, attack)))
+    assert liars["weight"].sum() == 0
+    if method.reports or np.isnan(loss):
+        assert not liars["admitted"].any()
+
+
+def test_a_huge_loss_under_mwfed_is_no_more_than_a_requirement_not_met(fed):
+    def share(loss):
+        attack = Reports(loss)
+        run = go(fed, M.mwfed(), attack, rounds=3)
+        return run.clients.filter(pl.col("client").is_in(outsiders(fed, attack)))
+
+    assert share(1e12)["weight"].to_list() == share(2.0)["weight"].to_list()
+    assert share(1e12)["steps"].to_list() == share(2.0)["steps"].to_list()
+    assert share(np.nan)["weight"].sum() == 0
+
+
+def test_a_loss_that_is_high_for_everyone_is_believed():
+    """Features of 1e4 make every loss enormous; nobody is refused for it."""
+    data, priority = reference.problem(0)
+    fed = federation([(x * 1e4, y) for x, y in data], priority)
+    wide = go(fed, M.fedalign(np.inf, warmup=0))
+    plain = go(fed, M.fedavg())
+    assert all(np.array_equal(wide.weights[n], plain.weights[n]) for n in wide.weights)
+    assert wide.rounds["refused"].sum() == 0
+
+
+def test_models_that_would_break_the_server_are_refused(fed):
+    class Sends(attacks.Honest):
+        fraction = 0.2
+
+        def __init__(self, value):
+            self.value = value
+
+        def send(self, offer, models, clients):
+            return {n: torch.full_like(t, self.value) for n, t in models.items()}
+
+    run = go(fed, M.fedadam(), Sends(1e24))
+    assert run.rounds["refused"].to_list() == [2] * 8
+    assert all(np.abs(w).max() < 50 for w in run.weights.values())
+    from muster.guard import guard
+    from muster.protocol import Replies, Roster
+
+    statistics = {"bn.running_var": torch.tensor([[1.0], [-1.0]])}
+    offer = Offer(0, 0, 1, {"bn.running_var": torch.ones(1)})
+    roster = Roster(np.arange(2), np.ones(2, bool), np.ones(2), np.ones(2))
+    replies = Replies(roster, statistics, Appraisal.unknown(2), np.full(2, np.nan))
+    assert guard(offer, replies, False).reason.tolist() == ["", "malformed: negative variance"]
 
 
 def test_malformed_models_are_refused_whoever_sends_them(fed):
@@ -141,6 +194,16 @@ def test_an_inflated_loss_costs_weight_under_maxfl_and_buys_it_under_qffl(fed):
         a = go(fed, method, attack, rounds=4).attackers
         gain[method.name] = (a["weight"] - a["honest_weight"]).mean()
     assert gain["maxfl"] < 0 < gain["qffl"]
+
+
+def test_label_flip_spares_honest_clients_that_share_rows():
+    shared = muster.data.Shards(per_client=2, shared=True)
+    fed = muster.data.digits(clients=20, partition=shared)
+    flipped = attacks.LabelFlip(0.1).poison(fed, np.array([0]))
+    for k in range(20):
+        before, after = fed.train.client(k), flipped.train.client(k)
+        assert torch.equal(before[0], after[0])
+        assert torch.equal(after[1], 9 - before[1] if k == 0 else before[1])
 
 
 def test_attackers_are_a_seeded_share_of_those_who_take_part(fed):

@@ -271,7 +271,7 @@ def test_unseen_clients_never_train_and_change_nothing():
     data, layers, _, _ = setup("softmax")
     fed = federation(data, requirement=RHO, unseen=[5, 6])
     alone = federation(data[:5], requirement=RHO[:5])
-    for method in (M.maxfl(), M.fedavg(), M.scaffold(), M.fedalign(0.3)):
+    for method in (M.maxfl(), M.fedavg(), M.scaffold(), M.afl(), M.mwfed(), M.fedalign(0.3)):
         a, b = go(fed, layers, method), go(alone, layers, method)
         assert np.abs(flat(a) - flat(b)).max() < 1e-12
         assert a.clients["client"].max() == 4
@@ -356,6 +356,53 @@ def test_every_method_gives_the_same_numbers_on_both_engines_with_minibatches(na
     b = go(fed, layers, method, "loop", local=local, processes=2)
     assert np.abs(flat(a) - flat(b)).max() < 1e-9
     assert np.isfinite(flat(a)).all()
+
+
+def test_afl_and_mwfed_stay_sound_over_many_rounds():
+    """Mixture weights at 0 and multiplicative weights far apart neither crash nor stop a run."""
+    _, layers, _, fed = setup("softmax")
+    for method in (M.afl(1.0, m=2), M.mwfed(1e3, m=2)):
+        run = go(fed, layers, method, rounds=300, evaluate_every=0)
+        assert not run.rounds["skipped"].any()
+        assert np.isfinite(flat(run)).all()
+
+
+def test_a_learning_rate_of_zero_moves_nothing():
+    _, layers, problem, fed = setup("softmax")
+    still = muster.Local(steps=2, batch_size=None, lr=0.0)
+    for method in (M.qffl(1.0), M.scaffold(), M.maxfl()):
+        run = go(fed, layers, method, rounds=2, local=still)
+        assert np.abs(flat(run) - problem.start).max() < 1e-12
+
+
+def test_drawing_with_replacement_survives_an_objective_that_left():
+    from muster.invite import WithReplacement
+
+    data, layers, _, _ = setup("softmax")
+    fed = federation(data, [0, 1], requirement=[0, 0, 9, 9, 9, 9, 9])
+    method = M.fedalign(1e9, warmup=0, invite=WithReplacement(3))
+    run = go(fed, layers, method, participation=muster.Flexible(from_round=2))
+    assert run.rounds["asked"].to_list()[2:] == [5] * 6
+
+
+def test_drawing_with_replacement_counts_importance_once():
+    from muster.invite import WithReplacement
+
+    data, _ = reference.problem(0)
+    fed = federation(data, [0, 1], importance=0.4)
+    total = np.zeros(7)
+    for t in range(4000):
+        roster = WithReplacement(2)(fed, np.arange(7), 0, t, lambda c: c)
+        total[roster.clients] += roster.share * roster.importance
+    assert np.abs(total / 4000 - fed.objective).max() < 0.02
+
+
+def test_clients_that_only_judge_are_in_the_traffic():
+    """Flexible participation sends the model to everyone who may stay, asked or not."""
+    _, layers, _, fed = setup("softmax")
+    run = go(fed, layers, M.fedavg(Sample(2)), rounds=4, participation=muster.Flexible(2))
+    size = sum(w.nbytes for w in run.weights.values())
+    assert run.rounds["bytes_down"].to_list() == [2 * size, 2 * size, 7 * size, 7 * size]
 
 
 def test_keys_of_purposes_do_not_collide():

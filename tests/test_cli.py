@@ -131,8 +131,9 @@ def test_help_is_worth_reading(capsys):
         main(["run", "--help"])
     assert stop.value.code == 0
     out = capsys.readouterr().out
-    for word in ("--method.epsilon", "fedalign", "straggler_period", "evaluate_every", "shards"):
-        assert word in out or word == "shards"
+    words = ("--method.epsilon", "fedalign", "straggler_period", "evaluate_every", "shards")
+    for word in (*words, "sign_flip", "power_of_choice", "exponential", "flexible"):
+        assert word in out
 
 
 BAD = {
@@ -191,6 +192,12 @@ BAD = {
         ["run", "--participation.kind", "flexibel"],
         "participation.kind: 'flexibel'; did you mean 'flexible'",
     ),
+    "no seeds": (["compare", "small.toml", "--seeds", "[]"], "seeds: []; give a count"),
+    "same seed twice": (["compare", "small.toml", "--seeds", "[1, 1]"], "give a count, or diff"),
+    "negative seed": (["run", "--seed", "-1"], "seed: below 0"),
+    "no processes": (["run", "--processes", "0"], "processes: 0; allowed: 1 and above"),
+    "nan requirement": (["run", "--data", "digits", "--requirement", "nan"], "must be finite"),
+    "unknown command": (["rum"], "unknown command 'rum'; did you mean 'run'"),
     "name": (["run", "--name", "a/b"], "name: 'a/b'; give a plain folder name"),
 }
 
@@ -260,6 +267,16 @@ def test_an_interrupted_run_resumes_to_the_bits_of_an_uninterrupted_one(here, ca
     assert b.complete
     assert a.rounds.drop("seconds").equals(b.rounds.drop("seconds"))
     assert a.clients.equals(b.clients)
+
+
+def test_a_finished_run_is_not_run_again(here, capsys):
+    flags = ["--data", "digits", "--rounds", "2", "--name", "done", "--local.lr", "0.05"]
+    assert main(["run", *flags]) == 0
+    before = (here / "runs/done/rounds.parquet").read_bytes()
+    assert main(["run", "--resume", "runs/done"]) == 0
+    assert "is complete" in capsys.readouterr().out
+    assert (here / "runs/done/rounds.parquet").read_bytes() == before
+    assert muster.load("runs/done").config["local"]["lr"] == 0.05
 
 
 def test_an_interrupted_comparison_goes_on_with_what_is_missing(here, capsys, monkeypatch):

@@ -64,6 +64,44 @@ def test_layers_with_a_stacked_form_agree_with_the_module_itself(fed, name):
         assert np.abs(a.weights[key] - b.weights[key]).max() < 1e-9
 
 
+def test_a_layer_used_twice_is_used_twice(fed):
+    """One ReLU object in two places has a stacked form; one Linear in two places has none."""
+    torch.manual_seed(0)
+    act = nn.ReLU()
+    model = nn.Sequential(nn.Linear(5, 6), act, nn.Linear(6, 6), act, nn.Linear(6, 4))
+    a = go(fed, M.fedavg(), model, "stacked", rounds=4)
+    b = go(fed, M.fedavg(), model, "loop", rounds=4, processes=1)
+    for key in a.weights:
+        assert np.abs(a.weights[key] - b.weights[key]).max() < 1e-9
+    twice = nn.Linear(5, 5)
+    assert (
+        stackable(nn.Sequential(twice, nn.ReLU(), twice, nn.Linear(5, 4))) == "a layer used twice"
+    )
+
+
+class Tied(nn.Module):
+    """Two names for one parameter, and a parameter that is not used."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.out, self.spare = nn.Linear(5, 5), nn.Linear(5, 4), nn.Linear(3, 3)
+        self.b = self.a
+
+    def forward(self, x):
+        return self.out(self.b(torch.relu(self.a(x))))
+
+
+@pytest.mark.parametrize("method", [M.fedavg(), M.fedavgm(), M.scaffold()], ids=lambda m: m.name)
+def test_tied_and_unused_parameters(fed, method):
+    torch.manual_seed(0)
+    run = go(fed, method, Tied(), rounds=3, processes=1)
+    assert np.array_equal(run.weights["a.weight"], run.weights["b.weight"])
+    torch.manual_seed(0)
+    start = Tied().state_dict()
+    assert not np.allclose(run.weights["a.weight"], start["a.weight"].numpy())
+    assert np.allclose(run.weights["spare.weight"], start["spare.weight"].numpy())
+
+
 def test_embeddings_of_tokens_have_a_stacked_form():
     draw = np.random.default_rng(0)
     data = [(draw.integers(0, 9, (12, 3)), draw.integers(0, 3, 12)) for _ in range(4)]

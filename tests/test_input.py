@@ -61,6 +61,9 @@ BAD_FEDERATIONS = {
     "not a pair": (lambda: make([X]), r"train\[0\] must be a pair \(x, y\)"),
     "text": (lambda: make([(np.array([["a"]]), [0])]), "give numbers"),
     "one class in all": (lambda: make([(X, [0] * 4)]), "nothing to learn from one class"),
+    "one-dimensional x": (lambda: make([([1.0, 2.0], [0, 1])]), "give rows of features"),
+    "ragged x": (lambda: make([([[1.0], [2.0, 3.0]], [0, 1])]), "is ragged; give numbers"),
+    "requirement text": (lambda: make([GOOD], requirement=["a"]), "requirement: give one number"),
     "no priority client": (lambda: make([GOOD], priority=[]), "no priority client"),
     "no priority client in a mask": (lambda: make([GOOD], priority=[False]), "no priority client"),
     "priority out of range": (
@@ -123,6 +126,14 @@ class Crooked(nn.Module):
 
 
 BAD_RUNS = {
+    "not a federation": (
+        lambda: muster.simulate([1], M.fedavg(), muster.models.Softmax(), rounds=1),
+        "fed: list; give a Federation",
+    ),
+    "local as a dict": (lambda: go(local={"steps": 1}), "local: dict; give a Local"),
+    "participation as text": (lambda: go(participation="flexible"), "participation: str; give a"),
+    "attack as text": (lambda: go(attack="sign_flip"), "attack: str; give a"),
+    "beta": (lambda: M.fedadam(beta2=1.5), r"beta2: 1\.5; allowed: 0 up to"),
     "zero rounds": (lambda: go(rounds=0), "rounds: 0; allowed: whole numbers from 1"),
     "fractional rounds": (lambda: go(rounds=1.5), "rounds: 1.5; allowed: whole numbers from 1"),
     "negative seed": (lambda: go(seed=-1), "seed: -1; allowed: whole numbers from 0"),

@@ -120,6 +120,21 @@ def test_a_checkpoint_of_another_run_is_refused(fed, tmp_path):
         muster.simulate(fed, **args(M.fedavg()), checkpoint=tmp_path, resume=True)
 
 
+def test_a_checkpoint_of_other_data_or_another_model_is_refused(fed, tmp_path):
+    with pytest.raises(Stop):
+        muster.simulate(
+            fed, **args(), checkpoint=tmp_path, checkpoint_every=2, on_round=stop_at(3, Stop())
+        )
+    data, priority = reference.problem(0, clients=8)
+    other = federation([(x + 0.1, y) for x, y in data], priority)
+    with pytest.raises(muster.MusterError, match="was made with data="):
+        muster.simulate(other, **args(), checkpoint=tmp_path, resume=True)
+    with pytest.raises(muster.MusterError, match="was made with model="):
+        muster.simulate(
+            fed, **args(model=muster.models.MLP((5,))), checkpoint=tmp_path, resume=True
+        )
+
+
 def test_a_checkpoint_half_written_is_never_loaded(fed, tmp_path, monkeypatch):
     real = os.replace
 

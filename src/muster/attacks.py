@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -21,12 +21,13 @@ from .protocol import Appraisal, Offer
 from .rng import Float64, Int64
 
 
+@runtime_checkable
 class Attack(Protocol):
     """A behaviour of some clients."""
 
     @property
     def fraction(self) -> float:
-        """Share of the clients outside the objective's core that attack."""
+        """Share of the clients that attack, among all that may take part."""
         ...
 
     def poison(self, fed: Federation, attackers: Int64) -> Federation:
@@ -151,7 +152,8 @@ def sign_flip(fraction: float = 0.05) -> ScaleUpdate:
 
 @dataclass(frozen=True)
 class LabelFlip(Honest):
-    """Train on turned labels, `y -> C - 1 - y`."""
+    """Train on (and judge the model by) turned labels, `y -> C - 1 - y`. The run's measures are
+    taken on the labels clients hold, the attackers' included."""
 
     fraction: float = 0.05
 
@@ -159,10 +161,15 @@ class LabelFlip(Honest):
         check_fraction(self.fraction)
 
     def poison(self, fed: Federation, attackers: Int64) -> Federation:
-        rows = torch.from_numpy(fed.train.base(fed.train.positions(attackers)))
-        y = fed.train.y.clone()
-        y[rows] = fed.classes - 1 - y[rows]
-        return replace(fed, train=replace(fed.train, y=y))
+        # Copies of their rows, since honest clients may hold the same ones.
+        data = fed.train
+        at = data.positions(attackers)
+        mine = torch.from_numpy(data.base(at))
+        rows = data.base(np.arange(data.offsets[-1])).copy()
+        rows[at] = len(data.y) + np.arange(len(at))
+        x = torch.cat([data.x, data.x[mine]])
+        y = torch.cat([data.y, fed.classes - 1 - data.y[mine]])
+        return replace(fed, train=replace(data, x=x, y=y, rows=rows))
 
 
 ATTACKS: dict[str, Callable[..., Attack]] = {
@@ -200,4 +207,4 @@ class Adversary:
             return models
         at = torch.from_numpy(who)
         theirs = self.attack.send(offer, {n: t[at] for n, t in models.items()}, clients[who])
-        return {n: t.index_copy(0, at, theirs[n]) for n, t in models.items()}
+        return {n: t.index_copy(0, at.to(t.device), theirs[n]) for n, t in models.items()}

@@ -11,6 +11,7 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,15 @@ from rich.table import Table
 from . import __version__, store
 from .config import Experiment, Settings, experiment, load_table, override
 from .data import DATA
-from .errors import MusterError
+from .errors import MusterError, unknown
+from .federation import Federation
 from .local import Local
 from .methods import METHODS
 from .models import MODELS
 from .progress import Progress
 from .report import comparison_tables, figure, run_table
+from .schema import KINDS, plain
 from .schema import Table as Config
-from .schema import plain
 from .simulate import Interrupted, Run, simulate
 
 INTERRUPTED = 130  # the exit code shells use for Ctrl-C
@@ -47,6 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; bad input is one line on stderr and exit code 2."""
     argv = sys.argv[1:] if argv is None else list(argv)
     parser, commands = _parser()
+    if _wants_no_help(argv) and argv[0] not in commands:
+        print(f"muster: {unknown('command', argv[0], commands)}", file=sys.stderr)
+        return 2
     # Everything after the command belongs to it: flags are the configuration's keys, which only
     # the configuration knows.
     arguments = parser.parse_args(argv[:1] if _wants_no_help(argv) else argv)
@@ -115,6 +120,9 @@ def _keys() -> str:
             keys = [k for k in inspect.signature(target).parameters if k != "seed"]
             text = f"{name:16}{', '.join(keys) or '-'}"
             lines += textwrap.wrap(text, 96, initial_indent="    ", subsequent_indent=" " * 20)
+    lines += ["", "  where a table with a kind is asked for (--method.invite.kind fraction):"]
+    for part, kinds in KINDS.items():
+        lines.append(f"    {part.__name__.lower():16}{', '.join(kinds)}")
     return "\n".join(lines)
 
 
@@ -159,13 +167,13 @@ def _begin(chosen: Experiment, folder: Path) -> None:
 
 
 def _simulate(
-    chosen: Experiment, label: str, seed: int, checkpoint: Path, progress: Progress
+    chosen: Experiment, fed: Federation, label: str, seed: int, checkpoint: Path, progress: Progress
 ) -> Run:
     """One run of an experiment, from its last checkpoint if it has one."""
     s = chosen.settings
     progress.start(f"{label}, seed {seed}", store.checkpointed(checkpoint))
-    return simulate(
-        chosen.federation(seed),
+    result = simulate(
+        fed,
         chosen.method(label),
         chosen.spec(),
         rounds=s.rounds,
@@ -183,6 +191,7 @@ def _simulate(
         resume=True,
         on_round=progress,
     )
+    return replace(result, config=chosen.resolved())
 
 
 def run(words: list[str], console: Console) -> int:
@@ -192,14 +201,18 @@ def run(words: list[str], console: Console) -> int:
         raise MusterError("methods: `muster run` runs one; use `muster compare` for several")
     (label,) = chosen.methods
     seed = chosen.settings.seed
-    chosen.federation(seed)  # data that cannot be had is an error before anything is written
+    if (folder / "run.toml").exists() and store.load(folder).complete:
+        console.print(run_table(store.load(folder)))
+        console.print(f"{folder} is complete; there is nothing to go on with", soft_wrap=True)
+        return 0
+    fed = chosen.federation(seed)  # data that cannot be had is an error before anything is written
     _begin(chosen, folder)
     code = 0
     with Progress(chosen.settings.rounds, console) as progress:
         try:
-            result = _simulate(chosen, label, seed, folder / "checkpoints", progress)
+            result = _simulate(chosen, fed, label, seed, folder / "checkpoints", progress)
         except Interrupted as stop:
-            result, code = stop.run, INTERRUPTED
+            result, code = replace(stop.run, config=chosen.resolved()), INTERRUPTED
     if len(result.rounds) == 0:
         console.print("interrupted before the first round was done; nothing to keep")
         return code
@@ -218,20 +231,23 @@ def compare(words: list[str], console: Console) -> int:
     """`muster compare`."""
     chosen, folder = _experiment(words)
     s = chosen.settings
-    chosen.federation(s.all_seeds[0])
+    fed = chosen.federation(s.all_seeds[0])
     _begin(chosen, folder)
     runs: dict[str, list[Run]] = {label: [] for label in chosen.methods}
     code = 0
     with Progress(s.rounds * len(s.all_seeds) * len(runs), console) as progress:
         try:
             for seed in s.all_seeds:
+                if seed != s.all_seeds[0]:
+                    fed = chosen.federation(seed)  # once for all methods, requirements included
                 for label, mine in runs.items():
                     place = folder / f"{label}-seed{seed}"
                     if (place / "run.toml").exists():
                         progress.start(f"{label}, seed {seed}", s.rounds)
                         mine.append(store.load(place))
                         continue
-                    result = _simulate(chosen, label, seed, place / "checkpoints", progress)
+                    checkpoints = place / "checkpoints"
+                    result = _simulate(chosen, fed, label, seed, checkpoints, progress)
                     store.save(result, place)
                     store.drop_checkpoints(place / "checkpoints")
                     mine.append(result)

@@ -17,7 +17,7 @@ import numpy as np
 from .attacks import Attack
 from .data import DATA
 from .errors import MusterError
-from .federation import Federation
+from .federation import Federation, as_requirement
 from .local import Local
 from .methods import METHODS, Method
 from .models import MODELS, Spec
@@ -65,6 +65,12 @@ class Settings:
         for field, value in (("seeds", self.seeds), ("rounds", self.rounds)):
             if isinstance(value, int) and value < 1:
                 raise MusterError(f"{field}: {value}; allowed: whole numbers from 1")
+        if not self.all_seeds or len(set(self.all_seeds)) < len(self.all_seeds):
+            raise MusterError(f"seeds: {list(self.all_seeds)}; give a count, or different seeds")
+        if min(self.seed, *self.all_seeds) < 0:
+            raise MusterError("seed: below 0; allowed: whole numbers from 0")
+        if self.processes is not None and self.processes < 1:
+            raise MusterError(f"processes: {self.processes}; allowed: 1 and above")
         for at in self.report_at:
             if not 1 <= at <= self.rounds:
                 raise MusterError(f"report_at: {at}; allowed: rounds 1 to {self.rounds}")
@@ -101,9 +107,18 @@ class Experiment:
             return fed
         if isinstance(self.requirement, Local):
             s = self.settings
-            how = {"dtype": s.dtype, "engine": s.engine, "device": s.device}
-            return with_solo(fed, self.spec(), self.requirement, seed, **how)
-        return dataclasses.replace(fed, requirement=np.full(fed.n, float(self.requirement)))
+            return with_solo(
+                fed,
+                self.spec(),
+                self.requirement,
+                seed,
+                dtype=s.dtype,
+                engine=s.engine,
+                device=s.device,
+                processes=s.processes,
+            )
+        rho = np.full(fed.n, float(self.requirement))
+        return dataclasses.replace(fed, requirement=as_requirement(rho, fed.n))
 
     def spec(self) -> Spec:
         """The model."""
@@ -145,12 +160,10 @@ def experiment(table: Table) -> Experiment:
     table = dict(table)
     data = named("data", table.pop("data", {"name": "synth"}))
     model = named("model", table.pop("model", {"name": "softmax"}))
-    local = build(Local, as_table("local", table.pop("local", {"steps": 5})), "local")
+    local = build(Local, with_steps(as_table("local", table.pop("local", {})), 5), "local")
     requirement = table.pop("requirement", None)
     if isinstance(requirement, dict):
-        requirement = build(
-            Local, ({} if "epochs" in requirement else {"steps": 100}) | requirement, "requirement"
-        )
+        requirement = build(Local, with_steps(requirement, 100), "requirement")
     elif requirement is not None and not fits(requirement, float):
         raise MusterError(f"requirement: {requirement!r}; give a number, or a table (steps, lr)")
     if "method" in table and "methods" in table:
@@ -177,6 +190,11 @@ def experiment(table: Table) -> Experiment:
     for label in methods:
         result.method(label)
     return result
+
+
+def with_steps(table: Table, steps: int) -> Table:
+    """Local work of so many steps, unless the table says how much."""
+    return table if {"steps", "epochs"} & set(table) else {"steps": steps, **table}
 
 
 def override(table: Table, flags: list[tuple[str, str]]) -> Table:

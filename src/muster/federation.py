@@ -8,6 +8,7 @@ list of row numbers into it, never a copy.
 from __future__ import annotations
 
 import warnings
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -82,7 +83,10 @@ def as_tensor(a: Any, what: str) -> Tensor:
     """An array without copying it; a tensor as it is."""
     if isinstance(a, Tensor):
         return a.detach()
-    array = np.asarray(a)
+    try:
+        array = np.asarray(a)
+    except ValueError:
+        raise MusterError(f"{what} is ragged; give numbers in a rectangular array") from None
     if array.dtype == object or array.dtype.kind not in "fiub":
         raise MusterError(f"{what} has type {array.dtype}; give numbers in a rectangular array")
     if array.dtype.byteorder not in "=|" or any(s < 0 for s in array.strides):
@@ -117,6 +121,11 @@ def from_pairs(pairs: Sequence[Pair], split: str) -> Ragged:
             raise MusterError(
                 f"{split}[{k}]: x has shape {tuple(x.shape)} and y {tuple(y.shape)}; "
                 "give one label for each row of x"
+            )
+        if x.dim() < 2:
+            raise MusterError(
+                f"{split}[{k}]: x has shape {tuple(x.shape)}; give rows of features, such as "
+                f"({len(x)}, 1)"
             )
         if xs and x.shape[1:] != xs[0].shape[1:]:
             raise MusterError(
@@ -221,7 +230,10 @@ def as_requirement(requirement: ArrayLike | None, n: int) -> Float64 | None:
     """Each client's requirement rho_k: the loss it asks the model to stay below."""
     if requirement is None:
         return None
-    rho = np.asarray(requirement, np.float64)
+    try:
+        rho = np.asarray(requirement, np.float64)
+    except (TypeError, ValueError):
+        raise MusterError("requirement: give one number for each client") from None
     if rho.shape != (n,):
         raise MusterError(f"requirement: give one number for each of {n} clients; got {rho.shape}")
     if not np.isfinite(rho).all():
@@ -355,6 +367,17 @@ class Federation:
     def objective(self) -> Float64:
         """`a_k p_k`: each client's weight in the objective F. They sum to 1."""
         return self.importance * self.share
+
+    def fingerprint(self) -> str:
+        """A short digest of who holds what, to tell one federation's data from another's: all
+        labels and spans, and an even sample of the features."""
+        digest = zlib.crc32(self.train.y.cpu().numpy().tobytes())
+        digest = zlib.crc32(self.train.offsets.tobytes(), digest)
+        if self.train.rows is not None:
+            digest = zlib.crc32(self.train.rows.tobytes(), digest)
+        every = max(1, len(self.train.x) // 1000)
+        sample = self.train.x[::every].contiguous().cpu().numpy()
+        return f"{zlib.crc32(sample.tobytes(), digest):08x}"
 
     def one_class(self) -> Int64:
         """Clients whose training rows all have one label."""

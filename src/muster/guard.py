@@ -11,15 +11,19 @@ import numpy as np
 from . import params
 from .protocol import Decision, Offer, Replies
 
-# No cross-entropy of a model anyone would use comes near this; a report above it is a lie or a bug.
-MOST_LOSS = 1e6
+MOST_WEIGHT = 1e15  # beyond this a float32 square overflows, and with it every server optimizer
+MOST_LOSS = 100.0  # times the middle report of the round (or 1): beyond it, a lie or a bug
 
 
 def guard(
     offer: Offer, replies: Replies, appraised: bool, most_claim: float = float("nan")
 ) -> Decision:
     """Which replies may be looked at: right names and shapes, finite models, possible losses and
-    claims (from 0 to `most_claim`; NaN when nothing is claimed)."""
+    claims (from 0 to `most_claim`; NaN when nothing is claimed).
+
+    What a loss may be is judged by the other reports, since a bad model is bad for everyone: with
+    most clients honest, the middle report is honest.
+    """
     n = len(replies.roster)
     ok = np.ones(n, np.bool_)
     reason = np.full(n, "", dtype="U32")
@@ -34,12 +38,17 @@ def guard(
         refuse(np.ones(n, np.bool_), "malformed: names or shapes")
         return Decision(ok, reason)
     if n:
-        refuse(~params.finite(replies.models), "malformed: not finite")
-        for part in replies.extra.values():
-            refuse(~params.finite(part), "malformed: not finite")
+        for part in (replies.models, *replies.extra.values()):
+            refuse(~params.bounded(part, MOST_WEIGHT), "malformed: not finite")
+        for name, t in replies.models.items():
+            if name.endswith("running_var"):
+                negative = (t < 0).flatten(1).any(1).cpu().numpy()
+                refuse(negative, "malformed: negative variance")
     if appraised:
         loss, accuracy = replies.appraisal.loss, replies.appraisal.accuracy
-        refuse(~((loss >= 0) & (loss <= MOST_LOSS)), "impossible loss")
+        sound = loss[np.isfinite(loss) & (loss >= 0)]
+        most = MOST_LOSS * max(1.0, float(np.median(sound))) if len(sound) else 0.0
+        refuse(~((loss >= 0) & (loss <= most)), "impossible loss")
         refuse(~((accuracy >= 0) & (accuracy <= 1)), "impossible accuracy")
     if not np.isnan(most_claim):
         refuse(~((replies.claim >= 0) & (replies.claim <= most_claim)), "impossible claim")

@@ -102,9 +102,14 @@ class WithReplacement:
     ) -> Roster:
         member = fed.importance[pool] > 0
         chances = fed.objective[pool] * member
-        draws = rng.generator(seed, "invite", round).multinomial(self.k, chances / chances.sum())
+        draws = np.zeros(len(pool), np.int64)
+        if member.any():
+            draw = rng.generator(seed, "invite", round)
+            draws = draw.multinomial(self.k, chances / chances.sum())
         asked = (draws > 0) | ~member
-        share = np.where(member, draws / self.k, fed.share[pool])
+        # By a_k, because it is admitted by a_k again (or in full, while it is aligned).
+        drawn = draws / (self.k * np.where(member, fed.importance[pool], 1.0))
+        share = np.where(member, drawn, fed.share[pool])
         return Roster.of(fed, pool[asked], share[asked])
 
 

@@ -12,9 +12,23 @@ from .protocol import Entry
 
 Columns = dict[str, NDArray[Any]]
 
-# The tables beside `rounds`, and the columns of those that may stay empty.
+# The tables beside `rounds`, and their columns, which they have even while they are empty.
 TABLES: dict[str, dict[str, type[pl.DataType]]] = {
-    "clients": {},
+    "clients": {
+        "round": pl.Int64,
+        "client": pl.Int64,
+        "priority": pl.Boolean,
+        "joined": pl.Boolean,
+        "admitted": pl.Boolean,
+        "reason": pl.String,
+        "weight": pl.Float64,
+        "claim": pl.Float64,
+        "loss": pl.Float64,
+        "accuracy": pl.Float64,
+        "steps": pl.Int64,
+        "bytes_up": pl.Int64,
+        "bytes_down": pl.Int64,
+    },
     "moves": {"round": pl.Int64, "client": pl.Int64, "move": pl.String},
     "attackers": {
         "round": pl.Int64,
@@ -69,6 +83,8 @@ class Ledger:
     def frames(self) -> dict[str, pl.DataFrame]:
         """`rounds` and the tables. What was not measured is null."""
         rounds = pl.DataFrame(self.rows, infer_schema_length=None).fill_nan(None)
+        # A column in which nothing was ever measured is a column of numbers all the same.
+        rounds = rounds.with_columns(pl.selectors.by_dtype(pl.Null).cast(pl.Float64))
         return {
             "rounds": rounds,
             **{n: _frame(parts, TABLES[n]) for n, parts in self.tables.items()},

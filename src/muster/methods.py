@@ -78,9 +78,15 @@ class Method:
         return self.join.appraises or self.admit.appraises
 
     @property
+    def reports(self) -> bool:
+        """Whether clients tell the server their loss. A claim does not need it told: from F_k and
+        q_k together the server could work out rho_k."""
+        return self.refers or self.losses
+
+    @property
     def appraises(self) -> bool:
         """Whether asked clients must measure the model on their data."""
-        return self.refers or self.losses or self.claim.needs_requirement
+        return self.reports or self.claim.needs_requirement
 
 
 def fedavg(invite: Invite = Full()) -> Method:

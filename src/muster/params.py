@@ -7,23 +7,40 @@ averaged; BatchNorm's running statistics are among them, its integer batch count
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy as copy_module
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
 Params = dict[str, Tensor]
 Memory = dict[str, Params]  # named parts, each a model or a stack of them
 
 
 def of_module(module: nn.Module, dtype: torch.dtype, device: torch.device) -> Params:
-    """A copy of the module's floating-point state."""
-    return {
-        name: t.detach().to(device=device, dtype=dtype, copy=True).contiguous()
-        for name, t in module.state_dict().items()
-        if t.is_floating_point()
-    }
+    """A copy of the module's floating-point state; what it holds under two names, once."""
+    seen: set[int] = set()
+    state: Params = {}
+    for name, t in module.state_dict().items():
+        if not t.is_floating_point() or (t.numel() and t.data_ptr() in seen):
+            continue
+        seen.add(t.data_ptr())
+        state[name] = t.detach().to(device=device, dtype=dtype, copy=True).contiguous()
+    return state
+
+
+def into_module(module: nn.Module, model: Params) -> dict[str, NDArray[Any]]:
+    """The state_dict of a copy of the module that holds this model, as numpy arrays."""
+    twin = copy_module(module).to(next(iter(model.values())).dtype)
+    state = twin.state_dict()
+    with torch.no_grad():
+        for name, t in model.items():
+            state[name].copy_(t)
+    return {name: t.detach().cpu().numpy().copy() for name, t in twin.state_dict().items()}
 
 
 def trainable(module: nn.Module) -> tuple[str, ...]:
@@ -53,17 +70,12 @@ def mean(stack: Params, weight: NDArray[np.float64]) -> Params:
     return {name: torch.tensordot(share.to(t), t, dims=1) for name, t in stack.items()}
 
 
-def finite(stack: Params) -> NDArray[np.bool_]:
-    """Which models of a stack hold only finite numbers."""
-    checks = [torch.isfinite(t).flatten(1).all(1) for t in stack.values()]
-    return torch.stack(checks).all(0).cpu().numpy()
+def bounded(stack: Params, most: float) -> NDArray[np.bool_]:
+    """Which models of a stack hold only finite numbers of at most this size."""
+    checks = [(t.abs() <= most).flatten(1).all(1) for t in stack.values()]
+    return np.asarray(torch.stack(checks).all(0).cpu().numpy())
 
 
 def nbytes(model: Mapping[str, Tensor]) -> int:
     """Bytes a model takes on the wire."""
     return sum(t.numel() * t.element_size() for t in model.values())
-
-
-def to_numpy(model: Params) -> dict[str, NDArray[np.generic]]:
-    """Copies as numpy arrays, under the same names."""
-    return {name: t.detach().cpu().numpy().copy() for name, t in model.items()}

@@ -7,13 +7,14 @@ come back when it does.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from .federation import Bool
 from .rng import Float64
 from .schedules import Count, count
 
 
+@runtime_checkable
 class Participation(Protocol):
     """Who stays."""
 

@@ -48,7 +48,9 @@ def comparison_tables(runs: Mapping[str, Sequence[Run]], rounds: Sequence[int]) 
     wanted = [(round, "loss") for round in rounds] + [(rounds[-1], m) for m in others]
     heads = [f"{SHORT.get(m, m)} @{r}" for r, m in wanted]
     seeds = len(runs[first])
-    means = _table(f"priority clients, mean ± 95 % interval over {seeds} seeds", heads)
+    means = _table(
+        f"mean ± 95 % interval over {seeds} seeds (loss, accuracy: priority clients)", heads
+    )
     price = _table("a round, on average", ("others admitted", "silent", "upload kB", "download kB"))
     gaps = _table(f"paired difference to {first} (* : the interval excludes 0)", heads)
     for label, mine in runs.items():

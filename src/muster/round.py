@@ -58,21 +58,17 @@ class Measure:
         self.engine, self.model = engine, model
         self.done = np.full(n, known is not None)
         self.all = known or Appraisal.unknown(n)
-        self.polled = 0
+        self.consulted = np.zeros(n, np.bool_)
 
     def of(self, clients: Int64) -> Appraisal:
-        """These clients' appraisals."""
+        """These clients' appraisals. They need the model for it, asked or not: it is counted."""
+        self.consulted[clients] = True
         new = clients[~self.done[clients]]
         if len(new):
             fresh = self.engine.appraise(self.model, new)
             self.all.loss[new], self.all.accuracy[new] = fresh.loss, fresh.accuracy
             self.done[new] = True
         return self.all.pick(clients)
-
-    def poll(self, clients: Int64) -> Float64:
-        """Losses of clients that are asked before they are invited; counted, for the traffic."""
-        self.polled += len(clients)
-        return self.of(clients).loss
 
 
 def present_in(game: Game, t: int, measure: Measure) -> Bool:
@@ -93,8 +89,8 @@ def pool_of(game: Game, t: int, present: Bool) -> Int64:
     return np.flatnonzero(present)
 
 
-def reference_of(game: Game, asked: Int64, measure: Measure) -> tuple[float, float]:
-    """F(w) and its accuracy: the objective's clients' weighted measure at w (eq. 5).
+def reference_of(game: Game, offer: Offer, asked: Int64, measure: Measure) -> tuple[float, float]:
+    """F(w) and its accuracy: the objective's clients' weighted word on w (eq. 5).
 
     NaN when none of them was asked and the method measures on the asked only: then nobody else
     can tell whether it is aligned, and stays silent.
@@ -105,7 +101,7 @@ def reference_of(game: Game, asked: Int64, measure: Measure) -> tuple[float, flo
         members = asked[weight[asked] > 0]
     if len(members) == 0:
         return float("nan"), float("nan")
-    own = measure.of(members)
+    own = game.adversary.say(offer, members, measure.of(members), game.requirement(members))
     w = weight[members] / weight[members].sum()
     return float(w @ own.loss), float(w @ own.accuracy)
 
@@ -117,7 +113,8 @@ def tuned(game: Game, offer: Offer, clients: Int64, appraisal: Appraisal) -> App
         return appraisal
     local = replace(game.local, steps=game.method.tune_steps, epochs=None)
     work, _ = game.engine.train(SGD(), offer, clients, {}, Task(None, local, "tune"))
-    return game.engine.appraise_each(work.models, clients)
+    judged = game.engine.appraise_each(work.models, clients)
+    return game.adversary.say(offer, clients, judged, game.requirement(clients))
 
 
 def respond(
@@ -161,7 +158,7 @@ class Verdict:
 
 def judge(method: Method, offer: Offer, replies: Replies, server: Memory) -> Verdict:
     """Guard, admit and weigh: how much each reply counts. Weights are as the rule gives them."""
-    sound = guard(offer, replies, method.appraises, method.claim.most)
+    sound = guard(offer, replies, method.reports, method.claim.most)
     extent = np.where(sound.yes, method.admit(offer, replies.roster, replies.appraisal), 0.0)
     let_in = extent > 0
     weight = np.zeros(len(extent))
@@ -190,7 +187,7 @@ def play(game: Game, state: State, known: Appraisal | None) -> tuple[State, Entr
     present = present_in(game, t, measure)
     pool = pool_of(game, t, present)
     if len(pool):
-        roster = method.invite(fed, pool, game.seed, t, measure.poll)
+        roster = method.invite(fed, pool, game.seed, t, lambda who: measure.of(who).loss)
     else:
         roster = Roster.of(fed, pool)
     asked = roster.clients
@@ -205,7 +202,7 @@ def play(game: Game, state: State, known: Appraisal | None) -> tuple[State, Entr
         server={part: state.server[part] for part in method.solver.needs},
     )
     if method.refers:
-        loss, accuracy = reference_of(game, asked, measure)
+        loss, accuracy = reference_of(game, offer, asked, measure)
         eps = method.epsilon.at(t, game.rounds)
         offer = replace(offer, loss=loss, accuracy=accuracy, eps=eps)
     measured = measure.of(asked) if method.appraises else measure.all.pick(asked)
@@ -220,7 +217,8 @@ def play(game: Game, state: State, known: Appraisal | None) -> tuple[State, Entr
 
     clients = remember(state.clients, replies.roster.clients, own)
     following = State(t + 1, model, server, clients, present)
-    entry = record(game, offer, roster, measured, decision, replies, verdict, taken, measure.polled)
+    extra = int(measure.consulted.sum() - measure.consulted[asked].sum())
+    entry = record(game, offer, roster, measured, decision, replies, verdict, taken, extra)
     moves = moves_of(t, state.present, present)
     gains = gains_of(game, offer, replies, measured, decision, verdict, state.server)
     left, back = (int((moves["move"] == m).sum()) for m in ("left", "returned"))
@@ -287,9 +285,10 @@ def record(
     replies: Replies,
     verdict: Verdict,
     steps: Int64,
-    polled: int,
+    consulted: int,
 ) -> Entry:
-    """What the ledger keeps of a round."""
+    """What the ledger keeps of a round. `consulted`: clients that were sent the model and measured
+    it, but were not asked to train."""
     fed, method = game.fed, game.method
     n, joined = len(roster), decision.yes
 
@@ -307,7 +306,7 @@ def record(
     down += 2 * SCALAR if method.refers else 0  # F(w) and eps_t
     extra = sum(params.nbytes(p) for p in replies.extra.values())
     up = 0 if alone else model + (extra // max(1, len(replies.roster)))
-    up += SCALAR if method.appraises else 0  # F_k(w)
+    up += SCALAR if method.reports else 0  # F_k(w)
     up += SCALAR if method.claim.needs_requirement else 0
     others = admitted & (roster.importance < 1)
     helped = float(fed.share[roster.clients[others]].sum())
@@ -321,11 +320,11 @@ def record(
         "admitted": int(admitted.sum()),
         "admitted_nonpriority": int((admitted & ~roster.priority).sum()),
         "refused": int((joined & ~admitted).sum()),
-        "skipped": not bool(admitted.any()),
+        "skipped": not float(verdict.weight.sum()) > 0,
         "theta": 1.0 / (1.0 + helped),
         "steps": int(steps.sum()),
-        "bytes_down": down * n + model * max(0, polled - n),
-        "bytes_up": up * int(joined.sum()) + SCALAR * polled,
+        "bytes_down": down * n + model * consulted,
+        "bytes_up": up * int(joined.sum()) + SCALAR * consulted,
     }
     columns = {
         "round": np.full(n, offer.round + 1),

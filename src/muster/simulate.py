@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -23,11 +22,10 @@ from .ledger import Ledger
 from .local import Local
 from .methods import Method
 from .models import Spec, as_module
+from .params import DTYPES
 from .participation import Participation
 from .protocol import Appraisal, State
 from .round import Game, play
-
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 OnRound = Callable[[dict[str, Any]], None]
 
@@ -100,6 +98,15 @@ def simulate(
     resume           go on from the last checkpoint in that folder, to the bit-identical end
     on_round         called with each round's row
     """
+    for what, given, kind in (
+        ("fed", fed, Federation),
+        ("local", local, Local),
+        ("participation", participation, Participation | None),
+        ("attack", attack, Attack | None),
+    ):
+        if not isinstance(given, kind):
+            names = str(getattr(kind, "__name__", kind)).replace("muster.", "")
+            raise MusterError(f"{what}: {type(given).__name__}; give a {names}")
     if not isinstance(method, Method):
         raise MusterError(
             f"method: {type(method).__name__}; give one of muster.methods, such as "
@@ -155,7 +162,7 @@ def _run(
     state = State(
         0,
         start,
-        method.step.memory(start, fed.n),
+        method.step.memory(start, ~fed.unseen),
         {part: params.expand(m, fed.n) for part, m in memory.items()},
         ~fed.unseen,
     )
@@ -167,7 +174,9 @@ def _run(
         "seed": str(game.seed),
         "dtype": dtype,
         "engine": game.engine.name,
-        "federation": repr(fed),
+        "federation": f"{fed.name} {fed!r}",
+        "data": fed.fingerprint(),
+        "model": str({name: tuple(t.shape) for name, t in start.items()}),
         "participation": repr(game.participation),
         "attack": repr(game.adversary.attack),
     }
@@ -272,8 +281,7 @@ def finish(
             "useful": train.loss < judge.useful_below,
         }
     ).fill_nan(None)
-    whole = {name: t.detach().cpu().numpy() for name, t in module.state_dict().items()}
-    weights = {**whole, **params.to_numpy(state.model)}
+    weights = params.into_module(module, state.model)
     frames: dict[str, Any] = {**ledger.frames()}
     return Run(
         weights=weights,

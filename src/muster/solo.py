@@ -11,15 +11,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from . import params
 from .engines import choose
 from .engines.base import Task
+from .errors import unknown
 from .federation import Federation
 from .local import Local
 from .models import Spec, as_module
+from .params import DTYPES
 from .protocol import Appraisal, Offer
 from .solvers import SGD
 
@@ -45,7 +46,9 @@ def solo(
     processes: int | None = None,
 ) -> Solo:
     """Train every client alone from the model's starting point and measure what it gets."""
-    kind = {"float32": torch.float32, "float64": torch.float64}[dtype]
+    if dtype not in DTYPES:
+        raise unknown("dtype", dtype, DTYPES)
+    kind = DTYPES[dtype]
     module = as_module(model, fed, seed)
     work = choose(engine, module, fed, local, kind, device, processes)
     try:

@@ -226,7 +226,10 @@ class Moreau(Simple):
             return {n: t - cohort.lr * self.lam * (t - theta[n]) for n, t in w.items()}
 
         start = params.expand(offer.model, len(cohort.steps))
-        return Work(cohort.iterate(start, update), {"own": own})
+        models = cohort.iterate(start, update)
+        # Statistics (BatchNorm's) are not personal: they are those of the data seen while training.
+        own |= {n: t.clone() for n, t in models.items() if n not in offer.trainable}
+        return Work(models, {"own": own})
 
 
 @dataclass(frozen=True)

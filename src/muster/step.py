@@ -15,6 +15,7 @@ import torch
 
 from . import params
 from .errors import MusterError
+from .federation import Bool
 from .params import Memory, Params
 from .protocol import Offer, Replies
 from .rng import Float64
@@ -25,8 +26,9 @@ Moved = tuple[Params, Memory]
 class Step(Protocol):
     """From the model and the weighed replies to the next model."""
 
-    def memory(self, model: Params, clients: int) -> Memory:
-        """What the server remembers before the first round (usually nothing)."""
+    def memory(self, model: Params, seen: Bool) -> Memory:
+        """What the server remembers before the first round (usually nothing). `seen` marks, among
+        all clients, those that may take part."""
         ...
 
     def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
@@ -40,6 +42,12 @@ def positive(what: str, value: float) -> None:
         raise MusterError(f"{what}: {value}; allowed: above 0")
 
 
+def below_one(what: str, value: float) -> None:
+    """Refuse a decay that is not in [0, 1)."""
+    if not 0 <= value < 1:
+        raise MusterError(f"{what}: {value}; allowed: 0 up to, not including, 1")
+
+
 def towards(offer: Offer, mean: Params, by: Params) -> Params:
     """The model moved by `by`; statistics take the mean of the replies."""
     return {n: w + by[n] if n in offer.trainable else mean[n] for n, w in offer.model.items()}
@@ -48,7 +56,7 @@ def towards(offer: Offer, mean: Params, by: Params) -> Params:
 class Stateless:
     """A step without memory."""
 
-    def memory(self, model: Params, clients: int) -> Memory:
+    def memory(self, model: Params, seen: Bool) -> Memory:
         """Nothing."""
         return {}
 
@@ -110,6 +118,8 @@ class QFair(Stateless):
     q: float
 
     def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+        if offer.lr == 0:
+            return offer.model, server  # nobody moved, and L = 1/lr is not to be had
         mean = params.mean(replies.models, weight)
         smooth = 1.0 / offer.lr
         squared = sum(
@@ -117,8 +127,9 @@ class QFair(Stateless):
         )
         assert isinstance(squared, torch.Tensor)
         norm = smooth**2 * squared.double().cpu().numpy()
-        # A loss of 0 with q < 1 would divide by zero; such a client asks for no step anyway.
-        loss = np.maximum(replies.appraisal.loss, 1e-12)
+        # With q < 1 a reported loss of 0 would make h infinite and stop everyone.
+        loss = replies.appraisal.loss
+        loss = np.maximum(loss, max(1e-3 * float(np.median(loss)), 1e-12))
         h = self.q * loss ** (self.q - 1) * norm + smooth * weight
         scale = smooth * weight.sum() / h.sum()
         return towards(
@@ -136,7 +147,7 @@ class Scaffold:
     def __post_init__(self) -> None:
         positive("server_lr", self.server_lr)
 
-    def memory(self, model: Params, clients: int) -> Memory:
+    def memory(self, model: Params, seen: Bool) -> Memory:
         """The server's control variate, c = 0."""
         return {"control": {n: torch.zeros_like(t) for n, t in model.items()}}
 
@@ -158,9 +169,9 @@ class Agnostic:
     def __post_init__(self) -> None:
         positive("rate", self.rate)
 
-    def memory(self, model: Params, clients: int) -> Memory:
+    def memory(self, model: Params, seen: Bool) -> Memory:
         """The uniform mixture."""
-        return {"mixture": {"lambda": torch.full((clients,), 1.0 / clients, dtype=torch.float64)}}
+        return {"mixture": {"lambda": torch.from_numpy(seen / seen.sum())}}
 
     def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
         raised = server["mixture"]["lambda"].cpu().numpy().copy()
@@ -191,14 +202,15 @@ class Multiplicative:
         if not self.factor >= 1:
             raise MusterError(f"factor: {self.factor}; allowed: 1 and above")
 
-    def memory(self, model: Params, clients: int) -> Memory:
+    def memory(self, model: Params, seen: Bool) -> Memory:
         """All clients alike."""
-        return {"multiplicative": {"weight": torch.ones(clients, dtype=torch.float64)}}
+        return {"multiplicative": {"weight": torch.ones(len(seen), dtype=torch.float64)}}
 
     def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
         raised = server["multiplicative"]["weight"].cpu().numpy().copy()
         raised[replies.roster.clients] *= self.factor**replies.claim
-        raised /= raised.max()  # only proportions count; this keeps them from overflowing
+        # Only proportions count; this keeps them from overflowing, and from vanishing for good.
+        raised = np.maximum(raised / raised.max(), 1e-12)
         after = {"multiplicative": {"weight": torch.from_numpy(raised)}}
         return params.mean(replies.models, weight), after
 
@@ -213,8 +225,9 @@ class Momentum:
 
     def __post_init__(self) -> None:
         positive("server_lr", self.server_lr)
+        below_one("beta", self.beta)
 
-    def memory(self, model: Params, clients: int) -> Memory:
+    def memory(self, model: Params, seen: Bool) -> Memory:
         """No momentum yet."""
         return {"momentum": {n: torch.zeros_like(t) for n, t in model.items()}}
 
@@ -243,8 +256,10 @@ class AdaptiveMoments:
     def __post_init__(self) -> None:
         positive("server_lr", self.server_lr)
         positive("tau", self.tau)
+        below_one("beta1", self.beta1)
+        below_one("beta2", self.beta2)
 
-    def memory(self, model: Params, clients: int) -> Memory:
+    def memory(self, model: Params, seen: Bool) -> Memory:
         """`m = 0`, `v = tau^2`, as in the paper."""
         return {
             "first": {n: torch.zeros_like(t) for n, t in model.items()},

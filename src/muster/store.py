@@ -52,7 +52,7 @@ def save(run: Run, folder: str | Path) -> Path:
     for name in FRAMES:
         getattr(run, name).write_parquet(partial / f"{name}.parquet")
     save_file(
-        {name: np.ascontiguousarray(a) for name, a in run.weights.items()},
+        {name: np.require(a, requirements="C") for name, a in run.weights.items()},
         partial / "weights.safetensors",
     )
     meta = {
@@ -65,7 +65,8 @@ def save(run: Run, folder: str | Path) -> Path:
     (partial / "run.toml").write_text(tomli_w.dumps(meta))
     if folder.exists():
         # A run's own folder may already hold its checkpoints: keep whatever is there.
-        for item in partial.iterdir():
+        # run.toml, by which a run is known to be there, comes last.
+        for item in sorted(partial.iterdir(), key=lambda p: p.name == "run.toml"):
             os.replace(item, folder / item.name)
         partial.rmdir()
     else:
@@ -95,6 +96,8 @@ def save_checkpoint(folder: Path, state: State, ledger: Ledger, identity: dict[s
     """Save the state after a round; older checkpoints go once this one is complete."""
     folder.mkdir(parents=True, exist_ok=True)
     name = f"round-{state.round:08d}"
+    if (folder / name).exists():
+        return  # the same state: a run goes the same way every time
     partial = folder / f".{name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
@@ -107,7 +110,6 @@ def save_checkpoint(folder: Path, state: State, ledger: Ledger, identity: dict[s
     for table_name, frame in ledger.frames().items():
         frame.write_parquet(partial / f"{table_name}.parquet")
     (partial / "identity.json").write_text(json.dumps(identity))
-    shutil.rmtree(folder / name, ignore_errors=True)
     os.replace(partial, folder / name)
     for old in folder.glob("round-*"):
         if old.name != name:

@@ -61,4 +61,5 @@ class Mixture:
 
     def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
         mixture: Float64 = server["mixture"]["lambda"].cpu().numpy()
-        return mixture[replies.roster.clients] * extent
+        # Never quite 0: a round whose clients all have lambda = 0 would teach nobody anything.
+        return np.maximum(mixture[replies.roster.clients], 1e-9) * extent

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from ..federation import Federation, Ragged, features
 from ..local import Local, Plan, plan, steps_of
-from ..params import Memory, Params, trainable
+from ..params import Memory, Params, of_module, trainable
 from ..protocol import Appraisal, Offer
 from ..rng import Float64, Int64
 from ..solvers import Solver, Work
@@ -87,6 +87,7 @@ class Base:
         self.module = copy.deepcopy(module).to(device=device, dtype=dtype)
         self.state = dict(self.module.state_dict())
         self.trainable = trainable(module)
+        self.travels = tuple(of_module(self.module, dtype, device))  # what clients send back
         self.fed, self.local, self.dtype, self.device = fed, local, dtype, device
         self.x = {"train": fed.train.x.to(device)}
         self.y = {"train": fed.train.y.to(device)}
@@ -124,7 +125,7 @@ class Base:
         """Inputs at these row numbers (of any shape), ready for the model."""
         x = self.x[split]
         # A lookup in a table of rows: what embeddings do, and faster than general indexing.
-        flat = functional.embedding(at.flatten(), x.flatten(1)) if x.dim() > 1 else x[at.flatten()]
+        flat = functional.embedding(at.flatten(), x.flatten(1))
         return features(flat, self.dtype).view(*at.shape, *x.shape[1:])
 
     def batch(self, split: Split, rows: Int64 | slice) -> tuple[Tensor, Tensor]:

@@ -93,12 +93,20 @@ def stackable(module: nn.Module, prefix: str = "") -> list[Layer] | str:
     """The stacked layers of a module, or the name of the first part that has no stacked form."""
     if type(module) is nn.Sequential:
         layers: list[Layer] = []
-        for name, child in module.named_children():
+        # Not named_children, which leaves out a layer that appears a second time.
+        for name, child in module._modules.items():
+            if child is None:
+                continue
             found = stackable(child, f"{prefix}{name}.")
             if isinstance(found, str):
                 return found
             layers += found
-        return layers
+        owners = [
+            id(layer.module)
+            for layer in layers
+            if next(layer.module.parameters(), None) is not None
+        ]
+        return "a layer used twice" if len(set(owners)) < len(owners) else layers
     if any(not p.requires_grad for p in module.parameters()):
         return f"{type(module).__name__} with frozen parameters"
     apply = _leaf(module, prefix)

@@ -61,6 +61,8 @@ class Loop(Base):
                 f"model: BatchNorm cannot train on client {k}, which has one row; "
                 "give it more rows or use a model without BatchNorm"
             )
+        if self.merge_single and local.batch_size == 1:
+            raise MusterError("local batch_size: 1; BatchNorm needs batches of 2 and above")
         images = fed.train.x.dim() == 4
         if images and any(isinstance(m, CONVOLUTION) for m in self.module.modules()):
             self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -193,9 +195,10 @@ class LoopCohort:
 
     def _leave(self) -> Params:
         return {
-            name: t.detach().clone(memory_format=torch.contiguous_format)[None]
-            for name, t in self.engine.state.items()
-            if t.is_floating_point()
+            name: self.engine.state[name]
+            .detach()
+            .clone(memory_format=torch.contiguous_format)[None]
+            for name in self.engine.travels
         }
 
     def _gradient(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
@@ -203,7 +206,10 @@ class LoopCohort:
         module.train()
         with torch.enable_grad():
             loss = functional.cross_entropy(module(x), y)
-            return torch.autograd.grad(loss, self.weights)
+            grads = torch.autograd.grad(loss, self.weights, allow_unused=True)
+        # A parameter the output does not depend on has no gradient.
+        pairs = zip(grads, self.weights, strict=True)
+        return tuple(torch.zeros_like(w) if g is None else g for g, w in pairs)
 
     def descend(
         self,
