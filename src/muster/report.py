@@ -20,6 +20,7 @@ PANELS = {
     "admitted_nonpriority": "others admitted",
 }
 
+UNBOUNDED = ("loss", "admitted_nonpriority")  # the other panels are shares
 MEASURES = (
     "loss",
     "train_accuracy",
@@ -48,9 +49,7 @@ def comparison_tables(runs: Mapping[str, Sequence[Run]], rounds: Sequence[int]) 
     wanted = [(round, "loss") for round in rounds] + [(rounds[-1], m) for m in others]
     heads = [f"{SHORT.get(m, m)} @{r}" for r, m in wanted]
     seeds = len(runs[first])
-    means = _table(
-        f"mean ± 95 % interval over {seeds} seeds (loss, accuracy: priority clients)", heads
-    )
+    means = _table(f"priority clients' loss and accuracy: mean ± 95 %, {seeds} seeds", heads)
     price = _table("a round, on average", ("others admitted", "silent", "upload kB", "download kB"))
     gaps = _table(f"paired difference to {first} (* : the interval excludes 0)", heads)
     for label, mine in runs.items():
@@ -141,6 +140,9 @@ def figure(runs: Mapping[str, Sequence[Run]], path: Path) -> Path:
             half = np.nan_to_num(np.array([b.half for b in bands]))
             (line,) = ax.plot(x, mean, label=label, linewidth=1.6)
             ax.fill_between(x, mean - half, mean + half, color=line.get_color(), alpha=0.15)
+        # Bands of few seeds may reach where no loss or share can be.
+        low, high = ax.get_ylim()
+        ax.set_ylim(max(low, 0.0), high if measure in UNBOUNDED else min(high, 1.0))
         ax.set_xlabel("round")
         ax.set_title(PANELS[measure], fontsize=10)
         ax.grid(alpha=0.3)
@@ -155,8 +157,9 @@ def figure(runs: Mapping[str, Sequence[Run]], path: Path) -> Path:
 
 
 def _has(runs: Mapping[str, Sequence[Run]], measure: str) -> bool:
+    """Whether there is anything to draw: some value that is not 0."""
     return any(
-        measure in r.rounds.columns and r.rounds[measure].is_not_null().any()
+        measure in r.rounds.columns and (r.rounds[measure].fill_null(0) != 0).any()
         for mine in runs.values()
         for r in mine
     )
