@@ -6,6 +6,7 @@ from the key (seed, "batches", round, client), so that every engine trains on th
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,7 +45,8 @@ class Local:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise MusterError(f"local {name}: {value!r}; allowed: whole numbers from 1")
-        as_schedule(self.lr, "local lr")
+        if not all(math.isfinite(self.rate(t, 100)) for t in (0, 99)):
+            raise MusterError(f"local lr: {self.lr}; allowed: finite numbers from 0")
 
     def rate(self, t: int, rounds: int) -> float:
         """The learning rate in round t."""

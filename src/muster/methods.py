@@ -17,7 +17,16 @@ from .errors import MusterError
 from .invite import Full, Invite, PowerOfChoice, Sample
 from .join import Aligned, Always, Available, Criterion, Join, Straggling
 from .schedules import Constant, Count, Schedule, as_schedule, count
-from .solvers import SGD, ControlVariates, Ditto, MetaGradient, Moreau, Solo, Solver
+from .solvers import (
+    SGD,
+    ControlVariates,
+    Ditto,
+    MetaGradient,
+    Moreau,
+    Solo,
+    Solver,
+    at_least_zero,
+)
 from .step import (
     Adaptive,
     AdaptiveMoments,
@@ -29,6 +38,7 @@ from .step import (
     Scaffold,
     Stay,
     Step,
+    positive,
 )
 from .weigh import Claimed, DataShare, LossPower, Mixture, Uniform, Weigh
 
@@ -102,6 +112,7 @@ def fedavg_priority(invite: Invite = Full()) -> Method:
 
 def fedprox(mu: float = 1.0, priority_only: bool = False, invite: Invite = Full()) -> Method:
     """FedAvg with a proximal term: Li et al. 2018, local gradient g + mu (w_k - w)."""
+    at_least_zero("mu", mu)
     return Method(
         "fedprox",
         invite=invite,
@@ -198,6 +209,7 @@ def pfedme(
 ) -> Method:
     """pFedMe: Dinh et al. 2020, w_k <- w_k - lr lam (w_k - theta_k), theta_k near w_k by the Moreau
     envelope of weight lam; w' = (1 - beta) w + beta mean(w_k)."""
+    positive("beta", beta)
     return Method(
         "pfedme",
         invite=invited(m),
@@ -210,8 +222,7 @@ def pfedme(
 def qffl(q: float = 1.0, m: int | None = None) -> Method:
     """q-FFL (q-FedAvg): Li et al. 2019, w' = w - sum F_k^q G_k / sum h_k, G_k = (w - w_k)/lr,
     h_k = q F_k^(q-1) |G_k|^2 + F_k^q / lr; sampled clients count alike but for their loss."""
-    if not q >= 0:
-        raise MusterError(f"q: {q}; allowed: 0 and above")
+    at_least_zero("q", q)
     return Method("qffl", invite=invited(m), weigh=LossPower(q), step=QFair(q), losses=True)
 
 
