@@ -9,10 +9,24 @@ from __future__ import annotations
 import numpy as np
 
 from . import params
-from .protocol import Decision, Offer, Replies
+from .protocol import Appraisal, Decision, Offer, Replies
 
 MOST_WEIGHT = 1e15  # beyond this a float32 square overflows, and with it every server optimizer
 MOST_LOSS = 100.0  # times the middle report of the round (or 1): beyond it, a lie or a bug
+
+
+def plausible(appraisal: Appraisal) -> Decision:
+    """Which reports can be true.
+
+    What a loss may be is judged by the other reports, since a bad model is bad for everyone: with
+    most clients honest, the middle report is honest.
+    """
+    loss, accuracy = appraisal.loss, appraisal.accuracy
+    sound = loss[np.isfinite(loss) & (loss >= 0)]
+    most = MOST_LOSS * max(1.0, float(np.median(sound))) if len(sound) else 0.0
+    loss_ok, accuracy_ok = (loss >= 0) & (loss <= most), (accuracy >= 0) & (accuracy <= 1)
+    reason = np.where(~loss_ok, "impossible loss", np.where(accuracy_ok, "", "impossible accuracy"))
+    return Decision(loss_ok & accuracy_ok, reason)
 
 
 def guard(
@@ -21,8 +35,6 @@ def guard(
     """Which replies may be looked at: right names and shapes, finite models, possible losses and
     claims (from 0 to `most_claim`; NaN when nothing is claimed).
 
-    What a loss may be is judged by the other reports, since a bad model is bad for everyone: with
-    most clients honest, the middle report is honest.
     """
     n = len(replies.roster)
     ok = np.ones(n, np.bool_)
@@ -45,11 +57,9 @@ def guard(
                 negative = (t < 0).flatten(1).any(1).cpu().numpy()
                 refuse(negative, "malformed: negative variance")
     if appraised:
-        loss, accuracy = replies.appraisal.loss, replies.appraisal.accuracy
-        sound = loss[np.isfinite(loss) & (loss >= 0)]
-        most = MOST_LOSS * max(1.0, float(np.median(sound))) if len(sound) else 0.0
-        refuse(~((loss >= 0) & (loss <= most)), "impossible loss")
-        refuse(~((accuracy >= 0) & (accuracy <= 1)), "impossible accuracy")
+        word = plausible(replies.appraisal)
+        for why in np.unique(word.reason[~word.yes]):
+            refuse(~word.yes & (word.reason == why), str(why))
     if not np.isnan(most_claim):
         refuse(~((replies.claim >= 0) & (replies.claim <= most_claim)), "impossible claim")
     return Decision(ok, reason)

@@ -5,31 +5,60 @@ Everything is computed from per-client appraisals, so one pass over the data ser
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from .federation import Bool, Federation
-from .protocol import Appraisal
-from .rng import Float64
+from .federation import Federation
+from .protocol import Appraisal, View
+from .rng import Float64, Int64
 
 
-def label_entropy(fed: Federation) -> Float64:
+def label_entropy(fed: Federation, clients: Int64) -> Float64:
     """`H_k = -sum_c f_kc log f_kc`: the loss of the best constant prediction on client k's
     labels, which it has without any model."""
-    counts = fed.label_counts()
+    counts = fed.label_counts()[clients]
     f = counts / counts.sum(1, keepdims=True)
     return np.asarray(-np.sum(f * np.log(np.where(f > 0, f, 1.0)), axis=1), np.float64)
 
 
-def bar(fed: Federation) -> Float64:
+def bar(fed: Federation, clients: Int64) -> Float64:
     """The loss below which the model is useful to each client: its requirement rho_k where it has
     one, otherwise the loss of its best constant prediction."""
-    return label_entropy(fed) if fed.requirement is None else fed.requirement
+    return label_entropy(fed, clients) if fed.requirement is None else fed.requirement[clients]
 
 
-def evaluate(
-    fed: Federation, useful_below: Float64, train: Appraisal, test: Appraisal | None
-) -> dict[str, float]:
-    """The row's measures of a model from every client's appraisals of it.
+def opinion(
+    fed: Federation,
+    clients: Int64,
+    useful_below: Float64,
+    train: Appraisal,
+    test: Appraisal | None,
+    own: Appraisal | None = None,
+    own_test: Appraisal | None = None,
+) -> View:
+    """What some clients make of a model, from their appraisals of it and what only they know: the
+    requirement, and what they would fall back on. `useful_below` is their `bar`."""
+    view = View(
+        train, test, (train.loss < useful_below).astype(np.float64), own=own, own_test=own_test
+    )
+    if fed.requirement is None:
+        return view
+    rho = fed.requirement[clients]
+    meets = train.loss < rho
+    view = replace(view, meets=meets.astype(np.float64))
+    if test is None:
+        return view
+    alone = rho if fed.requirement_test is None else fed.requirement_test[clients]
+    view = replace(view, meets_test=(test.loss < alone).astype(np.float64))
+    if fed.solo_accuracy is None:
+        return view
+    return replace(view, preferred=np.where(meets, test.accuracy, fed.solo_accuracy[clients]))
+
+
+def evaluate(fed: Federation, view: View) -> dict[str, float]:
+    """The row's measures of a model from every client's view of it. Clients that gave none are
+    left out.
 
     loss, train_accuracy      on the objective, sum_k a_k p_k (.)_k (eq. 5)
     test_loss, test_accuracy  on the held-out data, the same weights: the priority test distribution
@@ -41,42 +70,48 @@ def evaluate(
     preferred_accuracy        mean held-out accuracy when each uses the model if it appeals, else
                               its own
     ..._unseen                the same for the clients that only judge
+    own_...                   of the models clients keep for themselves, on the objective
     """
-    w = fed.objective
     row = {
-        "loss": float(w @ train.loss),
-        "train_accuracy": float(w @ train.accuracy),
-        "fairness": float(np.mean(train.loss < useful_below)),
+        "loss": on_objective(fed, view.train.loss),
+        "train_accuracy": on_objective(fed, view.train.accuracy),
+        "fairness": mean(view.useful),
     }
-    row["test_loss"] = float("nan") if test is None else float(w @ test.loss)
-    row["test_accuracy"] = float("nan") if test is None else float(w @ test.accuracy)
+    row["test_loss"] = float("nan") if view.test is None else on_objective(fed, view.test.loss)
+    row["test_accuracy"] = (
+        float("nan") if view.test is None else on_objective(fed, view.test.accuracy)
+    )
     groups = {"": ~fed.unseen}
     if fed.unseen.any():
         groups["_unseen"] = fed.unseen
+    each = {
+        "mean_test_accuracy": None if view.test is None else view.test.accuracy,
+        "gm_appeal": view.meets,
+        "gm_appeal_test": view.meets_test,
+        "preferred_accuracy": view.preferred,
+    }
     for ending, who in groups.items():
-        measures = appeal(fed, who, train, test)
-        row |= {name + ending: value for name, value in measures.items()}
+        row |= {name + ending: mean(of[who]) for name, of in each.items() if of is not None}
+    if view.own is not None:
+        row["own_loss"] = on_objective(fed, view.own.loss)
+    if view.own_test is not None:
+        row["own_test_accuracy"] = on_objective(fed, view.own_test.accuracy)
     return row
 
 
-def appeal(
-    fed: Federation, who: Bool, train: Appraisal, test: Appraisal | None
-) -> dict[str, float]:
-    """What the model is worth to some clients, each counting alike."""
-    row: dict[str, float] = {}
-    if test is not None:
-        row["mean_test_accuracy"] = float(test.accuracy[who].mean())
-    if fed.requirement is None:
-        return row
-    meets = train.loss < fed.requirement
-    row["gm_appeal"] = float(meets[who].mean())
-    if test is not None:
-        bar = fed.requirement if fed.requirement_test is None else fed.requirement_test
-        row["gm_appeal_test"] = float((test.loss < bar)[who].mean())
-        if fed.solo_accuracy is not None:
-            preferred = np.where(meets, test.accuracy, fed.solo_accuracy)
-            row["preferred_accuracy"] = float(preferred[who].mean())
-    return row
+def on_objective(fed: Federation, values: Float64) -> float:
+    """`sum_k a_k p_k v_k`, over the clients that gave a value; NaN when none did."""
+    heard = ~np.isnan(values)
+    if heard.all():
+        return float(fed.objective @ values)
+    w = fed.objective[heard]
+    return float(w @ values[heard] / w.sum()) if w.sum() > 0 else float("nan")
+
+
+def mean(values: Float64) -> float:
+    """The mean of what clients said; NaN when none did."""
+    heard = values[~np.isnan(values)]
+    return float(heard.mean()) if len(heard) else float("nan")
 
 
 def bound_terms(

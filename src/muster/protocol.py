@@ -124,6 +124,64 @@ class Replies:
         )
 
 
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes that crossed the network in a round: to and from each asked client, and between the
+    server and everyone else."""
+
+    up: Int64
+    down: Int64
+    others_up: int = 0
+    others_down: int = 0
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What came of asking: an entry for each asked client, and the replies of those who trained.
+
+    decision  who joined, and each one's reason
+    replies   of those who joined, as far as they could be read
+    measured  what is known of each asked client's appraisal of the model
+    steps     how many each reply took
+    memory    the new memory of those who replied, where it is kept on this side
+    failed    who gave no answer at all (the decision's reason says why); silence by choice is an
+              answer
+    traffic   bytes counted on the wire; None: worked out from sizes
+    events    what else happened to a client (or, as -1, to somebody who is none), for the ledger
+    """
+
+    decision: Decision
+    replies: Replies
+    measured: Appraisal
+    steps: Int64
+    memory: Memory
+    failed: Bool
+    traffic: Traffic | None = None
+    events: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class View:
+    """What each client makes of a model; NaN where it was not asked or did not answer.
+
+    train, test    loss and accuracy on its training and held-out rows
+    useful         1 where the model is better than what it has without it, else 0
+    meets          1 where its requirement is met, on its training rows (None: nobody has one)
+    meets_test     the same on its held-out rows, against its own model there
+    preferred      held-out accuracy of whichever it uses: the model if it appeals, else its own
+    own, own_test  the same measures of the model it keeps for itself, where the method has one
+    """
+
+    train: Appraisal
+    test: Appraisal | None
+    useful: Float64
+    meets: Float64 | None = None
+    meets_test: Float64 | None = None
+    preferred: Float64 | None = None
+    own: Appraisal | None = None
+    own_test: Appraisal | None = None
+
+
 @dataclass
 class State:
     """All that lasts between rounds: the model, the server's memory, and each client's.

@@ -1,8 +1,7 @@
 """One round, written once: offer, invite, appraise, join, train, guard, admit, weigh, step.
 
-`respond` is the clients' half and `conclude` the server's. Both work over a leading client axis
-and know nothing of how an engine runs the clients: the simulator calls them with everyone asked,
-a deployed client calls `respond` with a stack of one.
+The clients' half is `clients`; this is the server's half and the order of both. It knows nothing
+of where the clients are: in this process, or across a network.
 """
 
 from __future__ import annotations
@@ -16,17 +15,16 @@ from numpy.typing import NDArray
 
 from . import params
 from .attacks import Adversary
-from .engines.base import Engine, Task
+from .clients import Clients
 from .federation import Bool, Federation
-from .guard import guard
+from .guard import guard, plausible
 from .local import Local
 from .methods import Method
 from .params import Memory, Params
 from .participation import Participation
-from .protocol import Appraisal, Decision, Entry, Offer, Replies, Roster, State, Text
+from .protocol import Answers, Appraisal, Entry, Offer, Replies, Roster, State, Text, Traffic
 from .rng import Float64, Int64
 from .schedules import count
-from .solvers import SGD
 
 SCALAR = 8  # bytes of a number on the wire
 
@@ -37,7 +35,7 @@ class Game:
 
     fed: Federation
     method: Method
-    engine: Engine
+    clients: Clients
     local: Local
     rounds: int
     seed: int
@@ -45,19 +43,14 @@ class Game:
     participation: Participation | None = None
     adversary: Adversary = Adversary()
 
-    def requirement(self, clients: Int64) -> Float64:
-        """What each of these clients requires; NaN where it requires nothing."""
-        rho = self.fed.requirement
-        return np.full(len(clients), np.nan) if rho is None else rho[clients]
-
 
 class Measure:
-    """Clients' appraisals of the round's model, each client measured at most once."""
+    """Clients' appraisals of the round's model, each client's taken at most once."""
 
-    def __init__(self, engine: Engine, model: Params, known: Appraisal | None, n: int) -> None:
-        self.engine, self.model = engine, model
+    def __init__(self, clients: Clients, state: State, known: Appraisal | None, n: int) -> None:
+        self.clients, self.round, self.model = clients, state.round, state.model
         self.done = np.full(n, known is not None)
-        self.all = known or Appraisal.unknown(n)
+        self.known = known or Appraisal.unknown(n)
         self.consulted = np.zeros(n, np.bool_)
 
     def of(self, clients: Int64) -> Appraisal:
@@ -65,10 +58,10 @@ class Measure:
         self.consulted[clients] = True
         new = clients[~self.done[clients]]
         if len(new):
-            fresh = self.engine.appraise(self.model, new)
-            self.all.loss[new], self.all.accuracy[new] = fresh.loss, fresh.accuracy
+            fresh = self.clients.appraise(self.round, self.model, new)
+            self.known.loss[new], self.known.accuracy[new] = fresh.loss, fresh.accuracy
             self.done[new] = True
-        return self.all.pick(clients)
+        return self.known.pick(clients)
 
 
 def present_in(game: Game, t: int, measure: Measure) -> Bool:
@@ -77,8 +70,7 @@ def present_in(game: Game, t: int, measure: Measure) -> Bool:
     present = ~game.fed.unseen
     if game.participation is not None and t >= game.participation.starts(game.rounds):
         seen = np.flatnonzero(present)
-        stays = game.participation(measure.of(seen).loss, game.requirement(seen))
-        present[seen[~stays]] = False
+        present[seen[~game.clients.stays(seen, measure)]] = False
     return present
 
 
@@ -90,10 +82,11 @@ def pool_of(game: Game, t: int, present: Bool) -> Int64:
 
 
 def reference_of(game: Game, offer: Offer, asked: Int64, measure: Measure) -> tuple[float, float]:
-    """F(w) and its accuracy: the objective's clients' weighted word on w (eq. 5).
+    """F(w) and its accuracy: the objective's clients' weighted word on w (eq. 5), as far as it is
+    there and possible.
 
-    NaN when none of them was asked and the method measures on the asked only: then nobody else
-    can tell whether it is aligned, and stays silent.
+    NaN when none of them was asked and the method measures on the asked only, or none gave a
+    possible answer: then nobody else can tell whether it is aligned, and stays silent.
     """
     weight = game.fed.objective
     members = np.flatnonzero(weight > 0)
@@ -101,49 +94,12 @@ def reference_of(game: Game, offer: Offer, asked: Int64, measure: Measure) -> tu
         members = asked[weight[asked] > 0]
     if len(members) == 0:
         return float("nan"), float("nan")
-    own = game.adversary.say(offer, members, measure.of(members), game.requirement(members))
-    w = weight[members] / weight[members].sum()
-    return float(w @ own.loss), float(w @ own.accuracy)
-
-
-def tuned(game: Game, offer: Offer, clients: Int64, appraisal: Appraisal) -> Appraisal:
-    """How clients judge the model for their claim: after a few local steps, where the method says
-    so (MaxFL, step 7), otherwise as it is."""
-    if game.method.tune_steps == 0 or len(clients) == 0:
-        return appraisal
-    local = replace(game.local, steps=game.method.tune_steps, epochs=None)
-    work, _ = game.engine.train(SGD(), offer, clients, {}, Task(None, local, "tune"))
-    judged = game.engine.appraise_each(work.models, clients)
-    return game.adversary.say(offer, clients, judged, game.requirement(clients))
-
-
-def respond(
-    game: Game,
-    offer: Offer,
-    roster: Roster,
-    appraisal: Appraisal,
-    memory: Memory,
-    steps: Int64 | None = None,
-) -> tuple[Decision, Replies, Memory, Int64]:
-    """The clients' half: each decides whether to join; those who do, train and reply.
-
-    Returns the decisions, the replies of those who joined, their new memory and the steps they
-    took. A silent client trains nothing and sends nothing.
-    """
-    method = game.method
-    decision = method.join(offer, roster, appraisal)
-    joined = roster.pick(decision.yes)
-    word = appraisal.pick(decision.yes)
-    if len(joined) == 0:
-        empty = {name: t.new_empty(0, *t.shape) for name, t in offer.model.items()}
-        return decision, Replies(joined, empty, word, np.empty(0)), {}, np.empty(0, np.int64)
-    own = {part: params.select(table, decision.yes) for part, table in memory.items()}
-    task = Task(None if steps is None else steps[decision.yes])
-    work, taken = game.engine.train(method.solver, offer, joined.clients, own, task)
-    judged = tuned(game, offer, joined.clients, word)
-    claim = method.claim(judged, game.requirement(joined.clients))
-    replies = Replies(joined, work.models, word, claim, work.extra)
-    return decision, replies, work.memory, taken
+    own = game.clients.report(offer, members, measure)
+    sound = plausible(own).yes
+    if not sound.any():
+        return float("nan"), float("nan")
+    w = weight[members[sound]] / weight[members[sound]].sum()
+    return float(w @ own.loss[sound]), float(w @ own.accuracy[sound])
 
 
 @dataclass(frozen=True)
@@ -183,7 +139,7 @@ def conclude(
 def play(game: Game, state: State, known: Appraisal | None) -> tuple[State, Entry]:
     """One whole round from `state`. `known`: every client's appraisal of the model, if at hand."""
     fed, method, t = game.fed, game.method, state.round
-    measure = Measure(game.engine, state.model, known, fed.n)
+    measure = Measure(game.clients, state, known, fed.n)
     present = present_in(game, t, measure)
     pool = pool_of(game, t, present)
     if len(pool):
@@ -195,7 +151,7 @@ def play(game: Game, state: State, known: Appraisal | None) -> tuple[State, Entr
         game.seed,
         t,
         game.rounds,
-        state.model,
+        game.clients.arriving(state.model),
         lr=game.local.rate(t, game.rounds),
         population=int((~fed.unseen).sum()),
         trainable=game.trainable,
@@ -205,22 +161,18 @@ def play(game: Game, state: State, known: Appraisal | None) -> tuple[State, Entr
         loss, accuracy = reference_of(game, offer, asked, measure)
         eps = method.epsilon.at(t, game.rounds)
         offer = replace(offer, loss=loss, accuracy=accuracy, eps=eps)
-    measured = measure.of(asked) if method.appraises else measure.all.pick(asked)
-    said = game.adversary.say(offer, asked, measured, game.requirement(asked))
 
-    steps = method.effort(roster, game.engine.steps(asked), state.server) if len(asked) else None
+    steps = method.effort(roster, game.clients.steps(asked), state.server) if len(asked) else None
     memory = {part: params.select(table, asked) for part, table in state.clients.items()}
-    decision, replies, own, taken = respond(game, offer, roster, said, memory, steps)
-    sent = game.adversary.send(offer, replies.roster.clients, replies.models)
-    replies = replace(replies, models=sent)
-    model, server, verdict = conclude(method, offer, replies, state.server)
+    answers = game.clients.respond(offer, roster, steps, measure, memory)
+    model, server, verdict = conclude(method, offer, answers.replies, state.server)
 
-    clients = remember(state.clients, replies.roster.clients, own)
+    clients = remember(state.clients, answers.replies.roster.clients, answers.memory)
     following = State(t + 1, model, server, clients, present)
     extra = int(measure.consulted.sum() - measure.consulted[asked].sum())
-    entry = record(game, offer, roster, measured, decision, replies, verdict, taken, extra)
-    moves = moves_of(t, state.present, present)
-    gains = gains_of(game, offer, replies, measured, decision, verdict, state.server)
+    entry = record(game, offer, roster, answers, verdict, extra)
+    moves = moves_of(t, state.present, present, answers.events)
+    gains = gains_of(game, offer, answers, verdict, state.server)
     left, back = (int((moves["move"] == m).sum()) for m in ("left", "returned"))
     row = {**entry.round, "pool": len(pool), "left": left, "returned": back}
     return following, replace(entry, round=row, moves=moves, attackers=gains)
@@ -238,93 +190,99 @@ def remember(clients: Memory, who: Int64, own: Memory) -> Memory:
     }
 
 
-def moves_of(t: int, before: Bool, after: Bool) -> dict[str, NDArray[Any]]:
-    """Who left the pool this round and who came back."""
+def moves_of(
+    t: int, before: Bool, after: Bool, events: tuple[tuple[int, str], ...]
+) -> dict[str, NDArray[Any]]:
+    """Who left the pool this round, who came back, and what else happened to whom."""
     left, returned = np.flatnonzero(before & ~after), np.flatnonzero(~before & after)
-    move = np.array(["left"] * len(left) + ["returned"] * len(returned), np.dtypes.StringDType())
-    clients = np.concatenate([left, returned])
+    words = ["left"] * len(left) + ["returned"] * len(returned) + [what for _, what in events]
+    move = np.array(words, np.dtypes.StringDType())
+    clients = np.concatenate([left, returned, np.array([k for k, _ in events], np.int64)])
     return {"round": np.full(len(clients), t + 1), "client": clients, "move": move}
 
 
 def gains_of(
-    game: Game,
-    offer: Offer,
-    replies: Replies,
-    measured: Appraisal,
-    decision: Decision,
-    verdict: Verdict,
-    server: Memory,
+    game: Game, offer: Offer, answers: Answers, verdict: Verdict, server: Memory
 ) -> dict[str, NDArray[Any]]:
     """What lying got each attacker this round: its share of the step, and the share it would have
     had by telling the truth (0 if it would have stayed silent)."""
+    replies = answers.replies
     who = np.isin(replies.roster.clients, game.adversary.clients)
     if not who.any():
         return {}
-    truth = measured.pick(decision.yes)
+    clients = replies.roster.clients
+    truth = answers.measured.pick(answers.decision.yes)
     willing = game.method.join(offer, replies.roster, truth).yes
-    claim = game.method.claim(truth, game.requirement(replies.roster.clients))
+    rho = game.fed.requirement
+    required = np.full(len(clients), np.nan) if rho is None else rho[clients]
+    claim = game.method.claim(truth, required)
     honest = judge(game.method, offer, replace(replies, appraisal=truth, claim=claim), server)
     weight = np.where(willing, honest.weight, 0.0)
     weight = weight / weight.sum() if weight.sum() > 0 else weight
     n = int(who.sum())
     return {
         "round": np.full(n, offer.round + 1),
-        "client": replies.roster.clients[who],
+        "client": clients[who],
         "admitted": verdict.admitted[who],
         "weight": verdict.weight[who],
         "honest_weight": weight[who],
     }
 
 
-def record(
-    game: Game,
-    offer: Offer,
-    roster: Roster,
-    measured: Appraisal,
-    decision: Decision,
-    replies: Replies,
-    verdict: Verdict,
-    steps: Int64,
-    consulted: int,
-) -> Entry:
-    """What the ledger keeps of a round. `consulted`: clients that were sent the model and measured
-    it, but were not asked to train."""
-    fed, method = game.fed, game.method
-    n, joined = len(roster), decision.yes
-
-    def spread(values: NDArray[Any], empty: object) -> NDArray[Any]:
-        out = np.full(n, empty, dtype=values.dtype)
-        out[joined] = values
-        return out
-
-    admitted = spread(verdict.admitted, False)
-    reason = decision.reason.astype(np.dtypes.StringDType())
-    reason[joined & ~admitted] = verdict.reason[~verdict.admitted]
+def sizes_of(game: Game, offer: Offer, answers: Answers, consulted: int) -> Traffic:
+    """Bytes a round needs at least: models and the numbers that go with them. `consulted`:
+    clients that were sent the model and measured it, but were not asked to train."""
+    method, n = game.method, len(answers.failed)
     alone = method.serves == "own"
     model = params.nbytes(offer.model)
     down = 0 if alone else model + sum(params.nbytes(p) for p in offer.server.values())
     down += 2 * SCALAR if method.refers else 0  # F(w) and eps_t
-    extra = sum(params.nbytes(p) for p in replies.extra.values())
-    up = 0 if alone else model + (extra // max(1, len(replies.roster)))
+    extra = sum(params.nbytes(p) for p in answers.replies.extra.values())
+    up = 0 if alone else model + (extra // max(1, len(answers.replies.roster)))
     up += SCALAR if method.reports else 0  # F_k(w)
     up += SCALAR if method.claim.needs_requirement else 0
+    return Traffic(
+        np.where(answers.decision.yes, up, 0),
+        np.full(n, down),
+        SCALAR * consulted,
+        model * consulted,
+    )
+
+
+def record(
+    game: Game, offer: Offer, roster: Roster, answers: Answers, verdict: Verdict, consulted: int
+) -> Entry:
+    """What the ledger keeps of a round."""
+    n, joined, failed = len(roster), answers.decision.yes, answers.failed
+    heard = np.isin(roster.clients, answers.replies.roster.clients)
+
+    def spread(values: NDArray[Any], empty: object) -> NDArray[Any]:
+        out = np.full(n, empty, dtype=values.dtype)
+        out[heard] = values
+        return out
+
+    admitted = spread(verdict.admitted, False)
+    reason = answers.decision.reason.astype(np.dtypes.StringDType())
+    reason[heard & ~admitted] = verdict.reason[~verdict.admitted]
     others = admitted & (roster.importance < 1)
-    helped = float(fed.share[roster.clients[others]].sum())
+    helped = float(game.fed.share[roster.clients[others]].sum())
+    traffic = answers.traffic or sizes_of(game, offer, answers, consulted)
     row = {
         "round": offer.round + 1,
         "eps": offer.eps,
         "reference_loss": offer.loss,
         "asked": n,
         "joined": int(joined.sum()),
-        "silent": int((~joined).sum()),
+        "silent": int((~joined & ~failed).sum()),
+        "failed": int(failed.sum()),
         "admitted": int(admitted.sum()),
         "admitted_nonpriority": int((admitted & ~roster.priority).sum()),
         "refused": int((joined & ~admitted).sum()),
         "skipped": not float(verdict.weight.sum()) > 0,
         "theta": 1.0 / (1.0 + helped),
-        "steps": int(steps.sum()),
-        "bytes_down": down * n + model * consulted,
-        "bytes_up": up * int(joined.sum()) + SCALAR * consulted,
+        "steps": int(answers.steps.sum()),
+        "bytes_down": int(traffic.down.sum()) + traffic.others_down,
+        "bytes_up": int(traffic.up.sum()) + traffic.others_up,
     }
     columns = {
         "round": np.full(n, offer.round + 1),
@@ -334,11 +292,11 @@ def record(
         "admitted": admitted,
         "reason": reason,
         "weight": spread(verdict.weight, 0.0),
-        "claim": spread(replies.claim, np.nan),
-        "loss": measured.loss,
-        "accuracy": measured.accuracy,
-        "steps": spread(steps, 0),
-        "bytes_up": np.where(joined, up, 0),
-        "bytes_down": np.full(n, down),
+        "claim": spread(answers.replies.claim, np.nan),
+        "loss": answers.measured.loss,
+        "accuracy": answers.measured.accuracy,
+        "steps": spread(answers.steps, 0),
+        "bytes_up": traffic.up,
+        "bytes_down": traffic.down,
     }
     return Entry(row, columns)

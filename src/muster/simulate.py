@@ -15,16 +15,17 @@ from torch import nn
 
 from . import metrics, params, store
 from .attacks import Adversary, Attack, attackers_of
-from .engines import Engine, choose
+from .clients import Stack
+from .engines import choose
 from .errors import MusterError, unknown
 from .federation import Federation
 from .ledger import Ledger
 from .local import Local
 from .methods import Method
 from .models import Spec, as_module
-from .params import DTYPES
+from .params import DTYPES, Memory, Params
 from .participation import Participation
-from .protocol import Appraisal, State
+from .protocol import State, View
 from .round import Game, play
 
 OnRound = Callable[[dict[str, Any]], None]
@@ -135,19 +136,39 @@ def simulate(
         fed = attack.poison(fed, adversary.clients)
     module = as_module(model, fed, seed)
     work = choose(engine, module, fed, local, DTYPES[dtype], device, processes)
+    stack = Stack(fed, method, work, local, participation, adversary)
     game = Game(
-        fed, method, work, local, rounds, seed, params.trainable(module), participation, adversary
+        fed, method, stack, local, rounds, seed, params.trainable(module), participation, adversary
     )
+    start = params.of_module(module, DTYPES[dtype], work.device)
+    memory = {part: params.expand(m, fed.n) for part, m in method.solver.memory(start).items()}
     place = None if checkpoint is None else Path(checkpoint)
     try:
-        return _run(game, module, dtype, evaluate_every, place, checkpoint_every, resume, on_round)
+        return conduct(
+            game,
+            module,
+            beginning(game, start, memory),
+            dtype,
+            evaluate_every,
+            place,
+            checkpoint_every,
+            resume,
+            on_round,
+        )
     finally:
         work.close()
 
 
-def _run(
+def beginning(game: Game, start: Params, memory: Memory) -> State:
+    """The state before the first round; `memory` is what the clients remember, if kept here."""
+    seen = ~game.fed.unseen
+    return State(0, start, game.method.step.memory(start, seen), memory, seen)
+
+
+def conduct(
     game: Game,
     module: nn.Module,
+    state: State,
     dtype: str,
     evaluate_every: int,
     checkpoint: Path | None,
@@ -155,17 +176,9 @@ def _run(
     resume: bool,
     on_round: OnRound | None,
 ) -> Run:
+    """Round after round from `state`, or from the last checkpoint, wherever the clients are."""
     fed, method, rounds = game.fed, game.method, game.rounds
-    judge = Judge(fed, method, game.engine)
-    start = params.of_module(module, DTYPES[dtype], game.engine.device)
-    memory = method.solver.memory(start)
-    state = State(
-        0,
-        start,
-        method.step.memory(start, ~fed.unseen),
-        {part: params.expand(m, fed.n) for part, m in memory.items()},
-        ~fed.unseen,
-    )
+    judge = Judge(game)
     ledger = Ledger()
     identity = {
         "method": repr(method),
@@ -173,33 +186,32 @@ def _run(
         "rounds": str(rounds),
         "seed": str(game.seed),
         "dtype": dtype,
-        "engine": game.engine.name,
+        "engine": game.clients.name,
         "federation": f"{fed.name} {fed!r}",
         "data": fed.fingerprint(),
-        "model": str({name: tuple(t.shape) for name, t in start.items()}),
+        "model": str({name: tuple(t.shape) for name, t in state.model.items()}),
         "participation": repr(game.participation),
         "attack": repr(game.adversary.attack),
     }
     if resume and checkpoint is not None:
-        found = store.load_checkpoint(checkpoint, identity, game.engine.device)
+        found = store.load_checkpoint(checkpoint, identity, game.clients.device)
         if found is not None:
             state, ledger = found
 
     every = evaluate_every or rounds
-    known = judge.train(state) if evaluate_every == 1 and method.serves == "global" else None
+    # What is measured of a state is what clients would measure at its offer.
+    reuse = evaluate_every == 1 and method.serves == "global"
+    known = judge(state).train if reuse else None
     complete = True
     try:
         while state.round < rounds:
             began = time.perf_counter()
             following, entry = play(game, state, known)
             due = following.round % every == 0 or following.round == rounds
-            measures = judge(following) if due else None
-            # What was measured after this step is what clients would measure at the next offer.
-            known = (
-                judge.last if due and evaluate_every == 1 and method.serves == "global" else None
-            )
+            measures = metrics.evaluate(fed, judge(following)) if due else {}
+            known = judge(following).train if reuse else None
             seconds = time.perf_counter() - began
-            row = ledger.add(entry, {**(measures or {}), "seconds": seconds})
+            row = ledger.add(entry, {**measures, "seconds": seconds})
             state = following
             if checkpoint is not None and state.round % checkpoint_every == 0:
                 store.save_checkpoint(checkpoint, state, ledger, identity)
@@ -218,67 +230,40 @@ def _run(
 
 
 class Judge:
-    """Measures a state on every client: the global model, or each client's own."""
+    """What every client makes of a state, asked once a state."""
 
-    def __init__(self, fed: Federation, method: Method, engine: Engine) -> None:
-        self.fed, self.method, self.engine = fed, method, engine
-        self.everyone = np.arange(fed.n)
-        self.useful_below = metrics.bar(fed)
+    def __init__(self, game: Game) -> None:
+        self.game = game
         self.round = -1
-        self.last: Appraisal | None = None
-        self.last_test: Appraisal | None = None
+        self.last: View | None = None
 
-    def train(self, state: State) -> Appraisal:
-        """Every client's appraisal on its training data."""
-        if self.method.serves == "own":
-            return self.engine.appraise_each(state.clients["own"], self.everyone)
-        return self.engine.appraise(state.model, self.everyone)
-
-    def test(self, state: State) -> Appraisal | None:
-        """Every client's appraisal on its held-out data, where there is any."""
-        if self.fed.test is None:
-            return None
-        if self.method.serves == "own":
-            return self.engine.appraise_each(state.clients["own"], self.everyone, "test")
-        return self.engine.appraise(state.model, self.everyone, "test")
-
-    def __call__(self, state: State) -> dict[str, float]:
-        """The measures of a round's row; keeps both appraisals."""
-        self.round, self.last, self.last_test = state.round, self.train(state), self.test(state)
-        row = metrics.evaluate(self.fed, self.useful_below, self.last, self.last_test)
-        if "own" in state.clients and self.method.serves == "global":
-            # Methods that keep personal models beside the global one (Ditto, pFedMe).
-            own = self.engine.appraise_each(state.clients["own"], self.everyone)
-            row["own_loss"] = float(self.fed.objective @ own.loss)
-            if self.fed.test is not None:
-                own = self.engine.appraise_each(state.clients["own"], self.everyone, "test")
-                row["own_test_accuracy"] = float(self.fed.objective @ own.accuracy)
-        return row
+    def __call__(self, state: State) -> View:
+        """Everyone's view of a state."""
+        if self.last is None or self.round != state.round:
+            self.round, self.last = state.round, self.game.clients.view(state)
+        return self.last
 
 
 def finish(
     game: Game, module: nn.Module, judge: Judge, state: State, ledger: Ledger, complete: bool
 ) -> Run:
     """The run as its user sees it."""
-    fed = game.fed
-    if judge.round != state.round:
-        judge(state)
-    train, test = judge.last, judge.last_test
-    assert train is not None
+    fed, view = game.fed, judge(state)
+    train, test = view.train, view.test
     unknown = np.full(fed.n, np.nan)
     final = pl.DataFrame(
         {
-            "client": judge.everyone,
+            "client": np.arange(fed.n),
             "priority": fed.priority,
             "unseen": fed.unseen,
-            "attacker": np.isin(judge.everyone, game.adversary.clients),
+            "attacker": np.isin(np.arange(fed.n), game.adversary.clients),
             "rows": fed.train.sizes,
             "train_loss": train.loss,
             "train_accuracy": train.accuracy,
             "test_loss": unknown if test is None else test.loss,
             "test_accuracy": unknown if test is None else test.accuracy,
             "requirement": unknown if fed.requirement is None else fed.requirement,
-            "useful": train.loss < judge.useful_below,
+            "useful": pl.Series(view.useful, nan_to_null=True).cast(pl.Boolean),
         }
     ).fill_nan(None)
     weights = params.into_module(module, state.model)
@@ -289,6 +274,6 @@ def finish(
         final=final,
         method=game.method.name,
         seed=game.seed,
-        engine=game.engine.name,
+        engine=game.clients.name,
         complete=complete,
     )
