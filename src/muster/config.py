@@ -21,6 +21,7 @@ from .federation import Federation, as_requirement
 from .local import Local
 from .methods import METHODS, Method
 from .models import MODELS, Spec
+from .network import Member, Network, check_members
 from .participation import Participation
 from .schema import Table, as_table, build, check_keys, choose, entry, fits, named, plain, resolved
 from .solo import with_solo
@@ -98,6 +99,8 @@ class Experiment:
     methods: dict[str, Table]
     local: Local
     requirement: Local | float | None = None
+    network: Network = Network()
+    members: tuple[Member, ...] = ()
 
     def federation(self, seed: int) -> Federation:
         """The data of one seed, with the clients' requirements where they have any: a constant, or
@@ -136,6 +139,8 @@ class Experiment:
             "model": resolved(MODELS, self.model),
             "local": plain(self.local),
             **({} if self.requirement is None else {"requirement": plain(self.requirement)}),
+            **({} if self.network == Network() else {"network": plain(self.network)}),
+            **({"clients": [plain(m) for m in self.members]} if self.members else {}),
             "methods": [
                 {"label": label, **resolved(METHODS, table)}
                 for label, table in self.methods.items()
@@ -182,9 +187,15 @@ def experiment(table: Table) -> Experiment:
         if label in methods:
             raise MusterError(f"methods: two are called '{label}'; give them different labels")
         methods[label] = chosen
-    also = ("data", "model", "local", "method", "methods", "requirement")
+    network = build(Network, as_table("network", table.pop("network", {})), "network")
+    listed = table.pop("clients", [])
+    if not isinstance(listed, list):
+        raise MusterError("clients: give a list of tables, each with a name and a key")
+    members = tuple(build(Member, as_table("clients", m), "clients") for m in listed)
+    check_members(members)
+    also = ("data", "model", "local", "method", "methods", "requirement", "network", "clients")
     settings = build(Settings, table, "", also=also)
-    result = Experiment(settings, data, model, methods, local, requirement)
+    result = Experiment(settings, data, model, methods, local, requirement, network, members)
     check_keys(entry("data", DATA, data), data, "data", skip=("seed",))
     result.spec()
     for label in methods:

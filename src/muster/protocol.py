@@ -57,6 +57,10 @@ class Appraisal:
         """Some clients' measurements."""
         return Appraisal(self.loss[rows], self.accuracy[rows])
 
+    def put(self, rows: Int64, some: Appraisal) -> None:
+        """Fill in some clients' measurements."""
+        self.loss[rows], self.accuracy[rows] = some.loss, some.accuracy
+
     @classmethod
     def unknown(cls, n: int) -> Appraisal:
         """Nobody measured anything."""

@@ -58,8 +58,7 @@ class Measure:
         self.consulted[clients] = True
         new = clients[~self.done[clients]]
         if len(new):
-            fresh = self.clients.appraise(self.round, self.model, new)
-            self.known.loss[new], self.known.accuracy[new] = fresh.loss, fresh.accuracy
+            self.known.put(new, self.clients.appraise(self.round, self.model, new))
             self.done[new] = True
         return self.known.pick(clients)
 

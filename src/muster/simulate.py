@@ -148,6 +148,7 @@ def simulate(
             game,
             module,
             beginning(game, start, memory),
+            {"federation": f"{fed.name} {fed!r}", "data": fed.fingerprint()},
             dtype,
             evaluate_every,
             place,
@@ -169,6 +170,7 @@ def conduct(
     game: Game,
     module: nn.Module,
     state: State,
+    whose: dict[str, str],
     dtype: str,
     evaluate_every: int,
     checkpoint: Path | None,
@@ -176,7 +178,10 @@ def conduct(
     resume: bool,
     on_round: OnRound | None,
 ) -> Run:
-    """Round after round from `state`, or from the last checkpoint, wherever the clients are."""
+    """Round after round from `state`, or from the last checkpoint, wherever the clients are.
+
+    `whose` tells one federation from another, so that a checkpoint is not taken for another's.
+    """
     fed, method, rounds = game.fed, game.method, game.rounds
     judge = Judge(game)
     ledger = Ledger()
@@ -187,8 +192,7 @@ def conduct(
         "seed": str(game.seed),
         "dtype": dtype,
         "engine": game.clients.name,
-        "federation": f"{fed.name} {fed!r}",
-        "data": fed.fingerprint(),
+        **whose,
         "model": str({name: tuple(t.shape) for name, t in state.model.items()}),
         "participation": repr(game.participation),
         "attack": repr(game.adversary.attack),

@@ -22,6 +22,7 @@ from .local import Local
 from .models import Spec, as_module
 from .params import DTYPES
 from .protocol import Appraisal, Offer
+from .rng import Int64
 from .solvers import SGD
 
 TOGETHER = 256  # clients trained at once: bounds the memory their models take
@@ -44,8 +45,10 @@ def solo(
     engine: str = "auto",
     device: str = "cpu",
     processes: int | None = None,
+    clients: Int64 | None = None,
 ) -> Solo:
-    """Train every client alone from the model's starting point and measure what it gets."""
+    """Train every client (or only `clients`) alone from the model's starting point and measure
+    what it gets. Clients left out get NaN."""
     if dtype not in DTYPES:
         raise unknown("dtype", dtype, DTYPES)
     kind = DTYPES[dtype]
@@ -54,22 +57,18 @@ def solo(
     try:
         start = params.of_module(module, kind, work.device)
         offer = Offer(seed, 0, 1, start, lr=local.rate(0, 1), trainable=params.trainable(module))
-        train, test = [], []
-        for first in range(0, fed.n, TOGETHER):
-            clients = np.arange(first, min(first + TOGETHER, fed.n))
-            done, _ = work.train(SGD(), offer, clients, {}, Task(purpose="solo"))
-            train.append(work.appraise_each(done.models, clients))
-            if fed.test is not None:
-                test.append(work.appraise_each(done.models, clients, "test"))
+        train = Appraisal.unknown(fed.n)
+        test = None if fed.test is None else Appraisal.unknown(fed.n)
+        everyone = np.arange(fed.n) if clients is None else clients
+        for first in range(0, len(everyone), TOGETHER):
+            some = everyone[first : first + TOGETHER]
+            done, _ = work.train(SGD(), offer, some, {}, Task(purpose="solo"))
+            train.put(some, work.appraise_each(done.models, some))
+            if test is not None:
+                test.put(some, work.appraise_each(done.models, some, "test"))
     finally:
         work.close()
-    return Solo(_joined(train), _joined(test) if test else None)
-
-
-def _joined(parts: list[Appraisal]) -> Appraisal:
-    return Appraisal(
-        np.concatenate([p.loss for p in parts]), np.concatenate([p.accuracy for p in parts])
-    )
+    return Solo(train, test)
 
 
 def with_solo(

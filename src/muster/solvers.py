@@ -63,6 +63,7 @@ class Solver(Protocol):
 
     draws  batches a step uses
     needs  parts of the server's memory that clients must be sent
+    sends  parts that clients send beside their model, each in its shape
     """
 
     @property
@@ -73,6 +74,11 @@ class Solver(Protocol):
     @property
     def needs(self) -> tuple[str, ...]:
         """Parts of the server's memory that clients must be sent."""
+        ...
+
+    @property
+    def sends(self) -> tuple[str, ...]:
+        """Parts that clients send beside their model, each in its shape."""
         ...
 
     def memory(self, model: Params) -> Memory:
@@ -89,6 +95,7 @@ class Simple:
 
     draws: ClassVar[int] = 1
     needs: ClassVar[tuple[str, ...]] = ()
+    sends: ClassVar[tuple[str, ...]] = ()
 
     def memory(self, model: Params) -> Memory:
         """Nothing."""
@@ -138,6 +145,7 @@ class ControlVariates(Simple):
     """
 
     needs: ClassVar[tuple[str, ...]] = ("control",)
+    sends: ClassVar[tuple[str, ...]] = ("change",)
 
     def memory(self, model: Params) -> Memory:
         return {"control": {n: torch.zeros_like(t) for n, t in model.items()}}

@@ -1,0 +1,95 @@
+"""The Flower client app: three requests, each answered by a `Node` on its own data.
+
+hello     how many rows, of what shape
+evaluate  what do you make of this model
+train     here is an offer: join, or abstain
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from flwr.app import ConfigRecord, ConfigRecordValues, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from .. import __version__
+from ..config import Experiment, experiment
+from ..federation import Federation
+from ..models import as_module
+from ..params import DTYPES, trainable
+from .diary import Diary
+from .node import Node, at_place
+from .own import own_data
+from .wire import MODEL, OFFER, WORD, read_offer, write_reply
+
+app = ClientApp()
+
+
+@app.query("hello")
+def hello(message: Message, context: Context) -> Message:
+    """What the server must know of this client to count it in: sample count and shapes."""
+    _, own = _what(message, context)
+    word: dict[str, ConfigRecordValues] = {
+        "rows": int(own.train.sizes[0]),
+        "shape": list(own.train.x.shape[1:]),
+        "classes": own.classes,
+        "tested": own.test is not None,
+        "version": __version__,
+    }
+    return Message(RecordDict({WORD: ConfigRecord(word)}), reply_to=message)
+
+
+@app.evaluate()
+def evaluate(message: Message, context: Context) -> Message:
+    """What this client makes of the model."""
+    node, offer, diary, precision = _ready(message, context)
+    word = node.measure(offer, diary)
+    return Message(write_reply(word, precision), reply_to=message)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Join and train, or abstain."""
+    node, offer, diary, precision = _ready(message, context)
+    word, replies = node.train(offer, diary)
+    if replies is None:
+        return Message(write_reply(word, precision), reply_to=message)
+    model = {name: t[0] for name, t in replies.models.items()}
+    extra = {part: {n: t[0] for n, t in m.items()} for part, m in replies.extra.items()}
+    if node.method.serves == "own":
+        model = {}  # its own model is its own
+    return Message(write_reply(word, precision, model, extra), reply_to=message)
+
+
+@lru_cache(maxsize=8)
+def _chosen(text: str) -> Experiment:
+    return experiment(tomllib.loads(text))
+
+
+def _what(message: Message, context: Context) -> tuple[Experiment, Federation]:
+    chosen = _chosen(str(message.content.config_records[OFFER]["experiment"]))
+    return chosen, own_data(dict(context.node_config), chosen.network)
+
+
+def _ready(message: Message, context: Context) -> tuple[Node, Any, Diary, Any]:
+    """The node at its place, the offer, and the diary, for one message."""
+    said = message.content.config_records[OFFER]
+    chosen, own = _what(message, context)
+    text, seed = str(said["experiment"]), int(str(said["seed"]))
+    run = hashlib.sha256(f"{seed} {text}".encode()).hexdigest()[:16]
+    dtype = DTYPES[chosen.settings.dtype]
+    where = context.node_config.get("memory-path")
+    diary = Diary(
+        context.state, run, int(str(said["counted"])), dtype, Path(str(where)) if where else None
+    )
+    names = trainable(as_module(chosen.spec(), own, seed))
+    held = diary.held(int(str(said["round"])))
+    offer, place = read_offer(message.content, dtype, held, names)
+    if MODEL in message.content:
+        diary.hold(offer.round, offer.model)
+    node = Node(chosen, at_place(own, place), place, diary, seed)
+    return node, offer, diary, said["precision"]

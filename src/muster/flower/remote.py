@@ -1,0 +1,349 @@
+"""Clients across a network: every question a round has for them becomes messages on a Flower grid.
+
+Whoever does not answer in time, or answers nonsense, is left out of the round with a reason in
+the ledger; nothing a client sends can raise here. A model travels to a client once a round, with
+the first message that needs it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from flwr.app import Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+
+from ..clients import Measured, no_replies
+from ..engines.base import Engine
+from ..federation import Bool, Federation
+from ..guard import plausible
+from ..methods import Method
+from ..network import Network
+from ..params import Memory, Params
+from ..protocol import Answers, Appraisal, Decision, Offer, Replies, Roster, State, Traffic, View
+from ..rng import Float64, Int64
+from .registry import Registry
+from .wire import (
+    FIGURES,
+    UNSAID,
+    Expected,
+    Place,
+    Reply,
+    as_sent,
+    read_reply,
+    size,
+    write_offer,
+)
+
+POLL = 0.5  # seconds between looks for answers
+COUNTED = "counted"  # the part of the state that says which replies were counted
+ABSENT = "failed: not connected"
+
+
+def exchange(
+    grid: Grid, contents: Mapping[int, tuple[int, RecordDict]], kind: str, patience: float
+) -> tuple[dict[int, Message], dict[int, int]]:
+    """Send each client k its content (to a node) and wait for the answers, at most so long.
+
+    Returns the messages that came back, by client, and the bytes sent to each.
+    """
+    sent = {
+        k: Message(content, dst_node_id=node, message_type=kind, ttl=patience)
+        for k, (node, content) in contents.items()
+    }
+    if not sent:
+        return {}, {}
+    ids = list(grid.push_messages(list(sent.values())))
+    owner = {i: k for i, k in zip(ids, sent, strict=False) if i}
+    answers: dict[int, Message] = {}
+    until = time.monotonic() + patience
+    while owner:
+        for message in grid.pull_messages(list(owner)):
+            # An error reply comes from the server's own node: only this tells who was asked.
+            k = owner.pop(message.metadata.reply_to_message_id, None)
+            if k is not None:
+                answers[k] = message
+        if not owner or time.monotonic() >= until:
+            break
+        time.sleep(POLL)
+    return answers, {k: size(message) for k, message in sent.items()}
+
+
+@dataclass
+class Counter:
+    """Bytes to and from each client since they were last taken down."""
+
+    up: Int64
+    down: Int64
+
+    def add(self, sent: Mapping[int, int], answers: Mapping[int, Message]) -> None:
+        """Count messages."""
+        for k, n in sent.items():
+            self.down[k] += n
+        for k, message in answers.items():
+            self.up[k] += 0 if message.has_error() else size(message)
+
+    def take(self, asked: Int64) -> Traffic:
+        """What was counted, and start anew."""
+        others = np.ones(len(self.up), np.bool_)
+        others[asked] = False
+        traffic = Traffic(
+            self.up[asked],
+            self.down[asked],
+            int(self.up[others].sum()),
+            int(self.down[others].sum()),
+        )
+        self.up[:], self.down[:] = 0, 0
+        return traffic
+
+
+@dataclass
+class Remote:
+    """The clients of a federation, asked over a grid.
+
+    registry    who is at which node now, by public key
+    engine      on this side, for the number of steps only: there is no data here
+    experiment  what clients must know of the run, as TOML
+    """
+
+    grid: Grid
+    registry: Registry
+    fed: Federation
+    method: Method
+    engine: Engine
+    network: Network
+    experiment: str
+    rounds: int
+    seed: int
+    trainable: tuple[str, ...]
+    counter: Counter = field(init=False)
+    events: list[tuple[int, str]] = field(default_factory=list)
+    here: dict[int, int] = field(default_factory=dict)  # which round's model each client holds
+    staying: dict[int, Bool] = field(default_factory=dict)  # who stays, by round
+    strangers: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        n = self.fed.n
+        self.counter = Counter(np.zeros(n, np.int64), np.zeros(n, np.int64))
+
+    @property
+    def name(self) -> str:
+        """Flower."""
+        return "flower"
+
+    @property
+    def device(self) -> torch.device:
+        """Models come back here."""
+        return self.engine.device
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+    def steps(self, clients: Int64) -> Int64:
+        """How many steps `Local` asks of each, by its sample count."""
+        return self.engine.steps(clients)
+
+    def arriving(self, model: Params) -> Params:
+        """A model as it arrives: rounded, where it travels in half the bytes."""
+        return as_sent(model, self.network.precision)
+
+    def ask(self, kind: str, offer: Offer, places: Iterable[Place]) -> dict[int, Reply]:
+        """One request to some clients, and every one's reply, whatever came of it."""
+        nodes, strangers = self.registry.connected(self.grid)
+        for name in sorted(strangers - self.strangers):
+            self.events.append((-1, f"turned away: key {name} is not registered"))
+        self.strangers |= strangers
+        replies: dict[int, Reply] = {}
+        waiting = list(places)
+        for carry_all in (False, True):
+            carried, contents = {}, {}
+            for place in waiting:
+                k = place.client
+                if k in nodes:
+                    carried[k] = carry_all or self.here.get(k) != offer.round
+                    contents[k] = (
+                        nodes[k],
+                        write_offer(
+                            offer, place, self.experiment, self.network.precision, carried[k]
+                        ),
+                    )
+            answers, sent = exchange(self.grid, contents, kind, self.network.patience)
+            self.counter.add(sent, answers)
+            again = []
+            for place in waiting:
+                k = place.client
+                expected = self._expected(kind, offer, k)
+                late = f"failed: no answer within {self.network.patience:g} s"
+                if k in answers:
+                    replies[k] = read_reply(answers[k], expected)
+                else:
+                    replies[k] = Reply(failed=late if k in sent else ABSENT)
+                if k in answers and not answers[k].has_error():
+                    self.here[k] = offer.round
+                elif k in answers and not carried[k]:
+                    again.append(place)  # it may have been restarted, and hold the model no more
+            if not again:
+                break
+            waiting = again
+        return replies
+
+    def _expected(self, kind: str, offer: Offer, k: int) -> Expected:
+        rows, dtype = int(self.fed.train.sizes[k]), next(iter(offer.model.values())).dtype
+        common = (offer.round, k, rows, dtype, self.network.precision)
+        if kind != MessageType.TRAIN:
+            return Expected(*common)
+        shapes = {name: tuple(t.shape) for name, t in offer.model.items()}
+        extra = dict.fromkeys(self.method.solver.sends, shapes)
+        return Expected(*common, {} if self.method.serves == "own" else shapes, extra)
+
+    def _offer(self, t: int, model: Params) -> Offer:
+        population = int((~self.fed.unseen).sum())
+        return Offer(
+            self.seed, t, self.rounds, self.arriving(model),
+            population=population, trainable=self.trainable,
+        )  # fmt: skip
+
+    def _place(self, k: int, steps: int = -1, counted: int = UNSAID) -> Place:
+        fed = self.fed
+        return Place(k, bool(fed.priority[k]), float(fed.importance[k]), steps, counted)
+
+    def _measure(self, t: int, model: Params, places: list[Place]) -> dict[str, Float64]:
+        """Every figure of these clients' words on a model; NaN where there is none."""
+        n = self.fed.n
+        replies = self.ask(MessageType.EVALUATE, self._offer(t, model), places)
+        said = {name: np.full(n, np.nan) for name in FIGURES}
+        for k, reply in replies.items():
+            if reply.wrong or reply.failed:
+                self.events.append((k, f"did not evaluate: {reply.wrong or reply.failed}"))
+                continue
+            for name, values in said.items():
+                values[k] = reply.figure(name)
+        shares = [name for name in FIGURES if not name.endswith("loss")]
+        for name in shares:
+            values = said[name]
+            values[~((values >= 0) & (values <= 1))] = np.nan
+        for name in (name for name in FIGURES if name.endswith("loss")):
+            values, heard = said[name], ~np.isnan(said[name])
+            sound = plausible(Appraisal(values, np.zeros(n))).yes
+            for liar in np.flatnonzero(heard & ~sound):
+                self.events.append((int(liar), f"impossible {name}"))
+            values[~sound] = np.nan
+        before = self.staying.get(t, np.zeros(n, np.bool_))
+        self.staying = {t: before | (said["stays"] == 1)}
+        return said
+
+    def appraise(self, t: int, model: Params, clients: Int64) -> Appraisal:
+        """F_k(w) and accuracy, as they say; NaN where they do not."""
+        said = self._measure(t, model, [self._place(int(k)) for k in clients])
+        return Appraisal(said["loss"][clients], said["accuracy"][clients])
+
+    def stays(self, clients: Int64, measured: Measured) -> Bool:
+        """Who said it stays. Who said nothing is not there to stay."""
+        measured.of(clients)
+        (now,) = self.staying.values()
+        return now[clients]
+
+    def report(self, offer: Offer, clients: Int64, measured: Measured) -> Appraisal:
+        """What they say of the model."""
+        return measured.of(clients)
+
+    def view(self, state: State) -> View:
+        """What every connected client makes of a state."""
+        counted = counted_of(state.clients, self.fed.n)
+        places = [self._place(k, counted=int(counted[k])) for k in range(self.fed.n)]
+        said = self._measure(state.round, state.model, places)
+
+        def pair(prefix: str) -> Appraisal | None:
+            loss, accuracy = said[f"{prefix}loss"], said[f"{prefix}accuracy"]
+            return None if np.isnan(accuracy).all() else Appraisal(loss, accuracy)
+
+        def given(name: str) -> Float64 | None:
+            return None if np.isnan(said[name]).all() else said[name]
+
+        return View(
+            Appraisal(said["loss"], said["accuracy"]), pair("test_"), said["useful"],
+            given("meets"), given("meets_test"), given("preferred"),
+            pair("own_"), pair("own_test_"),
+        )  # fmt: skip
+
+    def respond(
+        self,
+        offer: Offer,
+        roster: Roster,
+        steps: Int64 | None,
+        measured: Measured,
+        memory: Memory,
+    ) -> Answers:
+        """Ask them to train; those who abstain say so, and whoever fails is left out."""
+        asked, n = roster.clients, len(roster)
+        counted = counted_of(memory, n)
+        places = [
+            self._place(int(k), -1 if steps is None else int(steps[i]), int(counted[i]))
+            for i, k in enumerate(asked)
+        ]
+        replies = self.ask(MessageType.TRAIN, offer, places)
+        said = [replies[int(k)] for k in asked]
+        failed = np.array([bool(r.failed) for r in said], np.bool_)
+        sound = np.array([r.model is not None and not r.wrong for r in said], np.bool_)
+        joined = ~failed & (sound | np.array([bool(r.wrong) for r in said], np.bool_))
+        reason = np.array(
+            [r.failed or r.wrong or str(r.word.get("reason", ""))[:64] for r in said],
+            np.dtypes.StringDType(),
+        )
+        decision = Decision(joined, reason)
+        known = measured.known.pick(asked)
+        loss, accuracy = known.loss.copy(), known.accuracy.copy()
+        for i in np.flatnonzero(sound):
+            if self.method.reports:
+                loss[i], accuracy[i] = said[i].figure("loss"), said[i].figure("accuracy")
+        events, self.events = tuple(self.events), []
+        answers = Answers(
+            decision,
+            no_replies(offer, roster),
+            Appraisal(loss, accuracy),
+            np.empty(0, np.int64),
+            {},
+            failed,
+            self.counter.take(asked),
+            events,
+        )
+        if not sound.any():
+            return answers
+        heard = [said[i] for i in np.flatnonzero(sound)]
+        return replace(
+            answers,
+            replies=stacked(
+                offer, roster.pick(sound), heard, Appraisal(loss, accuracy).pick(sound)
+            ),
+            steps=np.array([r.word.get("steps", 0) for r in heard], np.int64),
+            memory={COUNTED: {"round": torch.full((len(heard),), offer.round + 1)}},
+        )
+
+
+def stacked(offer: Offer, roster: Roster, heard: list[Reply], word: Appraisal) -> Replies:
+    """Single replies as a stack. Where clients keep their models, the offer's stands for them."""
+    models = {
+        name: torch.stack([(r.model or {}).get(name, t) for r in heard])
+        for name, t in offer.model.items()
+    }
+    extra = {
+        part: {name: torch.stack([r.extra[part][name] for r in heard]) for name in first}
+        for part, first in heard[0].extra.items()
+    }
+    claim = np.array([r.figure("claim") for r in heard])
+    return Replies(roster, models, word, claim, extra)
+
+
+def counted_of(memory: Memory, n: int) -> Int64:
+    """The last round whose reply of each client was counted, from the run's state."""
+    if COUNTED not in memory:
+        return np.zeros(n, np.int64)
+    return np.asarray(memory[COUNTED]["round"].numpy(), np.int64)
+
+
+def nothing_counted(n: int) -> Memory:
+    """Before the first round no reply has been counted."""
+    return {COUNTED: {"round": torch.zeros(n, dtype=torch.int64)}}

@@ -1,0 +1,232 @@
+"""The Flower server app: gather the registered clients, then run rounds as the simulator does.
+
+Everything the server decides (whom to ask, whom to admit, how much each counts, how the model
+moves, what is written down) is the code of the simulator, on clients that are across a network.
+It holds no data. A run that is stopped, or whose server dies, goes on from its last checkpoint
+when it is started again with the same folder.
+"""
+
+from __future__ import annotations
+
+import time
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+import torch
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp import Grid, ServerApp
+
+from .. import params, store
+from ..config import Experiment, experiment
+from ..engines import choose
+from ..errors import MusterError
+from ..federation import Federation, Ragged
+from ..models import as_module
+from ..network import Network
+from ..params import DTYPES
+from ..report import figure
+from ..round import Game
+from ..schema import Table
+from ..simulate import OnRound, Run, beginning, conduct
+from .registry import Registry
+from .remote import Remote, exchange, nothing_counted
+from .wire import OFFER, WORD
+
+HELLO = "query.hello"
+LOOK = 1.0  # seconds between looks for clients that have not come yet
+
+Say = Callable[[str], None]
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run the experiment in the app's configuration; results go to its folder."""
+    config = context.run_config
+    chosen = experiment(tomllib.loads(str(config["experiment"])))
+    federate(grid, chosen, Path(str(config["folder"])), say=lambda line: print(line, flush=True))
+
+
+def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> Run:
+    """Run an experiment on the clients of a grid and save everything to a folder, like the
+    simulator's; from the folder's last checkpoint, if it has one."""
+    if len(chosen.methods) != 1:
+        raise MusterError("methods: a federation runs one; give one [method]")
+    if chosen.settings.attack is not None:
+        raise MusterError("attack: a real federation has no simulated attackers; leave it out")
+    if not chosen.members:
+        raise MusterError("clients: nobody is registered; list them as [[clients]] name, key")
+    s, network = chosen.settings, chosen.network
+    registry = Registry.of(chosen.members)
+    company = gather(grid, registry, network, told(chosen), say)
+    fed = company.federation(chosen)
+    # Clients build the same model from the shapes that were agreed on.
+    named = network.classes if isinstance(network.classes, tuple) else company.classes
+    agreed = replace(network, features=company.shape, classes=named)
+    text = told(replace(chosen, network=agreed))
+    method = chosen.method(*chosen.methods)
+    module = as_module(chosen.spec(), fed, s.seed)
+    engine = choose(s.engine, module, fed, chosen.local, DTYPES[s.dtype])
+    names = params.trainable(module)
+    remote = Remote(
+        grid, registry, fed, method, engine, network, text, s.rounds, s.seed, names,
+        events=company.events,
+    )  # fmt: skip
+    game = Game(fed, method, remote, chosen.local, s.rounds, s.seed, names, s.participation)
+    start = params.of_module(module, DTYPES[s.dtype], engine.device)
+    result = conduct(
+        game,
+        module,
+        beginning(game, start, nothing_counted(fed.n)),
+        {"clients": ", ".join(m.name for m in chosen.members)},
+        s.dtype,
+        s.evaluate_every,
+        folder / "checkpoints",
+        s.checkpoint_every,
+        resume=True,
+        on_round=reporter(s.rounds, say),
+    )
+    result = replace(result, config=chosen.resolved())
+    store.save(result, folder)
+    figure({next(iter(chosen.methods)): [result]}, folder / "figure.png")
+    store.drop_checkpoints(folder / "checkpoints")
+    say(f"results: {folder}")
+    return result
+
+
+def told(chosen: Experiment) -> str:
+    """What clients must know of an experiment, as TOML: not where results go, nor who else is in
+    it."""
+    table = replace(chosen, members=()).resolved()
+    for key in ("data", "name", "out", "seeds", "report_at", "checkpoint_every", "processes"):
+        table.pop(key, None)
+    return tomli_w.dumps(table)
+
+
+def reporter(rounds: int, say: Say) -> OnRound:
+    """Says a line a round."""
+
+    def on_round(row: dict[str, Any]) -> None:
+        loss = row.get("loss", np.nan)
+        figures = f", loss {loss:.4f}" if np.isfinite(loss) else ""
+        accuracy = row.get("test_accuracy", np.nan)
+        figures += f", test accuracy {accuracy:.4f}" if np.isfinite(accuracy) else ""
+        say(
+            f"round {row['round']}/{rounds}: asked {row['asked']}, admitted {row['admitted']}, "
+            f"abstained {row['silent']}, failed {row['failed']}, refused {row['refused']}"
+            f"{figures}, {row['seconds']:.1f} s, "
+            f"up {row['bytes_up'] / 1e3:.1f} kB, down {row['bytes_down'] / 1e3:.1f} kB"
+        )
+
+    return on_round
+
+
+@dataclass(frozen=True)
+class Company:
+    """Who came: each client's sample count (0: it did not), and the shapes they share."""
+
+    registry: Registry
+    rows: np.ndarray[Any, np.dtype[np.int64]]
+    shape: tuple[int, ...]
+    classes: int
+    events: list[tuple[int, str]]
+
+    def federation(self, chosen: Experiment) -> Federation:
+        """The federation as its server knows it: who, in what role, how much, of what shape. The
+        rows themselves are elsewhere: what stands for them here takes no memory."""
+        members = self.registry.members
+        offsets = np.concatenate([[0], np.cumsum(self.rows)]).astype(np.int64)
+        total = int(offsets[-1])
+        x = torch.zeros(1, *self.shape).expand(total, *self.shape)
+        y = torch.zeros(1, dtype=torch.int64).expand(total)
+        priority = np.array([m.priority for m in members])
+        importance = np.array([1.0 if m.priority else m.importance for m in members])
+        absent = self.rows == 0
+        return Federation(
+            Ragged(x, y, offsets), None, priority, importance * ~absent, None,
+            self.classes, absent, chosen.settings.name,
+        )  # fmt: skip
+
+
+def gather(
+    grid: Grid, registry: Registry, network: Network, text: str, say: Say = print
+) -> Company:
+    """Wait for the clients and ask each how many rows it has, of what shape.
+
+    The priority clients must come, all of them, and `at_least` clients altogether; others who are
+    not there when the waiting ends, or do not fit, are left out of the run.
+    """
+    members, n = registry.members, len(registry.members)
+    say(f"waiting for {n} clients")
+    until = time.monotonic() + network.wait
+    while True:
+        nodes, _ = registry.connected(grid)
+        if len(nodes) == n or time.monotonic() >= until:
+            break
+        time.sleep(min(LOOK, max(0.0, until - time.monotonic())))
+    question = RecordDict({OFFER: ConfigRecord({"experiment": text})})
+    contents = {k: (node, question) for k, node in nodes.items()}
+    answers, _ = exchange(grid, contents, HELLO, network.patience)
+    order = sorted(answers, key=lambda k: (not members[k].priority, k))
+    rows = np.zeros(n, np.int64)
+    shape, classes = network.features, network.class_count
+    why: dict[int, str] = {}
+    for k in order:
+        word = introduction(answers[k])
+        if isinstance(word, str):
+            why[k] = word
+            continue
+        if wrong := misfit(word, shape, classes, network.most_rows):
+            why[k] = wrong
+            continue
+        rows[k], shape = word["rows"], shape or tuple(word["shape"])
+        classes = classes or word["classes"]
+    for k in range(n):
+        if not rows[k]:
+            reason = why.get(k, "it has not connected" if k not in nodes else "it did not answer")
+            if members[k].priority:
+                raise MusterError(
+                    f"clients.{members[k].name}: a priority client, and {reason}; start its node, "
+                    "or take it off the list"
+                )
+            why[k] = reason
+    if int((rows > 0).sum()) < network.at_least:
+        raise MusterError(
+            f"network.at_least: {network.at_least} clients, and {int((rows > 0).sum())} are there "
+            f"after {network.wait:g} s; start more nodes, or lower it"
+        )
+    for k, reason in why.items():
+        say(f"without {members[k].name}: {reason}")
+    say(f"{int((rows > 0).sum())} of {n} clients are in, with {int(rows.sum())} rows")
+    return Company(registry, rows, shape, classes, [(k, f"not in: {w}") for k, w in why.items()])
+
+
+def introduction(message: Message) -> Table | str:
+    """A client's answer to hello, or what is wrong with it."""
+    if message.has_error():
+        return f"its client app failed (code {message.error.code})"
+    try:
+        word: Table = dict(message.content.config_records[WORD])
+        kinds = {"rows": int, "shape": list, "classes": int}
+        if all(type(word.get(key)) is kind for key, kind in kinds.items()):
+            return word
+    except Exception as error:
+        return f"its answer is malformed ({type(error).__name__})"
+    return "its answer is malformed"
+
+
+def misfit(word: Table, shape: tuple[int, ...], classes: int, most_rows: int) -> str:
+    """Why a client does not fit the federation; "" when it does."""
+    if not 1 <= word["rows"] <= most_rows:
+        return f"it states {word['rows']} rows (allowed: 1 to {most_rows})"
+    if shape and tuple(word["shape"]) != shape:
+        return f"its rows have shape {tuple(word['shape'])}, the federation's {shape}"
+    if classes and word["classes"] > classes:
+        return f"it has {word['classes']} classes, the federation {classes}"
+    return ""

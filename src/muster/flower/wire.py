@@ -1,0 +1,284 @@
+"""The wire: what travels between server and client, as Flower records, and how it is read back.
+
+Down goes an offer; up comes a `word` (a few named numbers) and, from a client that trained, its
+model. A client that abstains sends its word alone. Nothing is pickled: arrays travel in numpy's
+own format, numbers as numbers. Whatever comes up is untrusted: `read_reply` takes any message
+apart and says in a few words what is wrong with it, and never raises.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, ConfigRecordValues, Message, RecordDict
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+
+from ..network import Precision
+from ..params import Memory, Params
+from ..protocol import Offer
+
+UNSAID = -1
+OFFER, MODEL, WORD = "offer", "model", "word"
+SERVER, EXTRA = "server.", "extra."  # before the name of a part of the memory
+FIGURES = (  # what a client may say of a model, each a number; left out where it has nothing to say
+    "loss", "accuracy", "test_loss", "test_accuracy", "useful", "meets", "meets_test", "preferred",
+    "own_loss", "own_accuracy", "own_test_loss", "own_test_accuracy", "stays",
+)  # fmt: skip
+SAYS: dict[str, tuple[type, ...]] = {  # every key of a word, and the types it may have
+    "round": (int,),
+    "client": (int,),
+    "rows": (int,),
+    "joined": (bool,),
+    "reason": (str,),
+    "steps": (int,),
+    "claim": (float,),
+    **dict.fromkeys(FIGURES, (float,)),
+}
+
+
+def pack(model: Params, precision: Precision = "exact") -> ArrayRecord:
+    """Named arrays, as they are or in half the bytes."""
+    half = precision == "float16"
+    return ArrayRecord(
+        {
+            name: Array((t.to(torch.float16) if half else t).detach().cpu().numpy())
+            for name, t in model.items()
+        }
+    )
+
+
+def unpack(record: ArrayRecord, dtype: torch.dtype) -> Params:
+    """Named arrays in the run's dtype."""
+    return {name: torch.from_numpy(a.numpy().copy()).to(dtype) for name, a in record.items()}
+
+
+def as_sent(model: Params, precision: Precision) -> Params:
+    """A model as it arrives: what the wire rounds away is gone on both sides."""
+    if precision == "exact":
+        return model
+    return {name: t.to(torch.float16).to(t.dtype) for name, t in model.items()}
+
+
+def size(message: Message) -> int:
+    """Bytes of a message: every object it is made of, as it is sent (not TLS and HTTP around it).
+    Chunks of an array that are equal are one object, and travel once."""
+    return sum(len(part.deflate()) for part in get_all_nested_objects(message).values())
+
+
+@dataclass(frozen=True)
+class Place:
+    """What the server tells one client of itself.
+
+    client    its number k, by which its randomness is keyed
+    steps     how many local steps it is to take; -1: as many as `Local` asks
+    counted   the last round (from 1) whose reply of this client was counted; 0: none yet
+              (UNSAID: the question does not concern its memory)
+    """
+
+    client: int
+    priority: bool
+    importance: float
+    steps: int = -1
+    counted: int = 0
+
+
+def write_offer(
+    offer: Offer, place: Place, experiment: str, precision: Precision, carry: bool
+) -> RecordDict:
+    """An offer to one client. Without `carry` the model stays behind: the client holds it already.
+
+    The server's memory that clients need travels with the request to train only.
+    """
+    numbers: dict[str, ConfigRecordValues] = {
+        "seed": offer.seed,
+        "round": offer.round,
+        "rounds": offer.rounds,
+        "loss": offer.loss,
+        "accuracy": offer.accuracy,
+        "eps": offer.eps,
+        "lr": offer.lr,
+        "population": offer.population,
+        "client": place.client,
+        "priority": place.priority,
+        "importance": place.importance,
+        "steps": place.steps,
+        "counted": place.counted,
+        "precision": precision,
+        "experiment": experiment,
+    }
+    content: dict[str, Any] = {OFFER: ConfigRecord(numbers)}
+    if carry:
+        content[MODEL] = pack(offer.model, precision)
+    for part, memory in offer.server.items():
+        content[SERVER + part] = pack(memory, precision)
+    return RecordDict(content)
+
+
+def read_offer(
+    content: RecordDict, dtype: torch.dtype, held: Params | None, trainable: tuple[str, ...]
+) -> tuple[Offer, Place]:
+    """The offer in a message, with the model it carries or the one this client holds."""
+    said: Mapping[str, Any] = content.config_records[OFFER]
+    model = unpack(content.array_records[MODEL], dtype) if MODEL in content else held
+    if model is None:
+        raise ValueError(f"round {said['round']}: no model came with the offer, and none is held")
+    offer = Offer(
+        seed=int(said["seed"]),
+        round=int(said["round"]),
+        rounds=int(said["rounds"]),
+        model=model,
+        loss=float(said["loss"]),
+        accuracy=float(said["accuracy"]),
+        eps=float(said["eps"]),
+        lr=float(said["lr"]),
+        population=int(said["population"]),
+        trainable=trainable,
+        server=parts(content, SERVER, dtype),
+    )
+    place = Place(
+        int(said["client"]),
+        bool(said["priority"]),
+        float(said["importance"]),
+        int(said["steps"]),
+        int(said["counted"]),
+    )
+    return offer, place
+
+
+def parts(content: RecordDict, prefix: str, dtype: torch.dtype) -> Memory:
+    """The parts of a memory among the records."""
+    return {
+        key.removeprefix(prefix): unpack(record, dtype)
+        for key, record in content.array_records.items()
+        if key.startswith(prefix)
+    }
+
+
+def write_reply(
+    word: Mapping[str, Any],
+    precision: Precision,
+    model: Params | None = None,
+    extra: Memory | None = None,
+) -> RecordDict:
+    """A client's reply; with no model, its word alone."""
+    content: dict[str, Any] = {WORD: ConfigRecord(dict(word))}
+    if model is not None:
+        content[MODEL] = pack(model, precision)
+        for part, memory in (extra or {}).items():
+            content[EXTRA + part] = pack(memory, precision)
+    return RecordDict(content)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a sound reply to one request looks like.
+
+    rows    the client's sample count, as it gave it when it joined the federation
+    shapes  of the model's arrays; None: the request was to measure, not to train
+    extra   of the arrays the solver sends beside it, by part
+    """
+
+    round: int
+    client: int
+    rows: int
+    dtype: torch.dtype
+    precision: Precision = "exact"
+    shapes: dict[str, tuple[int, ...]] | None = None
+    extra: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What one client answered.
+
+    failed  why there is no answer ("" when there is one)
+    wrong   what is wrong with the answer ("" when nothing is)
+    """
+
+    word: dict[str, Any] = field(default_factory=dict)
+    model: Params | None = None
+    extra: Memory = field(default_factory=dict)
+    failed: str = ""
+    wrong: str = ""
+
+    def figure(self, name: str) -> float:
+        """One of the numbers in its word; NaN when it did not say."""
+        return float(self.word.get(name, math.nan))
+
+
+def read_reply(message: Message, expected: Expected) -> Reply:
+    """A reply, or what is wrong with it. Never raises, whatever was sent."""
+    if message.has_error():
+        code = message.error.code
+        why = {2: "the client raised an error", 5: "the node went away"}.get(code, "no answer")
+        return Reply(failed=f"failed: {why} (code {code})")
+    try:
+        return _read(message.content, expected)
+    except Exception as error:
+        return Reply(wrong=f"malformed: {type(error).__name__}")
+
+
+def _read(content: RecordDict, expected: Expected) -> Reply:
+    known = {WORD, MODEL, *(EXTRA + part for part in expected.extra)}
+    strange = sorted(set(content) - known)
+    if strange:
+        return Reply(wrong=f"malformed: unknown record '{strange[0][:40]}'")
+    if WORD not in content.config_records:
+        return Reply(wrong="malformed: no word")
+    word = dict(content.config_records[WORD])
+    wrong = _wrong_word(word, expected)
+    if wrong:
+        return Reply(wrong=wrong)
+    if expected.shapes is None:
+        return Reply(word)
+    carries = sorted(content.array_records)
+    if "joined" not in word:
+        return Reply(word, wrong="malformed: neither joined nor abstained")
+    if not word["joined"]:
+        return Reply(word, wrong="malformed: abstained, with arrays" if carries else "")
+    wanted = {MODEL: expected.shapes, **{EXTRA + p: s for p, s in expected.extra.items()}}
+    for key, shapes in wanted.items():
+        if key not in content.array_records:
+            return Reply(word, wrong=f"malformed: no {key}")
+        wrong = _wrong_arrays(content.array_records[key], shapes, expected)
+        if wrong:
+            return Reply(word, wrong=wrong)
+    model = unpack(content.array_records[MODEL], expected.dtype)
+    return Reply(word, model, parts(content, EXTRA, expected.dtype))
+
+
+def _wrong_word(word: dict[str, Any], expected: Expected) -> str:
+    for key, value in word.items():
+        if key not in SAYS:
+            return f"malformed: unknown key '{key[:40]}'"
+        if type(value) not in SAYS[key]:
+            return f"malformed: {key} is no {SAYS[key][0].__name__}"
+    if word.get("round") != expected.round:
+        return f"answers round {word.get('round')}, not {expected.round}"
+    if word.get("client") != expected.client:
+        return "answers for another client"
+    if word.get("rows") != expected.rows:
+        return "impossible sample count"
+    if word.get("steps", 0) < 0:
+        return "impossible number of steps"
+    return ""
+
+
+def _wrong_arrays(
+    record: ArrayRecord, shapes: dict[str, tuple[int, ...]], expected: Expected
+) -> str:
+    half = expected.precision == "float16"
+    dtype = "float16" if half else str(expected.dtype).removeprefix("torch.")
+    if set(record) != set(shapes):
+        return "malformed: names of arrays"
+    for name, array in record.items():
+        # What it says it is, before a byte is read; then what it is.
+        if tuple(array.shape) != shapes[name] or array.numpy().shape != shapes[name]:
+            return "malformed: shapes of arrays"
+        if array.dtype != dtype or str(array.numpy().dtype) != dtype:
+            return "malformed: dtype of arrays"
+    return ""
