@@ -131,6 +131,11 @@ class Experiment:
         """One of the methods, by its label."""
         return typing.cast(Method, choose("method", METHODS, self.methods[label]))
 
+    def with_keys(self) -> Experiment:
+        """The same with every member's key as text, so that no file is needed to read it."""
+        members = tuple(dataclasses.replace(m, key=m.public_key().strip()) for m in self.members)
+        return dataclasses.replace(self, members=members)
+
     def resolved(self) -> Table:
         """The whole configuration as a table, every default written out."""
         return {

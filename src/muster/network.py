@@ -56,12 +56,14 @@ class Member:
     key         its public key: a file, or the text of one (`ecdsa-sha2-nistp384 AAAA...`)
     priority    whether the model is for it
     importance  a_k, its weight in the objective when it is not priority
+    unseen      whether it never trains and only judges the model
     """
 
     name: str
     key: str
     priority: bool = False
     importance: float = 0.0
+    unseen: bool = False
 
     def __post_init__(self) -> None:
         if not self.name or "/" in self.name:
@@ -69,6 +71,11 @@ class Member:
         if not 0 <= self.importance <= 1:
             raise MusterError(
                 f"clients.{self.name}.importance: {self.importance}; allowed: 0.0 to 1.0"
+            )
+
+        if self.priority and self.unseen:
+            raise MusterError(
+                f"clients.{self.name}: priority and unseen; a priority client takes part"
             )
 
     def public_key(self) -> str:

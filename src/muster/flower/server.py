@@ -38,6 +38,7 @@ from .remote import Remote, exchange, nothing_counted
 from .wire import OFFER, WORD
 
 HELLO = "query.hello"
+OURS = "muster| "  # before every line of ours in the stream of a run's log
 LOOK = 1.0  # seconds between looks for clients that have not come yet
 
 Say = Callable[[str], None]
@@ -50,7 +51,12 @@ def main(grid: Grid, context: Context) -> None:
     """Run the experiment in the app's configuration; results go to its folder."""
     config = context.run_config
     chosen = experiment(tomllib.loads(str(config["experiment"])))
-    federate(grid, chosen, Path(str(config["folder"])), say=lambda line: print(line, flush=True))
+    federate(grid, chosen, Path(str(config["folder"])), say=aloud)
+
+
+def aloud(line: str) -> None:
+    """Say a line in the run's log, marked as ours."""
+    print(OURS + line, flush=True)
 
 
 def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> Run:
@@ -147,10 +153,10 @@ class Company:
         y = torch.zeros(1, dtype=torch.int64).expand(total)
         priority = np.array([m.priority for m in members])
         importance = np.array([1.0 if m.priority else m.importance for m in members])
-        absent = self.rows == 0
+        unseen = (self.rows == 0) | np.array([m.unseen for m in members])
         return Federation(
-            Ragged(x, y, offsets), None, priority, importance * ~absent, None,
-            self.classes, absent, chosen.settings.name,
+            Ragged(x, y, offsets), None, priority, importance * ~unseen, None,
+            self.classes, unseen, chosen.settings.name,
         )  # fmt: skip
 
 

@@ -1,0 +1,38 @@
+"""The folder `flwr run` takes: names the client and server apps, and carries the experiment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tomli_w
+
+from ..config import Experiment
+from ..errors import MusterError
+
+
+def write_app(folder: Path, chosen: Experiment, results: Path) -> Path:
+    """Write the app of an experiment. Everything a run needs is in it: keys as text, and where
+    results go on the server's machine."""
+    if not chosen.members:
+        raise MusterError("clients: nobody is registered; list them as [[clients]] name, key")
+    table = {
+        "project": {"name": "muster-federation", "version": "1.0.0", "dependencies": []},
+        "tool": {
+            "flwr": {
+                "app": {
+                    "publisher": "muster",
+                    "components": {
+                        "serverapp": "muster.flower.server:app",
+                        "clientapp": "muster.flower.client:app",
+                    },
+                    "config": {
+                        "experiment": tomli_w.dumps(chosen.with_keys().resolved()),
+                        "folder": str(results.resolve()),
+                    },
+                }
+            }
+        },
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pyproject.toml").write_text(tomli_w.dumps(table))
+    return folder
