@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
-from scipy.special import expit
 
 from .rng import Float64
 
@@ -17,6 +17,6 @@ def appeal_weight(gap: ArrayLike) -> Float64:
     >>> appeal_weight([0.0, 1e6, -1e6]).tolist()
     [0.25, 0.0, 0.0]
     """
-    x = np.asarray(gap, np.float64)
+    x = torch.from_numpy(np.array(gap, np.float64))
     # 1 - s is the sigmoid of -gap; the subtraction itself would be 0 from a gap of 37 on.
-    return np.asarray(expit(x) * expit(-x), np.float64)
+    return np.asarray((torch.sigmoid(x) * torch.sigmoid(-x)).numpy(), np.float64)

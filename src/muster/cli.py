@@ -1,4 +1,4 @@
-"""The command line: `muster run`, `compare`, `methods`, `show`.
+"""The command line: `muster run`, `compare`, `federate`, `keys`, `methods`, `show`.
 
 Flags are the configuration's own keys, so a flag, a TOML line and a Python argument are checked
 by the same code and fail with the same sentence.
@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import tomli_w
@@ -24,6 +25,7 @@ from .config import Experiment, Settings, experiment, load_table, override
 from .data import DATA
 from .errors import MusterError, unknown
 from .federation import Federation
+from .flags import flags_of
 from .local import Local
 from .methods import METHODS
 from .models import MODELS
@@ -41,6 +43,7 @@ examples:
   muster run --data digits --method fedalign        one run, everything else by default
   muster run my.toml --method.epsilon 0.4 --rounds 50
   muster run --resume runs/demo                     go on where an interrupted run stopped
+  muster federate --local 4 examples/federate.toml  a real federation on this machine
   muster methods                                    what exists, with paper and formula
 """
 
@@ -102,10 +105,26 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, Command]]:
         )
         command.add_argument("config", nargs="?", help="a TOML file; flags are laid over it")
         command.add_argument("--resume", metavar="FOLDER", help="go on with the results in FOLDER")
+    command = sub.add_parser("federate", help="run a real federation over Flower")
+    command.add_argument("config", nargs="?", help="a TOML file; flags are laid over it")
+    command.add_argument("--local", metavar="N", help="N clients on this machine, all set up")
+    command.add_argument("--app", metavar="DIR", help="write the app that `flwr run` takes")
+    command.add_argument("--resume", metavar="FOLDER", help="go on with the results in FOLDER")
+    command = sub.add_parser("keys", help="make certificates and keys for a federation")
+    command.add_argument("folder", nargs="?", help="where to put them; nothing is replaced")
+    command.add_argument("--server", nargs="+", metavar="HOST", help="how clients reach the server")
+    command.add_argument("--clients", nargs="+", metavar="NAME", help="a key pair for each")
     sub.add_parser("methods", help="every method, with its paper, formula and parameters")
     show = sub.add_parser("show", help="print the results in a folder")
     show.add_argument("folder", nargs="?", help="such as runs/demo")
-    return parser, {"run": run, "compare": compare, "methods": methods, "show": show_folder}
+    return parser, {
+        "run": run,
+        "compare": compare,
+        "federate": federate,
+        "keys": keys,
+        "methods": methods,
+        "show": show_folder,
+    }
 
 
 def _keys() -> str:
@@ -126,27 +145,9 @@ def _keys() -> str:
     return "\n".join(lines)
 
 
-def _flags(words: list[str]) -> tuple[str | None, dict[str, str]]:
-    """The configuration file, if one is named first, and `--key value` or `--key=value` pairs."""
-    config = words[0] if words and not words[0].startswith("--") else None
-    flags: dict[str, str] = {}
-    rest = iter(words[1:] if config is not None else words)
-    for word in rest:
-        if not word.startswith("--"):
-            raise MusterError(f"'{word}': not understood; flags look like --method.epsilon 0.3")
-        key, equals, value = word[2:].partition("=")
-        if not equals:
-            following = next(rest, None)
-            if following is None:
-                raise MusterError(f"--{key}: its value is missing")
-            value = following
-        flags[key.replace("-", "_")] = value
-    return config, flags
-
-
 def _experiment(words: list[str]) -> tuple[Experiment, Path]:
     """The checked configuration, and the folder its results go to."""
-    config, flags = _flags(words)
+    config, flags = flags_of(words)
     if "resume" in flags:
         folder = Path(flags.pop("resume"))
         if config or flags:
@@ -264,6 +265,29 @@ def compare(words: list[str], console: Console) -> int:
     if whole:
         _report({label: mine[:whole] for label, mine in runs.items()}, s, folder, console)
     return code
+
+
+def federate(words: list[str], console: Console) -> int:
+    """`muster federate`."""
+    return int(_flower().federate(words, console))
+
+
+def keys(words: list[str], console: Console) -> int:
+    """`muster keys`."""
+    return int(_flower().keys(words, console))
+
+
+def _flower() -> ModuleType:
+    """The commands that need the extra."""
+    try:
+        from .flower import command
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in ("flwr", "cryptography"):
+            raise
+        raise MusterError(
+            "flower: not installed; a real federation needs: pip install 'muster-fl[flower]'"
+        ) from None
+    return command
 
 
 def _report(runs: dict[str, list[Run]], s: Settings, folder: Path, console: Console) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from ..federation import Federation
 from .partition import Partition, Shards, federate, hold_out
@@ -28,6 +27,8 @@ def digits(
     priority  a number n for the first n clients (the partition is random), their indices, or "all"
     unseen    the last so many clients never train and only judge
     """
+    from sklearn.datasets import load_digits  # takes as long to load as everything else
+
     pixels, labels = load_digits(return_X_y=True)
     x = (pixels / 16).astype(np.float32)
     train, test = hold_out(partition.split(labels, clients, seed), test_fraction, seed)
