@@ -24,7 +24,7 @@ from ..params import DTYPES, trainable
 from .diary import Diary
 from .node import Node, at_place
 from .own import own_data
-from .wire import MODEL, OFFER, WORD, read_offer, write_reply
+from .wire import MODEL, OFFER, UNSAID, WORD, read_offer, write_reply
 
 app = ClientApp()
 
@@ -83,9 +83,9 @@ def _ready(message: Message, context: Context) -> tuple[Node, Any, Diary, Any]:
     run = hashlib.sha256(f"{seed} {text}".encode()).hexdigest()[:16]
     dtype = DTYPES[chosen.settings.dtype]
     where = context.node_config.get("memory-path")
-    diary = Diary(
-        context.state, run, int(str(said["counted"])), dtype, Path(str(where)) if where else None
-    )
+    remembers = bool(chosen.method(*chosen.methods).solver.memory({}))
+    counted = int(str(said["counted"])) if remembers else UNSAID
+    diary = Diary(context.state, run, counted, dtype, Path(str(where)) if where else None)
     names = trainable(as_module(chosen.spec(), own, seed))
     held = diary.held(int(str(said["round"])))
     offer, place = read_offer(message.content, dtype, held, names)

@@ -51,7 +51,10 @@ def main(grid: Grid, context: Context) -> None:
     """Run the experiment in the app's configuration; results go to its folder."""
     config = context.run_config
     chosen = experiment(tomllib.loads(str(config["experiment"])))
-    federate(grid, chosen, Path(str(config["folder"])), say=aloud)
+    folder = Path(str(config["folder"]))
+    result = federate(grid, chosen, folder, aloud)
+    figure({next(iter(chosen.methods)): [result]}, folder / "figure.png")
+    aloud(f"results: {folder}")
 
 
 def aloud(line: str) -> None:
@@ -100,9 +103,7 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
     )
     result = replace(result, config=chosen.resolved())
     store.save(result, folder)
-    figure({next(iter(chosen.methods)): [result]}, folder / "figure.png")
     store.drop_checkpoints(folder / "checkpoints")
-    say(f"results: {folder}")
     return result
 
 

@@ -104,5 +104,8 @@ class LocalGrid(Grid):
 
 def members_of(fed, nodes):
     return tuple(
-        Member(f"client{k}", nodes[k].key.decode(), bool(fed.priority[k])) for k in range(fed.n)
+        Member(
+            f"client{k}", nodes[k].key.decode(), bool(fed.priority[k]), unseen=bool(fed.unseen[k])
+        )
+        for k in range(fed.n)
     )

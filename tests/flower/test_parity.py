@@ -1,0 +1,111 @@
+"""The same federation, method and seed give the same weights simulated and over Flower.
+
+This is the claim the whole design rests on: one copy of each rule. Every method is compared, in
+float64, together with who joined, who was admitted, why, and at what weight.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from muster.methods import METHODS
+
+NEEDS_RHO = ("maxfl", "mwfed")
+LEDGER = ("round", "client", "priority", "joined", "admitted", "reason", "weight", "claim", "steps")
+
+
+def assert_same(real, simulated):
+    for name, w in simulated.weights.items():
+        np.testing.assert_allclose(real.weights[name], w, rtol=0, atol=1e-9)
+    assert_frame_equal(
+        real.clients.select(LEDGER), simulated.clients.select(LEDGER), abs_tol=1e-9, rel_tol=0
+    )
+
+
+def settings_of(name):
+    return {"requirement": {"steps": 15, "lr": 0.3}} if name in NEEDS_RHO else {}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_gives_the_same_weights_and_ledger(setup, name):
+    case = setup(name, **settings_of(name))
+    real, simulated = case.run(), case.simulate()
+    assert_same(real, simulated)
+    shared = ["test_loss", "test_accuracy", "fairness"]
+    shared += [c for c in ("gm_appeal", "own_loss") if c in simulated.rounds.columns]
+    if name not in NEEDS_RHO:
+        shared += ["loss", "train_accuracy"]
+    assert_frame_equal(real.rounds.select(shared), simulated.rounds.select(shared), abs_tol=1e-9)
+    columns = ["client", "priority", "rows", "test_loss", "test_accuracy", "useful"]
+    assert_frame_equal(real.final.select(columns), simulated.final.select(columns), abs_tol=1e-9)
+
+
+VARIANTS = {
+    "others join or stay silent": (
+        {"name": "fedalign", "epsilon": 0.6, "warmup": 1},
+        {"rounds": 4},
+    ),
+    "accuracy": ({"name": "fedalign", "criterion": "accuracy", "epsilon": 0.3}, {}),
+    "measured at the end only": ({"name": "fedalign", "epsilon": 0.6}, {"evaluate_every": 0}),
+    "on FedProx": ({"name": "fedalign", "prox": 1.0}, {}),
+    "some are asked": (
+        {"name": "fedavg", "invite": {"kind": "sample", "m": 3}},
+        {"evaluate_every": 0},
+    ),
+    "power of choice": (
+        {"name": "fedavg", "invite": {"kind": "power_of_choice", "m": 2, "d": 3}},
+        {"evaluate_every": 0},
+    ),
+    "clients leave": (
+        {"name": "maxfl"},
+        {
+            "requirement": {"steps": 3},
+            "participation": {"kind": "flexible", "from_round": 1},
+            "rounds": 4,
+        },
+    ),
+    "a constant requirement": ({"name": "maxfl"}, {"requirement": 2.0}),
+    "tuned before the claim": ({"name": "maxfl", "tune_steps": 3}, {"requirement": {"steps": 5}}),
+    "epochs": ({"name": "fedavg"}, {"local": {"epochs": 1, "batch_size": 16, "lr": 0.2}}),
+    "an MLP": ({"name": "scaffold"}, {"model": {"name": "mlp", "hidden": [16]}}),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variants_are_the_same_too(setup, variant):
+    method, settings = VARIANTS[variant]
+    case = setup(method, **settings)
+    real, simulated = case.run(), case.simulate()
+    assert_same(real, simulated)
+    assert_frame_equal(real.moves, simulated.moves)
+    if variant == "others join or stay silent":
+        asked = real.clients.filter(~pl.col("priority"))
+        assert asked["joined"].any()
+        assert not asked["joined"].all()
+    if variant == "clients leave":
+        assert len(real.moves)
+
+
+def test_clients_are_their_keys_wherever_they_connect_from(setup):
+    case = setup()
+    real = case.run(case.grid(order=[3, 0, 4, 2, 1]))
+    assert_same(real, case.simulate())
+
+
+def test_a_node_that_reconnects_with_the_same_key_is_the_same_client(setup):
+    case = setup("scaffold")
+    grid = case.grid()
+    looked = []
+
+    def get_nodes(get_nodes=grid.get_nodes):
+        looked.append(1)
+        if len(looked) == 4:  # another node number from here on
+            grid.nodes[999] = grid.nodes.pop(101)
+        return get_nodes()
+
+    grid.get_nodes = get_nodes
+    assert_same(case.run(grid), case.simulate())
+    assert 999 in grid.nodes

@@ -1,0 +1,67 @@
+"""What the tests of the federation share: a small experiment, and nodes that hold its data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import muster
+from flower_grid import LocalGrid, Node, members_of
+from muster.config import experiment
+from muster.flower.loopback import write_client
+from muster.flower.server import federate
+
+DATA = {
+    "name": "digits",
+    "clients": 5,
+    "priority": 2,
+    "partition": {"kind": "dirichlet", "alpha": 0.3},
+}
+
+
+class Setup:
+    """An experiment and the nodes of its clients; `run` federates it, `simulate` simulates it."""
+
+    def __init__(self, folder, method="fedalign", **settings):
+        table = {
+            "name": "test",
+            "rounds": 3,
+            "dtype": "float64",
+            "data": DATA,
+            "method": {"name": method} if isinstance(method, str) else method,
+            "local": {"steps": 20, "batch_size": 8, "lr": 0.2},
+            "network": {"wait": 0.2, "patience": 0.3},
+            "checkpoint_every": 1,
+            **settings,
+        }
+        self.chosen = experiment(table)
+        self.fed = self.chosen.federation(0)
+        self.folder = folder
+        self.nodes = []
+        for k in range(self.fed.n):
+            write_client(self.fed, k, folder / f"{k}.npz")
+            self.nodes.append(Node({"data-path": str(folder / f"{k}.npz")}))
+        self.network = replace(self.chosen.network, classes=10)
+
+    def grid(self, order=None, grid=LocalGrid):
+        return grid([self.nodes[k] for k in (order or range(len(self.nodes)))])
+
+    def run(self, grid=None, name="run"):
+        chosen = replace(
+            self.chosen, members=members_of(self.fed, self.nodes), network=self.network
+        )
+        self.said = []
+        return federate(grid or self.grid(), chosen, self.folder / name, self.said.append)
+
+    def simulate(self):
+        s = self.chosen.settings
+        return muster.simulate(
+            self.fed,
+            self.chosen.method(*self.chosen.methods),
+            self.chosen.spec(),
+            rounds=s.rounds,
+            local=self.chosen.local,
+            seed=s.seed,
+            dtype=s.dtype,
+            participation=s.participation,
+            evaluate_every=s.evaluate_every,
+        )
