@@ -253,6 +253,7 @@ class Federation:
     unseen      clients that never train and only judge the model
     requirement_test, solo_accuracy   the held-out loss and accuracy of the client's own model,
                 where its requirement came from one
+    note        what results on this data must say: that it is a subset, or how it was split
     """
 
     train: Ragged
@@ -265,6 +266,7 @@ class Federation:
     name: str = "federation"
     requirement_test: Float64 | None = None
     solo_accuracy: Float64 | None = None
+    note: str = ""
 
     @classmethod
     def from_arrays(
@@ -317,6 +319,7 @@ class Federation:
         classes: int | None = None,
         name: str = "federation",
         unseen: ArrayLike = (),
+        note: str = "",
     ) -> Federation:
         """A federation from data that is already joined; this is where everything is checked."""
         n = len(train.offsets) - 1
@@ -349,6 +352,7 @@ class Federation:
             found,
             judges,
             name,
+            note=note,
         )
 
     @property
