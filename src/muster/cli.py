@@ -1,4 +1,4 @@
-"""The command line: `muster run`, `compare`, `methods`, `show`.
+"""The command line: `muster run`, `compare`, `methods`, `data`, `show`.
 
 Flags are the configuration's own keys, so a flag, a TOML line and a Python argument are checked
 by the same code and fail with the same sentence.
@@ -22,6 +22,7 @@ from rich.table import Table
 from . import __version__, store
 from .config import Experiment, Settings, experiment, load_table, override
 from .data import DATA
+from .data import command as data_command
 from .errors import MusterError, unknown
 from .federation import Federation
 from .local import Local
@@ -42,6 +43,7 @@ examples:
   muster run my.toml --method.epsilon 0.4 --rounds 50
   muster run --resume runs/demo                     go on where an interrupted run stopped
   muster methods                                    what exists, with paper and formula
+  muster data                                       the data sets: what is here, how to get more
 """
 
 
@@ -103,9 +105,21 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, Command]]:
         command.add_argument("config", nargs="?", help="a TOML file; flags are laid over it")
         command.add_argument("--resume", metavar="FOLDER", help="go on with the results in FOLDER")
     sub.add_parser("methods", help="every method, with its paper, formula and parameters")
+    sub.add_parser(
+        "data",
+        help="the data sets: list them, `get NAME`, `show NAME`",
+        description=inspect.getdoc(data_command),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     show = sub.add_parser("show", help="print the results in a folder")
     show.add_argument("folder", nargs="?", help="such as runs/demo")
-    return parser, {"run": run, "compare": compare, "methods": methods, "show": show_folder}
+    return parser, {
+        "run": run,
+        "compare": compare,
+        "methods": methods,
+        "data": data_command.data,
+        "show": show_folder,
+    }
 
 
 def _keys() -> str:

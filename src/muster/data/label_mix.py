@@ -21,7 +21,7 @@ from .parts import Parts, check_split, class_after_class, deal
 
 @dataclass(frozen=True)
 class LabelMix:
-    """As many rows each, labels uneven: client k's labels are drawn from `p_k ~ Dir(alpha * prior)`.
+    """As many rows each, labels uneven: those of client k are drawn from `p_k ~ Dir(alpha prior)`.
 
     The prior is the share of each label in the data. Rows belong to one client at most; those
     left over when every client has its number are unused. Hsu, Qi, Brown (2019, section 3).
@@ -61,9 +61,7 @@ class LabelMix:
         return deal(rows, counts, taken[draw.permutation(clients)].T)
 
 
-def mixes(
-    stock: Int64, clients: int, size: int, alpha: float, draw: np.random.Generator
-) -> Int64:
+def mixes(stock: Int64, clients: int, size: int, alpha: float, draw: np.random.Generator) -> Int64:
     """How many rows of each label every client draws, [client, label].
 
     Clients draw in turn. All who come before a label runs out draw at once: their numbers are
