@@ -18,7 +18,7 @@ from rich.table import Table
 from ..errors import MusterError, unknown
 from . import cache
 from .catalogue import CATALOGUE
-from .sources import DataSet, Held, obtain, spot
+from .sources import DataSet, Held, Layout, obtain, spot
 
 
 def data(words: list[str], console: Console) -> int:
@@ -27,6 +27,9 @@ def data(words: list[str], console: Console) -> int:
         listing(console)
         return 0
     command, *rest = words
+    if words == ["--markdown"]:
+        print(markdown())
+        return 0
     if command == "get":
         return get(rest, console)
     if command == "show":
@@ -50,6 +53,32 @@ def listing(console: Console) -> None:
     places = [cache.place("NAME"), *CATALOGUE["mnist"].places()[:1], cache.root() / "NAME"]
     looked = ", ".join(str(place) for place in [*places, *installed])
     console.print(f"looked for in {looked}; set MUSTER_DATA to keep data elsewhere", soft_wrap=True)
+
+
+def markdown() -> str:
+    """Every data set, its rows, where it comes from and how it is verified, for docs/data.md."""
+    lines = ["| name | what it is | rows | comes from | verified by | licence |", "|---" * 6 + "|"]
+    for entry in CATALOGUE.values():
+        labels = [f"`{source.label}`" for source in entry.sources]
+        came = "<br>".join([*labels, *(["a folder of yours"] if entry.layouts else ["muster"])])
+        rows = "<br>".join(dict.fromkeys(counts(layout) for layout in entry.layouts)) or "-"
+        how = "<br>".join(
+            dict.fromkeys(f"{said(layout)}{layout.verified}" for layout in entry.layouts)
+        )
+        cells = (f"`{entry.name}`", f"{entry.title}: {entry.about}", rows, came, how or "-")
+        lines.append(f"| {' | '.join(cells)} | {entry.licence} |")
+    return "\n".join(lines)
+
+
+def said(layout: Layout) -> str:
+    """The name of a layout that is not the data set itself."""
+    return f"{layout.variant}: " if layout.variant else ""
+
+
+def counts(layout: Layout) -> str:
+    """How many rows files of a layout hold, to train and to test."""
+    rows = [f"{layout.shapes[x][0]:,}" for x in ("x", "test_x", "vectors") if x in layout.shapes]
+    return said(layout) + " + ".join(rows)
 
 
 def state(entry: DataSet) -> tuple[str, str, str]:
@@ -106,11 +135,9 @@ def here(entry: DataSet, folder: str | None) -> bool:
 
 def summary(entry: DataSet, held: Held, before: bool) -> str:
     """What there is now, where, and how it was verified."""
-    arrays = held.arrays
-    rows = [f"{len(arrays[x]):,}" for x in ("x", "test_x", "vectors") if x in arrays]
+    done = "already there" if before else "verified"
     lines = [
-        f"{entry.name}: {'already there' if before else 'verified'}, {' + '.join(rows)} rows "
-        f"({held.layout.verified})",
+        f"{entry.name}: {done}, {counts(held.layout)} rows ({held.layout.verified})",
         f"in {held.where}",
     ]
     return "\n".join([*lines, *([f"note: {held.note}"] if held.note else [])])
