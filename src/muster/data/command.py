@@ -59,8 +59,8 @@ def markdown() -> str:
     """Every data set, its rows, where it comes from and how it is verified, for docs/data.md."""
     lines = ["| name | what it is | rows | comes from | verified by | licence |", "|---" * 6 + "|"]
     for entry in CATALOGUE.values():
-        labels = [f"`{source.label}`" for source in entry.sources]
-        came = "<br>".join([*labels, *(["a folder of yours"] if entry.layouts else ["muster"])])
+        own = "a folder of yours" if entry.layouts else "always there"
+        came = "<br>".join([own, *(f"`{source.label}`" for source in entry.sources)])
         rows = "<br>".join(dict.fromkeys(counts(layout) for layout in entry.layouts)) or "-"
         how = "<br>".join(
             dict.fromkeys(f"{said(layout)}{layout.verified}" for layout in entry.layouts)

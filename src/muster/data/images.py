@@ -154,7 +154,7 @@ def femnist(
     chosen = rng.generator(seed, "femnist writers").permutation(len(names))[:n]
 
     def of(parts: Parts, half: str, which: rng.Int64) -> Ragged:
-        mine = Parts.of([parts[k] for k in which])
+        mine = parts.take(which)
         x, y = table(held.arrays[f"{half}x"], held.arrays[f"{half}y"], "femnist")
         return Ragged(x, y, mine.offsets, mine.rows)
 

@@ -49,6 +49,13 @@ class Parts(Sequence[Int64]):
         """How many rows each client has."""
         return np.diff(self.offsets)
 
+    def take(self, clients: Int64) -> Parts:
+        """The parts of these clients, in this order."""
+        sizes = self.sizes[clients]
+        return Parts.cut(
+            self.rows[np.repeat(self.offsets[clients], sizes) + rng.ramp(sizes)], sizes
+        )
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
@@ -58,7 +65,7 @@ class Parts(Sequence[Int64]):
     def __getitem__(self, k: slice) -> Parts: ...
     def __getitem__(self, k: int | slice) -> Int64 | Parts:
         if isinstance(k, slice):
-            return Parts.of([self[i] for i in range(*k.indices(len(self)))])
+            return self.take(np.arange(*k.indices(len(self))))
         if not -len(self) <= k < len(self):
             raise IndexError(f"client {k} of {len(self)}")
         k %= len(self)
