@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -347,6 +348,33 @@ def test_a_named_folder_is_believed_over_the_cache(root, tmp_path):
         obtain(free, two)
     with pytest.raises(MusterError, match=f"is not in {tmp_path}/none or "):
         local(free, tmp_path / "none")
+
+
+def test_files_of_another_data_set_with_the_same_names_are_no_hindrance(root, tmp_path, programs):
+    """MNIST and Fashion-MNIST share their files' names."""
+    write_idx(root, rows=50)
+    data = small(tmp_path, sources=(of("npm"),))
+    with pytest.raises(MusterError, match=f"^{root}: x has shape"):
+        local(data)
+    programs("npm", "exit 1")
+    with pytest.raises(MusterError, match=rf"{root}: x has shape .*; npm p@1: npm failed: exit"):
+        obtain(data)
+    right = write_idx(tmp_path / "there")
+    assert len(local(replace(data, installed=right)).arrays["y"]) == 40
+    shutil.rmtree(root / "arrays")
+    serve(programs, tmp_path, right)
+    assert len(obtain(data).arrays["y"]) == 40
+    assert len(local(data).arrays["y"]) == 40
+
+
+def test_how_it_was_verified_is_remembered(root, tmp_path):
+    data = small(tmp_path)
+    strict = data.layouts[0]
+    loose = replace(strict, files=tuple(f"loose-{n}" for n in MNIST_FILES), sha256="")
+    data = replace(data, layouts=(strict, loose))
+    folder = write_idx(tmp_path / "own", loose.files)
+    assert obtain(data, folder).verified == "counts"
+    assert local(data).verified == "counts"
 
 
 def test_a_subset_serves_until_the_whole_is_there(root, tmp_path, programs):

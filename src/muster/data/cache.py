@@ -70,10 +70,17 @@ def digest(arrays: Arrays) -> str:
 
 @dataclass(frozen=True)
 class Stored:
-    """A stored data set: its arrays, memory-mapped, and what is known of them."""
+    """A stored data set: its arrays, memory-mapped, and what is known of them.
+
+    sha256    of the arrays, see `digest`
+    verified  how it was made sure, when they were stored, that they are the right ones
+    source    what brought them
+    origin    path, size and time of the files they were read from
+    """
 
     arrays: Arrays
     sha256: str
+    verified: str
     source: str
     origin: list[list[Any]]
 
@@ -94,7 +101,8 @@ def load(key: str) -> Stored | None:
             if [array.dtype.str, list(array.shape)] != [dtype, shape]:
                 raise ValueError(f"{name}.npy is {array.dtype.str} of shape {array.shape}")
             arrays[name] = array
-        return Stored(arrays, known["sha256"], known["source"], known["origin"])
+        facts = (known[name] for name in ("sha256", "verified", "source", "origin"))
+        return Stored(arrays, *facts)
     except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
         raise Damaged(
             f"{folder}: damaged ({str(error).splitlines()[0]}); remove that folder, or run "
@@ -118,20 +126,21 @@ def workspace(key: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def store(key: str, arrays: Arrays, sha256: str, source: str, origin: list[list[Any]]) -> Path:
-    """Store arrays under a key, whole or not at all. What is already stored there stays."""
+def store(key: str, data: Stored) -> Path:
+    """Store a data set under a key, whole or not at all. What is already stored there stays."""
     manifest = {
-        "arrays": {name: [a.dtype.str, list(a.shape)] for name, a in arrays.items()},
-        "sha256": sha256,
-        "source": source,
-        "origin": origin,
+        "arrays": {name: [a.dtype.str, list(a.shape)] for name, a in data.arrays.items()},
+        "sha256": data.sha256,
+        "verified": data.verified,
+        "source": data.source,
+        "origin": data.origin,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     target = place(key)
     with workspace(key) as temporary:
         whole = temporary / "whole"
         whole.mkdir()
-        for name, array in arrays.items():
+        for name, array in data.arrays.items():
             with open(whole / f"{name}.npy", "wb") as file:
                 np.save(file, array, allow_pickle=False)
                 file.flush()
@@ -147,7 +156,7 @@ def store(key: str, arrays: Arrays, sha256: str, source: str, origin: list[list[
                 raise
             # Another process stored it first. Its bytes are the same, or they stay.
             there = load(key)
-            if there is None or there.sha256 != sha256:
+            if there is None or there.sha256 != data.sha256:
                 raise FileExistsError(
                     f"{target}: holds other data; remove that folder to store this instead"
                 ) from None

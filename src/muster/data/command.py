@@ -137,7 +137,7 @@ def summary(entry: DataSet, held: Held, before: bool) -> str:
     """What there is now, where, and how it was verified."""
     done = "already there" if before else "verified"
     lines = [
-        f"{entry.name}: {done}, {counts(held.layout)} rows ({held.layout.verified})",
+        f"{entry.name}: {done}, {counts(held.layout)} rows ({held.verified})",
         f"in {held.where}",
     ]
     return "\n".join([*lines, *([f"note: {held.note}"] if held.note else [])])

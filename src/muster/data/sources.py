@@ -113,11 +113,12 @@ class DataSet:
 
 @dataclass(frozen=True)
 class Held:
-    """A data set at hand: its arrays, what results must say of it, and where it is."""
+    """A data set at hand: its arrays, where they are, and how they were verified."""
 
     arrays: Arrays
     layout: Layout
     where: Path
+    verified: str
 
     @property
     def note(self) -> str:
@@ -143,8 +144,8 @@ class Spot:
     paths: list[Path]
 
 
-def spot(data: DataSet, folder: str | Path | None = None) -> Spot | None:
-    """Where the data set is on this machine, if it is. The whole one comes before a subset.
+def spots(data: DataSet, folder: str | Path | None = None) -> Iterator[Spot]:
+    """Everywhere the data set may be on this machine. The whole one comes before a subset.
 
     What is cached is used, also for a folder that is named, if it came from that folder's files
     or has the checksum they must have.
@@ -153,24 +154,41 @@ def spot(data: DataSet, folder: str | Path | None = None) -> Spot | None:
         key = data.key(layout)
         stored = cache.load(key)
         if stored and folder is None:
-            return Spot(layout, cache.place(key), stored, [])
+            yield Spot(layout, cache.place(key), stored, [])
         for place in data.places(folder):
             if paths := layout.find(place):
-                same = stored and (stored.sha256 == layout.sha256 or stored.origin == origin(paths))
-                return Spot(
-                    layout, cache.place(key) if same else place, stored if same else None, paths
-                )
-    return None
+                if stored and (stored.sha256 == layout.sha256 or stored.origin == origin(paths)):
+                    yield Spot(layout, cache.place(key), stored, paths)
+                else:
+                    yield Spot(layout, place, None, paths)
+
+
+def spot(data: DataSet, folder: str | Path | None = None) -> Spot | None:
+    """The first place the data set may be, if there is one; files there are not read."""
+    return next(spots(data, folder), None)
 
 
 def look(data: DataSet, folder: str | Path | None = None, must_store: bool = False) -> Held | None:
-    """The data set on this machine, or None; read and stored if it was not yet."""
-    found = spot(data, folder)
-    if found is None:
-        return None
-    if found.stored:
-        return Held(found.stored.arrays, found.layout, found.where)
-    return convert(data, found.layout, found.paths, str(found.where), must_store)
+    """The data set on this machine, or None; read and stored if it was not yet.
+
+    Files of these names may be another data set's (MNIST and Fashion-MNIST share theirs), so the
+    other places are looked at before wrong ones are complained of; but a subset never stands in
+    for a whole data set whose files are wrong.
+    """
+    wrong: MusterError | None = None
+    variant = ""
+    for found in spots(data, folder):
+        if wrong and found.layout.variant != variant:
+            break
+        if found.stored:
+            return Held(found.stored.arrays, found.layout, found.where, found.stored.verified)
+        try:
+            return convert(data, found.layout, found.paths, str(found.where), must_store)
+        except MusterError as error:
+            wrong, variant = wrong or error, found.layout.variant
+    if wrong is not None:
+        raise wrong
+    return None
 
 
 def absent(data: DataSet, folder: str | Path | None) -> str:
@@ -190,12 +208,13 @@ def convert(
     where = paths[0].parent
     try:
         sha256 = layout.sha256 or cache.digest(arrays)
-        where = cache.store(data.key(layout), arrays, sha256, source, origin(paths))
+        known = Stored(arrays, sha256, layout.verified, source, origin(paths))
+        where = cache.store(data.key(layout), known)
     except OSError:
         # A cache that cannot be written only costs time, unless it was to be written.
         if must_store:
             raise
-    return Held(arrays, layout, where)
+    return Held(arrays, layout, where, layout.verified)
 
 
 def verified(data: DataSet, layout: Layout, paths: list[Path]) -> Arrays:
@@ -264,12 +283,17 @@ def obtain(data: DataSet, folder: str | Path | None = None, tick: Tick = quiet) 
         obtain(needed, tick=tick)
     for layout in data.layouts:
         cache.remove_damaged(data.key(layout))
-    held = look(data, folder, must_store=True)
+    held, reasons = None, []
+    try:
+        held = look(data, folder, must_store=True)
+    except MusterError as error:
+        if folder is not None or not data.sources:
+            raise
+        reasons = [str(error)]
     if held is None and (folder is not None or not data.sources):
         raise MusterError(absent(data, folder))
     if held is not None and (folder is not None or not data.sources or not held.layout.variant):
         return held
-    reasons = []
     with cache.workspace(data.name) as temporary:
         for i, source in enumerate(data.sources):
             into = temporary / str(i)
