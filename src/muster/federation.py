@@ -154,7 +154,12 @@ def check(data: Ragged, split: str, classes: int | None) -> None:
         k = int(np.searchsorted(data.offsets, at, side="right")) - 1
         return k, at - int(data.offsets[k])
 
-    used = None if data.rows is None else torch.from_numpy(np.unique(data.rows))
+    used = None
+    if data.rows is not None:
+        # Rows in use, in order: marked rather than sorted, as clients may share a test set.
+        mark = np.zeros(len(data.y), np.bool_)
+        mark[data.rows] = True
+        used = torch.from_numpy(np.flatnonzero(mark))
     y = data.y if used is None else data.y[used]
     bad = (y < 0) if classes is None else (y < 0) | (y >= classes)
     if bool(bad.any()):
