@@ -114,12 +114,17 @@ def load(key: str) -> Stored | None:
 def workspace(key: str) -> Iterator[Path]:
     """A temporary folder on the disk of the cache, which is gone afterwards whatever happens."""
     base = root() / "arrays"
-    base.mkdir(parents=True, exist_ok=True)
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{key}.", dir=base))
+    except OSError as error:
+        raise OSError(
+            f"{base}: cannot be written ({error.strerror}); set MUSTER_DATA to a folder that can be"
+        ) from None
     for left in base.glob(f".{key}.*"):
         with suppress(OSError):
             if time.time() - left.stat().st_mtime > STALE:
                 shutil.rmtree(left, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{key}.", dir=base))
     try:
         yield folder
     finally:

@@ -113,6 +113,7 @@ def get(words: list[str], console: Console) -> int:
         TransferSpeedColumn(),
         console=console,
         transient=True,
+        disable=not console.is_terminal,
     ) as progress:
         task = progress.add_task(name, total=None)
 
