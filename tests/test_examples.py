@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from muster.data.fmnist import INSTALL, INSTALLED
+from small_data import here
 
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.skipif(not INSTALLED.exists(), reason=f"needs Fashion-MNIST: {INSTALL}")
+@here("fmnist")
 def test_the_appeal_study_runs(tmp_path):
     script = ROOT / "examples" / "appeal_fmnist.py"
     done = subprocess.run(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import muster
 import reference
 from helpers import federation, same_bits
-from muster import store
+from muster import report, store
 
 M = muster.methods
 
@@ -51,6 +53,23 @@ def test_a_saved_run_reads_back_in_one_call(fed, tmp_path):
     assert back.rounds.equals(run.rounds)
     assert back.final.equals(run.final)
     assert (back.method, back.seed, back.engine, back.complete) == ("fedalign", 0, "stacked", True)
+
+
+def test_results_say_what_must_be_said_of_their_data(fed, tmp_path, capsys):
+    noted = replace(fed, note="a subset of [something]")
+    assert noted.fingerprint() == fed.fingerprint()
+    runs = {name: [muster.simulate(noted, **args(method))] for name, method in
+            (("a", M.fedalign(0.4)), ("b", M.fedavg()))}  # fmt: skip
+    muster.save(runs["a"][0], tmp_path / "there")
+    back = muster.load(tmp_path / "there")
+    assert back.note == runs["a"][0].note == noted.note
+    console = Console(width=200)
+    console.print(report.run_table(back))
+    assert capsys.readouterr().out.rstrip().endswith("data: a subset of [something]")
+    console.print(*report.comparison_tables(runs, [12]))
+    assert capsys.readouterr().out.count("data: a subset of [something]") == 1
+    console.print(report.run_table(muster.simulate(fed, **args())))
+    assert "data:" not in capsys.readouterr().out
 
 
 def test_loading_from_a_wrong_place_says_so(tmp_path):

@@ -1,4 +1,4 @@
-"""The command line: `muster run`, `compare`, `federate`, `keys`, `methods`, `show`.
+"""The command line: `muster run`, `compare`, `federate`, `keys`, `data`, `methods`, `show`.
 
 Flags are the configuration's own keys, so a flag, a TOML line and a Python argument are checked
 by the same code and fail with the same sentence.
@@ -23,6 +23,7 @@ from rich.table import Table
 from . import __version__, store
 from .config import Experiment, Settings, experiment, load_table, override
 from .data import DATA
+from .data import command as data_command
 from .errors import MusterError, unknown
 from .federation import Federation
 from .flags import flags_of
@@ -45,6 +46,7 @@ examples:
   muster run --resume runs/demo                     go on where an interrupted run stopped
   muster federate --local 4 examples/federate.toml  a real federation on this machine
   muster methods                                    what exists, with paper and formula
+  muster data                                       the data sets: what is here, how to get more
 """
 
 
@@ -115,6 +117,12 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, Command]]:
     command.add_argument("--server", nargs="+", metavar="HOST", help="how clients reach the server")
     command.add_argument("--clients", nargs="+", metavar="NAME", help="a key pair for each")
     sub.add_parser("methods", help="every method, with its paper, formula and parameters")
+    sub.add_parser(
+        "data",
+        help="the data sets: list them, `get NAME`, `show NAME`",
+        description=inspect.getdoc(data_command),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     show = sub.add_parser("show", help="print the results in a folder")
     show.add_argument("folder", nargs="?", help="such as runs/demo")
     return parser, {
@@ -123,6 +131,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, Command]]:
         "federate": federate,
         "keys": keys,
         "methods": methods,
+        "data": data_command.data,
         "show": show_folder,
     }
 

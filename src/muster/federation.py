@@ -154,7 +154,12 @@ def check(data: Ragged, split: str, classes: int | None) -> None:
         k = int(np.searchsorted(data.offsets, at, side="right")) - 1
         return k, at - int(data.offsets[k])
 
-    used = None if data.rows is None else torch.from_numpy(np.unique(data.rows))
+    used = None
+    if data.rows is not None:
+        # Rows in use, in order: marked rather than sorted, as clients may share a test set.
+        mark = np.zeros(len(data.y), np.bool_)
+        mark[data.rows] = True
+        used = torch.from_numpy(np.flatnonzero(mark))
     y = data.y if used is None else data.y[used]
     bad = (y < 0) if classes is None else (y < 0) | (y >= classes)
     if bool(bad.any()):
@@ -253,6 +258,7 @@ class Federation:
     unseen      clients that never train and only judge the model
     requirement_test, solo_accuracy   the held-out loss and accuracy of the client's own model,
                 where its requirement came from one
+    note        what results on this data must say: that it is a subset, or how it was split
     """
 
     train: Ragged
@@ -265,6 +271,7 @@ class Federation:
     name: str = "federation"
     requirement_test: Float64 | None = None
     solo_accuracy: Float64 | None = None
+    note: str = ""
 
     @classmethod
     def from_arrays(
@@ -317,6 +324,7 @@ class Federation:
         classes: int | None = None,
         name: str = "federation",
         unseen: ArrayLike = (),
+        note: str = "",
     ) -> Federation:
         """A federation from data that is already joined; this is where everything is checked."""
         n = len(train.offsets) - 1
@@ -349,6 +357,7 @@ class Federation:
             found,
             judges,
             name,
+            note=note,
         )
 
     @property

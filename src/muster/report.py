@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from .compare import Interval, measures_of, summary
 from .simulate import Run
@@ -40,9 +42,11 @@ COSTS = [
 SHORT = {"test_accuracy": "test acc", "gm_appeal": "appeal", "gm_appeal_unseen": "unseen"}
 
 
-def comparison_tables(runs: Mapping[str, Sequence[Run]], rounds: Sequence[int]) -> list[Table]:
+def comparison_tables(
+    runs: Mapping[str, Sequence[Run]], rounds: Sequence[int]
+) -> list[RenderableType]:
     """Methods down, measures across: the means, the differences to the first method, and what it
-    took. Three tables, so that each fits a narrow terminal."""
+    took. Three tables, so that each fits a narrow terminal; then what is to be said of the data."""
     frame = summary(runs, rounds)
     first = next(iter(runs))
     others = [m for m in measures_of(runs) if m != "loss"]
@@ -69,7 +73,13 @@ def comparison_tables(runs: Mapping[str, Sequence[Run]], rounds: Sequence[int]) 
             marks = ["*" if row["clear"] else " " for row in rows]
             cells = [_pair(row["difference"], row["difference_half"], "+") for row in rows]
             gaps.add_row(label, *(c + m for c, m in zip(cells, marks, strict=True)))
-    return [means, gaps, price] if len(runs) > 1 else [means, price]
+    tables = [means, gaps, price] if len(runs) > 1 else [means, price]
+    return [*tables, *_notes(run for mine in runs.values() for run in mine)]
+
+
+def _notes(runs: Iterable[Run]) -> list[Text]:
+    """What these results must say of their data, each thing once."""
+    return [Text(f"data: {note}") for note in dict.fromkeys(run.note for run in runs) if note]
 
 
 def _table(title: str, heads: Sequence[str]) -> Table:
@@ -88,8 +98,8 @@ def _pair(mean: float | None, half: float | None, sign: str = "") -> str:
     return f"{mean:{sign}.3f}" if half is None else f"{mean:{sign}.3f}±{half:.3f}"
 
 
-def run_table(run: Run) -> Table:
-    """What one run came to."""
+def run_table(run: Run) -> RenderableType:
+    """What one run came to, and what is to be said of its data."""
     last = run.rounds.row(-1, named=True)
     table = Table(
         title=f"{run.method}, seed {run.seed}, {run.engine} engine: round {last['round']}"
@@ -114,7 +124,7 @@ def run_table(run: Run) -> Table:
         got, honest = run.attackers.select(pl.col("weight", "honest_weight").mean()).row(0)
         table.add_row("an attacker's share of a step", f"{got:.4f}")
         table.add_row("... had it been honest", f"{honest:.4f}")
-    return table
+    return Group(table, *_notes([run]))
 
 
 def figure(runs: Mapping[str, Sequence[Run]], path: Path) -> Path:

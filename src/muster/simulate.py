@@ -41,6 +41,7 @@ class Run:
     moves    a row for each time a client left the pool or returned to it
     attackers  a row a round and attacker: its share of the step, and what honesty would have got
     final    a row a client: the last model on its training and held-out data
+    note     what these results must say of their data
     """
 
     weights: dict[str, NDArray[Any]]
@@ -54,6 +55,7 @@ class Run:
     engine: str = ""
     complete: bool = True
     config: dict[str, Any] = field(default_factory=dict)
+    note: str = ""
 
     def __repr__(self) -> str:
         state = "" if self.complete else ", interrupted"
@@ -280,4 +282,5 @@ def finish(
         seed=game.seed,
         engine=game.clients.name,
         complete=complete,
+        note=fed.note,
     )

@@ -60,6 +60,7 @@ def save(run: Run, folder: str | Path) -> Path:
         "seed": run.seed,
         "engine": run.engine,
         "complete": run.complete,
+        "note": run.note,
         "config": run.config,
     }
     (partial / "run.toml").write_text(tomli_w.dumps(meta))

@@ -90,7 +90,11 @@ def test_an_abstention_carries_no_weights_and_costs_less_than_a_kilobyte(setup):
 
 
 def test_half_precision_halves_the_bytes_and_both_sides_agree_on_the_model(setup):
-    settings = {"method": {"name": "scaffold"}, "model": {"name": "mlp"}, "evaluate_every": 0}
+    settings = {
+        "method": {"name": "scaffold"},
+        "model": {"name": "mlp", "hidden": [64]},
+        "evaluate_every": 0,
+    }
     whole = setup(dtype="float32", **settings)
     exact = whole.run()
     whole.network = replace(whole.network, precision="float16")

@@ -1,12 +1,15 @@
-"""Where federations come from: data sources by name, and ways to partition a data set."""
+"""Where federations come from: data sets by name, and ways to partition a data set."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from ..federation import Federation
+from .catalogue import CATALOGUE
 from .digits import digits
-from .fmnist import fmnist, read_idx
+from .idx import read_idx
+from .images import cifar10, emnist, femnist, fmnist, mnist
+from .label_mix import LabelMix
 from .partition import (
     IID,
     PARTITIONS,
@@ -17,22 +20,41 @@ from .partition import (
     federate,
     hold_out,
 )
+from .parts import Parts
+from .sent140 import sent140
 from .synth import synth
 
-DATA: dict[str, Callable[..., Federation]] = {"synth": synth, "digits": digits, "fmnist": fmnist}
+DATA: dict[str, Callable[..., Federation]] = {
+    "synth": synth,
+    "digits": digits,
+    "fmnist": fmnist,
+    "mnist": mnist,
+    "cifar10": cifar10,
+    "emnist": emnist,
+    "femnist": femnist,
+    "sent140": sent140,
+}
 
 __all__ = [
+    "CATALOGUE",
     "DATA",
     "IID",
     "PARTITIONS",
     "Dirichlet",
+    "LabelMix",
     "Partition",
+    "Parts",
     "Shards",
     "by_column",
+    "cifar10",
     "digits",
+    "emnist",
     "federate",
+    "femnist",
     "fmnist",
     "hold_out",
+    "mnist",
     "read_idx",
+    "sent140",
     "synth",
 ]

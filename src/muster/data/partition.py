@@ -1,8 +1,8 @@
 """Who gets which rows: a partition is a seeded function from labels to row numbers.
 
 A partition part has one method, `split(y, clients, seed)`, which returns one array of row numbers
-for each client. Nothing is copied: `federate` hands those row numbers and the arrays they point
-into to a `Federation`.
+for each client: a list of them, or `Parts`, which holds them all in two arrays. Nothing is copied:
+`federate` hands those row numbers and the arrays they point into to a `Federation`.
 """
 
 from __future__ import annotations
@@ -20,29 +20,16 @@ from .. import rng
 from ..errors import MusterError
 from ..federation import Federation, Pair, Ragged, as_labels, as_tensor
 from ..rng import Int64
+from .label_mix import LabelMix
+from .parts import Parts, check_split, class_after_class, deal
 
 
 class Partition(Protocol):
     """Who gets which rows."""
 
-    def split(self, y: Int64, clients: int, seed: int) -> list[Int64]:
+    def split(self, y: Int64, clients: int, seed: int) -> Sequence[Int64]:
         """The row numbers of each client."""
         ...
-
-
-def check_split(y: Int64, clients: int) -> None:
-    """Refuse a split that must leave a client without rows."""
-    if clients < 1:
-        raise MusterError(f"clients: {clients}; allowed: 1 upwards")
-    if clients > len(y):
-        raise MusterError(f"clients: {clients} for {len(y)} rows; allowed: at most one a row")
-
-
-def class_after_class(y: Int64, draw: np.random.Generator) -> tuple[Int64, Int64]:
-    """All row numbers sorted by label, shuffled within a label, and how many each label has."""
-    rows = draw.permutation(len(y))
-    _, counts = np.unique(y, return_counts=True)
-    return rows[np.argsort(y[rows], kind="stable")], counts
 
 
 @dataclass(frozen=True)
@@ -55,11 +42,13 @@ class IID:
     [3, 2, 2]
     """
 
-    def split(self, y: Int64, clients: int, seed: int) -> list[Int64]:
+    def split(self, y: Int64, clients: int, seed: int) -> Parts:
         """Shuffled rows, dealt evenly."""
         check_split(y, clients)
         rows = rng.generator(seed, "partition iid").permutation(len(y))
-        return list(np.array_split(rows, clients))
+        sizes = np.full(clients, len(y) // clients)
+        sizes[: len(y) % clients] += 1
+        return Parts.cut(rows, sizes)
 
 
 @dataclass(frozen=True)
@@ -90,7 +79,7 @@ class Shards:
         if self.size is not None and self.size < 1:
             raise MusterError(f"shards size: {self.size}; allowed: 1 upwards, or None")
 
-    def split(self, y: Int64, clients: int, seed: int) -> list[Int64]:
+    def split(self, y: Int64, clients: int, seed: int) -> Parts:
         """Each client's shards, end to end."""
         check_split(y, clients)
         draw = rng.generator(seed, "partition shards")
@@ -109,10 +98,13 @@ class Shards:
             )
         first = np.repeat(np.cumsum(counts) - counts, shards) + size * rng.ramp(shards)
         if self.shared:
-            hands = [draw.choice(pool, self.per_client, replace=False) for _ in range(clients)]
+            hands = np.stack(
+                [draw.choice(pool, self.per_client, replace=False) for _ in range(clients)]
+            )
         else:
-            hands = list(draw.permutation(pool)[:dealt].reshape(clients, self.per_client))
-        return [rows[(first[hand, None] + np.arange(size)).ravel()] for hand in hands]
+            hands = draw.permutation(pool)[:dealt]
+        flat = rows[(first[hands.ravel(), None] + np.arange(size)).ravel()]
+        return Parts.cut(flat, np.full(clients, self.per_client * size))
 
 
 def largest_shard(counts: Int64, needed: int) -> int:
@@ -152,7 +144,7 @@ class Dirichlet:
         if self.retries < 1:
             raise MusterError(f"dirichlet retries: {self.retries}; allowed: 1 upwards")
 
-    def split(self, y: Int64, clients: int, seed: int) -> list[Int64]:
+    def split(self, y: Int64, clients: int, seed: int) -> Parts:
         """The first draw that gives every client `min_rows` rows."""
         check_split(y, clients)
         if clients * self.min_rows > len(y):
@@ -170,9 +162,7 @@ class Dirichlet:
             sizes = np.diff(edges, axis=1, prepend=0)  # [class, client]
             smallest = int(sizes.sum(axis=0).min())
             if smallest >= self.min_rows:
-                owner = np.repeat(np.tile(np.arange(clients), len(counts)), sizes.ravel())
-                ends = np.cumsum(sizes.sum(axis=0))
-                return np.split(rows[np.argsort(owner, kind="stable")], ends[:-1])
+                return deal(rows, counts, sizes)
             best = max(best, smallest)
         raise MusterError(
             f"dirichlet: in each of {self.retries} draws with alpha={self.alpha:g} one of {clients}"
@@ -181,15 +171,21 @@ class Dirichlet:
         )
 
 
-PARTITIONS: dict[str, type[Partition]] = {"iid": IID, "shards": Shards, "dirichlet": Dirichlet}
+PARTITIONS: dict[str, type[Partition]] = {
+    "iid": IID,
+    "shards": Shards,
+    "dirichlet": Dirichlet,
+    "label_mix": LabelMix,
+}
 
 
-def by_column(values: ArrayLike) -> tuple[list[Int64], list[Any]]:
+def by_column(values: ArrayLike) -> tuple[Parts, list[Any]]:
     """One client for each distinct value of a column (a writer, a hospital), sorted by value.
 
     Returns the row numbers of each client, in their order in the column, and its value.
 
-    >>> by_column(["b", "a", "b"])
+    >>> parts, names = by_column(["b", "a", "b"])
+    >>> list(parts), names
     ([array([1]), array([0, 2])], ['a', 'b'])
     """
     column = np.asarray(values)
@@ -202,8 +198,7 @@ def by_column(values: ArrayLike) -> tuple[list[Int64], list[Any]]:
         names, owner, sizes = np.unique(column, return_inverse=True, return_counts=True)
     except TypeError as error:
         raise MusterError(f"column: values cannot be sorted ({error}); give one type") from error
-    parts = np.split(np.argsort(owner, kind="stable"), np.cumsum(sizes)[:-1])
-    return parts, names.tolist()
+    return Parts.cut(np.argsort(owner, kind="stable"), sizes), names.tolist()
 
 
 def held_out_sizes(sizes: Int64, fraction: float) -> Int64:
@@ -220,35 +215,33 @@ def held_out_sizes(sizes: Int64, fraction: float) -> Int64:
     return held.clip(1, sizes - 1)
 
 
-def hold_out(parts: Sequence[Int64], fraction: float, seed: int) -> tuple[list[Int64], list[Int64]]:
+def hold_out(parts: Sequence[Int64], fraction: float, seed: int) -> tuple[Parts, Parts]:
     """Each client keeps about `fraction` of its own rows for testing: (train, test) parts."""
-    sizes = np.array([len(part) for part in parts], np.int64)
+    whole = Parts.of(parts)
+    sizes = whole.sizes
     held = held_out_sizes(sizes, fraction)
-    order, starts = rng.permutations(
-        rng.keys(seed, "hold out", client=np.arange(len(parts))), sizes
-    )
-    shuffled = [part[order[a : a + len(part)]] for part, a in zip(parts, starts, strict=False)]
-    train = [part[h:] for part, h in zip(shuffled, held, strict=True)]
-    test = [part[:h] for part, h in zip(shuffled, held, strict=True)]
-    return train, test
+    keys = rng.keys(seed, "hold out", client=np.arange(len(whole)))
+    order, _ = rng.permutations(keys, sizes)
+    shuffled = whole.rows[np.repeat(whole.offsets[:-1], sizes) + order]
+    tested = rng.ramp(sizes) < np.repeat(held, sizes)
+    return Parts.cut(shuffled[~tested], sizes - held), Parts.cut(shuffled[tested], held)
 
 
-def joined(parts: Sequence[Int64], rows: int, what: str) -> tuple[Int64, Int64]:
-    """Row numbers of all clients end to end, and each client's offset in them."""
-    if not parts:
+def joined(parts: Sequence[Int64], rows: int, what: str) -> Parts:
+    """Row numbers of all clients in two arrays, each client with a row and each row there."""
+    flat = Parts.of(parts)
+    if not len(flat):
         raise MusterError(f"{what} is empty; give the row numbers of at least one client")
-    offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
-    flat = np.concatenate(parts).astype(np.int64, copy=False)
-    empty = np.flatnonzero(np.diff(offsets) == 0)
+    empty = np.flatnonzero(flat.sizes == 0)
     if len(empty):
         raise MusterError(f"{what}: client {empty[0]} is empty; every client needs a row")
-    wrong = np.flatnonzero((flat < 0) | (flat >= rows))
+    wrong = np.flatnonzero((flat.rows < 0) | (flat.rows >= rows))
     if len(wrong):
-        k = int(np.searchsorted(offsets, wrong[0], side="right")) - 1
+        k = int(np.searchsorted(flat.offsets, wrong[0], side="right")) - 1
         raise MusterError(
-            f"{what}: client {k} has row number {flat[wrong[0]]}; allowed: 0 to {rows - 1}"
+            f"{what}: client {k} has row number {flat.rows[wrong[0]]}; allowed: 0 to {rows - 1}"
         )
-    return flat, offsets
+    return flat
 
 
 def table(x: Any, y: Any, what: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -304,6 +297,7 @@ def federate(
     classes: int | None = None,
     name: str = "federation",
     unseen: int = 0,
+    note: str = "",
 ) -> Federation:
     """A federation whose clients are row numbers into shared arrays; no row is copied.
 
@@ -312,6 +306,7 @@ def federate(
     test_parts  or else row numbers of each client's own test rows in `x`, `y`
     priority    a number n for the first n clients, or their indices; None or "all": everyone
     unseen      the last so many clients never train and only judge
+    note        what results on this data must say
 
     >>> y = np.array([0, 0, 1, 1])
     >>> federate(np.eye(4), y, [np.array([0, 2]), np.array([1, 3])], priority=1)
@@ -320,14 +315,14 @@ def federate(
     if test is not None and test_parts is not None:
         raise MusterError("test and test_parts are both given; give one of them")
     features, labels = table(x, y, "train")
-    rows, offsets = joined(parts, len(labels), "parts")
-    train = Ragged(features, labels, offsets, rows)
+    mine = joined(parts, len(labels), "parts")
+    train = Ragged(features, labels, mine.offsets, mine.rows)
     held_out = None
     if test is not None:
         held_out = reweighted(train, *table(*test, "test"))
     elif test_parts is not None:
-        rows, offsets = joined(test_parts, len(labels), "test_parts")
-        held_out = Ragged(features, labels, offsets, rows)
+        own = joined(test_parts, len(labels), "test_parts")
+        held_out = Ragged(features, labels, own.offsets, own.rows)
     return Federation.from_ragged(
         train,
         held_out,
@@ -336,6 +331,7 @@ def federate(
         classes=classes,
         name=name,
         unseen=last_clients(unseen, len(parts)),
+        note=note,
     )
 
 
