@@ -6,23 +6,14 @@ float64, together with who joined, who was admitted, why, and at what weight.
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from flower_parity import assert_same
 from muster.methods import METHODS
 
 NEEDS_RHO = ("maxfl", "mwfed")
-LEDGER = ("round", "client", "priority", "joined", "admitted", "reason", "weight", "claim", "steps")
-
-
-def assert_same(real, simulated):
-    for name, w in simulated.weights.items():
-        np.testing.assert_allclose(real.weights[name], w, rtol=0, atol=1e-9)
-    assert_frame_equal(
-        real.clients.select(LEDGER), simulated.clients.select(LEDGER), abs_tol=1e-9, rel_tol=0
-    )
 
 
 def settings_of(name):

@@ -153,12 +153,13 @@ class Loopback:
             )  # fmt: skip
             self.processes["run"] = process
             assert process.stdout is not None
-            for line in process.stdout:
-                log.write(line)
-                log.flush()
-                _, ours, text = line.decode(errors="replace").partition(OURS)
-                if ours:
-                    say(text.rstrip())
+            with process.stdout as stream:
+                for line in stream:
+                    log.write(line)
+                    log.flush()
+                    _, ours, text = line.decode(errors="replace").partition(OURS)
+                    if ours:
+                        say(text.rstrip())
             return process.wait()
 
     def check(self, name: str) -> None:
@@ -257,35 +258,47 @@ def write_client(fed: Federation, k: int, file: Path) -> None:
     np.savez(file, **arrays)
 
 
+def client_names(fed: Federation) -> list[str]:
+    """What the clients of a federation on this machine are called."""
+    return [f"client{k}" for k in range(fed.n)]
+
+
+def start_nodes(link: Loopback, chosen: Experiment, fed: Federation, folder: Path) -> Experiment:
+    """Give every client its own rows and start its node; returns the experiment that lists them.
+
+    Their memory goes to `folder`, so that a run can go on after everything was stopped.
+    """
+    names = client_names(fed)
+    members = tuple(
+        Member(
+            name, str(link.work / "keys" / f"{name}.pub"), bool(fed.priority[k]),
+            0.0 if fed.priority[k] else float(fed.importance[k]), bool(fed.unseen[k]),
+        )
+        for k, name in enumerate(names)
+    )  # fmt: skip
+    for k, name in enumerate(names):
+        file = link.work / f"{name}.npz"
+        write_client(fed, k, file)
+        config: dict[str, str | float] = {
+            "data-path": str(file),
+            "memory-path": str(folder.resolve() / "nodes" / name),
+        }
+        if chosen.requirement is None and fed.requirement is not None:
+            config["requirement"] = float(fed.requirement[k])
+        link.start_node(name, config)
+    agreed = replace(chosen.network, features=tuple(fed.train.x.shape[1:]), classes=fed.classes)
+    return replace(chosen, members=members, network=agreed)
+
+
 def federate_here(chosen: Experiment, clients: int, folder: Path, say: Say = print) -> None:
     """Split an experiment's data over nodes on this machine and run it; results go to `folder`."""
-    seed = chosen.settings.seed
-    fed = replace(chosen, requirement=None).federation(seed)
+    fed = replace(chosen, requirement=None).federation(chosen.settings.seed)
     if fed.n != clients:
         raise MusterError(f"--local {clients}: the data has {fed.n} clients; give --local {fed.n}")
-    names = [f"client{k}" for k in range(fed.n)]
     folder.mkdir(parents=True, exist_ok=True)
     say(f"starting a superlink and {fed.n} supernodes on {HOST}; their logs: {folder / 'logs'}")
-    with loopback(names, folder / "logs") as link:
-        members = tuple(
-            Member(
-                name, str(link.work / "keys" / f"{name}.pub"), bool(fed.priority[k]),
-                0.0 if fed.priority[k] else float(fed.importance[k]), bool(fed.unseen[k]),
-            )
-            for k, name in enumerate(names)
-        )  # fmt: skip
-        for k, name in enumerate(names):
-            file = link.work / f"{name}.npz"
-            write_client(fed, k, file)
-            config: dict[str, str | float] = {
-                "data-path": str(file),
-                "memory-path": str(folder / "nodes" / name),
-            }
-            if chosen.requirement is None and fed.requirement is not None:
-                config["requirement"] = float(fed.requirement[k])
-            link.start_node(name, config)
-        agreed = replace(chosen.network, features=tuple(fed.train.x.shape[1:]), classes=fed.classes)
-        here = replace(chosen, members=members, network=agreed)
+    with loopback(client_names(fed), folder / "logs") as link:
+        here = start_nodes(link, chosen, fed, folder)
         code = link.run(write_app(link.work / "app", here, folder), say)
     if not (folder / "run.toml").exists():
         log = folder / "logs" / "run.log"

@@ -1,0 +1,158 @@
+"""A federation of real processes on this machine, with TLS and registered keys.
+
+One in the suite; those that kill processes and wait for Flower to notice take minutes and are run
+by `make test-slow`.
+"""
+
+from __future__ import annotations
+
+import signal
+import ssl
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import numpy as np
+import polars as pl
+import pytest
+
+import muster
+from flower_parity import assert_same
+from flower_setup import DATA
+from muster import store
+from muster.config import experiment
+from muster.flower.appfolder import write_app
+from muster.flower.keys import CA, make_keys
+from muster.flower.loopback import client_names, descendants, loopback, start_nodes
+
+TABLE = {
+    "name": "loopback",
+    "dtype": "float64",
+    "rounds": 1,
+    "evaluate_every": 0,
+    "checkpoint_every": 1,
+    "data": {**DATA, "clients": 3, "priority": 1},
+    "method": {"name": "fedalign", "epsilon": 0.6, "warmup": 0},
+    "local": {"steps": 20, "batch_size": 8, "lr": 0.2},
+    "network": {"patience": 100},
+}
+
+
+def simulated(chosen, fed):
+    s = chosen.settings
+    return muster.simulate(
+        fed, chosen.method(*chosen.methods), chosen.spec(), rounds=s.rounds, local=chosen.local,
+        dtype=s.dtype, evaluate_every=s.evaluate_every,
+    )  # fmt: skip
+
+
+def answers(url, **how):
+    try:
+        urllib.request.urlopen(url, timeout=5, **how).close()
+    except (urllib.error.URLError, ConnectionError, OSError):
+        return False
+    return True
+
+
+def running(link):
+    return [p.pid for p in link.processes.values()] + [
+        pid for p in link.processes.values() for pid in descendants(p.pid)
+    ]
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_federation_over_tls_with_registered_keys_gives_the_simulators_weights(tmp_path):
+    chosen = experiment(TABLE)
+    fed = chosen.federation(0)
+    with loopback(client_names(fed), tmp_path / "logs") as link:
+        # TLS: nothing is spoken in the clear, nor to who does not trust the federation's own CA.
+        trusting = ssl.create_default_context(cafile=str(link.work / "keys" / CA))
+        assert answers(f"https://{link.address}/health", context=trusting)
+        assert not answers(f"https://{link.address}/health")
+        assert not answers(f"http://{link.address}/health")
+        # A node whose key nobody registered, which says that it is one of the priority clients.
+        make_keys(link.work / "keys", [], ["stranger"])
+        here = start_nodes(link, chosen, fed, tmp_path)
+        link.start_node(
+            "stranger", {"data-path": str(link.work / "client0.npz"), "role": "priority"}
+        )
+        said = []
+        assert link.run(write_app(link.work / "app", here, tmp_path), said.append) == 0
+        started = running(link)
+        turned_away = (tmp_path / "logs" / "stranger.log").read_text()
+    assert not [pid for pid in started if alive(pid)]
+    run = store.load(tmp_path)
+    assert run.engine == "flower"
+    assert_same(run, simulated(chosen, fed))
+    assert "round 1/1: asked 3" in "".join(said)
+    assert len(run.final) == 3
+    assert "Connection attempt failed" in turned_away  # it is not let on, whatever it says
+    assert run.moves.is_empty()
+    assert not [p for p in (tmp_path / "logs").glob("*.log") if "Traceback" in p.read_text()]
+
+
+def wait_for(condition, seconds):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_supernode_killed_mid_round_is_left_out(tmp_path):
+    chosen = experiment({**TABLE, "rounds": 2, "local": {"steps": 60_000, "lr": 0.01}})
+    fed = chosen.federation(0)
+    with loopback(client_names(fed), tmp_path / "logs") as link:
+        here = start_nodes(link, chosen, fed, tmp_path)
+        said = []
+
+        def kill():
+            # Training takes long: strike when client 2 has been at it for a moment.
+            wait_for(lambda: any("clients are in" in line for line in said), 200)
+            time.sleep(25)
+            link.stop("client2", signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        assert link.run(write_app(link.work / "app", here, tmp_path), said.append) == 0
+        killer.join()
+    run = store.load(tmp_path)
+    rows = run.clients.filter(pl.col("client") == 2)
+    assert rows["reason"].str.starts_with("failed").any()
+    assert (run.rounds["admitted"] >= 1).all()
+    assert all(np.isfinite(w).all() for w in run.weights.values())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_superlink_killed_and_started_again_goes_on_from_the_checkpoint(tmp_path):
+    chosen = experiment({**TABLE, "rounds": 3, "method": {"name": "scaffold"}})
+    fed = chosen.federation(0)
+    said = []
+
+    def strike(line):
+        said.append(line)
+        if line.startswith("round 1/3"):
+            link.stop("superlink", signal.SIGKILL)
+            link.stop("run", signal.SIGKILL)
+
+    with loopback(client_names(fed), tmp_path / "logs") as link:
+        here = start_nodes(link, chosen, fed, tmp_path)
+        link.run(write_app(link.work / "app", here, tmp_path), strike)
+    assert not (tmp_path / "run.toml").exists()
+    assert (tmp_path / "checkpoints" / "round-00000001").exists()
+    with loopback(client_names(fed), tmp_path / "logs") as link:  # everything anew, keys included
+        here = start_nodes(link, chosen, fed, tmp_path)
+        assert link.run(write_app(link.work / "app", here, tmp_path), said.append) == 0
+    assert sum(line.startswith("round 1/3") for line in said) == 1
+    assert_same(store.load(tmp_path), simulated(chosen, fed))
+    assert len(store.load(tmp_path).rounds) == 3
