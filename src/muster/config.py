@@ -158,7 +158,7 @@ def load_table(path: str | Path) -> Table:
 def experiment(table: Table) -> Experiment:
     """Check a whole configuration; every mistake is found before anything runs."""
     table = dict(table)
-    data = named("data", table.pop("data", {"name": "synth"}))
+    data = data_table(table.pop("data", {"name": "synth"}))
     model = named("model", table.pop("model", {"name": "softmax"}))
     local = build(Local, with_steps(as_table("local", table.pop("local", {})), 5), "local")
     requirement = table.pop("requirement", None)
@@ -190,6 +190,22 @@ def experiment(table: Table) -> Experiment:
     for label in methods:
         result.method(label)
     return result
+
+
+def data_table(value: Any) -> Table:
+    """A data set by name; a name that is none but a path means the files there.
+
+    >>> data_table("data/hospitals")
+    {'name': 'folder', 'path': 'data/hospitals'}
+    """
+    table = named("data", value)
+    name = table["name"]
+    is_path = "/" in name or "\\" in name or Path(name).exists()
+    if name in DATA or not is_path:
+        return table
+    if "path" in table:
+        raise MusterError(f"data.name: '{name}' beside data.path; the name is 'folder' then")
+    return {**table, "name": "folder", "path": name}
 
 
 def with_steps(table: Table, steps: int) -> Table:

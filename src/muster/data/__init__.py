@@ -7,6 +7,8 @@ from collections.abc import Callable
 from ..federation import Federation
 from .digits import digits
 from .fmnist import fmnist, read_idx
+from .huggingface import from_partitioner
+from .own import from_folder
 from .partition import (
     IID,
     PARTITIONS,
@@ -19,7 +21,12 @@ from .partition import (
 )
 from .synth import synth
 
-DATA: dict[str, Callable[..., Federation]] = {"synth": synth, "digits": digits, "fmnist": fmnist}
+DATA: dict[str, Callable[..., Federation]] = {
+    "synth": synth,
+    "digits": digits,
+    "fmnist": fmnist,
+    "folder": from_folder,
+}
 
 __all__ = [
     "DATA",
@@ -32,6 +39,8 @@ __all__ = [
     "digits",
     "federate",
     "fmnist",
+    "from_folder",
+    "from_partitioner",
     "hold_out",
     "read_idx",
     "synth",
