@@ -161,16 +161,18 @@ def pooled(x: NDArray[Any], train: Bool) -> NDArray[np.float32]:
 
 
 def agreed(x: NDArray[Any], block: Block, manifest: Manifest) -> NDArray[np.float32]:
-    """Every feature scaled by the numbers of a manifest."""
+    """Every feature scaled by the numbers of a manifest, in the order it names them: the same for
+    every client, however the columns of its own file lie."""
     if set(manifest.mean) != set(block.features):
         (name, *_) = sorted(set(manifest.mean) ^ set(block.features))
         raise MusterError(
             f"{manifest.path}: [mean] and [std] need a number for each feature of {block.where} "
             f"and no other; '{name}' is in one of the two only"
         )
-    mean = np.array([manifest.mean[name] for name in block.features])
-    std = np.array([manifest.std[name] for name in block.features])
-    return np.asarray((x - mean) / std, np.float32)
+    order = [block.features.index(name) for name in manifest.mean]
+    mean = np.array(list(manifest.mean.values()))
+    std = np.array([manifest.std[name] for name in manifest.mean])
+    return np.asarray((x[:, order] - mean) / std, np.float32)
 
 
 def roles_of(manifest: Manifest, names: Names, alone: bool) -> Mapping[str, Role]:
@@ -185,4 +187,12 @@ def roles_of(manifest: Manifest, names: Names, alone: bool) -> Mapping[str, Role
         raise MusterError(
             f"{manifest.path}: clients.{stranger} has no data; {nearest(stranger, names.tolist())}"
         )
-    return {name: manifest.roles.get(name, Role()) for name in names.tolist()}
+    roles = {name: manifest.roles.get(name, Role()) for name in names.tolist()}
+    asks = {name for name, role in roles.items() if role.requirement is not None}
+    if asks and len(asks) < len(roles):
+        silent = next(name for name in roles if name not in asks)
+        raise MusterError(
+            f"{manifest.path}: clients.{silent}.requirement: missing; others have one, so every "
+            "client needs one"
+        )
+    return roles

@@ -46,6 +46,7 @@ def assemble(
     """
     owner, names = owners_of(blocks)
     roles = list(roles_of(names).values())
+    asked = [role.requirement for role in roles if role.requirement is not None]
     y, labels = encode(pl.concat(same_kind([b.y for b in blocks])), options.classes, blocks)
     test = held_out(blocks, owner, names, options, seed)
     x = rescale(join([block.x for block in blocks]), ~test)
@@ -53,7 +54,7 @@ def assemble(
         ragged(x, y, owner, ~test, names, "training"),
         ragged(x, y, owner, test, names, "test") if test.any() else None,
         priority=priority_of(options, roles, names),
-        requirement=requirements(roles, names),
+        requirement=asked or None,
         importance=np.array([role.importance for role in roles]) if roles else 0.0,
         classes=len(labels),
         name=name,
@@ -200,19 +201,6 @@ def ragged(
     rows = rows[np.argsort(owner[rows], kind="stable")]
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return Ragged(as_tensor(x, "x"), as_tensor(y, "y"), offsets, rows)
-
-
-def requirements(roles: Sequence[Role], names: Names) -> ArrayLike | None:
-    """What each client asks of the model: of all of them, or of none."""
-    asked = [role.requirement for role in roles]
-    if all(rho is None for rho in asked):
-        return None
-    if None in asked:
-        raise MusterError(
-            f"clients.{names[asked.index(None)]}.requirement: missing; others have one, so every "
-            "client needs one"
-        )
-    return np.array(asked, np.float64)
 
 
 def priority_of(options: Options, roles: Sequence[Role], names: Names) -> ArrayLike | None:

@@ -213,7 +213,7 @@ def is_test(column: pl.Series, path: Path) -> Bool:
 def read_npz(path: Path) -> list[Block]:
     """The arrays x and y of an npz file, then x_test and y_test if they are there."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise MusterError(f"{path}: a single array; save x and y with numpy.savez")
             for key in file.files:
