@@ -235,7 +235,10 @@ def override(table: Table, flags: list[tuple[str, str]]) -> Table:
                 raise MusterError(f"--{key}: the configuration has several methods; which one?")
             table["method"] = named("method", only[0]) if only else {"name": "fedalign"}
         inner: Any = table
-        for step in path:
+        for depth, step in enumerate(path):
+            if isinstance(inner.get(step), str):  # a bare name is short for a table
+                chosen = depth == 0 and step in ("data", "model", "method")
+                inner[step] = {"name" if chosen else "kind": inner[step]}
             inner = inner.setdefault(step, {})
             if not isinstance(inner, dict):
                 raise MusterError(f"--{key}: '{step}' is not a table here")
