@@ -178,6 +178,22 @@ def test_labels_are_numbered_as_classes_say(here):
     assert client(load("n", test_fraction=0, classes=[-1, 1]), 0)[1].tolist() == [0, 1, 0, 1]
 
 
+def test_tables_as_other_tools_write_them(here):
+    Path("t.csv").write_bytes(b'\xef\xbb\xbf"age", dose,label\r\n 1,"2", 0\r\n3 ,4,1\r\n')
+    fed = load("t.csv", test_fraction=0, features=["age"])
+    assert client(fed, 0)[0].tolist() == [[1], [3]]
+    assert client(fed, 0)[1].tolist() == [0, 1]
+    rows = {"who": ["b", "a", "a"], "on": [True, False, True], "n": ["1.5", "2", "3"]}
+    pl.DataFrame({**rows, "label": ["z", "y", "z"]}).with_columns(
+        pl.col("n").cast(pl.Decimal(9, 2)), pl.col("who", "label").cast(pl.Categorical)
+    ).write_parquet("t.parquet")
+    with pytest.warns(muster.MusterWarning, match="single class"):
+        fed = load("t.parquet", client="who", test_fraction=0)
+    assert (fed.names.tolist(), fed.labels) == (["a", "b"], ("y", "z"))
+    assert client(fed, 0)[0].tolist() == [[0, 2], [1, 3]]
+    assert client(fed, 0)[1].tolist() == [0, 1]
+
+
 def test_pooled_scale_is_that_of_all_training_rows(here):
     put("h", north=NORTH, south=SOUTH)
     fed = load("h", scale="pooled", test_fraction=0.25, seed=3)
@@ -248,8 +264,10 @@ def test_a_file_alone_is_a_client_alone(here):
     for split in ("train", "test"):
         # Columns are in the order of the first file: south alone has its own.
         np.testing.assert_array_equal(client(alone, 0, split)[0][:, ::-1], client(fed, 1, split)[0])
-    Path("h/south.manifest.toml").write_text("test_fraction = 0.5")
-    assert load("h/south.csv").test.sizes.tolist() == [2], "its own manifest comes first"
+    Path("h/south.manifest.toml").write_text("test_fraction = 0.75")
+    with pytest.warns(muster.MusterWarning, match="single class"):
+        assert load("h/south.csv").test.sizes.tolist() == [3], "its own manifest comes first"
+    assert load("h").test.sizes.tolist() == [1, 1], "and is not the folder's"
 
 
 @given(
@@ -378,6 +396,8 @@ BAD_NPZ = {
                         "is of the same client"),
     "spreadsheet": (lambda: Path("h/a.xlsx").write_text(""), "a.xlsx: allowed here: .csv"),
     "folder": (lambda: Path("h/a").mkdir(), "h/a: allowed here"),
+    "date label": (lambda: pl.DataFrame({"a": [1], "label": [0]}).with_columns(
+        pl.col("label").cast(pl.Date)).write_parquet("h/a.parquet"), "'label' holds Date; labels"),
     "latin": (lambda: Path("h/a.csv").write_bytes(b"\xe9,label\n1,0\n"), "not readable as csv"),
     "latin rows": (lambda: Path("h/a.csv").write_bytes(b"a,label\n1,\xe9\n"), "not readable"),
 }  # fmt: skip

@@ -88,7 +88,10 @@ def from_folder(
 
 
 def data_files(path: Path) -> list[Path]:
-    """The files to read, in the order of their names. Nothing in a folder is passed over."""
+    """The files to read, in the order of their names.
+
+    In a folder nothing is passed over but hidden files, notes (.md) and manifests.
+    """
     if not path.exists():
         raise MusterError(f"{path}: no such file or folder; give a {kinds()} file, or a folder")
     if path.is_file():
@@ -96,7 +99,7 @@ def data_files(path: Path) -> list[Path]:
             raise MusterError(f"{path}: ends in '{path.suffix}'; allowed: {kinds()}")
         return [path]
     inside = [p for p in path.iterdir() if not p.name.startswith(".") and p.suffix != ".md"]
-    files = [p for p in inside if p.name != MANIFEST]
+    files = [p for p in inside if p.name != MANIFEST and not p.name.endswith(f".{MANIFEST}")]
     for file in sorted(files):
         if file.suffix not in KINDS or not file.is_file():
             raise MusterError(

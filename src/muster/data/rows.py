@@ -77,14 +77,14 @@ def owners_of(blocks: Sequence[Block]) -> tuple[Int64, Names]:
     return np.repeat([place[block.source] for block in blocks], sizes), np.array(names)
 
 
-def natural(name: str) -> list[tuple[int, str]]:
+def natural(name: str) -> tuple[list[str | int], str]:
     """A key that sorts numbers in names by size.
 
     >>> sorted(["c10", "c9", "b"], key=natural)
     ['b', 'c9', 'c10']
     """
-    return [(int(part or 0), "") if i % 2 else (-1, part)
-            for i, part in enumerate(re.split(r"([0-9]+)", name))]  # fmt: skip
+    parts = re.split(r"([0-9]+)", name)  # text and digits take turns, so like meets like
+    return [int(part) if i % 2 else part for i, part in enumerate(parts)], name
 
 
 def same_kind(columns: Sequence[pl.Series]) -> list[pl.Series]:

@@ -119,7 +119,7 @@ def read_table(path: Path, columns: Columns, like: Block | None, exact: bool) ->
         path.stem,
         str(path),
         numbers(frame.select(features), path, exact),
-        present(frame[columns.label], path),
+        values(frame[columns.label], path, "labels"),
         features,
         None if columns.client is None else owners(frame[columns.client], path),
         None if columns.split is None else is_test(frame[columns.split], path),
@@ -187,19 +187,30 @@ def present(column: pl.Series, path: Path) -> pl.Series:
     return column
 
 
+def values(column: pl.Series, path: Path, what: str) -> pl.Series:
+    """A column of names or numbers without holes; categories as the names they are."""
+    if column.dtype in (pl.Categorical, pl.Enum):
+        column = column.cast(pl.String)
+    if not (column.dtype.is_numeric() or column.dtype in (pl.String, pl.Boolean)):
+        raise MusterError(
+            f"{path}: column '{column.name}' holds {column.dtype}; {what} are text or whole numbers"
+        )
+    return present(column, path)
+
+
 def owners(column: pl.Series, path: Path) -> pl.Series:
     """Each row's client, by name."""
-    if not (column.dtype.is_integer() or column.dtype == pl.String):
+    if column.dtype.is_float():
         raise MusterError(
             f"{path}: column '{column.name}' holds {column.dtype}; clients are text or whole "
             "numbers"
         )
-    return present(column, path).cast(pl.String)
+    return values(column, path, "clients").cast(pl.String)
 
 
 def is_test(column: pl.Series, path: Path) -> Bool:
     """Which rows a split column keeps for testing."""
-    held = present(column, path).cast(pl.String)
+    held = values(column, path, "splits").cast(pl.String)
     wrong = ~held.is_in(["train", "test"])
     if wrong.any():
         row = wrong.arg_max()
@@ -257,5 +268,7 @@ def array_block(path: Path, arrays: dict[str, NDArray[Any]], x: str, y: str, tes
         value = rows[(i, *at)]
         raise MusterError(f"{path}: {x}, row {i + 1}, position {at}: {value}; mend or drop the row")
     where = f"{path}: {y}" if test else str(path)
-    column = pl.Series(y, labels.astype(np.int64) if labels.dtype.kind == "b" else labels)
+    if labels.dtype.kind != "U":
+        labels = labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64)
+    column = pl.Series(y, labels)
     return Block(path.stem, where, rows, column, test=np.full(len(rows), test))
