@@ -213,6 +213,19 @@ def test_a_scale_that_was_agreed_is_the_same_for_a_client_alone(here):
     np.testing.assert_allclose(client(load("h", test_fraction=0), 1)[0][0], [-0.9, -2.0])
 
 
+def test_a_thousand_roles_are_read_at_once(here):
+    table = pl.DataFrame({"client": np.arange(1000) // 2, "a": np.arange(1000.0), "label": 0})
+    table.write_parquet("t.parquet")
+    roles = "".join(f"[clients.{k}]\nrequirement = {k}.5\n" for k in range(500))
+    Path("t.manifest.toml").write_text("classes = [0, 1]\ntest_fraction = 0\n" + roles)
+    with pytest.warns(muster.MusterWarning, match="500 of 500"):
+        fed = load("t.parquet")
+    assert fed.requirement.tolist() == [k + 0.5 for k in range(500)]
+    Path("t.manifest.toml").write_text("[clients.5000]\npriority = true")
+    with pytest.raises(muster.MusterError, match=r"clients.5000 has no data; .* and 460 more"):
+        load("t.parquet")
+
+
 def test_large_numbers_are_scaled_before_they_are_rounded(here):
     Path("t.csv").write_text("t,label\n" + "".join(f"{1700000000 + i},{i % 2}\n" for i in range(4)))
     x, _ = client(load("t.csv", scale="pooled", test_fraction=0), 0)
@@ -489,6 +502,7 @@ def test_the_command_line_takes_a_path_and_resumes(here, capsys, monkeypatch):
     (["--data", "no/where"], "no/where: no such file or folder"),
     (["--data", "./h", "--data.lable", "x"], "unknown key 'data.lable'; did you mean 'label'"),
     (["--data", "folder"], "data.path: missing"),
+    (["--data", "folder", "--data.path", "3"], "data.path: 3; allowed: text\n"),
     (["--data", "./h", "--data.path", "h"], "data.name: './h' beside data.path"),
 ])  # fmt: skip
 def test_bad_paths_on_the_command_line_are_one_line(here, capsys, flags, message):

@@ -13,6 +13,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from .attacks import ATTACKS, Attack
@@ -174,9 +175,8 @@ def describe(kind: Any) -> str:
         return f"a table with kind = {' | '.join(KINDS[kind])}"
     if origin is tuple:
         return f"a list, each {describe(inner[0])}"
-    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(
-        kind, str(kind)
-    )
+    words = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+    return (words | {Path: "text"}).get(kind, str(kind))
 
 
 def plain(value: Any) -> Any:

@@ -52,7 +52,7 @@ def from_folder(
                    client's name; default 0.2, unless npz files have an x_test; 0: none
     scale          "pooled": every feature less its mean, by its deviation, over all training rows
     """
-    place = Path(path)
+    place = Path(path).expanduser()
     files = data_files(place)
     found = find_manifest(place)
     manifest = Manifest() if found is None else read_manifest(found)
@@ -185,10 +185,11 @@ def roles_of(manifest: Manifest, names: Names, alone: bool) -> Mapping[str, Role
     """
     if not manifest.roles:
         return {}
-    stranger = next((name for name in manifest.roles if name not in set(names.tolist())), None)
+    known = set(names.tolist())
+    stranger = next((name for name in manifest.roles if name not in known), None)
     if stranger is not None and not (alone and manifest.path and manifest.path.name == MANIFEST):
         raise MusterError(
-            f"{manifest.path}: clients.{stranger} has no data; {nearest(stranger, names.tolist())}"
+            f"{manifest.path}: clients.{stranger} has no data; {nearest(stranger, known)}"
         )
     roles = {name: manifest.roles.get(name, Role()) for name in names.tolist()}
     asks = {name for name, role in roles.items() if role.requirement is not None}
