@@ -13,6 +13,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -73,9 +74,14 @@ def choose(
 
 def parameters(target: Callable[..., Any], skip: tuple[str, ...] = ()) -> dict[str, Any]:
     """A part's parameters and their types."""
+    return {name: kind for name, kind in declared(target).items() if name not in skip}
+
+
+@cache
+def declared(target: Callable[..., Any]) -> dict[str, Any]:
+    """What a part's signature says, looked up once."""
     hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
-    names = inspect.signature(target).parameters
-    return {name: hints.get(name, Any) for name in names if name not in skip}
+    return {name: hints.get(name, Any) for name in inspect.signature(target).parameters}
 
 
 def check_keys(
