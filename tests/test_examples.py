@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 
+import muster
 from small_data import here
 
 ROOT = Path(__file__).parents[1]
@@ -23,3 +26,24 @@ def test_the_appeal_study_runs(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "gm_appeal_unseen" in done.stdout
+
+
+def test_the_hospitals_are_told_apart(tmp_path):
+    script = ROOT / "examples" / "hospitals.py"
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "priority only" in done.stdout
+    often = dict(re.findall(r"(\w+) +(\d+)% of the rounds", done.stdout))
+    assert len(often) == 6
+    assert {name for name, share in often.items() if int(share) < 50} == {"airport", "old_town"}
+    # What it wrote is data like any other: each file is also a client alone.
+    fed = muster.Federation.from_folder(tmp_path / "hospitals")
+    assert fed.names[fed.priority].tolist() == ["north", "south"]
+    assert fed.labels == ("benign", "malignant")
+    patients = pl.concat([pl.read_csv(f) for f in (tmp_path / "hospitals").glob("*.csv")])
+    assert len(patients) == fed.train.sizes.sum() + fed.test.sizes.sum()
+    assert len(patients.drop("diagnosis").unique()) == len(patients), "nobody is dealt twice"
+    alone = muster.Federation.from_folder(tmp_path / "hospitals" / "north.csv")
+    assert alone.train.sizes[0] == fed.train.sizes[fed.names.tolist().index("north")]

@@ -168,7 +168,7 @@ def load_table(path: str | Path) -> Table:
 def experiment(table: Table) -> Experiment:
     """Check a whole configuration; every mistake is found before anything runs."""
     table = dict(table)
-    data = named("data", table.pop("data", {"name": "synth"}))
+    data = data_table(table.pop("data", {"name": "synth"}))
     model = named("model", table.pop("model", {"name": "softmax"}))
     local = build(Local, with_steps(as_table("local", table.pop("local", {})), 5), "local")
     requirement = table.pop("requirement", None)
@@ -208,6 +208,22 @@ def experiment(table: Table) -> Experiment:
     return result
 
 
+def data_table(value: Any) -> Table:
+    """A data set by name; a name that is none but a path means the files there.
+
+    >>> data_table("data/hospitals")
+    {'name': 'folder', 'path': 'data/hospitals'}
+    """
+    table = named("data", value)
+    name = table["name"]
+    is_path = "/" in name or "\\" in name or Path(name).exists()
+    if name in DATA or not is_path:
+        return table
+    if "path" in table:
+        raise MusterError(f"data.name: '{name}' beside data.path; the name is 'folder' then")
+    return {**table, "name": "folder", "path": name}
+
+
 def with_steps(table: Table, steps: int) -> Table:
     """Local work of so many steps, unless the table says how much."""
     return table if {"steps", "epochs"} & set(table) else {"steps": steps, **table}
@@ -235,7 +251,10 @@ def override(table: Table, flags: list[tuple[str, str]]) -> Table:
                 raise MusterError(f"--{key}: the configuration has several methods; which one?")
             table["method"] = named("method", only[0]) if only else {"name": "fedalign"}
         inner: Any = table
-        for step in path:
+        for depth, step in enumerate(path):
+            if isinstance(inner.get(step), str):  # a bare name is short for a table
+                chosen = depth == 0 and step in ("data", "model", "method")
+                inner[step] = {"name" if chosen else "kind": inner[step]}
             inner = inner.setdefault(step, {})
             if not isinstance(inner, dict):
                 raise MusterError(f"--{key}: '{step}' is not a table here")

@@ -9,6 +9,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LISTED = 40  # names an error lists
+
 
 class MusterError(ValueError):
     """Bad input, explained in one line."""
@@ -26,7 +28,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """
     names = sorted(known)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
-    listing = f"known: {', '.join(names)}"
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    listing = f"known: {', '.join(names[:LISTED])}{more}"
     return f"did you mean '{close[0]}'? {listing}" if close else listing
 
 

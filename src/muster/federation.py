@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -256,6 +257,7 @@ class Federation:
                 others 0 (Prioritized FL) up to 1 (plain FL); section 5 of the FedALIGN paper
     requirement rho_k, the loss client k asks the model to stay below (None: not asked)
     unseen      clients that never train and only judge the model
+    names, labels     what clients and classes are called, where their data says so
     requirement_test, solo_accuracy   the held-out loss and accuracy of the client's own model,
                 where its requirement came from one
     note        what results on this data must say: that it is a subset, or how it was split
@@ -272,6 +274,23 @@ class Federation:
     requirement_test: Float64 | None = None
     solo_accuracy: Float64 | None = None
     note: str = ""
+    names: NDArray[np.str_] | None = None
+    labels: tuple[str, ...] | None = None
+
+    @classmethod
+    def from_folder(cls, path: str | Path, **options: Any) -> Federation:
+        """A federation from files, one a client or one table: see `muster.data.from_folder`."""
+        from .data.own import from_folder
+
+        return from_folder(path, **options)
+
+    @classmethod
+    def from_partitioner(cls, partitioner: Any, **options: Any) -> Federation:
+        """A federation from a Hugging Face data set and a partitioner of flwr-datasets: see
+        `muster.data.from_partitioner`."""
+        from .data.huggingface import from_partitioner
+
+        return from_partitioner(partitioner, **options)
 
     @classmethod
     def from_arrays(

@@ -13,6 +13,8 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from .attacks import ATTACKS, Attack
@@ -72,9 +74,14 @@ def choose(
 
 def parameters(target: Callable[..., Any], skip: tuple[str, ...] = ()) -> dict[str, Any]:
     """A part's parameters and their types."""
+    return {name: kind for name, kind in declared(target).items() if name not in skip}
+
+
+@cache
+def declared(target: Callable[..., Any]) -> dict[str, Any]:
+    """What a part's signature says, looked up once."""
     hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
-    names = inspect.signature(target).parameters
-    return {name: hints.get(name, Any) for name in names if name not in skip}
+    return {name: hints.get(name, Any) for name in inspect.signature(target).parameters}
 
 
 def check_keys(
@@ -174,9 +181,8 @@ def describe(kind: Any) -> str:
         return f"a table with kind = {' | '.join(KINDS[kind])}"
     if origin is tuple:
         return f"a list, each {describe(inner[0])}"
-    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(
-        kind, str(kind)
-    )
+    words = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+    return (words | {Path: "text"}).get(kind, str(kind))
 
 
 def plain(value: Any) -> Any:

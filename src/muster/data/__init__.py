@@ -7,9 +7,11 @@ from collections.abc import Callable
 from ..federation import Federation
 from .catalogue import CATALOGUE
 from .digits import digits
+from .huggingface import from_partitioner
 from .idx import read_idx
 from .images import cifar10, emnist, femnist, fmnist, mnist
 from .label_mix import LabelMix
+from .own import from_folder
 from .partition import (
     IID,
     PARTITIONS,
@@ -33,6 +35,7 @@ DATA: dict[str, Callable[..., Federation]] = {
     "emnist": emnist,
     "femnist": femnist,
     "sent140": sent140,
+    "folder": from_folder,
 }
 
 __all__ = [
@@ -52,6 +55,8 @@ __all__ = [
     "federate",
     "femnist",
     "fmnist",
+    "from_folder",
+    "from_partitioner",
     "hold_out",
     "mnist",
     "read_idx",
