@@ -27,6 +27,7 @@ class Network:
     features   the shape of a row; empty: as the first priority client's
     classes    how many classes, or their names in order; 0: as the priority clients' labels go
     label      the label's column in each client's own table
+    columns    the columns to learn from, in order; empty: all others, as each table has them
     """
 
     precision: Precision = "exact"
@@ -37,6 +38,7 @@ class Network:
     features: tuple[int, ...] = ()
     classes: int | tuple[str, ...] = 0
     label: str = "label"
+    columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("patience", "wait", "at_least", "most_rows"):

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from .. import rng
 from ..errors import MusterError, MusterWarning, nearest
 from ..federation import Bool, Federation, Ragged, as_tensor
-from ..rng import Int64
+from ..rng import Float64, Int64
 from .manifest import Options, Role
 from .partition import first_clients, held_out_sizes
 from .tables import Block
@@ -52,7 +52,7 @@ def assemble(
     x = rescale(join([block.x for block in blocks]), ~test)
     fed = Federation.from_ragged(
         ragged(x, y, owner, ~test, names, "training"),
-        ragged(x, y, owner, test, names, "test") if test.any() else None,
+        ragged(x, y, owner, test, names, "test", weights(blocks)) if test.any() else None,
         priority=priority_of(options, roles, names),
         requirement=asked or None,
         importance=np.array([role.importance for role in roles]) if roles else 0.0,
@@ -187,10 +187,24 @@ def join(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
+def weights(blocks: Sequence[Block]) -> Float64 | None:
+    """How much each row counts, where a file says so; rows of other files count alike."""
+    if all(block.weight is None for block in blocks):
+        return None
+    return join([np.ones(len(b.x)) if b.weight is None else b.weight for b in blocks])
+
+
 def ragged(
-    x: NDArray[Any], y: Int64, owner: Int64, chosen: Bool, names: Names, what: str
+    x: NDArray[Any],
+    y: Int64,
+    owner: Int64,
+    chosen: Bool,
+    names: Names,
+    what: str,
+    weight: Float64 | None = None,
 ) -> Ragged:
-    """The chosen rows, client after client, each client's in the order of its file."""
+    """The chosen rows, client after client, each client's in the order of its file; the weights of
+    a client's rows sum to 1."""
     rows = np.flatnonzero(chosen)
     sizes = np.bincount(owner[rows], minlength=len(names))
     if sizes.min() == 0:
@@ -200,7 +214,10 @@ def ragged(
         )
     rows = rows[np.argsort(owner[rows], kind="stable")]
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return Ragged(as_tensor(x, "x"), as_tensor(y, "y"), offsets, rows)
+    if weight is not None:
+        total = np.add.reduceat(weight[rows], offsets[:-1])
+        weight = weight[rows] / np.repeat(total, sizes)
+    return Ragged(as_tensor(x, "x"), as_tensor(y, "y"), offsets, rows, weight)
 
 
 def priority_of(options: Options, roles: Sequence[Role], names: Names) -> ArrayLike | None:

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from ..errors import MusterError, MusterWarning
 from ..federation import Federation
+from ..flags import flags_of
 from ..rng import Int64
 from .picture import FORMATS, draw
 
@@ -29,11 +30,10 @@ QUANTILES = {"smallest": 0.0, "10 %": 0.1, "median": 0.5, "90 %": 0.9, "largest"
 
 def show(words: list[str], console: Console) -> int:
     """`muster data show NAME_OR_PATH [--clients 20] [--seed 0] [--out FILE.png]`."""
-    from ..cli import _flags  # the command line and configuration know data, so they come after it
-    from ..config import experiment, override
+    from ..config import experiment, override  # it knows data, so it comes after it
     from . import DATA
 
-    name, flags = _flags(words)
+    name, flags = flags_of(words)
     if name is None:
         known = ", ".join(key for key in DATA if key != "folder")
         raise MusterError(f"data show: of which data? give a path, or one of {known}")

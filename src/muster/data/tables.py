@@ -20,10 +20,12 @@ from numpy.typing import NDArray
 
 from ..errors import MusterError, nearest
 from ..federation import Bool
+from ..rng import Float64
 
 TABLES = (".csv", ".parquet")
 KINDS = (*TABLES, ".npz")
 ARRAYS = ("x", "y", "x_test", "y_test")
+WEIGHT = "weight_test"  # how much each test row counts, where they do not all count alike
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Block:
     features: tuple[str, ...] = ()
     client: pl.Series | None = None
     test: Bool | None = None
+    weight: Float64 | None = None
 
 
 def header(path: Path) -> list[str]:
@@ -222,14 +225,16 @@ def is_test(column: pl.Series, path: Path) -> Bool:
 
 
 def read_npz(path: Path) -> list[Block]:
-    """The arrays x and y of an npz file, then x_test and y_test if they are there."""
+    """The arrays x and y of an npz file, then x_test and y_test (and weight_test) if they are
+    there."""
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise MusterError(f"{path}: a single array; save x and y with numpy.savez")
             for key in file.files:
-                if key not in ARRAYS:
-                    raise MusterError(f"{path}: unknown array '{key}'; {nearest(key, ARRAYS)}")
+                if key not in (*ARRAYS, WEIGHT):
+                    known = (*ARRAYS, WEIGHT)
+                    raise MusterError(f"{path}: unknown array '{key}'; {nearest(key, known)}")
             arrays = {key: file[key] for key in file.files}
     except MusterError:
         raise
@@ -271,4 +276,9 @@ def array_block(path: Path, arrays: dict[str, NDArray[Any]], x: str, y: str, tes
     if labels.dtype.kind != "U":
         labels = labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64)
     column = pl.Series(y, labels)
-    return Block(path.stem, where, rows, column, test=np.full(len(rows), test))
+    weight = arrays.get(WEIGHT) if test else None
+    if weight is not None and not (
+        weight.shape == labels.shape and weight.dtype.kind == "f" and (weight > 0).all()
+    ):
+        raise MusterError(f"{path}: {WEIGHT}: give a number above 0 for each row of {x}")
+    return Block(path.stem, where, rows, column, test=np.full(len(rows), test), weight=weight)

@@ -71,8 +71,9 @@ def _chosen(text: str) -> Experiment:
 
 
 def _what(message: Message, context: Context) -> tuple[Experiment, Federation]:
-    chosen = _chosen(str(message.content.config_records[OFFER]["experiment"]))
-    return chosen, own_data(dict(context.node_config), chosen.network)
+    said = message.content.config_records[OFFER]
+    chosen = _chosen(str(said["experiment"]))
+    return chosen, own_data(context.node_config, chosen.network, int(str(said["seed"])))
 
 
 def _ready(message: Message, context: Context) -> tuple[Node, Any, Diary, Any]:

@@ -283,6 +283,8 @@ def start_nodes(link: Loopback, chosen: Experiment, fed: Federation, folder: Pat
             "data-path": str(file),
             "memory-path": str(folder.resolve() / "nodes" / name),
         }
+        if fed.test is None:
+            config["test-fraction"] = 0.0
         if chosen.requirement is None and fed.requirement is not None:
             config["requirement"] = float(fed.requirement[k])
         link.start_node(name, config)

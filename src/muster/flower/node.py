@@ -156,6 +156,7 @@ def at_place(own: Federation, place: Place) -> Federation:
         if own.requirement is None
         else np.concatenate([np.full(k, np.nan), own.requirement]),
         unseen=np.zeros(k + 1, np.bool_),
+        names=None,
     )
 
 

@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ..errors import MusterError
+from ..data import from_folder
+from ..errors import MusterError, nearest
 from ..federation import Federation
 from ..network import Network
 
+OWNERS = ("data-path", "requirement", "memory-path", "test-fraction")  # what an owner may set
 
-def own_data(config: dict[str, Any], network: Network) -> Federation:
+
+def own_data(config: Mapping[str, Any], network: Network, seed: int) -> Federation:
     """The federation of one that a node's owner configured with --node-config.
 
-    data-path    a table (parquet, CSV) or npz with this client's rows
-    requirement  the loss it asks the model to stay below, where the owner sets one
+    data-path      a table (parquet, CSV) or npz with this client's rows; a manifest beside it is
+                   read as everywhere
+    requirement    the loss it asks the model to stay below, where its owner sets one
+    test-fraction  the share of its rows it holds out, where the file does not say
+    memory-path    a folder for what it remembers between rounds
     """
     path = config.get("data-path")
     if not isinstance(path, str) or not path:
+        given = next(iter(config), "")
+        hint = f"; {nearest(given, OWNERS)}" if given else ""
         raise MusterError(
-            "data-path: missing; start the node with --node-config 'data-path=\"FILE\"'"
+            f"data-path: missing; start the node with --node-config 'data-path=\"FILE\"'{hint}"
         )
-    with np.load(Path(path)) as file:
-        train = (file["x"], file["y"])
-        test = (file["x_test"], file["y_test"]) if "x_test" in file else None
+    options: dict[str, Any] = {}
+    if not path.endswith(".npz"):
+        options["label"] = network.label
+        options["features"] = network.columns or None
+    if network.classes:
+        names = network.classes
+        options["classes"] = names if isinstance(names, tuple) else tuple(range(names))
+    if "test-fraction" in config:
+        options["test_fraction"] = float(config["test-fraction"])
+    fed = from_folder(path, **options, seed=seed)
+    if fed.n != 1:
+        raise MusterError(f"{path}: holds {fed.n} clients; a node reads the file of one")
     requirement = config.get("requirement")
-    return Federation.from_arrays(
-        [train],
-        None if test is None else [test],
-        requirement=None if requirement is None else [float(requirement)],
-        classes=network.class_count or None,
-        name=Path(path).stem,
-    )
+    if requirement is None:
+        return fed
+    return replace(fed, requirement=np.array([float(requirement)]))

@@ -73,7 +73,7 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
         raise MusterError("clients: nobody is registered; list them as [[clients]] name, key")
     s, network = chosen.settings, chosen.network
     registry = Registry.of(chosen.members)
-    company = gather(grid, registry, network, told(chosen), say)
+    company = gather(grid, registry, network, told(chosen), s.seed, say)
     fed = company.federation(chosen)
     # Clients build the same model from the shapes that were agreed on.
     named = network.classes if isinstance(network.classes, tuple) else company.classes
@@ -162,7 +162,7 @@ class Company:
 
 
 def gather(
-    grid: Grid, registry: Registry, network: Network, text: str, say: Say = print
+    grid: Grid, registry: Registry, network: Network, text: str, seed: int, say: Say = print
 ) -> Company:
     """Wait for the clients and ask each how many rows it has, of what shape.
 
@@ -177,7 +177,7 @@ def gather(
         if len(nodes) == n or time.monotonic() >= until:
             break
         time.sleep(min(LOOK, max(0.0, until - time.monotonic())))
-    question = RecordDict({OFFER: ConfigRecord({"experiment": text})})
+    question = RecordDict({OFFER: ConfigRecord({"experiment": text, "seed": seed})})
     contents = {k: (node, question) for k, node in nodes.items()}
     answers, _ = exchange(grid, contents, HELLO, network.patience)
     order = sorted(answers, key=lambda k: (not members[k].priority, k))
