@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import muster
-from flower_grid import LocalGrid, Node, members_of
+from flower_grid import LocalGrid, Node
 from muster.config import experiment
 from muster.flower.loopback import write_client
 from muster.flower.server import federate
+from muster.network import members_of
 
 DATA = {
     "name": "digits",
@@ -47,7 +48,9 @@ class Setup:
 
     def run(self, grid=None, name="run"):
         chosen = replace(
-            self.chosen, members=members_of(self.fed, self.nodes), network=self.network
+            self.chosen,
+            members=members_of(self.fed, [node.key.decode() for node in self.nodes]),
+            network=self.network,
         )
         self.said = []
         return federate(grid or self.grid(), chosen, self.folder / name, self.said.append)

@@ -6,11 +6,13 @@ role is not asked.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from .errors import MusterError
+from .federation import Federation
 
 Precision = Literal["exact", "float16"]
 
@@ -101,3 +103,17 @@ def check_members(members: tuple[Member, ...]) -> None:
             raise MusterError(f"clients: two are called '{name}'; give each its own name")
     if members and not any(m.priority for m in members):
         raise MusterError("clients: none is priority; say priority = true for at least one")
+
+
+def members_of(fed: Federation, keys: Sequence[str | Path]) -> tuple[Member, ...]:
+    """The clients of a federation as members in its roles, each with its key."""
+    return tuple(
+        Member(
+            f"client{k}",
+            str(key),
+            bool(fed.priority[k]),
+            0.0 if fed.priority[k] else float(fed.importance[k]),
+            bool(fed.unseen[k]),
+        )
+        for k, key in enumerate(keys)
+    )

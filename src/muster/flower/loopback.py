@@ -29,7 +29,7 @@ import numpy as np
 from ..config import Experiment
 from ..errors import MusterError
 from ..federation import Federation
-from ..network import Member
+from ..network import members_of
 from .appfolder import write_app
 from .keys import CA, CERTIFICATE, KEY, make_keys
 from .server import OURS
@@ -269,13 +269,7 @@ def start_nodes(link: Loopback, chosen: Experiment, fed: Federation, folder: Pat
     Their memory goes to `folder`, so that a run can go on after everything was stopped.
     """
     names = client_names(fed)
-    members = tuple(
-        Member(
-            name, str(link.work / "keys" / f"{name}.pub"), bool(fed.priority[k]),
-            0.0 if fed.priority[k] else float(fed.importance[k]), bool(fed.unseen[k]),
-        )
-        for k, name in enumerate(names)
-    )  # fmt: skip
+    members = members_of(fed, [link.work / "keys" / f"{name}.pub" for name in names])
     for k, name in enumerate(names):
         file = link.work / f"{name}.npz"
         write_client(fed, k, file)

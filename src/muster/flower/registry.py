@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import lru_cache
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import (
@@ -22,6 +23,7 @@ from ..errors import MusterError
 from ..network import Member
 
 
+@lru_cache(maxsize=2**20)  # the same keys are looked up before every request
 def same_form(key: bytes) -> bytes:
     """A public key in one form (DER), however it was written."""
     load = load_pem_public_key if key.lstrip().startswith(b"-----BEGIN") else load_ssh_public_key
