@@ -34,6 +34,8 @@ from muster.engines import choose
 from muster.federation import Federation, Ragged
 from workloads import WORKLOADS, Workload, w4
 
+PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
+
 
 def naive_round(load: Workload, seed: int) -> float:
     """FedAvg as it is usually written first: a loop over clients, batches and an optimizer."""
@@ -212,9 +214,8 @@ def markdown(rows: list[list[str]]) -> str:
     return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
 
 
-def write(tables: dict[str, list[list[str]]]) -> None:
-    """Put the tables into docs/speed.md, each after its heading's marker."""
-    page = Path(__file__).parents[1] / "docs" / "speed.md"
+def write(tables: dict[str, list[list[str]]], page: Path = PAGE) -> None:
+    """Put the tables into a page, each between its markers."""
     text = page.read_text()
     for name, rows in tables.items():
         begin, end = f"<!-- {name} -->\n", f"<!-- end {name} -->"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,8 @@ from flwr.clientapp import ClientApp
 from .. import __version__
 from ..config import Experiment, experiment
 from ..federation import Federation
-from ..models import as_module
-from ..params import DTYPES, trainable
+from ..params import DTYPES
+from ..protocol import Offer
 from .diary import Diary
 from .node import Node, at_place
 from .own import own_data
@@ -76,7 +77,7 @@ def _what(message: Message, context: Context) -> tuple[Experiment, Federation]:
     return chosen, own_data(context.node_config, chosen.network, int(str(said["seed"])))
 
 
-def _ready(message: Message, context: Context) -> tuple[Node, Any, Diary, Any]:
+def _ready(message: Message, context: Context) -> tuple[Node, Offer, Diary, Any]:
     """The node at its place, the offer, and the diary, for one message."""
     said = message.content.config_records[OFFER]
     chosen, own = _what(message, context)
@@ -87,10 +88,9 @@ def _ready(message: Message, context: Context) -> tuple[Node, Any, Diary, Any]:
     remembers = bool(chosen.method(*chosen.methods).solver.memory({}))
     counted = int(str(said["counted"])) if remembers else UNSAID
     diary = Diary(context.state, run, counted, dtype, Path(str(where)) if where else None)
-    names = trainable(as_module(chosen.spec(), own, seed))
     held = diary.held(int(str(said["round"])))
-    offer, place = read_offer(message.content, dtype, held, names)
+    offer, place = read_offer(message.content, dtype, held)
     if MODEL in message.content:
         diary.hold(offer.round, offer.model)
     node = Node(chosen, at_place(own, place), place, diary, seed)
-    return node, offer, diary, said["precision"]
+    return node, replace(offer, trainable=node.trainable), diary, said["precision"]

@@ -30,6 +30,7 @@ from .wire import (
     FIGURES,
     UNSAID,
     Expected,
+    Packed,
     Place,
     Reply,
     as_sent,
@@ -69,7 +70,8 @@ def exchange(
         if not owner or time.monotonic() >= until:
             break
         time.sleep(POLL)
-    return answers, {k: size(message) for k, message in sent.items()}
+    known: dict[str, int] = {}
+    return answers, {k: size(message, known) for k, message in sent.items()}
 
 
 @dataclass
@@ -158,6 +160,7 @@ class Remote:
         self.strangers |= strangers
         replies: dict[int, Reply] = {}
         waiting = list(places)
+        packed = Packed.of(offer, self.network.precision)
         for carry_all in (False, True):
             carried, contents = {}, {}
             for place in waiting:
@@ -167,7 +170,12 @@ class Remote:
                     contents[k] = (
                         nodes[k],
                         write_offer(
-                            offer, place, self.experiment, self.network.precision, carried[k]
+                            offer,
+                            packed,
+                            place,
+                            self.experiment,
+                            self.network.precision,
+                            carried[k],
                         ),
                     )
             answers, sent = exchange(self.grid, contents, kind, self.network.patience)

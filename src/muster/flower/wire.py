@@ -15,7 +15,10 @@ from typing import Any
 
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, ConfigRecordValues, Message, RecordDict
-from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    no_object_id_recompute,
+)
 
 from ..network import Precision
 from ..params import Memory, Params
@@ -63,10 +66,20 @@ def as_sent(model: Params, precision: Precision) -> Params:
     return {name: t.to(torch.float16).to(t.dtype) for name, t in model.items()}
 
 
-def size(message: Message) -> int:
+def size(message: Message, known: dict[str, int] | None = None) -> int:
     """Bytes of a message: every object it is made of, as it is sent (not TLS and HTTP around it).
-    Chunks of an array that are equal are one object, and travel once."""
-    return sum(len(part.deflate()) for part in get_all_nested_objects(message).values())
+    Chunks of an array that are equal are one object, and travel once.
+
+    known  sizes of objects by their number, for messages that share some
+    """
+    known = {} if known is None else known
+    total = 0
+    with no_object_id_recompute():
+        for key, part in get_all_nested_objects(message).items():
+            if key not in known:
+                known[key] = len(part.deflate())
+            total += known[key]
+    return total
 
 
 @dataclass(frozen=True)
@@ -86,13 +99,30 @@ class Place:
     counted: int = 0
 
 
-def write_offer(
-    offer: Offer, place: Place, experiment: str, precision: Precision, carry: bool
-) -> RecordDict:
-    """An offer to one client. Without `carry` the model stays behind: the client holds it already.
+@dataclass(frozen=True)
+class Packed:
+    """The arrays of an offer, packed once for all clients: the model, and the server's memory that
+    clients need (which travels with the request to train only)."""
 
-    The server's memory that clients need travels with the request to train only.
-    """
+    model: ArrayRecord
+    server: dict[str, ArrayRecord]
+
+    @classmethod
+    def of(cls, offer: Offer, precision: Precision) -> Packed:
+        """Pack an offer's arrays."""
+        server = {SERVER + part: pack(m, precision) for part, m in offer.server.items()}
+        return cls(pack(offer.model, precision), server)
+
+
+def write_offer(
+    offer: Offer,
+    packed: Packed,
+    place: Place,
+    experiment: str,
+    precision: Precision,
+    carry: bool,
+) -> RecordDict:
+    """An offer to one client. Without `carry` the model stays behind: the client holds it."""
     numbers: dict[str, ConfigRecordValues] = {
         "seed": offer.seed,
         "round": offer.round,
@@ -110,18 +140,15 @@ def write_offer(
         "precision": precision,
         "experiment": experiment,
     }
-    content: dict[str, Any] = {OFFER: ConfigRecord(numbers)}
+    content: dict[str, Any] = {OFFER: ConfigRecord(numbers), **packed.server}
     if carry:
-        content[MODEL] = pack(offer.model, precision)
-    for part, memory in offer.server.items():
-        content[SERVER + part] = pack(memory, precision)
+        content[MODEL] = packed.model
     return RecordDict(content)
 
 
-def read_offer(
-    content: RecordDict, dtype: torch.dtype, held: Params | None, trainable: tuple[str, ...]
-) -> tuple[Offer, Place]:
-    """The offer in a message, with the model it carries or the one this client holds."""
+def read_offer(content: RecordDict, dtype: torch.dtype, held: Params | None) -> tuple[Offer, Place]:
+    """The offer in a message, with the model it carries or the one this client holds. Which
+    parameters move by gradient the client knows itself."""
     said: Mapping[str, Any] = content.config_records[OFFER]
     model = unpack(content.array_records[MODEL], dtype) if MODEL in content else held
     if model is None:
@@ -136,7 +163,6 @@ def read_offer(
         eps=float(said["eps"]),
         lr=float(said["lr"]),
         population=int(said["population"]),
-        trainable=trainable,
         server=parts(content, SERVER, dtype),
     )
     place = Place(

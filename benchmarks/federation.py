@@ -1,0 +1,249 @@
+"""What a federation over Flower costs: time, memory and bytes as clients grow.
+
+    python benchmarks/federation.py                 all of it (about ten minutes on two cores)
+    python benchmarks/federation.py rounds traffic  some of it
+    python benchmarks/federation.py --write         all of it, and put the tables into
+                                                    docs/scaling.md
+
+rounds     one round in this process, the clients' own work taken out: what the server does
+processes  one round of real supernodes on this machine, with TLS and keys
+traffic    bytes of a client that joins and of one that abstains
+reference  how well F(w) is known from some of the priority clients
+keys       what it costs to tell who is connected
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import polars as pl
+import torch
+from rich.console import Console
+
+import muster
+from muster import store
+from muster.config import Experiment, experiment
+from muster.engines import choose
+from muster.flower.appfolder import write_app
+from muster.flower.inprocess import InProcess, Site
+from muster.flower.loopback import client_names, loopback, start_nodes, write_client
+from muster.flower.registry import Registry
+from muster.flower.server import federate
+from muster.models import as_module
+from muster.network import Member, members_of
+from run import show, write
+
+PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
+SOFTMAX, MLP = {"name": "softmax"}, {"name": "mlp", "hidden": [200, 200]}
+
+
+def chosen_for(clients: int, model: dict[str, object], **settings: object) -> Experiment:
+    """FedAvg on digits over so many clients, measured at the end only."""
+    table = {
+        "rounds": 3,
+        "evaluate_every": 0,
+        "data": {"name": "digits", "clients": clients, "partition": {"kind": "iid"}},
+        "model": model,
+        "method": {"name": "fedavg"},
+        "local": {"steps": 1},
+        **settings,
+    }
+    return experiment(table)
+
+
+class Timed(InProcess):
+    """Knows how long the clients took."""
+
+    clients = 0.0
+
+    def deliver(self, message, site):
+        began = time.perf_counter()
+        reply = super().deliver(message, site)
+        self.clients += time.perf_counter() - began
+        return reply
+
+
+def in_process(chosen: Experiment) -> tuple[muster.Run, Timed, float]:
+    """A run in this process; the seconds of all rounds are the run's own."""
+    fed = chosen.federation(0)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        sites = []
+        for k in range(fed.n):
+            write_client(fed, k, folder / f"{k}.npz")
+            sites.append(Site({"data-path": str(folder / f"{k}.npz")}))
+        grid = Timed(sites)
+        members = members_of(fed, [site.key.decode() for site in sites])
+        here = replace(
+            chosen,
+            members=members,
+            network=replace(chosen.network, classes=10, features=tuple(fed.train.x.shape[1:])),
+        )
+        began = time.perf_counter()
+        run = federate(grid, here, folder / "run", lambda line: None)
+        return run, grid, time.perf_counter() - began
+
+
+def rounds() -> list[list[str]]:
+    rows = [["clients", "model kB", "round ms", "server ms", "server ms a client"]]
+    for model, name in ((SOFTMAX, "softmax"), (MLP, "MLP 64-200-200-10")):
+        for n in (2, 4, 8, 16, 64, 256):
+            in_process(chosen_for(2, model))  # warm
+            run, grid, total = in_process(chosen_for(n, model))
+            count = len(run.rounds)
+            server = (total - grid.clients) / count
+            size = sum(w.nbytes for w in run.weights.values()) / 1e3
+            rows.append(
+                [
+                    f"{n} ({name})" if n == 2 else str(n),
+                    f"{size:.1f}",
+                    f"{1e3 * total / count:.0f}",
+                    f"{1e3 * server:.0f}",
+                    f"{1e3 * server / n:.2f}",
+                ]
+            )
+    return rows
+
+
+def memory_mb(pids: list[int]) -> float:
+    said = subprocess.run(
+        ["ps", "-o", "rss=", "-p", ",".join(map(str, pids))], capture_output=True, text=True
+    )
+    return sum(int(word) for word in said.stdout.split()) / 1e3
+
+
+def processes() -> list[list[str]]:
+    rows = [["supernodes", "to start s", "seconds a round", "superlink MB", "an idle supernode MB"]]
+    for n in (2, 4, 8):
+        chosen = chosen_for(n, SOFTMAX, name="scale", rounds=4, checkpoint_every=1)
+        fed = chosen.federation(0)
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary)
+            began = time.perf_counter()
+            held = {}
+            with loopback(client_names(fed), folder / "logs") as link:
+                here = start_nodes(link, chosen, fed, folder)
+
+                def say(line: str, link=link, held=held, began=began) -> None:
+                    if "clients are in" in line:
+                        held["start"] = time.perf_counter() - began
+                    elif line.startswith("round"):
+                        nodes = [p for name, p in link.processes.items() if "client" in name]
+                        held["link"] = memory_mb([link.processes["superlink"].pid])
+                        held["node"] = memory_mb([p.pid for p in nodes]) / len(nodes)
+
+                link.run(write_app(link.work / "app", here, folder), say)
+            run = store.load(folder)
+        rows.append(
+            [
+                str(n),
+                f"{held['start']:.0f}",
+                f"{run.rounds['seconds'].head(3).median():.1f}",
+                f"{held['link']:.0f}",
+                f"{held['node']:.0f}",
+            ]
+        )
+    return rows
+
+
+def traffic() -> list[list[str]]:
+    rows = [
+        ["model", "weights travel as", "model kB", "joined: up kB", "down kB", "abstained: up kB"]
+    ]
+    for model, name in ((SOFTMAX, "softmax 64x10"), (MLP, "MLP 64-200-200-10")):
+        for dtype, precision in (("float32", "exact"), ("float32", "float16")):
+            chosen = chosen_for(
+                5, model, dtype=dtype, rounds=3,
+                method={"name": "fedalign", "epsilon": 0.6, "warmup": 1},
+                data={
+                    "name": "digits", "clients": 5, "priority": 2,
+                    "partition": {"kind": "dirichlet", "alpha": 0.3},
+                },
+                local={"steps": 20, "batch_size": 8, "lr": 0.2},
+                network={"precision": precision},
+            )  # fmt: skip
+            run, _, _ = in_process(chosen)
+            others = run.clients.filter(~pl.col("priority"))
+            joined = others.filter(pl.col("joined"))
+            silent = others.filter(~pl.col("joined"))
+            size = sum(w.nbytes for w in run.weights.values()) / 1e3
+            rows.append(
+                [
+                    name,
+                    dtype if precision == "exact" else precision,
+                    f"{size:.1f}",
+                    f"{joined['bytes_up'].mean() / 1e3:.2f}",
+                    f"{joined['bytes_down'].mean() / 1e3:.2f}",
+                    f"{silent['bytes_up'].mean() / 1e3:.2f}" if len(silent) else "nobody did",
+                ]
+            )
+    return rows
+
+
+def reference() -> list[list[str]]:
+    """Everyone's loss at a half-trained model; then F(w) from samples of them, many times."""
+    rows = [["clients measured", "of", "typical error of F(w)", "as a share of F(w)"]]
+    fed = muster.data.fmnist(
+        clients=10_000, priority="all", partition=muster.data.LabelMix(alpha=0.3)
+    )
+    spec = muster.models.Softmax()
+    local = muster.Local(steps=5, batch_size=5, lr=0.05)
+    method = muster.methods.fedavg(invite=muster.invite.Sample(100))
+    run = muster.simulate(fed, method, spec, rounds=20, local=local, evaluate_every=0)
+    module = as_module(spec, fed, 0)
+    engine = choose("auto", module, fed, local, torch.float32)
+    weights = {name: torch.from_numpy(w) for name, w in run.weights.items()}
+    loss = engine.appraise(weights, np.arange(fed.n)).loss
+    truth = float(fed.objective @ loss)
+    draw = np.random.default_rng(0)
+    for m in (10, 100, 1000, 10_000):
+        guesses = []
+        for _ in range(200 if m < fed.n else 1):
+            some = draw.choice(fed.n, m, replace=False)
+            guesses.append(fed.objective[some] @ loss[some] / fed.objective[some].sum())
+        error = float(np.sqrt(np.mean((np.array(guesses) - truth) ** 2)))
+        rows.append([f"{m:,}", f"{fed.n:,}", f"{error:.4f}", f"{100 * error / truth:.2f} %"])
+    return rows
+
+
+def keys() -> list[list[str]]:
+    rows = [["registered", "connected", "first look ms", "every other ms"]]
+    for n in (100, 1000, 10_000):
+        sites = [Site({}) for _ in range(n)]
+        members = tuple(Member(f"c{k}", s.key.decode(), k == 0) for k, s in enumerate(sites))
+        registry = Registry.of(members)
+        nodes = [SimpleNamespace(node_id=k, public_key=s.key + b"\n") for k, s in enumerate(sites)]
+        grid = SimpleNamespace(get_nodes=lambda nodes=nodes: nodes)
+        spent = []
+        for _ in range(4):
+            began = time.perf_counter()
+            registry.connected(grid)
+            spent.append(1e3 * (time.perf_counter() - began))
+        rows.append([f"{n:,}", f"{n:,}", f"{spent[0]:.1f}", f"{min(spent[1:]):.1f}"])
+    return rows
+
+
+TABLES = {f.__name__: f for f in (rounds, processes, traffic, reference, keys)}
+
+
+def main(wanted: list[str]) -> None:
+    torch.set_num_threads(1)
+    to_docs = "--write" in wanted
+    wanted = [w for w in wanted if w != "--write"] or list(TABLES)
+    tables = {}
+    for name in wanted:
+        tables[name] = TABLES[name]()
+        show(Console(width=120), name, tables[name])
+    if to_docs:
+        write(tables, PAGE)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
