@@ -6,12 +6,17 @@ by `make test-slow`.
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import ssl
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -25,6 +30,8 @@ from muster.config import experiment
 from muster.flower.appfolder import write_app
 from muster.flower.keys import CA, make_keys
 from muster.flower.loopback import client_names, descendants, loopback, start_nodes
+
+ROOT = Path(__file__).parents[2]
 
 TABLE = {
     "name": "loopback",
@@ -156,3 +163,42 @@ def test_a_superlink_killed_and_started_again_goes_on_from_the_checkpoint(tmp_pa
     assert sum(line.startswith("round 1/3") for line in said) == 1
     assert_same(store.load(tmp_path), simulated(chosen, fed))
     assert len(store.load(tmp_path).rounds) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_commands_for_real_machines_work_as_written(tmp_path):
+    """Every ```sh block of docs/federate.md, in order, with all machines being this one."""
+    page = (ROOT / "docs" / "federate.md").read_text()
+    lines = "\n".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL)).splitlines()
+    script = ["set -e", "trap 'kill $(jobs -p)' EXIT", "ready() { sleep 1; }"]
+    for line in lines:
+        if line.startswith("pip install"):
+            continue  # it is installed
+        if line.startswith(("flower-superlink", "flower-supernode")):
+            script.append(f"{line} > {line.split()[0]}-{len(script)}.log 2>&1 &")
+            if line.startswith("flower-superlink"):
+                script.append(
+                    "for i in $(seq 60); do curl -s --cacert keys/ca.crt "
+                    "https://$SERVER:9092/health > /dev/null && break; sleep 1; done"
+                )
+            continue
+        script.append(line.replace("examples/", f"{ROOT}/examples/"))
+    environment = {
+        **os.environ,
+        "HOME": str(tmp_path),
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "NO_PROXY": "127.0.0.1",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(script)],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = store.load(tmp_path / "runs" / "hospitals")
+    assert run.rounds["asked"].to_list() == [3, 3]
+    assert run.rounds["failed"].to_list() == [0, 0]
+    assert run.final["priority"].to_list() == [True, True, False]
+    assert "fedalign, seed 0, flower engine" in done.stdout
