@@ -10,6 +10,7 @@ processes  one round of real supernodes on this machine, with TLS and keys
 traffic    bytes of a client that joins and of one that abstains
 reference  how well F(w) is known from some of the priority clients
 keys       what it costs to tell who is connected
+projection what one server would spend on more, and a hundred regions
 """
 
 from __future__ import annotations
@@ -59,19 +60,25 @@ def chosen_for(clients: int, model: dict[str, object], **settings: object) -> Ex
 
 
 class Timed(InProcess):
-    """Knows how long the clients took."""
+    """Knows how long the clients took, request after request."""
 
-    clients = 0.0
+    def __init__(self, sites):
+        super().__init__(sites)
+        self.clients: list[float] = []
+
+    def push_messages(self, messages):
+        self.clients.append(0.0)
+        return super().push_messages(messages)
 
     def deliver(self, message, site):
         began = time.perf_counter()
         reply = super().deliver(message, site)
-        self.clients += time.perf_counter() - began
+        self.clients[-1] += time.perf_counter() - began
         return reply
 
 
-def in_process(chosen: Experiment) -> tuple[muster.Run, Timed, float]:
-    """A run in this process; the seconds of all rounds are the run's own."""
+def in_process(chosen: Experiment) -> tuple[muster.Run, Timed]:
+    """A run in this process."""
     fed = chosen.federation(0)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -86,29 +93,21 @@ def in_process(chosen: Experiment) -> tuple[muster.Run, Timed, float]:
             members=members,
             network=replace(chosen.network, classes=10, features=tuple(fed.train.x.shape[1:])),
         )
-        began = time.perf_counter()
-        run = federate(grid, here, folder / "run", lambda line: None)
-        return run, grid, time.perf_counter() - began
+        return federate(grid, here, folder / "run", lambda line: None), grid
 
 
 def rounds() -> list[list[str]]:
-    rows = [["clients", "model kB", "round ms", "server ms", "server ms a client"]]
-    for model, name in ((SOFTMAX, "softmax"), (MLP, "MLP 64-200-200-10")):
+    rows = [["model", "kB", "clients", "round ms", "server ms", "server ms a client"]]
+    for model, name in ((SOFTMAX, "softmax 64x10"), (MLP, "MLP 64-200-200-10")):
+        in_process(chosen_for(2, model))  # warm
         for n in (2, 4, 8, 16, 64, 256):
-            in_process(chosen_for(2, model))  # warm
-            run, grid, total = in_process(chosen_for(n, model))
-            count = len(run.rounds)
-            server = (total - grid.clients) / count
+            run, grid = in_process(chosen_for(n, model))
+            # Requests: hello, train, train, train and everyone's opinion; the second is measured.
+            whole = run.rounds["seconds"][1]
+            server = whole - grid.clients[2]
             size = sum(w.nbytes for w in run.weights.values()) / 1e3
-            rows.append(
-                [
-                    f"{n} ({name})" if n == 2 else str(n),
-                    f"{size:.1f}",
-                    f"{1e3 * total / count:.0f}",
-                    f"{1e3 * server:.0f}",
-                    f"{1e3 * server / n:.2f}",
-                ]
-            )
+            figures = [f"{1e3 * whole:.0f}", f"{1e3 * server:.0f}", f"{1e3 * server / n:.1f}"]
+            rows.append([name, f"{size:.1f}", str(n), *figures])
     return rows
 
 
@@ -169,7 +168,7 @@ def traffic() -> list[list[str]]:
                 local={"steps": 20, "batch_size": 8, "lr": 0.2},
                 network={"precision": precision},
             )  # fmt: skip
-            run, _, _ = in_process(chosen)
+            run, _ = in_process(chosen)
             others = run.clients.filter(~pl.col("priority"))
             joined = others.filter(pl.col("joined"))
             silent = others.filter(~pl.col("joined"))
@@ -230,7 +229,34 @@ def keys() -> list[list[str]]:
     return rows
 
 
-TABLES = {f.__name__: f for f in (rounds, processes, traffic, reference, keys)}
+def projection() -> list[list[str]]:
+    """What one server would spend on a round, from a round of 64 measured here."""
+    rows = [
+        ["asked a round", "one server: s of its own work", "GB through it", "s at 1 Gbit/s",
+         "100 regions: s at a region", "s at the top"]
+    ]  # fmt: skip
+    in_process(chosen_for(2, MLP))
+    run, grid = in_process(chosen_for(64, MLP))
+    each = (run.rounds["seconds"][1] - grid.clients[2]) / 64
+    one = run.clients.filter(pl.col("round") == 2)
+    size = float(one["bytes_up"].mean() + one["bytes_down"].mean())
+    link = 1e9 / 8
+    for asked in (100, 1_000, 10_000, 100_000, 1_000_000):
+        region = max(1, asked // 100)
+        rows.append(
+            [
+                f"{asked:,}",
+                f"{asked * each:,.1f}",
+                f"{asked * size / 1e9:,.2f}",
+                f"{asked * size / link:,.1f}",
+                f"{max(region * each, region * size / link):,.1f}",
+                f"{max(100 * each, 100 * size / link):,.1f}",
+            ]
+        )
+    return rows
+
+
+TABLES = {f.__name__: f for f in (rounds, processes, traffic, reference, keys, projection)}
 
 
 def main(wanted: list[str]) -> None:
