@@ -31,7 +31,8 @@ from torch.nn.functional import cross_entropy
 
 import muster
 from muster.engines import choose
-from muster.federation import Federation, Ragged
+from muster.federation import Federation
+from muster.ragged import Ragged
 from workloads import WORKLOADS, Workload, w4
 
 PAGE = Path(__file__).parents[1] / "docs" / "speed.md"

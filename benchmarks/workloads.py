@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 import muster
-from muster.federation import Federation, Ragged
+from muster.federation import Federation
 from muster.invite import Full, Sample
+from muster.ragged import Ragged
 
 
 @dataclass(frozen=True)

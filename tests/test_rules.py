@@ -13,12 +13,12 @@ import reference
 from helpers import admitted, federation, gap, layers_of, module_of, random_layers
 from muster import metrics, rng
 from muster.admit import Band
-from muster.federation import Ragged
 from muster.guard import guard
 from muster.invite import Fraction, Full, Sample, WithReplacement
 from muster.join import Aligned, Available, Straggling
 from muster.local import Local, plan
 from muster.protocol import Appraisal, Offer, Replies, Roster
+from muster.ragged import Ragged
 from muster.schedules import Constant, Exponential, Inverse, Linear, StepTo
 
 M = muster.methods

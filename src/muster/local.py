@@ -13,7 +13,7 @@ import numpy as np
 
 from . import rng
 from .errors import MusterError
-from .federation import Ragged
+from .ragged import Ragged
 from .rng import Int64, UInt64
 from .schedules import Schedule, as_schedule
 

@@ -10,7 +10,8 @@ from muster import rng
 from muster.data import synth
 from muster.data.synth import User, client_sizes, noise_levels, perturb, sources, swap_in
 from muster.errors import MusterError
-from muster.federation import Federation, Ragged
+from muster.federation import Federation
+from muster.ragged import Ragged
 
 
 def draw(seed: int = 0) -> np.random.Generator:

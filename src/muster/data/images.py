@@ -19,7 +19,8 @@ import numpy as np
 
 from .. import rng
 from ..errors import MusterError
-from ..federation import Federation, Ragged
+from ..federation import Federation
+from ..ragged import Ragged
 from .catalogue import CIFAR10, EMNIST_BALANCED, EMNIST_BYCLASS, FEMNIST, FMNIST, MNIST
 from .partition import (
     Partition,

@@ -18,7 +18,8 @@ from numpy.typing import ArrayLike
 
 from .. import rng
 from ..errors import MusterError
-from ..federation import Federation, Pair, Ragged, as_labels, as_tensor
+from ..federation import Federation
+from ..ragged import Pair, Ragged, Shared, as_labels, as_tensor
 from ..rng import Int64
 from .label_mix import LabelMix
 from .parts import Parts, check_split, class_after_class, deal
@@ -255,7 +256,7 @@ def table(x: Any, y: Any, what: str) -> tuple[torch.Tensor, torch.Tensor]:
     return features, labels
 
 
-def reweighted(train: Ragged, x: torch.Tensor, y: torch.Tensor) -> Ragged:
+def reweighted(train: Ragged, x: torch.Tensor, y: torch.Tensor) -> Shared:
     """A shared test set, seen by each client in the label proportions of its training rows.
 
     Client k tests on every row of the labels it holds. A row of label c counts
@@ -275,15 +276,7 @@ def reweighted(train: Ragged, x: torch.Tensor, y: torch.Tensor) -> Ragged:
             f"test: it holds no row of any label of client {untested[0]}; give a test set with "
             "the labels of the training rows"
         )
-    proportion = counts / counts.sum(axis=1, keepdims=True)
-    k, c = np.nonzero(counts)  # client after client, label after label
-    starts, lengths = np.cumsum(in_test) - in_test, in_test[c]
-    by_label = np.argsort(code[len(held) :], kind="stable")
-    rows = by_label[np.repeat(starts[c], lengths) + rng.ramp(lengths)]
-    weight = np.repeat(proportion[k, c] / lengths, lengths)
-    sizes = (counts > 0) @ in_test
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return Ragged(x, y, offsets, rows, weight)
+    return Shared.of(x, y, counts / counts.sum(axis=1, keepdims=True), code[len(held) :])
 
 
 def federate(
@@ -317,7 +310,7 @@ def federate(
     features, labels = table(x, y, "train")
     mine = joined(parts, len(labels), "parts")
     train = Ragged(features, labels, mine.offsets, mine.rows)
-    held_out = None
+    held_out: Ragged | None = None
     if test is not None:
         held_out = reweighted(train, *table(*test, "test"))
     elif test_parts is not None:

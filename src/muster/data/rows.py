@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import rng
 from ..errors import MusterError, MusterWarning, nearest
-from ..federation import Bool, Federation, Ragged, as_tensor
+from ..federation import Bool, Federation
+from ..ragged import Ragged, as_tensor
 from ..rng import Float64, Int64
 from .manifest import Options, Role
 from .partition import first_clients, held_out_sizes

@@ -19,6 +19,7 @@ from rich.text import Text
 from ..errors import MusterError, MusterWarning
 from ..federation import Federation
 from ..flags import flags_of
+from ..ragged import Shared
 from ..rng import Int64
 from .picture import FORMATS, draw
 
@@ -63,7 +64,7 @@ def heading(fed: Federation) -> str:
     rows = int(fed.train.offsets[-1])
     tested = "no test rows"
     if fed.test is not None:
-        shared = fed.test.weight is not None  # one test set, which each sees in its own proportions
+        shared = isinstance(fed.test, Shared)
         tested = f"{len(fed.test.y) if shared else fed.test.offsets[-1]} test rows"
         tested += " for everyone" if shared else ""
     unseen = f", {int(fed.unseen.sum())} unseen" if fed.unseen.any() else ""

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from .. import rng
 from ..errors import MusterError, unknown
-from ..federation import Federation, from_pairs
+from ..federation import Federation
+from ..ragged import from_pairs
 from ..rng import Float64, Int64
 from .partition import held_out_sizes
 

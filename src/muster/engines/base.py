@@ -16,10 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..federation import Federation, Ragged, features
+from ..federation import Federation
 from ..local import Local, Plan, plan, steps_of
 from ..params import Memory, Params, of_module, trainable
 from ..protocol import Appraisal, Offer
+from ..ragged import Ragged, Shared, features
 from ..rng import Float64, Int64
 from ..solvers import Solver, Work
 
@@ -152,6 +153,8 @@ class Base:
         self.load(model)
         self.module.eval()
         data = self.data(split)
+        if isinstance(data, Shared):
+            return self._appraise_shared(data, split, clients)
         everyone = np.array_equal(clients, np.arange(len(data.sizes)))
         at = data.positions(clients)
         if data.rows is None:
@@ -162,6 +165,18 @@ class Base:
         else:
             loss, right = self._measure(split, data.rows[at], len(at))
         return reduce(data, clients, at, loss, right)
+
+    def _appraise_shared(self, data: Shared, split: Split, clients: Int64) -> Appraisal:
+        """Every row of a label these clients see once, then each client's mix of the labels."""
+        mix = data.mix[clients]
+        seen = np.flatnonzero((mix > 0).any(0))
+        rows = data.rows_of_labels(seen)
+        loss, right = self._measure(split, rows, len(rows))
+        ends = np.cumsum(data.count[seen])
+        starts = ends - data.count[seen]
+        means = (np.add.reduceat(v, starts) / data.count[seen] for v in (loss, right))
+        of_loss, of_right = (mix[:, seen] @ mean for mean in means)
+        return Appraisal(of_loss, of_right)
 
     def appraise_each(self, stack: Params, clients: Int64, split: Split = "train") -> Appraisal:
         """Loss and accuracy of each client's own model on its rows, one client at a time."""
@@ -181,11 +196,11 @@ def reduce(data: Ragged, clients: Int64, at: Int64, loss: Float64, right: Float6
     """Each client's mean over its rows (weighted, where rows have weights), in float64."""
     sizes = data.sizes[clients]
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
-    if data.weight is None:
+    weight = data.counts_by(at)
+    if weight is None:
         return Appraisal(
             np.add.reduceat(loss, starts) / sizes, np.add.reduceat(right, starts) / sizes
         )
-    weight = data.weight[at]
     return Appraisal(
         np.add.reduceat(loss * weight, starts), np.add.reduceat(right * weight, starts)
     )

@@ -17,10 +17,11 @@ from torch.nn import functional
 
 from .. import params
 from ..errors import MusterError
-from ..federation import Federation, features
+from ..federation import Federation
 from ..local import Local, Plan
 from ..params import Memory, Params
 from ..protocol import Appraisal, Offer
+from ..ragged import features
 from ..rng import Int64
 from ..solvers import Gradient, Solver, Work
 from .base import CHUNK, Base, Split, Task, reduce
@@ -30,6 +31,7 @@ from .layers import stackable
 
 Batch = tuple[Tensor, Tensor, Tensor]
 
+AT_ONCE = 2**22  # rows whose losses are held at once
 PORTION = 2**23  # bytes of models worked on together
 COMPILE_FROM = 2.0e7  # parameters times rows of a round above which the compiled loop pays off
 
@@ -106,6 +108,12 @@ class Stacked(Base):
         """Each client's own model on its rows, several clients of similar size at a time."""
         data = self.data(split)
         sizes = data.sizes[clients]
+        if len(clients) > 1 and int(sizes.sum()) > AT_ONCE:
+            halves = np.array_split(np.arange(len(clients)), 2)
+            parts = [self.appraise_each(_rows(stack, h), clients[h], split) for h in halves]
+            return Appraisal(
+                np.concatenate([p.loss for p in parts]), np.concatenate([p.accuracy for p in parts])
+            )
         order = np.argsort(sizes, kind="stable")
         width = int(np.prod(data.x.shape[1:]))
         loss, right = np.empty(int(sizes.sum())), np.empty(int(sizes.sum()))

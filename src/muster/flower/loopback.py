@@ -252,9 +252,9 @@ def write_client(fed: Federation, k: int, file: Path) -> None:
     if fed.test is not None:
         test_x, test_y = fed.test.client(k)
         arrays |= {"x_test": test_x.numpy(), "y_test": test_y.numpy()}
-        if fed.test.weight is not None:
-            at = fed.test.positions(np.array([k]))
-            arrays["weight_test"] = fed.test.weight[at]
+        weight = fed.test.counts_by(fed.test.positions(np.array([k])))
+        if weight is not None:
+            arrays["weight_test"] = weight
     np.savez(file, **arrays)
 
 

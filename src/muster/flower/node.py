@@ -17,11 +17,12 @@ from ..clients import Stack
 from ..config import Experiment
 from ..engines import choose
 from ..errors import MusterError
-from ..federation import Federation, Ragged
+from ..federation import Federation
 from ..local import Local
 from ..models import as_module
 from ..params import DTYPES
 from ..protocol import Appraisal, Offer, Replies, Roster, View
+from ..ragged import Ragged
 from ..rng import Int64
 from ..solo import with_solo
 from .diary import Diary

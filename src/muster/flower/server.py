@@ -25,10 +25,11 @@ from .. import params, store
 from ..config import Experiment, experiment
 from ..engines import choose
 from ..errors import MusterError
-from ..federation import Federation, Ragged
+from ..federation import Federation
 from ..models import as_module
 from ..network import Network
 from ..params import DTYPES
+from ..ragged import Ragged
 from ..report import figure
 from ..round import Game
 from ..schema import Table
