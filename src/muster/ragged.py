@@ -129,7 +129,8 @@ class Shared(Ragged):
         """Row numbers in `x` and `y` at these positions."""
         starts, first, _ = self._spans
         span = self._span_of(positions)
-        return self._by_label[first[span] + positions - starts[span]]
+        rows: Int64 = self._by_label[first[span] + positions - starts[span]]
+        return rows
 
     def counts_by(self, positions: Int64) -> Float64:
         """How much the rows at these positions count."""
