@@ -20,6 +20,7 @@ from ..errors import MusterError, MusterWarning
 from ..federation import Federation
 from ..flags import flags_of
 from ..rng import Int64
+from .catalogue import CATALOGUE
 from .picture import FORMATS, draw
 
 SHOWN = 20  # clients a table lists when there are more
@@ -37,6 +38,8 @@ def show(words: list[str], console: Console) -> int:
     if name is None:
         known = ", ".join(key for key in DATA if key != "folder")
         raise MusterError(f"data show: of which data? give a path, or one of {known}")
+    if name in CATALOGUE and name not in DATA:
+        raise MusterError(f"{name}: run `muster data show {CATALOGUE[name].shown_by}`")
     out = flags.pop("out", None)
     if out is not None and Path(out).suffix not in FORMATS:
         raise MusterError(f"--out: '{out}'; its ending says the format: {', '.join(FORMATS)}")
@@ -63,9 +66,10 @@ def heading(fed: Federation) -> str:
     rows = int(fed.train.offsets[-1])
     tested = "no test rows"
     if fed.test is not None:
-        shared = fed.test.weight is not None  # one test set, which each sees in its own proportions
-        tested = f"{len(fed.test.y) if shared else fed.test.offsets[-1]} test rows"
-        tested += " for everyone" if shared else ""
+        used = np.zeros(len(fed.test.y), np.bool_)
+        used[fed.test.base(np.arange(fed.test.offsets[-1]))] = True
+        shared = used.sum() < fed.test.offsets[-1]  # one test set, seen in everyone's proportions
+        tested = f"{used.sum()} test rows{' for everyone' if shared else ''}"
     unseen = f", {int(fed.unseen.sum())} unseen" if fed.unseen.any() else ""
     return (
         f"{fed.name}: {fed.n} clients, {int(fed.priority.sum())} priority{unseen}; {rows} training "
