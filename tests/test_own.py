@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import tempfile
 import tomllib
 import warnings
@@ -176,6 +177,37 @@ def test_labels_are_numbered_as_classes_say(here):
     assert (fed.classes, fed.labels) == (3, ("well", "sick", "unclear"))
     put("n", north=NORTH.replace(",0\n", ",-1.0\n"))
     assert client(load("n", test_fraction=0, classes=[-1, 1]), 0)[1].tolist() == [0, 1, 0, 1]
+
+
+def test_labels_too_large_for_numbers_are_names_and_large_ones_are_told_apart(here):
+    one, other = 2**53, 2**53 + 1  # the same as float64
+    Path("t.csv").write_text(f"a,label\n1,{one}\n2,{other}\n3,{one}\n")
+    fed = load("t.csv", test_fraction=0, classes=[one, other])
+    assert client(fed, 0)[1].tolist() == [0, 1, 0]
+    Path("t.csv").write_text(f"a,label\n1,{10**30}\n2,{10**30 + 1}\n3,{10**30}\n")
+    fed = load("t.csv", test_fraction=0)
+    assert (client(fed, 0)[1].tolist(), fed.labels) == ([0, 1, 0], (str(10**30), str(10**30 + 1)))
+    wide = pl.Series("label", [2**63 + 1, 0, 2**63 + 1], pl.UInt64)
+    pl.DataFrame({"a": [1, 2, 3]}).with_columns(wide).write_parquet("t.parquet")
+    fed = load("t.parquet", test_fraction=0)
+    assert (client(fed, 0)[1].tolist(), fed.labels) == ([1, 0, 1], ("0", str(2**63 + 1)))
+
+
+def test_many_classes_are_fine_where_there_are_rows_for_them(here):
+    pl.DataFrame({"a": np.arange(3000.0), "label": np.arange(3000)}).write_parquet("t.parquet")
+    assert load("t.parquet", test_fraction=0).classes == 3000
+    Path("t.csv").write_text("a,label\n1,999\n2,3\n")
+    assert load("t.csv", test_fraction=0).classes == 1000
+
+
+def test_long_doubles_are_doubles(here):
+    np.savez("t.npz", x=np.arange(8, dtype=np.longdouble).reshape(4, 2), y=[0, 1, 0, 1])
+    assert client(load("t.npz", test_fraction=0), 0)[0].dtype == np.float64
+
+
+def test_a_manifest_with_a_byte_order_mark(here):
+    put("h", north=NORTH, south=SOUTH, manifest="\ufeffpriority = ['south']")
+    assert load("h").priority.tolist() == [False, True]
 
 
 def test_tables_as_other_tools_write_them(here):
@@ -361,6 +393,28 @@ BAD = {
               "std.age: 0; allowed: a number above 0"),
     "mean of some": ({"north": NORTH, "manifest": "mean = {age = 1}\nstd = {age = 1}"},
                      "[mean] and [std] need a number for each feature"),
+    "an identity for a label": ({"north": ROW.format(60).replace(",1\n", ",10000000000000\n")},
+                "north.csv: column 'label', row 2: label 10000000000000 makes 10000000000001 "
+                "classes of 2 rows; name the labels there are with classes=[...]"),
+    "nan among names": ({"north": "age,label\n1,sick\n2,NaN\n3,sick\n"},
+                        "north.csv: column 'label', row 2: label NaN"),
+    "classes twice": ({"north": NORTH, "manifest": "classes = [0, 1, '1']"}, "different names"),
+    "label and client": ({"north": NORTH, "manifest": "client = 'label'"},
+                         "north.csv: column 'label' is both label and client; name two"),
+    "requirement nan": ({"north": NORTH, "manifest": "clients.north.requirement = nan"},
+                        "manifest.toml: clients.north.requirement: nan; allowed: a number"),
+    "importance 2": ({"north": NORTH, "manifest": "clients.north.importance = 2.0"},
+                     "manifest.toml: clients.north.importance: 2.0; allowed: 0 to 1"),
+    "priority but unseen": (
+        {"north": NORTH, "manifest": "clients.north = {priority = true, unseen = true}"},
+        "manifest.toml: clients.north: priority and unseen; a priority client takes part"),
+    "mean nan": ({"north": NORTH, "manifest": "mean = {age = nan, dose = 1}\n"
+                  "std = {age = 1, dose = 1}"}, "manifest.toml: mean.age: nan; allowed: a number"),
+    "std inf": ({"north": NORTH, "manifest": "mean = {age = 1, dose = 1}\n"
+                 "std = {age = inf, dose = 1}"}, "manifest.toml: std.age: inf; allowed: a number"),
+    "std tiny": ({"north": NORTH, "manifest": "mean = {age = 1, dose = 1}\n"
+                  "std = {age = 1e-300, dose = 1}"}, "column 0 is inf; features must be finite"),
+    "first line empty": ({"north": "\n" + NORTH}, "its first line is empty; give a header"),
     "nothing": ({}, "h: holds no data"),
     "same features": ({"north": NORTH, "manifest": "features = ['age', 'age']"}, "different names"),
     "label as feature": ({"north": NORTH, "manifest": "features = ['label']"}, "something else"),
@@ -381,6 +435,11 @@ def npz(**given):
     np.savez("h/a.npz", **given)
 
 
+def npy(array):
+    np.save(file := io.BytesIO(), array)
+    return file.getvalue()
+
+
 X, Y = np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1])
 BAD_NPZ = {
     "no y": (lambda: npz(x=X), "a.npz: no array 'y'; it holds x"),
@@ -392,6 +451,19 @@ BAD_NPZ = {
     "objects": (lambda: npz(x=np.array([[1], [{}]], object), y=Y[:2]), "a.npz: not readable"),
     "text": (lambda: npz(x=np.array([["a"]] * 4), y=Y), "a.npz: x holds <U1; give numbers"),
     "no rows": (lambda: npz(x=X[:0], y=Y[:0]), "a.npz: x has no rows"),
+    "no features": (lambda: npz(x=X[:, :0], y=Y), "a.npz: x has no features"),
+    "one array": (lambda: Path("h/a.npz").write_bytes(npy(X)), "a.npz: a single array; save x and"),
+    "beyond int64": (lambda: npz(x=np.full((4, 2), 2**63, np.uint64), y=Y),
+                     "a.npz: x holds 9223372036854775808; allowed: below 2^63"),
+    "label beyond int64": (lambda: npz(x=X, y=np.full(4, 2**63 + 1, np.uint64)),
+                           "a.npz: y holds 9223372036854775809; allowed: below 2^63"),
+    "label without text": (lambda: npz(x=X, y=np.array(["a", "", "b", "a"])),
+                           "a.npz: column 'y', row 2: is missing"),
+    "weight inf": (lambda: npz(x=X, y=Y, x_test=X, y_test=Y, weight_test=[1, 1, 1, np.inf]),
+                   "a.npz: weight_test: give a number above 0 for each row"),
+    "manifest that leads nowhere": (
+        lambda: (npz(x=X, y=Y), Path("h/manifest.toml").symlink_to("gone.toml")),
+        "h/manifest.toml: cannot be read (No such file or directory); mend or remove it"),
     "label": (lambda: npz(x=X, y=Y, x_test=X, y_test=Y - 1),
               "a.npz: y_test: column 'y_test', row 1: label -1 is below 0"),
     "corrupt": (lambda: Path("h/a.npz").write_bytes(b"PK\3\4 and no more"), "a.npz: not readable"),
@@ -411,8 +483,10 @@ BAD_NPZ = {
     "folder": (lambda: Path("h/a").mkdir(), "h/a: allowed here"),
     "date label": (lambda: pl.DataFrame({"a": [1], "label": [0]}).with_columns(
         pl.col("label").cast(pl.Date)).write_parquet("h/a.parquet"), "'label' holds Date; labels"),
-    "latin": (lambda: Path("h/a.csv").write_bytes(b"\xe9,label\n1,0\n"), "not readable as csv"),
-    "latin rows": (lambda: Path("h/a.csv").write_bytes(b"a,label\n1,\xe9\n"), "not readable"),
+    "latin": (lambda: Path("h/a.csv").write_bytes(b"\xe9,label\n1,0\n"), "a.csv: its text is "
+              "not UTF-8; save it as CSV in UTF-8"),
+    "latin rows": (lambda: Path("h/a.csv").write_bytes(
+        b"a,label\n" + b"1,0\n" * 20_000 + b"1,\xe9\n"), "a.csv: its text is not UTF-8"),
 }  # fmt: skip
 
 

@@ -10,11 +10,20 @@ import matplotlib.image
 import numpy as np
 import polars as pl
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from rich.console import Console
 
 import muster
-from muster.data.picture import by_main_class, image_shape, rows_of_classes, sample_sheet
-from muster.data.show import show
+from muster.data.picture import (
+    COLUMNS,
+    by_main_class,
+    heat_map,
+    image_shape,
+    rows_of_classes,
+    sample_sheet,
+)
+from muster.data.show import heading, show
 
 
 @pytest.fixture
@@ -161,3 +170,29 @@ def test_the_heat_map_keeps_roles_and_main_classes_together():
         data = [(np.zeros((3, 1)), labels) for labels in y]
         fed = muster.Federation.from_arrays(data, priority=[1, 3])
     assert by_main_class(fed, fed.label_counts()).tolist() == [1, 3, 2, 0]
+
+
+@pytest.mark.parametrize("clients", [700, 5 * COLUMNS])
+def test_a_class_does_not_run_into_the_next_on_the_heat_map(clients):
+    y = np.arange(clients) * 5 // clients
+    x = np.zeros((clients, 2), np.float32)
+    fed = muster.data.federate(x, y, list(np.arange(clients)[:, None]))
+    fig = Figure(figsize=(11, 4), layout="constrained")
+    heat_map(fig, fed, fed.label_counts())
+    canvas = FigureCanvasAgg(fig)
+    canvas.draw()
+    box = next(ax for ax in fig.axes if ax.images).get_window_extent()
+    seen = np.asarray(canvas.buffer_rgba())[::-1][
+        int(box.y0) + 5 : int(box.y1) - 5, int(box.x0) + 5 : int(box.x1) - 5
+    ]
+    assert len(np.unique(seen.reshape(-1, 4), axis=0)) == 2, "all of a client's rows, or none"
+
+
+def test_weighted_test_rows_are_counted_as_they_are(here):
+    x, y = np.zeros((12, 2)), np.arange(12) % 2
+    np.savez("a.npz", x=x, y=y, x_test=x[:4], y_test=y[:4], weight_test=np.arange(1.0, 5))
+    assert "12 training rows, 4 test rows; rows of" in shown("a.npz")
+    x, y = np.eye(12), np.arange(12) % 2
+    halves = [np.arange(6), np.arange(6, 12)]
+    fed = muster.data.federate(x, y, halves, test=(x[:4], y[:4]))
+    assert "12 training rows, 4 test rows for everyone; rows of" in heading(fed)

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from muster.cli import main
+from muster.config import experiment, override
 from muster.data.catalogue import CATALOGUE
 from muster.data.fetch import Home
 from muster.data.readers import MNIST_FILES
@@ -77,6 +78,33 @@ def test_a_damaged_copy_is_shown_as_such_and_got_anew(root, entry, capsys):
     assert "small: verified" in capsys.readouterr().out
 
 
+def test_get_looks_at_every_byte_of_a_copy(root, entry, capsys):
+    main(["data", "get", "small"])
+    path = root / "arrays" / "small" / "x.npy"
+    right = path.read_bytes()
+    path.write_bytes(right[:-1] + b"\7")
+    capsys.readouterr()
+    assert main(["data", "get", "small"]) == 0
+    assert "small: verified" in capsys.readouterr().out
+    assert path.read_bytes() == right
+    assert main(["data", "get", "small"]) == 0
+    assert "small: already there" in capsys.readouterr().out
+
+
+def test_every_data_set_is_shown_by_its_name_or_says_how():
+    for name, data in CATALOGUE.items():
+        shown, *flags = (data.shown_by or name).split()
+        experiment(override({"data": shown}, [(f"data.{flags[0][2:]}", flags[1])] if flags else []))
+
+
+def test_a_folder_without_the_files_is_told_all_names_they_may_have(root, tmp_path, capsys):
+    assert main(["data", "get", "emnist_byclass", "--folder", str(tmp_path)]) == 2
+    assert (
+        "(gzip.zip or emnist-byclass-train-images-idx3-ubyte and 3 more or emnist_byclass_test.npz)"
+        in capsys.readouterr().err
+    )
+
+
 def test_what_is_always_there_needs_no_getting(root, capsys):
     assert main(["data", "get", "digits"]) == 0
     assert "always there" in capsys.readouterr().out
@@ -91,6 +119,15 @@ def test_what_is_always_there_needs_no_getting(root, capsys):
         (["get", "small", "--folder"], "--folder: its value is missing"),
         (["get", "small", "--folder", "nowhere"], "--folder: nowhere is no folder"),
         (["get", "small", "--foldr", "x"], "unknown flag '--foldr'; did you mean '--folder'?"),
+        (
+            ["get", "emnist"],
+            "data get: emnist has parts, which are got one by one: emnist_balanced",
+        ),
+        (
+            ["show", "emnist_byclass"],
+            "emnist_byclass: run `muster data show emnist --split byclass`",
+        ),
+        (["show", "glove"], "glove: run `muster data show sent140`"),
         (["got"], "unknown data command 'got'; did you mean 'get'?"),
         (["get", "small", "--folder", "."], "Small (train-images-idx3-ubyte and 3 more) is not in"),
     ],

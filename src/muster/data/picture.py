@@ -20,6 +20,7 @@ from ..rng import Int64
 FORMATS = (".png", ".pdf", ".svg")
 BARS = 60  # clients that can be told apart as bars
 NAMED = 20  # classes a legend has room and colours for
+COLUMNS = 1000  # of a heat map; more clients than that are averaged, neighbours together
 TALL = 16  # classes above each other in the sample sheet
 WIDTH = 11.0  # inches
 
@@ -133,7 +134,13 @@ def heat_map(fig: Any, fed: Federation, counts: Int64) -> None:
         above.set_ylim(0.8)
     for side in ("top", "right"):
         above.spines[side].set_visible(False)
-    image = below.imshow(share, aspect="auto", cmap="magma_r", vmin=0, vmax=1, origin="lower")
+    edges = np.linspace(0, fed.n, min(fed.n, COLUMNS) + 1).astype(np.int64)
+    columns = np.add.reduceat(share, edges[:-1], axis=1) / np.diff(edges)
+    # Not smoothed: that would let each class run into the next.
+    image = below.imshow(
+        columns, aspect="auto", cmap="magma_r", vmin=0, vmax=1, origin="lower",
+        interpolation="nearest", extent=(-0.5, fed.n - 0.5, -0.5, fed.classes - 0.5),
+    )  # fmt: skip
     names = class_names(fed)
     every = math.ceil(fed.classes / 32)
     ticks = np.arange(0, fed.classes, every)

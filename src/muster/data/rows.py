@@ -30,6 +30,7 @@ Names = NDArray[np.str_]
 Rescale = Callable[[NDArray[Any], Bool], NDArray[Any]]
 
 TEST_FRACTION = 0.2
+FEW = 1000  # classes that labels may make however few rows there are; more than rows is a mistake
 
 
 def assemble(
@@ -107,7 +108,12 @@ def encode(
                 f"{spot(blocks, row)}: label {low} is below 0; say which labels there are: "
                 f"classes=[{', '.join(map(str, given[:10]))}{', ...' if len(given) > 10 else ''}]"
             )
-        return whole, tuple(str(c) for c in range(int(whole.max()) + 1))
+        if (top := int(whole.max())) >= max(FEW, len(whole)):
+            raise MusterError(
+                f"{spot(blocks, int(whole.argmax()))}: label {top} makes {top + 1} classes of "
+                f"{len(whole)} rows; name the labels there are with classes=[...]"
+            )
+        return whole, tuple(str(c) for c in range(top + 1))
     numeric = whole is not None and all(isinstance(c, int) for c in classes or ())
     text = (pl.Series(whole) if numeric else y).cast(pl.String)
     known = [str(c) for c in classes] if classes else text.unique().sort().to_list()
@@ -122,22 +128,23 @@ def encode(
 
 
 def as_whole(y: pl.Series, blocks: Sequence[Block]) -> Int64 | None:
-    """Labels that are whole numbers, or None when they are names."""
-    if y.dtype.is_integer():
-        return y.cast(pl.Int64).to_numpy()
+    """Labels that are whole numbers, or None when they are names (or beyond 64 bits)."""
     if y.dtype == pl.Boolean:
         return None
+    if y.dtype.is_integer() or y.dtype == pl.String:
+        exact = y.cast(pl.Int64, strict=False)
+        if y.dtype.is_integer() or not exact.null_count():
+            return None if exact.null_count() else exact.to_numpy()
     values = y.cast(pl.Float64, strict=False)
-    if values.null_count():
-        return None
-    array = values.to_numpy()
-    wrong = ~np.isfinite(array) | (array != np.rint(array))
+    array = values.fill_null(0).to_numpy()
+    named = values.null_count() > 0
+    wrong = np.isnan(array) if named else ~np.isfinite(array) | (array != np.rint(array))
     if wrong.any():
         row = int(np.argmax(wrong))
         raise MusterError(
             f"{spot(blocks, row)}: label {y[row]}; labels are classes: whole numbers, or names"
         )
-    return array.astype(np.int64)
+    return None if named or np.abs(array).max() >= 2.0**63 else array.astype(np.int64)
 
 
 def spot(blocks: Sequence[Block], row: int) -> str:

@@ -21,6 +21,7 @@ from ..federation import Federation
 from ..flags import flags_of
 from ..ragged import Shared
 from ..rng import Int64
+from .catalogue import CATALOGUE
 from .picture import FORMATS, draw
 
 SHOWN = 20  # clients a table lists when there are more
@@ -38,6 +39,8 @@ def show(words: list[str], console: Console) -> int:
     if name is None:
         known = ", ".join(key for key in DATA if key != "folder")
         raise MusterError(f"data show: of which data? give a path, or one of {known}")
+    if name in CATALOGUE and name not in DATA:
+        raise MusterError(f"{name}: run `muster data show {CATALOGUE[name].shown_by}`")
     out = flags.pop("out", None)
     if out is not None and Path(out).suffix not in FORMATS:
         raise MusterError(f"--out: '{out}'; its ending says the format: {', '.join(FORMATS)}")

@@ -12,7 +12,7 @@ import hashlib
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -75,6 +75,7 @@ class DataSet:
     size       bytes that `muster data get` brings
     installed  where a package of the system puts the files
     needs      data sets without which its files cannot be read
+    shown_by   what `muster data show` (and --data) calls it, where that is not its name
     """
 
     name: str
@@ -86,6 +87,7 @@ class DataSet:
     sources: tuple[Source, ...] = ()
     installed: Path | None = None
     needs: tuple[DataSet, ...] = ()
+    shown_by: str = ""
 
     def key(self, layout: Layout) -> str:
         """The name a layout's arrays are cached under."""
@@ -113,12 +115,16 @@ class DataSet:
 
 @dataclass(frozen=True)
 class Held:
-    """A data set at hand: its arrays, where they are, and how they were verified."""
+    """A data set at hand: its arrays, where they are, and how they were verified.
+
+    fresh  whether it was read from files just now, rather than found in the cache
+    """
 
     arrays: Arrays
     layout: Layout
     where: Path
     verified: str
+    fresh: bool = False
 
     @property
     def note(self) -> str:
@@ -195,9 +201,13 @@ def absent(data: DataSet, folder: str | Path | None) -> str:
     """The line about a data set that is not here: what, where it was looked for, what to do."""
     usual = [] if folder is not None else [cache.place(data.name)]
     places = " or ".join(str(place) for place in [*usual, *data.places(folder)])
-    first, *more = (data.layouts[-1] if not data.sources else data.layouts[0]).files
-    files = first + (f" and {len(more)} more" if more else "")
+    files = " or ".join(some(layout.files) for layout in data.layouts)
     return f"{data.title} ({files}) is not in {places}; run `{data.command}`"
+
+
+def some(files: Sequence[str]) -> str:
+    """The first of some files, and how many more there are."""
+    return files[0] + (f" and {len(files) - 1} more" if len(files) > 1 else "")
 
 
 def convert(
@@ -214,7 +224,7 @@ def convert(
         # A cache that cannot be written only costs time, unless it was to be written.
         if must_store:
             raise
-    return Held(arrays, layout, where, layout.verified)
+    return Held(arrays, layout, where, layout.verified, fresh=True)
 
 
 def verified(data: DataSet, layout: Layout, paths: list[Path]) -> Arrays:
@@ -281,8 +291,8 @@ def obtain(data: DataSet, folder: str | Path | None = None, tick: Tick = quiet) 
     """The data set from the first place or source that has it, verified and in the cache."""
     for needed in data.needs:
         obtain(needed, tick=tick)
-    for layout in data.layouts:
-        cache.remove_damaged(data.key(layout))
+    for key in {data.key(layout) for layout in data.layouts}:
+        cache.remove_damaged(key)
     held, reasons = None, []
     try:
         held = look(data, folder, must_store=True)

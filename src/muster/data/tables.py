@@ -71,7 +71,8 @@ def header(path: Path) -> list[str]:
     except (UnicodeDecodeError, csv.Error, OSError) as error:
         raise broken(path, error) from None
     if not names:
-        raise MusterError(f"{path}: empty; give a header line and at least one row")
+        what = "its first line is empty" if path.stat().st_size else "empty"
+        raise MusterError(f"{path}: {what}; give a header line and at least one row")
     if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
         raise MusterError(f"{path}: its one column is '{names[0]}'; separate columns by commas")
     twice = next((name for name in names if names.count(name) > 1), None)
@@ -83,6 +84,8 @@ def header(path: Path) -> list[str]:
 def broken(path: Path, error: Exception) -> MusterError:
     """The error for a file that cannot be read, with the first line of the reason."""
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if isinstance(error, UnicodeDecodeError) or "utf-8" in reason:
+        return MusterError(f"{path}: its text is not UTF-8; save it as CSV in UTF-8")
     return MusterError(f"{path}: not readable as {path.suffix[1:]} ({reason}); write it anew")
 
 
@@ -98,6 +101,9 @@ def read_table(path: Path, columns: Columns, like: Block | None, exact: bool) ->
                 f"{path}: no {role} column '{column}'; name it with {role}=..., "
                 f"{nearest(column, names)}"
             )
+        twice = next((r for r, c in columns.roles.items() if c == column and r != role), None)
+        if twice is not None:
+            raise MusterError(f"{path}: column '{column}' is both {role} and {twice}; name two")
     others = tuple(name for name in names if name not in columns.roles.values())
     features = columns.features or (others if like is None else like.features)
     if not features:
@@ -228,7 +234,8 @@ def read_npz(path: Path) -> list[Block]:
     """The arrays x and y of an npz file, then x_test and y_test (and weight_test) if they are
     there."""
     try:
-        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+        with path.open("rb") as raw:
+            file = np.load(raw, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise MusterError(f"{path}: a single array; save x and y with numpy.savez")
             for key in file.files:
@@ -262,12 +269,18 @@ def array_block(path: Path, arrays: dict[str, NDArray[Any]], x: str, y: str, tes
             f"{path}: {x} has shape {rows.shape} and {y} {labels.shape}; give rows of features "
             "and one label for each"
         )
-    if not len(rows):
-        raise MusterError(f"{path}: {x} has no rows; give at least one")
+    if not rows.size:
+        what = "features" if len(rows) else "rows"
+        raise MusterError(f"{path}: {x} has no {what}; give at least one")
+    for key, array in ((x, rows), (y, labels)):
+        if array.dtype == np.uint64 and array.max() >= 2**63:
+            raise MusterError(f"{path}: {key} holds {array.max()}; allowed: below 2^63")
     if rows.dtype.kind == "b" or rows.dtype == np.float16:
         rows = rows.astype(np.float32)
     elif rows.dtype.kind in "iu" and rows.dtype != np.uint8:
         rows = rows.astype(np.int64)
+    elif rows.dtype.kind == "f" and rows.dtype.itemsize > 8:
+        rows = rows.astype(np.float64)
     if rows.dtype.kind == "f" and not np.isfinite(rows).all():
         i, *at = (int(v) for v in np.argwhere(~np.isfinite(rows))[0])
         value = rows[(i, *at)]
@@ -275,10 +288,13 @@ def array_block(path: Path, arrays: dict[str, NDArray[Any]], x: str, y: str, tes
     where = f"{path}: {y}" if test else str(path)
     if labels.dtype.kind != "U":
         labels = labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64)
-    column = pl.Series(y, labels)
+    column = present(pl.Series(y, labels), path)
     weight = arrays.get(WEIGHT) if test else None
     if weight is not None and not (
-        weight.shape == labels.shape and weight.dtype.kind == "f" and (weight > 0).all()
+        weight.shape == labels.shape
+        and weight.dtype.kind == "f"
+        and (weight > 0).all()
+        and np.isfinite(weight).all()
     ):
         raise MusterError(f"{path}: {WEIGHT}: give a number above 0 for each row of {x}")
     return Block(path.stem, where, rows, column, test=np.full(len(rows), test), weight=weight)

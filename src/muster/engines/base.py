@@ -170,13 +170,13 @@ class Base:
         """Every row of a label these clients see once, then each client's mix of the labels."""
         mix = data.mix[clients]
         seen = np.flatnonzero((mix > 0).any(0))
-        rows = data.rows_of_labels(seen)
-        loss, right = self._measure(split, rows, len(rows))
-        ends = np.cumsum(data.count[seen])
-        starts = ends - data.count[seen]
-        means = (np.add.reduceat(v, starts) / data.count[seen] for v in (loss, right))
-        of_loss, of_right = (mix[:, seen] @ mean for mean in means)
-        return Appraisal(of_loss, of_right)
+        rows, count = data.rows_of_labels(seen), data.count[seen]
+        starts = np.cumsum(count) - count
+        of = np.zeros((2, mix.shape[1]))
+        for mean, values in zip(of, self._measure(split, rows, len(rows)), strict=True):
+            mean[seen] = np.add.reduceat(values, starts) / count
+        # Summed over all labels, seen or not, so that it does not depend on who else is asked.
+        return Appraisal(*((mix * mean).sum(axis=1) for mean in of))
 
     def appraise_each(self, stack: Params, clients: Int64, split: Split = "train") -> Appraisal:
         """Loss and accuracy of each client's own model on its rows, one client at a time."""
