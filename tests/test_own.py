@@ -585,3 +585,23 @@ def test_bad_paths_on_the_command_line_are_one_line(here, capsys, flags, message
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n\n", "\r\n\r\n", "\n\n\n"])
+def test_empty_lines_at_the_end_of_a_csv_are_no_rows(tmp_path, end):
+    (tmp_path / "a.csv").write_text(f"x,z,label\n1,2,0\n2,3,1\n3,4,1{end}")
+    fed = muster.Federation.from_folder(tmp_path / "a.csv", test_fraction=0)
+    assert fed.train.sizes.tolist() == [3]
+
+
+def test_an_empty_line_within_a_csv_is_an_error(tmp_path):
+    (tmp_path / "a.csv").write_text("x,z,label\n1,2,0\n\n3,4,1\n")
+    with pytest.raises(muster.MusterError, match="row 2: is missing"):
+        muster.Federation.from_folder(tmp_path / "a.csv", test_fraction=0)
+
+
+def test_a_file_that_is_not_there_is_no_unknown_data_set():
+    from muster.config import experiment
+
+    with pytest.raises(muster.MusterError, match=r"nope\.csv: no such file"):
+        experiment({"data": "nope.csv"}).federation(0)

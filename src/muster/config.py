@@ -16,6 +16,7 @@ import numpy as np
 
 from .attacks import Attack
 from .data import DATA
+from .data.tables import KINDS
 from .errors import MusterError
 from .federation import Federation, as_requirement
 from .local import Local
@@ -216,7 +217,7 @@ def data_table(value: Any) -> Table:
     """
     table = named("data", value)
     name = table["name"]
-    is_path = "/" in name or "\\" in name or Path(name).exists()
+    is_path = "/" in name or "\\" in name or name.endswith(KINDS) or Path(name).exists()
     if name in DATA or not is_path:
         return table
     if "path" in table:

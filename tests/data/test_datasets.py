@@ -296,7 +296,7 @@ def test_a_new_image_data_set_is_an_entry_and_a_call(root, tmp_path):
     from small_data import small
 
     data = small(tmp_path)
-    fed = images.images(data, tmp_path / "right40", 10, 4, [2], 1, IID(), seed=1)
+    fed = images.images(data, tmp_path / "right40", tuple("0123456789"), 4, [2], 1, IID(), seed=1)
     assert (fed.n, fed.name, fed.priority.tolist()) == (4, "small", [False, False, True, False])
     assert fed.unseen.tolist() == [False, False, False, True]
     for k in range(4):
@@ -311,3 +311,18 @@ def test_idx_of_the_wrong_shape_is_refused(root, tmp_path):
     (write_idx(folder) / "t10k-labels-idx1-ubyte.gz").write_bytes(idx(np.zeros((40, 1))))
     with pytest.raises(MusterError, match=r"t10k-images.* shape \(40, 1\); uint8 of shape \(40,\)"):
         fmnist(folder)
+
+
+@shared("emnist_balanced47_subset.npz", "emnist_byclass_test.npz")
+def test_classes_have_their_names():
+    from muster.data.images import BALANCED, CHARACTERS, CLOTHES, DIGITS, THINGS
+
+    assert [len(n) for n in (DIGITS, CLOTHES, THINGS, BALANCED, CHARACTERS)] == [10, 10, 10, 47, 62]
+    for split, labels, file in (
+        ("balanced", BALANCED, "emnist_balanced47_subset.npz"),
+        ("byclass", CHARACTERS, "emnist_byclass_test.npz"),
+    ):
+        with np.load(SHARED / file) as saved:
+            assert tuple(saved["classes"].astype(str)) == labels
+        fed = emnist(split=split, folder=SHARED, clients=10, partition=IID())
+        assert fed.labels == labels

@@ -12,7 +12,9 @@ unseen    the last so many clients never train and only judge
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from string import ascii_lowercase, ascii_uppercase
 from typing import Literal
 
 import numpy as np
@@ -40,13 +42,23 @@ Priority = int | tuple[int, ...] | Literal["all"]
 SHARDS = Shards(per_client=2, size=500)  # FedALIGN, section 4: 120 shards for 60 clients
 TWO_SHARDS = Shards(per_client=2)
 MANY_SHARDS = Shards(per_client=24)  # FedALIGN, section 4: EMNIST
+DIGITS = tuple("0123456789")
+CLOTHES = (
+    "T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"
+)  # fmt: skip
+THINGS = (
+    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"
+)  # fmt: skip
+CHARACTERS = (*DIGITS, *ascii_uppercase, *ascii_lowercase)
+# Balanced merges the lower-case letters that look like their upper case.
+BALANCED = (*DIGITS, *ascii_uppercase, *"abdefghnqrt")
 HELD_OUT = 0.2  # of each client's rows, where there is no official test set
 
 
 def images(
     data: DataSet,
     folder: str | Path | None,
-    classes: int,
+    labels: tuple[str, ...],
     clients: int,
     priority: Priority,
     unseen: int,
@@ -62,7 +74,7 @@ def images(
         test = (held.arrays["test_x"], held.arrays["test_y"])
     else:
         parts, test_parts = hold_out(parts, HELD_OUT, seed)
-    return federate(
+    fed = federate(
         x,
         y,
         parts,
@@ -70,10 +82,11 @@ def images(
         test_parts=test_parts,
         priority=priority,
         unseen=unseen,
-        classes=classes,
+        classes=len(labels),
         name=data.name,
         note=held.note,
     )
+    return replace(fed, labels=labels)
 
 
 def fmnist(
@@ -85,7 +98,7 @@ def fmnist(
     seed: int = 0,
 ) -> Federation:
     """Fashion-MNIST (Xiao et al. 2017): 60,000 images of 28x28 bytes, ten classes."""
-    return images(FMNIST, folder, 10, clients, priority, unseen, partition, seed)
+    return images(FMNIST, folder, CLOTHES, clients, priority, unseen, partition, seed)
 
 
 def mnist(
@@ -97,7 +110,7 @@ def mnist(
     seed: int = 0,
 ) -> Federation:
     """MNIST (LeCun et al. 1998): 60,000 images of 28x28 bytes, ten classes."""
-    return images(MNIST, folder, 10, clients, priority, unseen, partition, seed)
+    return images(MNIST, folder, DIGITS, clients, priority, unseen, partition, seed)
 
 
 def cifar10(
@@ -109,7 +122,7 @@ def cifar10(
     seed: int = 0,
 ) -> Federation:
     """CIFAR-10 (Krizhevsky 2009): 50,000 images of 3x32x32 bytes, ten classes."""
-    return images(CIFAR10, folder, 10, clients, priority, unseen, partition, seed)
+    return images(CIFAR10, folder, THINGS, clients, priority, unseen, partition, seed)
 
 
 def emnist(
@@ -128,8 +141,9 @@ def emnist(
     """
     if split not in ("balanced", "byclass"):
         raise MusterError(f"emnist split: '{split}'; allowed: balanced, byclass")
-    data, classes = (EMNIST_BALANCED, 47) if split == "balanced" else (EMNIST_BYCLASS, 62)
-    return images(data, folder, classes, clients, priority, unseen, partition, seed)
+    both = {"balanced": (EMNIST_BALANCED, BALANCED), "byclass": (EMNIST_BYCLASS, CHARACTERS)}
+    data, labels = both[split]
+    return images(data, folder, labels, clients, priority, unseen, partition, seed)
 
 
 def femnist(
@@ -159,12 +173,13 @@ def femnist(
         x, y = table(held.arrays[f"{half}x"], held.arrays[f"{half}y"], "femnist")
         return Ragged(x, y, mine.offsets, mine.rows)
 
-    return Federation.from_ragged(
+    fed = Federation.from_ragged(
         of(parts, "", at[chosen]),
         of(tests, "test_", at_test[chosen]),
         first_clients(priority, n),
-        classes=62,
+        classes=len(CHARACTERS),
         name=FEMNIST.name,
         unseen=last_clients(unseen, n),
         note=held.note,
     )
+    return replace(fed, labels=CHARACTERS)

@@ -145,7 +145,22 @@ def rows_of(path: Path, names: Sequence[str]) -> pl.DataFrame:
         if path.suffix == ".csv":
             check_fields(path)
         raise broken(path, error) from None
-    return frame.select(pl.col(names).str.strip_chars())
+    frame = frame.select(pl.col(names).str.strip_chars())
+    end = len(frame)
+    for _ in range(blank_lines(path)):
+        if not end or any(value for value in frame.row(end - 1)):
+            break
+        end -= 1
+    return frame.head(end)
+
+
+def blank_lines(path: Path) -> int:
+    """How many empty lines a file ends with, which editors leave there."""
+    with path.open("rb") as file:
+        file.seek(0, 2)
+        file.seek(max(0, file.tell() - 4096))
+        tail = file.read()
+    return max(0, tail[len(tail.rstrip()) :].count(b"\n") - 1)
 
 
 def check_fields(path: Path) -> None:
