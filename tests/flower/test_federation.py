@@ -160,12 +160,13 @@ class Crash(BaseException):
 
 
 class Crashing(LocalGrid):
-    """Takes the server down at the n-th request to train: before it is sent, or after."""
+    """Takes the server down at the n-th request to train (or of another kind): before it is sent,
+    or after."""
 
-    left, after = 2, False
+    left, after, kind = 2, False, MessageType.TRAIN
 
     def push_messages(self, messages):
-        training = messages and messages[0].metadata.message_type == MessageType.TRAIN
+        training = messages and messages[0].metadata.message_type == self.kind
         if training:
             self.left -= 1
         if training and self.left == 0 and not self.after:
@@ -196,6 +197,46 @@ def test_a_server_that_died_goes_on_from_its_checkpoint(setup, tmp_path, method,
     assert same(run, case.simulate())
     assert run.rounds["round"].to_list() == [1, 2, 3]
     assert not (case.folder / "run" / "checkpoints").exists()
+
+
+@pytest.mark.parametrize("method", ["scaffold", "ditto"])
+def test_a_server_that_died_while_clients_judged_the_model_goes_on_with_their_memory(setup, method):
+    case = setup(method)
+    grid = case.grid(grid=Crashing)
+    # The third evaluation is of round 2's model; round 2 itself is not saved yet.
+    grid.left, grid.after, grid.kind = 3, True, MessageType.EVALUATE
+    with pytest.raises(Crash):
+        case.run(grid)
+    run = case.run()
+    assert run.rounds["failed"].to_list() == [0, 0, 0]
+    assert same(run, case.simulate())
+
+
+def test_clients_that_remember_are_never_behind_the_checkpoint(setup):
+    case = setup("scaffold", rounds=5, checkpoint_every=3)
+    grid = case.grid(grid=Crashing)
+    grid.left = 4
+    with pytest.raises(Crash):
+        case.run(grid)
+    run = case.run()
+    assert run.rounds["failed"].to_list() == [0] * 5
+    assert same(run, case.simulate())
+
+
+def test_a_client_measures_anew_what_it_measured_in_a_past_that_was_undone(setup):
+    """Server back at round 2, and another model comes of it: what a client that was not asked then
+    noted of the old model of round 3 is not said of the new one."""
+    from muster.config import experiment
+
+    case = setup(FEDALIGN, rounds=3, evaluate_every=0)
+    case.run()
+    node = case.nodes[2]
+    table = {"name": "fedavg", "invite": {"kind": "power_of_choice", "m": 2, "d": 5}}
+    case.chosen = experiment({**case.chosen.resolved(), "methods": [table]})
+    first = case.run(name="first")
+    notes = node.state.config_records["notes"]
+    node.state["notes"] = ConfigRecord({**notes, "appraised": 1, "loss": 1e-6})
+    assert same(case.run(name="again"), first)
 
 
 def test_a_client_whose_memory_is_lost_says_so(setup):

@@ -89,6 +89,8 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
     )  # fmt: skip
     game = Game(fed, method, remote, chosen.local, s.rounds, s.seed, names, s.participation)
     start = params.of_module(module, DTYPES[s.dtype], engine.device)
+    # Clients that remember keep the last two rounds: a server may fall back by one, not by more.
+    often = 1 if method.solver.memory({}) else s.checkpoint_every
     result = conduct(
         game,
         module,
@@ -97,7 +99,7 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
         s.dtype,
         s.evaluate_every,
         folder / "checkpoints",
-        s.checkpoint_every,
+        often,
         resume=True,
         on_round=reporter(s.rounds, say),
     )
