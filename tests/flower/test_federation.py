@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from flwr.app import ConfigRecord, MessageType
+from polars.testing import assert_frame_equal
 
 import muster
 from flower_grid import LocalGrid, Node
@@ -55,9 +56,8 @@ def test_a_client_that_claims_priority_changes_nothing(setup):
     rows = run.clients.filter(pl.col("client") == liar)
     assert rows["joined"].all()  # it did train, and sent its model
     assert not rows["priority"].any()
-    refused = rows.filter(~pl.col("admitted"))
-    assert set(refused["reason"]) == {"loss too far from F(w)"} or len(refused)
     assert not rows["admitted"].any()
+    assert set(rows["reason"]) == {"loss outside the band"}
     assert same(run, truth)
 
 
@@ -213,7 +213,7 @@ def test_a_server_that_died_while_clients_judged_the_model_goes_on_with_their_me
 
 
 def test_clients_that_remember_are_never_behind_the_checkpoint(setup):
-    case = setup("scaffold", rounds=5, checkpoint_every=3)
+    case = setup("scaffold", rounds=5, checkpoint_every=2)
     grid = case.grid(grid=Crashing)
     grid.left = 4
     with pytest.raises(Crash):
@@ -224,19 +224,14 @@ def test_clients_that_remember_are_never_behind_the_checkpoint(setup):
 
 
 def test_a_client_measures_anew_what_it_measured_in_a_past_that_was_undone(setup):
-    """Server back at round 2, and another model comes of it: what a client that was not asked then
-    noted of the old model of round 3 is not said of the new one."""
-    from muster.config import experiment
-
-    case = setup(FEDALIGN, rounds=3, evaluate_every=0)
-    case.run()
-    node = case.nodes[2]
-    table = {"name": "fedavg", "invite": {"kind": "power_of_choice", "m": 2, "d": 5}}
-    case.chosen = experiment({**case.chosen.resolved(), "methods": [table]})
+    """A server that goes on from an earlier round may come to another model for the same round."""
+    case = setup(FEDALIGN, evaluate_every=0)
     first = case.run(name="first")
-    notes = node.state.config_records["notes"]
-    node.state["notes"] = ConfigRecord({**notes, "appraised": 1, "loss": 1e-6})
-    assert same(case.run(name="again"), first)
+    state = case.nodes[2].state  # not asked in the warm-up, so its note of round 1 stays
+    state["notes"] = ConfigRecord({**state.config_records["notes"], "appraised": 1, "loss": 1e-6})
+    again = case.run(name="again")
+    assert same(again, first)
+    assert_frame_equal(again.clients, first.clients)
 
 
 def test_a_client_whose_memory_is_lost_says_so(setup):
