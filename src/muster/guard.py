@@ -19,11 +19,12 @@ def plausible(appraisal: Appraisal) -> Decision:
     """Which reports can be true.
 
     What a loss may be is judged by the other reports, since a bad model is bad for everyone: with
-    most clients honest, the middle report is honest.
+    most clients honest, the middle report is honest. Of two in the middle it is the lower: then a
+    lie is found with one honest client beside it.
     """
     loss, accuracy = appraisal.loss, appraisal.accuracy
-    sound = loss[np.isfinite(loss) & (loss >= 0)]
-    most = MOST_LOSS * max(1.0, float(np.median(sound))) if len(sound) else 0.0
+    sound = np.sort(loss[np.isfinite(loss) & (loss >= 0)])
+    most = MOST_LOSS * max(1.0, float(sound[(len(sound) - 1) // 2])) if len(sound) else 0.0
     loss_ok, accuracy_ok = (loss >= 0) & (loss <= most), (accuracy >= 0) & (accuracy <= 1)
     reason = np.where(~loss_ok, "impossible loss", np.where(accuracy_ok, "", "impossible accuracy"))
     return Decision(loss_ok & accuracy_ok, reason)

@@ -6,11 +6,15 @@ float64, together with who joined, who was admitted, why, and at what weight.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
+import torch
 from polars.testing import assert_frame_equal
 
 from flower_parity import assert_same
+from muster.flower.loopback import write_client
 from muster.methods import METHODS
 
 NEEDS_RHO = ("maxfl", "mwfed")
@@ -100,3 +104,22 @@ def test_a_node_that_reconnects_with_the_same_key_is_the_same_client(setup):
     grid.get_nodes = get_nodes
     assert_same(case.run(grid), case.simulate())
     assert 999 in grid.nodes
+
+
+def test_images_in_bytes_and_a_network_with_batch_norm(setup):
+    """Statistics travel and are averaged; the integer batch counter does not travel."""
+    case = setup({"name": "fedalign", "epsilon": 5.0, "warmup": 0}, rounds=2, model={"name": "cnn"})
+    fed = case.fed
+
+    def images(data):
+        x = (data.x / data.x.max() * 255).to(torch.uint8).reshape(-1, 1, 8, 8)
+        return replace(data, x=x)
+
+    case.fed = replace(fed, train=images(fed.train), test=images(fed.test))
+    for k in range(fed.n):
+        write_client(case.fed, k, case.folder / f"{k}.npz")
+    real, simulated = case.run(), case.simulate()
+    assert_same(real, simulated)
+    assert any(name.endswith("running_var") for name in real.weights)
+    moved = [w for name, w in real.weights.items() if name.endswith("running_mean")]
+    assert all(abs(w).max() > 0 for w in moved)

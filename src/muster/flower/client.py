@@ -82,7 +82,8 @@ def _ready(message: Message, context: Context) -> tuple[Node, Offer, Diary, Any]
     said = message.content.config_records[OFFER]
     chosen, own = _what(message, context)
     text, seed = str(said["experiment"]), int(str(said["seed"]))
-    run = hashlib.sha256(f"{seed} {text}".encode()).hexdigest()[:16]
+    # Its number too: a folder that two nodes share by mistake is nobody's memory.
+    run = hashlib.sha256(f"{seed} {int(str(said['client']))} {text}".encode()).hexdigest()[:16]
     dtype = DTYPES[chosen.settings.dtype]
     where = context.node_config.get("memory-path")
     remembers = bool(chosen.method(*chosen.methods).solver.memory({}))

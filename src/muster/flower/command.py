@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import tomli_w
 from rich.console import Console
 
 from .. import store
@@ -14,7 +13,7 @@ from ..errors import MusterError
 from ..flags import flags_of, take
 from ..report import run_table
 from ..schema import entry, parameters
-from .appfolder import write_app
+from .appfolder import check, write_app
 from .keys import CA, make_keys
 from .loopback import federate_here
 
@@ -40,12 +39,10 @@ def federate(words: list[str], console: Console) -> int:
             soft_wrap=True, highlight=False,
         )  # fmt: skip
         return 0
-    if local is None or not local.isdigit() or int(local) < 1:
+    if local is None or not local.isdecimal() or int(local) < 1:
         raise MusterError(f"--local: {local}; give the number of clients, such as 4")
     if resumed is None:
         chosen, folder = _chosen(words, int(local))
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.toml").write_text(tomli_w.dumps(chosen.resolved()))
     else:
         if words:
             raise MusterError("--resume: goes on with the folder's own settings; give no others")
@@ -76,6 +73,7 @@ def _chosen(words: list[str], clients: int | None) -> tuple[Experiment, Path]:
     if clients is not None and "clients" in parameters(entry("data", DATA, chosen.data)):
         table = override(table, [*flags.items(), ("data.clients", str(clients))])
         chosen = experiment(table)
+    check(chosen)
     return chosen, store.fresh(Path(chosen.settings.out) / chosen.settings.name)
 
 

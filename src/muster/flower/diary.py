@@ -4,8 +4,10 @@ Flower keeps a record of each client's state while a run lasts. With a folder of
 outlives that: a server that is restarted goes on with clients that remember.
 
 What a client did in a round counts only once the server says so. A reply that came too late, or
-was lost with a server that died, must not move the client's memory: so the diary keeps the memory
-of the last counted round, and the latest one beside it, and every offer says which was counted.
+was lost with a server that died, must not move the client's memory: so the diary keeps two, the
+one its last training began from and the one it ended with, and every message says which of them
+counts. Nothing is dropped before the client trains again: a server that dies may come back with
+the state it had before.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ class Diary:
         if self.note("run", "") != run:
             state.clear()
             state[NOTES] = ConfigRecord({"run": run})
-        self._settle(counted)
+        self.counted, self.counts = counted, self._counting(counted)
 
     def note(self, name: str, default: Any) -> Any:
         """Something noted, or else a default."""
@@ -67,7 +69,8 @@ class Diary:
     def hold(self, t: int, model: Params) -> None:
         """Keep the model of round t for the next message about it."""
         self.state[HELD] = pack(model)
-        self.write_note(held=t)
+        # A run that goes on from an earlier round may come to another model for the same one.
+        self.write_note(held=t, appraised=-1)
 
     def appraisal(self, t: int) -> tuple[float, float] | None:
         """Its loss and accuracy at the model of round t, if it measured them."""
@@ -91,31 +94,33 @@ class Diary:
 
     def memory(self, method: Method, start: Params) -> Memory:
         """What the solver remembers, as a stack of one: of the last counted round, or new."""
-        found = self._parts(BASE)
+        found = self._parts(self.counts) if self.counts else {}
         fresh = found or method.solver.memory(start)
         return {part: {name: t[None] for name, t in m.items()} for part, m in fresh.items()}
 
     def write(self, round: int, memory: Memory) -> None:
         """The memory (a stack of one) after a round; it counts once the server says so."""
+        if self.counts != BASE:
+            self._put(BASE, self._parts(self.counts) if self.counts else {})
+            self.write_note(base=self.counted)
+            self.counts = BASE
         self._put(LATEST, {p: {n: t[0] for n, t in m.items()} for p, m in memory.items()})
         self.write_note(latest=round)
         self.save()
 
-    def _settle(self, counted: int) -> None:
-        """Keep the memory of the last counted round, and drop what was not counted."""
+    def _counting(self, counted: int) -> str:
+        """Which memory is that of the last counted round; "": none, the client begins anew."""
         base, latest = self.note("base", 0), self.note("latest", 0)
         if counted in (base, UNSAID):
-            return
+            return BASE
         if counted == latest:
-            self._put(BASE, self._parts(LATEST))
-        elif counted == 0:
-            self._put(BASE, {})
-        else:
-            raise MusterError(
-                f"memory: the server counts on round {counted} and this client remembers rounds "
-                f"{base} and {latest}; give the node its memory-path of that run, or start anew"
-            )
-        self.write_note(base=counted)
+            return LATEST
+        if counted == 0:
+            return ""
+        raise MusterError(
+            f"memory: the server counts on round {counted} and this client remembers rounds "
+            f"{base} and {latest}; give the node its memory-path of that run, or start anew"
+        )
 
     def _parts(self, prefix: str) -> Memory:
         return {

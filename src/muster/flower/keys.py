@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -42,13 +43,17 @@ def make_keys(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: 
             raise MusterError(f"client '{name}': give a plain name")
     names = [CA, CERTIFICATE, KEY] if hosts else []
     names += [n for name in clients for n in (name, f"{name}.pub")]
+    for n in names:
+        if names.count(n) > 1:
+            raise MusterError(f"client '{n}': twice; give each a name of its own")
+    subjects = [_name(host) for host in hosts]
     there = [n for n in names if (folder / n).exists()]
     if there:
         raise MusterError(f"{folder / there[0]}: is there already; use another folder or name")
     folder.mkdir(parents=True, exist_ok=True)
     if hosts:
         authority, ca = _authority(days)
-        key, certificate = _server(authority, hosts, days)
+        key, certificate = _server(authority, hosts[0], subjects, days)
         (folder / CA).write_bytes(ca.public_bytes(Encoding.PEM))
         (folder / CERTIFICATE).write_bytes(certificate.public_bytes(Encoding.PEM))
         # Flower's server reads its key in this form.
@@ -105,14 +110,14 @@ def _authority(days: int) -> tuple[Private, x509.Certificate]:
 
 
 def _server(
-    authority: Private, hosts: Sequence[str], days: int
+    authority: Private, host: str, subjects: Sequence[x509.GeneralName], days: int
 ) -> tuple[Private, x509.Certificate]:
     key = _new()
     issuer = authority.public_key()
     certificate = (
-        _builder(hosts[0], AUTHORITY, days)
+        _builder(host[:64], AUTHORITY, days)
         .public_key(key.public_key())
-        .add_extension(x509.SubjectAlternativeName([_name(h) for h in hosts]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(subjects), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(sign_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -134,4 +139,7 @@ def _name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
-        return x509.DNSName(host)
+        pass
+    if not re.fullmatch(r"[A-Za-z0-9*]([A-Za-z0-9.-]*[A-Za-z0-9])?", host):
+        raise MusterError(f"server '{host}': give the name or address by which it is reached")
+    return x509.DNSName(host)

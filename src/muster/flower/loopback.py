@@ -15,6 +15,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tomli_w
 
 from ..config import Experiment
 from ..errors import MusterError
@@ -32,7 +34,7 @@ from ..federation import Federation
 from ..network import members_of
 from .appfolder import write_app
 from .keys import CA, CERTIFICATE, KEY, make_keys
-from .server import OURS
+from .server import ERROR, OURS
 
 HOST = "127.0.0.1"
 PATIENCE = 60.0  # seconds for a process to come up
@@ -171,19 +173,32 @@ class Loopback:
 
     def stop(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
         """End a process and all it started, which Flower puts into sessions of their own."""
-        process = self.processes.pop(name)
-        family = descendants(process.pid)
-        _signal([process.pid], how)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE)
+        self._stop([name], how)
+
+    def _stop(self, names: Sequence[str], how: signal.Signals = signal.SIGTERM) -> None:
+        processes = [self.processes.pop(name) for name in names]
+        own = [process.pid for process in processes]
+        family = [pid for process in processes for pid in descendants(process.pid)]
+        _signal(own, how)
+        until = time.monotonic() + GRACE
+        # Who is told a second time to end waits no longer.
+        with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+            for process in processes:
+                process.wait(max(0.0, until - time.monotonic()))
         # What a process does not end itself is ended here.
-        _signal([process.pid, *family], signal.SIGKILL)
-        process.wait()
+        _signal([*own, *family], signal.SIGKILL)
+        for process in processes:
+            process.wait()
 
     def stop_all(self) -> None:
         """End everything: first the run, then the nodes, then the superlink."""
-        for name in reversed(list(self.processes)):
-            self.stop(name)
+        run, link = self.processes.get("run"), self.processes.get("superlink")
+        if run is not None and run.poll() is None and link is not None:
+            # The server app of an unfinished run goes before its clients do: it would go on
+            # without them, and call the run finished.
+            _signal(descendants(link.pid), signal.SIGKILL)
+        self._stop([name for name in self.processes if name != "superlink"])
+        self._stop(list(self.processes))
 
 
 def _signal(pids: Sequence[int], how: signal.Signals) -> None:
@@ -211,6 +226,21 @@ def descendants(pid: int) -> list[int]:
 def _last(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1][:200] if lines else "it said nothing"
+
+
+@contextmanager
+def told_to_end() -> Iterator[None]:
+    """Within, being told to end (by `kill`, or as the terminal closes) is like Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heeded = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
+    before = {s: signal.signal(s, signal.default_int_handler) for s in heeded}
+    try:
+        yield
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
 
 
 @contextmanager
@@ -291,11 +321,30 @@ def federate_here(chosen: Experiment, clients: int, folder: Path, say: Say = pri
     fed = replace(chosen, requirement=None).federation(chosen.settings.seed)
     if fed.n != clients:
         raise MusterError(f"--local {clients}: the data has {fed.n} clients; give --local {fed.n}")
+    method = chosen.method(*chosen.methods)
+    needed = method.claim.needs_requirement or chosen.settings.participation is not None
+    if needed and chosen.requirement is None and fed.requirement is None:
+        raise MusterError(
+            "requirement: this method needs each client's; give requirement = NUMBER, or a table "
+            "(steps, lr) of what each trains alone"
+        )
     folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "config.toml").exists():
+        (folder / "config.toml").write_text(tomli_w.dumps(chosen.resolved()))
     say(f"starting a superlink and {fed.n} supernodes on {HOST}; their logs: {folder / 'logs'}")
-    with loopback(client_names(fed), folder / "logs") as link:
+    why: list[str] = []
+
+    def hear(line: str) -> None:
+        if line.startswith(ERROR):
+            why.append(line.removeprefix(ERROR))
+        else:
+            say(line)
+
+    with told_to_end(), loopback(client_names(fed), folder / "logs") as link:
         here = start_nodes(link, chosen, fed, folder)
-        code = link.run(write_app(link.work / "app", here, folder), say)
+        code = link.run(write_app(link.work / "app", here, folder), hear)
+    if why:
+        raise MusterError(why[-1])
     if not (folder / "run.toml").exists():
         log = folder / "logs" / "run.log"
         raise MusterError(f"the run did not finish (flwr run ended with {code}); see {log}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -40,11 +41,26 @@ def own_data(config: Mapping[str, Any], network: Network, seed: int) -> Federati
         names = network.classes
         options["classes"] = names if isinstance(names, tuple) else tuple(range(names))
     if "test-fraction" in config:
-        options["test_fraction"] = float(config["test-fraction"])
+        options["test_fraction"] = number(config, "test-fraction")
     fed = from_folder(path, **options, seed=seed)
     if fed.n != 1:
         raise MusterError(f"{path}: holds {fed.n} clients; a node reads the file of one")
-    requirement = config.get("requirement")
-    if requirement is None:
+    if not network.classes and not all(name.isdecimal() for name in fed.labels or ()):
+        raise MusterError(
+            f"{path}: its labels are names, which every client must number alike; list them in "
+            'the run\'s configuration: [network] classes = ["...", "..."]'
+        )
+    if config.get("requirement") is None:
         return fed
-    return replace(fed, requirement=np.array([float(requirement)]))
+    return replace(fed, requirement=np.array([number(config, "requirement")]))
+
+
+def number(config: Mapping[str, Any], key: str) -> float:
+    """A number that an owner set."""
+    try:
+        value = float(config[key])
+    except (TypeError, ValueError):
+        value = math.nan
+    if not value >= 0:
+        raise MusterError(f"{key}: {config[key]!r}; give a number from 0 in --node-config")
+    return value

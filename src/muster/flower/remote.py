@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from flwr.app import Message, MessageType, RecordDict
+from flwr.app import Error, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from ..clients import Measured, no_replies
 from ..engines.base import Engine
@@ -27,13 +28,16 @@ from ..protocol import Answers, Appraisal, Decision, Offer, Replies, Roster, Sta
 from ..rng import Float64, Int64
 from .registry import Registry
 from .wire import (
+    BROKEN,
     FIGURES,
+    RAISED,
     UNSAID,
     Expected,
     Packed,
     Place,
     Reply,
     as_sent,
+    line,
     read_reply,
     size,
     write_offer,
@@ -62,16 +66,35 @@ def exchange(
     answers: dict[int, Message] = {}
     until = time.monotonic() + patience
     while owner:
-        for message in grid.pull_messages(list(owner)):
-            # An error reply comes from the server's own node: only this tells who was asked.
-            k = owner.pop(message.metadata.reply_to_message_id, None)
-            if k is not None:
+        looked = time.monotonic()
+        for i, k in list(owner.items()):
+            message = pulled(grid, i)
+            if message is not None:
                 answers[k] = message
+                del owner[i]
         if not owner or time.monotonic() >= until:
             break
-        time.sleep(POLL)
+        time.sleep(max(POLL, time.monotonic() - looked))
     known: dict[str, int] = {}
     return answers, {k: size(message, known) for k, message in sent.items()}
+
+
+def pulled(grid: Grid, asked: str) -> Message | None:
+    """The answer to one message, if it has come; one that cannot be put together is an error.
+
+    Answers are fetched one by one: Flower fetches several at once or, where one of them is broken,
+    none, and those are gone.
+    """
+    try:
+        return next(iter(grid.pull_messages([asked])), None)
+    except (ValueError, TypeError, LookupError, AttributeError, DecodeError) as error:
+        return broken(f"unreadable ({type(error).__name__})")
+
+
+def broken(why: str) -> Message:
+    """An error in the place of an answer."""
+    asked = Message(RecordDict(), dst_node_id=0, message_type=MessageType.QUERY)
+    return Message(Error(BROKEN, why), reply_to=asked)
 
 
 @dataclass
@@ -126,9 +149,11 @@ class Remote:
     here: dict[int, int] = field(default_factory=dict)  # which round's model each client holds
     staying: dict[int, Bool] = field(default_factory=dict)  # who stays, by round
     strangers: set[str] = field(default_factory=set)
+    most_steps: Int64 = field(init=False)  # what `Local` asks of each
 
     def __post_init__(self) -> None:
         n = self.fed.n
+        self.most_steps = self.engine.steps(np.arange(n))
         self.counter = Counter(np.zeros(n, np.int64), np.zeros(n, np.int64))
 
     @property
@@ -183,7 +208,7 @@ class Remote:
             again = []
             for place in waiting:
                 k = place.client
-                expected = self._expected(kind, offer, k)
+                expected = self._expected(kind, offer, place)
                 late = f"failed: no answer within {self.network.patience:g} s"
                 if k in answers:
                     replies[k] = read_reply(answers[k], expected)
@@ -191,21 +216,23 @@ class Remote:
                     replies[k] = Reply(failed=late if k in sent else ABSENT)
                 if k in answers and not answers[k].has_error():
                     self.here[k] = offer.round
-                elif k in answers and not carried[k]:
+                elif k in answers and answers[k].error.code == RAISED and not carried[k]:
                     again.append(place)  # it may have been restarted, and hold the model no more
             if not again:
                 break
             waiting = again
         return replies
 
-    def _expected(self, kind: str, offer: Offer, k: int) -> Expected:
+    def _expected(self, kind: str, offer: Offer, place: Place) -> Expected:
+        k = place.client
+        steps = int(self.most_steps[k]) if place.steps < 0 else place.steps
         rows, dtype = int(self.fed.train.sizes[k]), next(iter(offer.model.values())).dtype
         common = (offer.round, k, rows, dtype, self.network.precision)
         if kind != MessageType.TRAIN:
             return Expected(*common)
         shapes = {name: tuple(t.shape) for name, t in offer.model.items()}
         extra = dict.fromkeys(self.method.solver.sends, shapes)
-        return Expected(*common, {} if self.method.serves == "own" else shapes, extra)
+        return Expected(*common, {} if self.method.serves == "own" else shapes, extra, steps)
 
     def _offer(self, t: int, model: Params) -> Offer:
         population = int((~self.fed.unseen).sum())
@@ -259,9 +286,10 @@ class Remote:
         return measured.of(clients)
 
     def view(self, state: State) -> View:
-        """What every connected client makes of a state."""
+        """What every client that is in the run makes of a state."""
         counted = counted_of(state.clients, self.fed.n)
-        places = [self._place(k, counted=int(counted[k])) for k in range(self.fed.n)]
+        inside = np.flatnonzero(self.fed.train.sizes)
+        places = [self._place(int(k), counted=int(counted[k])) for k in inside]
         said = self._measure(state.round, state.model, places)
 
         def pair(prefix: str) -> Appraisal | None:
@@ -298,7 +326,7 @@ class Remote:
         sound = np.array([r.model is not None and not r.wrong for r in said], np.bool_)
         joined = ~failed & (sound | np.array([bool(r.wrong) for r in said], np.bool_))
         reason = np.array(
-            [r.failed or r.wrong or str(r.word.get("reason", ""))[:64] for r in said],
+            [r.failed or r.wrong or line(str(r.word.get("reason", ""))) for r in said],
             np.dtypes.StringDType(),
         )
         decision = Decision(joined, reason)

@@ -8,6 +8,7 @@ when it is started again with the same folder.
 
 from __future__ import annotations
 
+import math
 import time
 import tomllib
 from collections.abc import Callable
@@ -27,20 +28,27 @@ from ..engines import choose
 from ..errors import MusterError
 from ..federation import Federation
 from ..models import as_module
-from ..network import Network
+from ..network import Member, Network
 from ..params import DTYPES
 from ..ragged import Ragged
 from ..report import figure
 from ..round import Game
 from ..schema import Table
 from ..simulate import OnRound, Run, beginning, conduct
+from .appfolder import check, registered
 from .registry import Registry
 from .remote import Remote, exchange, nothing_counted
-from .wire import OFFER, WORD
+from .wire import OFFER, WORD, line
 
 HELLO = "query.hello"
 OURS = "muster| "  # before every line of ours in the stream of a run's log
+ERROR = "error: "  # and before the reason why a run stops
 LOOK = 1.0  # seconds between looks for clients that have not come yet
+
+SERVERS = (  # settings that do not concern clients
+    "data", "name", "out", "seeds", "report_at", "checkpoint_every", "processes", "evaluate_every",
+)  # fmt: skip
+MOST_FEATURES, MOST_CLASSES, MOST_AXES = 10**8, 10**6, 8  # of a row that a client may state
 
 Say = Callable[[str], None]
 
@@ -51,11 +59,24 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run the experiment in the app's configuration; results go to its folder."""
     config = context.run_config
-    chosen = experiment(tomllib.loads(str(config["experiment"])))
-    folder = Path(str(config["folder"]))
-    result = federate(grid, chosen, folder, aloud)
+    try:
+        chosen = experiment(tomllib.loads(str(config["experiment"])))
+        folder = unfinished(Path(str(config["folder"])))
+        result = federate(grid, chosen, folder, aloud)
+    except MusterError as error:
+        aloud(f"{ERROR}{error}")
+        raise
     figure({next(iter(chosen.methods)): [result]}, folder / "figure.png")
     aloud(f"results: {folder}")
+
+
+def unfinished(folder: Path) -> Path:
+    """Where results go: this folder or, as it holds a finished run, the first of `folder-2`,
+    `folder-3`, ... that does not."""
+    place, i = folder, 2
+    while (place / "run.toml").exists():
+        place, i = folder.with_name(f"{folder.name}-{i}"), i + 1
+    return place
 
 
 def aloud(line: str) -> None:
@@ -66,14 +87,9 @@ def aloud(line: str) -> None:
 def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> Run:
     """Run an experiment on the clients of a grid and save everything to a folder, like the
     simulator's; from the folder's last checkpoint, if it has one."""
-    if len(chosen.methods) != 1:
-        raise MusterError("methods: a federation runs one; give one [method]")
-    if chosen.settings.attack is not None:
-        raise MusterError("attack: a real federation has no simulated attackers; leave it out")
-    if not chosen.members:
-        raise MusterError("clients: nobody is registered; list them as [[clients]] name, key")
+    check(chosen)
+    registry = registered(chosen)
     s, network = chosen.settings, chosen.network
-    registry = Registry.of(chosen.members)
     company = gather(grid, registry, network, told(chosen), s.seed, say)
     fed = company.federation(chosen)
     # Clients build the same model from the shapes that were agreed on.
@@ -90,15 +106,17 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
     )  # fmt: skip
     game = Game(fed, method, remote, chosen.local, s.rounds, s.seed, names, s.participation)
     start = params.of_module(module, DTYPES[s.dtype], engine.device)
+    # Clients that remember keep the last two rounds: a server may fall back by one, not by more.
+    often = 1 if method.solver.memory({}) else s.checkpoint_every
     result = conduct(
         game,
         module,
         beginning(game, start, nothing_counted(fed.n)),
-        {"clients": ", ".join(m.name for m in chosen.members)},
+        {"clients": ", ".join(f"{m.name} ({role(m)})" for m in chosen.members)},
         s.dtype,
         s.evaluate_every,
         folder / "checkpoints",
-        s.checkpoint_every,
+        often,
         resume=True,
         on_round=reporter(s.rounds, say),
     )
@@ -108,12 +126,22 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
     return result
 
 
+def role(member: Member) -> str:
+    """What a client is to the run."""
+    if member.priority:
+        return "priority"
+    return "unseen" if member.unseen else f"importance {member.importance:g}"
+
+
 def told(chosen: Experiment) -> str:
     """What clients must know of an experiment, as TOML: not where results go, nor who else is in
-    it."""
+    it, nor what may be changed before a run goes on."""
     table = replace(chosen, members=()).resolved()
-    for key in ("data", "name", "out", "seeds", "report_at", "checkpoint_every", "processes"):
+    for key in SERVERS:
         table.pop(key, None)
+    terms = table.get("network", {})
+    for key in ("patience", "wait", "at_least", "most_rows"):
+        terms.pop(key, None)
     return tomli_w.dumps(table)
 
 
@@ -183,18 +211,18 @@ def gather(
     answers, _ = exchange(grid, contents, HELLO, network.patience)
     order = sorted(answers, key=lambda k: (not members[k].priority, k))
     rows = np.zeros(n, np.int64)
+    words = {k: introduction(answers[k]) for k in order}
     shape, classes = network.features, network.class_count
+    if not classes:
+        sound = (w for k, w in words.items() if members[k].priority and not isinstance(w, str))
+        classes = max((int(w["classes"]) for w in sound), default=0)
     why: dict[int, str] = {}
-    for k in order:
-        word = introduction(answers[k])
-        if isinstance(word, str):
-            why[k] = word
-            continue
-        if wrong := misfit(word, shape, classes, network.most_rows):
+    for k, word in words.items():
+        wrong = word if isinstance(word, str) else misfit(word, shape, classes, network.most_rows)
+        if isinstance(word, str) or wrong:
             why[k] = wrong
             continue
         rows[k], shape = word["rows"], shape or tuple(word["shape"])
-        classes = classes or word["classes"]
     for k in range(n):
         if not rows[k]:
             reason = why.get(k, "it has not connected" if k not in nodes else "it did not answer")
@@ -218,15 +246,24 @@ def gather(
 def introduction(message: Message) -> Table | str:
     """A client's answer to hello, or what is wrong with it."""
     if message.has_error():
-        return f"its client app failed (code {message.error.code})"
+        said = line(message.error.reason or "", 300)
+        return f"its client app failed (code {message.error.code}{said and ': '}{said})"
     try:
         word: Table = dict(message.content.config_records[WORD])
         kinds = {"rows": int, "shape": list, "classes": int}
-        if all(type(word.get(key)) is kind for key, kind in kinds.items()):
+        if all(type(word.get(key)) is kind for key, kind in kinds.items()) and possible(word):
             return word
     except Exception as error:
         return f"its answer is malformed ({type(error).__name__})"
     return "its answer is malformed"
+
+
+def possible(word: Table) -> bool:
+    """Whether there are rows of the shape and classes a client states, and room for a model of
+    them."""
+    shape, classes = word["shape"], word["classes"]
+    whole = len(shape) <= MOST_AXES and all(type(n) is int and n > 0 for n in shape)
+    return whole and math.prod(shape) <= MOST_FEATURES and 1 <= classes <= MOST_CLASSES
 
 
 def misfit(word: Table, shape: tuple[int, ...], classes: int, most_rows: int) -> str:

@@ -25,6 +25,8 @@ from ..params import Memory, Params
 from ..protocol import Offer
 
 UNSAID = -1
+RAISED, AWAY = 2, 5  # Flower's codes: the client app raised, the node is gone
+BROKEN = 1000  # ours, beside Flower's codes: an answer came and could not be put together
 OFFER, MODEL, WORD = "offer", "model", "word"
 SERVER, EXTRA = "server.", "extra."  # before the name of a part of the memory
 FIGURES = (  # what a client may say of a model, each a number; left out where it has nothing to say
@@ -43,12 +45,18 @@ SAYS: dict[str, tuple[type, ...]] = {  # every key of a word, and the types it m
 }
 
 
+def halved(t: torch.Tensor) -> torch.Tensor:
+    """In half the bytes; what is too large for them (above 65504) as the largest there is."""
+    most = torch.finfo(torch.float16).max
+    return torch.where(t.isinf(), t, t.clamp(-most, most)).to(torch.float16)
+
+
 def pack(model: Params, precision: Precision = "exact") -> ArrayRecord:
     """Named arrays, as they are or in half the bytes."""
     half = precision == "float16"
     return ArrayRecord(
         {
-            name: Array((t.to(torch.float16) if half else t).detach().cpu().numpy())
+            name: Array((halved(t) if half else t).detach().cpu().numpy())
             for name, t in model.items()
         }
     )
@@ -63,7 +71,12 @@ def as_sent(model: Params, precision: Precision) -> Params:
     """A model as it arrives: what the wire rounds away is gone on both sides."""
     if precision == "exact":
         return model
-    return {name: t.to(torch.float16).to(t.dtype) for name, t in model.items()}
+    return {name: halved(t).to(t.dtype) for name, t in model.items()}
+
+
+def line(text: str, most: int = 64) -> str:
+    """What a client wrote, as part of one line of ours."""
+    return "".join(c if c.isprintable() else " " for c in text[:most])
 
 
 def size(message: Message, known: dict[str, int] | None = None) -> int:
@@ -206,6 +219,7 @@ class Expected:
     rows    the client's sample count, as it gave it when it joined the federation
     shapes  of the model's arrays; None: the request was to measure, not to train
     extra   of the arrays the solver sends beside it, by part
+    steps   the most it may have taken
     """
 
     round: int
@@ -215,6 +229,7 @@ class Expected:
     precision: Precision = "exact"
     shapes: dict[str, tuple[int, ...]] | None = None
     extra: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
+    steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -240,7 +255,11 @@ def read_reply(message: Message, expected: Expected) -> Reply:
     """A reply, or what is wrong with it. Never raises, whatever was sent."""
     if message.has_error():
         code = message.error.code
-        why = {2: "the client raised an error", 5: "the node went away"}.get(code, "no answer")
+        if code == BROKEN:
+            return Reply(wrong=f"malformed: {message.error.reason}")
+        why = {RAISED: "the client raised an error", AWAY: "the node went away"}.get(
+            code, "no answer"
+        )
         return Reply(failed=f"failed: {why} (code {code})")
     try:
         return _read(message.content, expected)
@@ -252,7 +271,7 @@ def _read(content: RecordDict, expected: Expected) -> Reply:
     known = {WORD, MODEL, *(EXTRA + part for part in expected.extra)}
     strange = sorted(set(content) - known)
     if strange:
-        return Reply(wrong=f"malformed: unknown record '{strange[0][:40]}'")
+        return Reply(wrong=f"malformed: unknown record '{line(strange[0], 40)}'")
     if WORD not in content.config_records:
         return Reply(wrong="malformed: no word")
     word = dict(content.config_records[WORD])
@@ -280,7 +299,7 @@ def _read(content: RecordDict, expected: Expected) -> Reply:
 def _wrong_word(word: dict[str, Any], expected: Expected) -> str:
     for key, value in word.items():
         if key not in SAYS:
-            return f"malformed: unknown key '{key[:40]}'"
+            return f"malformed: unknown key '{line(key, 40)}'"
         if type(value) not in SAYS[key]:
             return f"malformed: {key} is no {SAYS[key][0].__name__}"
     if word.get("round") != expected.round:
@@ -289,7 +308,7 @@ def _wrong_word(word: dict[str, Any], expected: Expected) -> str:
         return "answers for another client"
     if word.get("rows") != expected.rows:
         return "impossible sample count"
-    if word.get("steps", 0) < 0:
+    if not 0 <= word.get("steps", 0) <= expected.steps:
         return "impossible number of steps"
     return ""
 
