@@ -96,7 +96,7 @@ class Federation:
                 others 0 (Prioritized FL) up to 1 (plain FL); section 5 of the FedALIGN paper
     requirement rho_k, the loss client k asks the model to stay below (None: not asked)
     unseen      clients that never train and only judge the model
-    names, labels     what clients and classes are called, where their data says so
+    names, labels, columns   what clients, classes and features are called, where the data says so
     requirement_test, solo_accuracy   the held-out loss and accuracy of the client's own model,
                 where its requirement came from one
     note        what results on this data must say: that it is a subset, or how it was split
@@ -115,6 +115,7 @@ class Federation:
     note: str = ""
     names: NDArray[np.str_] | None = None
     labels: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = None
 
     @classmethod
     def from_folder(cls, path: str | Path, **options: Any) -> Federation:

@@ -76,6 +76,8 @@ class Aligned:
             suits = appraisal.accuracy > offer.accuracy - offer.eps
         member = roster.importance > 0
         why_not = "loss too high" if self.criterion == "loss" else "accuracy too low"
+        if np.isnan(offer.loss if self.criterion == "loss" else offer.accuracy):
+            why_not = "F(w) unknown"
         reason = np.where(member, role(roster), np.where(suits, "aligned", why_not))
         return Decision(member | suits, reason)
 

@@ -398,3 +398,35 @@ def test_word_tampering_helper_really_tampers(setup):
     case = setup("fedavg", rounds=1, evaluate_every=0)
     case.nodes[2].tamper = word(rows=1)
     assert case.run().rounds["refused"].to_list() == [1]
+
+
+def test_tables_whose_columns_lie_differently_are_told_apart(tmp_path):
+    """Two sites with the same columns in another order: refused, or put in order by the run."""
+    from flower_setup import DATA
+    from muster.config import experiment
+    from muster.flower.server import federate
+    from muster.network import members_of
+
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(30, 2)) * [1, 100]
+    table = pl.DataFrame({"a": x[:, 0], "b": x[:, 1], "label": draw.integers(0, 2, 30)})
+    orders = (["a", "b", "label"], ["a", "b", "label"], ["b", "label", "a"])
+    nodes = []
+    for k, order in enumerate(orders):
+        table.select(order).write_csv(tmp_path / f"{k}.csv")
+        nodes.append(Node({"data-path": str(tmp_path / f"{k}.csv")}))
+    fed = muster.data.digits(clients=3, priority=1)
+    members = members_of(fed, [node.key.decode() for node in nodes])
+    settings = {"rounds": 1, "data": DATA, "network": {"wait": 0.1, "patience": 1}}
+
+    def run(name, **network):
+        chosen = experiment({**settings, "network": {**settings["network"], **network}})
+        return federate(
+            LocalGrid(nodes), replace(chosen, members=members), tmp_path / name, said.append
+        )
+
+    said = []
+    assert set(run("mixed").clients["client"]) == {0, 1}
+    assert any("without client2: its columns are others" in line for line in said)
+    named = run("named", columns=["b", "a"])
+    assert set(named.clients["client"]) == {0, 1, 2}

@@ -77,7 +77,7 @@ def from_folder(
             return agreed(x, blocks[0], manifest)
         return pooled(x, train) if options.scale == "pooled" else x
 
-    return assemble(
+    fed = assemble(
         blocks,
         options,
         seed,
@@ -85,6 +85,7 @@ def from_folder(
         roles_of=lambda names: roles_of(manifest, names, alone),
         rescale=rescale,
     )
+    return replace(fed, columns=tuple(manifest.mean) or blocks[0].features or None)
 
 
 def data_files(path: Path) -> list[Path]:

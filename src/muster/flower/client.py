@@ -38,6 +38,7 @@ def hello(message: Message, context: Context) -> Message:
         "rows": int(own.train.sizes[0]),
         "shape": list(own.train.x.shape[1:]),
         "classes": own.classes,
+        "columns": digest("\n".join(own.columns or ())),
         "tested": own.test is not None,
         "version": __version__,
     }
@@ -66,6 +67,11 @@ def train(message: Message, context: Context) -> Message:
     return Message(write_reply(word, precision, model, extra), reply_to=message)
 
 
+def digest(text: str) -> str:
+    """A short name for a text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 @lru_cache(maxsize=8)
 def _chosen(text: str) -> Experiment:
     return experiment(tomllib.loads(text))
@@ -83,7 +89,7 @@ def _ready(message: Message, context: Context) -> tuple[Node, Offer, Diary, Any]
     chosen, own = _what(message, context)
     text, seed = str(said["experiment"]), int(str(said["seed"]))
     # Its number too: a folder that two nodes share by mistake is nobody's memory.
-    run = hashlib.sha256(f"{seed} {int(str(said['client']))} {text}".encode()).hexdigest()[:16]
+    run = digest(f"{seed} {int(str(said['client']))} {text}")
     dtype = DTYPES[chosen.settings.dtype]
     where = context.node_config.get("memory-path")
     remembers = bool(chosen.method(*chosen.methods).solver.memory({}))

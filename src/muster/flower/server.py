@@ -217,12 +217,15 @@ def gather(
         sound = (w for k, w in words.items() if members[k].priority and not isinstance(w, str))
         classes = max((int(w["classes"]) for w in sound), default=0)
     why: dict[int, str] = {}
+    columns = ""
     for k, word in words.items():
-        wrong = word if isinstance(word, str) else misfit(word, shape, classes, network.most_rows)
-        if isinstance(word, str) or wrong:
+        if isinstance(word, str):
+            why[k] = word
+        elif wrong := misfit(word, shape, columns, classes, network.most_rows):
             why[k] = wrong
-            continue
-        rows[k], shape = word["rows"], shape or tuple(word["shape"])
+        else:
+            rows[k], shape = word["rows"], shape or tuple(word["shape"])
+            columns = columns or word["columns"]
     for k in range(n):
         if not rows[k]:
             reason = why.get(k, "it has not connected" if k not in nodes else "it did not answer")
@@ -250,7 +253,7 @@ def introduction(message: Message) -> Table | str:
         return f"its client app failed (code {message.error.code}{said and ': '}{said})"
     try:
         word: Table = dict(message.content.config_records[WORD])
-        kinds = {"rows": int, "shape": list, "classes": int}
+        kinds = {"rows": int, "shape": list, "classes": int, "columns": str}
         if all(type(word.get(key)) is kind for key, kind in kinds.items()) and possible(word):
             return word
     except Exception as error:
@@ -266,12 +269,14 @@ def possible(word: Table) -> bool:
     return whole and math.prod(shape) <= MOST_FEATURES and 1 <= classes <= MOST_CLASSES
 
 
-def misfit(word: Table, shape: tuple[int, ...], classes: int, most_rows: int) -> str:
+def misfit(word: Table, shape: tuple[int, ...], columns: str, classes: int, most_rows: int) -> str:
     """Why a client does not fit the federation; "" when it does."""
     if not 1 <= word["rows"] <= most_rows:
         return f"it states {word['rows']} rows (allowed: 1 to {most_rows})"
     if shape and tuple(word["shape"]) != shape:
         return f"its rows have shape {tuple(word['shape'])}, the federation's {shape}"
+    if columns and word["columns"] != columns:
+        return "its columns are others, or in another order: list them in network.columns"
     if classes and word["classes"] > classes:
         return f"it has {word['classes']} classes, the federation {classes}"
     return ""
