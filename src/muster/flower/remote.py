@@ -185,7 +185,7 @@ class Remote:
         self.strangers |= strangers
         replies: dict[int, Reply] = {}
         waiting = list(places)
-        packed = Packed.of(offer, self.network.precision)
+        packed = Packed(offer, self.network.precision)
         for carry_all in (False, True):
             carried, contents = {}, {}
             for place in waiting:
@@ -194,14 +194,7 @@ class Remote:
                     carried[k] = carry_all or self.here.get(k) != offer.round
                     contents[k] = (
                         nodes[k],
-                        write_offer(
-                            offer,
-                            packed,
-                            place,
-                            self.experiment,
-                            self.network.precision,
-                            carried[k],
-                        ),
+                        write_offer(packed, place, self.experiment, carried[k]),
                     )
             answers, sent = exchange(self.grid, contents, kind, self.network.patience)
             self.counter.add(sent, answers)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -114,28 +115,26 @@ class Place:
 
 @dataclass(frozen=True)
 class Packed:
-    """The arrays of an offer, packed once for all clients: the model, and the server's memory that
-    clients need (which travels with the request to train only)."""
+    """The arrays of an offer, packed once for all clients and only when one needs them: the model,
+    and the server's memory that clients need (which travels with the request to train only)."""
 
-    model: ArrayRecord
-    server: dict[str, ArrayRecord]
+    offer: Offer
+    precision: Precision
 
-    @classmethod
-    def of(cls, offer: Offer, precision: Precision) -> Packed:
-        """Pack an offer's arrays."""
-        server = {SERVER + part: pack(m, precision) for part, m in offer.server.items()}
-        return cls(pack(offer.model, precision), server)
+    @cached_property
+    def model(self) -> ArrayRecord:
+        """The model."""
+        return pack(self.offer.model, self.precision)
+
+    @cached_property
+    def server(self) -> dict[str, ArrayRecord]:
+        """The server's memory, by record."""
+        return {SERVER + part: pack(m, self.precision) for part, m in self.offer.server.items()}
 
 
-def write_offer(
-    offer: Offer,
-    packed: Packed,
-    place: Place,
-    experiment: str,
-    precision: Precision,
-    carry: bool,
-) -> RecordDict:
+def write_offer(packed: Packed, place: Place, experiment: str, carry: bool) -> RecordDict:
     """An offer to one client. Without `carry` the model stays behind: the client holds it."""
+    offer = packed.offer
     numbers: dict[str, ConfigRecordValues] = {
         "seed": offer.seed,
         "round": offer.round,
@@ -150,7 +149,7 @@ def write_offer(
         "importance": place.importance,
         "steps": place.steps,
         "counted": place.counted,
-        "precision": precision,
+        "precision": packed.precision,
         "experiment": experiment,
     }
     content: dict[str, Any] = {OFFER: ConfigRecord(numbers), **packed.server}
