@@ -32,7 +32,7 @@ from torch.nn.functional import cross_entropy
 import muster
 from muster.engines import choose
 from muster.federation import Federation
-from muster.ragged import Ragged
+from muster.federation.ragged import Ragged
 from workloads import WORKLOADS, Workload, w4
 
 PAGE = Path(__file__).parents[1] / "docs" / "speed.md"

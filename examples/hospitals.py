@@ -21,7 +21,7 @@ from rich.console import Console
 from sklearn.datasets import load_breast_cancer
 
 import muster
-from muster.report import comparison_tables
+from muster.report.tables import comparison_tables
 
 # Name: patients, the share of them that is malignant, the share of these entered as benign.
 HOSPITALS = {

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import muster
 from flower_grid import LocalGrid, Node
-from muster.config import experiment
+from muster.config.experiments import experiment
+from muster.config.network import members_of
 from muster.flower.loopback import write_client
 from muster.flower.server import federate
-from muster.network import members_of
 
 DATA = {
     "name": "digits",

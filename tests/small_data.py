@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from muster.data import cache
-from muster.data.catalogue import CATALOGUE
-from muster.data.readers import MNIST_FILES, mnist_idx
-from muster.data.sources import DataSet, Layout, spot
+from muster.data.sources import cache
+from muster.data.sources.catalogue import CATALOGUE
+from muster.data.sources.obtain import DataSet, Layout, spot
+from muster.data.sources.readers import MNIST_FILES, mnist_idx
 
 ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("MUSTER_TEST_DATA") or ROOT.parent / "shared" / "data")

@@ -8,7 +8,7 @@ import pytest
 import muster
 import reference
 from helpers import admitted, federation, gap, layers_of, module_of, random_layers
-from muster.local import plan
+from muster.engines.batches import plan
 
 M = muster.methods
 ENGINES = ("stacked", "loop")

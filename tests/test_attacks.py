@@ -10,8 +10,8 @@ import torch
 import muster
 import reference
 from helpers import federation, module_of, random_layers
-from muster import attacks
-from muster.attacks import Adversary, attackers_of
+from muster.parts import attacks
+from muster.parts.attacks import Adversary, attackers_of
 from muster.protocol import Appraisal, Offer
 
 M = muster.methods
@@ -103,7 +103,7 @@ def test_models_that_would_break_the_server_are_refused(fed):
     run = go(fed, M.fedadam(), Sends(1e24))
     assert run.rounds["refused"].to_list() == [2] * 8
     assert all(np.abs(w).max() < 50 for w in run.weights.values())
-    from muster.guard import guard
+    from muster.parts.guard import guard
     from muster.protocol import Replies, Roster
 
     statistics = {"bn.running_var": torch.tensor([[1.0], [-1.0]])}

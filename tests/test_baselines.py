@@ -11,8 +11,8 @@ import reference
 import reference_methods as ref
 from helpers import federation, module_of, random_layers, same_bits
 from muster import rng
-from muster.appeal import appeal_weight
-from muster.invite import Sample
+from muster.parts.claim import appeal_weight
+from muster.parts.invite import Sample
 
 M = muster.methods
 LOCAL = muster.Local(steps=3, batch_size=None, lr=0.2)
@@ -181,7 +181,7 @@ def test_power_of_choice_asks_the_worst_of_those_drawn():
 
 
 def test_power_of_choice_draws_by_data_share():
-    from muster.invite import PowerOfChoice
+    from muster.parts.invite import PowerOfChoice
 
     _, _, _, fed = setup("softmax")
     drawn = np.zeros(fed.n)
@@ -376,7 +376,7 @@ def test_a_learning_rate_of_zero_moves_nothing():
 
 
 def test_drawing_with_replacement_survives_an_objective_that_left():
-    from muster.invite import WithReplacement
+    from muster.parts.invite import WithReplacement
 
     data, layers, _, _ = setup("softmax")
     fed = federation(data, [0, 1], requirement=[0, 0, 9, 9, 9, 9, 9])
@@ -386,7 +386,7 @@ def test_drawing_with_replacement_survives_an_objective_that_left():
 
 
 def test_drawing_with_replacement_counts_importance_once():
-    from muster.invite import WithReplacement
+    from muster.parts.invite import WithReplacement
 
     data, _ = reference.problem(0)
     fed = federation(data, [0, 1], importance=0.4)

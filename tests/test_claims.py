@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import muster
-from muster.compare import Interval
+from muster.report.intervals import Interval
 
 M = muster.methods
 LOCAL = muster.Local(steps=5, batch_size=10, lr=0.1)

@@ -16,7 +16,7 @@ import polars as pl
 import pytest
 
 import muster
-from muster.cli import main
+from muster.cli.main import main
 
 ROOT = Path(__file__).parents[1]
 
@@ -250,7 +250,7 @@ def test_an_interrupted_run_resumes_to_the_bits_of_an_uninterrupted_one(here, ca
     flags = ["--data", "digits", "--rounds", "9", "--data.clients", "5"]
     assert main(["run", *flags, "--name", "whole"]) == 0
 
-    from muster.progress import Progress
+    from muster.cli.progress import Progress
 
     real = Progress.__call__
 
@@ -280,7 +280,7 @@ def test_a_finished_run_is_not_run_again(here, capsys):
 
 
 def test_an_interrupted_comparison_goes_on_with_what_is_missing(here, capsys, monkeypatch):
-    from muster.progress import Progress
+    from muster.cli.progress import Progress
 
     real, calls = Progress.__call__, []
 
@@ -363,7 +363,7 @@ def test_requirements_participation_and_attacks_come_from_the_file(here, capsys)
 
 
 def test_the_demo_configuration_is_what_the_readme_says():
-    from muster.config import experiment, load_table
+    from muster.config.experiments import experiment, load_table
 
     demo = experiment(load_table(ROOT / "examples/demo.toml"))
     assert list(demo.methods) == ["fedalign", "fedavg on priority", "fedavg on all"]

@@ -12,7 +12,7 @@ import reference
 from helpers import federation, gap, layers_of, module_of, random_layers, same_bits
 from muster.engines import Loop, Stacked, choose
 from muster.engines.layers import stackable
-from muster.ragged import Ragged
+from muster.federation.ragged import Ragged
 
 M = muster.methods
 LOCAL = muster.Local(steps=5, batch_size=4, lr=0.2)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import muster
-from muster.cli import main
-from muster.config import experiment
+from muster.cli.main import main
+from muster.config.experiments import experiment
 
 load = muster.Federation.from_folder
 
@@ -552,7 +552,7 @@ def test_the_command_line_takes_a_path_and_resumes(here, capsys, monkeypatch):
     flags = ["--data", "h", "--data.scale", "pooled", "--rounds", "6", "--local.batch_size", "2"]
     assert main(["run", *flags, "--name", "whole"]) == 0
 
-    from muster.progress import Progress
+    from muster.cli.progress import Progress
 
     real = Progress.__call__
 
@@ -601,7 +601,7 @@ def test_an_empty_line_within_a_csv_is_an_error(tmp_path):
 
 
 def test_a_file_that_is_not_there_is_no_unknown_data_set():
-    from muster.config import experiment
+    from muster.config.experiments import experiment
 
     with pytest.raises(muster.MusterError, match=r"nope\.csv: no such file"):
         experiment({"data": "nope.csv"}).federation(0)

@@ -12,9 +12,9 @@ from hypothesis.extra.numpy import arrays
 import muster
 from muster.engines import Loop, Stacked
 from muster.federation import Federation
+from muster.federation.ragged import Ragged, Shared
 from muster.local import Local
 from muster.params import expand, of_module
-from muster.ragged import Ragged, Shared
 
 LABELS = 3
 

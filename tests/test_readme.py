@@ -37,7 +37,7 @@ def test_commands_in_the_readme_exist():
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^make ([\w-]+)", text, re.MULTILINE):
         assert f"\n{target}:" in makefile
-    from muster.cli import _parser
+    from muster.cli.main import _parser
 
     _, commands = _parser()
     for name in re.findall(r"^muster ([\w-]+)", text, re.MULTILINE):
@@ -45,7 +45,7 @@ def test_commands_in_the_readme_exist():
 
 
 def test_the_table_of_methods_is_current():
-    from muster.cli import methods_markdown
+    from muster.cli.main import methods_markdown
 
     text = (ROOT / "docs" / "methods.md").read_text()
     table = text.split("<!-- methods -->\n")[1].split("<!-- end methods -->")[0]

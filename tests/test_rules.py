@@ -11,15 +11,17 @@ from hypothesis import strategies as st
 import muster
 import reference
 from helpers import admitted, federation, gap, layers_of, module_of, random_layers
-from muster import metrics, rng
-from muster.admit import Band
-from muster.guard import guard
-from muster.invite import Fraction, Full, Sample, WithReplacement
-from muster.join import Aligned, Available, Straggling
-from muster.local import Local, plan
+from muster import rng
+from muster.engines.batches import plan
+from muster.federation.ragged import Ragged
+from muster.local import Local
+from muster.parts.admit import Band
+from muster.parts.guard import guard
+from muster.parts.invite import Fraction, Full, Sample, WithReplacement
+from muster.parts.join import Aligned, Available, Straggling
 from muster.protocol import Appraisal, Offer, Replies, Roster
-from muster.ragged import Ragged
 from muster.schedules import Constant, Exponential, Inverse, Linear, StepTo
+from muster.theory import bounds
 
 M = muster.methods
 
@@ -454,11 +456,11 @@ def test_terms_of_the_bound():
     theta = sum(1 / (1 + s) for s in per[1:]) / (T + gamma - 2)
     drift = sum(bias[i // 2] / (1 + extra[i // 2]) for i in range(1, T))
     rho = 2 * L / (mu * (T + gamma - 2)) * drift
-    assert metrics.bound_terms(extra, bias, steps, gamma, L, mu) == pytest.approx((theta, rho))
+    assert bounds.bound_terms(extra, bias, steps, gamma, L, mu) == pytest.approx((theta, rho))
     # At eps = 0 the printed theta is (T - 1)/(T + gamma - 2), not 1; from i = 0 it gains a term.
-    zero, _ = metrics.bound_terms(np.zeros(3), None, steps, gamma, L, mu)
+    zero, _ = bounds.bound_terms(np.zeros(3), None, steps, gamma, L, mu)
     assert zero == pytest.approx((T - 1) / (T + gamma - 2))
-    repaired, _ = metrics.bound_terms(np.zeros(3), None, steps, gamma, L, mu, first=0)
+    repaired, _ = bounds.bound_terms(np.zeros(3), None, steps, gamma, L, mu, first=0)
     assert repaired == pytest.approx(T / (T + gamma - 2))
 
 

@@ -15,7 +15,8 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 import muster
-from muster.data.picture import (
+from muster.cli.data_show import heading, show
+from muster.report.picture import (
     COLUMNS,
     by_main_class,
     heat_map,
@@ -23,7 +24,6 @@ from muster.data.picture import (
     rows_of_classes,
     sample_sheet,
 )
-from muster.data.show import heading, show
 
 
 @pytest.fixture

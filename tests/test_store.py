@@ -12,7 +12,8 @@ from rich.console import Console
 import muster
 import reference
 from helpers import federation, same_bits
-from muster import report, store
+from muster.report import tables as report
+from muster.run import store
 
 M = muster.methods
 
@@ -112,7 +113,9 @@ def test_ctrl_c_leaves_a_usable_result_and_resumes_to_the_same_bits(fed, tmp_pat
 
 
 def test_interrupts_in_the_middle_of_a_round_lose_only_that_round(fed, tmp_path, monkeypatch):
-    space = muster.simulate.__globals__
+    from muster.run import conduct
+
+    space = vars(conduct)
     real, calls = space["play"], []
 
     def play(*a):

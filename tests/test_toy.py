@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
-from muster.appeal import appeal_weight
 from muster.errors import MusterError
+from muster.parts.claim import appeal_weight
 from muster.rng import generator
 from muster.theory import toy
 

@@ -7,17 +7,21 @@
 Run(fedalign, seed 0, 3 rounds)
 """
 
-from . import attacks, data, methods, models, schedules
+from . import data, methods, models, moved, schedules
 from .errors import MusterError, MusterWarning
 from .federation import Federation
 from .local import Local
 from .methods import Method
-from .participation import Flexible
-from .simulate import Interrupted, Run, simulate
-from .solo import solo, with_solo
-from .store import load, load_runs, save
+from .parts import attacks
+from .parts.participation import Flexible
+from .run.result import Interrupted, Run
+from .run.simulate import simulate
+from .run.solo import solo, with_solo
+from .run.store import load, load_runs, save
 
 __version__ = "0.1.0"
+
+moved.install()
 
 __all__ = [
     "Federation",

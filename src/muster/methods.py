@@ -10,14 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from .admit import Admit, Band, Everyone, Objective
-from .claim import Appeal, Claim, Nothing, Unmet
-from .effort import AsAsked, ByWeight, Effort
 from .errors import MusterError
-from .invite import Full, Invite, PowerOfChoice, Sample
-from .join import Aligned, Always, Available, Criterion, Join, Straggling
-from .schedules import Constant, Count, Schedule, as_schedule, count
-from .solvers import (
+from .parts.admit import Admit, Band, Everyone, Objective
+from .parts.claim import Appeal, Claim, Nothing, Unmet
+from .parts.effort import AsAsked, ByWeight, Effort
+from .parts.invite import Full, Invite, PowerOfChoice, Sample
+from .parts.join import Aligned, Always, Available, Criterion, Join, Straggling
+from .parts.solvers import (
     SGD,
     ControlVariates,
     Ditto,
@@ -27,7 +26,7 @@ from .solvers import (
     Solver,
     at_least_zero,
 )
-from .step import (
+from .parts.step import (
     Adaptive,
     AdaptiveMoments,
     Agnostic,
@@ -40,7 +39,8 @@ from .step import (
     Step,
     positive,
 )
-from .weigh import Claimed, DataShare, LossPower, Mixture, Uniform, Weigh
+from .parts.weigh import Claimed, DataShare, LossPower, Mixture, Uniform, Weigh
+from .schedules import Constant, Count, Schedule, as_schedule, count
 
 
 @dataclass(frozen=True)

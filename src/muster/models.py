@@ -134,7 +134,7 @@ def as_module(model: nn.Module | Spec, fed: Federation, seed: int) -> nn.Module:
 
 def _probe(model: nn.Module, fed: Federation) -> None:
     """Run one row through the model: does it take these rows, and has it enough outputs?"""
-    from .ragged import features
+    from .federation.ragged import features
 
     first = next((p for p in model.parameters()), torch.zeros(1))
     was_training = model.training

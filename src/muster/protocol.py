@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .federation import Bool, Federation
+from .arrays import Bool, Float64, Int64, Text
+from .federation import Federation
 from .params import Memory, Params, select
-from .rng import Float64, Int64
-
-Text = NDArray[np.str_]
 
 
 @dataclass(frozen=True)

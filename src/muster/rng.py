@@ -10,11 +10,9 @@ from __future__ import annotations
 import zlib
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-UInt64 = NDArray[np.uint64]
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
+from .arrays import Float64, Int64, UInt64
 
 
 def _mix(z: UInt64) -> UInt64:

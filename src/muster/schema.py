@@ -17,11 +17,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from .attacks import ATTACKS, Attack
-from .data.partition import PARTITIONS, Partition
+from .data.split.partition import PARTITIONS, Partition
 from .errors import MusterError, nearest, unknown
-from .invite import INVITES, Invite
-from .participation import PARTICIPATIONS, Participation
+from .parts.attacks import ATTACKS, Attack
+from .parts.invite import INVITES, Invite
+from .parts.participation import PARTICIPATIONS, Participation
 from .schedules import SCHEDULES, Schedule
 
 Table = dict[str, Any]

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from muster.cli import main
-from muster.config import experiment, override
-from muster.data.catalogue import CATALOGUE
-from muster.data.fetch import Home
-from muster.data.readers import MNIST_FILES
+from muster.cli.main import main
+from muster.config.experiments import experiment, override
+from muster.data.sources.catalogue import CATALOGUE
+from muster.data.sources.fetch import Home
+from muster.data.sources.readers import MNIST_FILES
 from small_data import ROOT, left_behind, small, write_idx
 
 

@@ -26,12 +26,18 @@ from muster.data import (
     emnist,
     femnist,
     fmnist,
-    images,
     mnist,
     sent140,
 )
-from muster.data.readers import cifar_binary, cifar_png, emnist_files, emnist_idx, emnist_zip
-from muster.data.sources import local
+from muster.data.sets import images
+from muster.data.sources.obtain import local
+from muster.data.sources.readers import (
+    cifar_binary,
+    cifar_png,
+    emnist_files,
+    emnist_idx,
+    emnist_zip,
+)
 from muster.errors import MusterError
 from small_data import SHARED, here, idx, shared, write_idx
 
@@ -315,7 +321,7 @@ def test_idx_of_the_wrong_shape_is_refused(root, tmp_path):
 
 @shared("emnist_balanced47_subset.npz", "emnist_byclass_test.npz")
 def test_classes_have_their_names():
-    from muster.data.images import BALANCED, CHARACTERS, CLOTHES, DIGITS, THINGS
+    from muster.data.sets.images import BALANCED, CHARACTERS, CLOTHES, DIGITS, THINGS
 
     assert [len(n) for n in (DIGITS, CLOTHES, THINGS, BALANCED, CHARACTERS)] == [10, 10, 10, 47, 62]
     for split, labels, file in (

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from muster.data import read_idx
-from muster.data.idx import TYPES
+from muster.data.sources.idx import TYPES
 from muster.errors import MusterError
 
 

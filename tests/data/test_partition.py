@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muster.arrays import Int64
 from muster.data import (
     IID,
     PARTITIONS,
@@ -22,10 +23,9 @@ from muster.data import (
     federate,
     hold_out,
 )
-from muster.data.label_mix import mixes
-from muster.data.partition import held_out_sizes, largest_shard
+from muster.data.split.label_mix import mixes
+from muster.data.split.partition import held_out_sizes, largest_shard
 from muster.errors import MusterError
-from muster.rng import Int64
 
 labels = st.lists(st.integers(0, 4), min_size=1, max_size=120).map(lambda v: np.array(v, np.int64))
 seeds = st.integers(0, 2**32)

@@ -24,11 +24,12 @@ import numpy as np
 import pytest
 import torch
 
-from muster.data import cache, sources
-from muster.data.catalogue import CATALOGUE
-from muster.data.fetch import Debian, Home, Npm, PyPI
-from muster.data.readers import MNIST_FILES
-from muster.data.sources import local, obtain
+from muster.data.sources import cache
+from muster.data.sources import obtain as sources
+from muster.data.sources.catalogue import CATALOGUE
+from muster.data.sources.fetch import Debian, Home, Npm, PyPI
+from muster.data.sources.obtain import local, obtain
+from muster.data.sources.readers import MNIST_FILES
 from muster.errors import MusterError
 from small_data import ROOT, left_behind, small, write_idx
 

@@ -8,10 +8,10 @@ import torch
 
 from muster import rng
 from muster.data import synth
-from muster.data.synth import User, client_sizes, noise_levels, perturb, sources, swap_in
+from muster.data.sets.synth import User, client_sizes, noise_levels, perturb, sources, swap_in
 from muster.errors import MusterError
 from muster.federation import Federation
-from muster.ragged import Ragged
+from muster.federation.ragged import Ragged
 
 
 def draw(seed: int = 0) -> np.random.Generator:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.data.tweets import (
+from muster.data.sources.tweets import (
     OFFICIAL,
     glove_wheel,
     glove_zip,

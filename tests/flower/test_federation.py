@@ -13,8 +13,8 @@ from polars.testing import assert_frame_equal
 import muster
 from flower_grid import LocalGrid, Node
 from flower_tamper import in_training, word
+from muster.config.network import Member
 from muster.flower.wire import MODEL, OFFER, WORD
-from muster.network import Member
 
 FEDALIGN = {"name": "fedalign", "epsilon": 0.6, "warmup": 1}
 
@@ -403,9 +403,9 @@ def test_word_tampering_helper_really_tampers(setup):
 def test_tables_whose_columns_lie_differently_are_told_apart(tmp_path):
     """Two sites with the same columns in another order: refused, or put in order by the run."""
     from flower_setup import DATA
-    from muster.config import experiment
+    from muster.config.experiments import experiment
+    from muster.config.network import members_of
     from muster.flower.server import federate
-    from muster.network import members_of
 
     draw = np.random.default_rng(0)
     x = draw.normal(size=(30, 2)) * [1, 100]

@@ -25,11 +25,11 @@ import pytest
 import muster
 from flower_parity import assert_same
 from flower_setup import DATA
-from muster import store
-from muster.config import experiment
+from muster.config.experiments import experiment
 from muster.flower.appfolder import write_app
 from muster.flower.keys import CA, make_keys
 from muster.flower.loopback import client_names, descendants, loopback, start_nodes
+from muster.run import store
 
 ROOT = Path(__file__).parents[2]
 

@@ -25,15 +25,16 @@ import muster
 from flower_grid import LocalGrid
 from flower_parity import assert_same
 from flower_tamper import in_training, word
-from muster.config import experiment
-from muster.flower import command, server
+from muster.cli import flower as command
+from muster.config.experiments import experiment
+from muster.config.network import Network, members_of
 from muster.flower import loopback as here
+from muster.flower import server
 from muster.flower.appfolder import write_app
 from muster.flower.inprocess import InProcess, travel
 from muster.flower.keys import make_keys
-from muster.flower.own import own_data
+from muster.flower.node_data import own_data
 from muster.flower.wire import MODEL, SAYS, WORD, Expected, as_sent, pack, read_reply
-from muster.network import Network, members_of
 
 FEDALIGN = {"name": "fedalign", "epsilon": 0.6, "warmup": 0}
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..federation import Federation
-from .catalogue import CATALOGUE
-from .digits import digits
-from .huggingface import from_partitioner
-from .idx import read_idx
-from .images import cifar10, emnist, femnist, fmnist, mnist
-from .label_mix import LabelMix
-from .own import from_folder
-from .partition import (
+from .files.folder import from_folder
+from .files.huggingface import from_partitioner
+from .sets.digits import digits
+from .sets.images import cifar10, emnist, femnist, fmnist, mnist
+from .sets.sent140 import sent140
+from .sets.synth import synth
+from .sources.catalogue import CATALOGUE
+from .sources.idx import read_idx
+from .split.label_mix import LabelMix
+from .split.partition import (
     IID,
     PARTITIONS,
     Dirichlet,
@@ -22,9 +24,7 @@ from .partition import (
     federate,
     hold_out,
 )
-from .parts import Parts
-from .sent140 import sent140
-from .synth import synth
+from .split.parts import Parts
 
 DATA: dict[str, Callable[..., Federation]] = {
     "synth": synth,

@@ -16,13 +16,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ..arrays import Float64, Int64
 from ..federation import Federation
-from ..local import Local, Plan, plan, steps_of
+from ..federation.ragged import Ragged, Shared, features
+from ..local import Local
 from ..params import Memory, Params, of_module, trainable
+from ..parts.solvers import Solver, Work
 from ..protocol import Appraisal, Offer
-from ..ragged import Ragged, Shared, features
-from ..rng import Float64, Int64
-from ..solvers import Solver, Work
+from .batches import Plan, plan, steps_of
 
 Split = Literal["train", "test"]
 
@@ -30,7 +31,7 @@ CHUNK = 2**21  # numbers of input looked at together: a few MB, so that they sta
 
 
 @dataclass(frozen=True)
-class Task:
+class Assignment:
     """What to do in place of an ordinary round's work.
 
     steps    for each client, where they differ from what `Local` asks
@@ -58,7 +59,12 @@ class Engine(Protocol):
         ...
 
     def train(
-        self, solver: Solver, offer: Offer, clients: Int64, memory: Memory, task: Task = Task()
+        self,
+        solver: Solver,
+        offer: Offer,
+        clients: Int64,
+        memory: Memory,
+        assignment: Assignment = Assignment(),
     ) -> tuple[Work, Int64]:
         """The work of these clients, in their order, and the steps each took."""
         ...
@@ -103,11 +109,13 @@ class Base:
         """How many steps `Local` asks of each client."""
         return steps_of(self.fed.train, clients, self.local, self.merge_single)
 
-    def plans(self, solver: Solver, offer: Offer, clients: Int64, task: Task) -> list[Plan]:
+    def plans(
+        self, solver: Solver, offer: Offer, clients: Int64, assignment: Assignment
+    ) -> list[Plan]:
         """Rows for every step of these clients."""
         return plan(
-            self.fed.train, clients, task.local or self.local, offer.seed, offer.round,
-            self.merge_single, task.steps, solver.draws, task.purpose,
+            self.fed.train, clients, assignment.local or self.local, offer.seed, offer.round,
+            self.merge_single, assignment.steps, solver.draws, assignment.purpose,
         )  # fmt: skip
 
     def load(self, model: Params) -> None:

@@ -9,14 +9,10 @@ from __future__ import annotations
 
 import multiprocessing as mp
 import os
-import signal
-import traceback
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,16 +20,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .. import rng
+from ..arrays import Int64
 from ..errors import MusterError
 from ..federation import Federation
-from ..local import Local, Plan
+from ..local import Local
 from ..params import Memory, Params
+from ..parts.solvers import Gradient, Solver, Work
 from ..protocol import Offer
-from ..rng import Int64
-from ..solvers import Gradient, Solver, Work
-from .base import Base, Task
+from .base import Assignment, Base
+from .batches import Plan
 from .corrected import drift_of
-from .threads import alone, one_thread
+from .pool import Worker
+from .threads import one_thread
 
 BATCH_NORM = nn.modules.batchnorm._BatchNorm
 CONVOLUTION = nn.modules.conv._ConvNd
@@ -72,24 +70,31 @@ class Loop(Base):
         self.workers: list[Worker] = []
 
     def train(
-        self, solver: Solver, offer: Offer, clients: Int64, memory: Memory, task: Task = Task()
+        self,
+        solver: Solver,
+        offer: Offer,
+        clients: Int64,
+        memory: Memory,
+        assignment: Assignment = Assignment(),
     ) -> tuple[Work, Int64]:
         """Deal clients to workers as they become free; put results where they belong."""
         replies = Room(len(clients))
         if min(self.processes, len(clients)) == 1:
             with one_thread():
                 for i, k in enumerate(clients):
-                    work = self.train_one(solver, offer, int(k), _row(memory, i), one(task, i))
+                    work = self.train_one(
+                        solver, offer, int(k), _row(memory, i), one(assignment, i)
+                    )
                     replies.put(i, *work)
         else:
-            self._train_in_workers(solver, offer, clients, memory, task, replies)
+            self._train_in_workers(solver, offer, clients, memory, assignment, replies)
         return Work(replies.models, replies.memory, replies.extra), replies.steps
 
     def train_one(
-        self, solver: Solver, offer: Offer, k: int, memory: Memory, task: Task
+        self, solver: Solver, offer: Offer, k: int, memory: Memory, assignment: Assignment
     ) -> tuple[Work, int]:
         """One client: the solver on a stack of one."""
-        (group,) = self.plans(solver, offer, np.array([k]), task)
+        (group,) = self.plans(solver, offer, np.array([k]), assignment)
         own = {part: {name: t[None] for name, t in m.items()} for part, m in memory.items()}
         with torch.random.fork_rng(devices=[]):
             # Layers that draw numbers themselves (Dropout) draw them from the client's key.
@@ -105,12 +110,12 @@ class Loop(Base):
         offer: Offer,
         clients: Int64,
         memory: Memory,
-        task: Task,
+        assignment: Assignment,
         replies: Room,
     ) -> None:
         if not self.workers:
             for _ in range(self.processes):
-                self.workers.append(Worker(self))
+                self.workers.append(Worker(self.train_one, [w.pipe for w in self.workers]))
         crew = self.workers[: len(clients)]
         for worker in crew:
             worker.send(("offer", solver, replace(offer, model={}, server={})))
@@ -121,7 +126,7 @@ class Loop(Base):
         def deal(worker: Worker) -> None:
             i = next(waiting, None)
             if i is not None:
-                worker.send(("client", int(clients[i]), one(task, i)))
+                worker.send(("client", int(clients[i]), one(assignment, i)))
                 worker.send_tensors([*_row(memory, i).values()], [*memory])
                 busy[worker.pipe] = (worker, i)
 
@@ -250,110 +255,6 @@ class LoopCohort:
         return stack
 
 
-class Worker:
-    """A forked process that trains one client at a time."""
-
-    def __init__(self, engine: Loop) -> None:
-        context = mp.get_context("fork")
-        self.pipe, theirs = context.Pipe()
-        # A child inherits the parent's ends of all pipes; it must close them, or it would not
-        # notice the parent's death.
-        inherited = [self.pipe, *(w.pipe for w in engine.workers)]
-        self.process = context.Process(target=_work, args=(engine, theirs, inherited), daemon=True)
-        with warnings.catch_warnings():
-            # Workers run torch on one thread of their own, which is safe after a fork.
-            warnings.filterwarnings("ignore", message=".*multi-threaded.*fork.*")
-            self.process.start()
-        theirs.close()
-
-    def send(self, message: Any) -> None:
-        self._alive(lambda: self.pipe.send(message))
-
-    def receive(self) -> Any:
-        kind, value = self._alive(self.pipe.recv)
-        if kind == "error":
-            raise RuntimeError(f"a worker process failed:\n{value}")
-        return value
-
-    def send_tensors(self, tables: list[Params], names: list[str] | None = None) -> None:
-        self._alive(lambda: send_tensors(self.pipe, tables, names or []))
-
-    def receive_tensors(self) -> tuple[list[Params], list[str]]:
-        received: tuple[list[Params], list[str]] = self._alive(lambda: receive_tensors(self.pipe))
-        return received
-
-    def _alive(self, call: Callable[[], Any]) -> Any:
-        try:
-            return call()
-        except (EOFError, BrokenPipeError, ConnectionResetError):
-            self.process.join(1)
-            raise MusterError(
-                f"a worker process ended unexpectedly (exit code {self.process.exitcode}); "
-                "it may have run out of memory: try processes=1"
-            ) from None
-
-    def close(self) -> None:
-        self.pipe.close()
-        self.process.join(1)
-        if self.process.is_alive():
-            self.process.terminate()
-
-
-def _work(engine: Loop, pipe: Connection, inherited: list[Connection]) -> None:
-    """A worker's life: take an offer, then train clients until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for end in inherited:
-        end.close()
-    alone()
-    solver: Solver
-    offer: Offer
-    try:
-        while True:
-            message = pipe.recv()
-            if message[0] == "offer":
-                _, solver, bare = message
-                (model, *parts), names = receive_tensors(pipe)
-                offer = replace(bare, model=model, server=dict(zip(names, parts, strict=True)))
-                continue
-            tables, names = receive_tensors(pipe)
-            try:
-                memory = dict(zip(names, tables, strict=True))
-                work, steps = engine.train_one(solver, offer, message[1], memory, message[2])
-            except Exception:
-                pipe.send(("error", traceback.format_exc()))
-                continue
-            pipe.send(("done", (steps, len(work.memory))))
-            tables = [work.models, *work.memory.values(), *work.extra.values()]
-            send_tensors(pipe, tables, [*work.memory, *work.extra])
-    except (EOFError, OSError):
-        pass
-    finally:
-        os._exit(0)
-
-
-def send_tensors(pipe: Connection, tables: list[Params], names: list[str]) -> None:
-    """Named tensors as their shapes, then their raw bytes."""
-    header = [[(k, tuple(t.shape), str(t.dtype)[6:]) for k, t in p.items()] for p in tables]
-    pipe.send((header, names))
-    for table in tables:
-        for t in table.values():
-            pipe.send_bytes(t.contiguous().numpy().tobytes())
-
-
-def receive_tensors(pipe: Connection) -> tuple[list[Params], list[str]]:
-    """The other end of `send_tensors`."""
-    header, names = pipe.recv()
-    tables: list[Params] = []
-    for part in header:
-        table: Params = {}
-        for name, shape, dtype in part:
-            raw = bytearray(pipe.recv_bytes())
-            flat = torch.frombuffer(raw, dtype=getattr(torch, dtype)) if raw else torch.empty(0)
-            table[name] = flat.view(shape)
-        tables.append(table)
-    return tables, names
-
-
 def _row_of(stack: Params, i: int) -> Params:
     """One client's model."""
     return {name: t[i] for name, t in stack.items()}
@@ -364,6 +265,10 @@ def _row(memory: Memory, i: int) -> Memory:
     return {part: _row_of(table, i) for part, table in memory.items()}
 
 
-def one(task: Task, i: int) -> Task:
-    """The i-th client's part of a task."""
-    return task if task.steps is None else replace(task, steps=task.steps[i : i + 1])
+def one(assignment: Assignment, i: int) -> Assignment:
+    """The i-th client's part of a assignment."""
+    return (
+        assignment
+        if assignment.steps is None
+        else replace(assignment, steps=assignment.steps[i : i + 1])
+    )

@@ -16,15 +16,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .. import params
+from ..arrays import Int64
 from ..errors import MusterError
 from ..federation import Federation
-from ..local import Local, Plan
+from ..federation.ragged import features
+from ..local import Local
 from ..params import Memory, Params
+from ..parts.solvers import Gradient, Solver, Work
 from ..protocol import Appraisal, Offer
-from ..ragged import features
-from ..rng import Int64
-from ..solvers import Gradient, Solver, Work
-from .base import CHUNK, Base, Split, Task, reduce
+from .base import CHUNK, Assignment, Base, Split, reduce
+from .batches import Plan
 from .corrected import drift_of
 from .fused import fusable, fused_step
 from .layers import stackable
@@ -66,10 +67,15 @@ class Stacked(Base):
         return x
 
     def train(
-        self, solver: Solver, offer: Offer, clients: Int64, memory: Memory, task: Task = Task()
+        self,
+        solver: Solver,
+        offer: Offer,
+        clients: Int64,
+        memory: Memory,
+        assignment: Assignment = Assignment(),
     ) -> tuple[Work, Int64]:
         """Train each group of clients with similar batches as one stack."""
-        groups = self.plans(solver, offer, clients, task)
+        groups = self.plans(solver, offer, clients, assignment)
         plans = [part for group in groups for part in self._portions(group, offer.model)]
         done: list[Work] = []
         for group in plans:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tomli_w
 
-from ..config import Experiment
+from ..config.experiments import Experiment
 from ..errors import MusterError
 from .registry import Registry
 

@@ -18,13 +18,13 @@ from flwr.app import ConfigRecord, ConfigRecordValues, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 
 from .. import __version__
-from ..config import Experiment, experiment
+from ..config.experiments import Experiment, experiment
 from ..federation import Federation
 from ..params import DTYPES
 from ..protocol import Offer
 from .diary import Diary
 from .node import Node, at_place
-from .own import own_data
+from .node_data import own_data
 from .wire import MODEL, OFFER, UNSAID, WORD, read_offer, write_reply
 
 app = ClientApp()

@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from ..config import Experiment
+from ..config.experiments import Experiment
+from ..config.network import members_of
 from ..errors import MusterError
 from ..federation import Federation
-from ..network import members_of
 from .appfolder import write_app
 from .keys import CA, CERTIFICATE, KEY, make_keys
 from .server import ERROR, OURS

@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 
 from .. import params
-from ..clients import Stack
-from ..config import Experiment
+from ..arrays import Int64
+from ..config.experiments import Experiment
 from ..engines import choose
 from ..errors import MusterError
 from ..federation import Federation
+from ..federation.ragged import Ragged
 from ..local import Local
 from ..models import as_module
 from ..params import DTYPES
 from ..protocol import Appraisal, Offer, Replies, Roster, View
-from ..ragged import Ragged
-from ..rng import Int64
-from ..solo import with_solo
+from ..run.clients import Stack
+from ..run.solo import with_solo
 from .diary import Diary
 from .wire import FIGURES, Place
 

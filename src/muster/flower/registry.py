@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from flwr.serverapp import Grid
 
+from ..config.network import Member
 from ..errors import MusterError
-from ..network import Member
 
 
 @lru_cache(maxsize=2**20)  # the same keys are looked up before every request

@@ -17,15 +17,15 @@ from flwr.app import Error, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from ..clients import Measured, no_replies
+from ..arrays import Bool, Float64, Int64
+from ..config.network import Network
 from ..engines.base import Engine
-from ..federation import Bool, Federation
-from ..guard import plausible
+from ..federation import Federation
 from ..methods import Method
-from ..network import Network
 from ..params import Memory, Params
+from ..parts.guard import plausible
 from ..protocol import Answers, Appraisal, Decision, Offer, Replies, Roster, State, Traffic, View
-from ..rng import Float64, Int64
+from ..run.clients import Measured, no_replies
 from .registry import Registry
 from .wire import (
     BROKEN,

@@ -22,19 +22,21 @@ import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from .. import params, store
-from ..config import Experiment, experiment
+from .. import params
+from ..config.experiments import Experiment, experiment
+from ..config.network import Member, Network
 from ..engines import choose
 from ..errors import MusterError
 from ..federation import Federation
+from ..federation.ragged import Ragged
 from ..models import as_module
-from ..network import Member, Network
 from ..params import DTYPES
-from ..ragged import Ragged
-from ..report import figure
-from ..round import Game
+from ..report.figure import figure
+from ..run import store
+from ..run.conduct import beginning, conduct
+from ..run.result import OnRound, Run
+from ..run.round import Game
 from ..schema import Table
-from ..simulate import OnRound, Run, beginning, conduct
 from .appfolder import check, registered
 from .registry import Registry
 from .remote import Remote, exchange, nothing_counted

@@ -21,7 +21,7 @@ from flwr.supercore.inflatable.inflatable_object import (
     no_object_id_recompute,
 )
 
-from ..network import Precision
+from ..config.network import Precision
 from ..params import Memory, Params
 from ..protocol import Offer
 

@@ -38,9 +38,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq, minimize_scalar
 from scipy.special import expit, log_expit
 
-from ..appeal import appeal_weight
+from ..arrays import Float64, Int64
 from ..errors import MusterError, unknown
-from ..rng import Float64, Int64, generator
+from ..parts.claim import appeal_weight
+from ..rng import generator
 
 __all__ = [
     "AppealCurve",

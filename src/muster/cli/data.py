@@ -1,0 +1,158 @@
+"""`muster data`: every data set, whether it is here, and the one command that gets it.
+
+muster data                            the listing
+muster data get NAME [--folder PATH]   obtain it, verify it, store it once
+muster data show NAME ...              look at a federation made of it
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.table import Table
+
+from ..data.sources import cache
+from ..data.sources.catalogue import CATALOGUE
+from ..data.sources.obtain import DataSet, Held, Layout, obtain, spot
+from ..errors import MusterError, unknown
+
+
+def data(words: list[str], console: Console) -> int:
+    """`muster data`, `muster data get` and `muster data show`."""
+    if not words:
+        listing(console)
+        return 0
+    command, *rest = words
+    if words == ["--markdown"]:
+        print(markdown())
+        return 0
+    if command == "get":
+        return get(rest, console)
+    if command == "show":
+        from .data_show import show
+
+        return show(rest, console)
+    raise unknown("data command", command, ("get", "show"))
+
+
+def listing(console: Console) -> None:
+    """A row for each data set; then where they were looked for."""
+    table = Table(box=SIMPLE_HEAD, show_lines=True, pad_edge=False)
+    for head in ("name", "here", "size", "what it is, where, licence, how to get it"):
+        table.add_column(head, overflow="fold")
+    for entry in CATALOGUE.values():
+        here, size, where = state(entry)
+        what = [f"{entry.title}: {entry.about}", where, f"licence: {entry.licence}", entry.command]
+        table.add_row(entry.name, here, size, "\n".join(line for line in what if line))
+    console.print(table)
+    installed = [entry.installed for entry in CATALOGUE.values() if entry.installed]
+    places = [cache.place("NAME"), *CATALOGUE["mnist"].places()[:1], cache.root() / "NAME"]
+    looked = ", ".join(str(place) for place in [*places, *installed])
+    console.print(f"looked for in {looked}; set MUSTER_DATA to keep data elsewhere", soft_wrap=True)
+
+
+def markdown() -> str:
+    """Every data set, its rows, where it comes from and how it is verified, for docs/data.md."""
+    lines = ["| name | what it is | rows | comes from | verified by | licence |", "|---" * 6 + "|"]
+    for entry in CATALOGUE.values():
+        own = "a folder of yours" if entry.layouts else "always there"
+        came = "<br>".join([own, *(f"`{source.label}`" for source in entry.sources)])
+        rows = "<br>".join(dict.fromkeys(counts(layout) for layout in entry.layouts)) or "-"
+        how = "<br>".join(
+            dict.fromkeys(f"{said(layout)}{layout.verified}" for layout in entry.layouts)
+        )
+        cells = (f"`{entry.name}`", f"{entry.title}: {entry.about}", rows, came, how or "-")
+        lines.append(f"| {' | '.join(cells)} | {entry.licence} |")
+    return "\n".join(lines)
+
+
+def said(layout: Layout) -> str:
+    """The name of a layout that is not the data set itself."""
+    return f"{layout.variant}: " if layout.variant else ""
+
+
+def counts(layout: Layout) -> str:
+    """How many rows files of a layout hold, to train and to test."""
+    rows = [f"{layout.shapes[x][0]:,}" for x in ("x", "test_x", "vectors") if x in layout.shapes]
+    return said(layout) + " + ".join(rows)
+
+
+def state(entry: DataSet) -> tuple[str, str, str]:
+    """Whether a data set is here; its size, on disk or still to be fetched; and where it is."""
+    if not entry.layouts:
+        return "always", "-", ""
+    try:
+        found = spot(entry)
+    except cache.Damaged as error:
+        return "damaged", decimal(entry.size), str(error)
+    if found is None:
+        return "no", decimal(entry.size), ""
+    files = list(found.where.iterdir()) if found.stored else found.paths
+    size = decimal(sum(path.stat().st_size for path in files))
+    return found.layout.variant or "yes", size, f"in {found.where}"
+
+
+def get(words: list[str], console: Console) -> int:
+    """`muster data get NAME [--folder PATH]`."""
+    name, folder = parsed(words)
+    if parts := [key for key in CATALOGUE if key.startswith(f"{name}_")]:
+        raise MusterError(
+            f"data get: {name} has parts, which are got one by one: {', '.join(parts)}"
+        )
+    if name not in CATALOGUE:
+        raise unknown("data set", name, CATALOGUE)
+    entry = CATALOGUE[name]
+    if not entry.layouts:
+        console.print(f"{name} is always there; nothing to get")
+        return 0
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as progress:
+        task = progress.add_task(name, total=None)
+
+        def tick(what: str, done: int, total: int | None) -> None:
+            progress.update(task, description=f"{name}: {what}", completed=done, total=total)
+
+        held = obtain(entry, folder, tick)
+    console.print(summary(entry, held), soft_wrap=True, highlight=False)
+    return 0
+
+
+def summary(entry: DataSet, held: Held) -> str:
+    """What there is now, where, and how it was verified."""
+    done = "verified" if held.fresh else "already there"
+    lines = [
+        f"{entry.name}: {done}, {counts(held.layout)} rows ({held.verified})",
+        f"in {held.where}",
+    ]
+    return "\n".join([*lines, *([f"note: {held.note}"] if held.note else [])])
+
+
+def parsed(words: list[str]) -> tuple[str, str | None]:
+    """The name, and the folder after --folder."""
+    names, folder, rest = [], None, iter(words)
+    for word in rest:
+        flag, equals, value = word.partition("=")
+        if flag == "--folder":
+            folder = value if equals else next(rest, None)
+            if not folder:
+                raise MusterError("--folder: its value is missing; give the folder with the files")
+            if not Path(folder).expanduser().is_dir():
+                raise MusterError(f"--folder: {folder} is no folder; give the one with the files")
+        elif word.startswith("-"):
+            raise unknown("flag", word, ("--folder",))
+        else:
+            names.append(word)
+    if len(names) != 1:
+        raise MusterError(f"data get: give one data set; known: {', '.join(sorted(CATALOGUE))}")
+    return names[0], folder

@@ -1,0 +1,143 @@
+"""`muster data show`: who holds what, as a table and as a picture.
+
+The flags are the data set's own parameters, checked as those of a run are. The table has a row a
+client, or the first of them and quantiles of them all; the picture is drawn by `picture`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..arrays import Int64
+from ..data.sources.catalogue import CATALOGUE
+from ..errors import MusterError, MusterWarning
+from ..federation import Federation
+from ..federation.ragged import Shared
+from ..report.picture import FORMATS, draw
+from .flags import flags_of
+
+SHOWN = 20  # clients a table lists when there are more
+SPARKS = " ▁▂▃▄▅▆▇█"
+WIDEST = 64  # classes a bar has room for
+QUANTILES = {"smallest": 0.0, "10 %": 0.1, "median": 0.5, "90 %": 0.9, "largest": 1.0}
+
+
+def show(words: list[str], console: Console) -> int:
+    """`muster data show NAME_OR_PATH [--clients 20] [--seed 0] [--out FILE.png]`."""
+    from ..config.experiments import experiment, override
+    from ..data import DATA
+
+    name, flags = flags_of(words)
+    if name is None:
+        known = ", ".join(key for key in DATA if key != "folder")
+        raise MusterError(f"data show: of which data? give a path, or one of {known}")
+    if name in CATALOGUE and name not in DATA:
+        raise MusterError(f"{name}: run `muster data show {CATALOGUE[name].shown_by}`")
+    out = flags.pop("out", None)
+    if out is not None and Path(out).suffix not in FORMATS:
+        raise MusterError(f"--out: '{out}'; its ending says the format: {', '.join(FORMATS)}")
+    mine = [(key if key == "seed" else f"data.{key}", value) for key, value in flags.items()]
+    chosen = experiment(override({"data": {"name": name}}, mine))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MusterWarning)  # single classes are what the table shows
+        fed = chosen.federation(chosen.settings.seed)
+    counts = fed.label_counts()
+    console.print(heading(fed), highlight=False, soft_wrap=True)
+    console.print(client_table(fed, counts))
+    if fed.n > SHOWN:
+        console.print(f"... and {fed.n - SHOWN} more clients; of all {fed.n}:", highlight=False)
+        console.print(quantile_table(fed, counts))
+    drawn = draw(fed, counts, Path(out or f"{fed.name}-data.png"), chosen.settings.seed)
+    console.print(f"figure: {drawn}", highlight=False, soft_wrap=True)
+    return 0
+
+
+def heading(fed: Federation) -> str:
+    """What there is in all."""
+    shape = "x".join(str(d) for d in fed.train.x.shape[1:])
+    kind = str(fed.train.x.dtype).removeprefix("torch.")
+    rows = int(fed.train.offsets[-1])
+    tested = "no test rows"
+    if fed.test is not None:
+        shared = isinstance(fed.test, Shared)
+        tested = f"{len(fed.test.y) if shared else fed.test.offsets[-1]} test rows"
+        tested += " for everyone" if shared else ""
+    unseen = f", {int(fed.unseen.sum())} unseen" if fed.unseen.any() else ""
+    return (
+        f"{fed.name}: {fed.n} clients, {int(fed.priority.sum())} priority{unseen}; {rows} training "
+        f"rows, {tested}; rows of {shape} {kind}; {fed.classes} classes"
+    )
+
+
+def client_table(fed: Federation, counts: Int64) -> Table:
+    """The first clients, a row each."""
+    some = np.arange(min(fed.n, SHOWN))
+    columns: dict[str, list[str] | list[Text]] = {
+        "client": [Text(name) for name in client_names(fed)[some].tolist()],
+        "role": [role(fed, int(k)) for k in some],
+        "rows": [str(size) for size in fed.train.sizes[some]],
+    }
+    if fed.test is not None:
+        columns["test"] = [str(size) for size in fed.test.sizes[some]]
+    if fed.requirement is not None:
+        columns["requirement"] = [f"{rho:.4g}" for rho in fed.requirement[some]]
+    columns["classes"] = [str(held) for held in (counts[some] > 0).sum(axis=1)]
+    if fed.classes <= WIDEST:
+        columns["labels"] = sparks(counts[some])
+    return filled(columns)
+
+
+def filled(columns: dict[str, list[str] | list[Text]]) -> Table:
+    """A table from its columns; numbers to the right."""
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    for head in columns:
+        left = head in ("client", "role", "labels", "")
+        table.add_column(head, justify="left" if left else "right", no_wrap=left)
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*row)
+    return table
+
+
+def client_names(fed: Federation) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
+    """What clients are called: their names, or their positions."""
+    return np.arange(fed.n).astype(np.str_) if fed.names is None else fed.names
+
+
+def role(fed: Federation, k: int) -> str:
+    """What a client is to the model's owner."""
+    if fed.unseen[k]:
+        return "unseen"
+    if fed.priority[k]:
+        return "priority"
+    return f"helps, {fed.importance[k]:g}" if fed.importance[k] else "-"
+
+
+def sparks(counts: Int64) -> list[str]:
+    """A bar of characters for each client, one a class; its largest class is the highest.
+
+    >>> sparks(np.array([[0, 1, 8], [4, 2, 0]]))
+    [' ▁█', '█▄ ']
+    """
+    share = counts / counts.max(axis=1, keepdims=True)
+    height = np.ceil(share * (len(SPARKS) - 1)).astype(np.int64)
+    return ["".join(SPARKS[h] for h in row) for row in height]
+
+
+def quantile_table(fed: Federation, counts: Int64) -> Table:
+    """Sizes and classes held, over all clients."""
+    measures: dict[str, ArrayLike] = {"rows": fed.train.sizes}
+    if fed.test is not None:
+        measures["test"] = fed.test.sizes
+    measures["classes"] = (counts > 0).sum(axis=1)
+    levels = list(QUANTILES.values())
+    cut = {name: np.quantile(np.asarray(v), levels) for name, v in measures.items()}
+    columns: dict[str, list[str] | list[Text]] = {"": list(QUANTILES)}
+    return filled(columns | {name: [f"{q:g}" for q in values] for name, values in cut.items()})

@@ -1,0 +1,279 @@
+"""Configuration: a TOML table, a Python call and a command-line flag mean the same thing.
+
+An experiment is data, a model, methods, local work, requirements and settings. Everything is
+checked before anything runs, by the rules of `schema`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+import typing
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ..data import DATA
+from ..data.files.tables import KINDS
+from ..errors import MusterError
+from ..federation import Federation
+from ..federation.federation import as_requirement
+from ..local import Local
+from ..methods import METHODS, Method
+from ..models import MODELS, Spec
+from ..parts.attacks import Attack
+from ..parts.participation import Participation
+from ..run.solo import with_solo
+from ..schema import Table, as_table, build, check_keys, choose, entry, fits, named, plain, resolved
+from .network import Member, Network, check_members
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Everything about an experiment that is not data, model, method or local work.
+
+    name               results go to OUT/NAME, numbered when that exists
+    rounds             communication rounds
+    seed               the seed of a single run
+    seeds              the seeds of a comparison: a count, or a list
+    dtype              float32 or float64
+    engine             auto, stacked or loop
+    device             cpu or cuda
+    processes          of the loop engine; default: one for each core
+    participation      flexible: clients leave when the model fails their requirement
+    attack             what some clients do instead of their part
+    evaluate_every     measure the model every n rounds (0: only after the last)
+    checkpoint_every   save the state every n rounds
+    report_at          rounds whose numbers a comparison prints; default: the last
+    out                the folder all results go to
+    """
+
+    name: str = "run"
+    rounds: int = 200
+    seed: int = 0
+    seeds: int | tuple[int, ...] = 5
+    dtype: Literal["float32", "float64"] = "float32"
+    engine: Literal["auto", "stacked", "loop"] = "auto"
+    device: str = "cpu"
+    processes: int | None = None
+    participation: Participation | None = None
+    attack: Attack | None = None
+    evaluate_every: int = 1
+    checkpoint_every: int = 50
+    report_at: tuple[int, ...] = ()
+    out: str = "runs"
+
+    def __post_init__(self) -> None:
+        for field, value in (("seeds", self.seeds), ("rounds", self.rounds)):
+            if isinstance(value, int) and value < 1:
+                raise MusterError(f"{field}: {value}; allowed: whole numbers from 1")
+        if not self.all_seeds or len(set(self.all_seeds)) < len(self.all_seeds):
+            raise MusterError(f"seeds: {list(self.all_seeds)}; give a count, or different seeds")
+        if min(self.seed, *self.all_seeds) < 0:
+            raise MusterError("seed: below 0; allowed: whole numbers from 0")
+        if self.processes is not None and self.processes < 1:
+            raise MusterError(f"processes: {self.processes}; allowed: 1 and above")
+        for at in self.report_at:
+            if not 1 <= at <= self.rounds:
+                raise MusterError(f"report_at: {at}; allowed: rounds 1 to {self.rounds}")
+        if not self.name or "/" in self.name or self.name.startswith("."):
+            raise MusterError(f"name: '{self.name}'; give a plain folder name")
+
+    @property
+    def all_seeds(self) -> tuple[int, ...]:
+        """The seeds of a comparison."""
+        return tuple(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds
+
+    @property
+    def rounds_reported(self) -> tuple[int, ...]:
+        """The rounds whose numbers are printed."""
+        return self.report_at or (self.rounds,)
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """A checked configuration: what to run, and the tables it came from with defaults filled in."""
+
+    settings: Settings
+    data: Table
+    model: Table
+    methods: dict[str, Table]
+    local: Local
+    requirement: Local | float | None = None
+    network: Network = Network()
+    members: tuple[Member, ...] = ()
+
+    def federation(self, seed: int) -> Federation:
+        """The data of one seed, with the clients' requirements where they have any: a constant, or
+        what each gets alone."""
+        fed: Federation = choose("data", DATA, self.data, extra={"seed": seed})
+        if self.requirement is None:
+            return fed
+        if isinstance(self.requirement, Local):
+            s = self.settings
+            return with_solo(
+                fed,
+                self.spec(),
+                self.requirement,
+                seed,
+                dtype=s.dtype,
+                engine=s.engine,
+                device=s.device,
+                processes=s.processes,
+            )
+        rho = np.full(fed.n, float(self.requirement))
+        return dataclasses.replace(fed, requirement=as_requirement(rho, fed.n))
+
+    def spec(self) -> Spec:
+        """The model."""
+        return typing.cast(Spec, choose("model", MODELS, self.model))
+
+    def method(self, label: str) -> Method:
+        """One of the methods, by its label."""
+        return typing.cast(Method, choose("method", METHODS, self.methods[label]))
+
+    def with_keys(self) -> Experiment:
+        """The same with every member's key as text, so that no file is needed to read it."""
+        members = tuple(dataclasses.replace(m, key=m.public_key().strip()) for m in self.members)
+        return dataclasses.replace(self, members=members)
+
+    def resolved(self) -> Table:
+        """The whole configuration as a table, every default written out."""
+        return {
+            **plain(self.settings),
+            "data": resolved(DATA, self.data, skip=("seed",)),
+            "model": resolved(MODELS, self.model),
+            "local": plain(self.local),
+            **({} if self.requirement is None else {"requirement": plain(self.requirement)}),
+            **({} if self.network == Network() else {"network": plain(self.network)}),
+            **({"clients": [plain(m) for m in self.members]} if self.members else {}),
+            "methods": [
+                {"label": label, **resolved(METHODS, table)}
+                for label, table in self.methods.items()
+            ],
+        }
+
+
+def load_table(path: str | Path) -> Table:
+    """Read a TOML file."""
+    try:
+        return tomllib.loads(Path(path).read_text())
+    except FileNotFoundError:
+        raise MusterError(f"{path}: no such file; give a TOML configuration") from None
+    except IsADirectoryError:
+        raise MusterError(f"{path}: is a folder; give a TOML configuration") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise MusterError(f"{path}: not valid TOML: {error}") from None
+
+
+def experiment(table: Table) -> Experiment:
+    """Check a whole configuration; every mistake is found before anything runs."""
+    table = dict(table)
+    data = data_table(table.pop("data", {"name": "synth"}))
+    model = named("model", table.pop("model", {"name": "softmax"}))
+    local = build(Local, with_steps(as_table("local", table.pop("local", {})), 5), "local")
+    requirement = table.pop("requirement", None)
+    if isinstance(requirement, dict):
+        requirement = build(Local, with_steps(requirement, 100), "requirement")
+    elif requirement is not None and not fits(requirement, float):
+        raise MusterError(f"requirement: {requirement!r}; give a number, or a table (steps, lr)")
+    if "method" in table and "methods" in table:
+        raise MusterError("method and methods: give one method, or a list of methods, not both")
+    given = table.pop("methods", None)
+    if given is None:
+        given = [table.pop("method", {"name": "fedalign"})]
+    if not isinstance(given, list) or not given:
+        raise MusterError("methods: give a list of tables, each with a name")
+    methods: dict[str, Table] = {}
+    for item in given:
+        chosen = named("method", item)
+        label = chosen.pop("label", chosen["name"])
+        if not isinstance(label, str) or not label or "/" in label:
+            raise MusterError(f"method label: {label!r}; give a plain name")
+        if label in methods:
+            raise MusterError(f"methods: two are called '{label}'; give them different labels")
+        methods[label] = chosen
+    network = build(Network, as_table("network", table.pop("network", {})), "network")
+    listed = table.pop("clients", [])
+    if not isinstance(listed, list):
+        raise MusterError("clients: give a list of tables, each with a name and a key")
+    members = tuple(build(Member, as_table("clients", m), "clients") for m in listed)
+    check_members(members)
+    also = ("data", "model", "local", "method", "methods", "requirement", "network", "clients")
+    settings = build(Settings, table, "", also=also)
+    result = Experiment(settings, data, model, methods, local, requirement, network, members)
+    check_keys(entry("data", DATA, data), data, "data", skip=("seed",))
+    result.spec()
+    for label in methods:
+        result.method(label)
+    return result
+
+
+def data_table(value: Any) -> Table:
+    """A data set by name; a name that is none but a path means the files there.
+
+    >>> data_table("data/hospitals")
+    {'name': 'folder', 'path': 'data/hospitals'}
+    """
+    table = named("data", value)
+    name = table["name"]
+    is_path = "/" in name or "\\" in name or name.endswith(KINDS) or Path(name).exists()
+    if name in DATA or not is_path:
+        return table
+    if "path" in table:
+        raise MusterError(f"data.name: '{name}' beside data.path; the name is 'folder' then")
+    return {**table, "name": "folder", "path": name}
+
+
+def with_steps(table: Table, steps: int) -> Table:
+    """Local work of so many steps, unless the table says how much."""
+    return table if {"steps", "epochs"} & set(table) else {"steps": steps, **table}
+
+
+def override(table: Table, flags: list[tuple[str, str]]) -> Table:
+    """Lay command-line flags (`method.epsilon`, "0.3") over a table.
+
+    A bare `--method NAME` chooses anew, so it replaces the whole table of the method before.
+    """
+    table = {k: dict(v) if isinstance(v, dict) else v for k, v in table.items()}
+    for key, text in flags:
+        value = parse_value(text)
+        *path, last = key.split(".")
+        if not path:
+            if last in ("data", "model", "method") and isinstance(value, str):
+                value = {"name": value}
+            if last == "method":
+                table.pop("methods", None)
+            table[last] = value
+            continue
+        if path == ["method"] and "method" not in table:
+            only = table.pop("methods", [])
+            if len(only) > 1:
+                raise MusterError(f"--{key}: the configuration has several methods; which one?")
+            table["method"] = named("method", only[0]) if only else {"name": "fedalign"}
+        inner: Any = table
+        for depth, step in enumerate(path):
+            if isinstance(inner.get(step), str):  # a bare name is short for a table
+                chosen = depth == 0 and step in ("data", "model", "method")
+                inner[step] = {"name" if chosen else "kind": inner[step]}
+            inner = inner.setdefault(step, {})
+            if not isinstance(inner, dict):
+                raise MusterError(f"--{key}: '{step}' is not a table here")
+        inner[last] = value
+    for name, default in (("data", "synth"), ("model", "softmax")):
+        if isinstance(table.get(name), dict):
+            table[name].setdefault("name", default)
+    return table
+
+
+def parse_value(text: str) -> Any:
+    """A flag's value, read as TOML would read it; anything else is text.
+
+    >>> parse_value("0.3"), parse_value("[1, 2]"), parse_value("fedavg"), parse_value("true")
+    (0.3, [1, 2], 'fedavg', True)
+    """
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text

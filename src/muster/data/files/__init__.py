@@ -1,0 +1,1 @@
+"""Federations from files of one's own."""

@@ -1,0 +1,205 @@
+"""Your own files as a federation: a folder of one file a client, or one table of all of them.
+
+This is what is read and by which manifest; `tables` reads a file, `rows` makes the federation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...arrays import Bool
+from ...errors import MusterError, nearest
+from ...federation import Federation
+from .manifest import MANIFEST, Manifest, Options, Role, find_manifest, laid_over, read_manifest
+from .rows import Names, assemble, natural
+from .tables import KINDS, TABLES, Block, Columns, header, read_npz, read_table
+
+LABEL, CLIENT = "label", "client"  # columns so called need not be named
+
+
+def from_folder(
+    path: str | Path,
+    label: str | None = None,
+    client: str | None = None,
+    features: tuple[str, ...] | None = None,
+    classes: tuple[str | int, ...] | None = None,
+    priority: int | tuple[str | int, ...] | Literal["all"] | None = None,
+    split: str | None = None,
+    test_fraction: float | None = None,
+    scale: Literal["none", "pooled"] | None = None,
+    seed: int = 0,
+) -> Federation:
+    """A federation from files: parquet, CSV or npz (arrays x, y and perhaps x_test, y_test).
+
+    A folder holds one file a client, called by the client's name. A single file is a table of all
+    clients when it has a client column, and else the data of one client. A manifest.toml beside
+    the data may hold any of these settings, and roles: see docs/own-data.md.
+
+    label          the column of labels; default "label"
+    client         the column that says whose row it is; default "client", if a single file has it
+    features       the columns to learn from, numbers all; default: every other column
+    classes        the labels in the order of their numbers; default: whole numbers as they are,
+                   anything else sorted
+    priority       names or positions of the priority clients, a number n for the first n, "all";
+                   default: those the manifest says, or else everyone
+    split          a column that holds "train" or "test"
+    test_fraction  or else the share of its rows each client holds out, drawn from the seed and the
+                   client's name; default 0.2, unless npz files have an x_test; 0: none
+    scale          "pooled": every feature less its mean, by its deviation, over all training rows
+    """
+    place = Path(path).expanduser()
+    files = data_files(place)
+    found = find_manifest(place)
+    manifest = Manifest() if found is None else read_manifest(found)
+    given = {
+        "label": label,
+        "client": client,
+        "features": features,
+        "classes": classes,
+        "priority": priority,
+        "split": split,
+        "test_fraction": test_fraction,
+        "scale": scale,
+    }
+    options = laid_over(manifest.options, given)
+    options = replace(options, client=client_column(files, options, place.is_dir()))
+    exact = options.scale == "pooled" or bool(manifest.mean)
+    blocks = read_files(files, options, exact)
+    alone = options.client is None and not place.is_dir()
+
+    def rescale(x: NDArray[Any], train: Bool) -> NDArray[Any]:
+        if manifest.mean:
+            return agreed(x, blocks[0], manifest)
+        return pooled(x, train) if options.scale == "pooled" else x
+
+    fed = assemble(
+        blocks,
+        options,
+        seed,
+        name=place.resolve().stem,
+        roles_of=lambda names: roles_of(manifest, names, alone),
+        rescale=rescale,
+    )
+    return replace(fed, columns=tuple(manifest.mean) or blocks[0].features or None)
+
+
+def data_files(path: Path) -> list[Path]:
+    """The files to read, in the order of their names.
+
+    In a folder nothing is passed over but hidden files, notes (.md) and manifests.
+    """
+    if not path.exists():
+        raise MusterError(f"{path}: no such file or folder; give a {kinds()} file, or a folder")
+    if path.is_file():
+        if path.suffix not in KINDS:
+            raise MusterError(f"{path}: ends in '{path.suffix}'; allowed: {kinds()}")
+        return [path]
+    inside = [p for p in path.iterdir() if not p.name.startswith(".") and p.suffix != ".md"]
+    files = [p for p in inside if p.name != MANIFEST and not p.name.endswith(f".{MANIFEST}")]
+    for file in sorted(files):
+        if file.suffix not in KINDS or not file.is_file():
+            raise MusterError(
+                f"{file}: allowed here: {kinds()} files, one a client, and {MANIFEST}; move it "
+                "elsewhere"
+            )
+    if not files:
+        raise MusterError(f"{path}: holds no data; give a {kinds()} file for each client")
+    files.sort(key=lambda file: natural(file.stem))
+    for a, b in zip(files, files[1:], strict=False):
+        if a.stem == b.stem:
+            raise MusterError(f"{b}: {a.name} is of the same client; keep one of them")
+        if (a.suffix == ".npz") != (b.suffix == ".npz"):
+            raise MusterError(f"{b}: {a.name} is of another kind; give tables, or npz files")
+    return files
+
+
+def kinds() -> str:
+    """The endings a data file may have, in words."""
+    return f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
+
+
+def client_column(files: Sequence[Path], options: Options, folder: bool) -> str | None:
+    """The column that says whose row it is, if there is one."""
+    if files[0].suffix not in TABLES:
+        for name in ("label", "client", "features", "split"):
+            if getattr(options, name) is not None:
+                raise MusterError(f"{name}: npz files have no columns; leave it out for these")
+        return None
+    if options.client is None and not folder and CLIENT in header(files[0]):
+        return CLIENT
+    return options.client
+
+
+def read_files(files: Sequence[Path], options: Options, exact: bool) -> list[Block]:
+    """All files, each with the features of the first."""
+    blocks: list[Block] = []
+    columns = Columns(options.label or LABEL, options.client, options.split, options.features)
+    for file in files:
+        if file.suffix in TABLES:
+            blocks.append(read_table(file, columns, blocks[0] if blocks else None, exact))
+            continue
+        for block in read_npz(file):
+            first = blocks[0].x if blocks else block.x
+            if block.x.shape[1:] != first.shape[1:] or block.x.dtype != first.dtype:
+                raise MusterError(
+                    f"{block.where}: rows are {block.x.dtype} of shape {block.x.shape[1:]}, those "
+                    f"of {blocks[0].where} {first.dtype} of shape {first.shape[1:]}; they must "
+                    "agree"
+                )
+            blocks.append(block)
+    return blocks
+
+
+def pooled(x: NDArray[Any], train: Bool) -> NDArray[np.float32]:
+    """Every feature standardised by all training rows; one that never varies becomes 0."""
+    rows = x[train]
+    deviation = rows.std(axis=0, dtype=np.float64)
+    mean = rows.mean(axis=0, dtype=np.float64)
+    scaled = (x - mean) / np.where(deviation > 0, deviation, 1.0)
+    return np.asarray(scaled, np.float32)
+
+
+def agreed(x: NDArray[Any], block: Block, manifest: Manifest) -> NDArray[np.float32]:
+    """Every feature scaled by the numbers of a manifest, in the order it names them: the same for
+    every client, however the columns of its own file lie."""
+    if set(manifest.mean) != set(block.features):
+        (name, *_) = sorted(set(manifest.mean) ^ set(block.features))
+        raise MusterError(
+            f"{manifest.path}: [mean] and [std] need a number for each feature of {block.where} "
+            f"and no other; '{name}' is in one of the two only"
+        )
+    order = [block.features.index(name) for name in manifest.mean]
+    mean = np.array(list(manifest.mean.values()))
+    std = np.array([manifest.std[name] for name in manifest.mean])
+    with np.errstate(over="ignore"):  # what is not finite then is complained of with its row
+        return np.asarray((x[:, order] - mean) / std, np.float32)
+
+
+def roles_of(manifest: Manifest, names: Names, alone: bool) -> Mapping[str, Role]:
+    """Every client's role, by name; nothing when the manifest says nothing of clients.
+
+    alone  one client's file, which a manifest of the whole folder may lie beside
+    """
+    if not manifest.roles:
+        return {}
+    known = set(names.tolist())
+    stranger = next((name for name in manifest.roles if name not in known), None)
+    if stranger is not None and not (alone and manifest.path and manifest.path.name == MANIFEST):
+        raise MusterError(
+            f"{manifest.path}: clients.{stranger} has no data; {nearest(stranger, known)}"
+        )
+    roles = {name: manifest.roles.get(name, Role()) for name in names.tolist()}
+    asks = {name for name, role in roles.items() if role.requirement is not None}
+    if asks and len(asks) < len(roles):
+        silent = next(name for name in roles if name not in asks)
+        raise MusterError(
+            f"{manifest.path}: clients.{silent}.requirement: missing; others have one, so every "
+            "client needs one"
+        )
+    return roles

@@ -1,0 +1,93 @@
+"""A Hugging Face data set, cut by a partitioner of flwr-datasets: each partition is a client.
+
+Needs the extra `huggingface`. Nothing of it is imported here: a partitioner brings its data set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from ...errors import MusterError, nearest
+from ...federation import Federation
+from .manifest import Options, laid_over
+from .rows import TEST_FRACTION, assemble
+from .tables import Block
+
+
+def from_partitioner(
+    partitioner: Any,
+    label: str = "label",
+    features: tuple[str, ...] | None = None,
+    priority: int | tuple[int, ...] | Literal["all"] | None = None,
+    test_fraction: float = TEST_FRACTION,
+    seed: int = 0,
+) -> Federation:
+    """A federation from a flwr-datasets partitioner whose `dataset` is set.
+
+    Images become uint8 arrays (channels, height, width); numbers and lists of numbers of one
+    length become float32, column after column.
+
+    label          the column of labels
+    features       the columns to learn from; default: every other column
+    priority       positions of the priority clients, a number n for the first n, "all" (default)
+    test_fraction  the share of its rows each client holds out; 0: none
+    """
+    blocks = [
+        read_partition(partitioner.load_partition(k), k, label, features)
+        for k in range(partitioner.num_partitions)
+    ]
+    for block in blocks[1:]:
+        if block.x.shape[1:] != blocks[0].x.shape[1:]:
+            raise MusterError(
+                f"{block.where}: rows have shape {block.x.shape[1:]}, those of partition 0 "
+                f"{blocks[0].x.shape[1:]}; give images and lists of one size"
+            )
+    given = {"priority": priority, "test_fraction": test_fraction}
+    called = getattr(partitioner.dataset.features[label], "names", None)  # a ClassLabel has them
+    if called is None:
+        return assemble(blocks, laid_over(Options(), given), seed, "huggingface")
+    numbers = tuple(range(len(called)))
+    fed = assemble(blocks, laid_over(Options(classes=numbers), given), seed, "huggingface")
+    return replace(fed, labels=tuple(called))
+
+
+def read_partition(rows: Any, k: int, label: str, features: tuple[str, ...] | None) -> Block:
+    """One partition's rows."""
+    where, names = f"partition {k}", rows.column_names
+    chosen = tuple(name for name in names if name != label) if features is None else features
+    for name in (label, *chosen):
+        if name not in names:
+            raise MusterError(f"{where}: no column '{name}'; {nearest(name, names)}")
+    if not chosen or not len(rows):
+        what = "no column beside the label" if len(rows) else "no rows"
+        raise MusterError(f"{where}: {what}; every client needs features and a row")
+    columns = rows.select_columns([label, *chosen]).with_format("numpy")[:]
+    parts = [as_features(columns[name], f"{where}: column '{name}'") for name in chosen]
+    if len(parts) > 1 and any(part.dtype == np.uint8 for part in parts):
+        raise MusterError(f"{where}: images beside other columns; choose with features=[...]")
+    x = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+    return Block(str(k), where, x, pl.Series(label, columns[label]))
+
+
+def as_features(column: NDArray[Any], where: str) -> NDArray[Any]:
+    """A column as rows of features: images as bytes, channels first, everything else float32."""
+    array = np.asarray(column)
+    if array.dtype.kind not in "fiub":
+        raise MusterError(
+            f"{where}: holds {array.dtype}; give numbers, lists of one length or images of one "
+            "size, or leave the column out with features=[...]"
+        )
+    if array.dtype == np.uint8 and array.ndim == 3:
+        return array[:, None]
+    if array.dtype == np.uint8 and array.ndim == 4:
+        return np.ascontiguousarray(array.transpose(0, 3, 1, 2))
+    flat = array.reshape(len(array), -1).astype(np.float32)
+    if not np.isfinite(flat).all():
+        row = int(np.argwhere(~np.isfinite(flat))[0, 0])
+        raise MusterError(f"{where}, row {row + 1}: missing or not finite; mend or drop the row")
+    return flat

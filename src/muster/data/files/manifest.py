@@ -1,0 +1,148 @@
+"""What is to be known about somebody's own files: which column is what, and who the clients are.
+
+Every setting is an argument of `from_folder` and may instead stand in a manifest beside the data,
+so that the data says itself how it is to be read. Arguments win. Only a manifest has tables:
+`[clients.NAME]` for roles and requirements, `[mean]` and `[std]` for an agreed scale.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from ...errors import MusterError
+
+MANIFEST = "manifest.toml"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How files are read; `from_folder` says what each setting means."""
+
+    label: str | None = None
+    client: str | None = None
+    features: tuple[str, ...] | None = None
+    classes: tuple[str | int, ...] | None = None
+    priority: int | tuple[str | int, ...] | Literal["all"] | None = None
+    split: str | None = None
+    test_fraction: float | None = None
+    scale: Literal["none", "pooled"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.split is not None and self.test_fraction is not None:
+            raise MusterError("split and test_fraction are both given; give one of them")
+        if self.test_fraction is not None and not 0 <= self.test_fraction < 1:
+            raise MusterError(f"test_fraction: {self.test_fraction}; allowed: 0 (none) to below 1")
+        for name in ("features", "classes"):
+            values = getattr(self, name)
+            if values is not None and (not values or len(set(map(str, values))) < len(values)):
+                raise MusterError(f"{name}: {list(values)}; give different names, at least one")
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a client is, as its manifest entry says."""
+
+    priority: bool = False
+    requirement: float | None = None
+    importance: float = 0.0
+    unseen: bool = False
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest, checked. `path` is None where there is none."""
+
+    path: Path | None = None
+    options: Options = Options()
+    roles: dict[str, Role] = field(default_factory=dict)
+    mean: dict[str, float] = field(default_factory=dict)
+    std: dict[str, float] = field(default_factory=dict)
+
+
+def find_manifest(path: Path) -> Path | None:
+    """A folder's manifest.toml; beside a file, NAME.manifest.toml or else manifest.toml."""
+    if path.is_dir():
+        places = [path / MANIFEST]
+    else:
+        places = [path.with_name(f"{path.stem}.{MANIFEST}"), path.with_name(MANIFEST)]
+    # A link to nowhere counts: roles that cannot be read must not be passed over.
+    return next((place for place in places if place.exists() or place.is_symlink()), None)
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read a manifest; every key is checked, and a misspelt one is answered with the nearest."""
+    from ...schema import as_table, build
+
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise MusterError(f"{path}: cannot be read ({error.strerror}); mend or remove it") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise MusterError(f"{path}: not valid TOML: {error}") from None
+
+    def read(make: Callable[..., Any], *given: Any, **more: Any) -> Any:
+        try:
+            return make(*given, **more)
+        except MusterError as error:
+            raise MusterError(f"{path}: {error}") from None
+
+    clients, mean, std = (
+        read(as_table, name, table.pop(name, {})) for name in ("clients", "mean", "std")
+    )
+    options = read(build, Options, table, "", also=("clients", "mean", "std"))
+    roles = {
+        name: read(build, Role, read(as_table, f"clients.{name}", value), f"clients.{name}")
+        for name, value in clients.items()
+    }
+    for name, role in roles.items():
+        read(check_role, name, role)
+    if options.priority is not None and any(role.priority for role in roles.values()):
+        raise MusterError(f"{path}: priority and clients.NAME.priority; say it in one place")
+    read(check_scale, mean, std, options.scale)
+    return Manifest(path, options, roles, mean, std)
+
+
+def check_role(name: str, role: Role) -> None:
+    """What a manifest says of a client, while its name is known."""
+    if role.requirement is not None and not math.isfinite(role.requirement):
+        raise MusterError(f"clients.{name}.requirement: {role.requirement}; allowed: a number")
+    if not 0 <= role.importance <= 1:
+        raise MusterError(f"clients.{name}.importance: {role.importance}; allowed: 0 to 1")
+    if role.priority and role.unseen:
+        raise MusterError(f"clients.{name}: priority and unseen; a priority client takes part")
+
+
+def check_scale(mean: dict[str, Any], std: dict[str, Any], scale: str | None) -> None:
+    """An agreed scale is a finite number for each feature in both tables, deviations above 0."""
+    from ...schema import convert
+
+    if (mean or std) and scale not in (None, "none"):
+        raise MusterError(f"scale: '{scale}' beside [mean] and [std]; give one of the two")
+    if set(mean) != set(std):
+        (name, *_) = sorted(set(mean) ^ set(std))
+        raise MusterError(f"[mean] and [std]: '{name}' is in one of them only")
+    for name in mean:
+        if not math.isfinite(convert(mean[name], float, f"mean.{name}")):
+            raise MusterError(f"mean.{name}: {mean[name]}; allowed: a number")
+        if not 0 < convert(std[name], float, f"std.{name}") < math.inf:
+            raise MusterError(f"std.{name}: {std[name]}; allowed: a number above 0")
+
+
+def laid_over(options: Options, given: dict[str, Any]) -> Options:
+    """The options with the arguments that were given (not None) in their place, checked alike."""
+    from ...schema import build
+
+    table = {key: list(v) if isinstance(v, tuple) else v for key, v in given.items()}
+    mine: Options = build(Options, {k: v for k, v in table.items() if v is not None}, "")
+    changes = {k: v for k, v in vars(mine).items() if v is not None}
+    if mine.test_fraction is not None:
+        changes["split"] = None
+    elif mine.split is not None:
+        changes["test_fraction"] = None
+    return dataclasses.replace(options, **changes)

@@ -1,0 +1,256 @@
+"""From rows to a federation: blocks of rows end to end, each row with an owner.
+
+Whatever files or partitions the rows came from, from here on nothing depends on it: owners, labels
+and held-out rows are columns over all rows, and a client is the rows it owns.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike, NDArray
+
+from ... import rng
+from ...arrays import Bool, Float64, Int64
+from ...errors import MusterError, MusterWarning, nearest
+from ...federation import Federation
+from ...federation.ragged import Ragged, as_tensor
+from ..split.partition import first_clients, held_out_sizes
+from .manifest import Options, Role
+from .tables import Block
+
+Names = NDArray[np.str_]
+Rescale = Callable[[NDArray[Any], Bool], NDArray[Any]]
+
+TEST_FRACTION = 0.2
+FEW = 1000  # classes that labels may make however few rows there are; more than rows is a mistake
+
+
+def assemble(
+    blocks: Sequence[Block],
+    options: Options,
+    seed: int,
+    name: str,
+    roles_of: Callable[[Names], Mapping[str, Role]] = lambda names: {},
+    rescale: Rescale = lambda x, train: x,
+) -> Federation:
+    """The federation of all blocks: by their client column, or a client for each source.
+
+    roles_of  from the clients' names, what each is; nothing when nothing is said
+    rescale   from all features and which rows train, the features a model sees
+    """
+    owner, names = owners_of(blocks)
+    roles = list(roles_of(names).values())
+    asked = [role.requirement for role in roles if role.requirement is not None]
+    y, labels = encode(pl.concat(same_kind([b.y for b in blocks])), options.classes, blocks)
+    test = held_out(blocks, owner, names, options, seed)
+    x = rescale(join([block.x for block in blocks]), ~test)
+    fed = Federation.from_ragged(
+        ragged(x, y, owner, ~test, names, "training"),
+        ragged(x, y, owner, test, names, "test", weights(blocks)) if test.any() else None,
+        priority=priority_of(options, roles, names),
+        requirement=asked or None,
+        importance=np.array([role.importance for role in roles]) if roles else 0.0,
+        classes=len(labels),
+        name=name,
+        unseen=np.flatnonzero([role.unseen for role in roles]),
+    )
+    warn_of_single_class(fed, names)
+    return replace(fed, names=names, labels=labels)
+
+
+def owners_of(blocks: Sequence[Block]) -> tuple[Int64, Names]:
+    """Whose each row is, as a position in the clients' names: by a column, or by file."""
+    columns = [block.client for block in blocks if block.client is not None]
+    if columns:
+        owner = pl.concat(columns)
+        names = sorted(owner.unique().to_list(), key=natural)
+        return owner.cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64), np.array(names)
+    names = list(dict.fromkeys(block.source for block in blocks))
+    place = {name: k for k, name in enumerate(names)}
+    sizes = [len(block.x) for block in blocks]
+    return np.repeat([place[block.source] for block in blocks], sizes), np.array(names)
+
+
+def natural(name: str) -> tuple[list[str | int], str]:
+    """A key that sorts numbers in names by size.
+
+    >>> sorted(["c10", "c9", "b"], key=natural)
+    ['b', 'c9', 'c10']
+    """
+    parts = re.split(r"([0-9]+)", name)  # text and digits take turns, so like meets like
+    return [int(part) if i % 2 else part for i, part in enumerate(parts)], name
+
+
+def same_kind(columns: Sequence[pl.Series]) -> list[pl.Series]:
+    """Columns of one type: their own when they agree, or else text."""
+    kinds = {column.dtype for column in columns}
+    return [c.alias("") if len(kinds) == 1 else c.cast(pl.String).alias("") for c in columns]
+
+
+def encode(
+    y: pl.Series, classes: Sequence[str | int] | None, blocks: Sequence[Block]
+) -> tuple[Int64, tuple[str, ...]]:
+    """Labels as numbers from 0, and what each number stands for."""
+    whole = as_whole(y, blocks)
+    if classes is None and whole is not None:
+        if (low := int(whole.min())) < 0:
+            row = int(np.argmax(whole < 0))
+            given = np.unique(whole)
+            raise MusterError(
+                f"{spot(blocks, row)}: label {low} is below 0; say which labels there are: "
+                f"classes=[{', '.join(map(str, given[:10]))}{', ...' if len(given) > 10 else ''}]"
+            )
+        if (top := int(whole.max())) >= max(FEW, len(whole)):
+            raise MusterError(
+                f"{spot(blocks, int(whole.argmax()))}: label {top} makes {top + 1} classes of "
+                f"{len(whole)} rows; name the labels there are with classes=[...]"
+            )
+        return whole, tuple(str(c) for c in range(top + 1))
+    numeric = whole is not None and all(isinstance(c, int) for c in classes or ())
+    text = (pl.Series(whole) if numeric else y).cast(pl.String)
+    known = [str(c) for c in classes] if classes else text.unique().sort().to_list()
+    codes = text.replace_strict(known, np.arange(len(known)), default=None, return_dtype=pl.Int64)
+    if codes.null_count():
+        row = int(codes.is_null().arg_max() or 0)
+        raise MusterError(
+            f"{spot(blocks, row)}: label '{text[row]}' is not among classes; "
+            f"{nearest(str(text[row]), known)}"
+        )
+    return codes.to_numpy(), tuple(known)
+
+
+def as_whole(y: pl.Series, blocks: Sequence[Block]) -> Int64 | None:
+    """Labels that are whole numbers, or None when they are names (or beyond 64 bits)."""
+    if y.dtype == pl.Boolean:
+        return None
+    if y.dtype.is_integer() or y.dtype == pl.String:
+        exact = y.cast(pl.Int64, strict=False)
+        if y.dtype.is_integer() or not exact.null_count():
+            return None if exact.null_count() else exact.to_numpy()
+    values = y.cast(pl.Float64, strict=False)
+    array = values.fill_null(0).to_numpy()
+    named = values.null_count() > 0
+    wrong = np.isnan(array) if named else ~np.isfinite(array) | (array != np.rint(array))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise MusterError(
+            f"{spot(blocks, row)}: label {y[row]}; labels are classes: whole numbers, or names"
+        )
+    return None if named or np.abs(array).max() >= 2.0**63 else array.astype(np.int64)
+
+
+def spot(blocks: Sequence[Block], row: int) -> str:
+    """The file, label column and row of a row in all."""
+    ends = np.cumsum([len(block.x) for block in blocks])
+    at = int(np.searchsorted(ends, row, side="right"))
+    here = row - int(ends[at]) + len(blocks[at].x) + 1
+    return f"{blocks[at].where}: column '{blocks[at].y.name}', row {here}"
+
+
+def held_out(
+    blocks: Sequence[Block], owner: Int64, names: Names, options: Options, seed: int
+) -> Bool:
+    """Which rows are for testing: as the files say, or drawn."""
+    said = [np.zeros(len(b.x), np.bool_) if b.test is None else b.test for b in blocks]
+    test = np.concatenate(said)
+    if test.any() or options.split is not None:
+        if options.test_fraction is not None:
+            raise MusterError(f"test_fraction: {blocks[0].where} has test rows; leave it out")
+        return test
+    fraction = TEST_FRACTION if options.test_fraction is None else options.test_fraction
+    return draw_test(owner, names, fraction, seed) if fraction else test
+
+
+def draw_test(owner: Int64, names: Names, fraction: float, seed: int) -> Bool:
+    """Hold out a fraction of each client's rows.
+
+    The draw is keyed by the client's name, so that a client holds out the same rows whether its
+    file is read alone or together with the others.
+    """
+    sizes = np.bincount(owner, minlength=len(names))
+    if sizes.min() < 2:
+        raise MusterError(
+            f"test_fraction: client '{names[sizes.argmin()]}' has 1 row; holding out a test part "
+            "needs at least 2: leave it out, or give test_fraction = 0"
+        )
+    held = held_out_sizes(sizes, fraction)
+    key = np.array([zlib.crc32(str(name).encode()) for name in names])
+    order, offsets = rng.permutations(rng.keys(seed, "hold out", client=key), sizes)
+    drawn = (np.repeat(offsets[:-1], sizes) + order)[rng.ramp(sizes) < np.repeat(held, sizes)]
+    test = np.zeros(len(owner), np.bool_)
+    test[np.argsort(owner, kind="stable")[drawn]] = True
+    return test
+
+
+def join(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Arrays end to end; a single one is not copied."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def weights(blocks: Sequence[Block]) -> Float64 | None:
+    """How much each row counts, where a file says so; rows of other files count alike."""
+    if all(block.weight is None for block in blocks):
+        return None
+    return join([np.ones(len(b.x)) if b.weight is None else b.weight for b in blocks])
+
+
+def ragged(
+    x: NDArray[Any],
+    y: Int64,
+    owner: Int64,
+    chosen: Bool,
+    names: Names,
+    what: str,
+    weight: Float64 | None = None,
+) -> Ragged:
+    """The chosen rows, client after client, each client's in the order of its file; the weights of
+    a client's rows sum to 1."""
+    rows = np.flatnonzero(chosen)
+    sizes = np.bincount(owner[rows], minlength=len(names))
+    if sizes.min() == 0:
+        raise MusterError(
+            f"client '{names[sizes.argmin()]}' has no {what} row; every client needs one, or "
+            "none any test row"
+        )
+    rows = rows[np.argsort(owner[rows], kind="stable")]
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    if weight is not None:
+        total = np.add.reduceat(weight[rows], offsets[:-1])
+        weight = weight[rows] / np.repeat(total, sizes)
+    return Ragged(as_tensor(x, "x"), as_tensor(y, "y"), offsets, rows, weight)
+
+
+def priority_of(options: Options, roles: Sequence[Role], names: Names) -> ArrayLike | None:
+    """The priority clients; a client alone is its own."""
+    if len(names) == 1:
+        return None
+    if options.priority is None:
+        marked = np.array([role.priority for role in roles], np.bool_)
+        return marked if marked.any() else None
+    if not isinstance(options.priority, tuple):
+        return first_clients(options.priority, len(names))
+    place = {name: k for k, name in enumerate(names.tolist())}
+    for who in options.priority:
+        if isinstance(who, str) and who not in place:
+            raise MusterError(f"priority: no client '{who}'; {nearest(who, place)}")
+    return np.array([place[k] if isinstance(k, str) else k for k in options.priority], np.int64)
+
+
+def warn_of_single_class(fed: Federation, names: Names) -> None:
+    """Say which clients hold one class only."""
+    one = fed.one_class()
+    if len(one):
+        warnings.warn(
+            f"{len(one)} of {fed.n} clients hold a single class (the first is '{names[one[0]]}'): "
+            "their loss can be low without the model being any good",
+            MusterWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,314 @@
+"""Rows from files: CSV, parquet and npz as arrays, with errors that name file, column and row.
+
+A file becomes a `Block`: features as one array, labels and owners as columns. Nothing is done row
+by row; only when a whole array turns out to hold something wrong is the first culprit looked for.
+Rows are counted from 1 and a header is not counted.
+"""
+
+from __future__ import annotations
+
+import csv
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from ...arrays import Bool, Float64
+from ...errors import MusterError, nearest
+
+TABLES = (".csv", ".parquet")
+KINDS = (*TABLES, ".npz")
+ARRAYS = ("x", "y", "x_test", "y_test")
+WEIGHT = "weight_test"  # how much each test row counts, where they do not all count alike
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which column is what. `features` None: all that are nothing else."""
+
+    label: str
+    client: str | None = None
+    split: str | None = None
+    features: tuple[str, ...] | None = None
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """The columns that are no features, by what they are."""
+        named = {"label": self.label, "client": self.client, "split": self.split}
+        return {role: column for role, column in named.items() if column is not None}
+
+
+@dataclass(frozen=True)
+class Block:
+    """The rows of one file (or of the x or x_test of one npz file); `where` names it in errors."""
+
+    source: str
+    where: str
+    x: NDArray[Any]
+    y: pl.Series
+    features: tuple[str, ...] = ()
+    client: pl.Series | None = None
+    test: Bool | None = None
+    weight: Float64 | None = None
+
+
+def header(path: Path) -> list[str]:
+    """The column names of a table, which must differ."""
+    if path.suffix == ".parquet":
+        try:
+            return pl.scan_parquet(path).collect_schema().names()
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise broken(path, error) from None
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            names = next(csv.reader(file), [])
+    except (UnicodeDecodeError, csv.Error, OSError) as error:
+        raise broken(path, error) from None
+    if not names:
+        what = "its first line is empty" if path.stat().st_size else "empty"
+        raise MusterError(f"{path}: {what}; give a header line and at least one row")
+    if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
+        raise MusterError(f"{path}: its one column is '{names[0]}'; separate columns by commas")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise MusterError(f"{path}: two columns are called '{twice}'; give them different names")
+    return names
+
+
+def broken(path: Path, error: Exception) -> MusterError:
+    """The error for a file that cannot be read, with the first line of the reason."""
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if isinstance(error, UnicodeDecodeError) or "utf-8" in reason:
+        return MusterError(f"{path}: its text is not UTF-8; save it as CSV in UTF-8")
+    return MusterError(f"{path}: not readable as {path.suffix[1:]} ({reason}); write it anew")
+
+
+def read_table(path: Path, columns: Columns, like: Block | None, exact: bool) -> Block:
+    """A CSV or parquet file. Features are float64 when `exact`, else float32.
+
+    like  the first file read, whose features every other file must have too
+    """
+    names = header(path)
+    for role, column in columns.roles.items():
+        if column not in names:
+            raise MusterError(
+                f"{path}: no {role} column '{column}'; name it with {role}=..., "
+                f"{nearest(column, names)}"
+            )
+        twice = next((r for r, c in columns.roles.items() if c == column and r != role), None)
+        if twice is not None:
+            raise MusterError(f"{path}: column '{column}' is both {role} and {twice}; name two")
+    others = tuple(name for name in names if name not in columns.roles.values())
+    features = columns.features or (others if like is None else like.features)
+    if not features:
+        raise MusterError(f"{path}: no feature column beside {', '.join(names)}")
+    for name in features:
+        if name in columns.roles.values():
+            raise MusterError(f"{path}: column '{name}' is a feature and something else as well")
+        if name not in names:
+            told = "" if like is None else f", which {like.where} has"
+            raise MusterError(f"{path}: no feature column '{name}'{told}; {nearest(name, names)}")
+    extra = [name for name in others if name not in features]
+    if columns.features is None and extra:
+        assert like is not None
+        raise MusterError(
+            f"{path}: column '{extra[0]}' is not in {like.where}; give every file the same "
+            "columns, or name those to use with features=[...]"
+        )
+    frame = rows_of(path, [*columns.roles.values(), *features])
+    if not len(frame):
+        raise MusterError(f"{path}: no rows; give at least one")
+    return Block(
+        path.stem,
+        str(path),
+        numbers(frame.select(features), path, exact),
+        values(frame[columns.label], path, "labels"),
+        features,
+        None if columns.client is None else owners(frame[columns.client], path),
+        None if columns.split is None else is_test(frame[columns.split], path),
+    )
+
+
+def rows_of(path: Path, names: Sequence[str]) -> pl.DataFrame:
+    """The named columns. Those of a CSV come as text, so that any wrong value can be quoted."""
+    try:
+        if path.suffix == ".parquet":
+            return pl.scan_parquet(path).select(names).collect()
+        frame = pl.read_csv(path, infer_schema=False, columns=list(names))
+    except (pl.exceptions.PolarsError, OSError) as error:
+        if path.suffix == ".csv":
+            check_fields(path)
+        raise broken(path, error) from None
+    frame = frame.select(pl.col(names).str.strip_chars())
+    end = len(frame)
+    for _ in range(blank_lines(path)):
+        if not end or any(value for value in frame.row(end - 1)):
+            break
+        end -= 1
+    return frame.head(end)
+
+
+def blank_lines(path: Path) -> int:
+    """How many empty lines a file ends with, which editors leave there."""
+    with path.open("rb") as file:
+        file.seek(0, 2)
+        file.seek(max(0, file.tell() - 4096))
+        tail = file.read()
+    return max(0, tail[len(tail.rstrip()) :].count(b"\n") - 1)
+
+
+def check_fields(path: Path) -> None:
+    """Find the row of a CSV that has more fields than the header."""
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        rows = csv.reader(file)
+        width = len(next(rows))
+        for i, row in enumerate(rows, start=1):
+            if len(row) > width:
+                raise MusterError(f"{path}: row {i} has {len(row)} fields, the header {width}")
+
+
+def numbers(frame: pl.DataFrame, path: Path, exact: bool) -> NDArray[Any]:
+    """Feature columns as one array of finite numbers."""
+    for name, kind in frame.schema.items():
+        if not (kind.is_numeric() or kind in (pl.String, pl.Boolean)):
+            raise MusterError(f"{path}: column '{name}' holds {kind}; features must be numbers")
+    wanted = pl.Float64 if exact else pl.Float32
+    text = [name for name, k in frame.schema.items() if k == pl.String]
+    parsed = frame.with_columns(pl.col(text).cast(pl.Float64, strict=False))
+    x: NDArray[Any] = parsed.select(pl.all().cast(wanted)).to_numpy(order="c")
+    wrong = ~np.isfinite(x)
+    if wrong.any():
+        i, j = (int(at[0]) for at in np.nonzero(wrong))
+        value, name = frame[i, j], frame.columns[j]
+        if value is None or value == "":
+            what = "is missing; fill it in or drop the row"
+        elif parsed[i, j] is None:
+            what = (
+                f"'{value}' is not a number; write it as one, or leave the column out with "
+                "features=[...]"
+            )
+        else:
+            what = f"{value} is not finite as {x.dtype}; mend it or drop the row"
+        raise MusterError(f"{path}: column '{name}', row {i + 1}: {what}")
+    return x
+
+
+def present(column: pl.Series, path: Path) -> pl.Series:
+    """A column without holes."""
+    hole = column.is_null() | (column == "" if column.dtype == pl.String else False)
+    if hole.any():
+        row = hole.arg_max()
+        assert row is not None
+        raise MusterError(
+            f"{path}: column '{column.name}', row {row + 1}: is missing; fill it in or drop the row"
+        )
+    return column
+
+
+def values(column: pl.Series, path: Path, what: str) -> pl.Series:
+    """A column of names or numbers without holes; categories as the names they are."""
+    if column.dtype in (pl.Categorical, pl.Enum):
+        column = column.cast(pl.String)
+    if not (column.dtype.is_numeric() or column.dtype in (pl.String, pl.Boolean)):
+        raise MusterError(
+            f"{path}: column '{column.name}' holds {column.dtype}; {what} are text or whole numbers"
+        )
+    return present(column, path)
+
+
+def owners(column: pl.Series, path: Path) -> pl.Series:
+    """Each row's client, by name."""
+    if column.dtype.is_float():
+        raise MusterError(
+            f"{path}: column '{column.name}' holds {column.dtype}; clients are text or whole "
+            "numbers"
+        )
+    return values(column, path, "clients").cast(pl.String)
+
+
+def is_test(column: pl.Series, path: Path) -> Bool:
+    """Which rows a split column keeps for testing."""
+    held = values(column, path, "splits").cast(pl.String)
+    wrong = ~held.is_in(["train", "test"])
+    if wrong.any():
+        row = wrong.arg_max()
+        assert row is not None
+        raise MusterError(
+            f"{path}: column '{column.name}', row {row + 1}: '{held[row]}'; allowed: train, test"
+        )
+    return (held == "test").to_numpy()
+
+
+def read_npz(path: Path) -> list[Block]:
+    """The arrays x and y of an npz file, then x_test and y_test (and weight_test) if they are
+    there."""
+    try:
+        with path.open("rb") as raw:
+            file = np.load(raw, allow_pickle=False)
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise MusterError(f"{path}: a single array; save x and y with numpy.savez")
+            for key in file.files:
+                if key not in (*ARRAYS, WEIGHT):
+                    known = (*ARRAYS, WEIGHT)
+                    raise MusterError(f"{path}: unknown array '{key}'; {nearest(key, known)}")
+            arrays = {key: file[key] for key in file.files}
+    except MusterError:
+        raise
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise broken(path, error) from None
+    tested = any(key.endswith("_test") for key in arrays)
+    for key in ARRAYS if tested else ARRAYS[:2]:
+        if key not in arrays:
+            raise MusterError(f"{path}: no array '{key}'; it holds {', '.join(arrays) or 'none'}")
+    return [
+        array_block(path, arrays, x, y, test)
+        for x, y, test in (("x", "y", False), ("x_test", "y_test", True))
+        if x in arrays
+    ]
+
+
+def array_block(path: Path, arrays: dict[str, NDArray[Any]], x: str, y: str, test: bool) -> Block:
+    """One half of an npz file. Bytes (pixels), float32 and float64 stay what they are."""
+    rows, labels = arrays[x], arrays[y]
+    if rows.dtype.kind not in "fiub" or labels.dtype.kind not in "fiubU":
+        key, kind = (y, labels) if rows.dtype.kind in "fiub" else (x, rows)
+        raise MusterError(f"{path}: {key} holds {kind.dtype}; give numbers")
+    if rows.ndim < 2 or labels.ndim != 1 or len(rows) != len(labels):
+        raise MusterError(
+            f"{path}: {x} has shape {rows.shape} and {y} {labels.shape}; give rows of features "
+            "and one label for each"
+        )
+    if not rows.size:
+        what = "features" if len(rows) else "rows"
+        raise MusterError(f"{path}: {x} has no {what}; give at least one")
+    for key, array in ((x, rows), (y, labels)):
+        if array.dtype == np.uint64 and array.max() >= 2**63:
+            raise MusterError(f"{path}: {key} holds {array.max()}; allowed: below 2^63")
+    if rows.dtype.kind == "b" or rows.dtype == np.float16:
+        rows = rows.astype(np.float32)
+    elif rows.dtype.kind in "iu" and rows.dtype != np.uint8:
+        rows = rows.astype(np.int64)
+    elif rows.dtype.kind == "f" and rows.dtype.itemsize > 8:
+        rows = rows.astype(np.float64)
+    if rows.dtype.kind == "f" and not np.isfinite(rows).all():
+        i, *at = (int(v) for v in np.argwhere(~np.isfinite(rows))[0])
+        value = rows[(i, *at)]
+        raise MusterError(f"{path}: {x}, row {i + 1}, position {at}: {value}; mend or drop the row")
+    where = f"{path}: {y}" if test else str(path)
+    if labels.dtype.kind != "U":
+        labels = labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64)
+    column = present(pl.Series(y, labels), path)
+    weight = arrays.get(WEIGHT) if test else None
+    if weight is not None and not (
+        weight.shape == labels.shape
+        and weight.dtype.kind == "f"
+        and (weight > 0).all()
+        and np.isfinite(weight).all()
+    ):
+        raise MusterError(f"{path}: {WEIGHT}: give a number above 0 for each row of {x}")
+    return Block(path.stem, where, rows, column, test=np.full(len(rows), test), weight=weight)

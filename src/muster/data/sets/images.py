@@ -1,0 +1,186 @@
+"""Image data sets by name: Fashion-MNIST, MNIST, CIFAR-10, EMNIST, and FEMNIST by writer.
+
+A new one is an entry in `catalogue` and a few lines here. Where there is an official test set,
+each client is tested on it in the label proportions of its training rows (`reweighted`).
+
+Parameters they share:
+
+folder    where the files are; None: the cache, $MUSTER_DATA, where a system package puts them
+priority  a number n for the first n clients (the partition is random), their indices, or "all"
+unseen    the last so many clients never train and only judge
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from string import ascii_lowercase, ascii_uppercase
+from typing import Literal
+
+import numpy as np
+
+from ... import rng
+from ...arrays import Int64
+from ...errors import MusterError
+from ...federation import Federation
+from ...federation.ragged import Ragged
+from ..sources.catalogue import CIFAR10, EMNIST_BALANCED, EMNIST_BYCLASS, FEMNIST, FMNIST, MNIST
+from ..sources.obtain import DataSet, local
+from ..split.partition import (
+    Partition,
+    Shards,
+    by_column,
+    federate,
+    first_clients,
+    hold_out,
+    last_clients,
+    table,
+)
+from ..split.parts import Parts
+
+Priority = int | tuple[int, ...] | Literal["all"]
+
+SHARDS = Shards(per_client=2, size=500)  # FedALIGN, section 4: 120 shards for 60 clients
+TWO_SHARDS = Shards(per_client=2)
+MANY_SHARDS = Shards(per_client=24)  # FedALIGN, section 4: EMNIST
+DIGITS = tuple("0123456789")
+CLOTHES = (
+    "T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"
+)  # fmt: skip
+THINGS = (
+    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"
+)  # fmt: skip
+CHARACTERS = (*DIGITS, *ascii_uppercase, *ascii_lowercase)
+# Balanced merges the lower-case letters that look like their upper case.
+BALANCED = (*DIGITS, *ascii_uppercase, *"abdefghnqrt")
+HELD_OUT = 0.2  # of each client's rows, where there is no official test set
+
+
+def images(
+    data: DataSet,
+    folder: str | Path | None,
+    labels: tuple[str, ...],
+    clients: int,
+    priority: Priority,
+    unseen: int,
+    partition: Partition,
+    seed: int,
+) -> Federation:
+    """A data set of images, partitioned by its labels."""
+    held = local(data, folder)
+    x, y = held.arrays["x"], held.arrays["y"]
+    parts = partition.split(y.astype(np.int64), clients, seed)
+    test, test_parts = None, None
+    if "test_x" in held.arrays:
+        test = (held.arrays["test_x"], held.arrays["test_y"])
+    else:
+        parts, test_parts = hold_out(parts, HELD_OUT, seed)
+    fed = federate(
+        x,
+        y,
+        parts,
+        test=test,
+        test_parts=test_parts,
+        priority=priority,
+        unseen=unseen,
+        classes=len(labels),
+        name=data.name,
+        note=held.note,
+    )
+    return replace(fed, labels=labels)
+
+
+def fmnist(
+    folder: str | Path | None = None,
+    clients: int = 60,
+    priority: Priority = 2,
+    unseen: int = 0,
+    partition: Partition = SHARDS,
+    seed: int = 0,
+) -> Federation:
+    """Fashion-MNIST (Xiao et al. 2017): 60,000 images of 28x28 bytes, ten classes."""
+    return images(FMNIST, folder, CLOTHES, clients, priority, unseen, partition, seed)
+
+
+def mnist(
+    folder: str | Path | None = None,
+    clients: int = 60,
+    priority: Priority = 2,
+    unseen: int = 0,
+    partition: Partition = TWO_SHARDS,
+    seed: int = 0,
+) -> Federation:
+    """MNIST (LeCun et al. 1998): 60,000 images of 28x28 bytes, ten classes."""
+    return images(MNIST, folder, DIGITS, clients, priority, unseen, partition, seed)
+
+
+def cifar10(
+    folder: str | Path | None = None,
+    clients: int = 60,
+    priority: Priority = 2,
+    unseen: int = 0,
+    partition: Partition = TWO_SHARDS,
+    seed: int = 0,
+) -> Federation:
+    """CIFAR-10 (Krizhevsky 2009): 50,000 images of 3x32x32 bytes, ten classes."""
+    return images(CIFAR10, folder, THINGS, clients, priority, unseen, partition, seed)
+
+
+def emnist(
+    split: Literal["balanced", "byclass"] = "balanced",
+    folder: str | Path | None = None,
+    clients: int = 60,
+    priority: Priority = 2,
+    unseen: int = 0,
+    partition: Partition = MANY_SHARDS,
+    seed: int = 0,
+) -> Federation:
+    """EMNIST (Cohen et al. 2017): images of 28x28 bytes; 47 classes (balanced) or 62 (byclass).
+
+    Where only a subset is there it is used, and the federation's note says so; a subset without
+    a test set has each client hold out a fifth of its rows.
+    """
+    if split not in ("balanced", "byclass"):
+        raise MusterError(f"emnist split: '{split}'; allowed: balanced, byclass")
+    both = {"balanced": (EMNIST_BALANCED, BALANCED), "byclass": (EMNIST_BYCLASS, CHARACTERS)}
+    data, labels = both[split]
+    return images(data, folder, labels, clients, priority, unseen, partition, seed)
+
+
+def femnist(
+    folder: str | Path | None = None,
+    clients: int | None = None,
+    priority: Priority = "all",
+    unseen: int = 0,
+    seed: int = 0,
+) -> Federation:
+    """FEMNIST of LEAF (Caldas et al. 2018): a client is a writer; 62 classes.
+
+    Writers who have training rows are clients, tested on their own test rows.
+
+    clients  so many of the writers, chosen and ordered by the seed; None: all of them
+    """
+    held = local(FEMNIST, folder)
+    parts, writers = by_column(held.arrays["writer"])
+    tests, tested = by_column(held.arrays["test_writer"])
+    names, at, at_test = np.intersect1d(writers, tested, return_indices=True)
+    n = len(names) if clients is None else clients
+    if not 1 <= n <= len(names):
+        raise MusterError(f"clients: {n} of {len(names)} writers; allowed: 1 to {len(names)}")
+    chosen = rng.generator(seed, "femnist writers").permutation(len(names))[:n]
+
+    def of(parts: Parts, half: str, which: Int64) -> Ragged:
+        mine = parts.take(which)
+        x, y = table(held.arrays[f"{half}x"], held.arrays[f"{half}y"], "femnist")
+        return Ragged(x, y, mine.offsets, mine.rows)
+
+    fed = Federation.from_ragged(
+        of(parts, "", at[chosen]),
+        of(tests, "test_", at_test[chosen]),
+        first_clients(priority, n),
+        classes=len(CHARACTERS),
+        name=FEMNIST.name,
+        unseen=last_clients(unseen, n),
+        note=held.note,
+    )
+    return replace(fed, labels=CHARACTERS)

@@ -1,0 +1,50 @@
+"""Sentiment140: is a tweet glad or sad? Clients are groups of users."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ... import rng
+from ...errors import MusterError
+from ...federation import Federation
+from ..sources.catalogue import SENT140
+from ..sources.obtain import local
+from ..split.partition import by_column, federate, hold_out
+from .images import Priority
+
+
+def sent140(
+    folder: str | Path | None = None,
+    clients: int = 100,
+    priority: Priority = "all",
+    unseen: int = 0,
+    seed: int = 0,
+    test_fraction: float = 0.2,
+) -> Federation:
+    """Sentiment140 (Go et al. 2009): mean GloVe vectors of tweets, 50 features; negative, positive.
+
+    Most users have a single tweet, so a client is a group of users: users are shuffled and dealt
+    evenly, and all tweets of a user are with one client. Each client holds out `test_fraction` of
+    its own tweets. The words of a tweet are those of `tweets.tokens`.
+    """
+    held = local(SENT140, folder)
+    user = held.arrays["user"]
+    users = int(user.max()) + 1
+    if not 1 <= clients <= users:
+        raise MusterError(f"clients: {clients} of {users} users; allowed: 1 to {users}")
+    group = rng.generator(seed, "sent140 groups").permutation(users) % clients
+    train, test = hold_out(by_column(group[np.asarray(user)])[0], test_fraction, seed)
+    grouped = f"each client is a group of about {users / clients:.0f} users"
+    return federate(
+        held.arrays["x"],
+        held.arrays["y"],
+        train,
+        test_parts=test,
+        priority=priority,
+        unseen=unseen,
+        classes=2,
+        name=SENT140.name,
+        note="; ".join(part for part in (held.note, grouped) if part),
+    )

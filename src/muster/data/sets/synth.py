@@ -1,0 +1,191 @@
+"""SYNTH(alpha, beta) with noisy bystanders: data whose alignment with the priority is a dial.
+
+Priority clients hold the synthetic data of Li et al. (2018), each drawn from its own linear model.
+The other clients hold the priority clients' data made worse by degrees (FedALIGN, supplement C.2).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import rng
+from ...arrays import Float64, Int64
+from ...errors import MusterError, unknown
+from ...federation import Federation
+from ...federation.ragged import from_pairs
+from ..split.partition import held_out_sizes
+
+Float32 = NDArray[np.float32]
+Rows = tuple[Float32, Int64]
+
+CLASSES, FEATURES = 10, 60
+SKEW = {"low": 0.5, "medium": 1.5, "high": 5.0}  # s of noise_levels (supplement C.2)
+
+
+@dataclass(frozen=True)
+class User:
+    """One client's own world: `x ~ N(mean, diag(j^-1.2))`, `y = argmax(weight x + bias)`."""
+
+    weight: Float64
+    bias: Float64
+    mean: Float64
+
+    @classmethod
+    def draw(cls, alpha: float, beta: float, draw: np.random.Generator) -> User:
+        """`W, b ~ N(u, 1)` with `u ~ N(0, alpha)`; `v ~ N(B, 1)` with `B ~ N(0, beta)`.
+
+        alpha and beta are variances, as the notation N(0, alpha) says. Since u moves the scores
+        of all classes alike, alpha changes W and b but never a label.
+        """
+        u, b = draw.standard_normal(2) * np.sqrt([alpha, beta])
+        return cls(
+            u + draw.standard_normal((CLASSES, FEATURES)),
+            u + draw.standard_normal(CLASSES),
+            b + draw.standard_normal(FEATURES),
+        )
+
+    def rows(self, n: int, draw: np.random.Generator) -> Rows:
+        """n independent rows of this client; labels are taken before x is rounded to float32."""
+        deviation = np.arange(1, FEATURES + 1) ** -0.6
+        x = self.mean + deviation * draw.standard_normal((n, FEATURES))
+        y = np.argmax(x @ self.weight.T + self.bias, axis=1)
+        return x.astype(np.float32), y
+
+
+def client_sizes(n: int, seed: int, max_rows: int | None = None) -> Int64:
+    """Rows of each client: `int(lognormal(4, 2)) + 50`, cut off at `max_rows`.
+
+    The tail is heavy: the median is about 105, the mean about 450, and 50,000 does happen.
+    """
+    sizes = rng.generator(seed, "synth sizes").lognormal(4, 2, n).astype(np.int64) + 50
+    return sizes if max_rows is None else np.minimum(sizes, max_rows)
+
+
+def noise_levels(others: int, skew: float) -> Float64:
+    """`r_j = ((j - 1/2) / M)^(1/s)` for j = 1..M: how noisy each of the M others is, in (0, 1).
+
+    The average is about s / (s + 1), so a larger skew s means more clients near the maximum.
+
+    >>> noise_levels(2, 0.5)
+    array([0.0625, 0.5625])
+    """
+    return np.asarray(((np.arange(1, others + 1) - 0.5) / others) ** (1 / skew), np.float64)
+
+
+def perturb(y: Int64, deviation: float, draw: np.random.Generator) -> Int64:
+    """`y' = (y + round(N(0, deviation^2))) mod 10`: labels slide to their neighbours."""
+    shift = np.rint(deviation * draw.standard_normal(len(y))).astype(np.int64)
+    return (y + shift) % CLASSES
+
+
+def swap_in(rows: Rows, fraction: float, stranger: User, draw: np.random.Generator) -> Rows:
+    """Replace a fraction of rows by irrelevant ones: x of a stranger, labels uniform at random."""
+    x, y = rows[0].copy(), rows[1].copy()
+    at = draw.choice(len(y), round(fraction * len(y)), replace=False)
+    x[at] = stranger.rows(len(at), draw)[0]
+    y[at] = draw.integers(CLASSES, size=len(at))
+    return x, y
+
+
+def sources(pool: int, train: int, test: int, fraction: float, draw: np.random.Generator) -> Int64:
+    """Row numbers in a pool for a client's test rows, then for its training rows.
+
+    The pool is cut in two first, so that no row is copied to both sides. Each side is sampled
+    without replacement, or with when more rows are asked for than it has.
+    """
+    order = draw.permutation(pool)
+    cut = int(held_out_sizes(np.array([pool]), fraction)[0])
+    sides = ((order[:cut], test), (order[cut:], train))
+    return np.concatenate(
+        [side[:n] if n <= len(side) else draw.choice(side, n) for side, n in sides]
+    )
+
+
+def check_synth(
+    alpha: float,
+    beta: float,
+    priority: int,
+    others: int,
+    skew: float,
+    random_data: float,
+    label_noise: float,
+    max_rows: int | None,
+) -> None:
+    """Refuse settings the generator has no meaning for."""
+    for field, value in {"alpha": alpha, "beta": beta, "label_noise": label_noise}.items():
+        if not 0 <= value < math.inf:
+            raise MusterError(f"synth {field}: {value}; allowed: 0 upwards")
+    if priority < 1:
+        raise MusterError(f"synth priority: {priority}; allowed: 1 client upwards")
+    if others < 0:
+        raise MusterError(f"synth others: {others}; allowed: 0 clients upwards")
+    if not 0 < skew < math.inf:
+        raise MusterError(f"synth skew: {skew}; allowed: a number above 0")
+    if not 0 <= random_data <= 1:
+        raise MusterError(f"synth random_data: {random_data}; allowed: a fraction, 0 to 1")
+    if max_rows is not None and max_rows < 2:
+        raise MusterError(f"synth max_rows: {max_rows}; allowed: 2 upwards, or None")
+
+
+def synth(
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    priority: int = 10,
+    others: int = 10,
+    noise: str = "low",
+    seed: int = 0,
+    random_data: float = 1.0,
+    label_noise: float = 2.5,
+    skew: float | None = None,
+    test_fraction: float = 0.2,
+    max_rows: int | None = None,
+) -> Federation:
+    """SYNTH(alpha, beta) for the priority clients, ever noisier samples of it for the others.
+
+    Clients 0 to `priority` - 1 are priority clients, each a `User` of its own. The others, j = 1
+    to M, sample the pooled training rows of the priority clients and are noisy at level r_j
+    (`noise_levels`): `round(random_data * r_j * D_j)` of their rows are irrelevant, then every
+    label is perturbed with deviation `label_noise * r_j`. Each client's test part comes from its
+    own data, noise included.
+
+    The paper leaves the noise open. Chosen here: r_j above; an irrelevant row is drawn from a
+    `User` that belongs to nobody else, with a label uniform over the 10 classes; alpha and beta
+    are variances. The same seed gives the same priority clients at every noise.
+
+    noise, skew  "low", "medium", "high" for s = 0.5, 1.5, 5; or any s as `skew`
+    max_rows     an upper limit on a client's rows, for quick runs
+    """
+    if skew is None:
+        if noise not in SKEW:
+            raise unknown("noise", noise, SKEW)
+        skew = SKEW[noise]
+    check_synth(alpha, beta, priority, others, skew, random_data, label_noise, max_rows)
+    sizes = client_sizes(priority + others, seed, max_rows)
+    held = held_out_sizes(sizes, test_fraction)
+
+    def world(k: int) -> User:
+        return User.draw(alpha, beta, rng.generator(seed, "synth user", client=k))
+
+    data = [
+        world(k).rows(int(sizes[k]), rng.generator(seed, "synth rows", client=k))
+        for k in range(priority)
+    ]
+    pool_x = np.concatenate([x[h:] for (x, _), h in zip(data, held, strict=False)])
+    pool_y = np.concatenate([y[h:] for (_, y), h in zip(data, held, strict=False)])
+    for k, level in enumerate(noise_levels(others, skew), start=priority):
+        draw = rng.generator(seed, "synth noise", client=k)
+        n, test = int(sizes[k]), int(held[k])
+        at = sources(len(pool_y), n - test, test, test_fraction, draw)
+        x, y = swap_in((pool_x[at], pool_y[at]), random_data * level, world(k), draw)
+        data.append((x, perturb(y, label_noise * level, draw)))
+    return Federation.from_ragged(
+        from_pairs([(x[h:], y[h:]) for (x, y), h in zip(data, held, strict=True)], "train"),
+        from_pairs([(x[:h], y[:h]) for (x, y), h in zip(data, held, strict=True)], "test"),
+        priority=np.arange(priority),
+        classes=CLASSES,
+        name="synth",
+    )

@@ -1,0 +1,63 @@
+"""The idx format of MNIST and its relatives: arrays in files, plain or gzipped."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import MusterError
+
+TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+GZIP = b"\x1f\x8b"
+
+
+def read_idx(path: str | Path) -> NDArray[Any]:
+    """An array in idx format, plain or gzipped.
+
+    The format (LeCun, Cortes, Burges: the MNIST database): two zero bytes, a byte for the type, a
+    byte for the number of dimensions, each dimension as a big-endian uint32, then the values.
+    """
+    try:
+        with open(path, "rb") as raw:
+            zipped = raw.read(2) == GZIP
+            raw.seek(0)
+            return gunzip_idx(raw, path) if zipped else parse_idx(raw, path)
+    except OSError as error:
+        raise MusterError(f"{path}: cannot be read ({error.strerror}); give an idx file") from error
+
+
+def gunzip_idx(file: BinaryIO, path: str | Path) -> NDArray[Any]:
+    """The array in an open gzipped idx file; `path` names it in errors."""
+    try:
+        return parse_idx(cast(BinaryIO, gzip.GzipFile(fileobj=file)), path)
+    except EOFError as error:
+        raise MusterError(f"{path}: the gzip file is truncated; install or copy it anew") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise MusterError(f"{path}: damaged gzip file ({error}); copy it anew") from error
+
+
+def parse_idx(file: BinaryIO, path: str | Path) -> NDArray[Any]:
+    """The array in an open idx file; `path` names it in errors."""
+    magic = file.read(4)
+    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in TYPES or magic[3] == 0:
+        raise MusterError(f"{path}: starts with bytes '{magic.hex(' ')}'; that is no idx file")
+    header = file.read(4 * magic[3])
+    if len(header) < 4 * magic[3]:
+        raise MusterError(f"{path}: truncated within its header; install or copy it anew")
+    shape = struct.unpack(f">{magic[3]}I", header)
+    dtype = np.dtype(TYPES[magic[2]])
+    size = math.prod(shape) * dtype.itemsize
+    values = file.read()
+    if len(values) != size:
+        raise MusterError(
+            f"{path}: {'truncated' if len(values) < size else 'too long'}, with {len(values)} bytes"
+            f" of values where shape {shape} needs {size}; install or copy it anew"
+        )
+    return np.frombuffer(values, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)

@@ -1,0 +1,105 @@
+"""Tweets as numbers: the mean of the GloVe vectors of a tweet's words.
+
+The tokenizer is simple on purpose: lower case; @names and links are dropped; n't, 's, 'm, 're,
+'ve, 'll and 'd are words of their own, as they are in GloVe; otherwise a word is a run of letters
+and digits, or one of the marks . , ! ?. Words that GloVe does not have are skipped; a tweet
+without any known word is all zeros.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from ...errors import MusterError
+from .cache import Arrays
+
+DROPPED = r"@\w+|https?://\S+|www\.\S+"
+CLITIC = r"n't\b|'(?:s|m|re|ve|ll|d)\b"
+WORD = rf"{CLITIC}|[\p{{L}}\p{{N}}]+|[.,!?]"
+OFFICIAL = "training.1600000.processed.noemoticon.csv"
+
+
+def tokens(text: pl.Expr) -> pl.Expr:
+    """The words of each text.
+
+    >>> frame = pl.DataFrame({"t": ["@ann I can't WAIT!! http://x.y it's"]})
+    >>> frame.select(tokens(pl.col("t"))).item().to_list()
+    ['i', 'ca', "n't", 'wait', '!', '!', 'it', "'s"]
+    """
+    plain = text.str.to_lowercase().str.replace_all(DROPPED, " ")
+    return plain.str.replace_all(f"({CLITIC})", " ${1}").str.extract_all(WORD)
+
+
+def mean_vectors(text: pl.Series, words: list[str], vectors: NDArray[np.float32]) -> Any:
+    """The mean of the vectors of each text's known words, float32; zeros where there is none."""
+    known = pl.DataFrame({"word": words, "at": np.arange(len(words))})
+    long = (
+        pl.DataFrame({"text": text})
+        .select(tokens(pl.col("text")).alias("word"))
+        .with_row_index("row")
+        .explode("word")
+        .join(known, on="word", how="inner", maintain_order="left")
+    )
+    row, at = long["row"].to_numpy(), long["at"].to_numpy()
+    count = np.bincount(row, minlength=len(text))
+    ends = np.concatenate([[0], np.cumsum(count)])
+    share = np.repeat(1 / np.maximum(count, 1), count)
+    # A row for each text, a column for each word: one product sums them all.
+    table = csr_array((share, at, ends), shape=(len(text), len(words)))
+    return (table @ np.asarray(vectors, np.float64)).astype(np.float32)
+
+
+def tweet_arrays(frame: pl.DataFrame, glove: Arrays) -> Arrays:
+    """Features, labels (1 is positive) and users, numbered in the order of their names."""
+    words = glove["words"].tobytes().decode().split("\n")
+    users = frame["user"].rank("dense").to_numpy().astype(np.int32) - 1
+    return {
+        "x": mean_vectors(frame["text"], words, glove["vectors"]),
+        "y": (frame["label"] > 0).to_numpy().astype(np.uint8),
+        "user": users.astype(np.int32),
+    }
+
+
+def tweets_csv(paths: list[Path]) -> pl.DataFrame:
+    """Tweets from a CSV file with columns label, user and text."""
+    raw = paths[0].read_bytes()
+    return pl.read_csv(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
+
+
+def tweets_zip(paths: list[Path]) -> pl.DataFrame:
+    """The 1.6 million tweets of Sentiment140's archive: Latin-1, without a header."""
+    with zipfile.ZipFile(paths[0]) as archive:
+        text = archive.read(OFFICIAL).decode("latin-1")
+    names = ["label", "id", "date", "query", "user", "text"]
+    return pl.read_csv(io.StringIO(text), has_header=False, new_columns=names)
+
+
+def glove_wheel(paths: list[Path]) -> Arrays:
+    """GloVe as its package has it: the vectors as npy, the words in the same order as parquet."""
+    words = pl.read_parquet(paths[1])["index"].to_list()
+    return {"vectors": np.load(paths[0]), "words": joined(words)}
+
+
+def glove_zip(paths: list[Path]) -> Arrays:
+    """GloVe from its own archive: a line for each word, the word and then its numbers."""
+    with zipfile.ZipFile(paths[0]) as archive:
+        lines = archive.read("glove.6B.50d.txt").decode().removesuffix("\n").split("\n")
+    split = [line.partition(" ") for line in lines]
+    numbers = np.array([tail.split(" ") for _, _, tail in split], np.float32)
+    return {"vectors": numbers, "words": joined([word for word, _, _ in split])}
+
+
+def joined(words: list[str]) -> NDArray[np.uint8]:
+    """Words as bytes, a line each."""
+    if any("\n" in word for word in words):
+        raise MusterError("GloVe: a word holds a line break; the file is damaged: get it anew")
+    return np.frombuffer("\n".join(words).encode(), np.uint8)

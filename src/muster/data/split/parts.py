@@ -1,0 +1,101 @@
+"""The rows of every client as two flat arrays: what a partition returns, however many clients.
+
+`Parts` reads like a list of arrays, one of row numbers for each client, but holds no object for
+each: 100,000 clients are `rows` and `offsets`, and a client's part is a view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import overload
+
+import numpy as np
+
+from ... import rng
+from ...arrays import Int64
+from ...errors import MusterError
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Parts(Sequence[Int64]):
+    """Row numbers of all clients end to end: client k has `rows[offsets[k]:offsets[k + 1]]`.
+
+    >>> parts = Parts.of([np.array([4, 0]), np.array([2])])
+    >>> len(parts), parts[0], parts.sizes
+    (2, array([4, 0]), array([2, 1]))
+    """
+
+    rows: Int64
+    offsets: Int64
+
+    @classmethod
+    def of(cls, parts: Sequence[Int64]) -> Parts:
+        """Any sequence of row numbers, one array for each client."""
+        if isinstance(parts, Parts):
+            return parts
+        if not len(parts):
+            return cls.cut(np.empty(0, np.int64), np.empty(0, np.int64))
+        sizes = np.fromiter(map(len, parts), np.int64, len(parts))
+        return cls.cut(np.concatenate(parts).astype(np.int64, copy=False), sizes)
+
+    @classmethod
+    def cut(cls, rows: Int64, sizes: Int64) -> Parts:
+        """Rows that already lie client after client, cut into parts of these sizes."""
+        return cls(rows, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+
+    @property
+    def sizes(self) -> Int64:
+        """How many rows each client has."""
+        return np.diff(self.offsets)
+
+    def take(self, clients: Int64) -> Parts:
+        """The parts of these clients, in this order."""
+        sizes = self.sizes[clients]
+        return Parts.cut(
+            self.rows[np.repeat(self.offsets[clients], sizes) + rng.ramp(sizes)], sizes
+        )
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, k: int) -> Int64: ...
+    @overload
+    def __getitem__(self, k: slice) -> Parts: ...
+    def __getitem__(self, k: int | slice) -> Int64 | Parts:
+        if isinstance(k, slice):
+            return self.take(np.arange(*k.indices(len(self))))
+        if not -len(self) <= k < len(self):
+            raise IndexError(f"client {k} of {len(self)}")
+        k %= len(self)
+        return self.rows[self.offsets[k] : self.offsets[k + 1]]
+
+    def __repr__(self) -> str:
+        return f"Parts({len(self)} clients, {len(self.rows)} rows)"
+
+
+def check_split(y: Int64, clients: int) -> None:
+    """Refuse a split that must leave a client without rows."""
+    if clients < 1:
+        raise MusterError(f"clients: {clients}; allowed: 1 upwards")
+    if clients > len(y):
+        raise MusterError(f"clients: {clients} for {len(y)} rows; allowed: at most one a row")
+
+
+def class_after_class(y: Int64, draw: np.random.Generator) -> tuple[Int64, Int64]:
+    """All row numbers sorted by label, shuffled within a label, and how many each label has."""
+    rows = draw.permutation(len(y))
+    _, counts = np.unique(y, return_counts=True)
+    return rows[np.argsort(y[rows], kind="stable")], counts
+
+
+def deal(rows: Int64, counts: Int64, wanted: Int64) -> Parts:
+    """Rows that lie class after class (`counts` of each), dealt as `wanted[class, client]` says.
+
+    Each class is dealt from its first row on, client after client; what nobody wants is unused.
+    """
+    taken = wanted.sum(axis=1)
+    used = np.repeat(np.cumsum(counts) - counts, taken) + rng.ramp(taken)
+    owner = np.repeat(np.tile(np.arange(wanted.shape[1]), len(counts)), wanted.ravel())
+    return Parts.cut(rows[used[np.argsort(owner, kind="stable")]], wanted.sum(axis=0))

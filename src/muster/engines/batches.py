@@ -1,0 +1,138 @@
+"""Batches: which rows every step of every client trains on.
+
+`plan` turns `Local` into rows, drawn from the key (seed, "batches", round, client), so that every
+engine trains on the same batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import rng
+from ..arrays import Int64, UInt64
+from ..federation.ragged import Ragged
+from ..local import Local
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Rows for every step of some clients, the busiest client first.
+
+    at       [K] where each client stands in the list that was asked for
+    steps    [K] how many steps each takes, not increasing: step s concerns a prefix of clients
+    rows     [K, S, B] row numbers; short batches are padded with a row that does not count
+    count    [K, S] how many rows of each batch count
+    """
+
+    at: Int64
+    clients: Int64
+    steps: Int64
+    rows: Int64
+    count: Int64
+
+    def cut(self, start: int, end: int) -> Plan:
+        """The plan of some of these clients."""
+        return Plan(*(getattr(self, f)[start:end] for f in self.__dataclass_fields__))
+
+    def active(self, s: int) -> int:
+        """How many clients (a prefix) take step s."""
+        return int(np.searchsorted(-self.steps, -s, side="left"))
+
+
+def steps_of(data: Ragged, clients: Int64, local: Local, merge_single: bool = False) -> Int64:
+    """How many steps `Local` asks of each client."""
+    if local.steps is not None:
+        return np.full(len(clients), local.steps)
+    if local.batch_size is None:
+        return np.full(len(clients), local.epochs)
+    return _batches(data, clients, local.batch_size, merge_single) * (local.epochs or 0)
+
+
+def _batches(data: Ragged, clients: Int64, size: int, merge_single: bool) -> Int64:
+    """Batches in one pass over each client's rows."""
+    rows = data.sizes[clients]
+    batches = -(-rows // size)
+    if merge_single:
+        batches -= (rows % size == 1) & (batches > 1)
+    return batches
+
+
+def plan(
+    data: Ragged,
+    clients: Int64,
+    local: Local,
+    seed: int,
+    round: int,
+    merge_single: bool = False,
+    steps: Int64 | None = None,
+    draws: int = 1,
+    purpose: str = "batches",
+) -> list[Plan]:
+    """Plans for these clients, in groups whose batches are of similar width.
+
+    merge_single  a last batch of a single row joins the one before it (BatchNorm cannot train on
+                  one row)
+    steps         for each client, in place of what `local` asks
+    draws         batches a step uses: the plan holds `draws` times as many
+    """
+    wanted = steps_of(data, clients, local, merge_single) if steps is None else steps
+    wanted = wanted * draws
+    if local.batch_size is None:
+        # One full batch a step. Widths differ a lot between clients: group by powers of two.
+        sizes = data.sizes[clients]
+        width = np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64)
+        groups = [np.flatnonzero(width == w) for w in np.unique(width)]
+        groups = [at[np.argsort(-wanted[at], kind="stable")] for at in groups]
+        return [_full_batches(data, clients, at, wanted[at]) for at in groups]
+    batches = _batches(data, clients, local.batch_size, merge_single)
+    at = np.argsort(-wanted, kind="stable")
+    key = rng.keys(seed, purpose, round, clients[at])
+    return [_minibatches(data, clients, at, batches[at], wanted[at], local.batch_size, key)]
+
+
+def _full_batches(data: Ragged, clients: Int64, at: Int64, steps: Int64) -> Plan:
+    """Every step on all of a client's rows, in their own order."""
+    sizes = data.sizes[clients[at]]
+    slots = np.minimum(np.arange(sizes.max()), sizes[:, None] - 1)
+    rows = data.base(data.offsets[clients[at], None] + slots)
+    total = int(steps.max(initial=0))
+    return Plan(
+        at,
+        clients[at],
+        steps,
+        np.broadcast_to(rows[:, None, :], (len(at), total, rows.shape[1])),
+        np.broadcast_to(sizes[:, None], (len(at), total)),
+    )
+
+
+def _minibatches(
+    data: Ragged, clients: Int64, at: Int64, batches: Int64, steps: Int64, b: int, key: UInt64
+) -> Plan:
+    """Steps cut from as many shuffles of each client's rows as its steps need."""
+    sizes = data.sizes[clients[at]]
+    shuffles = -(-steps // batches)
+    who = np.repeat(np.arange(len(at)), shuffles)
+    epoch = rng.ramp(shuffles)
+    drawn, _ = rng.permutations(rng.fold(key[who], epoch), sizes[who])
+
+    # Row j of shuffle e is slot j - s b of step e * batches + s, s = j // b.
+    lengths = sizes[who]
+    j = rng.ramp(lengths)
+    batch = np.minimum(j // b, np.repeat(batches[who] - 1, lengths))
+    step = np.repeat(epoch * batches[who], lengths) + batch
+    k = np.repeat(who, lengths)
+    used = step < steps[k] if int(steps.max()) else np.zeros(len(k), np.bool_)
+    if not used.all():
+        k, step, j, batch, drawn = (a[used] for a in (k, step, j, batch, drawn))
+    slot = j - batch * b
+    starts = data.offsets[clients[at]]
+    rows = np.empty((len(at), int(steps.max(initial=0)), int(slot.max(initial=0)) + 1), np.int64)
+    rows[:] = starts[:, None, None]
+    rows[k, step, slot] = starts[k] + drawn
+    count = np.zeros(rows.shape[:2], np.int64)
+    batch_id = step * len(at) + k
+    last = np.flatnonzero(np.append(np.diff(batch_id) != 0, True)[: len(batch_id)])
+    count[k[last], step[last]] = slot[last] + 1
+    return Plan(at, clients[at], steps, data.base(rows), count)

@@ -1,0 +1,265 @@
+"""Who takes part and what they hold: clients, roles, requirements and their ragged data.
+
+All clients' rows lie in one array; a client is a span of it (`Ragged`). So 100,000 clients are
+two arrays, not 100,000 objects; arrays may be memory-mapped; and a partition of a data set is a
+list of row numbers into it, never a copy.
+"""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..arrays import Bool, Float64, Int64
+from ..errors import MusterError, MusterWarning
+from .ragged import Pair, Ragged, check, from_pairs
+
+
+def as_mask(given: ArrayLike, n: int, field: str) -> Bool:
+    """Indices of clients, or a mask over them, as a mask."""
+    array = np.asarray(given)
+    if array.dtype == np.bool_:
+        if array.shape != (n,):
+            raise MusterError(f"{field}: a mask needs one value for each of {n} clients")
+        return array.copy()
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise MusterError(f"{field}: give client indices, such as [0, 1]")
+    wrong = array[(array < 0) | (array >= n)]
+    if len(wrong):
+        raise MusterError(f"{field}: no client {wrong[0]}; allowed: 0 to {n - 1}")
+    mask = np.zeros(n, np.bool_)
+    mask[array.astype(np.int64)] = True
+    return mask
+
+
+def as_priority(priority: ArrayLike | None, unseen: Bool) -> Bool:
+    """The priority clients as a mask; None means everyone who may take part."""
+    if unseen.all():
+        raise MusterError("unseen: every client is unseen; somebody has to train")
+    if priority is None:
+        return ~unseen
+    mask = as_mask(priority, len(unseen), "priority")
+    if not mask.any():
+        raise MusterError("priority: no priority client; name at least one, or omit for all")
+    if (mask & unseen).any():
+        k = int(np.flatnonzero(mask & unseen)[0])
+        raise MusterError(f"priority: client {k} is unseen; a priority client takes part")
+    return mask
+
+
+def as_importance(importance: ArrayLike, priority: Bool) -> Float64:
+    """Each client's weight a_k in the objective: 1 for priority, [0, 1] for the others."""
+    a = np.asarray(importance, np.float64)
+    if a.ndim > 1 or (a.ndim == 1 and a.shape != priority.shape):
+        raise MusterError(f"importance: give one number or one for each of {len(priority)} clients")
+    a = np.broadcast_to(a, priority.shape)
+    wrong = np.flatnonzero(~((a >= 0) & (a <= 1)) & ~priority)
+    if len(wrong):
+        raise MusterError(
+            f"importance: {a[wrong[0]]} for client {wrong[0]}; allowed: 0 (plain PFL) to 1"
+        )
+    return np.where(priority, 1.0, a)
+
+
+def as_requirement(requirement: ArrayLike | None, n: int) -> Float64 | None:
+    """Each client's requirement rho_k: the loss it asks the model to stay below."""
+    if requirement is None:
+        return None
+    try:
+        rho = np.asarray(requirement, np.float64)
+    except (TypeError, ValueError):
+        raise MusterError("requirement: give one number for each client") from None
+    if rho.shape != (n,):
+        raise MusterError(f"requirement: give one number for each of {n} clients; got {rho.shape}")
+    if not np.isfinite(rho).all():
+        k = int(np.flatnonzero(~np.isfinite(rho))[0])
+        raise MusterError(f"requirement: {rho[k]} for client {k}; a requirement must be finite")
+    return rho
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Clients, their data, and what they are to the model's owner.
+
+    priority    the clients the model is for, P
+    importance  a_k, each client's weight in the objective: 1 for priority clients, and for the
+                others 0 (Prioritized FL) up to 1 (plain FL); section 5 of the FedALIGN paper
+    requirement rho_k, the loss client k asks the model to stay below (None: not asked)
+    unseen      clients that never train and only judge the model
+    names, labels, columns   what clients, classes and features are called, where the data says so
+    requirement_test, solo_accuracy   the held-out loss and accuracy of the client's own model,
+                where its requirement came from one
+    note        what results on this data must say: that it is a subset, or how it was split
+    """
+
+    train: Ragged
+    test: Ragged | None
+    priority: Bool
+    importance: Float64
+    requirement: Float64 | None
+    classes: int
+    unseen: Bool
+    name: str = "federation"
+    requirement_test: Float64 | None = None
+    solo_accuracy: Float64 | None = None
+    note: str = ""
+    names: NDArray[np.str_] | None = None
+    labels: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = None
+
+    @classmethod
+    def from_folder(cls, path: str | Path, **options: Any) -> Federation:
+        """A federation from files, one a client or one table: see `muster.data.from_folder`."""
+        from ..data.files.folder import from_folder
+
+        return from_folder(path, **options)
+
+    @classmethod
+    def from_partitioner(cls, partitioner: Any, **options: Any) -> Federation:
+        """A federation from a Hugging Face data set and a partitioner of flwr-datasets: see
+        `muster.data.from_partitioner`."""
+        from ..data.files.huggingface import from_partitioner
+
+        return from_partitioner(partitioner, **options)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        train: Sequence[Pair],
+        test: Sequence[Pair] | None = None,
+        priority: ArrayLike | None = None,
+        requirement: ArrayLike | None = None,
+        importance: ArrayLike = 0.0,
+        classes: int | None = None,
+        name: str = "federation",
+        unseen: ArrayLike = (),
+    ) -> Federation:
+        """A federation from each client's (x, y).
+
+        >>> import numpy as np
+        >>> client = (np.eye(4), [0, 1, 0, 1])
+        >>> Federation.from_arrays(train=[client] * 3, priority=[0])
+        Federation(3 clients, 1 priority, 12 rows, 2 classes)
+        """
+        held_out = None if test is None else from_pairs(test, "test")
+        fed = cls.from_ragged(
+            from_pairs(train, "train"),
+            held_out,
+            priority,
+            requirement,
+            importance,
+            classes,
+            name,
+            unseen,
+        )
+        alone = fed.one_class()
+        if len(alone):
+            warnings.warn(
+                f"{len(alone)} of {fed.n} clients hold a single class (the first is client "
+                f"{alone[0]}): their loss can be low without the model being any good",
+                MusterWarning,
+                stacklevel=2,
+            )
+        return fed
+
+    @classmethod
+    def from_ragged(
+        cls,
+        train: Ragged,
+        test: Ragged | None = None,
+        priority: ArrayLike | None = None,
+        requirement: ArrayLike | None = None,
+        importance: ArrayLike = 0.0,
+        classes: int | None = None,
+        name: str = "federation",
+        unseen: ArrayLike = (),
+        note: str = "",
+    ) -> Federation:
+        """A federation from data that is already joined; this is where everything is checked."""
+        n = len(train.offsets) - 1
+        check(train, "train", classes)
+        if test is not None:
+            if len(test.offsets) - 1 != n:
+                raise MusterError(
+                    f"test has {len(test.offsets) - 1} clients and train {n}; give one test part "
+                    "for each client, or None"
+                )
+            if test.x.shape[1:] != train.x.shape[1:]:
+                raise MusterError(
+                    f"test rows have shape {tuple(test.x.shape[1:])}, train rows "
+                    f"{tuple(train.x.shape[1:])}; they must agree"
+                )
+            check(test, "test", classes)
+        tops = [int(d.y.max()) + 1 for d in (train, test) if d is not None]
+        found = max(tops) if classes is None else classes
+        if found < 2:
+            raise MusterError("train: every label is 0; there is nothing to learn from one class")
+        judges = np.asarray(unseen)
+        judges = as_mask(judges.astype(np.int64) if judges.size == 0 else judges, n, "unseen")
+        is_priority = as_priority(priority, judges)
+        return cls(
+            train,
+            test,
+            is_priority,
+            as_importance(importance, is_priority) * ~judges,
+            as_requirement(requirement, n),
+            found,
+            judges,
+            name,
+            note=note,
+        )
+
+    @property
+    def n(self) -> int:
+        """How many clients there are, N."""
+        return len(self.priority)
+
+    @cached_property
+    def share(self) -> Float64:
+        """`p_k = D_k / sum_i a_i D_i` of every client (eq. 5): priority shares sum to 1 when
+        no other client has importance, and the others come on top."""
+        sizes = self.train.sizes.astype(np.float64)
+        return sizes / float(self.importance @ sizes)
+
+    @cached_property
+    def objective(self) -> Float64:
+        """`a_k p_k`: each client's weight in the objective F. They sum to 1."""
+        return self.importance * self.share
+
+    def fingerprint(self) -> str:
+        """A short digest of who holds what, to tell one federation's data from another's: all
+        labels and spans, and an even sample of the features."""
+        digest = zlib.crc32(self.train.y.cpu().numpy().tobytes())
+        digest = zlib.crc32(self.train.offsets.tobytes(), digest)
+        if self.train.rows is not None:
+            digest = zlib.crc32(self.train.rows.tobytes(), digest)
+        every = max(1, len(self.train.x) // 1000)
+        sample = self.train.x[::every].contiguous().cpu().numpy()
+        return f"{zlib.crc32(sample.tobytes(), digest):08x}"
+
+    def one_class(self) -> Int64:
+        """Clients whose training rows all have one label."""
+        y = self.train.y.numpy()[self.train.base(np.arange(self.train.offsets[-1]))]
+        starts = self.train.offsets[:-1]
+        return np.flatnonzero(np.maximum.reduceat(y, starts) == np.minimum.reduceat(y, starts))
+
+    def label_counts(self) -> Int64:
+        """How many training rows of each class every client holds, [client, class]."""
+        y = self.train.y.numpy()[self.train.base(np.arange(self.train.offsets[-1]))]
+        who = np.repeat(np.arange(self.n), self.train.sizes)
+        flat = np.bincount(who * self.classes + y, minlength=self.n * self.classes)
+        return flat.reshape(self.n, self.classes)
+
+    def __repr__(self) -> str:
+        return (
+            f"Federation({self.n} clients, {int(self.priority.sum())} priority, "
+            f"{int(self.train.offsets[-1])} rows, {self.classes} classes)"
+        )

@@ -1,0 +1,250 @@
+"""Rows of many clients in one array: a client is a span of it, never an object of its own.
+
+`Ragged` holds rows that belong to clients; `Shared` one set of rows that every client sees in its
+own mix of labels. So 100,000 clients are two arrays, arrays may be memory-mapped, and a thousand
+clients can test on a hundred thousand shared rows without a list of them each.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from ..arrays import Float64, Int64
+from ..errors import MusterError
+from ..rng import ramp
+
+Pair = tuple[ArrayLike, ArrayLike]
+
+CHECK_ROWS = 65_536  # rows looked at together when data is checked: bounded memory
+
+
+def features(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """What a model sees: floats in the run's dtype, bytes as pixels in [0, 1], integers as tokens.
+
+    Data keeps the type it was stored in until the moment it is used, so uint8 images cost a
+    byte a pixel and a float32 table is never copied whole.
+    """
+    if x.dtype == torch.uint8:
+        return x.to(dtype).div_(255)
+    return x.to(dtype) if x.is_floating_point() else x
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Rows of many clients in one array: client k owns `offsets[k]:offsets[k + 1]`.
+
+    With `rows`, those are positions in a list of row numbers instead, so clients can share rows.
+    With `weight`, each of a client's rows counts by that much in its mean loss and accuracy
+    (weights of one client sum to 1); without, all rows of a client count alike.
+    """
+
+    x: Tensor
+    y: Tensor
+    offsets: Int64
+    rows: Int64 | None = None
+    weight: Float64 | None = None
+
+    @cached_property
+    def sizes(self) -> Int64:
+        """Rows of each client, D_k."""
+        return np.diff(self.offsets)
+
+    def positions(self, clients: Int64) -> Int64:
+        """Positions of these clients' rows, end to end in the given order."""
+        sizes = self.sizes[clients]
+        return np.repeat(self.offsets[clients], sizes) + ramp(sizes)
+
+    def base(self, positions: Int64) -> Int64:
+        """Row numbers in `x` and `y` at these positions."""
+        return positions if self.rows is None else self.rows[positions]
+
+    def client(self, k: int) -> tuple[Tensor, Tensor]:
+        """One client's rows, as stored."""
+        at = torch.from_numpy(self.base(self.positions(np.array([k]))))
+        return self.x[at], self.y[at]
+
+    def counts_by(self, positions: Int64) -> Float64 | None:
+        """How much the rows at these positions count; None: all of a client's rows alike."""
+        return None if self.weight is None else self.weight[positions]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the stored rows, features and labels."""
+        return int(self.x.numel() * self.x.element_size() + self.y.numel() * 8)
+
+
+@dataclass(frozen=True)
+class Shared(Ragged):
+    """One set of rows, seen by each client in its own mix of labels.
+
+    mix    [client, label]: how much each label counts for each client; a client's sum to 1
+    codes  [row]: which of those labels each row has
+
+    Client k sees the rows of every label it has in its mix, and a row of label c counts
+    `mix[k, c] / count[c]`. Rows and weights of a client are worked out when they are asked for;
+    its mean over them is the mix's mean over the labels' means, for which no list is needed.
+    """
+
+    mix: Float64 = field(default_factory=lambda: np.empty((0, 0)))
+    codes: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @classmethod
+    def of(cls, x: Tensor, y: Tensor, mix: Float64, codes: Int64) -> Shared:
+        """Rows that clients share, by their mixes."""
+        count = np.bincount(codes, minlength=mix.shape[1])
+        offsets = np.concatenate([[0], np.cumsum((mix > 0) @ count)]).astype(np.int64)
+        return cls(x, y, offsets, mix=mix, codes=codes)
+
+    @cached_property
+    def count(self) -> Int64:
+        """Rows of each label."""
+        return np.asarray(np.bincount(self.codes, minlength=self.mix.shape[1]), np.int64)
+
+    @cached_property
+    def _by_label(self) -> Int64:
+        return np.argsort(self.codes, kind="stable")
+
+    @cached_property
+    def _spans(self) -> tuple[Int64, Int64, Float64]:
+        """Client after client, each label it sees as a span: its first position, its first row
+        among the rows by label, and what a row of it counts."""
+        k, c = np.nonzero(self.mix > 0)
+        lengths = self.count[c]
+        first = np.cumsum(self.count) - self.count
+        return np.cumsum(lengths) - lengths, first[c], self.mix[k, c] / np.maximum(lengths, 1)
+
+    def _span_of(self, positions: Int64) -> Int64:
+        starts, _, _ = self._spans
+        return np.asarray(np.searchsorted(starts, positions, side="right") - 1, np.int64)
+
+    def base(self, positions: Int64) -> Int64:
+        """Row numbers in `x` and `y` at these positions."""
+        starts, first, _ = self._spans
+        span = self._span_of(positions)
+        rows: Int64 = self._by_label[first[span] + positions - starts[span]]
+        return rows
+
+    def counts_by(self, positions: Int64) -> Float64:
+        """How much the rows at these positions count."""
+        return self._spans[2][self._span_of(positions)]
+
+    def rows_of_labels(self, labels: Int64) -> Int64:
+        """The rows that have one of these labels, label after label."""
+        first = np.cumsum(self.count) - self.count
+        lengths = self.count[labels]
+        return self._by_label[np.repeat(first[labels], lengths) + ramp(lengths)]
+
+
+def as_tensor(a: Any, what: str) -> Tensor:
+    """An array without copying it; a tensor as it is."""
+    if isinstance(a, Tensor):
+        return a.detach()
+    try:
+        array = np.asarray(a)
+    except ValueError:
+        raise MusterError(f"{what} is ragged; give numbers in a rectangular array") from None
+    if array.dtype == object or array.dtype.kind not in "fiub":
+        raise MusterError(f"{what} has type {array.dtype}; give numbers in a rectangular array")
+    if array.dtype.byteorder not in "=|" or any(s < 0 for s in array.strides):
+        array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+    with warnings.catch_warnings():
+        # Read-only memory maps are fine: nothing here writes to data.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)
+
+
+def as_labels(y: Any, what: str) -> Tensor:
+    """Whole-number labels as int64."""
+    labels = as_tensor(y, what)
+    if labels.is_floating_point():
+        if not bool(torch.isfinite(labels).all()):
+            raise MusterError(f"{what} holds nan or inf; labels must be whole numbers from 0")
+        if not bool((labels == labels.round()).all()):
+            raise MusterError(f"{what} holds fractions; labels must be whole numbers from 0")
+    return labels.to(torch.int64)
+
+
+def from_pairs(pairs: Sequence[Pair], split: str) -> Ragged:
+    """Join the (x, y) of every client into one ragged array, checking each."""
+    xs: list[Tensor] = []
+    ys: list[Tensor] = []
+    for k, pair in enumerate(pairs):
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise MusterError(f"{split}[{k}] must be a pair (x, y); got {type(pair).__name__}")
+        x = as_tensor(pair[0], f"{split}[{k}] x")
+        y = as_labels(pair[1], f"{split}[{k}] y")
+        if y.dim() != 1 or x.dim() < 1 or len(x) != len(y):
+            raise MusterError(
+                f"{split}[{k}]: x has shape {tuple(x.shape)} and y {tuple(y.shape)}; "
+                "give one label for each row of x"
+            )
+        if x.dim() < 2:
+            raise MusterError(
+                f"{split}[{k}]: x has shape {tuple(x.shape)}; give rows of features, such as "
+                f"({len(x)}, 1)"
+            )
+        if xs and x.shape[1:] != xs[0].shape[1:]:
+            raise MusterError(
+                f"{split}[{k}]: rows have shape {tuple(x.shape[1:])}, those of client 0 "
+                f"{tuple(xs[0].shape[1:])}; every client needs the same features"
+            )
+        xs.append(x)
+        ys.append(y)
+    if not xs:
+        raise MusterError(f"{split} is empty; give at least one client's (x, y)")
+    dtype = xs[0].dtype
+    for x in xs:
+        dtype = torch.promote_types(dtype, x.dtype)
+    offsets = np.concatenate([[0], np.cumsum([len(y) for y in ys])]).astype(np.int64)
+    return Ragged(torch.cat([x.to(dtype) for x in xs]), torch.cat(ys), offsets)
+
+
+def check(data: Ragged, split: str, classes: int | None) -> None:
+    """Refuse empty clients, values that are not finite, and labels out of range, by name."""
+    empty = np.flatnonzero(data.sizes == 0)
+    if len(empty):
+        raise MusterError(f"{split}: client {empty[0]} is empty; every client needs a row")
+
+    def place(row: int) -> str:
+        if isinstance(data, Shared):
+            return f"row {row}"
+        at = row if data.rows is None else int(np.flatnonzero(data.rows == row)[0])
+        k = int(np.searchsorted(data.offsets, at, side="right")) - 1
+        return f"client {k}, row {at - int(data.offsets[k])}"
+
+    used = None
+    if data.rows is not None:
+        # Rows in use, in order: marked rather than sorted, as clients may share a test set.
+        mark = np.zeros(len(data.y), np.bool_)
+        mark[data.rows] = True
+        used = torch.from_numpy(np.flatnonzero(mark))
+    y = data.y if used is None else data.y[used]
+    bad = (y < 0) if classes is None else (y < 0) | (y >= classes)
+    if bool(bad.any()):
+        first = int(bad.nonzero()[0, 0])
+        row = first if used is None else int(used[first])
+        allowed = "0 upwards" if classes is None else f"0 to {classes - 1}"
+        raise MusterError(
+            f"{split}: label {int(y[first])} of {place(row)} is out of range; allowed: {allowed}"
+        )
+    if not data.x.is_floating_point():
+        return
+    for start in range(0, len(y), CHECK_ROWS):
+        span = slice(start, start + CHECK_ROWS)
+        part = (data.x[span] if used is None else data.x[used[span]]).flatten(1)
+        if not bool(torch.isfinite(part).all()):
+            i, j = (int(v) for v in (~torch.isfinite(part)).nonzero()[0])
+            row = start + i if used is None else int(used[start + i])
+            raise MusterError(
+                f"{split}: {place(row)}, column {j} is {float(part[i, j])}; "
+                "features must be finite: clean or drop that row"
+            )

@@ -1,0 +1,86 @@
+"""Admit: the server's own rule, how far each reply is let in: 0 (refused) to 1 (in full).
+
+Runs on the server, from the offer it made and the appraisal each client reports.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from ..arrays import Float64
+from ..protocol import Appraisal, Offer, Roster
+from .join import Criterion, check_criterion
+
+
+class Admit(Protocol):
+    """How far each reply counts."""
+
+    @property
+    def appraises(self) -> bool:
+        """Whether the rule needs the clients' appraisals and F(w)."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why a reply is refused."""
+        ...
+
+    def __call__(self, offer: Offer, roster: Roster, appraisal: Appraisal) -> Float64:
+        """The extent of each reply, from 0 to 1."""
+        ...
+
+
+@dataclass(frozen=True)
+class Everyone:
+    """Every reply in full."""
+
+    appraises: ClassVar[bool] = False
+    reason: ClassVar[str] = "refused"
+
+    def __call__(self, offer: Offer, roster: Roster, appraisal: Appraisal) -> Float64:
+        return np.ones(len(roster))
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Every reply by its importance a_k: FedAvg on the objective, whatever the objective is."""
+
+    appraises: ClassVar[bool] = False
+    reason: ClassVar[str] = "not in the objective"
+
+    def __call__(self, offer: Offer, roster: Roster, appraisal: Appraisal) -> Float64:
+        return roster.importance
+
+
+@dataclass(frozen=True)
+class Band:
+    """In full when the client's measure lies within eps_t of the priority clients' (Algorithm 1,
+    step 4; eq. 7, 18), otherwise by its importance a_k, which is 1 for priority clients:
+
+    loss      `|F_k(w) - F(w)| < eps_t`
+    accuracy  `|acc_k(w) - acc(w)| < eps_t`
+
+    With importance between 0 and 1 this is generalized PFL (section 5): the client is always in
+    the objective with a_k, and counts in full while it is aligned.
+    """
+
+    criterion: Criterion = "loss"
+    appraises: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_criterion(self.criterion)
+
+    @property
+    def reason(self) -> str:
+        return f"{self.criterion} outside the band"
+
+    def __call__(self, offer: Offer, roster: Roster, appraisal: Appraisal) -> Float64:
+        if self.criterion == "loss":
+            own, model = appraisal.loss, offer.loss
+        else:
+            own, model = appraisal.accuracy, offer.accuracy
+        aligned = (own > model - offer.eps) & (own < model + offer.eps)
+        return np.where(aligned, 1.0, roster.importance)

@@ -1,0 +1,82 @@
+"""Claim: the one number a client works out from what only it knows, and sends with its reply.
+
+Runs on the client. Its requirement rho_k never leaves it; what the server sees is the claim.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+
+from ..arrays import Float64
+from ..protocol import Appraisal
+
+
+class Claim(Protocol):
+    """A number for each client, from its appraisal and its requirement."""
+
+    @property
+    def needs_requirement(self) -> bool:
+        """Whether clients without a requirement have nothing to claim."""
+        ...
+
+    @property
+    def most(self) -> float:
+        """The largest number an honest client can claim (the least is 0); NaN for no claim."""
+        ...
+
+    def __call__(self, appraisal: Appraisal, requirement: Float64) -> Float64:
+        """Each client's claim."""
+        ...
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """Clients claim nothing."""
+
+    needs_requirement: ClassVar[bool] = False
+    most: ClassVar[float] = float("nan")
+
+    def __call__(self, appraisal: Appraisal, requirement: Float64) -> Float64:
+        return np.full(len(requirement), np.nan)
+
+
+def appeal_weight(gap: ArrayLike) -> Float64:
+    """`q_k = s (1 - s)`, `s = sigmoid(gap)`, `gap = F_k(w) - rho_k` (MaxFL eq. 4, Fig. 3).
+
+    Largest, 0.25, where the gap is 0; even in the gap; NaN where the gap is NaN.
+
+    >>> appeal_weight([0.0, 1e6, -1e6]).tolist()
+    [0.25, 0.0, 0.0]
+    """
+    x = torch.from_numpy(np.array(gap, np.float64))
+    # 1 - s is the sigmoid of -gap; the subtraction itself would be 0 from a gap of 37 on.
+    return np.asarray((torch.sigmoid(x) * torch.sigmoid(-x)).numpy(), np.float64)
+
+
+@dataclass(frozen=True)
+class Appeal:
+    """`q_k = s (1 - s)`, `s = sigmoid(F_k(w) - rho_k)` (MaxFL eq. 4): largest, 0.25, where the
+    model just meets the requirement; close to 0 where it is far from it on either side."""
+
+    needs_requirement: ClassVar[bool] = True
+    most: ClassVar[float] = 0.25
+
+    def __call__(self, appraisal: Appraisal, requirement: Float64) -> Float64:
+        return appeal_weight(appraisal.loss - requirement)
+
+
+@dataclass(frozen=True)
+class Unmet:
+    """1 when the model does not meet the requirement, `F_k(w) >= rho_k`, else 0."""
+
+    needs_requirement: ClassVar[bool] = True
+    most: ClassVar[float] = 1.0
+
+    def __call__(self, appraisal: Appraisal, requirement: Float64) -> Float64:
+        # NaN, which is no measurement at all, stays NaN for the guard to refuse.
+        return np.where(np.isnan(appraisal.loss), np.nan, appraisal.loss >= requirement)

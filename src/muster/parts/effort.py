@@ -1,0 +1,39 @@
+"""Effort: how many local steps each asked client is to take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ..arrays import Float64, Int64
+from ..params import Memory
+from ..protocol import Roster
+
+
+class Effort(Protocol):
+    """Steps for each asked client."""
+
+    def __call__(self, roster: Roster, steps: Int64, server: Memory) -> Int64:
+        """From the steps `Local` asks of each to the steps each is to take."""
+        ...
+
+
+@dataclass(frozen=True)
+class AsAsked:
+    """What `Local` says."""
+
+    def __call__(self, roster: Roster, steps: Int64, server: Memory) -> Int64:
+        return steps
+
+
+@dataclass(frozen=True)
+class ByWeight:
+    """The same work in all, divided in proportion to the server's multiplicative weights; at
+    least one step each (MW-Fed, Blum et al. 2021)."""
+
+    def __call__(self, roster: Roster, steps: Int64, server: Memory) -> Int64:
+        weight: Float64 = server["multiplicative"]["weight"].cpu().numpy()[roster.clients]
+        share = weight / weight.sum()
+        return np.asarray(np.maximum(1, np.rint(share * steps.sum())), np.int64)

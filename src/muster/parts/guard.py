@@ -1,0 +1,66 @@
+"""Guard: refuse what is malformed or impossible, with a reason, never an exception.
+
+One broken client must not turn the model to NaN. The guard stands between what clients send and
+every rule of the server.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import params
+from ..protocol import Appraisal, Decision, Offer, Replies
+
+MOST_WEIGHT = 1e15  # beyond this a float32 square overflows, and with it every server optimizer
+MOST_LOSS = 100.0  # times the middle report of the round (or 1): beyond it, a lie or a bug
+
+
+def plausible(appraisal: Appraisal) -> Decision:
+    """Which reports can be true.
+
+    What a loss may be is judged by the other reports, since a bad model is bad for everyone: with
+    most clients honest, the middle report is honest. Of two in the middle it is the lower: then a
+    lie is found with one honest client beside it.
+    """
+    loss, accuracy = appraisal.loss, appraisal.accuracy
+    sound = np.sort(loss[np.isfinite(loss) & (loss >= 0)])
+    most = MOST_LOSS * max(1.0, float(sound[(len(sound) - 1) // 2])) if len(sound) else 0.0
+    loss_ok, accuracy_ok = (loss >= 0) & (loss <= most), (accuracy >= 0) & (accuracy <= 1)
+    reason = np.where(~loss_ok, "impossible loss", np.where(accuracy_ok, "", "impossible accuracy"))
+    return Decision(loss_ok & accuracy_ok, reason)
+
+
+def guard(
+    offer: Offer, replies: Replies, appraised: bool, most_claim: float = float("nan")
+) -> Decision:
+    """Which replies may be looked at: right names and shapes, finite models, possible losses and
+    claims (from 0 to `most_claim`; NaN when nothing is claimed).
+
+    """
+    n = len(replies.roster)
+    ok = np.ones(n, np.bool_)
+    reason = np.full(n, "", dtype="U32")
+
+    def refuse(bad: np.ndarray[tuple[int], np.dtype[np.bool_]], why: str) -> None:
+        reason[bad & ok] = why
+        ok[bad] = False
+
+    expected = {name: tuple(t.shape) for name, t in offer.model.items()}
+    got = {name: tuple(t.shape[1:]) for name, t in replies.models.items()}
+    if n and expected != got:
+        refuse(np.ones(n, np.bool_), "malformed: names or shapes")
+        return Decision(ok, reason)
+    if n:
+        for part in (replies.models, *replies.extra.values()):
+            refuse(~params.bounded(part, MOST_WEIGHT), "malformed: not finite")
+        for name, t in replies.models.items():
+            if name.endswith("running_var"):
+                negative = (t < 0).flatten(1).any(1).cpu().numpy()
+                refuse(negative, "malformed: negative variance")
+    if appraised:
+        word = plausible(replies.appraisal)
+        for why in np.unique(word.reason[~word.yes]):
+            refuse(~word.yes & (word.reason == why), str(why))
+    if not np.isnan(most_claim):
+        refuse(~((replies.claim >= 0) & (replies.claim <= most_claim)), "impossible claim")
+    return Decision(ok, reason)

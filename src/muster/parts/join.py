@@ -1,0 +1,130 @@
+"""Join: a client's own decision to train, or to stay silent.
+
+Runs on the client, from the offer and its own appraisal. Those in the objective (importance
+above 0; the priority clients) always take part: the model is theirs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
+
+import numpy as np
+
+from .. import rng
+from ..errors import MusterError
+from ..protocol import Appraisal, Decision, Offer, Roster
+
+Criterion = Literal["loss", "accuracy"]
+
+
+class Join(Protocol):
+    """Train or stay silent."""
+
+    @property
+    def appraises(self) -> bool:
+        """Whether the decision needs the client's appraisal of the model and F(w)."""
+        ...
+
+    def __call__(self, offer: Offer, roster: Roster, appraisal: Appraisal) -> Decision:
+        """The decision of each client, with its reason."""
+        ...
+
+
+def check_criterion(criterion: str) -> None:
+    """Refuse a criterion that does not exist."""
+    if criterion not in ("loss", "accuracy"):
+        raise MusterError(f"criterion: '{criterion}'; allowed: loss, accuracy")
+
+
+def role(roster: Roster) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
+    """The reason of those who take part by right."""
+    return np.where(roster.priority, "priority", "objective")
+
+
+@dataclass(frozen=True)
+class Always:
+    """Everyone who is asked trains."""
+
+    appraises: ClassVar[bool] = False
+
+    def __call__(self, offer: Offer, roster: Roster, appraisal: Appraisal) -> Decision:
+        reason = np.where(roster.importance > 0, role(roster), "asked")
+        return Decision(np.ones(len(roster), np.bool_), reason)
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """A client outside the objective trains only when the model suits it (Algorithm 1, step 3):
+
+    loss      `F_k(w) < F(w) + eps_t`
+    accuracy  `acc_k(w) > acc(w) - eps_t`
+
+    Strict, so that eps = 0 admits nobody even where all losses tie (eq. 7, 18).
+    """
+
+    criterion: Criterion = "loss"
+    appraises: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_criterion(self.criterion)
+
+    def __call__(self, offer: Offer, roster: Roster, appraisal: Appraisal) -> Decision:
+        if self.criterion == "loss":
+            suits = appraisal.loss < offer.loss + offer.eps
+        else:
+            suits = appraisal.accuracy > offer.accuracy - offer.eps
+        member = roster.importance > 0
+        why_not = "loss too high" if self.criterion == "loss" else "accuracy too low"
+        if np.isnan(offer.loss if self.criterion == "loss" else offer.accuracy):
+            why_not = "F(w) unknown"
+        reason = np.where(member, role(roster), np.where(suits, "aligned", why_not))
+        return Decision(member | suits, reason)
+
+
+@dataclass(frozen=True)
+class Available:
+    """A client outside the objective is there with a probability (eq. 54); then `then` decides."""
+
+    probability: float
+    then: Join = Always()
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.probability <= 1.0:
+            raise MusterError(f"availability: {self.probability}; allowed: 0.0 to 1.0")
+
+    @property
+    def appraises(self) -> bool:
+        return self.then.appraises
+
+    def __call__(self, offer: Offer, roster: Roster, appraisal: Appraisal) -> Decision:
+        key = rng.keys(offer.seed, "available", offer.round, roster.clients)
+        there = (roster.importance > 0) | (rng.uniform(key) < self.probability)
+        return both(there, self.then(offer, roster, appraisal))
+
+
+@dataclass(frozen=True)
+class Straggling:
+    """A client outside the objective is ready only every `period`-th round (eq. 54), at a phase
+    of its own; then `then` decides."""
+
+    period: int
+    then: Join = Always()
+
+    def __post_init__(self) -> None:
+        if self.period < 1:
+            raise MusterError(f"straggler period: {self.period}; allowed: 1 and above")
+
+    @property
+    def appraises(self) -> bool:
+        return self.then.appraises
+
+    def __call__(self, offer: Offer, roster: Roster, appraisal: Appraisal) -> Decision:
+        phase = rng.keys(offer.seed, "straggling", 0, roster.clients) % np.uint64(self.period)
+        ready = phase.astype(np.int64) == offer.round % self.period
+        return both((roster.importance > 0) | ready, self.then(offer, roster, appraisal))
+
+
+def both(there: np.ndarray[tuple[int], np.dtype[np.bool_]], decision: Decision) -> Decision:
+    """A decision that only those who are there can take."""
+    return Decision(there & decision.yes, np.where(there, decision.reason, "unavailable"))

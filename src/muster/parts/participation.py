@@ -1,0 +1,46 @@
+"""Participation: who is in the pool the server may ask, when clients are free to leave.
+
+Any method can run with clients who leave when the model no longer meets their requirement and
+come back when it does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from ..arrays import Bool, Float64
+from ..schedules import Count, count
+
+
+@runtime_checkable
+class Participation(Protocol):
+    """Who stays."""
+
+    def starts(self, rounds: int) -> int:
+        """The first round (from 0) in which clients are free to leave."""
+        ...
+
+    def __call__(self, loss: Float64, requirement: Float64) -> Bool:
+        """Which clients are in the pool, from their F_k(w) and rho_k."""
+        ...
+
+
+@dataclass(frozen=True)
+class Flexible:
+    """From a round on, the pool is `{k : F_k(w) < rho_k}`, judged anew each round (MaxFL,
+    section 3). Before it everyone is available: 5 % of the rounds, 10 of 200 in the paper."""
+
+    from_round: Count = 0.05
+
+    def __post_init__(self) -> None:
+        count(self.from_round, 100, "from_round")
+
+    def starts(self, rounds: int) -> int:
+        return count(self.from_round, rounds, "from_round")
+
+    def __call__(self, loss: Float64, requirement: Float64) -> Bool:
+        return loss < requirement
+
+
+PARTICIPATIONS: dict[str, type] = {"flexible": Flexible}

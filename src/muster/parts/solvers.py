@@ -1,0 +1,259 @@
+"""Solvers: how a client trains, written over a leading client axis.
+
+A solver never loops over clients or batches. It asks the `Cohort` it is given (the clients at
+work this round, however the engine runs them) to descend, or hands it an update of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+import torch
+
+from .. import params
+from ..arrays import Int64
+from ..errors import MusterError
+from ..params import Memory, Params
+from ..protocol import Offer
+
+Gradient = Callable[[Params], Params]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a solver did: the trained stack, the clients' new memory, and what else they send."""
+
+    models: Params
+    memory: Memory = field(default_factory=dict)
+    extra: Memory = field(default_factory=dict)
+
+
+class Cohort(Protocol):
+    """Some clients at work: their batches, over a leading client axis."""
+
+    lr: float
+    steps: Int64
+
+    def descend(
+        self,
+        stack: Params,
+        pull: float = 0.0,
+        anchor: Params | None = None,
+        correction: Params | None = None,
+    ) -> Params:
+        """All local steps of corrected SGD, `w <- w - lr (g + pull (w - anchor) + correction)`.
+
+        `anchor` and `correction` may be one model or a stack. Takes `stack` over.
+        """
+        ...
+
+    def iterate(
+        self, stack: Params, update: Callable[[Params, Sequence[Gradient]], Params]
+    ) -> Params:
+        """All local steps of an update of one's own: `update(w, grads)` returns the next w, where
+        `grads[i](v)` is each client's gradient at v on the i-th of the step's batches (as many as
+        the solver draws). Takes `stack` over."""
+        ...
+
+
+class Solver(Protocol):
+    """A local solver.
+
+    draws  batches a step uses
+    needs  parts of the server's memory that clients must be sent
+    sends  parts that clients send beside their model, each in its shape
+    """
+
+    @property
+    def draws(self) -> int:
+        """Batches a step uses."""
+        ...
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Parts of the server's memory that clients must be sent."""
+        ...
+
+    @property
+    def sends(self) -> tuple[str, ...]:
+        """Parts that clients send beside their model, each in its shape."""
+        ...
+
+    def memory(self, model: Params) -> Memory:
+        """What a client remembers between rounds, before its first one (usually nothing)."""
+        ...
+
+    def __call__(self, cohort: Cohort, offer: Offer, memory: Memory) -> Work:
+        """Train, from the offer and the clients' memory."""
+        ...
+
+
+class Simple:
+    """One batch a step, no memory, nothing needed but the offer."""
+
+    draws: ClassVar[int] = 1
+    needs: ClassVar[tuple[str, ...]] = ()
+    sends: ClassVar[tuple[str, ...]] = ()
+
+    def memory(self, model: Params) -> Memory:
+        """Nothing."""
+        return {}
+
+
+def at_least_zero(what: str, value: float) -> None:
+    """Refuse a negative number."""
+    if not value >= 0.0:
+        raise MusterError(f"{what}: {value}; allowed: 0.0 and above")
+
+
+@dataclass(frozen=True)
+class SGD(Simple):
+    """Minibatch SGD from the broadcast model; with `prox` > 0, FedProx:
+
+    `w_k <- w_k - lr (g_k(w_k) + prox (w_k - w))`  (Li et al. 2018).
+    """
+
+    prox: float = 0.0
+
+    def __post_init__(self) -> None:
+        at_least_zero("prox", self.prox)
+
+    def __call__(self, cohort: Cohort, offer: Offer, memory: Memory) -> Work:
+        start = params.expand(offer.model, len(cohort.steps))
+        return Work(cohort.descend(start, pull=self.prox, anchor=offer.model))
+
+
+@dataclass(frozen=True)
+class Solo(Simple):
+    """Each client goes on training a model of its own, which nobody else sees."""
+
+    def memory(self, model: Params) -> Memory:
+        return {"own": model}
+
+    def __call__(self, cohort: Cohort, offer: Offer, memory: Memory) -> Work:
+        own = cohort.descend(params.copy(memory["own"]))
+        return Work(own, {"own": own})
+
+
+@dataclass(frozen=True)
+class ControlVariates(Simple):
+    """SCAFFOLD's client (Karimireddy et al. 2020, option II):
+
+    `w_k <- w_k - lr (g_k(w_k) - c_k + c)`, then `c_k' = c_k - c + (w - w_k) / (steps lr)`.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ("control",)
+    sends: ClassVar[tuple[str, ...]] = ("change",)
+
+    def memory(self, model: Params) -> Memory:
+        return {"control": {n: torch.zeros_like(t) for n, t in model.items()}}
+
+    def __call__(self, cohort: Cohort, offer: Offer, memory: Memory) -> Work:
+        c, own = offer.server["control"], memory["control"]
+        start = params.expand(offer.model, len(cohort.steps))
+        trained = cohort.descend(start, correction={n: c[n] - own[n] for n in own})
+        path = torch.from_numpy(cohort.steps * cohort.lr)  # in float64, whatever the run's
+        change = {}
+        for n, w in offer.model.items():
+            length = path.to(w).view(-1, *(1,) * w.dim())
+            # With a learning rate of 0 nothing was learned about the gradient.
+            slope = (w - trained[n]) / length if cohort.lr > 0 else c[n].expand_as(own[n])
+            change[n] = slope - c[n]
+        return Work(trained, {"control": {n: own[n] + change[n] for n in own}}, {"change": change})
+
+
+@dataclass(frozen=True)
+class MetaGradient(Simple):
+    """Per-FedAvg's client (Fallah et al. 2020), on batches D, D' (and D'' for the Hessian):
+
+    `v = g(w - alpha g(w; D); D')`;  first-order  `w <- w - lr v`
+    Hessian-free  `w <- w - lr (v - alpha (g(w + delta v; D'') - g(w - delta v; D'')) / (2 delta))`
+    """
+
+    alpha: float = 0.01
+    hessian_free: bool = False
+    delta: float = 1e-3
+
+    def __post_init__(self) -> None:
+        at_least_zero("alpha", self.alpha)
+        if not self.delta > 0:
+            raise MusterError(f"delta: {self.delta}; allowed: above 0")
+
+    @property
+    def draws(self) -> int:  # type: ignore[override]
+        return 3 if self.hessian_free else 2
+
+    def __call__(self, cohort: Cohort, offer: Offer, memory: Memory) -> Work:
+        def update(w: Params, grads: Sequence[Gradient]) -> Params:
+            first = grads[0](w)
+            v = grads[1]({n: t - self.alpha * first[n] for n, t in w.items()})
+            direction = v
+            if self.hessian_free:
+                up = grads[2]({n: t + self.delta * v[n] for n, t in w.items()})
+                down = grads[2]({n: t - self.delta * v[n] for n, t in w.items()})
+                curve = self.alpha / (2 * self.delta)
+                direction = {n: v[n] - curve * (up[n] - down[n]) for n in v}
+            return {n: t - cohort.lr * direction[n] for n, t in w.items()}
+
+        return Work(cohort.iterate(params.expand(offer.model, len(cohort.steps)), update))
+
+
+@dataclass(frozen=True)
+class Moreau(Simple):
+    """pFedMe's client (Dinh et al. 2020): each step finds the personal model near w by `inner`
+    gradient steps on `f(theta) + lam/2 |theta - w|^2`, then `w <- w - lr lam (w - theta)`."""
+
+    lam: float = 15.0
+    inner: int = 5
+    personal_lr: float = 0.01
+
+    def __post_init__(self) -> None:
+        at_least_zero("lam", self.lam)
+        at_least_zero("personal_lr", self.personal_lr)
+        if self.inner < 1:
+            raise MusterError(f"inner: {self.inner}; allowed: 1 and above")
+
+    def memory(self, model: Params) -> Memory:
+        return {"own": model}
+
+    def __call__(self, cohort: Cohort, offer: Offer, memory: Memory) -> Work:
+        own = params.copy(memory["own"])
+
+        def update(w: Params, grads: Sequence[Gradient]) -> Params:
+            theta = w
+            for _ in range(self.inner):
+                g = grads[0](theta)
+                theta = {
+                    n: t - self.personal_lr * (g[n] + self.lam * (t - w[n]))
+                    for n, t in theta.items()
+                }
+            for n, t in theta.items():
+                own[n][: len(t)] = t
+            return {n: t - cohort.lr * self.lam * (t - theta[n]) for n, t in w.items()}
+
+        start = params.expand(offer.model, len(cohort.steps))
+        models = cohort.iterate(start, update)
+        # Statistics (BatchNorm's) are not personal: they are those of the data seen while training.
+        own |= {n: t.clone() for n, t in models.items() if n not in offer.trainable}
+        return Work(models, {"own": own})
+
+
+@dataclass(frozen=True)
+class Ditto(Simple):
+    """Ditto's client (Li et al. 2021): FedAvg for the global model, and a personal model held near
+    it, `v <- v - lr (g(v) + lam (v - w))`, on the same batches."""
+
+    lam: float = 1.0
+
+    def __post_init__(self) -> None:
+        at_least_zero("lam", self.lam)
+
+    def memory(self, model: Params) -> Memory:
+        return {"own": model}
+
+    def __call__(self, cohort: Cohort, offer: Offer, memory: Memory) -> Work:
+        trained = cohort.descend(params.expand(offer.model, len(cohort.steps)))
+        own = cohort.descend(params.copy(memory["own"]), pull=self.lam, anchor=offer.model)
+        return Work(trained, {"own": own})

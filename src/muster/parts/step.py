@@ -1,0 +1,282 @@
+"""Step: combine the admitted replies and move the model.
+
+A step sees the offer it made, the admitted replies and their weights, and the server's memory; it
+returns the next model and the next memory. Statistics that do not move by gradient (BatchNorm's)
+are always averaged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from .. import params
+from ..arrays import Bool, Float64
+from ..errors import MusterError
+from ..params import Memory, Params
+from ..protocol import Offer, Replies
+
+Moved = tuple[Params, Memory]
+
+
+class Step(Protocol):
+    """From the model and the weighed replies to the next model."""
+
+    def memory(self, model: Params, seen: Bool) -> Memory:
+        """What the server remembers before the first round (usually nothing). `seen` marks, among
+        all clients, those that may take part."""
+        ...
+
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+        """The next model and the server's next memory. Weights are not all zero."""
+        ...
+
+
+def positive(what: str, value: float) -> None:
+    """Refuse a number that must be above 0."""
+    if not value > 0:
+        raise MusterError(f"{what}: {value}; allowed: above 0")
+
+
+def below_one(what: str, value: float) -> None:
+    """Refuse a decay that is not in [0, 1)."""
+    if not 0 <= value < 1:
+        raise MusterError(f"{what}: {value}; allowed: 0 up to, not including, 1")
+
+
+def towards(offer: Offer, mean: Params, by: Params) -> Params:
+    """The model moved by `by`; statistics take the mean of the replies."""
+    return {n: w + by[n] if n in offer.trainable else mean[n] for n, w in offer.model.items()}
+
+
+class Stateless:
+    """A step without memory."""
+
+    def memory(self, model: Params, seen: Bool) -> Memory:
+        """Nothing."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Average(Stateless):
+    """`w' = w + server_lr (sum_k weight_k w_k / sum_k weight_k - w)`: the weighted average of the
+    admitted for `server_lr = 1` (Algorithm 1, step 5)."""
+
+    server_lr: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive("server_lr", self.server_lr)
+
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+        mean = params.mean(replies.models, weight)
+        if self.server_lr == 1.0:
+            return mean, server
+        by = {n: self.server_lr * (mean[n] - w) for n, w in offer.model.items()}
+        return towards(offer, mean, by), server
+
+
+@dataclass(frozen=True)
+class Stay(Stateless):
+    """The model does not move: clients work on their own."""
+
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+        return offer.model, server
+
+
+@dataclass(frozen=True)
+class Adaptive(Stateless):
+    """`w' = w + server_lr / (sum_k q_k + epsilon) sum_k q_k (w_k - w)` (MaxFL, section 3).
+
+    The paper prints a minus with `Delta = w_k - w`, which would be ascent.
+    """
+
+    server_lr: float = 1.0
+    epsilon: float = 0.1
+
+    def __post_init__(self) -> None:
+        positive("server_lr", self.server_lr)
+        if not self.epsilon >= 0:
+            raise MusterError(f"epsilon: {self.epsilon}; allowed: 0 and above")
+
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+        mean = params.mean(replies.models, weight)
+        scale = self.server_lr * weight.sum() / (weight.sum() + self.epsilon)
+        return towards(
+            offer, mean, {n: scale * (mean[n] - w) for n, w in offer.model.items()}
+        ), server
+
+
+@dataclass(frozen=True)
+class QFair(Stateless):
+    """q-FedAvg (Li et al. 2019): `w' = w - sum_k Delta_k / sum_k h_k` with `L = 1/lr`,
+    `G_k = L (w - w_k)`, `Delta_k = F_k^q G_k`, `h_k = q F_k^(q-1) |G_k|^2 + L F_k^q`."""
+
+    q: float
+
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+        if offer.lr == 0:
+            return offer.model, server  # nobody moved, and L = 1/lr is not to be had
+        mean = params.mean(replies.models, weight)
+        smooth = 1.0 / offer.lr
+        squared = sum(
+            ((offer.model[n] - replies.models[n]).flatten(1) ** 2).sum(1) for n in offer.trainable
+        )
+        assert isinstance(squared, torch.Tensor)
+        norm = smooth**2 * squared.double().cpu().numpy()
+        # With q < 1 a reported loss of 0 would make h infinite and stop everyone.
+        loss = replies.appraisal.loss
+        loss = np.maximum(loss, max(1e-3 * float(np.median(loss)), 1e-12))
+        h = self.q * loss ** (self.q - 1) * norm + smooth * weight
+        scale = smooth * weight.sum() / h.sum()
+        return towards(
+            offer, mean, {n: scale * (mean[n] - w) for n, w in offer.model.items()}
+        ), server
+
+
+@dataclass(frozen=True)
+class Scaffold:
+    """SCAFFOLD's server (Karimireddy et al. 2020, option II): `w' = w + server_lr mean(w_k - w)`,
+    `c' = c + |S|/N mean(c_k' - c_k)`."""
+
+    server_lr: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive("server_lr", self.server_lr)
+
+    def memory(self, model: Params, seen: Bool) -> Memory:
+        """The server's control variate, c = 0."""
+        return {"control": {n: torch.zeros_like(t) for n, t in model.items()}}
+
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+        model, _ = Average(self.server_lr)(offer, replies, weight, {})
+        part = len(replies.roster) / offer.population
+        change = params.mean(replies.extra["change"], np.ones(len(replies.roster)))
+        control = {n: c + part * change[n] for n, c in server["control"].items()}
+        return model, {"control": control}
+
+
+@dataclass(frozen=True)
+class Agnostic:
+    """AFL's server (Mohri et al. 2019): the mixture's average, then a step of projected ascent on
+    the mixture, `lambda' = Proj_simplex(lambda + rate F)` for the clients that replied."""
+
+    rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        positive("rate", self.rate)
+
+    def memory(self, model: Params, seen: Bool) -> Memory:
+        """The uniform mixture."""
+        return {"mixture": {"lambda": torch.from_numpy(seen / seen.sum())}}
+
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+        raised = server["mixture"]["lambda"].cpu().numpy().copy()
+        raised[replies.roster.clients] += self.rate * replies.appraisal.loss
+        mixture = torch.from_numpy(project_to_simplex(raised))
+        return params.mean(replies.models, weight), {"mixture": {"lambda": mixture}}
+
+
+def project_to_simplex(v: Float64) -> Float64:
+    """The nearest point with entries >= 0 that sum to 1 (Duchi et al. 2008).
+
+    >>> project_to_simplex(np.array([0.5, 1.5, -3.0])).tolist()
+    [0.0, 1.0, 0.0]
+    """
+    u = np.sort(v)[::-1]
+    excess = (np.cumsum(u) - 1.0) / np.arange(1, len(u) + 1)
+    return np.asarray(np.maximum(v - excess[np.flatnonzero(u > excess)[-1]], 0.0), np.float64)
+
+
+@dataclass(frozen=True)
+class Multiplicative:
+    """MW-Fed's server (Blum et al. 2021): the average, then the weight of every client whose
+    requirement is not met is multiplied by `factor`."""
+
+    factor: float = 4.0
+
+    def __post_init__(self) -> None:
+        if not self.factor >= 1:
+            raise MusterError(f"factor: {self.factor}; allowed: 1 and above")
+
+    def memory(self, model: Params, seen: Bool) -> Memory:
+        """All clients alike."""
+        return {"multiplicative": {"weight": torch.ones(len(seen), dtype=torch.float64)}}
+
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+        raised = server["multiplicative"]["weight"].cpu().numpy().copy()
+        raised[replies.roster.clients] *= self.factor**replies.claim
+        # Only proportions count; this keeps them from overflowing, and from vanishing for good.
+        raised = np.maximum(raised / raised.max(), 1e-12)
+        after = {"multiplicative": {"weight": torch.from_numpy(raised)}}
+        return params.mean(replies.models, weight), after
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """FedAvgM (Hsu et al. 2019): `m' = beta m + Delta`, `w' = w + server_lr m'`, where
+    `Delta = mean(w_k) - w`."""
+
+    server_lr: float = 1.0
+    beta: float = 0.9
+
+    def __post_init__(self) -> None:
+        positive("server_lr", self.server_lr)
+        below_one("beta", self.beta)
+
+    def memory(self, model: Params, seen: Bool) -> Memory:
+        """No momentum yet."""
+        return {"momentum": {n: torch.zeros_like(t) for n, t in model.items()}}
+
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+        mean = params.mean(replies.models, weight)
+        m = {n: self.beta * m + (mean[n] - offer.model[n]) for n, m in server["momentum"].items()}
+        by = {n: self.server_lr * t for n, t in m.items()}
+        return towards(offer, mean, by), {"momentum": m}
+
+
+@dataclass(frozen=True)
+class AdaptiveMoments:
+    """FedAdam and FedYogi (Reddi et al. 2020, Algorithm 2), with `Delta = mean(w_k) - w`:
+
+    `m' = b1 m + (1 - b1) Delta`;  `w' = w + server_lr m' / (sqrt(v') + tau)`
+    Adam  `v' = b2 v + (1 - b2) Delta^2`
+    Yogi  `v' = v - (1 - b2) Delta^2 sign(v - Delta^2)`
+    """
+
+    server_lr: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-3
+    yogi: bool = False
+
+    def __post_init__(self) -> None:
+        positive("server_lr", self.server_lr)
+        positive("tau", self.tau)
+        below_one("beta1", self.beta1)
+        below_one("beta2", self.beta2)
+
+    def memory(self, model: Params, seen: Bool) -> Memory:
+        """`m = 0`, `v = tau^2`, as in the paper."""
+        return {
+            "first": {n: torch.zeros_like(t) for n, t in model.items()},
+            "second": {n: torch.full_like(t, self.tau**2) for n, t in model.items()},
+        }
+
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+        mean = params.mean(replies.models, weight)
+        first: Params = {}
+        second: Params = {}
+        by: Params = {}
+        for n, w in offer.model.items():
+            delta = mean[n] - w
+            square, v = delta**2, server["second"][n]
+            first[n] = self.beta1 * server["first"][n] + (1 - self.beta1) * delta
+            if self.yogi:
+                second[n] = v - (1 - self.beta2) * square * torch.sign(v - square)
+            else:
+                second[n] = self.beta2 * v + (1 - self.beta2) * square
+            by[n] = self.server_lr * first[n] / (second[n].sqrt() + self.tau)
+        return towards(offer, mean, by), {"first": first, "second": second}

@@ -1,0 +1,65 @@
+"""Weigh: how much each admitted reply counts in the server's step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from ..arrays import Float64
+from ..params import Memory
+from ..protocol import Replies
+
+
+class Weigh(Protocol):
+    """A weight for each admitted reply."""
+
+    def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
+        """The weights, from the replies, how far each was admitted (0 to 1), and the server's
+        memory."""
+        ...
+
+
+@dataclass(frozen=True)
+class DataShare:
+    """By its share of the data, p_k, as far as it was admitted."""
+
+    def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
+        return replies.roster.share * extent
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """All alike."""
+
+    def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
+        return np.where(extent > 0, 1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """By the number each client claims (MaxFL's q_k), as far as it was admitted."""
+
+    def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
+        return replies.claim * extent
+
+
+@dataclass(frozen=True)
+class LossPower:
+    """`F_k^q`: the worse the model serves a client, the more it counts (q-FFL, Li et al. 2019)."""
+
+    q: float
+
+    def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
+        return replies.appraisal.loss**self.q * extent
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """By the server's mixture over clients, lambda_k (AFL, Mohri et al. 2019)."""
+
+    def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
+        mixture: Float64 = server["mixture"]["lambda"].cpu().numpy()
+        # Never quite 0: a round whose clients all have lambda = 0 would teach nobody anything.
+        return np.maximum(mixture[replies.roster.clients], 1e-9) * extent

@@ -1,0 +1,88 @@
+"""Compare: several methods on matched seeds, with intervals for means and for paired differences.
+
+Methods share everything but themselves: the same data, starting point and batches for each seed.
+So the difference between two of them is taken seed by seed, and its interval is usually far
+narrower than the intervals of the two means suggest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from scipy import stats
+
+from ..arrays import Float64
+from ..run.result import Run
+
+MEASURES = ("loss", "test_accuracy", "gm_appeal", "gm_appeal_unseen")
+
+
+def measures_of(runs: Mapping[str, Sequence[Run]]) -> list[str]:
+    """The measures that every run took."""
+    everyone = [set(run.rounds.columns) for mine in runs.values() for run in mine]
+    return [m for m in MEASURES if all(m in columns for columns in everyone)]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean and the half-width of its 95 % interval (Student's t; NaN from one value)."""
+
+    mean: float
+    half: float
+
+    @classmethod
+    def of(cls, values: Sequence[float] | Float64) -> Interval:
+        """From independent values.
+
+        >>> Interval.of([1.0, 2.0, 3.0])
+        2.000 ± 2.484
+        """
+        v = np.asarray(values, np.float64)
+        if len(v) < 2:
+            return cls(float(v.mean()), float("nan"))
+        half = float(stats.t.ppf(0.975, len(v) - 1) * v.std(ddof=1) / np.sqrt(len(v)))
+        return cls(float(v.mean()), half)
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the interval lies wholly on one side of zero."""
+        return abs(self.mean) > self.half
+
+    def __repr__(self) -> str:
+        return f"{self.mean:.3f} ± {self.half:.3f}"
+
+
+def at(run: Run, measure: str, round: int) -> float:
+    """A measure after a round, or the last one before it that was taken."""
+    taken = run.rounds.filter(pl.col("round") <= round, pl.col(measure).is_not_null())
+    return float(taken[measure][-1]) if len(taken) else float("nan")
+
+
+def summary(runs: Mapping[str, Sequence[Run]], rounds: Sequence[int]) -> pl.DataFrame:
+    """A row for each method, round and measure: mean, interval, and the paired difference
+    `this - first method` with its interval. Runs of all methods are in the same order of seeds."""
+    first = next(iter(runs.values()))
+    rows = []
+    for label, mine in runs.items():
+        for round in rounds:
+            for measure in measures_of(runs):
+                a = np.array([at(run, measure, round) for run in mine])
+                b = np.array([at(run, measure, round) for run in first])
+                mean, gap = Interval.of(a), Interval.of(a - b)
+                rows.append(
+                    {
+                        "method": label,
+                        "round": round,
+                        "measure": measure,
+                        "seeds": len(a),
+                        "mean": mean.mean,
+                        "half": mean.half,
+                        "difference": gap.mean,
+                        "difference_half": gap.half,
+                        "clear": mine is not first and gap.excludes_zero,
+                    }
+                )
+    return pl.DataFrame(rows).fill_nan(None)

@@ -1,0 +1,1 @@
+"""Runs: one round, many rounds, and what they leave."""

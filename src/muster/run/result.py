@@ -1,0 +1,51 @@
+"""What a run leaves: its model, and everything that happened, as frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+from numpy.typing import NDArray
+
+OnRound = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished (or interrupted) run.
+
+    weights  the model, under the module's own state_dict names
+    rounds   a row a round, measured on the model after that round's step
+    clients  a row a round and asked client, its loss and accuracy at the broadcast model
+    moves    a row for each time a client left the pool or returned to it
+    attackers  a row a round and attacker: its share of the step, and what honesty would have got
+    final    a row a client: the last model on its training and held-out data
+    note     what these results must say of their data
+    """
+
+    weights: dict[str, NDArray[Any]]
+    rounds: pl.DataFrame
+    clients: pl.DataFrame
+    moves: pl.DataFrame
+    attackers: pl.DataFrame
+    final: pl.DataFrame
+    method: str
+    seed: int
+    engine: str = ""
+    complete: bool = True
+    config: dict[str, Any] = field(default_factory=dict)
+    note: str = ""
+
+    def __repr__(self) -> str:
+        state = "" if self.complete else ", interrupted"
+        return f"Run({self.method}, seed {self.seed}, {len(self.rounds)} rounds{state})"
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during a run; `run` holds everything up to the last finished round."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(f"interrupted after round {len(run.rounds)}")
+        self.run = run

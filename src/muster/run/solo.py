@@ -1,0 +1,94 @@
+"""Solo: what each client has without the federation, and so what it requires of the model.
+
+`rho_k` is the training loss of the client's own model after a few local SGD steps (MaxFL, section
+3), computed once and kept with the client. The solo model's held-out numbers are kept beside it:
+they say what the client would fall back on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from .. import params
+from ..arrays import Int64
+from ..engines import choose
+from ..engines.base import Assignment
+from ..errors import unknown
+from ..federation import Federation
+from ..local import Local
+from ..models import Spec, as_module
+from ..params import DTYPES
+from ..parts.solvers import SGD
+from ..protocol import Appraisal, Offer
+
+TOGETHER = 256  # clients trained at once: bounds the memory their models take
+
+
+@dataclass(frozen=True)
+class Solo:
+    """Each client's own model, measured on its training and (where there is any) held-out data."""
+
+    train: Appraisal
+    test: Appraisal | None
+
+
+def solo(
+    fed: Federation,
+    model: nn.Module | Spec,
+    local: Local = Local(steps=100, batch_size=32, lr=0.1),
+    seed: int = 0,
+    dtype: str = "float32",
+    engine: str = "auto",
+    device: str = "cpu",
+    processes: int | None = None,
+    clients: Int64 | None = None,
+) -> Solo:
+    """Train every client (or only `clients`) alone from the model's starting point and measure
+    what it gets. Clients left out get NaN."""
+    if dtype not in DTYPES:
+        raise unknown("dtype", dtype, DTYPES)
+    kind = DTYPES[dtype]
+    module = as_module(model, fed, seed)
+    work = choose(engine, module, fed, local, kind, device, processes)
+    try:
+        start = params.of_module(module, kind, work.device)
+        offer = Offer(seed, 0, 1, start, lr=local.rate(0, 1), trainable=params.trainable(module))
+        train = Appraisal.unknown(fed.n)
+        test = None if fed.test is None else Appraisal.unknown(fed.n)
+        everyone = np.arange(fed.n) if clients is None else clients
+        for first in range(0, len(everyone), TOGETHER):
+            some = everyone[first : first + TOGETHER]
+            done, _ = work.train(SGD(), offer, some, {}, Assignment(purpose="solo"))
+            train.put(some, work.appraise_each(done.models, some))
+            if test is not None:
+                test.put(some, work.appraise_each(done.models, some, "test"))
+    finally:
+        work.close()
+    return Solo(train, test)
+
+
+def with_solo(
+    fed: Federation,
+    model: nn.Module | Spec,
+    local: Local = Local(steps=100, batch_size=32, lr=0.1),
+    seed: int = 0,
+    **how: Any,
+) -> Federation:
+    """The federation whose clients require what they have alone: `rho_k = F_k(w_k solo)`.
+
+    >>> import muster
+    >>> fed = muster.with_solo(muster.data.digits(clients=4), muster.models.Softmax())
+    >>> bool((fed.requirement < 2.3).all())
+    True
+    """
+    result = solo(fed, model, local, seed, **how)
+    return replace(
+        fed,
+        requirement=result.train.loss,
+        requirement_test=None if result.test is None else result.test.loss,
+        solo_accuracy=None if result.test is None else result.test.accuracy,
+    )
