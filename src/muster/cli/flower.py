@@ -8,6 +8,7 @@ from rich.console import Console
 
 from ..config.experiments import Experiment, experiment, load_table, override
 from ..data import DATA
+from ..durable import numbered
 from ..errors import MusterError
 from ..flower.appfolder import check, write_app
 from ..flower.keys import CA, make_keys
@@ -52,7 +53,7 @@ def federate(words: list[str], console: Console) -> int:
     def say(line: str) -> None:
         console.print(line, soft_wrap=True, highlight=False, markup=False)
 
-    if not (folder / "run.toml").exists():
+    if not store.is_run(folder):
         try:
             federate_here(chosen, int(local), folder, say)
         except KeyboardInterrupt:
@@ -74,7 +75,8 @@ def _chosen(words: list[str], clients: int | None) -> tuple[Experiment, Path]:
         table = override(table, [*flags.items(), ("data.clients", str(clients))])
         chosen = experiment(table)
     check(chosen)
-    return chosen, store.fresh(Path(chosen.settings.out) / chosen.settings.name)
+    places = numbered(Path(chosen.settings.out) / chosen.settings.name)
+    return chosen, next(place for place in places if not place.exists())
 
 
 def keys(words: list[str], console: Console) -> int:
