@@ -18,7 +18,7 @@ import pytest
 import muster
 from muster.cli.main import main
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 SMALL = """
 name = "small"
