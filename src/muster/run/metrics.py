@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..arrays import Float64, Int64
-from ..federation import Federation
+from ..federation import Federation, Population
 from ..protocol import Appraisal, View
 
 
@@ -56,7 +56,7 @@ def opinion(
     return replace(view, preferred=np.where(meets, test.accuracy, fed.solo_accuracy[clients]))
 
 
-def evaluate(fed: Federation, view: View) -> dict[str, float]:
+def evaluate(population: Population, view: View) -> dict[str, float]:
     """The row's measures of a model from every client's view of it. Clients that gave none are
     left out.
 
@@ -73,17 +73,19 @@ def evaluate(fed: Federation, view: View) -> dict[str, float]:
     own_...                   of the models clients keep for themselves, on the objective
     """
     row = {
-        "loss": on_objective(fed, view.train.loss),
-        "train_accuracy": on_objective(fed, view.train.accuracy),
+        "loss": on_objective(population, view.train.loss),
+        "train_accuracy": on_objective(population, view.train.accuracy),
         "fairness": mean(view.useful),
     }
-    row["test_loss"] = float("nan") if view.test is None else on_objective(fed, view.test.loss)
-    row["test_accuracy"] = (
-        float("nan") if view.test is None else on_objective(fed, view.test.accuracy)
+    row["test_loss"] = (
+        float("nan") if view.test is None else on_objective(population, view.test.loss)
     )
-    groups = {"": ~fed.unseen}
-    if fed.unseen.any():
-        groups["_unseen"] = fed.unseen
+    row["test_accuracy"] = (
+        float("nan") if view.test is None else on_objective(population, view.test.accuracy)
+    )
+    groups = {"": ~population.unseen}
+    if population.unseen.any():
+        groups["_unseen"] = population.unseen
     each = {
         "mean_test_accuracy": None if view.test is None else view.test.accuracy,
         "gm_appeal": view.meets,
@@ -93,18 +95,18 @@ def evaluate(fed: Federation, view: View) -> dict[str, float]:
     for ending, who in groups.items():
         row |= {name + ending: mean(of[who]) for name, of in each.items() if of is not None}
     if view.own is not None:
-        row["own_loss"] = on_objective(fed, view.own.loss)
+        row["own_loss"] = on_objective(population, view.own.loss)
     if view.own_test is not None:
-        row["own_test_accuracy"] = on_objective(fed, view.own_test.accuracy)
+        row["own_test_accuracy"] = on_objective(population, view.own_test.accuracy)
     return row
 
 
-def on_objective(fed: Federation, values: Float64) -> float:
+def on_objective(population: Population, values: Float64) -> float:
     """`sum_k a_k p_k v_k`, over the clients that gave a value; NaN when none did."""
     heard = ~np.isnan(values)
     if heard.all():
-        return float(fed.objective @ values)
-    w = fed.objective[heard]
+        return float(population.objective @ values)
+    w = population.objective[heard]
     return float(w @ values[heard] / w.sum()) if w.sum() > 0 else float("nan")
 
 
