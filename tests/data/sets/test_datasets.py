@@ -239,7 +239,9 @@ def test_femnist_writers_are_chosen_by_the_seed(root):
     assert np.array_equal(a.train.rows, b.train.rows)
     assert not np.array_equal(a.train.rows, c.train.rows)
     for n in (0, 106):
-        with pytest.raises(MusterError, match=f"clients: {n} of 105 writers; allowed: 1 to 105"):
+        with pytest.raises(
+            MusterError, match=rf"of 105 writers\): {n}; allowed: whole numbers from 1 to 105"
+        ):
             femnist(SHARED, clients=n)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from ... import rng
 from ...arrays import Int64
-from ...errors import MusterError
+from ...checks import one_of, whole
 from ...federation import Federation
 from ...federation.ragged import Ragged
 from ..sources.catalogue import CIFAR10, EMNIST_BALANCED, EMNIST_BYCLASS, FEMNIST, FMNIST, MNIST
@@ -140,9 +140,8 @@ def emnist(
     Where only a subset is there it is used, and the federation's note says so; a subset without
     a test set has each client hold out a fifth of its rows.
     """
-    if split not in ("balanced", "byclass"):
-        raise MusterError(f"emnist split: '{split}'; allowed: balanced, byclass")
     both = {"balanced": (EMNIST_BALANCED, BALANCED), "byclass": (EMNIST_BYCLASS, CHARACTERS)}
+    one_of("emnist split", split, tuple(both))
     data, labels = both[split]
     return images(data, folder, labels, clients, priority, unseen, partition, seed)
 
@@ -165,8 +164,7 @@ def femnist(
     tests, tested = by_column(held.arrays["test_writer"])
     names, at, at_test = np.intersect1d(writers, tested, return_indices=True)
     n = len(names) if clients is None else clients
-    if not 1 <= n <= len(names):
-        raise MusterError(f"clients: {n} of {len(names)} writers; allowed: 1 to {len(names)}")
+    whole(f"clients (of {len(names)} writers)", n, 1, len(names))
     chosen = rng.generator(seed, "femnist writers").permutation(len(names))[:n]
 
     def of(parts: Parts, half: str, which: Int64) -> Ragged:
