@@ -97,7 +97,7 @@ class Verdict:
 
 def judge(method: Method, offer: Offer, replies: Replies, server: Memory) -> Verdict:
     """Guard, admit and weigh: how much each reply counts. Weights are as the rule gives them."""
-    sound = guard(offer, replies, method.reports, method.claim.most)
+    sound = guard(offer, replies, method.reports, method.claim.most, method.losses)
     extent = np.where(sound.yes, method.admit(offer, replies.roster, replies.appraisal), 0.0)
     if offer.round < method.warmup_rounds(offer.rounds):
         # Warm-up is for the objective: whoever is in it by a_k counts by a_k, aligned or not.
@@ -176,9 +176,9 @@ def offer_of(setup: Setup, state: State) -> Offer:
 
 
 def warned(method: Method, answers: Answers) -> list[tuple[int, str]]:
-    """Priority clients whose report is far from all others': it counts, and somebody should look."""
+    """Priority clients whose report is far from all others': it counts, and is pointed out."""
     replies = answers.replies
-    if not method.reports or not len(replies.roster):
+    if not method.reports or method.losses or not len(replies.roster):
         return []
     odd = outlying(replies.appraisal) & possible(replies.appraisal).yes & replies.roster.priority
     who = [int(k) for k in replies.roster.clients[odd]]
