@@ -18,6 +18,7 @@ from typing import Any, Literal
 from ...checks import above, require
 from ...errors import MusterError
 from ...federation.population import check_role
+from ...schema import as_table, build, convert
 
 MANIFEST = "manifest.toml"
 
@@ -79,8 +80,6 @@ def find_manifest(path: Path) -> Path | None:
 
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest; every key is checked, and a misspelt one is answered with the nearest."""
-    from ...schema import as_table, build
-
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
@@ -120,8 +119,6 @@ def check_entry(name: str, role: Role) -> None:
 
 def check_scale(mean: dict[str, Any], std: dict[str, Any], scale: str | None) -> None:
     """An agreed scale is a finite number for each feature in both tables, deviations above 0."""
-    from ...schema import convert
-
     if (mean or std) and scale not in (None, "none"):
         raise MusterError(f"scale: '{scale}' beside [mean] and [std]; give one of the two")
     if set(mean) != set(std):
@@ -135,8 +132,6 @@ def check_scale(mean: dict[str, Any], std: dict[str, Any], scale: str | None) ->
 
 def laid_over(options: Options, given: dict[str, Any]) -> Options:
     """The options with the arguments that were given (not None) in their place, checked alike."""
-    from ...schema import build
-
     table = {key: list(v) if isinstance(v, tuple) else v for key, v in given.items()}
     mine: Options = build(Options, {k: v for k, v in table.items() if v is not None}, "")
     changes = {k: v for k, v in vars(mine).items() if v is not None}

@@ -24,6 +24,7 @@ from ...arrays import Int64
 from ...checks import one_of, whole
 from ...federation import Federation
 from ...federation.ragged import Ragged
+from ...registry import part
 from ..sources.catalogue import CIFAR10, EMNIST_BALANCED, EMNIST_BYCLASS, FEMNIST, FMNIST, MNIST
 from ..sources.obtain import DataSet, local
 from ..split.partition import (
@@ -90,6 +91,7 @@ def images(
     return replace(fed, labels=labels)
 
 
+@part(Federation, "fmnist")
 def fmnist(
     folder: str | Path | None = None,
     clients: int = 60,
@@ -102,6 +104,7 @@ def fmnist(
     return images(FMNIST, folder, CLOTHES, clients, priority, unseen, partition, seed)
 
 
+@part(Federation, "mnist")
 def mnist(
     folder: str | Path | None = None,
     clients: int = 60,
@@ -114,6 +117,7 @@ def mnist(
     return images(MNIST, folder, DIGITS, clients, priority, unseen, partition, seed)
 
 
+@part(Federation, "cifar10")
 def cifar10(
     folder: str | Path | None = None,
     clients: int = 60,
@@ -126,6 +130,7 @@ def cifar10(
     return images(CIFAR10, folder, THINGS, clients, priority, unseen, partition, seed)
 
 
+@part(Federation, "emnist")
 def emnist(
     split: Literal["balanced", "byclass"] = "balanced",
     folder: str | Path | None = None,
@@ -146,6 +151,7 @@ def emnist(
     return images(data, folder, labels, clients, priority, unseen, partition, seed)
 
 
+@part(Federation, "femnist")
 def femnist(
     folder: str | Path | None = None,
     clients: int | None = None,

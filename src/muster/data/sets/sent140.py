@@ -9,12 +9,14 @@ import numpy as np
 from ... import rng
 from ...checks import whole
 from ...federation import Federation
+from ...registry import part
 from ..sources.catalogue import SENT140
 from ..sources.obtain import local
 from ..split.partition import by_column, federate, hold_out
 from .images import Priority
 
 
+@part(Federation, "sent140")
 def sent140(
     folder: str | Path | None = None,
     clients: int = 100,

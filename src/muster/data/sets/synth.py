@@ -18,6 +18,7 @@ from ...checks import above, require, share, whole
 from ...errors import unknown
 from ...federation import Federation
 from ...federation.ragged import from_pairs
+from ...registry import part
 from ..split.partition import held_out_sizes
 
 Float32 = NDArray[np.float32]
@@ -127,6 +128,7 @@ def check_synth(
         whole("synth max_rows", max_rows, 2)
 
 
+@part(Federation, "synth")
 def synth(
     alpha: float = 1.0,
     beta: float = 1.0,

@@ -16,9 +16,12 @@ from ... import rng
 from ...arrays import Float64, Int64
 from ...checks import above, whole
 from ...errors import MusterError
+from ...registry import part
+from .partition import Partition
 from .parts import Parts, check_split, class_after_class, deal
 
 
+@part(Partition, "label_mix")
 @dataclass(frozen=True)
 class LabelMix:
     """As many rows each, labels uneven: those of client k are drawn from `p_k ~ Dir(alpha prior)`.

@@ -21,7 +21,7 @@ from ...checks import above, require, whole
 from ...errors import MusterError
 from ...federation import Federation
 from ...federation.ragged import Pair, Ragged, Shared, as_labels, as_tensor
-from .label_mix import LabelMix
+from ...registry import kinds, part
 from .parts import Parts, check_split, class_after_class, deal
 
 
@@ -33,6 +33,10 @@ class Partition(Protocol):
         ...
 
 
+PARTITIONS = kinds(Partition)  # by name; what registers later is in it too
+
+
+@part(Partition, "iid")
 @dataclass(frozen=True)
 class IID:
     """Everyone sees the same distribution: rows are shuffled and dealt evenly.
@@ -52,6 +56,7 @@ class IID:
         return Parts.cut(rows, sizes)
 
 
+@part(Partition, "shards")
 @dataclass(frozen=True)
 class Shards:
     """Few classes each: rows are cut into single-class shards, and each client gets some.
@@ -122,6 +127,7 @@ def largest_shard(counts: Int64, needed: int) -> int:
     return low
 
 
+@part(Partition, "dirichlet")
 @dataclass(frozen=True)
 class Dirichlet:
     """Uneven everything: each class is spread over the clients by a draw from Dir(alpha).
@@ -166,14 +172,6 @@ class Dirichlet:
             f" clients got fewer than min_rows={self.min_rows} rows (at best {best}); "
             "raise alpha, or lower clients or min_rows"
         )
-
-
-PARTITIONS: dict[str, type[Partition]] = {
-    "iid": IID,
-    "shards": Shards,
-    "dirichlet": Dirichlet,
-    "label_mix": LabelMix,
-}
 
 
 def by_column(values: ArrayLike) -> tuple[Parts, list[Any]]:
