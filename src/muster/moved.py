@@ -31,7 +31,8 @@ MOVED = {
     "network": "config.network",
     "progress": "cli.progress",
     "ragged": "federation.ragged",
-    **{f"data.{name}": f"data.split.{name}" for name in ("label_mix", "partition", "parts")},
+    **{f"data.{name}": f"data.split.{name}" for name in ("label_mix", "partition")},
+    "data.parts": "data.split.portions",
     **{f"data.{name}": f"data.sets.{name}" for name in ("digits", "images", "sent140", "synth")},
     **{
         f"data.{name}": f"data.files.{name}"
@@ -70,5 +71,12 @@ class Forward(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def install() -> None:
     """Let old names be found; modules that exist under a name come first."""
-    if not any(isinstance(finder, Forward) for finder in sys.meta_path):
-        sys.meta_path.append(Forward())
+    if any(isinstance(finder, Forward) for finder in sys.meta_path):
+        return
+    sys.meta_path.append(Forward())
+    for old, new in MOVED.items():
+        parent, _, name = f"muster.{old}".rpartition(".")
+        if hasattr(sys.modules.get(parent), name):
+            # `muster.simulate` is a function. Importing the module that was called so would put it
+            # in the function's place; a module that is imported already is not put anywhere.
+            sys.modules[f"muster.{old}"] = importlib.import_module(f"muster.{new}")
