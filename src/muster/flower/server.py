@@ -110,7 +110,7 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
     result = conduct(
         setup,
         module,
-        beginning(setup, start, nothing_counted(population.n)),
+        beginning(setup, start, nothing_counted()),
         {
             "dtype": s.dtype,
             "clients": ", ".join(f"{m.name} ({role(m)})" for m in chosen.members),

@@ -12,9 +12,11 @@ import polars as pl
 from torch import nn
 
 from .. import params
+from ..memories import Memories
 from ..params import Memory, Params
 from ..protocol import State
-from . import metrics, store
+from . import metrics
+from .checkpoint import load_checkpoint, save_checkpoint
 from .ledger import Ledger
 from .memo import Memo
 from .result import Interrupted, OnRound, Run
@@ -38,9 +40,11 @@ class Keep:
 
 
 def beginning(setup: Setup, start: Params, memory: Memory) -> State:
-    """The state before the first round; `memory` is what the clients remember, if kept here."""
+    """The state before the first round; `memory` is what each client begins with, if it is kept
+    here."""
     seen = ~setup.population.unseen
-    return State(0, start, setup.terms.method.step.memory(start, seen), memory, seen)
+    server = setup.terms.method.step.memory(start, seen)
+    return State(0, start, server, Memories.beginning(memory, setup.population.n), seen)
 
 
 def identity_of(setup: Setup, state: State, whose: dict[str, str]) -> dict[str, str]:
@@ -75,7 +79,7 @@ def conduct(
     ledger = Ledger()
     identity = identity_of(setup, state, whose)
     if keep.resume and keep.folder is not None:
-        found = store.load_checkpoint(keep.folder, identity, clients.device)
+        found = load_checkpoint(keep.folder, identity, state, clients.device)
         if found is not None:
             state, ledger = found
 
@@ -96,7 +100,7 @@ def conduct(
             row = ledger.add(entry, {**measures, "seconds": seconds})
             state = following
             if keep.folder is not None and state.round % keep.every == 0:
-                store.save_checkpoint(keep.folder, state, ledger, identity)
+                save_checkpoint(keep.folder, state, ledger, identity)
             if on_round is not None:
                 on_round(row)
     except KeyboardInterrupt:
@@ -104,7 +108,7 @@ def conduct(
         # The ledger may be one round ahead of the state: keep what both agree on.
         ledger.cut(state.round)
         if keep.folder is not None and state.round:
-            store.save_checkpoint(keep.folder, state, ledger, identity)
+            save_checkpoint(keep.folder, state, ledger, identity)
     frames: dict[str, Any] = {**ledger.frames(), "final": final_of(setup, memo, state)}
     run = Run(
         weights=params.into_module(module, state.model),

@@ -91,7 +91,6 @@ def simulate(
     terms = Terms(method, local, int(rounds), int(seed), params.trainable(module), participation)
     setup = Setup(fed.population, terms, Stack(fed, terms, work, adversary))
     start = params.of_module(module, DTYPES[dtype], work.device)
-    memory = {part: params.expand(m, fed.n) for part, m in method.solver.memory(start).items()}
     whose = {
         "dtype": dtype,
         "federation": f"{fed.name} {fed!r}",
@@ -103,7 +102,7 @@ def simulate(
         return conduct(
             setup,
             module,
-            beginning(setup, start, memory),
+            beginning(setup, start, method.solver.memory(start)),
             whose,
             Keep(evaluate_every, place, checkpoint_every, resume),
             on_round,
