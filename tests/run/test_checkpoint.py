@@ -71,9 +71,7 @@ def test_a_missing_file_and_lost_sums_are_noticed_too(tmp_path):
     stopped(fed, tmp_path)
     (tmp_path / "round-00000006" / "s.safetensors").unlink()
     with pytest.warns(muster.MusterWarning, match=r"s\.safetensors is missing; going on"):
-        muster.simulate(
-            fed, **args(rounds=9), checkpoint=tmp_path, resume=True, checkpoint_every=99
-        )
+        muster.simulate(fed, **args(checkpoint_every=99), checkpoint=tmp_path, resume=True)
     for place in tmp_path.glob("round-*"):
         (place / "sums.json").write_text("[")
     with pytest.raises(muster.MusterError, match=r"sums\.json cannot be read.*remove .* to start"):
@@ -98,7 +96,7 @@ def test_a_full_disk_is_one_line_and_leaves_what_was_there(tmp_path, monkeypatch
         real(path)
 
     monkeypatch.setattr(durable, "sync", full)
-    with pytest.raises(muster.MusterError, match="cannot be written .*No space left.*make room"):
+    with pytest.raises(muster.MusterError, match=r"cannot be written .*No space left.*make room"):
         muster.simulate(fed, **args(), checkpoint=tmp_path)
     assert [p.name for p in sorted(tmp_path.glob("[!.]*"))] == ["round-00000002", "round-00000004"]
     monkeypatch.undo()
