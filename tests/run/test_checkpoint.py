@@ -49,7 +49,7 @@ def flip(file, at):
 
 def test_the_last_two_checkpoints_are_kept(tmp_path):
     stopped(nine_clients(), tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["round-00000004", "round-00000006"]
+    assert sorted(p.name for p in tmp_path.glob("[!.]*")) == ["round-00000004", "round-00000006"]
 
 
 @pytest.mark.parametrize("at", [0, 8, 100, 501, 1003, 2222, -3])
@@ -142,3 +142,45 @@ def test_the_ledgers_files_go_with_the_ledger(tmp_path, monkeypatch):
     monkeypatch.setattr(ledgers.tempfile, "tempdir", str(tmp_path))
     muster.simulate(nine_clients(), **args())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_two_runs_cannot_write_to_one_folder(tmp_path):
+    fed = nine_clients()
+    refused = []
+
+    def second(row):
+        with pytest.raises(muster.MusterError, match="in use by another run"):
+            muster.simulate(fed, **args(rounds=1), checkpoint=tmp_path)
+        refused.append(row["round"])
+
+    muster.simulate(fed, **args(rounds=2), checkpoint=tmp_path, on_round=second)
+    assert refused == [1, 2]
+    muster.simulate(fed, **args(rounds=2), checkpoint=tmp_path, resume=True)
+
+
+def test_another_module_of_the_same_shapes_is_refused(tmp_path):
+    from torch import nn
+
+    fed = nine_clients()
+    width = fed.train.x.shape[1]
+
+    def of(activation):
+        return nn.Sequential(nn.Linear(width, 4), activation, nn.Linear(4, fed.classes))
+
+    class Doubled(nn.Sequential):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+        def __repr__(self):
+            return nn.Sequential.__repr__(self).replace("Doubled", "Sequential")
+
+    stopped(fed, tmp_path, model=of(nn.ReLU()), engine="loop")
+    others = [of(nn.Tanh()), Doubled(*of(nn.ReLU()))]
+    for other in others:
+        with pytest.raises(muster.MusterError, match="was made with module="):
+            muster.simulate(
+                fed, **args(model=other, engine="loop"), checkpoint=tmp_path, resume=True
+            )
+    # The same module with other starting parameters is the same module.
+    same = args(model=of(nn.ReLU()), engine="loop")
+    assert muster.simulate(fed, **same, checkpoint=tmp_path, resume=True).complete

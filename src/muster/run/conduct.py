@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import polars as pl
 from torch import nn
 
 from .. import params
+from ..durable import held
 from ..memories import Memories
 from ..params import Memory, Params
 from ..protocol import State
@@ -56,9 +58,9 @@ def identity_of(setup: Setup, state: State, whose: dict[str, str]) -> dict[str, 
         "rounds": str(terms.rounds),
         "seed": str(terms.seed),
         "engine": setup.clients.name,
-        **whose,
         "model": str({name: tuple(t.shape) for name, t in state.model.items()}),
         "participation": repr(terms.participation),
+        **whose,
     }
 
 
@@ -74,7 +76,21 @@ def conduct(
     """Round after round from `state`, or from the last checkpoint, wherever the clients are.
 
     `whose` tells one federation from another, so that a checkpoint is not taken for another's.
+    The folder of checkpoints is held: two runs cannot write to it at the same time.
     """
+    with nullcontext() if keep.folder is None else held(keep.folder):
+        return _conduct(setup, module, state, whose, keep, on_round, note)
+
+
+def _conduct(
+    setup: Setup,
+    module: nn.Module,
+    state: State,
+    whose: dict[str, str],
+    keep: Keep,
+    on_round: OnRound | None,
+    note: str,
+) -> Run:
     rounds, clients, n = setup.terms.rounds, setup.clients, setup.population.n
     ledger = Ledger()
     identity = identity_of(setup, state, whose)

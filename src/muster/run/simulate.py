@@ -19,6 +19,7 @@ from ..parts.attacks import Adversary, Attack, attackers_of
 from ..parts.participation import Participation
 from .clients import Stack
 from .conduct import Keep, beginning, conduct
+from .forecast import check_memory
 from .result import OnRound, Run
 from .round import Setup
 from .terms import Terms, needs_requirement
@@ -96,8 +97,10 @@ def simulate(
         "federation": f"{fed.name} {fed!r}",
         "data": fed.fingerprint(),
         "attack": repr(attack),
+        "module": params.signature(module, fed.example()),
     }
     place = None if checkpoint is None else Path(checkpoint)
+    check_memory(setup, start)
     try:
         return conduct(
             setup,
