@@ -29,8 +29,8 @@ import torch
 from rich.console import Console
 
 import muster
-from muster.run import store
 from muster.config.experiments import Experiment, experiment
+from muster.config.network import Member, members_of
 from muster.engines import choose
 from muster.flower.appfolder import write_app
 from muster.flower.inprocess import InProcess, Site
@@ -38,7 +38,7 @@ from muster.flower.loopback import client_names, loopback, start_nodes, write_cl
 from muster.flower.registry import Registry
 from muster.flower.server import federate
 from muster.models import as_module
-from muster.config.network import Member, members_of
+from muster.run import store
 from run import show, write
 
 PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"

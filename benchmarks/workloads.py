@@ -10,8 +10,8 @@ from torch import nn
 
 import muster
 from muster.federation import Federation
-from muster.parts.invite import Full, Sample
 from muster.federation.ragged import Ragged
+from muster.parts.invite import Full, Sample
 
 
 @dataclass(frozen=True)

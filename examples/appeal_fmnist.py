@@ -21,10 +21,10 @@ from itertools import product
 from pathlib import Path
 
 import muster
-from muster.report.intervals import Interval
 from muster.data.split.partition import Dirichlet
 from muster.parts.invite import Sample
 from muster.parts.step import Average
+from muster.report.intervals import Interval
 
 MODEL = muster.models.MLP((64, 30))
 # Dirichlet alpha, solo steps behind each requirement, clients asked a round.

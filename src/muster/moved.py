@@ -23,11 +23,12 @@ MOVED = {
     },
     **{
         name: f"run.{name}"
-        for name in ("clients", "ledger", "metrics", "round", "simulate", "solo", "store")
+        for name in ("clients", "ledger", "round", "simulate", "solo", "store")
     },
     "appeal": "parts.claim",
     "compare": "report.intervals",
     "flags": "cli.flags",
+    "metrics": "run.measures",
     "network": "config.network",
     "progress": "cli.progress",
     "ragged": "federation.ragged",

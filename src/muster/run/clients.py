@@ -24,7 +24,7 @@ from ..parts.attacks import Adversary
 from ..parts.participation import Participation
 from ..parts.solvers import SGD
 from ..protocol import Answers, Appraisal, Offer, Replies, Roster, State, View
-from . import metrics
+from .opinion import bar, opinion
 
 
 class Measured(Protocol):
@@ -202,13 +202,13 @@ class Stack:
         else:
             train = engine.appraise(model, clients)
             test = engine.appraise(model, clients, "test") if tested else None
-        return metrics.opinion(self.fed, clients, self.bar(clients), train, test, own, own_test)
+        return opinion(self.fed, clients, self.bar(clients), train, test, own, own_test)
 
     def bar(self, clients: Int64) -> Float64:
         """The loss below which the model is useful to each of these clients, worked out once."""
         key = clients.tobytes()
         if key not in self.bars:
-            self.bars[key] = metrics.bar(self.fed, clients)
+            self.bars[key] = bar(self.fed, clients)
         return self.bars[key]
 
 

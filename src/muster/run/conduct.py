@@ -13,8 +13,9 @@ from torch import nn
 from .. import params
 from ..params import Memory, Params
 from ..protocol import State, View
-from . import metrics, store
+from . import store
 from .ledger import Ledger
+from .measures import evaluate
 from .result import Interrupted, OnRound, Run
 from .round import Game, play
 
@@ -71,7 +72,7 @@ def conduct(
             began = time.perf_counter()
             following, entry = play(game, state, known)
             due = following.round % every == 0 or following.round == rounds
-            measures = metrics.evaluate(fed, judge(following)) if due else {}
+            measures = evaluate(fed, judge(following)) if due else {}
             known = judge(following).train if reuse else None
             seconds = time.perf_counter() - began
             row = ledger.add(entry, {**measures, "seconds": seconds})
