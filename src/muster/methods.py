@@ -6,11 +6,10 @@ A method says who is asked (invite), who trains (join), how (solver), whose repl
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from .errors import MusterError
+from .checks import above, at_least, is_number, one_of, whole
 from .parts.admit import Admit, Band, Everyone, Objective
 from .parts.claim import Appeal, Claim, Nothing, Unmet
 from .parts.effort import AsAsked, ByWeight, Effort
@@ -24,7 +23,6 @@ from .parts.solvers import (
     Moreau,
     Solo,
     Solver,
-    at_least_zero,
 )
 from .parts.step import (
     Adaptive,
@@ -37,10 +35,10 @@ from .parts.step import (
     Scaffold,
     Stay,
     Step,
-    positive,
 )
 from .parts.weigh import Claimed, DataShare, LossPower, Mixture, Uniform, Weigh
-from .schedules import Constant, Count, Schedule, as_schedule, count
+from .registry import kinds, part
+from .schedules import Constant, Count, Schedule, after, as_schedule, count
 
 
 @dataclass(frozen=True)
@@ -70,17 +68,27 @@ class Method:
     effort: Effort = AsAsked()
     losses: bool = False
     tune_steps: int = 0
-    epsilon: Schedule = Constant(float("nan"))
+    epsilon: float | Schedule = Constant(float("nan"))
     warmup: Count = 0
     reference: Literal["all", "asked"] = "all"
     serves: Literal["global", "own"] = "global"
 
     def __post_init__(self) -> None:
         count(self.warmup, 100, "warmup")
-        if self.reference not in ("all", "asked"):
-            raise MusterError(f"reference: '{self.reference}'; allowed: all, asked")
-        if self.tune_steps < 0:
-            raise MusterError(f"tune_steps: {self.tune_steps}; allowed: 0 and above")
+        one_of("reference", self.reference, ("all", "asked"))
+        one_of("serves", self.serves, ("global", "own"))
+        whole("tune_steps", self.tune_steps, 0)
+        if is_number(self.epsilon):
+            object.__setattr__(self, "epsilon", as_schedule(self.epsilon, "epsilon"))
+
+    def warmup_rounds(self, rounds: int) -> int:
+        """How many rounds, of so many, ask only the objective's clients."""
+        return count(self.warmup, rounds, "warmup")
+
+    def eps(self, t: int, rounds: int) -> float:
+        """eps_t. What decays begins to when the others are first asked, after warm-up."""
+        assert isinstance(self.epsilon, Schedule)
+        return after(self.epsilon, self.warmup_rounds(rounds), t, rounds)
 
     @property
     def refers(self) -> bool:
@@ -99,20 +107,30 @@ class Method:
         return self.reports or self.claim.needs_requirement
 
 
+@part(Method, "compose")
+def compose() -> Method:
+    """A method of your own from parts: FedAvg until you name others, such as
+    `admit = {kind = "band"}`."""
+    return Method("compose")
+
+
+@part(Method, "fedavg")
 def fedavg(invite: Invite = Full()) -> Method:
     """FedAvg on every client ("All"): McMahan et al. 2017, w' = sum_k p_k w_k / sum_k p_k."""
     return Method("fedavg", invite=invite)
 
 
+@part(Method, "fedavg_priority")
 def fedavg_priority(invite: Invite = Full()) -> Method:
     """FedAvg on the priority clients only ("None"): w' = sum_P p_k w_k."""
     # A warm-up that never ends: nobody outside the objective is ever asked.
     return Method("fedavg_priority", invite=invite, admit=Objective(), warmup=1.0)
 
 
+@part(Method, "fedprox")
 def fedprox(mu: float = 1.0, priority_only: bool = False, invite: Invite = Full()) -> Method:
     """FedAvg with a proximal term: Li et al. 2018, local gradient g + mu (w_k - w)."""
-    at_least_zero("mu", mu)
+    at_least("mu", mu)
     return Method(
         "fedprox",
         invite=invite,
@@ -122,6 +140,7 @@ def fedprox(mu: float = 1.0, priority_only: bool = False, invite: Invite = Full(
     )
 
 
+@part(Method, "fedalign")
 def fedalign(
     epsilon: float | Schedule = 0.2,
     criterion: Criterion = "loss",
@@ -150,6 +169,7 @@ def fedalign(
     )
 
 
+@part(Method, "local")
 def local() -> Method:
     """Each client alone with its own model and data: what it has without the federation."""
     return Method("local", solver=Solo(), step=Stay(), serves="own")
@@ -160,6 +180,7 @@ def invited(m: int | None) -> Invite:
     return Full() if m is None else Sample(m)
 
 
+@part(Method, "maxfl")
 def maxfl(
     server_lr: float = 1.0, epsilon: float = 0.1, m: int | None = None, tune_steps: int = 0
 ) -> Method:
@@ -175,6 +196,7 @@ def maxfl(
     )
 
 
+@part(Method, "scaffold")
 def scaffold(server_lr: float = 1.0, m: int | None = None) -> Method:
     """SCAFFOLD: Karimireddy et al. 2020, option II; control variates c, c_k correct client drift,
     w_k <- w_k - lr (g - c_k + c); sampled clients count alike."""
@@ -187,6 +209,7 @@ def scaffold(server_lr: float = 1.0, m: int | None = None) -> Method:
     )
 
 
+@part(Method, "perfedavg")
 def perfedavg(
     alpha: float = 0.01, hessian_free: bool = False, delta: float = 1e-3, m: int | None = None
 ) -> Method:
@@ -200,6 +223,7 @@ def perfedavg(
     )
 
 
+@part(Method, "pfedme")
 def pfedme(
     lam: float = 15.0,
     inner: int = 5,
@@ -209,7 +233,7 @@ def pfedme(
 ) -> Method:
     """pFedMe: Dinh et al. 2020, w_k <- w_k - lr lam (w_k - theta_k), theta_k near w_k by the Moreau
     envelope of weight lam; w' = (1 - beta) w + beta mean(w_k)."""
-    positive("beta", beta)
+    above("beta", beta)
     return Method(
         "pfedme",
         invite=invited(m),
@@ -219,19 +243,22 @@ def pfedme(
     )
 
 
+@part(Method, "qffl")
 def qffl(q: float = 1.0, m: int | None = None) -> Method:
     """q-FFL (q-FedAvg): Li et al. 2019, w' = w - sum F_k^q G_k / sum h_k, G_k = (w - w_k)/lr,
     h_k = q F_k^(q-1) |G_k|^2 + F_k^q / lr; sampled clients count alike but for their loss."""
-    at_least_zero("q", q)
+    at_least("q", q)
     return Method("qffl", invite=invited(m), weigh=LossPower(q), step=QFair(q), losses=True)
 
 
+@part(Method, "afl")
 def afl(rate: float = 0.1, m: int | None = None) -> Method:
     """AFL: Mohri et al. 2019, minimises the worst mixture of clients: w' = sum lambda_k w_k, then
     lambda' = Proj_simplex(lambda + rate F)."""
     return Method("afl", invite=invited(m), weigh=Mixture(), step=Agnostic(rate), losses=True)
 
 
+@part(Method, "mwfed")
 def mwfed(factor: float = 4.0, m: int | None = None) -> Method:
     """MW-Fed: Blum et al. 2021, the weight of a client whose requirement is not met is multiplied
     by a factor every round, and local steps are dealt in proportion to weight."""
@@ -245,23 +272,27 @@ def mwfed(factor: float = 4.0, m: int | None = None) -> Method:
     )
 
 
+@part(Method, "ditto")
 def ditto(lam: float = 1.0, m: int | None = None) -> Method:
     """Ditto: Li et al. 2021, FedAvg for the global model, and personal models held near it,
     v_k <- v_k - lr (g(v_k) + lam (v_k - w))."""
     return Method("ditto", invite=invited(m), solver=Ditto(lam))
 
 
+@part(Method, "power_of_choice")
 def power_of_choice(d: int = 20, m: int = 10) -> Method:
     """Power-of-Choice: Cho et al. 2020, FedAvg on the m clients of highest loss among d drawn by
     data share, counting alike."""
     return Method("power_of_choice", invite=PowerOfChoice(m, d), weigh=Uniform())
 
 
+@part(Method, "fedavgm")
 def fedavgm(server_lr: float = 1.0, beta: float = 0.9, m: int | None = None) -> Method:
     """FedAvgM: Hsu et al. 2019, server momentum, v' = beta v + (mean(w_k) - w), w' = w + lr v'."""
     return Method("fedavgm", invite=invited(m), step=Momentum(server_lr, beta))
 
 
+@part(Method, "fedadam")
 def fedadam(
     server_lr: float = 0.01,
     beta1: float = 0.9,
@@ -274,6 +305,7 @@ def fedadam(
     return Method("fedadam", invite=invited(m), step=step)
 
 
+@part(Method, "fedyogi")
 def fedyogi(
     server_lr: float = 0.01,
     beta1: float = 0.9,
@@ -286,22 +318,4 @@ def fedyogi(
     return Method("fedyogi", invite=invited(m), step=step)
 
 
-METHODS: dict[str, Callable[..., Method]] = {
-    "fedalign": fedalign,
-    "maxfl": maxfl,
-    "fedavg": fedavg,
-    "fedavg_priority": fedavg_priority,
-    "fedprox": fedprox,
-    "scaffold": scaffold,
-    "perfedavg": perfedavg,
-    "pfedme": pfedme,
-    "qffl": qffl,
-    "afl": afl,
-    "mwfed": mwfed,
-    "ditto": ditto,
-    "power_of_choice": power_of_choice,
-    "fedavgm": fedavgm,
-    "fedadam": fedadam,
-    "fedyogi": fedyogi,
-    "local": local,
-}
+METHODS = kinds(Method)

@@ -15,20 +15,22 @@ from torch import nn
 
 from . import rng
 from .errors import MusterError
-from .federation import Federation
+from .federation import Shaped
+from .federation.ragged import features
+from .registry import kinds, part
 
 
 @runtime_checkable
 class Spec(Protocol):
     """A model that waits for the shapes of the data."""
 
-    def build(self, fed: Federation, seed: int) -> nn.Module:
-        """The module for this federation, with starting parameters drawn from the seed."""
+    def build(self, of: Shaped, seed: int) -> nn.Module:
+        """The module for these rows, with starting parameters drawn from the seed."""
         ...
 
 
-def _width(fed: Federation) -> int:
-    return int(np.prod(fed.train.x.shape[1:]))
+def _width(of: Shaped) -> int:
+    return int(np.prod(of.shape))
 
 
 def _mlp(sizes: tuple[int, ...]) -> nn.Sequential:
@@ -38,17 +40,19 @@ def _mlp(sizes: tuple[int, ...]) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
+@part(Spec, "softmax")
 @dataclass(frozen=True)
 class Softmax:
     """Softmax (multinomial logistic) regression, from w = 0."""
 
-    def build(self, fed: Federation, seed: int) -> nn.Module:
-        model = _mlp((_width(fed), fed.classes))
+    def build(self, of: Shaped, seed: int) -> nn.Module:
+        model = _mlp((_width(of), of.classes))
         for p in model.parameters():
             nn.init.zeros_(p)
         return model
 
 
+@part(Spec, "mlp")
 @dataclass(frozen=True)
 class MLP:
     """Fully connected layers with ReLU between them."""
@@ -59,18 +63,19 @@ class MLP:
         if any(h < 1 for h in self.hidden):
             raise MusterError(f"model hidden: {list(self.hidden)}; layer widths are 1 and above")
 
-    def build(self, fed: Federation, seed: int) -> nn.Module:
+    def build(self, of: Shaped, seed: int) -> nn.Module:
         with _seeded(seed):
-            return _mlp((_width(fed), *self.hidden, fed.classes))
+            return _mlp((_width(of), *self.hidden, of.classes))
 
 
+@part(Spec, "cnn")
 @dataclass(frozen=True)
 class CNN:
     """The CIFAR-10 network: two 5x5 convolutions (32, 64), then 512 and 128, BatchNorm and ReLU
     after each, Kaiming start. The paper prints only "512x128"; the rest is a reading."""
 
-    def build(self, fed: Federation, seed: int) -> nn.Module:
-        shape = tuple(fed.train.x.shape[1:])
+    def build(self, of: Shaped, seed: int) -> nn.Module:
+        shape = of.shape
         if len(shape) != 3 or shape[1] % 4 or shape[2] % 4:
             raise MusterError(
                 f"model cnn: rows have shape {shape}; it needs images (channels, height, width) "
@@ -84,7 +89,7 @@ class CNN:
                 nn.Flatten(),
                 *_dense(flat, 512),
                 *_dense(512, 128),
-                nn.Linear(128, fed.classes),
+                nn.Linear(128, of.classes),
             )
             for m in model.modules():
                 if isinstance(m, (nn.Conv2d, nn.Linear)):
@@ -115,10 +120,10 @@ class _seeded:
         self.fork.__exit__(None, None, None)
 
 
-def as_module(model: nn.Module | Spec, fed: Federation, seed: int) -> nn.Module:
-    """The module to train, checked against the federation's rows and labels."""
+def as_module(model: nn.Module | Spec, of: Shaped, seed: int) -> nn.Module:
+    """The module to train, checked against the rows and labels it has to fit."""
     if isinstance(model, Spec) and not isinstance(model, nn.Module):
-        model = model.build(fed, seed)
+        model = model.build(of, seed)
     if not isinstance(model, nn.Module):
         raise MusterError(
             f"model: {type(model).__name__}; give an nn.Module or one of muster.models"
@@ -128,32 +133,29 @@ def as_module(model: nn.Module | Spec, fed: Federation, seed: int) -> nn.Module:
     for name, t in model.state_dict().items():
         if t.is_floating_point() and not bool(torch.isfinite(t).all()):
             raise MusterError(f"model: parameter {name} holds nan or inf before training")
-    _probe(model, fed)
+    _probe(model, of)
     return model
 
 
-def _probe(model: nn.Module, fed: Federation) -> None:
+def _probe(model: nn.Module, of: Shaped) -> None:
     """Run one row through the model: does it take these rows, and has it enough outputs?"""
-    from .federation.ragged import features
-
     first = next((p for p in model.parameters()), torch.zeros(1))
     was_training = model.training
     model.eval()
-    row = features(fed.train.x[:1], first.dtype).to(first.device)
+    row = features(of.example(), first.dtype).to(first.device)
     try:
         with torch.no_grad():
             z = model(row)
     except Exception as error:
-        shape = tuple(fed.train.x.shape[1:])
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise MusterError(f"model: it cannot take rows of shape {shape}: {reason}") from None
+        raise MusterError(f"model: it cannot take rows of shape {of.shape}: {reason}") from None
     finally:
         model.train(was_training)
-    if z.dim() != 2 or z.shape[0] != 1 or z.shape[1] < fed.classes:
+    if z.dim() != 2 or z.shape[0] != 1 or z.shape[1] < of.classes:
         raise MusterError(
             f"model: its output for one row has shape {tuple(z.shape)}; labels go from 0 to "
-            f"{fed.classes - 1}, so it must be (1, {fed.classes}) or wider"
+            f"{of.classes - 1}, so it must be (1, {of.classes}) or wider"
         )
 
 
-MODELS: dict[str, type] = {"softmax": Softmax, "mlp": MLP, "cnn": CNN}
+MODELS = kinds(Spec)

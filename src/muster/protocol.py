@@ -6,6 +6,7 @@ client with a stack of one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,28 +14,56 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .arrays import Bool, Float64, Int64, Text
-from .federation import Federation
+from .federation import Federation, Population
 from .params import Memory, Params, select
 
 
 @dataclass(frozen=True)
 class Roster:
-    """What the server knows of some clients; every array has one entry a client.
+    """What the server knows of some clients; every array has one entry per client.
 
-    share       p_k, or what the invitation made of it (eq. 55)
+    clients     their places in the population
     importance  a_k, the client's weight in the objective; 1 for priority clients
+    share       what a reply counts by for its place in the objective: p_k, or what the invitation
+                made of it (eq. 55)
+    full        p_k, what it counts by beyond that, while it is aligned; as a rule the same
+    ids         the numbers by which their randomness is keyed; as a rule their places
     """
 
     clients: Int64
     priority: Bool
     importance: Float64
     share: Float64
+    full: Float64 = field(default_factory=lambda: np.empty(0))
+    ids: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def __post_init__(self) -> None:
+        for name, rule in (("full", self.share), ("ids", self.clients)):
+            if len(getattr(self, name)) != len(self.clients):
+                object.__setattr__(self, name, rule)
 
     @classmethod
-    def of(cls, fed: Federation, clients: Int64, share: Float64 | None = None) -> Roster:
-        """These clients of a federation."""
-        p = fed.share[clients] if share is None else share
-        return cls(clients, fed.priority[clients], fed.importance[clients], p)
+    def of(
+        cls, who: Population | Federation, clients: Int64, share: Float64 | None = None
+    ) -> Roster:
+        """These clients of a population."""
+        population = who.population if isinstance(who, Federation) else who
+        p = population.share[clients]
+        return cls(
+            clients,
+            population.priority[clients],
+            population.importance[clients],
+            p if share is None else share,
+            p,
+            population.ids[clients],
+        )
+
+    def weight(self, extent: Float64) -> Float64:
+        """How much replies count that were admitted to this extent (0 to 1): up to a_k by their
+        share, and what is beyond a_k by their full p_k. Without an invitation that draws by p_k
+        both are p_k, and this is `extent_k p_k`."""
+        within = np.minimum(extent, self.importance)
+        return within * self.share + (extent - within) * self.full
 
     def pick(self, rows: Bool) -> Roster:
         """Some of them."""
@@ -55,9 +84,12 @@ class Appraisal:
         """Some clients' measurements."""
         return Appraisal(self.loss[rows], self.accuracy[rows])
 
-    def put(self, rows: Int64, some: Appraisal) -> None:
-        """Fill in some clients' measurements."""
-        self.loss[rows], self.accuracy[rows] = some.loss, some.accuracy
+    @classmethod
+    def joined(cls, parts: Sequence[Appraisal]) -> Appraisal:
+        """The measurements of one group of clients after another's."""
+        return cls(
+            np.concatenate([p.loss for p in parts]), np.concatenate([p.accuracy for p in parts])
+        )
 
     @classmethod
     def unknown(cls, n: int) -> Appraisal:
@@ -127,6 +159,16 @@ class Replies:
 
 
 @dataclass(frozen=True)
+class Truth:
+    """What the clients that replied would have said and claimed honestly, and whether they would
+    have joined: known only where attackers are simulated."""
+
+    joins: Bool
+    appraisal: Appraisal
+    claim: Float64
+
+
+@dataclass(frozen=True)
 class Traffic:
     """Bytes that crossed the network in a round: to and from each asked client, and between the
     server and everyone else."""
@@ -148,6 +190,7 @@ class Answers:
     memory    the new memory of those who replied, where it is kept on this side
     failed    who gave no answer at all (the decision's reason says why); silence by choice is an
               answer
+    truth     of the replies, where some of them are lies
     traffic   bytes counted on the wire; None: worked out from sizes
     events    what else happened to a client (or, as -1, to somebody who is none), for the ledger
     """
@@ -158,6 +201,7 @@ class Answers:
     steps: Int64
     memory: Memory
     failed: Bool
+    truth: Truth | None = None
     traffic: Traffic | None = None
     events: tuple[tuple[int, str], ...] = ()
 

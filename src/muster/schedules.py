@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from .checks import is_number, is_whole, require, whole
 from .errors import MusterError
+from .registry import part
 
 
 @runtime_checkable
@@ -26,22 +28,22 @@ Count = int | float  # whole numbers count rounds, floats are fractions of all r
 
 
 def count(value: Count, rounds: int, what: str) -> int:
-    """A number of rounds, given as an int (rounds) or as a float (fraction of all rounds).
+    """A number of rounds, given as a whole number (rounds) or as a fraction of all rounds, of
+    which a half counts as one more.
 
-    >>> count(20, 200, "warmup"), count(0.1, 200, "warmup")
-    (20, 20)
+    >>> count(20, 200, "warmup"), count(0.1, 200, "warmup"), count(0.1, 5, "warmup")
+    (20, 20, 1)
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise MusterError(f"{what}: {value!r}; give a whole number of rounds or a fraction 0.0-1.0")
-    if isinstance(value, int):
-        if value < 0:
-            raise MusterError(f"{what}: {value}; a number of rounds cannot be negative")
-        return min(value, rounds)
-    if not 0.0 <= value <= 1.0:
-        raise MusterError(f"{what}: {value}; a fraction of rounds lies between 0.0 and 1.0")
-    return round(value * rounds)
+    if is_whole(value):
+        whole(what, value, 0)
+        return min(int(value), rounds)
+    ok = is_number(value) and 0.0 <= value <= 1.0
+    require(ok, what, value, "a whole number of rounds, or a fraction of them from 0.0 to 1.0")
+    # What multiplying loses (0.29 * 50 is a little under 14.5) must not decide.
+    return math.floor(value * rounds + 0.5 + 1e-9)
 
 
+@part(Schedule, "constant")
 @dataclass(frozen=True)
 class Constant:
     """The same number every round."""
@@ -52,6 +54,7 @@ class Constant:
         return self.value
 
 
+@part(Schedule, "step")
 @dataclass(frozen=True)
 class StepTo:
     """`start` until round `at_round`, then `end` (0 included): the paper's "eventually 0"."""
@@ -59,11 +62,13 @@ class StepTo:
     start: float
     end: float = 0.0
     at_round: Count = 0.5
+    of_run: ClassVar[bool] = True
 
     def at(self, t: int, rounds: int) -> float:
         return self.start if t < count(self.at_round, rounds, "at_round") else self.end
 
 
+@part(Schedule, "linear")
 @dataclass(frozen=True)
 class Linear:
     """A straight line from `start` in the first round to `end` in the last."""
@@ -75,6 +80,7 @@ class Linear:
         return self.start + (self.end - self.start) * t / max(rounds - 1, 1)
 
 
+@part(Schedule, "inverse")
 @dataclass(frozen=True)
 class Inverse:
     """`start / (1 + rate t)`: decay like 1/t."""
@@ -86,6 +92,7 @@ class Inverse:
         return self.start / (1.0 + self.rate * t)
 
 
+@part(Schedule, "exponential")
 @dataclass(frozen=True)
 class Exponential:
     """`start * factor^t`."""
@@ -97,23 +104,21 @@ class Exponential:
         return self.start * self.factor**t
 
 
-def as_schedule(value: float | Schedule, what: str, least: float = 0.0) -> Schedule:
+def after(schedule: Schedule, start: int, t: int, rounds: int) -> float:
+    """The value in round t of a schedule that begins in round `start`: what decays over rounds
+    does so from there on. A schedule that names a round of the run (`of_run`) means that round."""
+    if getattr(schedule, "of_run", False):
+        return schedule.at(t, rounds)
+    return schedule.at(max(t - start, 0), max(rounds - start, 1))
+
+
+def as_schedule(value: Any, what: str, least: float = 0.0) -> Schedule:
     """A number becomes a constant schedule; its numbers must be >= least (inf is allowed)."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        value = Constant(float(value))
-    if not isinstance(value, Schedule):
+    schedule = Constant(float(value)) if is_number(value) else value
+    if not isinstance(schedule, Schedule):
         raise MusterError(f"{what}: {value!r}; give a number or a schedule such as Linear(0.2)")
     for t in (0, 1, 50, 99):
-        v = value.at(t, 100)
+        v = schedule.at(t, 100)
         if math.isnan(v) or v < least:
             raise MusterError(f"{what}: {v} in round {t + 1} of 100; allowed: {least:g} and above")
-    return value
-
-
-SCHEDULES: dict[str, type] = {
-    "constant": Constant,
-    "step": StepTo,
-    "linear": Linear,
-    "inverse": Inverse,
-    "exponential": Exponential,
-}
+    return schedule

@@ -12,28 +12,16 @@ import dataclasses
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from .data.split.partition import PARTITIONS, Partition
-from .errors import MusterError, nearest, unknown
-from .parts.attacks import ATTACKS, Attack
-from .parts.invite import INVITES, Invite
-from .parts.participation import PARTICIPATIONS, Participation
-from .schedules import SCHEDULES, Schedule
+from .checks import is_number, is_whole
+from .errors import MusterError, nearest
+from .registry import find, is_role, kinds, name_of, roles, word
 
 Table = dict[str, Any]
-
-# Parts that are chosen by kind inside another part's table.
-KINDS: dict[Any, Mapping[str, Callable[..., Any]]] = {
-    Schedule: SCHEDULES,
-    Invite: INVITES,
-    Partition: PARTITIONS,
-    Participation: PARTICIPATIONS,
-    Attack: ATTACKS,
-}
 
 
 def named(where: str, value: Any) -> Table:
@@ -51,25 +39,12 @@ def as_table(where: str, value: Any) -> Table:
     return value
 
 
-def entry(
-    kind: str, registry: Mapping[str, Callable[..., Any]], table: Table
-) -> Callable[..., Any]:
-    """The part a table names, from a registry."""
-    if table["name"] not in registry:
-        raise unknown(kind, table["name"], registry)
-    return registry[table["name"]]
-
-
-def choose(
-    kind: str,
-    registry: Mapping[str, Callable[..., Any]],
-    table: Table,
-    extra: Table | None = None,
-) -> Any:
-    """Build the entry a table names. `extra` values are ours to give, not the user's."""
-    target = entry(kind, registry, table)
+def choose(role: Any, table: Table, where: str, extra: Table | None = None) -> Any:
+    """Build the part of a role that a table names. `extra` values are ours to give, not the
+    user's."""
+    target = find(role, table["name"], f"{where}.name")
     values = {key: value for key, value in table.items() if key != "name"}
-    return build(target, values, kind, given=extra or {})
+    return build(target, values, where, given=extra or {})
 
 
 def parameters(target: Callable[..., Any], skip: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -137,12 +112,9 @@ def convert(value: Any, kind: Any, where: str) -> Any:
         raise MusterError(f"{where}: {value!r}; allowed: {describe(kind)}")
     if not fits(value, kind):
         raise MusterError(f"{where}: {value!r}; allowed: {describe(kind)}")
-    if kind in KINDS:
+    if is_role(kind):
         table = {"kind": value} if isinstance(value, str) else dict(value)
-        name = table.pop("kind", None)
-        if name not in KINDS[kind]:
-            raise MusterError(f"{where}.kind: {name!r}; {nearest(str(name or ''), KINDS[kind])}")
-        return build(KINDS[kind][name], table, where)
+        return build(find(kind, table.pop("kind", None), f"{where}.kind"), table, where)
     if origin is tuple:
         return tuple(convert(v, inner[0], f"{where}[{i}]") for i, v in enumerate(value))
     if kind is float:
@@ -153,7 +125,7 @@ def convert(value: Any, kind: Any, where: str) -> Any:
 def fits(value: Any, kind: Any) -> bool:
     """Whether a TOML value can be of this type at all."""
     origin = get_origin(kind)
-    if kind in KINDS:
+    if is_role(kind):
         return isinstance(value, (str, dict))
     if origin is Literal:
         return value in get_args(kind)
@@ -162,9 +134,9 @@ def fits(value: Any, kind: Any) -> bool:
     if kind is bool:
         return isinstance(value, bool)
     if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+        return is_whole(value)
     if kind is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
+        return is_number(value)
     if kind is str:
         return isinstance(value, str)
     return kind is type(None) and value is None
@@ -177,8 +149,8 @@ def describe(kind: Any) -> str:
         return ", ".join(str(v) for v in inner)
     if origin in (types.UnionType, typing.Union):
         return " or ".join(dict.fromkeys(describe(k) for k in inner if k is not type(None)))
-    if kind in KINDS:
-        return f"a table with kind = {' | '.join(KINDS[kind])}"
+    if is_role(kind):
+        return f"a {word(kind)}, by name or as a table with kind = {' | '.join(kinds(kind))}"
     if origin is tuple:
         return f"a list, each {describe(inner[0])}"
     words = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
@@ -189,7 +161,7 @@ def plain(value: Any) -> Any:
     """A part as the table it would be written as; None (a default) is left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        kind = next((n for reg in KINDS.values() for n, c in reg.items() if c is type(value)), None)
+        kind = next((n for role in roles() if (n := name_of(role, value))), None)
         head = {} if kind is None else {"kind": kind}
         return {**head, **{k: v for k, v in fields.items() if v is not None}}
     if isinstance(value, (tuple, list)):
@@ -199,11 +171,9 @@ def plain(value: Any) -> Any:
     return value
 
 
-def resolved(
-    registry: Mapping[str, Callable[..., Any]], table: Table, skip: tuple[str, ...] = ()
-) -> Table:
+def resolved(role: Any, table: Table, skip: tuple[str, ...] = ()) -> Table:
     """A named table with its part's defaults filled in."""
-    target = registry[table["name"]]
+    target = find(role, table["name"], "name")
     defaults = {
         name: p.default
         for name, p in inspect.signature(target).parameters.items()

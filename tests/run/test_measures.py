@@ -7,7 +7,8 @@ import pytest
 
 import muster
 import reference
-from helpers import federation
+from helpers import federation, layers_of, module_of, random_layers
+from muster.local import Local
 from muster.protocol import Appraisal, View
 from muster.report.intervals import compared
 from muster.run import measures
@@ -15,7 +16,7 @@ from muster.run.measures import MEASURES, Measure, evaluate, named, over_clients
 
 
 @pytest.fixture
-def table(monkeypatch):
+def table():
     """The table as it is, put back after the test."""
     known = dict(MEASURES)
     yield
@@ -35,6 +36,36 @@ def view_of(n=6):
     return View(one, one, np.ones(n), meets=(one.loss < 0.5).astype(float))
 
 
+def test_measures_against_numpy():
+    data, priority = reference.problem(7)
+    test, _ = reference.problem(8)
+    rho = np.linspace(0.2, 1.4, 7)
+    fed = federation(data, priority, test=test, requirement=rho)
+    layers = random_layers((5, 4))
+    local = Local(steps=2, batch_size=None, lr=0.1)
+    run = muster.simulate(
+        fed, muster.methods.fedalign(0.5), module_of(layers), 5, local, dtype="float64"
+    )
+    w = layers_of(run)
+    p = np.array([len(y) for _, y in data], float)
+    p[[k for k in range(7) if k not in priority]] = 0
+    p /= p.sum()
+    row = run.rounds.row(-1, named=True)
+    losses = np.array([reference.loss(w, *pair) for pair in data])
+    assert row["loss"] == pytest.approx(p @ losses, abs=1e-12)
+    for column, pairs, f in (
+        ("train_accuracy", data, reference.accuracy),
+        ("test_accuracy", test, reference.accuracy),
+        ("test_loss", test, reference.loss),
+    ):
+        assert row[column] == pytest.approx(p @ [f(w, *pair) for pair in pairs], abs=1e-12)
+    assert row["gm_appeal"] == np.mean(losses < rho)
+    assert row["fairness"] == row["gm_appeal"]
+    assert np.allclose(run.final["train_loss"], losses, atol=1e-12)
+    accuracies = [reference.accuracy(w, *pair) for pair in test]
+    assert np.allclose(run.final["test_accuracy"], accuracies)
+
+
 def test_every_number_of_a_round_is_in_the_table(fed):
     run = muster.simulate(fed, muster.methods.ditto(), muster.models.Softmax(), rounds=1)
     assert set(run.rounds.columns) - {"round"} <= set(MEASURES)
@@ -42,14 +73,14 @@ def test_every_number_of_a_round_is_in_the_table(fed):
 
 def test_a_measure_over_clients_has_a_twin_for_those_that_only_judge(fed):
     view = view_of()
-    row = evaluate(fed, view)
+    row = evaluate(fed.population, view)
     assert row["gm_appeal"] == view.meets[:5].mean()
     assert row["gm_appeal_unseen"] == view.meets[5]
     assert row["mean_test_accuracy"] == pytest.approx(view.test.accuracy[:5].mean())
     assert row["mean_test_accuracy_unseen"] == view.test.accuracy[5]
     assert "preferred_accuracy" not in row, "nobody has a model of its own to prefer"
     seen = federation(reference.problem(0, clients=6)[0])
-    assert "gm_appeal_unseen" not in evaluate(seen, view)
+    assert "gm_appeal_unseen" not in evaluate(seen.population, view)
     both = over_clients(Measure("x", "an x", share=True), lambda v: v.train.loss)
     assert [(m.name, m.head, m.share) for m in both] == [
         ("x", "x", True),
@@ -60,15 +91,15 @@ def test_a_measure_over_clients_has_a_twin_for_those_that_only_judge(fed):
 def test_who_said_nothing_is_left_out(fed):
     view = view_of()
     view.train.loss[[0, 2]] = np.nan
-    w = np.where(np.isnan(view.train.loss), 0.0, fed.objective)
+    w = np.where(np.isnan(view.train.loss), 0.0, fed.population.objective)
     expected = np.nansum(w * view.train.loss) / w.sum()
-    assert evaluate(fed, view)["loss"] == pytest.approx(expected)
+    assert evaluate(fed.population, view)["loss"] == pytest.approx(expected)
     view.train.loss[:] = np.nan
-    assert np.isnan(evaluate(fed, view)["loss"])
+    assert np.isnan(evaluate(fed.population, view)["loss"])
 
 
 def test_one_entry_is_all_a_measure_needs(table, fed):
-    def spread(clients, view):
+    def spread(population, view):
         return float(np.ptp(view.train.loss))
 
     register(Measure("spread", "largest gap", short="gap", of=spread, compared=True, panel=True))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import muster
-from helpers import federation
+from helpers import federation, nine_clients
 from muster.run.opinion import bar, label_entropy
 
 MIX = muster.data.LabelMix(0.05)
@@ -42,6 +42,17 @@ def test_a_model_that_knows_nothing_is_useful_to_nobody(skewed):
     )
     assert run.final["train_loss"].to_numpy() == pytest.approx(np.log(10))
     assert run.rounds["fairness"].to_list() == [0.0]
+
+
+def test_fairness_without_requirements_is_against_the_best_constant_prediction():
+    fed = nine_clients()
+    run = muster.simulate(fed, muster.methods.fedavg(), muster.models.Softmax(), rounds=5)
+    counts = fed.label_counts()
+    f = counts / counts.sum(1, keepdims=True)
+    entropy = [-sum(v * np.log(v) for v in row if v > 0) for row in f]
+    useful = run.final["train_loss"].to_numpy() < np.array(entropy)
+    assert run.rounds["fairness"][-1] == pytest.approx(useful.mean())
+    assert run.final["useful"].to_list() == useful.tolist()
 
 
 def test_the_bar_is_a_requirement_or_what_constant_predictions_reach():

@@ -7,14 +7,15 @@ from pathlib import Path
 from rich.console import Console
 
 from ..config.experiments import Experiment, experiment, load_table, override
-from ..data import DATA
 from ..errors import MusterError
+from ..federation import Federation
 from ..flower.appfolder import check, write_app
 from ..flower.keys import CA, make_keys
 from ..flower.loopback import federate_here
+from ..registry import find
 from ..report.tables import run_table
 from ..run import store
-from ..schema import entry, parameters
+from ..schema import parameters
 from .flags import flags_of, take
 
 
@@ -70,7 +71,9 @@ def _chosen(words: list[str], clients: int | None) -> tuple[Experiment, Path]:
         raise MusterError("federate: give a configuration, such as examples/federate.toml")
     table = {"name": Path(config).stem, "checkpoint_every": 1, **load_table(config)}
     chosen = experiment(override(table, list(flags.items())))
-    if clients is not None and "clients" in parameters(entry("data", DATA, chosen.data)):
+    if clients is not None and "clients" in parameters(
+        find(Federation, chosen.data["name"], "data.name")
+    ):
         table = override(table, [*flags.items(), ("data.clients", str(clients))])
         chosen = experiment(table)
     check(chosen)

@@ -28,13 +28,14 @@ from ..federation import Federation
 from ..local import Local
 from ..methods import METHODS
 from ..models import MODELS
+from ..registry import kinds, roles, word
 from ..report.figure import figure
 from ..report.tables import comparison_tables, run_table
 from ..run import store
 from ..run.result import Interrupted, Run
 from ..run.simulate import simulate
-from ..schema import KINDS, plain
 from ..schema import Table as Config
+from ..schema import plain
 from . import data as data_command
 from .flags import flags_of
 from .progress import Progress
@@ -152,8 +153,8 @@ def _keys() -> str:
             text = f"{name:16}{', '.join(keys) or '-'}"
             lines += textwrap.wrap(text, 96, initial_indent="    ", subsequent_indent=" " * 20)
     lines += ["", "  where a table with a kind is asked for (--method.invite.kind fraction):"]
-    for part, kinds in KINDS.items():
-        lines.append(f"    {part.__name__.lower():16}{', '.join(kinds)}")
+    for role in roles():
+        lines.append(f"    {word(role):16}{', '.join(kinds(role))}")
     return "\n".join(lines)
 
 

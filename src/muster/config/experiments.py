@@ -20,13 +20,26 @@ from ..errors import MusterError
 from ..federation import Federation
 from ..federation.federation import as_requirement
 from ..local import Local
-from ..methods import METHODS, Method
-from ..models import MODELS, Spec
+from ..methods import Method
+from ..models import Spec
 from ..parts.attacks import Attack
 from ..parts.participation import Participation
+from ..registry import find
 from ..run.measures import named as named_measures
 from ..run.solo import with_solo
-from ..schema import Table, as_table, build, check_keys, choose, entry, fits, named, plain, resolved
+from ..schema import (
+    Table,
+    as_table,
+    build,
+    check_keys,
+    choose,
+    convert,
+    fits,
+    named,
+    parameters,
+    plain,
+    resolved,
+)
 from .network import Member, Network, check_members
 
 
@@ -112,7 +125,7 @@ class Experiment:
     def federation(self, seed: int) -> Federation:
         """The data of one seed, with the clients' requirements where they have any: a constant, or
         what each gets alone."""
-        fed: Federation = choose("data", DATA, self.data, extra={"seed": seed})
+        fed: Federation = choose(Federation, self.data, "data", extra={"seed": seed})
         if self.requirement is None:
             return fed
         if isinstance(self.requirement, Local):
@@ -132,11 +145,11 @@ class Experiment:
 
     def spec(self) -> Spec:
         """The model."""
-        return typing.cast(Spec, choose("model", MODELS, self.model))
+        return typing.cast(Spec, choose(Spec, self.model, "model"))
 
     def method(self, label: str) -> Method:
         """One of the methods, by its label."""
-        return typing.cast(Method, choose("method", METHODS, self.methods[label]))
+        return composed(self.methods[label])
 
     def with_keys(self) -> Experiment:
         """The same with every member's key as text, so that no file is needed to read it."""
@@ -147,15 +160,14 @@ class Experiment:
         """The whole configuration as a table, every default written out."""
         return {
             **plain(self.settings),
-            "data": resolved(DATA, self.data, skip=("seed",)),
-            "model": resolved(MODELS, self.model),
+            "data": resolved(Federation, self.data, skip=("seed",)),
+            "model": resolved(Spec, self.model),
             "local": plain(self.local),
             **({} if self.requirement is None else {"requirement": plain(self.requirement)}),
             **({} if self.network == Network() else {"network": plain(self.network)}),
             **({"clients": [plain(m) for m in self.members]} if self.members else {}),
             "methods": [
-                {"label": label, **resolved(METHODS, table)}
-                for label, table in self.methods.items()
+                {"label": label, **resolved(Method, table)} for label, table in self.methods.items()
             ],
         }
 
@@ -208,11 +220,27 @@ def experiment(table: Table) -> Experiment:
     also = ("data", "model", "local", "method", "methods", "requirement", "network", "clients")
     settings = build(Settings, table, "", also=also)
     result = Experiment(settings, data, model, methods, local, requirement, network, members)
-    check_keys(entry("data", DATA, data), data, "data", skip=("seed",))
+    check_keys(find(Federation, data["name"], "data.name"), data, "data", skip=("seed",))
     result.spec()
     for label in methods:
         result.method(label)
     return result
+
+
+def composed(table: Table) -> Method:
+    """The method a table describes: a named one with its parameters, any part of it replaced.
+
+    >>> composed({"name": "fedavg", "solver": {"kind": "sgd", "prox": 0.1}}).solver
+    SGD(prox=0.1)
+    """
+    maker = find(Method, table["name"], "method.name")
+    fields = parameters(Method, skip=("name",))
+    # A key that the named method takes itself is its own; any other names a part to put in place.
+    replaced = {k: v for k, v in table.items() if k in fields and k not in parameters(maker)}
+    own = {k: v for k, v in table.items() if k not in replaced and k != "name"}
+    method: Method = build(maker, own, "method", also=tuple(fields))
+    parts = {k: convert(v, fields[k], f"method.{k}") for k, v in replaced.items()}
+    return dataclasses.replace(method, **parts)
 
 
 def data_table(value: Any) -> Table:

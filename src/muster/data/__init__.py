@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..federation import Federation
+from ..registry import part
 from .files.folder import from_folder
 from .files.huggingface import from_partitioner
 from .sets.digits import digits
@@ -37,6 +38,11 @@ DATA: dict[str, Callable[..., Federation]] = {
     "sent140": sent140,
     "folder": from_folder,
 }
+
+for _name, _make in {**DATA, "huggingface": from_partitioner}.items():
+    part(Federation, _name)(_make)
+for _name, _split in PARTITIONS.items():
+    part(Partition, _name)(_split)
 
 __all__ = [
     "CATALOGUE",

@@ -107,7 +107,7 @@ class Base:
 
     def steps(self, clients: Int64) -> Int64:
         """How many steps `Local` asks of each client."""
-        return steps_of(self.fed.train, clients, self.local, self.merge_single)
+        return steps_of(self.fed.train.sizes[clients], self.local, self.merge_single)
 
     def plans(
         self, solver: Solver, offer: Offer, clients: Int64, assignment: Assignment
@@ -116,6 +116,7 @@ class Base:
         return plan(
             self.fed.train, clients, assignment.local or self.local, offer.seed, offer.round,
             self.merge_single, assignment.steps, solver.draws, assignment.purpose,
+            self.fed.population.ids[clients],
         )  # fmt: skip
 
     def load(self, model: Params) -> None:

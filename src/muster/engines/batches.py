@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from torch import nn
 
 from .. import rng
 from ..arrays import Int64, UInt64
@@ -41,22 +42,26 @@ class Plan:
         return int(np.searchsorted(-self.steps, -s, side="left"))
 
 
-def steps_of(data: Ragged, clients: Int64, local: Local, merge_single: bool = False) -> Int64:
-    """How many steps `Local` asks of each client."""
+def steps_of(sizes: Int64, local: Local, merge_single: bool = False) -> Int64:
+    """How many steps `Local` asks of clients with this many rows."""
     if local.steps is not None:
-        return np.full(len(clients), local.steps)
+        return np.full(len(sizes), local.steps)
     if local.batch_size is None:
-        return np.full(len(clients), local.epochs)
-    return _batches(data, clients, local.batch_size, merge_single) * (local.epochs or 0)
+        return np.full(len(sizes), local.epochs)
+    return batches_of(sizes, local.batch_size, merge_single) * (local.epochs or 0)
 
 
-def _batches(data: Ragged, clients: Int64, size: int, merge_single: bool) -> Int64:
+def batches_of(sizes: Int64, size: int, merge_single: bool) -> Int64:
     """Batches in one pass over each client's rows."""
-    rows = data.sizes[clients]
-    batches = -(-rows // size)
+    batches = -(-sizes // size)
     if merge_single:
-        batches -= (rows % size == 1) & (batches > 1)
+        batches -= (sizes % size == 1) & (batches > 1)
     return batches
+
+
+def needs_two_rows(module: nn.Module) -> bool:
+    """Whether a module cannot train on a batch of one row, as BatchNorm cannot."""
+    return any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in module.modules())
 
 
 def plan(
@@ -69,6 +74,7 @@ def plan(
     steps: Int64 | None = None,
     draws: int = 1,
     purpose: str = "batches",
+    ids: Int64 | None = None,
 ) -> list[Plan]:
     """Plans for these clients, in groups whose batches are of similar width.
 
@@ -76,8 +82,9 @@ def plan(
                   one row)
     steps         for each client, in place of what `local` asks
     draws         batches a step uses: the plan holds `draws` times as many
+    ids           the numbers by which the clients' randomness is keyed; None: their places
     """
-    wanted = steps_of(data, clients, local, merge_single) if steps is None else steps
+    wanted = steps_of(data.sizes[clients], local, merge_single) if steps is None else steps
     wanted = wanted * draws
     if local.batch_size is None:
         # One full batch a step. Widths differ a lot between clients: group by powers of two.
@@ -86,9 +93,9 @@ def plan(
         groups = [np.flatnonzero(width == w) for w in np.unique(width)]
         groups = [at[np.argsort(-wanted[at], kind="stable")] for at in groups]
         return [_full_batches(data, clients, at, wanted[at]) for at in groups]
-    batches = _batches(data, clients, local.batch_size, merge_single)
+    batches = batches_of(data.sizes[clients], local.batch_size, merge_single)
     at = np.argsort(-wanted, kind="stable")
-    key = rng.keys(seed, purpose, round, clients[at])
+    key = rng.keys(seed, purpose, round, (clients if ids is None else ids)[at])
     return [_minibatches(data, clients, at, batches[at], wanted[at], local.batch_size, key)]
 
 

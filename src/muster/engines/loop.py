@@ -28,12 +28,11 @@ from ..params import Memory, Params
 from ..parts.solvers import Gradient, Solver, Work
 from ..protocol import Offer
 from .base import Assignment, Base
-from .batches import Plan
+from .batches import Plan, needs_two_rows
 from .corrected import drift_of
 from .pool import Worker
 from .threads import one_thread
 
-BATCH_NORM = nn.modules.batchnorm._BatchNorm
 CONVOLUTION = nn.modules.conv._ConvNd
 
 
@@ -52,7 +51,7 @@ class Loop(Base):
         processes: int | None = None,
     ) -> None:
         super().__init__(module, fed, local, dtype, device)
-        self.merge_single = any(isinstance(m, BATCH_NORM) for m in self.module.modules())
+        self.merge_single = needs_two_rows(self.module)
         if self.merge_single and bool((fed.train.sizes == 1).any()):
             k = int(np.flatnonzero(fed.train.sizes == 1)[0])
             raise MusterError(
@@ -98,7 +97,9 @@ class Loop(Base):
         own = {part: {name: t[None] for name, t in m.items()} for part, m in memory.items()}
         with torch.random.fork_rng(devices=[]):
             # Layers that draw numbers themselves (Dropout) draw them from the client's key.
-            torch.manual_seed(int(rng.keys(offer.seed, "layers", offer.round, k)) >> 1)
+            torch.manual_seed(
+                int(rng.keys(offer.seed, "layers", offer.round, self.fed.population.ids[k])) >> 1
+            )
             with torch.no_grad():
                 work = solver(LoopCohort(self, group, offer.lr, solver.draws), offer, own)
         alone = Work(_row_of(work.models, 0), _row(work.memory, 0), _row(work.extra, 0))

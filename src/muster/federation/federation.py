@@ -17,10 +17,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from ..arrays import Bool, Float64, Int64
 from ..errors import MusterError, MusterWarning
-from .ragged import Pair, Ragged, check, from_pairs
+from ..registry import find
+from .population import Population
+from .ragged import Pair, Ragged, Shared, check, from_pairs
 
 
 def as_mask(given: ArrayLike, n: int, field: str) -> Bool:
@@ -95,6 +98,7 @@ class Federation:
     requirement rho_k, the loss client k asks the model to stay below (None: not asked)
     unseen      clients that never train and only judge the model
     names, labels, columns   what clients, classes and features are called, where the data says so
+    ids         the numbers by which clients' randomness is keyed; None: 0 to n - 1
     requirement_test, solo_accuracy   the held-out loss and accuracy of the client's own model,
                 where its requirement came from one
     note        what results on this data must say: that it is a subset, or how it was split
@@ -114,21 +118,20 @@ class Federation:
     names: NDArray[np.str_] | None = None
     labels: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
+    ids: Int64 | None = None
 
     @classmethod
     def from_folder(cls, path: str | Path, **options: Any) -> Federation:
         """A federation from files, one a client or one table: see `muster.data.from_folder`."""
-        from ..data.files.folder import from_folder
-
-        return from_folder(path, **options)
+        fed: Federation = find(cls, "folder", "data.name")(path, **options)
+        return fed
 
     @classmethod
     def from_partitioner(cls, partitioner: Any, **options: Any) -> Federation:
         """A federation from a Hugging Face data set and a partitioner of flwr-datasets: see
         `muster.data.from_partitioner`."""
-        from ..data.files.huggingface import from_partitioner
-
-        return from_partitioner(partitioner, **options)
+        fed: Federation = find(cls, "huggingface", "data.name")(partitioner, **options)
+        return fed
 
     @classmethod
     def from_arrays(
@@ -223,27 +226,59 @@ class Federation:
         return len(self.priority)
 
     @cached_property
-    def share(self) -> Float64:
-        """`p_k = D_k / sum_i a_i D_i` of every client (eq. 5): priority shares sum to 1 when
-        no other client has importance, and the others come on top."""
-        sizes = self.train.sizes.astype(np.float64)
-        return sizes / float(self.importance @ sizes)
+    def population(self) -> Population:
+        """The clients, apart from their rows."""
+        ids = np.arange(self.n) if self.ids is None else self.ids
+        return Population(
+            ids, self.priority, self.importance, self.unseen, self.train.sizes, self.names
+        )
 
-    @cached_property
+    @property
+    def share(self) -> Float64:
+        """p_k of every client: see `Population.share`."""
+        return self.population.share
+
+    @property
     def objective(self) -> Float64:
-        """`a_k p_k`: each client's weight in the objective F. They sum to 1."""
-        return self.importance * self.share
+        """`a_k p_k`: see `Population.objective`."""
+        return self.population.objective
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one row."""
+        return tuple(self.train.x.shape[1:])
+
+    def example(self) -> Tensor:
+        """The first row, as a batch of one."""
+        return self.train.x[:1]
 
     def fingerprint(self) -> str:
-        """A short digest of who holds what, to tell one federation's data from another's: all
-        labels and spans, and an even sample of the features."""
-        digest = zlib.crc32(self.train.y.cpu().numpy().tobytes())
-        digest = zlib.crc32(self.train.offsets.tobytes(), digest)
-        if self.train.rows is not None:
-            digest = zlib.crc32(self.train.rows.tobytes(), digest)
-        every = max(1, len(self.train.x) // 1000)
-        sample = self.train.x[::every].contiguous().cpu().numpy()
-        return f"{zlib.crc32(sample.tobytes(), digest):08x}"
+        """A short digest of who holds what, to tell one federation from another: all labels and
+        spans of training and held-out rows, an even sample of their features, and everyone's
+        role and requirement."""
+        digest = 0
+
+        def add(values: NDArray[Any] | None) -> None:
+            nonlocal digest
+            said = b"none" if values is None else np.ascontiguousarray(values).tobytes()
+            digest = zlib.crc32(said, digest)
+
+        for data in (self.train, self.test):
+            if data is None:
+                add(None)
+                continue
+            for values in (data.y.cpu().numpy(), data.offsets, data.rows, data.weight):
+                add(values)
+            if isinstance(data, Shared):
+                add(data.mix)
+            every = max(1, len(data.x) // 1000)
+            add(data.x[::every].cpu().numpy())
+        for values in (
+            self.ids, self.priority, self.importance, self.unseen, self.requirement,
+            self.requirement_test, self.solo_accuracy,
+        ):  # fmt: skip
+            add(values)
+        return f"{digest:08x}"
 
     def one_class(self) -> Int64:
         """Clients whose training rows all have one label."""

@@ -23,7 +23,7 @@ from ..federation import Federation
 from ..params import DTYPES
 from ..protocol import Offer
 from .diary import Diary
-from .node import Node, at_place
+from .node import Node, seated
 from .node_data import own_data
 from .wire import MODEL, OFFER, UNSAID, WORD, read_offer, write_reply
 
@@ -39,7 +39,6 @@ def hello(message: Message, context: Context) -> Message:
         "shape": list(own.train.x.shape[1:]),
         "classes": own.classes,
         "columns": digest("\n".join(own.columns or ())),
-        "tested": own.test is not None,
         "version": __version__,
     }
     return Message(RecordDict({WORD: ConfigRecord(word)}), reply_to=message)
@@ -84,7 +83,7 @@ def _what(message: Message, context: Context) -> tuple[Experiment, Federation]:
 
 
 def _ready(message: Message, context: Context) -> tuple[Node, Offer, Diary, Any]:
-    """The node at its place, the offer, and the diary, for one message."""
+    """The node in its seat, the offer, and the diary, for one message."""
     said = message.content.config_records[OFFER]
     chosen, own = _what(message, context)
     text, seed = str(said["experiment"]), int(str(said["seed"]))
@@ -96,8 +95,8 @@ def _ready(message: Message, context: Context) -> tuple[Node, Offer, Diary, Any]
     counted = int(str(said["counted"])) if remembers else UNSAID
     diary = Diary(context.state, run, counted, dtype, Path(str(where)) if where else None)
     held = diary.held(int(str(said["round"])))
-    offer, place = read_offer(message.content, dtype, held)
+    offer, seat = read_offer(message.content, dtype, held)
     if MODEL in message.content:
         diary.hold(offer.round, offer.model)
-    node = Node(chosen, at_place(own, place), place, diary, seed)
+    node = Node(chosen, seated(own, seat), seat, diary, seed)
     return node, replace(offer, trainable=node.trainable), diary, said["precision"]

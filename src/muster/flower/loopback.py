@@ -32,9 +32,10 @@ from ..config.experiments import Experiment
 from ..config.network import members_of
 from ..errors import MusterError
 from ..federation import Federation
+from ..run.terms import needs_requirement
 from .appfolder import write_app
 from .keys import CA, CERTIFICATE, KEY, make_keys
-from .server import ERROR, OURS
+from .server import ERROR, PREFIX
 
 HOST = "127.0.0.1"
 PATIENCE = 60.0  # seconds for a process to come up
@@ -159,7 +160,7 @@ class Loopback:
                 for line in stream:
                     log.write(line)
                     log.flush()
-                    _, ours, text = line.decode(errors="replace").partition(OURS)
+                    _, ours, text = line.decode(errors="replace").partition(PREFIX)
                     if ours:
                         say(text.rstrip())
             return process.wait()
@@ -322,7 +323,7 @@ def federate_here(chosen: Experiment, clients: int, folder: Path, say: Say = pri
     if fed.n != clients:
         raise MusterError(f"--local {clients}: the data has {fed.n} clients; give --local {fed.n}")
     method = chosen.method(*chosen.methods)
-    needed = method.claim.needs_requirement or chosen.settings.participation is not None
+    needed = needs_requirement(method, chosen.settings.participation)
     if needed and chosen.requirement is None and fed.requirement is None:
         raise MusterError(
             "requirement: this method needs each client's; give requirement = NUMBER, or a table "
@@ -334,7 +335,7 @@ def federate_here(chosen: Experiment, clients: int, folder: Path, say: Say = pri
     say(f"starting a superlink and {fed.n} supernodes on {HOST}; their logs: {folder / 'logs'}")
     why: list[str] = []
 
-    def hear(line: str) -> None:
+    def on_line(line: str) -> None:
         if line.startswith(ERROR):
             why.append(line.removeprefix(ERROR))
         else:
@@ -342,7 +343,7 @@ def federate_here(chosen: Experiment, clients: int, folder: Path, say: Say = pri
 
     with told_to_end(), loopback(client_names(fed), folder / "logs") as link:
         here = start_nodes(link, chosen, fed, folder)
-        code = link.run(write_app(link.work / "app", here, folder), hear)
+        code = link.run(write_app(link.work / "app", here, folder), on_line)
     if why:
         raise MusterError(why[-1])
     if not (folder / "run.toml").exists():

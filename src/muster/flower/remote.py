@@ -19,13 +19,13 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from ..arrays import Bool, Float64, Int64
 from ..config.network import Network
-from ..engines.base import Engine
-from ..federation import Federation
-from ..methods import Method
+from ..federation import Population
 from ..params import Memory, Params
 from ..parts.guard import plausible
 from ..protocol import Answers, Appraisal, Decision, Offer, Replies, Roster, State, Traffic, View
-from ..run.clients import Measured, no_replies
+from ..run.clients import no_replies
+from ..run.memo import Memo
+from ..run.terms import Terms
 from .registry import Registry
 from .wire import (
     BROKEN,
@@ -34,8 +34,8 @@ from .wire import (
     UNSAID,
     Expected,
     Packed,
-    Place,
     Reply,
+    Seat,
     as_sent,
     line,
     read_reply,
@@ -92,7 +92,7 @@ def pulled(grid: Grid, asked: str) -> Message | None:
 
 
 def broken(why: str) -> Message:
-    """An error in the place of an answer."""
+    """An error in the seat of an answer."""
     asked = Message(RecordDict(), dst_node_id=0, message_type=MessageType.QUERY)
     return Message(Error(BROKEN, why), reply_to=asked)
 
@@ -112,7 +112,7 @@ class Counter:
             self.up[k] += 0 if message.has_error() else size(message)
 
     def take(self, asked: Int64) -> Traffic:
-        """What was counted, and start anew."""
+        """What was counted, and start again."""
         others = np.ones(len(self.up), np.bool_)
         others[asked] = False
         traffic = Traffic(
@@ -130,78 +130,80 @@ class Remote:
     """The clients of a federation, asked over a grid.
 
     registry    who is at which node now, by public key
-    engine      on this side, for the number of steps only: there is no data here
+    steps_each  how many steps `Local` asks of each, by its sample count
     experiment  what clients must know of the run, as TOML
     """
 
     grid: Grid
     registry: Registry
-    fed: Federation
-    method: Method
-    engine: Engine
+    population: Population
+    terms: Terms
+    steps_each: Int64
     network: Network
     experiment: str
-    rounds: int
-    seed: int
-    trainable: tuple[str, ...]
     counter: Counter = field(init=False)
     events: list[tuple[int, str]] = field(default_factory=list)
     here: dict[int, int] = field(default_factory=dict)  # which round's model each client holds
     staying: dict[int, Bool] = field(default_factory=dict)  # who stays, by round
     strangers: set[str] = field(default_factory=set)
-    most_steps: Int64 = field(init=False)  # what `Local` asks of each
 
     def __post_init__(self) -> None:
-        n = self.fed.n
-        self.most_steps = self.engine.steps(np.arange(n))
+        n = self.population.n
         self.counter = Counter(np.zeros(n, np.int64), np.zeros(n, np.int64))
 
     @property
     def name(self) -> str:
-        """Flower."""
         return "flower"
 
     @property
     def device(self) -> torch.device:
-        """Models come back here."""
-        return self.engine.device
+        return torch.device("cpu")
+
+    @property
+    def attackers(self) -> Int64:
+        """Nobody: who lies in a real federation does not say so."""
+        return np.empty(0, np.int64)
+
+    def requirement(self, clients: Int64) -> Float64:
+        """Not known here: it stays with the client."""
+        return np.full(len(clients), np.nan)
 
     def close(self) -> None:
         """Nothing to let go of."""
 
     def steps(self, clients: Int64) -> Int64:
-        """How many steps `Local` asks of each, by its sample count."""
-        return self.engine.steps(clients)
+        """How many steps `Local` asks of each."""
+        return self.steps_each[clients]
 
     def arriving(self, model: Params) -> Params:
         """A model as it arrives: rounded, where it travels in half the bytes."""
         return as_sent(model, self.network.precision)
 
-    def ask(self, kind: str, offer: Offer, places: Iterable[Place]) -> dict[int, Reply]:
+    def ask(self, kind: str, offer: Offer, seats: Iterable[Seat]) -> dict[int, Reply]:
         """One request to some clients, and every one's reply, whatever came of it."""
         nodes, strangers = self.registry.connected(self.grid)
         for name in sorted(strangers - self.strangers):
             self.events.append((-1, f"turned away: key {name} is not registered"))
         self.strangers |= strangers
         replies: dict[int, Reply] = {}
-        waiting = list(places)
+        waiting = list(seats)
         packed = Packed(offer, self.network.precision)
         for carry_all in (False, True):
             carried, contents = {}, {}
-            for place in waiting:
-                k = place.client
+            for seat in waiting:
+                k = seat.client
                 if k in nodes:
                     carried[k] = carry_all or self.here.get(k) != offer.round
                     contents[k] = (
                         nodes[k],
-                        write_offer(packed, place, self.experiment, carried[k]),
+                        write_offer(packed, seat, self.experiment, carried[k]),
                     )
             answers, sent = exchange(self.grid, contents, kind, self.network.patience)
             self.counter.add(sent, answers)
             again = []
-            for place in waiting:
-                k = place.client
-                expected = self._expected(kind, offer, place)
+            for seat in waiting:
+                k = seat.client
+                expected = self._expected(kind, offer, seat)
                 late = f"failed: no answer within {self.network.patience:g} s"
                 if k in answers:
                     replies[k] = read_reply(answers[k], expected)
@@ -210,38 +212,38 @@ class Remote:
                 if k in answers and not answers[k].has_error():
                     self.here[k] = offer.round
                 elif k in answers and answers[k].error.code == RAISED and not carried[k]:
-                    again.append(place)  # it may have been restarted, and hold the model no more
+                    again.append(seat)  # it may have been restarted, and hold the model no more
             if not again:
                 break
             waiting = again
         return replies
 
-    def _expected(self, kind: str, offer: Offer, place: Place) -> Expected:
-        k = place.client
-        steps = int(self.most_steps[k]) if place.steps < 0 else place.steps
-        rows, dtype = int(self.fed.train.sizes[k]), next(iter(offer.model.values())).dtype
+    def _expected(self, kind: str, offer: Offer, seat: Seat) -> Expected:
+        k = seat.client
+        steps = int(self.steps_each[k]) if seat.steps < 0 else seat.steps
+        rows, dtype = int(self.population.sizes[k]), next(iter(offer.model.values())).dtype
         common = (offer.round, k, rows, dtype, self.network.precision)
         if kind != MessageType.TRAIN:
             return Expected(*common)
         shapes = {name: tuple(t.shape) for name, t in offer.model.items()}
-        extra = dict.fromkeys(self.method.solver.sends, shapes)
-        return Expected(*common, {} if self.method.serves == "own" else shapes, extra, steps)
+        extra = dict.fromkeys(self.terms.method.solver.sends, shapes)
+        return Expected(*common, {} if self.terms.method.serves == "own" else shapes, extra, steps)
 
     def _offer(self, t: int, model: Params) -> Offer:
-        population = int((~self.fed.unseen).sum())
+        population = int((~self.population.unseen).sum())
         return Offer(
-            self.seed, t, self.rounds, self.arriving(model),
-            population=population, trainable=self.trainable,
+            self.terms.seed, t, self.terms.rounds, self.arriving(model),
+            population=population, trainable=self.terms.trainable,
         )  # fmt: skip
 
-    def _place(self, k: int, steps: int = -1, counted: int = UNSAID) -> Place:
-        fed = self.fed
-        return Place(k, bool(fed.priority[k]), float(fed.importance[k]), steps, counted)
+    def _seat(self, k: int, steps: int = -1, counted: int = UNSAID) -> Seat:
+        role = self.population
+        return Seat(k, bool(role.priority[k]), float(role.importance[k]), steps, counted)
 
-    def _measure(self, t: int, model: Params, places: list[Place]) -> dict[str, Float64]:
+    def _measure(self, t: int, model: Params, seats: list[Seat]) -> dict[str, Float64]:
         """Every figure of these clients' words on a model; NaN where there is none."""
-        n = self.fed.n
-        replies = self.ask(MessageType.EVALUATE, self._offer(t, model), places)
+        n = self.population.n
+        replies = self.ask(MessageType.EVALUATE, self._offer(t, model), seats)
         said = {name: np.full(n, np.nan) for name in FIGURES}
         for k, reply in replies.items():
             if reply.wrong or reply.failed:
@@ -255,7 +257,7 @@ class Remote:
             values[~((values >= 0) & (values <= 1))] = np.nan
         for name in (name for name in FIGURES if name.endswith("loss")):
             values, heard = said[name], ~np.isnan(said[name])
-            sound = plausible(Appraisal(values, np.zeros(n))).yes
+            sound = plausible(Appraisal(values, np.zeros(n)), self.population.priority).yes
             for liar in np.flatnonzero(heard & ~sound):
                 self.events.append((int(liar), f"impossible {name}"))
             values[~sound] = np.nan
@@ -265,25 +267,25 @@ class Remote:
 
     def appraise(self, t: int, model: Params, clients: Int64) -> Appraisal:
         """F_k(w) and accuracy, as they say; NaN where they do not."""
-        said = self._measure(t, model, [self._place(int(k)) for k in clients])
+        said = self._measure(t, model, [self._seat(int(k)) for k in clients])
         return Appraisal(said["loss"][clients], said["accuracy"][clients])
 
-    def stays(self, clients: Int64, measured: Measured) -> Bool:
+    def stays(self, clients: Int64, memo: Memo) -> Bool:
         """Who said it stays. Who said nothing is not there to stay."""
-        measured.of(clients)
+        memo.of(clients)
         (now,) = self.staying.values()
         return now[clients]
 
-    def report(self, offer: Offer, clients: Int64, measured: Measured) -> Appraisal:
+    def report(self, offer: Offer, clients: Int64, memo: Memo) -> Appraisal:
         """What they say of the model."""
-        return measured.of(clients)
+        return memo.of(clients)
 
     def view(self, state: State) -> View:
         """What every client that is in the run makes of a state."""
-        counted = counted_of(state.clients, self.fed.n)
-        inside = np.flatnonzero(self.fed.train.sizes)
-        places = [self._place(int(k), counted=int(counted[k])) for k in inside]
-        said = self._measure(state.round, state.model, places)
+        counted = counted_of(state.clients, self.population.n)
+        inside = np.flatnonzero(self.population.sizes)
+        seats = [self._seat(int(k), counted=int(counted[k])) for k in inside]
+        said = self._measure(state.round, state.model, seats)
 
         def pair(prefix: str) -> Appraisal | None:
             loss, accuracy = said[f"{prefix}loss"], said[f"{prefix}accuracy"]
@@ -303,17 +305,17 @@ class Remote:
         offer: Offer,
         roster: Roster,
         steps: Int64 | None,
-        measured: Measured,
+        memo: Memo,
         memory: Memory,
     ) -> Answers:
         """Ask them to train; those who abstain say so, and whoever fails is left out."""
         asked, n = roster.clients, len(roster)
         counted = counted_of(memory, n)
-        places = [
-            self._place(int(k), -1 if steps is None else int(steps[i]), int(counted[i]))
+        seats = [
+            self._seat(int(k), -1 if steps is None else int(steps[i]), int(counted[i]))
             for i, k in enumerate(asked)
         ]
-        replies = self.ask(MessageType.TRAIN, offer, places)
+        replies = self.ask(MessageType.TRAIN, offer, seats)
         said = [replies[int(k)] for k in asked]
         failed = np.array([bool(r.failed) for r in said], np.bool_)
         sound = np.array([r.model is not None and not r.wrong for r in said], np.bool_)
@@ -323,10 +325,10 @@ class Remote:
             np.dtypes.StringDType(),
         )
         decision = Decision(joined, reason)
-        known = measured.known.pick(asked)
+        known = memo.known.pick(asked)
         loss, accuracy = known.loss.copy(), known.accuracy.copy()
         for i in np.flatnonzero(sound):
-            if self.method.reports:
+            if self.terms.method.reports:
                 loss[i], accuracy[i] = said[i].figure("loss"), said[i].figure("accuracy")
         events, self.events = tuple(self.events), []
         answers = Answers(
@@ -336,8 +338,8 @@ class Remote:
             np.empty(0, np.int64),
             {},
             failed,
-            self.counter.take(asked),
-            events,
+            traffic=self.counter.take(asked),
+            events=events,
         )
         if not sound.any():
             return answers

@@ -18,24 +18,23 @@ from typing import Any
 
 import numpy as np
 import tomli_w
-import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from .. import params
+from .. import __version__, params
 from ..config.experiments import Experiment, experiment
 from ..config.network import Member, Network
-from ..engines import choose
+from ..engines.batches import needs_two_rows, steps_of
 from ..errors import MusterError
-from ..federation import Federation
-from ..federation.ragged import Ragged
+from ..federation import Population, Space
 from ..models import as_module
 from ..params import DTYPES
 from ..report.figure import figure
 from ..run import store
-from ..run.conduct import beginning, conduct
+from ..run.conduct import Keep, beginning, conduct
 from ..run.result import OnRound, Run
-from ..run.round import Game
+from ..run.round import Setup
+from ..run.terms import Terms
 from ..schema import Table
 from .appfolder import check, registered
 from .registry import Registry
@@ -43,9 +42,9 @@ from .remote import Remote, exchange, nothing_counted
 from .wire import OFFER, WORD, line
 
 HELLO = "query.hello"
-OURS = "muster| "  # before every line of ours in the stream of a run's log
+PREFIX = "muster| "  # before every line of ours in the stream of a run's log
 ERROR = "error: "  # and before the reason why a run stops
-LOOK = 1.0  # seconds between looks for clients that have not come yet
+LOOK_EVERY = 1.0  # seconds between looks for clients that have not come yet
 
 SERVERS = (  # settings that do not concern clients
     "data", "name", "out", "seeds", "report_at", "measures", "checkpoint_every", "processes",
@@ -65,13 +64,13 @@ def main(grid: Grid, context: Context) -> None:
     try:
         chosen = experiment(tomllib.loads(str(config["experiment"])))
         folder = unfinished(Path(str(config["folder"])))
-        result = federate(grid, chosen, folder, aloud)
+        result = federate(grid, chosen, folder, log)
     except MusterError as error:
-        aloud(f"{ERROR}{error}")
+        log(f"{ERROR}{error}")
         raise
     runs = {next(iter(chosen.methods)): [result]}
     figure(runs, folder / "figure.png", chosen.settings.measures)
-    aloud(f"results: {folder}")
+    log(f"results: {folder}")
 
 
 def unfinished(folder: Path) -> Path:
@@ -83,9 +82,9 @@ def unfinished(folder: Path) -> Path:
     return place
 
 
-def aloud(line: str) -> None:
+def log(line: str) -> None:
     """Say a line in the run's log, marked as ours."""
-    print(OURS + line, flush=True)
+    print(PREFIX + line, flush=True)
 
 
 def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> Run:
@@ -94,35 +93,33 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
     check(chosen)
     registry = registered(chosen)
     s, network = chosen.settings, chosen.network
-    company = gather(grid, registry, network, told(chosen), s.seed, say)
-    fed = company.federation(chosen)
+    came = gather(grid, registry, network, shared_terms(chosen), s.seed, say)
+    population = came.population()
     # Clients build the same model from the shapes that were agreed on.
-    named = network.classes if isinstance(network.classes, tuple) else company.classes
-    agreed = replace(network, features=company.shape, classes=named)
-    text = told(replace(chosen, network=agreed))
+    named = network.classes if isinstance(network.classes, tuple) else came.classes
+    agreed = replace(network, features=came.shape, classes=named)
+    text = shared_terms(replace(chosen, network=agreed))
     method = chosen.method(*chosen.methods)
-    module = as_module(chosen.spec(), fed, s.seed)
-    engine = choose(s.engine, module, fed, chosen.local, DTYPES[s.dtype])
+    module = as_module(chosen.spec(), Space(came.shape, came.classes), s.seed)
     names = params.trainable(module)
-    remote = Remote(
-        grid, registry, fed, method, engine, network, text, s.rounds, s.seed, names,
-        events=company.events,
-    )  # fmt: skip
-    game = Game(fed, method, remote, chosen.local, s.rounds, s.seed, names, s.participation)
-    start = params.of_module(module, DTYPES[s.dtype], engine.device)
+    terms = Terms(method, chosen.local, s.rounds, s.seed, names, s.participation)
+    steps = steps_of(population.sizes, chosen.local, needs_two_rows(module))
+    remote = Remote(grid, registry, population, terms, steps, network, text, events=came.events)
+    setup = Setup(population, terms, remote)
+    start = params.of_module(module, DTYPES[s.dtype], remote.device)
     # Clients that remember keep the last two rounds: a server may fall back by one, not by more.
     often = 1 if method.solver.memory({}) else s.checkpoint_every
     result = conduct(
-        game,
+        setup,
         module,
-        beginning(game, start, nothing_counted(fed.n)),
-        {"clients": ", ".join(f"{m.name} ({role(m)})" for m in chosen.members)},
-        s.dtype,
-        s.evaluate_every,
-        folder / "checkpoints",
-        often,
-        resume=True,
-        on_round=reporter(s.rounds, say),
+        beginning(setup, start, nothing_counted(population.n)),
+        {
+            "dtype": s.dtype,
+            "clients": ", ".join(f"{m.name} ({role(m)})" for m in chosen.members),
+            "rows": str(population.sizes.tolist()),
+        },
+        Keep(s.evaluate_every, folder / "checkpoints", often, resume=True),
+        reporter(s.rounds, say),
     )
     result = replace(result, config=chosen.resolved())
     store.save(result, folder)
@@ -137,7 +134,7 @@ def role(member: Member) -> str:
     return "unseen" if member.unseen else f"importance {member.importance:g}"
 
 
-def told(chosen: Experiment) -> str:
+def shared_terms(chosen: Experiment) -> str:
     """What clients must know of an experiment, as TOML: not where results go, nor who else is in
     it, nor what may be changed before a run goes on."""
     table = replace(chosen, members=()).resolved()
@@ -168,7 +165,7 @@ def reporter(rounds: int, say: Say) -> OnRound:
 
 
 @dataclass(frozen=True)
-class Company:
+class Attendance:
     """Who came: each client's sample count (0: it did not), and the shapes they share."""
 
     registry: Registry
@@ -177,26 +174,21 @@ class Company:
     classes: int
     events: list[tuple[int, str]]
 
-    def federation(self, chosen: Experiment) -> Federation:
-        """The federation as its server knows it: who, in what role, how much, of what shape. The
-        rows themselves are elsewhere: what stands for them here takes no memory."""
+    def population(self) -> Population:
+        """The clients as their server knows them: who, in what role, with how many rows."""
         members = self.registry.members
-        offsets = np.concatenate([[0], np.cumsum(self.rows)]).astype(np.int64)
-        total = int(offsets[-1])
-        x = torch.zeros(1, *self.shape).expand(total, *self.shape)
-        y = torch.zeros(1, dtype=torch.int64).expand(total)
         priority = np.array([m.priority for m in members])
         importance = np.array([1.0 if m.priority else m.importance for m in members])
         unseen = (self.rows == 0) | np.array([m.unseen for m in members])
-        return Federation(
-            Ragged(x, y, offsets), None, priority, importance * ~unseen, None,
-            self.classes, unseen, chosen.settings.name,
-        )  # fmt: skip
+        names = np.array([m.name for m in members], np.str_)
+        return Population(
+            np.arange(len(members)), priority, importance * ~unseen, unseen, self.rows, names
+        )
 
 
 def gather(
     grid: Grid, registry: Registry, network: Network, text: str, seed: int, say: Say = print
-) -> Company:
+) -> Attendance:
     """Wait for the clients and ask each how many rows it has, of what shape.
 
     The priority clients must come, all of them, and `at_least` clients altogether; others who are
@@ -209,7 +201,7 @@ def gather(
         nodes, _ = registry.connected(grid)
         if len(nodes) == n or time.monotonic() >= until:
             break
-        time.sleep(min(LOOK, max(0.0, until - time.monotonic())))
+        time.sleep(min(LOOK_EVERY, max(0.0, until - time.monotonic())))
     question = RecordDict({OFFER: ConfigRecord({"experiment": text, "seed": seed})})
     contents = {k: (node, question) for k, node in nodes.items()}
     answers, _ = exchange(grid, contents, HELLO, network.patience)
@@ -244,10 +236,16 @@ def gather(
             f"network.at_least: {network.at_least} clients, and {int((rows > 0).sum())} are there "
             f"after {network.wait:g} s; start more nodes, or lower it"
         )
+    events = [(k, f"not in: {w}") for k, w in why.items()]
     for k, reason in why.items():
         say(f"without {members[k].name}: {reason}")
+    for k, other in ((k, str(w["version"])) for k, w in words.items() if not isinstance(w, str)):
+        if rows[k] and other != __version__:
+            differs = f"runs muster {line(other, 20)}, the server {__version__}"
+            say(f"{members[k].name} {differs}: results may differ; install the same version")
+            events.append((k, differs))
     say(f"{int((rows > 0).sum())} of {n} clients are in, with {int(rows.sum())} rows")
-    return Company(registry, rows, shape, classes, [(k, f"not in: {w}") for k, w in why.items()])
+    return Attendance(registry, rows, shape, classes, events)
 
 
 def introduction(message: Message) -> Table | str:
@@ -257,7 +255,7 @@ def introduction(message: Message) -> Table | str:
         return f"its client app failed (code {message.error.code}{said and ': '}{said})"
     try:
         word: Table = dict(message.content.config_records[WORD])
-        kinds = {"rows": int, "shape": list, "classes": int, "columns": str}
+        kinds = {"rows": int, "shape": list, "classes": int, "columns": str, "version": str}
         if all(type(word.get(key)) is kind for key, kind in kinds.items()) and possible(word):
             return word
     except Exception as error:

@@ -97,7 +97,7 @@ def size(message: Message, known: dict[str, int] | None = None) -> int:
 
 
 @dataclass(frozen=True)
-class Place:
+class Seat:
     """What the server tells one client of itself.
 
     client    its number k, by which its randomness is keyed
@@ -132,7 +132,7 @@ class Packed:
         return {SERVER + part: pack(m, self.precision) for part, m in self.offer.server.items()}
 
 
-def write_offer(packed: Packed, place: Place, experiment: str, carry: bool) -> RecordDict:
+def write_offer(packed: Packed, seat: Seat, experiment: str, carry: bool) -> RecordDict:
     """An offer to one client. Without `carry` the model stays behind: the client holds it."""
     offer = packed.offer
     numbers: dict[str, ConfigRecordValues] = {
@@ -144,11 +144,11 @@ def write_offer(packed: Packed, place: Place, experiment: str, carry: bool) -> R
         "eps": offer.eps,
         "lr": offer.lr,
         "population": offer.population,
-        "client": place.client,
-        "priority": place.priority,
-        "importance": place.importance,
-        "steps": place.steps,
-        "counted": place.counted,
+        "client": seat.client,
+        "priority": seat.priority,
+        "importance": seat.importance,
+        "steps": seat.steps,
+        "counted": seat.counted,
         "precision": packed.precision,
         "experiment": experiment,
     }
@@ -158,7 +158,7 @@ def write_offer(packed: Packed, place: Place, experiment: str, carry: bool) -> R
     return RecordDict(content)
 
 
-def read_offer(content: RecordDict, dtype: torch.dtype, held: Params | None) -> tuple[Offer, Place]:
+def read_offer(content: RecordDict, dtype: torch.dtype, held: Params | None) -> tuple[Offer, Seat]:
     """The offer in a message, with the model it carries or the one this client holds. Which
     parameters move by gradient the client knows itself."""
     said: Mapping[str, Any] = content.config_records[OFFER]
@@ -177,14 +177,14 @@ def read_offer(content: RecordDict, dtype: torch.dtype, held: Params | None) -> 
         population=int(said["population"]),
         server=parts(content, SERVER, dtype),
     )
-    place = Place(
+    seat = Seat(
         int(said["client"]),
         bool(said["priority"]),
         float(said["importance"]),
         int(said["steps"]),
         int(said["counted"]),
     )
-    return offer, place
+    return offer, seat
 
 
 def parts(content: RecordDict, prefix: str, dtype: torch.dtype) -> Memory:

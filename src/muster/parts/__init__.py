@@ -1,1 +1,88 @@
-"""The parts of a method."""
+"""The parts of a method, one module for each step of a round.
+
+invite   which clients are asked                  join     a client's own decision to train
+solvers  how it trains                            claim    what it works out from what only it knows
+guard    what is malformed is refused             admit    the server's own rule
+weigh    how much each reply counts               step     how the model moves
+effort   how many local steps each takes          participation, attacks   who leaves, who lies
+
+`from muster.parts import Aligned, Band, SGD` serves a method of your own.
+"""
+
+from .admit import Admit, Band, Everyone, Objective
+from .attacks import Attack, ForgeLoss, InflateAndNoise, LabelFlip, ScaleUpdate, sign_flip
+from .claim import Appeal, Claim, Nothing, Unmet
+from .effort import AsAsked, ByWeight, Effort
+from .invite import Fraction, Full, Invite, PowerOfChoice, Sample, WithReplacement
+from .join import Aligned, Always, Available, Join, Straggling
+from .participation import Flexible, Participation
+from .solvers import SGD, ControlVariates, Ditto, MetaGradient, Moreau, Solo, Solver
+from .step import (
+    Adaptive,
+    AdaptiveMoments,
+    Agnostic,
+    Average,
+    Momentum,
+    Multiplicative,
+    QFair,
+    Scaffold,
+    Stay,
+    Step,
+)
+from .weigh import Claimed, DataShare, LossPower, Mixture, Uniform, Weigh
+
+__all__ = [
+    "SGD",
+    "Adaptive",
+    "AdaptiveMoments",
+    "Admit",
+    "Agnostic",
+    "Aligned",
+    "Always",
+    "Appeal",
+    "AsAsked",
+    "Attack",
+    "Available",
+    "Average",
+    "Band",
+    "ByWeight",
+    "Claim",
+    "Claimed",
+    "ControlVariates",
+    "DataShare",
+    "Ditto",
+    "Effort",
+    "Everyone",
+    "Flexible",
+    "ForgeLoss",
+    "Fraction",
+    "Full",
+    "InflateAndNoise",
+    "Invite",
+    "Join",
+    "LabelFlip",
+    "LossPower",
+    "MetaGradient",
+    "Mixture",
+    "Momentum",
+    "Moreau",
+    "Multiplicative",
+    "Nothing",
+    "Objective",
+    "Participation",
+    "PowerOfChoice",
+    "QFair",
+    "Sample",
+    "Scaffold",
+    "ScaleUpdate",
+    "Solo",
+    "Solver",
+    "Stay",
+    "Step",
+    "Straggling",
+    "Uniform",
+    "Unmet",
+    "Weigh",
+    "WithReplacement",
+    "sign_flip",
+]

@@ -11,8 +11,10 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from ..arrays import Float64
+from ..checks import one_of
 from ..protocol import Appraisal, Offer, Roster
-from .join import Criterion, check_criterion
+from ..registry import part
+from .join import CRITERIA, Criterion
 
 
 class Admit(Protocol):
@@ -33,6 +35,7 @@ class Admit(Protocol):
         ...
 
 
+@part(Admit, "everyone")
 @dataclass(frozen=True)
 class Everyone:
     """Every reply in full."""
@@ -44,6 +47,7 @@ class Everyone:
         return np.ones(len(roster))
 
 
+@part(Admit, "objective")
 @dataclass(frozen=True)
 class Objective:
     """Every reply by its importance a_k: FedAvg on the objective, whatever the objective is."""
@@ -55,6 +59,7 @@ class Objective:
         return roster.importance
 
 
+@part(Admit, "band")
 @dataclass(frozen=True)
 class Band:
     """In full when the client's measure lies within eps_t of the priority clients' (Algorithm 1,
@@ -71,7 +76,7 @@ class Band:
     appraises: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_criterion(self.criterion)
+        one_of("criterion", self.criterion, CRITERIA)
 
     @property
     def reason(self) -> str:

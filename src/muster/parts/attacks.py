@@ -6,7 +6,6 @@ trains on. Everything it does passes through the same guard and rules as an hone
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
@@ -15,10 +14,11 @@ import torch
 
 from .. import rng
 from ..arrays import Float64, Int64
-from ..errors import MusterError
+from ..checks import require
 from ..federation import Federation
 from ..params import Params
 from ..protocol import Appraisal, Offer
+from ..registry import part
 
 
 @runtime_checkable
@@ -71,10 +71,10 @@ class Honest:
 
 def check_fraction(fraction: float) -> None:
     """Refuse a share of clients that cannot be."""
-    if not 0.0 < fraction < 1.0:
-        raise MusterError(f"attack fraction: {fraction}; allowed: above 0, below 1")
+    require(0.0 < fraction < 1.0, "attack fraction", fraction, "above 0, below 1")
 
 
+@part(Attack, "inflate_and_noise")
 @dataclass(frozen=True)
 class InflateAndNoise(Honest):
     """The MaxFL paper's Byzantine clients (Table 2): report an inflated loss, and mix the update
@@ -104,6 +104,7 @@ class InflateAndNoise(Honest):
         return sent
 
 
+@part(Attack, "forge_loss")
 @dataclass(frozen=True)
 class ForgeLoss(Honest):
     """Report the loss that wins: exactly F(w) where the server broadcasts it (FedALIGN admits
@@ -126,6 +127,7 @@ class ForgeLoss(Honest):
         return scaled(offer, models, -1.0)
 
 
+@part(Attack, "scale_update")
 @dataclass(frozen=True)
 class ScaleUpdate(Honest):
     """Send the update `factor` times over; -1 is a sign flip."""
@@ -145,11 +147,13 @@ def scaled(offer: Offer, models: Params, factor: float) -> Params:
     return {n: w + factor * (models[n] - w) for n, w in offer.model.items()}
 
 
+@part(Attack, "sign_flip")
 def sign_flip(fraction: float = 0.05) -> ScaleUpdate:
     """Send the update with its sign turned."""
     return ScaleUpdate(fraction, -1.0)
 
 
+@part(Attack, "label_flip")
 @dataclass(frozen=True)
 class LabelFlip(Honest):
     """Train on (and judge the model by) turned labels, `y -> C - 1 - y`. The run's measures are
@@ -170,15 +174,6 @@ class LabelFlip(Honest):
         x = torch.cat([data.x, data.x[mine]])
         y = torch.cat([data.y, fed.classes - 1 - data.y[mine]])
         return replace(fed, train=replace(data, x=x, y=y, rows=rows))
-
-
-ATTACKS: dict[str, Callable[..., Attack]] = {
-    "inflate_and_noise": InflateAndNoise,
-    "forge_loss": ForgeLoss,
-    "scale_update": ScaleUpdate,
-    "sign_flip": sign_flip,
-    "label_flip": LabelFlip,
-}
 
 
 @dataclass(frozen=True)

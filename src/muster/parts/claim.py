@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from ..arrays import Float64
 from ..protocol import Appraisal
+from ..registry import part
 
 
 class Claim(Protocol):
@@ -34,6 +35,7 @@ class Claim(Protocol):
         ...
 
 
+@part(Claim, "nothing")
 @dataclass(frozen=True)
 class Nothing:
     """Clients claim nothing."""
@@ -58,6 +60,7 @@ def appeal_weight(gap: ArrayLike) -> Float64:
     return np.asarray((torch.sigmoid(x) * torch.sigmoid(-x)).numpy(), np.float64)
 
 
+@part(Claim, "appeal")
 @dataclass(frozen=True)
 class Appeal:
     """`q_k = s (1 - s)`, `s = sigmoid(F_k(w) - rho_k)` (MaxFL eq. 4): largest, 0.25, where the
@@ -70,6 +73,7 @@ class Appeal:
         return appeal_weight(appraisal.loss - requirement)
 
 
+@part(Claim, "unmet")
 @dataclass(frozen=True)
 class Unmet:
     """1 when the model does not meet the requirement, `F_k(w) >= rho_k`, else 0."""

@@ -10,6 +10,7 @@ import numpy as np
 from ..arrays import Float64, Int64
 from ..params import Memory
 from ..protocol import Roster
+from ..registry import part
 
 
 class Effort(Protocol):
@@ -20,6 +21,7 @@ class Effort(Protocol):
         ...
 
 
+@part(Effort, "as_asked")
 @dataclass(frozen=True)
 class AsAsked:
     """What `Local` says."""
@@ -28,6 +30,7 @@ class AsAsked:
         return steps
 
 
+@part(Effort, "by_weight")
 @dataclass(frozen=True)
 class ByWeight:
     """The same work in all, divided in proportion to the server's multiplicative weights; at

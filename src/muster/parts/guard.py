@@ -9,39 +9,56 @@ from __future__ import annotations
 import numpy as np
 
 from .. import params
+from ..arrays import Bool
 from ..protocol import Appraisal, Decision, Offer, Replies
 
 MOST_WEIGHT = 1e15  # beyond this a float32 square overflows, and with it every server optimizer
 MOST_LOSS = 100.0  # times the middle report of the round (or 1): beyond it, a lie or a bug
 
 
-def plausible(appraisal: Appraisal) -> Decision:
-    """Which reports can be true.
+def possible(appraisal: Appraisal) -> Decision:
+    """Which reports can be true of any model at all: a finite loss from 0, an accuracy of 0 to
+    1."""
+    loss, accuracy = appraisal.loss, appraisal.accuracy
+    loss_ok = np.isfinite(loss) & (loss >= 0)
+    accuracy_ok = (accuracy >= 0) & (accuracy <= 1)
+    reason = np.where(~loss_ok, "impossible loss", np.where(accuracy_ok, "", "impossible accuracy"))
+    return Decision(loss_ok & accuracy_ok, reason)
+
+
+def outlying(appraisal: Appraisal) -> Bool:
+    """Whose loss is far above the others'.
 
     What a loss may be is judged by the other reports, since a bad model is bad for everyone: with
     most clients honest, the middle report is honest. Of two in the middle it is the lower: then a
-    lie is found with one honest client beside it.
+    lie is found with one honest client next to it.
     """
-    loss, accuracy = appraisal.loss, appraisal.accuracy
+    loss = appraisal.loss
     sound = np.sort(loss[np.isfinite(loss) & (loss >= 0)])
     most = MOST_LOSS * max(1.0, float(sound[(len(sound) - 1) // 2])) if len(sound) else 0.0
-    loss_ok, accuracy_ok = (loss >= 0) & (loss <= most), (accuracy >= 0) & (accuracy <= 1)
-    reason = np.where(~loss_ok, "impossible loss", np.where(accuracy_ok, "", "impossible accuracy"))
-    return Decision(loss_ok & accuracy_ok, reason)
+    return loss > most
+
+
+def plausible(appraisal: Appraisal, priority: Bool) -> Decision:
+    """Which reports count: those that can be true, and are not far above the others'. A priority
+    client's counts whenever it can be true (Algorithm 1): the model is for it, and it is it that
+    must be told when the model is bad for it."""
+    word = possible(appraisal)
+    strange = outlying(appraisal) & ~priority
+    reason = np.where(word.yes & strange, "impossible loss", word.reason)
+    return Decision(word.yes & ~strange, reason)
 
 
 def guard(
     offer: Offer, replies: Replies, appraised: bool, most_claim: float = float("nan")
 ) -> Decision:
     """Which replies may be looked at: right names and shapes, finite models, possible losses and
-    claims (from 0 to `most_claim`; NaN when nothing is claimed).
-
-    """
+    claims (from 0 to `most_claim`; NaN when nothing is claimed)."""
     n = len(replies.roster)
     ok = np.ones(n, np.bool_)
     reason = np.full(n, "", dtype="U32")
 
-    def refuse(bad: np.ndarray[tuple[int], np.dtype[np.bool_]], why: str) -> None:
+    def refuse(bad: Bool, why: str) -> None:
         reason[bad & ok] = why
         ok[bad] = False
 
@@ -58,7 +75,7 @@ def guard(
                 negative = (t < 0).flatten(1).any(1).cpu().numpy()
                 refuse(negative, "malformed: negative variance")
     if appraised:
-        word = plausible(replies.appraisal)
+        word = plausible(replies.appraisal, replies.roster.priority)
         for why in np.unique(word.reason[~word.yes]):
             refuse(~word.yes & (word.reason == why), str(why))
     if not np.isnan(most_claim):

@@ -14,9 +14,10 @@ import numpy as np
 
 from .. import rng
 from ..arrays import Float64, Int64
-from ..errors import MusterError
-from ..federation import Federation
+from ..checks import require, whole
+from ..federation import Population
 from ..protocol import Roster
+from ..registry import part
 
 Losses = Callable[[Int64], Float64]
 
@@ -25,7 +26,7 @@ class Invite(Protocol):
     """Who is asked."""
 
     def __call__(
-        self, fed: Federation, pool: Int64, seed: int, round: int, losses: Losses
+        self, population: Population, pool: Int64, seed: int, round: int, losses: Losses
     ) -> Roster:
         """The roster of asked clients, in increasing order of client.
 
@@ -35,16 +36,18 @@ class Invite(Protocol):
         ...
 
 
+@part(Invite, "full")
 @dataclass(frozen=True)
 class Full:
     """Everyone in the pool."""
 
     def __call__(
-        self, fed: Federation, pool: Int64, seed: int, round: int, losses: Losses
+        self, population: Population, pool: Int64, seed: int, round: int, losses: Losses
     ) -> Roster:
-        return Roster.of(fed, pool)
+        return Roster.of(population, pool)
 
 
+@part(Invite, "sample")
 @dataclass(frozen=True)
 class Sample:
     """m clients, uniformly without replacement; the whole pool when it is smaller."""
@@ -52,19 +55,19 @@ class Sample:
     m: int
 
     def __post_init__(self) -> None:
-        if self.m < 1:
-            raise MusterError(f"invite m: {self.m}; ask at least 1 client a round")
+        whole("invite m", self.m)
 
     def __call__(
-        self, fed: Federation, pool: Int64, seed: int, round: int, losses: Losses
+        self, population: Population, pool: Int64, seed: int, round: int, losses: Losses
     ) -> Roster:
         draw = rng.generator(seed, "invite", round)
         m = min(self.m, len(pool))
         # For a small m numpy draws in O(m), whatever the size of the pool.
         at = draw.choice(len(pool), m, replace=False, shuffle=False)
-        return Roster.of(fed, pool[np.sort(at)])
+        return Roster.of(population, pool[np.sort(at)])
 
 
+@part(Invite, "fraction")
 @dataclass(frozen=True)
 class Fraction:
     """A uniform fraction of the pool, priority or not (supplement D.4)."""
@@ -72,47 +75,51 @@ class Fraction:
     fraction: float
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.fraction <= 1.0:
-            raise MusterError(f"invite fraction: {self.fraction}; allowed: above 0.0, up to 1.0")
+        require(
+            0.0 < self.fraction <= 1.0, "invite fraction", self.fraction, "above 0.0, up to 1.0"
+        )
 
     def __call__(
-        self, fed: Federation, pool: Int64, seed: int, round: int, losses: Losses
+        self, population: Population, pool: Int64, seed: int, round: int, losses: Losses
     ) -> Roster:
         m = max(1, int(np.floor(self.fraction * len(pool) + 0.5)))
-        return Sample(m)(fed, pool, seed, round, losses)
+        return Sample(m)(population, pool, seed, round, losses)
 
 
+@part(Invite, "with_replacement")
 @dataclass(frozen=True)
 class WithReplacement:
     """K draws among the objective's clients with probabilities a_k p_k, each counting 1/K, and
     every other client of the pool at its p_k (supplement A.4, eq. 55).
 
-    A client drawn c times stands for c/K, so that averaging with these shares is
-    `1/(1 + S) (1/K sum_draws w_k + sum_admitted p_k w_k)`, an unbiased estimate of the full round.
+    A client drawn c times stands for c/K of the objective. Whoever is not wholly in it (a_k < 1)
+    is asked in any case and counts `(extent_k - a_k) p_k` on top while it is aligned, so that the
+    average is `1/(1 + S) (1/K sum_draws w_k + sum_k (extent_k - a_k) p_k w_k)`: an unbiased
+    estimate of the full round.
     """
 
     k: int
 
     def __post_init__(self) -> None:
-        if self.k < 1:
-            raise MusterError(f"invite k: {self.k}; draw at least 1 priority client a round")
+        whole("invite k", self.k)
 
     def __call__(
-        self, fed: Federation, pool: Int64, seed: int, round: int, losses: Losses
+        self, population: Population, pool: Int64, seed: int, round: int, losses: Losses
     ) -> Roster:
-        member = fed.importance[pool] > 0
-        chances = fed.objective[pool] * member
+        importance = population.importance[pool]
+        chances = population.objective[pool]
         draws = np.zeros(len(pool), np.int64)
-        if member.any():
+        if chances.sum() > 0:
             draw = rng.generator(seed, "invite", round)
             draws = draw.multinomial(self.k, chances / chances.sum())
-        asked = (draws > 0) | ~member
-        # By a_k, because it is admitted by a_k again (or in full, while it is aligned).
-        drawn = draws / (self.k * np.where(member, fed.importance[pool], 1.0))
-        share = np.where(member, drawn, fed.share[pool])
-        return Roster.of(fed, pool[asked], share[asked])
+        # Whoever is not wholly in the objective may be aligned, and counts then beyond its draws.
+        asked = (draws > 0) | (importance < 1)
+        drawn = draws / (self.k * np.where(importance > 0, importance, 1.0))
+        share = np.where(importance > 0, drawn, population.share[pool])
+        return Roster.of(population, pool[asked], share[asked])
 
 
+@part(Invite, "power_of_choice")
 @dataclass(frozen=True)
 class PowerOfChoice:
     """The m clients of highest loss among d drawn by data share without replacement (Cho et al.
@@ -122,23 +129,14 @@ class PowerOfChoice:
     d: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.m <= self.d:
-            raise MusterError(f"power of choice: m={self.m}, d={self.d}; allowed: 1 <= m <= d")
+        whole("power of choice d", self.d)
+        whole("power of choice m", self.m, most=self.d)
 
     def __call__(
-        self, fed: Federation, pool: Int64, seed: int, round: int, losses: Losses
+        self, population: Population, pool: Int64, seed: int, round: int, losses: Losses
     ) -> Roster:
-        chances = fed.train.sizes[pool] / fed.train.sizes[pool].sum()
+        chances = population.sizes[pool] / population.sizes[pool].sum()
         draw = rng.generator(seed, "invite", round)
         candidates = draw.choice(pool, min(self.d, len(pool)), replace=False, p=chances)
         worst = np.argsort(-losses(candidates), kind="stable")[: self.m]
-        return Roster.of(fed, np.sort(candidates[worst]))
-
-
-INVITES: dict[str, type] = {
-    "full": Full,
-    "sample": Sample,
-    "fraction": Fraction,
-    "with_replacement": WithReplacement,
-    "power_of_choice": PowerOfChoice,
-}
+        return Roster.of(population, np.sort(candidates[worst]))

@@ -12,8 +12,10 @@ from typing import ClassVar, Literal, Protocol
 import numpy as np
 
 from .. import rng
-from ..errors import MusterError
+from ..arrays import Bool, Text
+from ..checks import one_of, share, whole
 from ..protocol import Appraisal, Decision, Offer, Roster
+from ..registry import part
 
 Criterion = Literal["loss", "accuracy"]
 
@@ -31,17 +33,15 @@ class Join(Protocol):
         ...
 
 
-def check_criterion(criterion: str) -> None:
-    """Refuse a criterion that does not exist."""
-    if criterion not in ("loss", "accuracy"):
-        raise MusterError(f"criterion: '{criterion}'; allowed: loss, accuracy")
+CRITERIA = ("loss", "accuracy")
 
 
-def role(roster: Roster) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
+def by_right(roster: Roster) -> Text:
     """The reason of those who take part by right."""
     return np.where(roster.priority, "priority", "objective")
 
 
+@part(Join, "always")
 @dataclass(frozen=True)
 class Always:
     """Everyone who is asked trains."""
@@ -49,10 +49,11 @@ class Always:
     appraises: ClassVar[bool] = False
 
     def __call__(self, offer: Offer, roster: Roster, appraisal: Appraisal) -> Decision:
-        reason = np.where(roster.importance > 0, role(roster), "asked")
+        reason = np.where(roster.importance > 0, by_right(roster), "asked")
         return Decision(np.ones(len(roster), np.bool_), reason)
 
 
+@part(Join, "aligned")
 @dataclass(frozen=True)
 class Aligned:
     """A client outside the objective trains only when the model suits it (Algorithm 1, step 3):
@@ -67,7 +68,7 @@ class Aligned:
     appraises: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_criterion(self.criterion)
+        one_of("criterion", self.criterion, CRITERIA)
 
     def __call__(self, offer: Offer, roster: Roster, appraisal: Appraisal) -> Decision:
         if self.criterion == "loss":
@@ -78,10 +79,11 @@ class Aligned:
         why_not = "loss too high" if self.criterion == "loss" else "accuracy too low"
         if np.isnan(offer.loss if self.criterion == "loss" else offer.accuracy):
             why_not = "F(w) unknown"
-        reason = np.where(member, role(roster), np.where(suits, "aligned", why_not))
+        reason = np.where(member, by_right(roster), np.where(suits, "aligned", why_not))
         return Decision(member | suits, reason)
 
 
+@part(Join, "available")
 @dataclass(frozen=True)
 class Available:
     """A client outside the objective is there with a probability (eq. 54); then `then` decides."""
@@ -90,19 +92,19 @@ class Available:
     then: Join = Always()
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.probability <= 1.0:
-            raise MusterError(f"availability: {self.probability}; allowed: 0.0 to 1.0")
+        share("availability", self.probability)
 
     @property
     def appraises(self) -> bool:
         return self.then.appraises
 
     def __call__(self, offer: Offer, roster: Roster, appraisal: Appraisal) -> Decision:
-        key = rng.keys(offer.seed, "available", offer.round, roster.clients)
+        key = rng.keys(offer.seed, "available", offer.round, roster.ids)
         there = (roster.importance > 0) | (rng.uniform(key) < self.probability)
-        return both(there, self.then(offer, roster, appraisal))
+        return of_those(there, self.then(offer, roster, appraisal))
 
 
+@part(Join, "straggling")
 @dataclass(frozen=True)
 class Straggling:
     """A client outside the objective is ready only every `period`-th round (eq. 54), at a phase
@@ -112,19 +114,18 @@ class Straggling:
     then: Join = Always()
 
     def __post_init__(self) -> None:
-        if self.period < 1:
-            raise MusterError(f"straggler period: {self.period}; allowed: 1 and above")
+        whole("straggler period", self.period)
 
     @property
     def appraises(self) -> bool:
         return self.then.appraises
 
     def __call__(self, offer: Offer, roster: Roster, appraisal: Appraisal) -> Decision:
-        phase = rng.keys(offer.seed, "straggling", 0, roster.clients) % np.uint64(self.period)
+        phase = rng.keys(offer.seed, "straggling", 0, roster.ids) % np.uint64(self.period)
         ready = phase.astype(np.int64) == offer.round % self.period
-        return both((roster.importance > 0) | ready, self.then(offer, roster, appraisal))
+        return of_those((roster.importance > 0) | ready, self.then(offer, roster, appraisal))
 
 
-def both(there: np.ndarray[tuple[int], np.dtype[np.bool_]], decision: Decision) -> Decision:
+def of_those(there: Bool, decision: Decision) -> Decision:
     """A decision that only those who are there can take."""
     return Decision(there & decision.yes, np.where(there, decision.reason, "unavailable"))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from ..arrays import Bool, Float64
+from ..registry import part
 from ..schedules import Count, count
 
 
@@ -26,9 +27,10 @@ class Participation(Protocol):
         ...
 
 
+@part(Participation, "flexible")
 @dataclass(frozen=True)
 class Flexible:
-    """From a round on, the pool is `{k : F_k(w) < rho_k}`, judged anew each round (MaxFL,
+    """From a round on, the pool is `{k : F_k(w) < rho_k}`, judged again each round (MaxFL,
     section 3). Before it everyone is available: 5 % of the rounds, 10 of 200 in the paper."""
 
     from_round: Count = 0.05
@@ -41,6 +43,3 @@ class Flexible:
 
     def __call__(self, loss: Float64, requirement: Float64) -> Bool:
         return loss < requirement
-
-
-PARTICIPATIONS: dict[str, type] = {"flexible": Flexible}

@@ -17,6 +17,7 @@ from ..arrays import Int64
 from ..errors import MusterError
 from ..params import Memory, Params
 from ..protocol import Offer
+from ..registry import part
 
 Gradient = Callable[[Params], Params]
 
@@ -81,6 +82,12 @@ class Solver(Protocol):
         """Parts that clients send beside their model, each in its shape."""
         ...
 
+    @property
+    def joint(self) -> bool:
+        """Whether a client's memory and the server's must agree: then it counts only when the
+        client's reply was admitted."""
+        ...
+
     def memory(self, model: Params) -> Memory:
         """What a client remembers between rounds, before its first one (usually nothing)."""
         ...
@@ -96,6 +103,7 @@ class Simple:
     draws: ClassVar[int] = 1
     needs: ClassVar[tuple[str, ...]] = ()
     sends: ClassVar[tuple[str, ...]] = ()
+    joint: ClassVar[bool] = False
 
     def memory(self, model: Params) -> Memory:
         """Nothing."""
@@ -108,6 +116,7 @@ def at_least_zero(what: str, value: float) -> None:
         raise MusterError(f"{what}: {value}; allowed: 0.0 and above")
 
 
+@part(Solver, "sgd")
 @dataclass(frozen=True)
 class SGD(Simple):
     """Minibatch SGD from the broadcast model; with `prox` > 0, FedProx:
@@ -125,6 +134,7 @@ class SGD(Simple):
         return Work(cohort.descend(start, pull=self.prox, anchor=offer.model))
 
 
+@part(Solver, "solo")
 @dataclass(frozen=True)
 class Solo(Simple):
     """Each client goes on training a model of its own, which nobody else sees."""
@@ -137,6 +147,7 @@ class Solo(Simple):
         return Work(own, {"own": own})
 
 
+@part(Solver, "control_variates")
 @dataclass(frozen=True)
 class ControlVariates(Simple):
     """SCAFFOLD's client (Karimireddy et al. 2020, option II):
@@ -146,6 +157,7 @@ class ControlVariates(Simple):
 
     needs: ClassVar[tuple[str, ...]] = ("control",)
     sends: ClassVar[tuple[str, ...]] = ("change",)
+    joint: ClassVar[bool] = True
 
     def memory(self, model: Params) -> Memory:
         return {"control": {n: torch.zeros_like(t) for n, t in model.items()}}
@@ -164,6 +176,7 @@ class ControlVariates(Simple):
         return Work(trained, {"control": {n: own[n] + change[n] for n in own}}, {"change": change})
 
 
+@part(Solver, "meta_gradient")
 @dataclass(frozen=True)
 class MetaGradient(Simple):
     """Per-FedAvg's client (Fallah et al. 2020), on batches D, D' (and D'' for the Hessian):
@@ -200,6 +213,7 @@ class MetaGradient(Simple):
         return Work(cohort.iterate(params.expand(offer.model, len(cohort.steps)), update))
 
 
+@part(Solver, "moreau")
 @dataclass(frozen=True)
 class Moreau(Simple):
     """pFedMe's client (Dinh et al. 2020): each step finds the personal model near w by `inner`
@@ -240,6 +254,7 @@ class Moreau(Simple):
         return Work(models, {"own": own})
 
 
+@part(Solver, "ditto")
 @dataclass(frozen=True)
 class Ditto(Simple):
     """Ditto's client (Li et al. 2021): FedAvg for the global model, and a personal model held near

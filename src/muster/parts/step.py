@@ -15,9 +15,10 @@ import torch
 
 from .. import params
 from ..arrays import Bool, Float64
-from ..errors import MusterError
+from ..checks import above, at_least, require
 from ..params import Memory, Params
 from ..protocol import Offer, Replies
+from ..registry import part
 
 Moved = tuple[Params, Memory]
 
@@ -35,16 +36,9 @@ class Step(Protocol):
         ...
 
 
-def positive(what: str, value: float) -> None:
-    """Refuse a number that must be above 0."""
-    if not value > 0:
-        raise MusterError(f"{what}: {value}; allowed: above 0")
-
-
-def below_one(what: str, value: float) -> None:
+def decay(what: str, value: float) -> None:
     """Refuse a decay that is not in [0, 1)."""
-    if not 0 <= value < 1:
-        raise MusterError(f"{what}: {value}; allowed: 0 up to, not including, 1")
+    require(0 <= value < 1, what, value, "0 up to, not including, 1")
 
 
 def towards(offer: Offer, mean: Params, by: Params) -> Params:
@@ -60,6 +54,7 @@ class Stateless:
         return {}
 
 
+@part(Step, "average")
 @dataclass(frozen=True)
 class Average(Stateless):
     """`w' = w + server_lr (sum_k weight_k w_k / sum_k weight_k - w)`: the weighted average of the
@@ -68,7 +63,7 @@ class Average(Stateless):
     server_lr: float = 1.0
 
     def __post_init__(self) -> None:
-        positive("server_lr", self.server_lr)
+        above("server_lr", self.server_lr)
 
     def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
         mean = params.mean(replies.models, weight)
@@ -78,6 +73,7 @@ class Average(Stateless):
         return towards(offer, mean, by), server
 
 
+@part(Step, "stay")
 @dataclass(frozen=True)
 class Stay(Stateless):
     """The model does not move: clients work on their own."""
@@ -86,6 +82,7 @@ class Stay(Stateless):
         return offer.model, server
 
 
+@part(Step, "adaptive")
 @dataclass(frozen=True)
 class Adaptive(Stateless):
     """`w' = w + server_lr / (sum_k q_k + epsilon) sum_k q_k (w_k - w)` (MaxFL, section 3).
@@ -97,9 +94,8 @@ class Adaptive(Stateless):
     epsilon: float = 0.1
 
     def __post_init__(self) -> None:
-        positive("server_lr", self.server_lr)
-        if not self.epsilon >= 0:
-            raise MusterError(f"epsilon: {self.epsilon}; allowed: 0 and above")
+        above("server_lr", self.server_lr)
+        at_least("epsilon", self.epsilon)
 
     def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
         mean = params.mean(replies.models, weight)
@@ -109,6 +105,7 @@ class Adaptive(Stateless):
         ), server
 
 
+@part(Step, "q_fair")
 @dataclass(frozen=True)
 class QFair(Stateless):
     """q-FedAvg (Li et al. 2019): `w' = w - sum_k Delta_k / sum_k h_k` with `L = 1/lr`,
@@ -136,6 +133,7 @@ class QFair(Stateless):
         ), server
 
 
+@part(Step, "scaffold")
 @dataclass(frozen=True)
 class Scaffold:
     """SCAFFOLD's server (Karimireddy et al. 2020, option II): `w' = w + server_lr mean(w_k - w)`,
@@ -144,7 +142,7 @@ class Scaffold:
     server_lr: float = 1.0
 
     def __post_init__(self) -> None:
-        positive("server_lr", self.server_lr)
+        above("server_lr", self.server_lr)
 
     def memory(self, model: Params, seen: Bool) -> Memory:
         """The server's control variate, c = 0."""
@@ -158,6 +156,7 @@ class Scaffold:
         return model, {"control": control}
 
 
+@part(Step, "agnostic")
 @dataclass(frozen=True)
 class Agnostic:
     """AFL's server (Mohri et al. 2019): the mixture's average, then a step of projected ascent on
@@ -166,7 +165,7 @@ class Agnostic:
     rate: float = 0.1
 
     def __post_init__(self) -> None:
-        positive("rate", self.rate)
+        above("rate", self.rate)
 
     def memory(self, model: Params, seen: Bool) -> Memory:
         """The uniform mixture."""
@@ -190,6 +189,7 @@ def project_to_simplex(v: Float64) -> Float64:
     return np.asarray(np.maximum(v - excess[np.flatnonzero(u > excess)[-1]], 0.0), np.float64)
 
 
+@part(Step, "multiplicative")
 @dataclass(frozen=True)
 class Multiplicative:
     """MW-Fed's server (Blum et al. 2021): the average, then the weight of every client whose
@@ -198,8 +198,7 @@ class Multiplicative:
     factor: float = 4.0
 
     def __post_init__(self) -> None:
-        if not self.factor >= 1:
-            raise MusterError(f"factor: {self.factor}; allowed: 1 and above")
+        at_least("factor", self.factor, 1)
 
     def memory(self, model: Params, seen: Bool) -> Memory:
         """All clients alike."""
@@ -214,6 +213,7 @@ class Multiplicative:
         return params.mean(replies.models, weight), after
 
 
+@part(Step, "momentum")
 @dataclass(frozen=True)
 class Momentum:
     """FedAvgM (Hsu et al. 2019): `m' = beta m + Delta`, `w' = w + server_lr m'`, where
@@ -223,8 +223,8 @@ class Momentum:
     beta: float = 0.9
 
     def __post_init__(self) -> None:
-        positive("server_lr", self.server_lr)
-        below_one("beta", self.beta)
+        above("server_lr", self.server_lr)
+        decay("beta", self.beta)
 
     def memory(self, model: Params, seen: Bool) -> Memory:
         """No momentum yet."""
@@ -237,6 +237,7 @@ class Momentum:
         return towards(offer, mean, by), {"momentum": m}
 
 
+@part(Step, "adaptive_moments")
 @dataclass(frozen=True)
 class AdaptiveMoments:
     """FedAdam and FedYogi (Reddi et al. 2020, Algorithm 2), with `Delta = mean(w_k) - w`:
@@ -253,10 +254,10 @@ class AdaptiveMoments:
     yogi: bool = False
 
     def __post_init__(self) -> None:
-        positive("server_lr", self.server_lr)
-        positive("tau", self.tau)
-        below_one("beta1", self.beta1)
-        below_one("beta2", self.beta2)
+        above("server_lr", self.server_lr)
+        above("tau", self.tau)
+        decay("beta1", self.beta1)
+        decay("beta2", self.beta2)
 
     def memory(self, model: Params, seen: Bool) -> Memory:
         """`m = 0`, `v = tau^2`, as in the paper."""

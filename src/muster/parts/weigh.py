@@ -10,6 +10,7 @@ import numpy as np
 from ..arrays import Float64
 from ..params import Memory
 from ..protocol import Replies
+from ..registry import part
 
 
 class Weigh(Protocol):
@@ -21,14 +22,16 @@ class Weigh(Protocol):
         ...
 
 
+@part(Weigh, "data_share")
 @dataclass(frozen=True)
 class DataShare:
     """By its share of the data, p_k, as far as it was admitted."""
 
     def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
-        return replies.roster.share * extent
+        return replies.roster.weight(extent)
 
 
+@part(Weigh, "uniform")
 @dataclass(frozen=True)
 class Uniform:
     """All alike."""
@@ -37,6 +40,7 @@ class Uniform:
         return np.where(extent > 0, 1.0, 0.0)
 
 
+@part(Weigh, "claimed")
 @dataclass(frozen=True)
 class Claimed:
     """By the number each client claims (MaxFL's q_k), as far as it was admitted."""
@@ -45,6 +49,7 @@ class Claimed:
         return replies.claim * extent
 
 
+@part(Weigh, "loss_power")
 @dataclass(frozen=True)
 class LossPower:
     """`F_k^q`: the worse the model serves a client, the more it counts (q-FFL, Li et al. 2019)."""
@@ -55,6 +60,7 @@ class LossPower:
         return replies.appraisal.loss**self.q * extent
 
 
+@part(Weigh, "mixture")
 @dataclass(frozen=True)
 class Mixture:
     """By the server's mixture over clients, lambda_k (AFL, Mohri et al. 2019)."""

@@ -7,7 +7,8 @@ over a network puts its messages behind the same interface.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -17,27 +18,13 @@ from .. import params
 from ..arrays import Bool, Float64, Int64
 from ..engines.base import Assignment, Engine
 from ..federation import Federation
-from ..local import Local
-from ..methods import Method
 from ..params import Memory, Params
 from ..parts.attacks import Adversary
-from ..parts.participation import Participation
 from ..parts.solvers import SGD
-from ..protocol import Answers, Appraisal, Offer, Replies, Roster, State, View
-from .opinion import bar, opinion
-
-
-class Measured(Protocol):
-    """Appraisals of the round's model, each client's taken at most once."""
-
-    @property
-    def known(self) -> Appraisal:
-        """Everyone's, as far as they were taken."""
-        ...
-
-    def of(self, clients: Int64) -> Appraisal:
-        """These clients', taken now where they were not."""
-        ...
+from ..protocol import Answers, Appraisal, Offer, Replies, Roster, State, Truth, View
+from . import opinion
+from .memo import Memo
+from .terms import Terms
 
 
 class Clients(Protocol):
@@ -53,6 +40,11 @@ class Clients(Protocol):
         """Where models are when they come back."""
         ...
 
+    @property
+    def attackers(self) -> Int64:
+        """Those of them that lie, where that is simulated."""
+        ...
+
     def arriving(self, model: Params) -> Params:
         """A model as it arrives at the clients."""
         ...
@@ -65,11 +57,11 @@ class Clients(Protocol):
         """F_k(w) and accuracy on their training rows; NaN where there is no answer."""
         ...
 
-    def stays(self, clients: Int64, measured: Measured) -> Bool:
+    def stays(self, clients: Int64, memo: Memo) -> Bool:
         """Who stays in the pool, by its own judgement."""
         ...
 
-    def report(self, offer: Offer, clients: Int64, measured: Measured) -> Appraisal:
+    def report(self, offer: Offer, clients: Int64, memo: Memo) -> Appraisal:
         """What they say of the model for F(w)."""
         ...
 
@@ -78,7 +70,7 @@ class Clients(Protocol):
         offer: Offer,
         roster: Roster,
         steps: Int64 | None,
-        measured: Measured,
+        memo: Memo,
         memory: Memory,
     ) -> Answers:
         """Ask them to train. `memory` is what those asked remember, where it is kept here."""
@@ -88,6 +80,10 @@ class Clients(Protocol):
         """What every client makes of a state."""
         ...
 
+    def requirement(self, clients: Int64) -> Float64:
+        """What each of these requires, where that is known here; NaN elsewhere."""
+        ...
+
     def close(self) -> None:
         """Let go of processes and memory."""
         ...
@@ -95,32 +91,31 @@ class Clients(Protocol):
 
 @dataclass(frozen=True)
 class Stack:
-    """Clients whose data is here: all of them, or only those whose rows `fed` holds."""
+    """Clients whose data is here: all of them, or the one at a node."""
 
     fed: Federation
-    method: Method
+    terms: Terms
     engine: Engine
-    local: Local
-    participation: Participation | None = None
     adversary: Adversary = Adversary()
-    bars: dict[bytes, Float64] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """The engine's."""
         return self.engine.name
 
     @property
     def device(self) -> torch.device:
-        """The engine's."""
         return self.engine.device
+
+    @property
+    def attackers(self) -> Int64:
+        return self.adversary.clients
 
     def close(self) -> None:
         """Let go of the engine."""
         self.engine.close()
 
     def arriving(self, model: Params) -> Params:
-        """As it is."""
+        """As it is: nothing travels."""
         return model
 
     def requirement(self, clients: Int64) -> Float64:
@@ -136,30 +131,30 @@ class Stack:
         """F_k(w) and accuracy on their training rows."""
         return self.engine.appraise(model, clients)
 
-    def stays(self, clients: Int64, measured: Measured) -> Bool:
+    def stays(self, clients: Int64, memo: Memo) -> Bool:
         """Who stays in the pool: everyone, or those whom the rule lets stay."""
-        if self.participation is None:
+        if self.terms.participation is None:
             return np.ones(len(clients), np.bool_)
-        return self.participation(measured.of(clients).loss, self.requirement(clients))
+        return self.terms.participation(memo.of(clients).loss, self.requirement(clients))
 
-    def report(self, offer: Offer, clients: Int64, measured: Measured) -> Appraisal:
+    def report(self, offer: Offer, clients: Int64, memo: Memo) -> Appraisal:
         """What they measured; attackers, whatever serves them."""
-        return self.adversary.say(offer, clients, measured.of(clients), self.requirement(clients))
+        return self.adversary.say(offer, clients, memo.of(clients), self.requirement(clients))
 
     def respond(
         self,
         offer: Offer,
         roster: Roster,
         steps: Int64 | None,
-        measured: Measured,
+        memo: Memo,
         memory: Memory,
     ) -> Answers:
         """Each decides whether to join; those who do, train and reply. A silent client trains
         nothing and sends nothing."""
-        asked = roster.clients
-        true = measured.of(asked) if self.method.appraises else measured.known.pick(asked)
+        method, asked = self.terms.method, roster.clients
+        true = memo.of(asked) if method.appraises else memo.known.pick(asked)
         said = self.adversary.say(offer, asked, true, self.requirement(asked))
-        decision = self.method.join(offer, roster, said)
+        decision = method.join(offer, roster, said)
         nobody = np.zeros(len(roster), np.bool_)
         joined, word = roster.pick(decision.yes), said.pick(decision.yes)
         if len(joined) == 0:
@@ -167,23 +162,30 @@ class Stack:
                 decision, no_replies(offer, roster), true, np.empty(0, np.int64), {}, nobody
             )
         own = {part: params.select(table, decision.yes) for part, table in memory.items()}
-        assignment = Assignment(None if steps is None else steps[decision.yes])
-        work, taken = self.engine.train(self.method.solver, offer, joined.clients, own, assignment)
-        judged = self.tuned(offer, joined.clients, word)
-        claim = self.method.claim(judged, self.requirement(joined.clients))
+        work, taken = self.engine.train(
+            method.solver, offer, joined.clients, own,
+            Assignment(None if steps is None else steps[decision.yes]),
+        )  # fmt: skip
+        rho = self.requirement(joined.clients)
+        judged = self.tuned(offer, joined.clients, true.pick(decision.yes))
+        claim = method.claim(self.adversary.say(offer, joined.clients, judged, rho), rho)
         sent = self.adversary.send(offer, joined.clients, work.models)
         replies = Replies(joined, sent, word, claim, work.extra)
-        return Answers(decision, replies, true, taken, work.memory, nobody)
+        truth = None
+        if np.isin(joined.clients, self.attackers).any():
+            honest = true.pick(decision.yes)
+            truth = Truth(method.join(offer, joined, honest).yes, honest, method.claim(judged, rho))
+        return Answers(decision, replies, true, taken, work.memory, nobody, truth)
 
     def tuned(self, offer: Offer, clients: Int64, appraisal: Appraisal) -> Appraisal:
         """How clients judge the model for their claim: after a few local steps, where the method
         says so (MaxFL, step 7), otherwise as it is."""
-        if self.method.tune_steps == 0:
+        steps = self.terms.method.tune_steps
+        if steps == 0:
             return appraisal
-        local = replace(self.local, steps=self.method.tune_steps, epochs=None)
+        local = replace(self.terms.local, steps=steps, epochs=None)
         work, _ = self.engine.train(SGD(), offer, clients, {}, Assignment(None, local, "tune"))
-        judged = self.engine.appraise_each(work.models, clients)
-        return self.adversary.say(offer, clients, judged, self.requirement(clients))
+        return self.engine.appraise_each(work.models, clients)
 
     def view(self, state: State) -> View:
         """What every client makes of a state."""
@@ -196,20 +198,18 @@ class Stack:
         if "own" in memory:
             own = engine.appraise_each(memory["own"], clients)
             own_test = engine.appraise_each(memory["own"], clients, "test") if tested else None
-        if self.method.serves == "own":
+        if self.terms.method.serves == "own":
             assert own is not None, "a method that serves each client's own model keeps one"
             train, test, own, own_test = own, own_test, None, None
         else:
             train = engine.appraise(model, clients)
             test = engine.appraise(model, clients, "test") if tested else None
-        return opinion(self.fed, clients, self.bar(clients), train, test, own, own_test)
+        return opinion.opinion(self.fed, clients, self.bars[clients], train, test, own, own_test)
 
-    def bar(self, clients: Int64) -> Float64:
-        """The loss below which the model is useful to each of these clients, worked out once."""
-        key = clients.tobytes()
-        if key not in self.bars:
-            self.bars[key] = bar(self.fed, clients)
-        return self.bars[key]
+    @cached_property
+    def bars(self) -> Float64:
+        """The loss below which the model is useful to each client."""
+        return opinion.bar(self.fed, np.arange(self.fed.n))
 
 
 def no_replies(offer: Offer, roster: Roster) -> Replies:

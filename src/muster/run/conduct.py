@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,133 +13,130 @@ from torch import nn
 
 from .. import params
 from ..params import Memory, Params
-from ..protocol import State, View
-from . import store
+from ..protocol import State
+from . import measures, store
 from .ledger import Ledger
-from .measures import evaluate
+from .memo import Memo
 from .result import Interrupted, OnRound, Run
-from .round import Game, play
+from .round import Setup, play
 
 
-def beginning(game: Game, start: Params, memory: Memory) -> State:
+@dataclass(frozen=True)
+class Keep:
+    """What is measured and saved along the way.
+
+    evaluate_every  measure the model on every client every n rounds and after the last one; 0:
+                    after the last only
+    folder          where the state is saved every `every` rounds; None: nowhere
+    resume          go on from the last state saved there
+    """
+
+    evaluate_every: int = 1
+    folder: Path | None = None
+    every: int = 10
+    resume: bool = False
+
+
+def beginning(setup: Setup, start: Params, memory: Memory) -> State:
     """The state before the first round; `memory` is what the clients remember, if kept here."""
-    seen = ~game.fed.unseen
-    return State(0, start, game.method.step.memory(start, seen), memory, seen)
+    seen = ~setup.population.unseen
+    return State(0, start, setup.terms.method.step.memory(start, seen), memory, seen)
+
+
+def identity_of(setup: Setup, state: State, whose: dict[str, str]) -> dict[str, str]:
+    """What two runs must share for one to go on with the other's checkpoint."""
+    terms = setup.terms
+    return {
+        "method": repr(terms.method),
+        "local": repr(terms.local),
+        "rounds": str(terms.rounds),
+        "seed": str(terms.seed),
+        "engine": setup.clients.name,
+        **whose,
+        "model": str({name: tuple(t.shape) for name, t in state.model.items()}),
+        "participation": repr(terms.participation),
+    }
 
 
 def conduct(
-    game: Game,
+    setup: Setup,
     module: nn.Module,
     state: State,
     whose: dict[str, str],
-    dtype: str,
-    evaluate_every: int,
-    checkpoint: Path | None,
-    checkpoint_every: int,
-    resume: bool,
-    on_round: OnRound | None,
+    keep: Keep,
+    on_round: OnRound | None = None,
+    note: str = "",
 ) -> Run:
     """Round after round from `state`, or from the last checkpoint, wherever the clients are.
 
     `whose` tells one federation from another, so that a checkpoint is not taken for another's.
     """
-    fed, method, rounds = game.fed, game.method, game.rounds
-    judge = Judge(game)
+    rounds, clients, n = setup.terms.rounds, setup.clients, setup.population.n
     ledger = Ledger()
-    identity = {
-        "method": repr(method),
-        "local": repr(game.local),
-        "rounds": str(rounds),
-        "seed": str(game.seed),
-        "dtype": dtype,
-        "engine": game.clients.name,
-        **whose,
-        "model": str({name: tuple(t.shape) for name, t in state.model.items()}),
-        "participation": repr(game.participation),
-        "attack": repr(game.adversary.attack),
-    }
-    if resume and checkpoint is not None:
-        found = store.load_checkpoint(checkpoint, identity, game.clients.device)
+    identity = identity_of(setup, state, whose)
+    if keep.resume and keep.folder is not None:
+        found = store.load_checkpoint(keep.folder, identity, clients.device)
         if found is not None:
             state, ledger = found
 
-    every = evaluate_every or rounds
-    # What is measured of a state is what clients would measure at its offer.
-    reuse = evaluate_every == 1 and method.serves == "global"
-    known = judge(state).train if reuse else None
+    every = keep.evaluate_every or rounds
+    # Measured after every round, a state's view is what clients would measure at its offer.
+    reuse = keep.evaluate_every == 1 and setup.terms.method.serves == "global"
+    memo = Memo(clients.appraise, clients.view, n, reuse)
+    if reuse:
+        memo.view(state)
     complete = True
     try:
         while state.round < rounds:
             began = time.perf_counter()
-            following, entry = play(game, state, known)
+            following, entry = play(setup, memo, state)
             due = following.round % every == 0 or following.round == rounds
-            measures = evaluate(fed, judge(following)) if due else {}
-            known = judge(following).train if reuse else None
+            measured = measures.evaluate(setup.population, memo.view(following)) if due else {}
             seconds = time.perf_counter() - began
-            row = ledger.add(entry, {**measures, "seconds": seconds})
+            row = ledger.add(entry, {**measured, "seconds": seconds})
             state = following
-            if checkpoint is not None and state.round % checkpoint_every == 0:
-                store.save_checkpoint(checkpoint, state, ledger, identity)
+            if keep.folder is not None and state.round % keep.every == 0:
+                store.save_checkpoint(keep.folder, state, ledger, identity)
             if on_round is not None:
                 on_round(row)
     except KeyboardInterrupt:
         complete = False
         # The ledger may be one round ahead of the state: keep what both agree on.
         ledger.cut(state.round)
-        if checkpoint is not None and state.round:
-            store.save_checkpoint(checkpoint, state, ledger, identity)
-    run = finish(game, module, judge, state, ledger, complete)
+        if keep.folder is not None and state.round:
+            store.save_checkpoint(keep.folder, state, ledger, identity)
+    frames: dict[str, Any] = {**ledger.frames(), "final": final_of(setup, memo, state)}
+    run = Run(
+        weights=params.into_module(module, state.model),
+        **frames,
+        method=setup.terms.method.name,
+        seed=setup.terms.seed,
+        engine=clients.name,
+        complete=complete,
+        note=note,
+    )
     if not complete:
         raise Interrupted(run)
     return run
 
 
-class Judge:
-    """What every client makes of a state, asked once a state."""
-
-    def __init__(self, game: Game) -> None:
-        self.game = game
-        self.round = -1
-        self.last: View | None = None
-
-    def __call__(self, state: State) -> View:
-        """Everyone's view of a state."""
-        if self.last is None or self.round != state.round:
-            self.round, self.last = state.round, self.game.clients.view(state)
-        return self.last
-
-
-def finish(
-    game: Game, module: nn.Module, judge: Judge, state: State, ledger: Ledger, complete: bool
-) -> Run:
-    """The run as its user sees it."""
-    fed, view = game.fed, judge(state)
+def final_of(setup: Setup, memo: Memo, state: State) -> pl.DataFrame:
+    """One row per client: what it makes of the last model."""
+    population, view = setup.population, memo.view(state)
     train, test = view.train, view.test
-    unknown = np.full(fed.n, np.nan)
-    final = pl.DataFrame(
+    everyone, unknown = np.arange(population.n), np.full(population.n, np.nan)
+    return pl.DataFrame(
         {
-            "client": np.arange(fed.n),
-            "priority": fed.priority,
-            "unseen": fed.unseen,
-            "attacker": np.isin(np.arange(fed.n), game.adversary.clients),
-            "rows": fed.train.sizes,
+            "client": everyone,
+            "priority": population.priority,
+            "unseen": population.unseen,
+            "attacker": np.isin(everyone, setup.clients.attackers),
+            "rows": population.sizes,
             "train_loss": train.loss,
             "train_accuracy": train.accuracy,
             "test_loss": unknown if test is None else test.loss,
             "test_accuracy": unknown if test is None else test.accuracy,
-            "requirement": unknown if fed.requirement is None else fed.requirement,
+            "requirement": setup.clients.requirement(everyone),
             "useful": pl.Series(view.useful, nan_to_null=True).cast(pl.Boolean),
         }
     ).fill_nan(None)
-    weights = params.into_module(module, state.model)
-    frames: dict[str, Any] = {**ledger.frames()}
-    return Run(
-        weights=weights,
-        **frames,
-        final=final,
-        method=game.method.name,
-        seed=game.seed,
-        engine=game.clients.name,
-        complete=complete,
-        note=fed.note,
-    )

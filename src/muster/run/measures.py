@@ -7,7 +7,7 @@ axes, and the configuration's key `measures` read the same entries. So a new mea
 
     register(Measure(
         "worst_accuracy", "test accuracy of the client worst off", short="worst", share=True,
-        of=lambda fed, view: None if view.test is None else float(view.test.accuracy.min()),
+        of=lambda population, view: None if view.test is None else float(view.test.accuracy.min()),
     ))
 
 From then on `run.rounds["worst_accuracy"]` is there and `--measures loss,worst_accuracy` prints and
@@ -20,31 +20,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Protocol
 
 import numpy as np
 
-from ..arrays import Bool, Float64
+from ..arrays import Float64
 from ..errors import MusterError, unknown
+from ..federation import Population
 from ..protocol import Appraisal, View
 from ..registry import load_packages
 
-
-class Audience(Protocol):
-    """What a measure may know of the clients: who only judges, and what each weighs."""
-
-    @property
-    def unseen(self) -> Bool:
-        """The clients that never train."""
-        ...
-
-    @property
-    def objective(self) -> Float64:
-        """`a_k p_k`, each client's weight in the objective; they sum to 1."""
-        ...
-
-
-Of = Callable[[Audience, View], float | None]
+Of = Callable[[Population, View], float | None]
 Each = Callable[[View], Float64 | None]
 
 
@@ -82,15 +67,15 @@ def on_objective(each: Callable[[View], Appraisal | None], what: str) -> Of:
     """`sum_k a_k p_k v_k` (eq. 5) of the clients' losses or accuracies (`what`), over those that
     gave one; NaN when none did."""
 
-    def of(fed: Audience, view: View) -> float:
+    def of(population: Population, view: View) -> float:
         appraisal = each(view)
         if appraisal is None:
             return float("nan")
         values: Float64 = getattr(appraisal, what)
         heard = ~np.isnan(values)
         if heard.all():
-            return float(fed.objective @ values)
-        w = fed.objective[heard]
+            return float(population.objective @ values)
+        w = population.objective[heard]
         return float(w @ values[heard] / w.sum()) if w.sum() > 0 else float("nan")
 
     return of
@@ -99,7 +84,7 @@ def on_objective(each: Callable[[View], Appraisal | None], what: str) -> Of:
 def if_kept(each: Callable[[View], Appraisal | None], what: str) -> Of:
     """The same of the models clients keep for themselves; None where the method has none."""
     value = on_objective(each, what)
-    return lambda fed, view: None if each(view) is None else value(fed, view)
+    return lambda population, view: None if each(view) is None else value(population, view)
 
 
 def mean(values: Float64) -> float:
@@ -112,13 +97,17 @@ def over_clients(measure: Measure, each: Each) -> tuple[Measure, Measure]:
     """A measure in which clients count alike, for those that take part; and its twin `_unseen`,
     the same for those that only judge, where there are any."""
 
-    def seen(fed: Audience, view: View) -> float | None:
+    def seen(population: Population, view: View) -> float | None:
         values = each(view)
-        return None if values is None else mean(values[~fed.unseen])
+        return None if values is None else mean(values[~population.unseen])
 
-    def unseen(fed: Audience, view: View) -> float | None:
+    def unseen(population: Population, view: View) -> float | None:
         values = each(view)
-        return None if values is None or not fed.unseen.any() else mean(values[fed.unseen])
+        return (
+            None
+            if values is None or not population.unseen.any()
+            else mean(values[population.unseen])
+        )
 
     twin = replace(
         measure,
@@ -159,7 +148,7 @@ TABLE = (
     # Section 1 of the FedALIGN paper: their loss is below `opinion.bar`.
     Measure(
         "fairness", "share of clients the model is useful to", share=True,
-        of=lambda fed, view: mean(view.useful),
+        of=lambda population, view: mean(view.useful),
     ),
     # F_k(w) < rho_k (MaxFL eq. 1).
     *over_clients(
@@ -220,10 +209,10 @@ def _home(measure: Measure) -> tuple[str, str]:
     return measure.title, getattr(measure.of, "__module__", "")
 
 
-def evaluate(fed: Audience, view: View) -> dict[str, float]:
+def evaluate(population: Population, view: View) -> dict[str, float]:
     """A row's measures of a model, from every client's view of it. Clients that gave none are
     left out."""
-    taken = ((m.name, m.of(fed, view)) for m in MEASURES.values() if m.of is not None)
+    taken = ((m.name, m.of(population, view)) for m in MEASURES.values() if m.of is not None)
     return {name: value for name, value in taken if value is not None}
 
 

@@ -6,6 +6,7 @@ of where the clients are: in this process, or across a network.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,86 +16,60 @@ from numpy.typing import NDArray
 
 from .. import params
 from ..arrays import Bool, Float64, Int64, Text
-from ..federation import Federation
-from ..local import Local
+from ..errors import MusterWarning
+from ..federation import Population
 from ..methods import Method
 from ..params import Memory, Params
-from ..parts.attacks import Adversary
-from ..parts.guard import guard, plausible
-from ..parts.participation import Participation
-from ..protocol import Answers, Appraisal, Entry, Offer, Replies, Roster, State, Traffic
-from ..schedules import count
+from ..parts.guard import MOST_LOSS, guard, outlying, plausible, possible
+from ..protocol import Answers, Entry, Offer, Replies, Roster, State, Traffic
 from .clients import Clients
+from .memo import Memo
+from .terms import Terms
 
 SCALAR = 8  # bytes of a number on the wire
 
 
 @dataclass(frozen=True)
-class Game:
-    """What stays the same through all rounds of a run."""
+class Setup:
+    """What stays the same through all rounds of a run: who, on what terms, and where they are."""
 
-    fed: Federation
-    method: Method
+    population: Population
+    terms: Terms
     clients: Clients
-    local: Local
-    rounds: int
-    seed: int
-    trainable: tuple[str, ...]
-    participation: Participation | None = None
-    adversary: Adversary = Adversary()
 
 
-class Measure:
-    """Clients' appraisals of the round's model, each client's taken at most once."""
-
-    def __init__(self, clients: Clients, state: State, known: Appraisal | None, n: int) -> None:
-        self.clients, self.round, self.model = clients, state.round, state.model
-        self.done = np.full(n, known is not None)
-        self.known = known or Appraisal.unknown(n)
-        self.consulted = np.zeros(n, np.bool_)
-
-    def of(self, clients: Int64) -> Appraisal:
-        """These clients' appraisals. They need the model for it, asked or not: it is counted."""
-        self.consulted[clients] = True
-        new = clients[~self.done[clients]]
-        if len(new):
-            self.known.put(new, self.clients.appraise(self.round, self.model, new))
-            self.done[new] = True
-        return self.known.pick(clients)
-
-
-def present_in(game: Game, t: int, measure: Measure) -> Bool:
+def present_in(setup: Setup, t: int, memo: Memo) -> Bool:
     """Who takes part in the federation: never the unseen and, where clients are free to leave,
-    only those whom the model still appeals to."""
-    present = ~game.fed.unseen
-    if game.participation is not None and t >= game.participation.starts(game.rounds):
+    only those to whom the model still appeals."""
+    present, leaving = ~setup.population.unseen, setup.terms.participation
+    if leaving is not None and t >= leaving.starts(setup.terms.rounds):
         seen = np.flatnonzero(present)
-        present[seen[~game.clients.stays(seen, measure)]] = False
+        present[seen[~setup.clients.stays(seen, memo)]] = False
     return present
 
 
-def pool_of(game: Game, t: int, present: Bool) -> Int64:
+def pool_of(setup: Setup, t: int, present: Bool) -> Int64:
     """Who may be asked: those present, and during warm-up only the objective's clients."""
-    if t < count(game.method.warmup, game.rounds, "warmup"):
-        present = present & (game.fed.importance > 0)
+    if t < setup.terms.method.warmup_rounds(setup.terms.rounds):
+        present = present & (setup.population.importance > 0)
     return np.flatnonzero(present)
 
 
-def reference_of(game: Game, offer: Offer, asked: Int64, measure: Measure) -> tuple[float, float]:
+def reference_of(setup: Setup, offer: Offer, asked: Int64, memo: Memo) -> tuple[float, float]:
     """F(w) and its accuracy: the objective's clients' weighted word on w (eq. 5), as far as it is
     there and possible.
 
     NaN when none of them was asked and the method measures on the asked only, or none gave a
     possible answer: then nobody else can tell whether it is aligned, and stays silent.
     """
-    weight = game.fed.objective
+    weight = setup.population.objective
     members = np.flatnonzero(weight > 0)
-    if game.method.reference == "asked":
+    if setup.terms.method.reference == "asked":
         members = asked[weight[asked] > 0]
     if len(members) == 0:
         return float("nan"), float("nan")
-    own = game.clients.report(offer, members, measure)
-    sound = plausible(own).yes
+    own = setup.clients.report(offer, members, memo)
+    sound = plausible(own, setup.population.priority[members]).yes
     if not sound.any():
         return float("nan"), float("nan")
     w = weight[members[sound]] / weight[members[sound]].sum()
@@ -103,23 +78,35 @@ def reference_of(game: Game, offer: Offer, asked: Int64, measure: Measure) -> tu
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the server made of the replies: who was admitted, at what share of the step, or why
-    not."""
+    """What the server made of the replies.
 
-    admitted: Bool
+    extent  how far each was admitted, 0 (refused) to 1 (in full)
+    weight  its share of the step
+    reason  why it was refused
+    """
+
+    extent: Float64
     weight: Float64
     reason: Text
+
+    @property
+    def admitted(self) -> Bool:
+        """Who was let in at all."""
+        return self.extent > 0
 
 
 def judge(method: Method, offer: Offer, replies: Replies, server: Memory) -> Verdict:
     """Guard, admit and weigh: how much each reply counts. Weights are as the rule gives them."""
     sound = guard(offer, replies, method.reports, method.claim.most)
     extent = np.where(sound.yes, method.admit(offer, replies.roster, replies.appraisal), 0.0)
+    if offer.round < method.warmup_rounds(offer.rounds):
+        # Warm-up is for the objective: whoever is in it by a_k counts by a_k, aligned or not.
+        extent = np.minimum(extent, replies.roster.importance)
     let_in = extent > 0
     weight = np.zeros(len(extent))
     weight[let_in] = method.weigh(replies.pick(let_in), extent[let_in], server)
     reason = np.where(sound.yes, method.admit.reason, sound.reason)
-    return Verdict(let_in, weight, reason)
+    return Verdict(extent, weight, reason)
 
 
 def conclude(
@@ -135,56 +122,85 @@ def conclude(
     return model, server, replace(verdict, weight=verdict.weight / total)
 
 
-def play(game: Game, state: State, known: Appraisal | None) -> tuple[State, Entry]:
-    """One whole round from `state`. `known`: every client's appraisal of the model, if at hand."""
-    fed, method, t = game.fed, game.method, state.round
-    measure = Measure(game.clients, state, known, fed.n)
-    present = present_in(game, t, measure)
-    pool = pool_of(game, t, present)
+def play(setup: Setup, memo: Memo, state: State) -> tuple[State, Entry]:
+    """One whole round from `state`. `memo` holds what is already known of its model."""
+    population, clients, method, t = (
+        setup.population, setup.clients, setup.terms.method, state.round
+    )  # fmt: skip
+    memo.turn(state).begin()
+    present = present_in(setup, t, memo)
+    pool = pool_of(setup, t, present)
+    roster = Roster.of(population, pool)
     if len(pool):
-        roster = method.invite(fed, pool, game.seed, t, lambda who: measure.of(who).loss)
-    else:
-        roster = Roster.of(fed, pool)
+        roster = method.invite(
+            population, pool, setup.terms.seed, t, lambda who: memo.poll(who).loss
+        )
     asked = roster.clients
-    offer = Offer(
-        game.seed,
-        t,
-        game.rounds,
-        game.clients.arriving(state.model),
-        lr=game.local.rate(t, game.rounds),
-        population=int((~fed.unseen).sum()),
-        trainable=game.trainable,
-        server={part: state.server[part] for part in method.solver.needs},
-    )
+    offer = offer_of(setup, state)
     if method.refers:
-        loss, accuracy = reference_of(game, offer, asked, measure)
-        eps = method.epsilon.at(t, game.rounds)
-        offer = replace(offer, loss=loss, accuracy=accuracy, eps=eps)
+        loss, accuracy = reference_of(setup, offer, asked, memo)
+        offer = replace(offer, loss=loss, accuracy=accuracy, eps=method.eps(t, setup.terms.rounds))
 
-    steps = method.effort(roster, game.clients.steps(asked), state.server) if len(asked) else None
+    steps = method.effort(roster, clients.steps(asked), state.server) if len(asked) else None
     memory = {part: params.select(table, asked) for part, table in state.clients.items()}
-    answers = game.clients.respond(offer, roster, steps, measure, memory)
+    answers = clients.respond(offer, roster, steps, memo, memory)
     model, server, verdict = conclude(method, offer, answers.replies, state.server)
 
-    clients = remember(state.clients, answers.replies.roster.clients, answers.memory)
-    following = State(t + 1, model, server, clients, present)
-    extra = int(measure.consulted.sum() - measure.consulted[asked].sum())
-    entry = record(game, offer, roster, answers, verdict, extra)
-    moves = moves_of(t, state.present, present, answers.events)
-    gains = gains_of(game, offer, answers, verdict, state.server)
+    replied = answers.replies.roster.clients
+    # What a client remembers together with the server counts only if its reply did.
+    kept = verdict.admitted if method.solver.joint else np.ones(len(replied), np.bool_)
+    following = State(
+        t + 1, model, server, remember(state.clients, replied, answers.memory, kept), present
+    )
+    entry = record(setup, offer, roster, answers, verdict, memo)
+    moves = moves_of(t, state.present, present, (*answers.events, *warned(method, answers)))
+    gains = gains_of(setup, offer, answers, verdict, state.server)
     left, back = (int((moves["move"] == m).sum()) for m in ("left", "returned"))
     row = {**entry.round, "pool": len(pool), "left": left, "returned": back}
     return following, replace(entry, round=row, moves=moves, attackers=gains)
 
 
-def remember(clients: Memory, who: Int64, own: Memory) -> Memory:
-    """The clients' memory with the rows of those who trained replaced (a new table: the state
-    before this round stays intact if it is interrupted)."""
-    if not own:
+def offer_of(setup: Setup, state: State) -> Offer:
+    """What is broadcast of a state, before F(w) is known."""
+    terms, t = setup.terms, state.round
+    return Offer(
+        terms.seed,
+        t,
+        terms.rounds,
+        setup.clients.arriving(state.model),
+        lr=terms.local.rate(t, terms.rounds),
+        population=int((~setup.population.unseen).sum()),
+        trainable=terms.trainable,
+        server={part: state.server[part] for part in terms.method.solver.needs},
+    )
+
+
+def warned(method: Method, answers: Answers) -> list[tuple[int, str]]:
+    """Priority clients whose report is far from all others': it counts, and somebody should look."""
+    replies = answers.replies
+    if not method.reports or not len(replies.roster):
+        return []
+    odd = outlying(replies.appraisal) & possible(replies.appraisal).yes & replies.roster.priority
+    who = [int(k) for k in replies.roster.clients[odd]]
+    for k in who:
+        warnings.warn(
+            f"client {k}, a priority client, reports a loss over {MOST_LOSS:g} times the middle "
+            "one; it counts, because the model is for it: check its data",
+            MusterWarning,
+            stacklevel=2,
+        )
+    return [(k, "loss far above the others', counted: a priority client's") for k in who]
+
+
+def remember(clients: Memory, who: Int64, own: Memory, kept: Bool) -> Memory:
+    """The clients' memory with the rows of those who trained replaced, where they are kept (a new
+    table: the state before this round stays intact if it is interrupted)."""
+    if not own or not kept.any():
         return clients
-    at = torch.from_numpy(who)
+    at = torch.from_numpy(who[kept])
+    new = own if kept.all() else {part: params.select(t, kept) for part, t in own.items()}
     return {
-        part: {name: t.index_copy(0, at.to(t.device), own[part][name]) for name, t in table.items()}
+        part: {name: t.index_copy(0, at.to(t.device), new[part][name]) for name, t in table.items()}
         for part, table in clients.items()
     }
 
@@ -201,37 +217,35 @@ def moves_of(
 
 
 def gains_of(
-    game: Game, offer: Offer, answers: Answers, verdict: Verdict, server: Memory
+    setup: Setup, offer: Offer, answers: Answers, verdict: Verdict, server: Memory
 ) -> dict[str, NDArray[Any]]:
     """What lying got each attacker this round: its share of the step, and the share it would have
     had by telling the truth (0 if it would have stayed silent)."""
-    replies = answers.replies
-    who = np.isin(replies.roster.clients, game.adversary.clients)
-    if not who.any():
+    replies, truth = answers.replies, answers.truth
+    if truth is None:
         return {}
-    clients = replies.roster.clients
-    truth = answers.measured.pick(answers.decision.yes)
-    willing = game.method.join(offer, replies.roster, truth).yes
-    rho = game.fed.requirement
-    required = np.full(len(clients), np.nan) if rho is None else rho[clients]
-    claim = game.method.claim(truth, required)
-    honest = judge(game.method, offer, replace(replies, appraisal=truth, claim=claim), server)
-    weight = np.where(willing, honest.weight, 0.0)
+    honest = judge(
+        setup.terms.method,
+        offer,
+        replace(replies, appraisal=truth.appraisal, claim=truth.claim),
+        server,
+    )
+    weight = np.where(truth.joins, honest.weight, 0.0)
     weight = weight / weight.sum() if weight.sum() > 0 else weight
-    n = int(who.sum())
+    who = np.isin(replies.roster.clients, setup.clients.attackers)
     return {
-        "round": np.full(n, offer.round + 1),
-        "client": clients[who],
+        "round": np.full(int(who.sum()), offer.round + 1),
+        "client": replies.roster.clients[who],
         "admitted": verdict.admitted[who],
         "weight": verdict.weight[who],
         "honest_weight": weight[who],
     }
 
 
-def sizes_of(game: Game, offer: Offer, answers: Answers, consulted: int) -> Traffic:
-    """Bytes a round needs at least: models and the numbers that go with them. `consulted`:
-    clients that were sent the model and measured it, but were not asked to train."""
-    method, n = game.method, len(answers.failed)
+def sizes_of(method: Method, offer: Offer, roster: Roster, answers: Answers, memo: Memo) -> Traffic:
+    """Bytes a round needs at least: models and the numbers that go with them."""
+    asked = roster.clients
+    consulted = int(memo.consulted.sum() - memo.consulted[asked].sum())  # and not asked to train
     alone = method.serves == "own"
     model = params.nbytes(offer.model)
     down = 0 if alone else model + sum(params.nbytes(p) for p in offer.server.values())
@@ -240,16 +254,17 @@ def sizes_of(game: Game, offer: Offer, answers: Answers, consulted: int) -> Traf
     up = 0 if alone else model + (extra // max(1, len(answers.replies.roster)))
     up += SCALAR if method.reports else 0  # F_k(w)
     up += SCALAR if method.claim.needs_requirement else 0
+    told = SCALAR * memo.polled[asked]  # F_k(w), before it was known who would be asked
     return Traffic(
-        np.where(answers.decision.yes, up, 0),
-        np.full(n, down),
+        np.where(answers.decision.yes, up, 0) + told,
+        np.full(len(asked), down),
         SCALAR * consulted,
         model * consulted,
     )
 
 
 def record(
-    game: Game, offer: Offer, roster: Roster, answers: Answers, verdict: Verdict, consulted: int
+    setup: Setup, offer: Offer, roster: Roster, answers: Answers, verdict: Verdict, memo: Memo
 ) -> Entry:
     """What the ledger keeps of a round."""
     n, joined, failed = len(roster), answers.decision.yes, answers.failed
@@ -263,9 +278,11 @@ def record(
     admitted = spread(verdict.admitted, False)
     reason = answers.decision.reason.astype(np.dtypes.StringDType())
     reason[heard & ~admitted] = verdict.reason[~verdict.admitted]
-    others = admitted & (roster.importance < 1)
-    helped = float(game.fed.share[roster.clients[others]].sum())
-    traffic = answers.traffic or sizes_of(game, offer, answers, consulted)
+    # S_t: what the admitted count beyond their place in the objective.
+    replied = answers.replies.roster
+    beyond = np.maximum(verdict.extent - replied.importance, 0.0)
+    helped = float((beyond * replied.full).sum())
+    traffic = answers.traffic or sizes_of(setup.terms.method, offer, roster, answers, memo)
     row = {
         "round": offer.round + 1,
         "eps": offer.eps,

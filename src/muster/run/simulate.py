@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 from torch import nn
 
 from .. import params
+from ..checks import whole
 from ..engines import choose
 from ..errors import MusterError, unknown
 from ..federation import Federation
@@ -18,9 +18,10 @@ from ..params import DTYPES
 from ..parts.attacks import Adversary, Attack, attackers_of
 from ..parts.participation import Participation
 from .clients import Stack
-from .conduct import beginning, conduct
+from .conduct import Keep, beginning, conduct
 from .result import OnRound, Run
-from .round import Game
+from .round import Setup
+from .terms import Terms, needs_requirement
 
 
 def simulate(
@@ -68,19 +69,15 @@ def simulate(
             f"method: {type(method).__name__}; give one of muster.methods, such as "
             "muster.methods.fedalign()"
         )
-    for name, value, least in (
-        ("rounds", rounds, 1),
-        ("seed", seed, 0),
-        ("evaluate_every", evaluate_every, 0),
-        ("checkpoint_every", checkpoint_every, 1),
-    ):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-            raise MusterError(f"{name}: {value!r}; allowed: whole numbers from {least}")
+    whole("rounds", rounds)
+    whole("seed", seed, 0)
+    whole("evaluate_every", evaluate_every, 0)
+    whole("checkpoint_every", checkpoint_every)
     if dtype not in DTYPES:
         raise unknown("dtype", dtype, DTYPES)
     if resume and checkpoint is None:
         raise MusterError("resume: needs checkpoint=FOLDER, where the run left its state")
-    if fed.requirement is None and (method.claim.needs_requirement or participation is not None):
+    if fed.requirement is None and needs_requirement(method, participation):
         raise MusterError(
             f"requirement: {method.name if participation is None else 'participation'} needs each "
             "client's rho_k; use Federation.from_arrays(requirement=...) or muster.with_solo(fed, "
@@ -91,25 +88,26 @@ def simulate(
         fed = attack.poison(fed, adversary.clients)
     module = as_module(model, fed, seed)
     work = choose(engine, module, fed, local, DTYPES[dtype], device, processes)
-    stack = Stack(fed, method, work, local, participation, adversary)
-    game = Game(
-        fed, method, stack, local, rounds, seed, params.trainable(module), participation, adversary
-    )
+    terms = Terms(method, local, int(rounds), int(seed), params.trainable(module), participation)
+    setup = Setup(fed.population, terms, Stack(fed, terms, work, adversary))
     start = params.of_module(module, DTYPES[dtype], work.device)
     memory = {part: params.expand(m, fed.n) for part, m in method.solver.memory(start).items()}
+    whose = {
+        "dtype": dtype,
+        "federation": f"{fed.name} {fed!r}",
+        "data": fed.fingerprint(),
+        "attack": repr(attack),
+    }
     place = None if checkpoint is None else Path(checkpoint)
     try:
         return conduct(
-            game,
+            setup,
             module,
-            beginning(game, start, memory),
-            {"federation": f"{fed.name} {fed!r}", "data": fed.fingerprint()},
-            dtype,
-            evaluate_every,
-            place,
-            checkpoint_every,
-            resume,
+            beginning(setup, start, memory),
+            whose,
+            Keep(evaluate_every, place, checkpoint_every, resume),
             on_round,
+            fed.note,
         )
     finally:
         work.close()

@@ -14,7 +14,6 @@ import numpy as np
 from torch import nn
 
 from .. import params
-from ..arrays import Int64
 from ..engines import choose
 from ..engines.base import Assignment
 from ..errors import unknown
@@ -29,7 +28,7 @@ TOGETHER = 256  # clients trained at once: bounds the memory their models take
 
 
 @dataclass(frozen=True)
-class Solo:
+class OwnModels:
     """Each client's own model, measured on its training and (where there is any) held-out data."""
 
     train: Appraisal
@@ -45,10 +44,8 @@ def solo(
     engine: str = "auto",
     device: str = "cpu",
     processes: int | None = None,
-    clients: Int64 | None = None,
-) -> Solo:
-    """Train every client (or only `clients`) alone from the model's starting point and measure
-    what it gets. Clients left out get NaN."""
+) -> OwnModels:
+    """Train every client alone from the model's starting point and measure what it gets."""
     if dtype not in DTYPES:
         raise unknown("dtype", dtype, DTYPES)
     kind = DTYPES[dtype]
@@ -57,18 +54,17 @@ def solo(
     try:
         start = params.of_module(module, kind, work.device)
         offer = Offer(seed, 0, 1, start, lr=local.rate(0, 1), trainable=params.trainable(module))
-        train = Appraisal.unknown(fed.n)
-        test = None if fed.test is None else Appraisal.unknown(fed.n)
-        everyone = np.arange(fed.n) if clients is None else clients
+        everyone = np.arange(fed.n)
+        train, test = [], []
         for first in range(0, len(everyone), TOGETHER):
             some = everyone[first : first + TOGETHER]
             done, _ = work.train(SGD(), offer, some, {}, Assignment(purpose="solo"))
-            train.put(some, work.appraise_each(done.models, some))
-            if test is not None:
-                test.put(some, work.appraise_each(done.models, some, "test"))
+            train.append(work.appraise_each(done.models, some))
+            if fed.test is not None:
+                test.append(work.appraise_each(done.models, some, "test"))
     finally:
         work.close()
-    return Solo(train, test)
+    return OwnModels(Appraisal.joined(train), Appraisal.joined(test) if test else None)
 
 
 def with_solo(

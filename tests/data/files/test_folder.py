@@ -572,7 +572,7 @@ def test_the_command_line_takes_a_path_and_resumes(here, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(("flags", "message"), [
-    (["--data", "digist"], "unknown data 'digist'; did you mean 'digits'"),
+    (["--data", "digist"], "data.name: 'digist' is unknown; did you mean 'digits'"),
     (["--data", "no/where"], "no/where: no such file or folder"),
     (["--data", "./h", "--data.lable", "x"], "unknown key 'data.lable'; did you mean 'label'"),
     (["--data", "folder"], "data.path: missing"),

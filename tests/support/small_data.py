@@ -15,7 +15,7 @@ from muster.data.sources.catalogue import CATALOGUE
 from muster.data.sources.obtain import DataSet, Layout, spot
 from muster.data.sources.readers import MNIST_FILES, mnist_idx
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SHARED = Path(os.environ.get("MUSTER_TEST_DATA") or ROOT.parent / "shared" / "data")
 
 

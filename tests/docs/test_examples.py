@@ -13,7 +13,7 @@ import pytest
 import muster
 from small_data import here
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow

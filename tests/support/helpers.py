@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 import muster
+import reference
+from muster.protocol import Offer, Roster
 
 
 def federation(data, priority=None, **more):
@@ -16,6 +18,24 @@ def federation(data, priority=None, **more):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", muster.MusterWarning)
         return muster.Federation.from_arrays(train=data, priority=priority, **more)
+
+
+def nine_clients():
+    """Nine clients of a random problem, three of them priority."""
+    data, priority = reference.problem(0, clients=9)
+    return federation(data, priority)
+
+
+def roster_of(priority, importance=None):
+    """A roster of clients 0, 1, ... who each count a tenth."""
+    priority = np.array(priority, bool)
+    a = np.where(priority, 1.0, 0.0) if importance is None else np.array(importance)
+    return Roster(np.arange(len(priority)), priority, a, np.full(len(priority), 0.1))
+
+
+def offer(loss=1.0, accuracy=0.5, eps=0.2, round=0):
+    """What a server broadcasts with a model of two zeros."""
+    return Offer(0, round, 10, {"w": torch.zeros(2)}, loss, accuracy, eps)
 
 
 def module_of(layers):

@@ -1,0 +1,84 @@
+"""Who there is, apart from what they hold: all that a server needs to know of its clients.
+
+A server across a network has a `Population` and no rows. A simulation's federation has both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..arrays import Bool, Float64, Int64
+
+
+@dataclass(frozen=True)
+class Population:
+    """The clients of a run; every array has one entry per client.
+
+    ids         the number by which a client's randomness is keyed: the same wherever it runs
+    priority    the clients the model is for, P
+    importance  a_k, each client's weight in the objective: 1 for priority clients
+    unseen      clients that never train and only judge the model
+    sizes       D_k, how many training rows each has; 0 for a client that did not come
+    names       what clients are called, where the data says so
+    """
+
+    ids: Int64
+    priority: Bool
+    importance: Float64
+    unseen: Bool
+    sizes: Int64
+    names: NDArray[np.str_] | None = None
+
+    @property
+    def n(self) -> int:
+        """How many clients there are, N."""
+        return len(self.ids)
+
+    @cached_property
+    def share(self) -> Float64:
+        """`p_k = D_k / sum_i a_i D_i` of every client (eq. 5): priority shares sum to 1 when
+        no other client has importance, and the others come on top."""
+        sizes = self.sizes.astype(np.float64)
+        return sizes / float(self.importance @ sizes)
+
+    @cached_property
+    def objective(self) -> Float64:
+        """`a_k p_k`: each client's weight in the objective F. They sum to 1."""
+        return self.importance * self.share
+
+
+class Shaped(Protocol):
+    """Rows a model has to fit, at hand or elsewhere."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one row."""
+        ...
+
+    @property
+    def classes(self) -> int:
+        """How many classes the labels have."""
+        ...
+
+    def example(self) -> Tensor:
+        """One row, as a batch of one, for a model to be tried on."""
+        ...
+
+
+@dataclass(frozen=True)
+class Space:
+    """Rows that are elsewhere: their shape and their number of classes."""
+
+    shape: tuple[int, ...]
+    classes: int
+
+    def example(self) -> Tensor:
+        """A row of zeros."""
+        return torch.zeros(1, *self.shape)

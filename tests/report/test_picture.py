@@ -1,0 +1,79 @@
+"""Pictures of a federation: the heat map of labels, and the sheet of sample rows."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+import muster
+from muster.report.picture import (
+    COLUMNS,
+    by_main_class,
+    heat_map,
+    image_shape,
+    rows_of_classes,
+    sample_sheet,
+)
+
+
+def images(shape, dtype, classes=3, top=255):
+    draw = np.random.default_rng(0)
+    y = np.arange(12) % classes
+    x = (draw.random((12, *shape)) * top).astype(dtype)
+    return muster.Federation.from_arrays([(x[:6], y[:6]), (x[6:], y[6:])])
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "top", "expected"),
+    [
+        ((784,), np.uint8, 255, (1, 28, 28)),
+        ((64,), np.float32, 1, (1, 8, 8)),
+        ((64,), np.float32, 9, None),
+        ((30,), np.float32, 1, None),
+        ((3072,), np.uint8, 255, (3, 32, 32)),
+        ((3, 32, 32), np.uint8, 255, (3, 32, 32)),
+        ((28, 28), np.uint8, 255, (1, 28, 28)),
+    ],
+)
+def test_rows_that_are_images_are_seen_as_such(shape, dtype, top, expected):
+    assert image_shape(images(shape, dtype, top=top)) == expected
+
+
+def test_the_sheet_shows_rows_of_the_class_it_says():
+    fed = images((64,), np.uint8)
+    rows = rows_of_classes(fed, 2, seed=0)
+    assert [fed.train.y[r].tolist() for r in rows] == [[0, 0], [1, 1], [2, 2]]
+    sheet, names = sample_sheet(fed, seed=0)
+    assert [name for _, _, name in names] == ["0", "1", "2"]
+    tile = sheet[:8, :][:, np.flatnonzero((sheet[:8] < 1).any(axis=(0, 2)))[0] :][:, :8]
+    every = 1 - fed.train.x[rows_of_classes(fed, 14, seed=0)[0]].numpy().reshape(-1, 8, 8) / 255
+    assert any(np.allclose(tile[..., 0], one) for one in every)
+
+
+def test_the_heat_map_keeps_roles_and_main_classes_together():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", muster.MusterWarning)
+        y = [[0, 0, 1], [1, 1, 0], [0, 0, 0], [2, 2, 1]]
+        data = [(np.zeros((3, 1)), labels) for labels in y]
+        fed = muster.Federation.from_arrays(data, priority=[1, 3])
+    assert by_main_class(fed, fed.label_counts()).tolist() == [1, 3, 2, 0]
+
+
+@pytest.mark.parametrize("clients", [700, 5 * COLUMNS])
+def test_a_class_does_not_run_into_the_next_on_the_heat_map(clients):
+    y = np.arange(clients) * 5 // clients
+    x = np.zeros((clients, 2), np.float32)
+    fed = muster.data.federate(x, y, list(np.arange(clients)[:, None]))
+    fig = Figure(figsize=(11, 4), layout="constrained")
+    heat_map(fig, fed, fed.label_counts())
+    canvas = FigureCanvasAgg(fig)
+    canvas.draw()
+    box = next(ax for ax in fig.axes if ax.images).get_window_extent()
+    seen = np.asarray(canvas.buffer_rgba())[::-1][
+        int(box.y0) + 5 : int(box.y1) - 5, int(box.x0) + 5 : int(box.x1) - 5
+    ]
+    assert len(np.unique(seen.reshape(-1, 4), axis=0)) == 2, "all of a client's rows, or none"
