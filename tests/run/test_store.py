@@ -165,7 +165,7 @@ def test_a_checkpoint_half_written_is_never_loaded(fed, tmp_path, monkeypatch):
             raise Stop
         return real(source, target)
 
-    monkeypatch.setattr(store.os, "replace", fails)
+    monkeypatch.setattr(os, "replace", fails)
     with pytest.raises(Stop):
         muster.simulate(fed, **args(), checkpoint=tmp_path, checkpoint_every=4)
     monkeypatch.undo()
@@ -200,13 +200,28 @@ def test_resume_without_a_checkpoint_starts_from_the_beginning(fed, tmp_path):
     assert len(run.rounds) == 12
 
 
-def test_results_are_never_overwritten(tmp_path):
-    first = store.fresh(tmp_path / "demo")
-    first.mkdir()
-    second = store.fresh(tmp_path / "demo")
-    second.mkdir()
-    third = store.fresh(tmp_path / "demo")
-    assert [first.name, second.name, third.name] == ["demo", "demo-2", "demo-3"]
+def test_a_save_that_is_cut_short_leaves_no_run_that_loads(fed, tmp_path, monkeypatch):
+    """A folder that held a run already is not left with tables of one and weights of another."""
+    folder = tmp_path / "run"
+    muster.save(muster.simulate(fed, **args()), folder)
+    (folder / "checkpoints").mkdir()
+    real = os.replace
+
+    def fails(source, target):
+        if str(target).endswith("weights.safetensors"):
+            raise Stop
+        return real(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", fails)
+        with pytest.raises(Stop):
+            muster.save(muster.simulate(fed, **args(seed=1)), folder)
+    with pytest.raises(muster.MusterError, match="no run here"):
+        muster.load(folder)
+    muster.save(muster.simulate(fed, **args(seed=1)), folder)
+    assert muster.load(folder).seed == 1
+    assert (folder / "checkpoints").exists()
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
 
 
 def test_measuring_seldom_changes_nothing_but_the_measures(fed):

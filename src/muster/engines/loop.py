@@ -97,9 +97,8 @@ class Loop(Base):
         own = {part: {name: t[None] for name, t in m.items()} for part, m in memory.items()}
         with torch.random.fork_rng(devices=[]):
             # Layers that draw numbers themselves (Dropout) draw them from the client's key.
-            torch.manual_seed(
-                int(rng.keys(offer.seed, "layers", offer.round, self.fed.population.ids[k])) >> 1
-            )
+            key = rng.keys(offer.seed, "layers", offer.round, self.fed.population.ids[k])
+            torch.manual_seed(rng.torch_seed(key))
             with torch.no_grad():
                 work = solver(LoopCohort(self, group, offer.lr, solver.draws), offer, own)
         alone = Work(_row_of(work.models, 0), _row(work.memory, 0), _row(work.extra, 0))
