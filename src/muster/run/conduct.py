@@ -17,7 +17,7 @@ from ..durable import held
 from ..memories import Memories
 from ..params import Memory, Params
 from ..protocol import State
-from . import metrics
+from . import measures
 from .checkpoint import load_checkpoint, save_checkpoint
 from .ledger import Ledger
 from .memo import Memo
@@ -111,9 +111,9 @@ def _conduct(
             began = time.perf_counter()
             following, entry = play(setup, memo, state)
             due = following.round % every == 0 or following.round == rounds
-            measures = metrics.evaluate(setup.population, memo.view(following)) if due else {}
+            measured = measures.evaluate(setup.population, memo.view(following)) if due else {}
             seconds = time.perf_counter() - began
-            row = ledger.add(entry, {**measures, "seconds": seconds})
+            row = ledger.add(entry, {**measured, "seconds": seconds})
             state = following
             if keep.folder is not None and state.round % keep.every == 0:
                 save_checkpoint(keep.folder, state, ledger, identity)
