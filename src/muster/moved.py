@@ -23,11 +23,12 @@ MOVED = {
     },
     **{
         name: f"run.{name}"
-        for name in ("clients", "ledger", "metrics", "round", "simulate", "solo", "store")
+        for name in ("clients", "ledger", "round", "simulate", "solo", "store")
     },
     "appeal": "parts.claim",
     "compare": "report.intervals",
     "flags": "cli.flags",
+    "metrics": "run.measures",
     "network": "config.network",
     "progress": "cli.progress",
     "ragged": "federation.ragged",
@@ -70,13 +71,17 @@ class Forward(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def install() -> None:
-    """Let old names be found; modules that exist under a name come first."""
+    """Let old names be found; modules that exist under a name come first.
+
+    Some of these names are functions now (`muster.compare`, `muster.simulate`,
+    `muster.data.digits`). Python would put a module that it imports in their place, but leaves one
+    that is imported already: so `from muster.compare import Interval` works, and
+    `muster.compare(...)` afterwards too.
+    """
     if any(isinstance(finder, Forward) for finder in sys.meta_path):
         return
     sys.meta_path.append(Forward())
     for old, new in MOVED.items():
         parent, _, name = f"muster.{old}".rpartition(".")
-        if hasattr(sys.modules.get(parent), name):
-            # `muster.simulate` is a function. Importing the module that was called so would put it
-            # in the function's place; a module that is imported already is not put anywhere.
+        if callable(getattr(sys.modules.get(parent), name, None)):
             sys.modules[f"muster.{old}"] = importlib.import_module(f"muster.{new}")

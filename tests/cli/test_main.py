@@ -139,7 +139,7 @@ def test_help_is_worth_reading(capsys):
 BAD = {
     "unknown method": (
         ["run", "--method", "fedaling"],
-        "unknown method 'fedaling'; did you mean 'f",
+        "method.name: 'fedaling' is unknown; did you mean 'fedalign'",
     ),
     "unknown key": (
         ["run", "--method.epsilom", "0.1"],
@@ -158,7 +158,7 @@ BAD = {
     ),
     "bad kind": (
         ["run", "--method.invite", "fractoin"],
-        "method.invite.kind: 'fractoin'; did you mean 'fraction'",
+        "method.invite.kind: 'fractoin' is unknown; did you mean 'fraction'",
     ),
     "missing in a kind": (["run", "--method.invite", "sample"], "method.invite.m: missing"),
     "bad value": (["run", "--data.noise", "loud"], "unknown noise 'loud'; did you mean 'low'"),
@@ -186,11 +186,11 @@ BAD = {
     "missing requirement": (["run", "--method", "maxfl", "--data", "digits"], "maxfl needs each"),
     "bad attack": (
         ["run", "--attack", "sign_flop"],
-        "attack.kind: 'sign_flop'; did you mean 'sign_flip'",
+        "attack.kind: 'sign_flop' is unknown; did you mean 'sign_flip'",
     ),
     "bad participation": (
         ["run", "--participation.kind", "flexibel"],
-        "participation.kind: 'flexibel'; did you mean 'flexible'",
+        "participation.kind: 'flexibel' is unknown; did you mean 'flexible'",
     ),
     "no seeds": (["compare", "small.toml", "--seeds", "[]"], "seeds: []; give a count"),
     "same seed twice": (["compare", "small.toml", "--seeds", "[1, 1]"], "give a count, or diff"),

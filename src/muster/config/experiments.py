@@ -26,6 +26,7 @@ from ..models import Spec
 from ..parts.attacks import Attack
 from ..parts.participation import Participation
 from ..registry import find
+from ..run.measures import named as named_measures
 from ..run.solo import with_solo
 from ..schema import (
     Table,
@@ -62,6 +63,7 @@ class Settings:
     evaluate_every     measure the model every n rounds (0: only after the last)
     checkpoint_every   save the state every n rounds
     report_at          rounds whose numbers a comparison prints; default: the last
+    measures           what tables and the figure show (loss, fairness, ...); default: the usual
     out                the folder all results go to
     """
 
@@ -78,6 +80,7 @@ class Settings:
     evaluate_every: int = 1
     checkpoint_every: int = 50
     report_at: tuple[int, ...] = ()
+    measures: str | tuple[str, ...] = ()
     out: str = "runs"
 
     def __post_init__(self) -> None:
@@ -93,6 +96,8 @@ class Settings:
         for at in self.report_at:
             if not 1 <= at <= self.rounds:
                 raise MusterError(f"report_at: {at}; allowed: rounds 1 to {self.rounds}")
+        if self.measures:
+            named_measures(self.measures)
         if not self.name or "/" in self.name or self.name.startswith("."):
             raise MusterError(f"name: '{self.name}'; give a plain folder name")
 
