@@ -40,6 +40,7 @@ def save(run: Run, folder: str | Path) -> Path:
         "engine": run.engine,
         "complete": run.complete,
         "note": run.note,
+        "facts": run.facts,
         "config": run.config,
     }
     for stale in folder.glob("figure.*"):
