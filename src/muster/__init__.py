@@ -7,7 +7,7 @@
 Run(fedalign, seed 0, 3 rounds)
 """
 
-from . import data, methods, models, moved, schedules
+from . import data, methods, models, moved, parts, schedules
 from .errors import MusterError, MusterWarning
 from .federation import Federation
 from .local import Local
@@ -43,6 +43,7 @@ __all__ = [
     "load_runs",
     "methods",
     "models",
+    "parts",
     "save",
     "schedules",
     "simulate",

@@ -183,7 +183,7 @@ def test_a_damaged_checkpoint_is_one_clear_line(fed, tmp_path, name):
         )
     broken = next(tmp_path.glob("round-*")) / name
     broken.write_bytes(broken.read_bytes()[:20])
-    with pytest.raises(muster.MusterError, match=r"cannot be read .*; remove it") as caught:
+    with pytest.raises(muster.MusterError, match=f"{name} is not what was written") as caught:
         muster.simulate(fed, **args(), checkpoint=tmp_path, resume=True)
     assert "\n" not in str(caught.value)
 
@@ -234,3 +234,23 @@ def test_measuring_seldom_changes_nothing_but_the_measures(fed):
     assert seldom.rounds["loss"].is_not_null().to_list() == [t in (5, 10, 12) for t in range(1, 13)]
     assert seldom.rounds["loss"][4] == often.rounds["loss"][4]
     assert never.rounds["loss"].is_not_null().sum() == 1
+
+
+CHANGED = {
+    "priority": lambda f: replace(f, priority=~f.priority, importance=(~f.priority) * 1.0),
+    "importance": lambda f: replace(f, importance=np.where(f.priority, 1.0, 0.5)),
+    "requirement": lambda f: replace(f, requirement=np.full(f.n, 0.5)),
+    "unseen": lambda f: replace(f, unseen=np.arange(f.n) == f.n - 1),
+    "held-out rows": lambda f: replace(f, test=f.train),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_resume_refuses_other_roles_requirements_and_held_out_rows(fed, tmp_path, what):
+    with pytest.raises(Stop):
+        muster.simulate(
+            fed, **args(), checkpoint=tmp_path, checkpoint_every=2, on_round=stop_at(3, Stop())
+        )
+    with pytest.raises(muster.MusterError, match="resume: the checkpoint in"):
+        muster.simulate(CHANGED[what](fed), **args(), checkpoint=tmp_path, resume=True)
+    assert muster.simulate(fed, **args(), checkpoint=tmp_path, resume=True).complete
