@@ -605,3 +605,13 @@ def test_a_file_that_is_not_there_is_no_unknown_data_set():
 
     with pytest.raises(muster.MusterError, match=r"nope\.csv: no such file"):
         experiment({"data": "nope.csv"}).federation(0)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_brackets_in_a_name_are_no_pattern(tmp_path, ending):
+    folder = tmp_path / "[old]"
+    folder.mkdir()
+    frame = pl.DataFrame({"age": range(10), "label": [0, 1] * 5})
+    write = {"csv": frame.write_csv, "parquet": frame.write_parquet}[ending]
+    write(folder / f"north[1].{ending}")
+    assert muster.Federation.from_folder(folder).names.tolist() == ["north[1]"]
