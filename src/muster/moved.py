@@ -31,7 +31,8 @@ MOVED = {
     "network": "config.network",
     "progress": "cli.progress",
     "ragged": "federation.ragged",
-    **{f"data.{name}": f"data.split.{name}" for name in ("label_mix", "partition", "parts")},
+    **{f"data.{name}": f"data.split.{name}" for name in ("label_mix", "partition")},
+    "data.parts": "data.split.portions",
     **{f"data.{name}": f"data.sets.{name}" for name in ("digits", "images", "sent140", "synth")},
     **{
         f"data.{name}": f"data.files.{name}"
@@ -71,12 +72,15 @@ class Forward(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def install() -> None:
     """Let old names be found; modules that exist under a name come first.
 
-    Some of these names are functions of `muster` now (`muster.compare`, `muster.simulate`). Python
-    would put a module that it imports in their place, but leaves one that is imported already: so
-    `from muster.compare import Interval` works, and `muster.compare(...)` afterwards too.
+    Some of these names are functions now (`muster.compare`, `muster.simulate`,
+    `muster.data.digits`). Python would put a module that it imports in their place, but leaves one
+    that is imported already: so `from muster.compare import Interval` works, and
+    `muster.compare(...)` afterwards too.
     """
-    if not any(isinstance(finder, Forward) for finder in sys.meta_path):
-        sys.meta_path.append(Forward())
+    if any(isinstance(finder, Forward) for finder in sys.meta_path):
+        return
+    sys.meta_path.append(Forward())
     for old, new in MOVED.items():
-        if callable(getattr(sys.modules["muster"], old, None)):
+        parent, _, name = f"muster.{old}".rpartition(".")
+        if callable(getattr(sys.modules.get(parent), name, None)):
             sys.modules[f"muster.{old}"] = importlib.import_module(f"muster.{new}")

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from ..data.sources import cache
 from ..data.sources.catalogue import CATALOGUE
-from ..data.sources.obtain import DataSet, Held, Layout, obtain, spot
+from ..data.sources.obtain import DataSet, Held, Layout, first_found, obtain
 from ..errors import MusterError, unknown
 from .console import say
 
@@ -80,7 +80,7 @@ def state(entry: DataSet) -> tuple[str, str, str]:
     if not entry.layouts:
         return "always", "-", ""
     try:
-        found = spot(entry)
+        found = first_found(entry)
     except cache.Damaged as error:
         return "damaged", decimal(entry.size), str(error)
     if found is None:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..data import DATA
-from ..data.files.tables import KINDS
+from ..data.files.tables import ENDINGS
 from ..errors import MusterError
 from ..federation import Federation
 from ..federation.federation import as_requirement
@@ -205,6 +205,7 @@ def experiment(table: Table, trusted: bool = True) -> Experiment:
     """
     if not trusted:
         for key in (
+            "data",
             "method",
             "methods",
             "model",
@@ -294,7 +295,7 @@ def data_table(value: Any) -> Table:
     """
     table = named("data", value)
     name = table["name"]
-    is_path = "/" in name or "\\" in name or name.endswith(KINDS) or Path(name).exists()
+    is_path = "/" in name or "\\" in name or name.endswith(ENDINGS) or Path(name).exists()
     if name in DATA or not is_path:
         return table
     if "path" in table:

@@ -463,7 +463,7 @@ BAD_NPZ = {
                    "a.npz: weight_test: give a number above 0 for each row"),
     "manifest that leads nowhere": (
         lambda: (npz(x=X, y=Y), Path("h/manifest.toml").symlink_to("gone.toml")),
-        "h/manifest.toml: cannot be read (No such file or directory); mend or remove it"),
+        "h/manifest.toml: cannot be read (No such file or directory); fix or remove it"),
     "label": (lambda: npz(x=X, y=Y, x_test=X, y_test=Y - 1),
               "a.npz: y_test: column 'y_test', row 1: label -1 is below 0"),
     "corrupt": (lambda: Path("h/a.npz").write_bytes(b"PK\3\4 and no more"), "a.npz: not readable"),

@@ -30,7 +30,7 @@ from muster.data import (
     sent140,
 )
 from muster.data.sets import images
-from muster.data.sources.obtain import local
+from muster.data.sources.obtain import load_here
 from muster.data.sources.readers import (
     cifar_binary,
     cifar_png,
@@ -140,7 +140,7 @@ def test_both_layouts_of_cifar_give_the_same_arrays(tmp_path):
 def test_a_broken_picture_is_one_line(root, tmp_path):
     for name in CATALOGUE["cifar10"].layouts[0].files:
         (tmp_path / name).write_bytes(b"\x89PNG\r\n\x1a\n broken")
-    with pytest.raises(MusterError, match=f"{tmp_path}: cannot be read .*get them anew") as caught:
+    with pytest.raises(MusterError, match=f"{tmp_path}: cannot be read .*get them again") as caught:
         cifar10(folder=tmp_path)
     assert "\n" not in str(caught.value)
 
@@ -271,7 +271,7 @@ def test_sent140_says_that_it_needs_glove(root, tmp_path):
     layout = replace(data.layouts[1], file_digest="")
     (tmp_path / layout.files[0]).write_bytes(gzip.compress(b"label,user,text\n0,a,hi\n"))
     with pytest.raises(MusterError, match=r"GloVe 6B .* is not in .*; run `muster data get glove`"):
-        local(replace(data, layouts=(layout,)), tmp_path)
+        load_here(replace(data, layouts=(layout,)), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from muster.data import (
     Dirichlet,
     LabelMix,
     Partition,
-    Parts,
+    Portions,
     Shards,
     by_column,
     federate,
@@ -265,11 +265,11 @@ def test_too_large_mixes_say_how_many_rows_there_are() -> None:
 @given(st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=8))
 def test_parts_read_like_the_list_they_were_made_of(given_parts: list[list[int]]) -> None:
     arrays = [np.array(p, np.int64) for p in given_parts]
-    parts = Parts.of(arrays)
+    parts = Portions.of(arrays)
     assert [p.tolist() for p in parts] == given_parts
     assert parts.sizes.tolist() == [len(p) for p in given_parts]
     assert [p.tolist() for p in parts[1:-1]] == given_parts[1:-1]
-    assert Parts.of(parts) is parts
+    assert Portions.of(parts) is parts
     for k in range(-len(arrays), len(arrays)):
         assert parts[k].tolist() == given_parts[k]
         assert parts[k].base is not None
@@ -282,7 +282,7 @@ def test_a_hundred_thousand_clients_are_two_arrays() -> None:
     y = np.arange(300_000) % 10
     for name in sorted(set(PARTITIONS) - {"dirichlet"}):
         parts = PARTITIONS[name]().split(y, 100_000, 0)
-        assert isinstance(parts, Parts)
+        assert isinstance(parts, Portions)
         train, test = hold_out(parts, 0.3, seed=1)
         fed = federate(np.zeros((len(y), 1), np.float32), y, train, test_parts=test, priority=10)
         assert fed.n == 100_000
