@@ -27,7 +27,6 @@ MOVED = {
     },
     "appeal": "parts.claim",
     "compare": "report.intervals",
-    "flags": "cli.flags",
     "metrics": "run.measures",
     "network": "config.network",
     "progress": "cli.progress",

@@ -12,7 +12,8 @@ import pytest
 from rich.console import Console
 
 import muster
-from muster.cli.data_show import heading, show
+from muster.cli.data_show import heading
+from muster.cli.main import reader
 
 
 @pytest.fixture
@@ -24,7 +25,8 @@ def here(tmp_path, monkeypatch):
 def shown(*words):
     """What the command prints."""
     console = Console(width=160, file=io.StringIO())
-    assert show(list(words), console) == 0
+    read = reader().read(["data", "show", *words])
+    assert read.handle(read, console) == 0
     return console.file.getvalue()
 
 
@@ -113,7 +115,7 @@ def test_names_roles_and_requirements_of_your_own_data(here):
 )
 def test_bad_words_are_one_line(here, words, message):
     with pytest.raises(muster.MusterError) as caught:
-        show(words, Console(quiet=True))
+        shown(*words)
     assert message in str(caught.value)
     assert not list(here.iterdir())
 

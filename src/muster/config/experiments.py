@@ -114,7 +114,17 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """A checked configuration: what to run, and the tables it came from with defaults filled in."""
+    """A checked configuration: what to run, and the tables it came from with defaults filled in.
+
+    data         who holds what: a data set by name, or a path to files
+    model        what is trained
+    method       what runs
+    methods      a list of methods in its place, each with a name and, where wanted, a label
+    local        what a client does in a round
+    requirement  what clients ask of the model: a number, or the work each does alone to set its own
+    network      the terms of a real federation
+    clients      a list of who may take part in one, each with a name and a key
+    """
 
     settings: Settings
     data: Table
@@ -314,7 +324,7 @@ def override(table: Table, flags: list[tuple[str, str]]) -> Table:
                 table.pop("methods", None)
             table[last] = value
             continue
-        if path == ["method"] and "method" not in table:
+        if path[0] == "method" and "method" not in table:
             only = table.pop("methods", [])
             if len(only) > 1:
                 raise MusterError(f"--{key}: the configuration has several methods; which one?")
@@ -328,7 +338,7 @@ def override(table: Table, flags: list[tuple[str, str]]) -> Table:
             if not isinstance(inner, dict):
                 raise MusterError(f"--{key}: '{step}' is not a table here")
         inner[last] = value
-    for name, default in (("data", "synth"), ("model", "softmax")):
+    for name, default in (("data", "synth"), ("model", "softmax"), ("method", "fedalign")):
         if isinstance(table.get(name), dict):
             table[name].setdefault("name", default)
     return table

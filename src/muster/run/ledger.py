@@ -94,7 +94,7 @@ class Ledger:
                 {n: v[columns["round"] <= rounds] for n, v in columns.items()} for columns in parts
             ]
             for part in self.spilled[name][-1:]:
-                frame = pl.read_parquet(part)
+                frame = pl.read_parquet(part, glob=False)
                 if int(frame["round"].max() or 0) > rounds:  # type: ignore[arg-type]
                     part.unlink()  # a checkpoint may hold the same file
                     frame.filter(pl.col("round") <= rounds).write_parquet(part)
@@ -103,7 +103,7 @@ class Ledger:
         """`rounds` and the tables. What was not measured is null."""
         tables = {}
         for name, parts in self.tables.items():
-            told = [pl.read_parquet(part) for part in self.spilled[name]]
+            told = [pl.read_parquet(part, glob=False) for part in self.spilled[name]]
             tables[name] = pl.concat([*told, _frame(parts, TABLES[name])])
         return {"rounds": self._rounds(), **tables}
 
@@ -125,7 +125,7 @@ class Ledger:
     def read(cls, folder: Path) -> Ledger:
         """A ledger that goes on from what was written."""
         ledger = cls()
-        ledger.rows = pl.read_parquet(folder / "rounds.parquet").to_dicts()
+        ledger.rows = pl.read_parquet(folder / "rounds.parquet", glob=False).to_dicts()
         for name in TABLES:
             for part in sorted(folder.glob(f"{name}-*.parquet")):
                 place = ledger._place(name)

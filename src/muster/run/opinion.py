@@ -62,3 +62,19 @@ def opinion(
     if fed.solo_accuracy is None:
         return view
     return replace(view, preferred=np.where(meets, test.accuracy, fed.solo_accuracy[clients]))
+
+
+def guesses(fed: Federation) -> dict[str, float]:
+    """What needs no model: the loss of the best constant prediction on the objective, and the
+    accuracy of always answering its most frequent class."""
+    shares = fed.objective @ fed.train.label_shares(fed.classes)
+    best = int(shares.argmax())
+    some = shares[shares > 0]
+    known = {
+        "constant_loss": float(-(some * np.log(some)).sum()),
+        "majority_accuracy": float(shares[best]),
+    }
+    if fed.test is not None:
+        tested = fed.objective @ fed.test.label_shares(fed.classes)
+        known["majority_test_accuracy"] = float(tested[best])
+    return known

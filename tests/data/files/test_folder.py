@@ -309,3 +309,13 @@ def test_a_client_of_one_class_is_pointed_out(here):
     put("h", north=NORTH, south="age,dose,label\n1,2,0\n3,4,0\n")
     with pytest.warns(muster.MusterWarning, match="1 of 2 clients hold a single class .*'south'"):
         load("h")
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_brackets_in_a_name_are_no_pattern(tmp_path, ending):
+    folder = tmp_path / "[old]"
+    folder.mkdir()
+    frame = pl.DataFrame({"age": range(10), "label": [0, 1] * 5})
+    write = {"csv": frame.write_csv, "parquet": frame.write_parquet}[ending]
+    write(folder / f"north[1].{ending}")
+    assert muster.Federation.from_folder(folder).names.tolist() == ["north[1]"]

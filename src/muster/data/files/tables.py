@@ -61,7 +61,7 @@ def header(path: Path) -> list[str]:
     """The column names of a table, which must differ."""
     if path.suffix == ".parquet":
         try:
-            return pl.scan_parquet(path).collect_schema().names()
+            return pl.scan_parquet(path, glob=False).collect_schema().names()
         except (pl.exceptions.PolarsError, OSError) as error:
             raise broken(path, error) from None
     try:
@@ -138,8 +138,8 @@ def rows_of(path: Path, names: Sequence[str]) -> pl.DataFrame:
     """The named columns. Those of a CSV come as text, so that any wrong value can be quoted."""
     try:
         if path.suffix == ".parquet":
-            return pl.scan_parquet(path).select(names).collect()
-        frame = pl.read_csv(path, infer_schema=False, columns=list(names))
+            return pl.scan_parquet(path, glob=False).select(names).collect()
+        frame = pl.read_csv(path, glob=False, infer_schema=False, columns=list(names))
     except (pl.exceptions.PolarsError, OSError) as error:
         if path.suffix == ".csv":
             check_fields(path)
