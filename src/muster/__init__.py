@@ -7,7 +7,8 @@
 Run(fedalign, seed 0, 3 rounds)
 """
 
-from . import data, methods, models, moved, schedules
+from . import data, methods, models, moved, optimizers, schedules, tasks
+from .engines import Compute
 from .errors import MusterError, MusterWarning
 from .federation import Federation
 from .local import Local
@@ -24,6 +25,7 @@ __version__ = "0.1.0"
 moved.install()
 
 __all__ = [
+    "Compute",
     "Federation",
     "Flexible",
     "Interrupted",
@@ -38,9 +40,11 @@ __all__ = [
     "load_runs",
     "methods",
     "models",
+    "optimizers",
     "save",
     "schedules",
     "simulate",
     "solo",
+    "tasks",
     "with_solo",
 ]

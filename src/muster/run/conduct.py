@@ -12,6 +12,7 @@ import polars as pl
 from torch import nn
 
 from .. import params
+from ..engines.threads import one_thread
 from ..params import Memory, Params
 from ..protocol import State
 from . import metrics, store
@@ -89,9 +90,11 @@ def conduct(
     try:
         while state.round < rounds:
             began = time.perf_counter()
-            following, entry = play(setup, memo, state)
-            due = following.round % every == 0 or following.round == rounds
-            measures = metrics.evaluate(setup.population, memo.view(following)) if due else {}
+            # How torch's threads would split a sum shows in its last bits.
+            with one_thread():
+                following, entry = play(setup, memo, state)
+                due = following.round % every == 0 or following.round == rounds
+                measures = metrics.evaluate(setup.population, memo.view(following)) if due else {}
             seconds = time.perf_counter() - began
             row = ledger.add(entry, {**measures, "seconds": seconds})
             state = following
