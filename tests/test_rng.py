@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,3 +33,17 @@ def test_keys_differ_in_every_part_and_uniforms_are_uniform():
     u = rng.uniform(rng.keys(0, "u", 0, np.arange(100_000)))
     assert abs(u.mean() - 0.5) < 0.005
     assert np.abs(np.histogram(u, 10, (0, 1))[0] / 10_000 - 1).max() < 0.05
+
+
+def test_every_key_is_a_seed_torch_takes():
+    drawn = set()
+    for client in range(8):
+        key = rng.keys(0, "seed", 0, client)
+        drawn.add(int(torch.randint(2**62, (1,), generator=seeded(key))))
+    assert len(drawn) == 8
+    largest = np.uint64(2**64 - 1)
+    assert torch.equal(*(torch.rand(3, generator=seeded(largest)) for _ in range(2)))
+
+
+def seeded(key):
+    return torch.Generator().manual_seed(rng.torch_seed(key))

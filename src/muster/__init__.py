@@ -7,7 +7,7 @@
 Run(fedalign, seed 0, 3 rounds)
 """
 
-from . import data, methods, models, moved, optimizers, schedules, tasks
+from . import data, methods, models, moved, optimizers, parts, schedules, tasks
 from .engines import Compute
 from .errors import MusterError, MusterWarning
 from .federation import Federation
@@ -41,6 +41,7 @@ __all__ = [
     "methods",
     "models",
     "optimizers",
+    "parts",
     "save",
     "schedules",
     "simulate",

@@ -20,6 +20,15 @@ class MusterWarning(UserWarning):
     """Input that is allowed but probably not what was meant."""
 
 
+def first_line(error: BaseException) -> str:
+    """The reason of another library's error, in one line.
+
+    >>> first_line(ValueError("no header\\nat byte 0")), first_line(EOFError())
+    ('no header', 'EOFError')
+    """
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """The tail of an error about an unknown name: the nearest known one, then all of them.
 

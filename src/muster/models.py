@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from . import rng
-from .errors import MusterError
+from .errors import MusterError, first_line
 from .federation import Shaped, Space
 from .federation.ragged import features
 from .parts.task import Multiclass, Task
@@ -110,7 +110,7 @@ class _seeded:
     """Draw a module's starting parameters from the key (seed, "model")."""
 
     def __init__(self, seed: int) -> None:
-        self.key = int(rng.keys(seed, "model")) >> 1
+        self.key = rng.torch_seed(rng.keys(seed, "model"))
         self.fork = torch.random.fork_rng(devices=[])
 
     def __enter__(self) -> None:
@@ -157,8 +157,9 @@ def _probe(model: nn.Module, of: Shaped, outputs: int) -> None:
         with torch.no_grad():
             z = model(row)
     except Exception as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise MusterError(f"model: it cannot take rows of shape {of.shape}: {reason}") from None
+        raise MusterError(
+            f"model: it cannot take rows of shape {of.shape}: {first_line(error)}"
+        ) from None
     finally:
         model.train(was_training)
     if z.dim() != 2 or z.shape[0] != 1 or z.shape[1] < outputs:

@@ -48,6 +48,11 @@ def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.ra
     return np.random.Generator(np.random.Philox(key=int(keys(seed, purpose, round, client))))
 
 
+def torch_seed(key: UInt64) -> int:
+    """A seed for torch's generators, which take 63 bits of a key's 64."""
+    return int(key) >> 1
+
+
 def uniform(key: UInt64) -> Float64:
     """One number in [0, 1) for each key."""
     return (fold(key, 0) >> np.uint64(11)).astype(np.float64) * 2.0**-53

@@ -98,8 +98,8 @@ def test_names_roles_and_requirements_of_your_own_data(here):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "data show: of which data? give a path, or one of synth, digits"),
-        (["digist"], "unknown data 'digist'; did you mean 'digits'"),
+        ([], "data show: of which data? give a path, or one of cifar10, digits"),
+        (["digist"], "data.name: 'digist' is unknown; did you mean 'digits'"),
         (["no/where"], "no/where: no such file or folder"),
         (["digits", "--client", "3"], "unknown key 'data.client'; did you mean 'clients'"),
         (["digits", "--clients", "few"], "data.clients: 'few'; allowed: a whole number"),

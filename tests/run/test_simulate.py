@@ -76,11 +76,17 @@ BAD_RUNS = {
     "epsilon": (lambda: M.fedalign(epsilon=-1), "epsilon: -1.0 in round 1 of 100; allowed: 0"),
     "epsilon text": (lambda: M.fedalign(epsilon="big"), "epsilon: 'big'; give a number or a sch"),
     "criterion": (lambda: M.fedalign(criterion="f1"), "criterion: 'f1'; allowed: loss, accuracy"),
-    "warmup": (lambda: M.fedalign(warmup=1.5), "warmup: 1.5; a fraction of rounds lies between"),
-    "warmup negative": (lambda: M.fedalign(warmup=-1), "warmup: -1; a number of rounds cannot"),
+    "warmup": (
+        lambda: M.fedalign(warmup=1.5),
+        "warmup: 1.5; allowed: a whole",
+    ),
+    "warmup negative": (lambda: M.fedalign(warmup=-1), "warmup: -1; allowed: whole numbers from 0"),
     "prox": (lambda: M.fedalign(prox=-1.0), "prox: -1.0; allowed: 0 and above"),
     "availability": (lambda: M.fedalign(availability=2.0), "availability: 2.0; allowed: 0.0 to"),
-    "period": (lambda: M.fedalign(straggler_period=0), "straggler period: 0; allowed: 1"),
+    "period": (
+        lambda: M.fedalign(straggler_period=0),
+        "period: 0; allowed: whole numbers",
+    ),
     "reference": (lambda: M.fedalign(reference="some"), "reference: 'some'; allowed: all, asked"),
 }
 

@@ -165,7 +165,7 @@ def test_a_checkpoint_half_written_is_never_loaded(fed, tmp_path, monkeypatch):
             raise Stop
         return real(source, target)
 
-    monkeypatch.setattr(store.os, "replace", fails)
+    monkeypatch.setattr(os, "replace", fails)
     with pytest.raises(Stop):
         muster.simulate(fed, **args(), checkpoint=tmp_path, checkpoint_every=4)
     monkeypatch.undo()
@@ -183,7 +183,7 @@ def test_a_damaged_checkpoint_is_one_clear_line(fed, tmp_path, name):
         )
     broken = next(tmp_path.glob("round-*")) / name
     broken.write_bytes(broken.read_bytes()[:20])
-    with pytest.raises(muster.MusterError, match=r"cannot be read .*; remove it") as caught:
+    with pytest.raises(muster.MusterError, match=f"{name} is not what was written") as caught:
         muster.simulate(fed, **args(), checkpoint=tmp_path, resume=True)
     assert "\n" not in str(caught.value)
 
@@ -200,13 +200,28 @@ def test_resume_without_a_checkpoint_starts_from_the_beginning(fed, tmp_path):
     assert len(run.rounds) == 12
 
 
-def test_results_are_never_overwritten(tmp_path):
-    first = store.fresh(tmp_path / "demo")
-    first.mkdir()
-    second = store.fresh(tmp_path / "demo")
-    second.mkdir()
-    third = store.fresh(tmp_path / "demo")
-    assert [first.name, second.name, third.name] == ["demo", "demo-2", "demo-3"]
+def test_a_save_that_is_cut_short_leaves_no_run_that_loads(fed, tmp_path, monkeypatch):
+    """A folder that held a run already is not left with tables of one and weights of another."""
+    folder = tmp_path / "run"
+    muster.save(muster.simulate(fed, **args()), folder)
+    (folder / "checkpoints").mkdir()
+    real = os.replace
+
+    def fails(source, target):
+        if str(target).endswith("weights.safetensors"):
+            raise Stop
+        return real(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", fails)
+        with pytest.raises(Stop):
+            muster.save(muster.simulate(fed, **args(seed=1)), folder)
+    with pytest.raises(muster.MusterError, match="no run here"):
+        muster.load(folder)
+    muster.save(muster.simulate(fed, **args(seed=1)), folder)
+    assert muster.load(folder).seed == 1
+    assert (folder / "checkpoints").exists()
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
 
 
 def test_measuring_seldom_changes_nothing_but_the_measures(fed):
@@ -219,3 +234,23 @@ def test_measuring_seldom_changes_nothing_but_the_measures(fed):
     assert seldom.rounds["loss"].is_not_null().to_list() == [t in (5, 10, 12) for t in range(1, 13)]
     assert seldom.rounds["loss"][4] == often.rounds["loss"][4]
     assert never.rounds["loss"].is_not_null().sum() == 1
+
+
+CHANGED = {
+    "priority": lambda f: replace(f, priority=~f.priority, importance=(~f.priority) * 1.0),
+    "importance": lambda f: replace(f, importance=np.where(f.priority, 1.0, 0.5)),
+    "requirement": lambda f: replace(f, requirement=np.full(f.n, 0.5)),
+    "unseen": lambda f: replace(f, unseen=np.arange(f.n) == f.n - 1),
+    "held-out rows": lambda f: replace(f, test=f.train),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_resume_refuses_other_roles_requirements_and_held_out_rows(fed, tmp_path, what):
+    with pytest.raises(Stop):
+        muster.simulate(
+            fed, **args(), checkpoint=tmp_path, checkpoint_every=2, on_round=stop_at(3, Stop())
+        )
+    with pytest.raises(muster.MusterError, match="resume: the checkpoint in"):
+        muster.simulate(CHANGED[what](fed), **args(), checkpoint=tmp_path, resume=True)
+    assert muster.simulate(fed, **args(), checkpoint=tmp_path, resume=True).complete

@@ -37,7 +37,7 @@ def show(words: list[str], console: Console) -> int:
 
     name, flags = flags_of(words)
     if name is None:
-        known = ", ".join(key for key in DATA if key != "folder")
+        known = ", ".join(sorted(set(DATA) - {"folder", "huggingface"}))  # those need more words
         raise MusterError(f"data show: of which data? give a path, or one of {known}")
     if name in CATALOGUE and name not in DATA:
         raise MusterError(f"{name}: run `muster data show {CATALOGUE[name].shown_by}`")

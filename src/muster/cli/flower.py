@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ..config.experiments import Experiment, experiment, load_table, override
+from ..durable import numbered
 from ..errors import MusterError
 from ..federation import Federation
 from ..flower.appfolder import check, write_app
@@ -53,7 +54,7 @@ def federate(words: list[str], console: Console) -> int:
     def say(line: str) -> None:
         console.print(line, soft_wrap=True, highlight=False, markup=False)
 
-    if not (folder / "run.toml").exists():
+    if not store.is_run(folder):
         try:
             federate_here(chosen, int(local), folder, say)
         except KeyboardInterrupt:
@@ -77,7 +78,8 @@ def _chosen(words: list[str], clients: int | None) -> tuple[Experiment, Path]:
         table = override(table, [*flags.items(), ("data.clients", str(clients))])
         chosen = experiment(table)
     check(chosen)
-    return chosen, store.fresh(Path(chosen.settings.out) / chosen.settings.name)
+    places = numbered(Path(chosen.settings.out) / chosen.settings.name)
+    return chosen, next(place for place in places if not place.exists())
 
 
 def keys(words: list[str], console: Console) -> int:

@@ -20,7 +20,7 @@ import tomli_w
 from rich.console import Console
 from rich.table import Table
 
-from .. import __version__
+from .. import __version__, durable
 from ..config.experiments import Experiment, Settings, experiment, load_table, override
 from ..data import DATA
 from ..errors import MusterError, unknown
@@ -158,8 +158,8 @@ def _keys() -> str:
     return "\n".join(lines)
 
 
-def _experiment(words: list[str]) -> tuple[Experiment, Path]:
-    """The checked configuration, and the folder its results go to."""
+def _experiment(words: list[str]) -> tuple[Experiment, Path | None]:
+    """The checked configuration, and the folder of results it goes on with, if any."""
     config, flags = flags_of(words)
     if "resume" in flags:
         folder = Path(flags.pop("resume"))
@@ -172,12 +172,14 @@ def _experiment(words: list[str]) -> tuple[Experiment, Path]:
     if config and "name" not in table:
         table["name"] = Path(config).stem
     chosen = experiment(override(table, list(flags.items())))
-    return chosen, store.fresh(Path(chosen.settings.out) / chosen.settings.name)
+    return chosen, None
 
 
-def _begin(chosen: Experiment, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.toml").write_text(tomli_w.dumps(chosen.resolved()))
+def _begin(chosen: Experiment, resumed: Path | None) -> Path:
+    """The folder results go to, with the configuration in it; a new one unless it is resumed."""
+    folder = resumed or durable.fresh(Path(chosen.settings.out) / chosen.settings.name)
+    durable.write(folder / "config.toml", tomli_w.dumps(chosen.resolved()))
+    return folder
 
 
 def _simulate(
@@ -210,17 +212,17 @@ def _simulate(
 
 def run(words: list[str], console: Console) -> int:
     """`muster run`."""
-    chosen, folder = _experiment(words)
+    chosen, resumed = _experiment(words)
     if len(chosen.methods) != 1:
         raise MusterError("methods: `muster run` runs one; use `muster compare` for several")
     (label,) = chosen.methods
     seed = chosen.settings.seed
-    if (folder / "run.toml").exists() and store.load(folder).complete:
-        console.print(run_table(store.load(folder)))
-        console.print(f"{folder} is complete; there is nothing to go on with", soft_wrap=True)
+    if resumed is not None and store.is_run(resumed) and store.load(resumed).complete:
+        console.print(run_table(store.load(resumed)))
+        console.print(f"{resumed} is complete; there is nothing to go on with", soft_wrap=True)
         return 0
     fed = chosen.federation(seed)  # data that cannot be had is an error before anything is written
-    _begin(chosen, folder)
+    folder = _begin(chosen, resumed)
     code = 0
     with Progress(chosen.settings.rounds, console) as progress:
         try:
@@ -243,10 +245,10 @@ def run(words: list[str], console: Console) -> int:
 
 def compare(words: list[str], console: Console) -> int:
     """`muster compare`."""
-    chosen, folder = _experiment(words)
+    chosen, resumed = _experiment(words)
     s = chosen.settings
     fed = chosen.federation(s.all_seeds[0])
-    _begin(chosen, folder)
+    folder = _begin(chosen, resumed)
     runs: dict[str, list[Run]] = {label: [] for label in chosen.methods}
     code = 0
     with Progress(s.rounds * len(s.all_seeds) * len(runs), console) as progress:
@@ -256,7 +258,7 @@ def compare(words: list[str], console: Console) -> int:
                     fed = chosen.federation(seed)  # once for all methods, requirements included
                 for label, mine in runs.items():
                     place = folder / f"{label}-seed{seed}"
-                    if (place / "run.toml").exists():
+                    if store.is_run(place):
                         progress.start(f"{label}, seed {seed}", s.rounds)
                         mine.append(store.load(place))
                         continue

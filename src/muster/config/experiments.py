@@ -7,6 +7,7 @@ checked before anything runs, by the rules of `schema`.
 from __future__ import annotations
 
 import dataclasses
+import re
 import tomllib
 import typing
 from pathlib import Path
@@ -40,6 +41,8 @@ from ..schema import (
     resolved,
 )
 from .network import Member, Network, check_members
+
+PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # module:name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,8 +182,23 @@ def load_table(path: str | Path) -> Table:
         raise MusterError(f"{path}: not valid TOML: {error}") from None
 
 
-def experiment(table: Table) -> Experiment:
-    """Check a whole configuration; every mistake is found before anything runs."""
+def experiment(table: Table, trusted: bool = True) -> Experiment:
+    """Check a whole configuration; every mistake is found before anything runs.
+
+    A table that came over a network is not `trusted`: it may name parts that are installed here,
+    and no code by its import path.
+    """
+    if not trusted:
+        for key in (
+            "method",
+            "methods",
+            "model",
+            "local",
+            "requirement",
+            "participation",
+            "attack",
+        ):
+            refuse_paths(table.get(key), key)
     table = dict(table)
     data = data_table(table.pop("data", {"name": "synth"}))
     model = named("model", table.pop("model", {"name": "softmax"}))
@@ -220,6 +238,21 @@ def experiment(table: Table) -> Experiment:
     for label in methods:
         result.method(label)
     return result
+
+
+def refuse_paths(value: Any, where: str) -> None:
+    """Refuse a part named by its import path, wherever it stands in a table."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            refuse_paths(inner, f"{where}.{key}")
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            refuse_paths(inner, where)
+    elif isinstance(value, str) and PATH.fullmatch(value):
+        raise MusterError(
+            f"{where}: '{value}' is an import path; over a network only parts that are installed "
+            "on every machine can be named"
+        )
 
 
 def composed(table: Table) -> Method:

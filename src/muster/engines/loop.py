@@ -101,7 +101,7 @@ class Loop(Base):
         key = rng.keys(offer.seed, "layers", offer.round, self.ids(client)[0])
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             # Layers that draw numbers themselves (Dropout) draw them from the client's key.
-            torch.manual_seed(int(key) >> 1)
+            torch.manual_seed(rng.torch_seed(key))
             cohort = LoopCohort(self, group, offer.lr, optimizer, solver.draws)
             return solver(cohort, offer, memory), cohort.steps
 

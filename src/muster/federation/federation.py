@@ -234,6 +234,11 @@ class Federation:
         )
 
     @property
+    def sizes(self) -> Int64:
+        """D_k, how many training rows each client has."""
+        return self.train.sizes
+
+    @property
     def share(self) -> Float64:
         """p_k of every client: see `Population.share`."""
         return self.population.share

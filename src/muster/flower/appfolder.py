@@ -7,6 +7,7 @@ from pathlib import Path
 import tomli_w
 
 from ..config.experiments import Experiment
+from ..durable import write
 from ..errors import MusterError
 from .registry import Registry
 
@@ -50,5 +51,5 @@ def write_app(folder: Path, chosen: Experiment, results: Path) -> Path:
         },
     }
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "pyproject.toml").write_text(tomli_w.dumps(table))
+    write(folder / "pyproject.toml", tomli_w.dumps(table))
     return folder

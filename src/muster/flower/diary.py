@@ -13,7 +13,6 @@ the state it had before.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from flwr.app import ConfigRecord, RecordDict
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from ..durable import replacing
 from ..errors import MusterError
 from ..methods import Method
 from ..params import Memory, Params
@@ -151,9 +151,8 @@ class Diary:
             for name, t in m.items()
         }
         notes = {k: v for k, v in self.state.config_records[NOTES].items() if k != "held"}
-        partial = self.folder / ".memory.partial"
-        save_file(tensors, partial, metadata={NOTES: json.dumps(notes)})
-        os.replace(partial, self._file)
+        with replacing(self._file) as new:
+            save_file(tensors, new, metadata={NOTES: json.dumps(notes)})
 
     def _load(self, folder: Path) -> None:
         file = folder / "memory.safetensors"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,9 +24,11 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from ..durable import create
 from ..errors import MusterError
 
 CA, CERTIFICATE, KEY = "ca.crt", "server.crt", "server.key"
+ONLY_OWNER, EVERYONE = 0o600, 0o644  # who may read a file
 Private = ec.EllipticCurvePrivateKey
 
 
@@ -50,35 +51,36 @@ def make_keys(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: 
     there = [n for n in names if (folder / n).exists()]
     if there:
         raise MusterError(f"{folder / there[0]}: is there already; use another folder or name")
-    folder.mkdir(parents=True, exist_ok=True)
+    contents: dict[str, bytes] = {}
     if hosts:
         authority, ca = _authority(days)
         key, certificate = _server(authority, hosts[0], subjects, days)
-        (folder / CA).write_bytes(ca.public_bytes(Encoding.PEM))
-        (folder / CERTIFICATE).write_bytes(certificate.public_bytes(Encoding.PEM))
+        contents[CA] = ca.public_bytes(Encoding.PEM)
+        contents[CERTIFICATE] = certificate.public_bytes(Encoding.PEM)
         # Flower's server reads its key in this form.
-        _secret(
-            folder / KEY,
-            key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()),
+        contents[KEY] = key.private_bytes(
+            Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()
         )
     for name in clients:
         own = _new()
         public = own.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-        _secret(
-            folder / name,
-            own.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()),
-        )
-        (folder / f"{name}.pub").write_bytes(public + f" {name}\n".encode())
+        contents[name] = own.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+        contents[f"{name}.pub"] = public + f" {name}\n".encode()
+    folder.mkdir(parents=True, exist_ok=True)
+    secret = {KEY, *clients}
+    made: list[Path] = []
+    try:
+        for name, content in contents.items():
+            create(folder / name, content, ONLY_OWNER if name in secret else EVERYONE)
+            made.append(folder / name)
+    except BaseException:
+        for path in made:
+            path.unlink()
+        raise
 
 
 def _new() -> Private:
     return ec.generate_private_key(ec.SECP384R1())
-
-
-def _secret(path: Path, content: bytes) -> None:
-    """A file only its owner can read, from the first moment."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
 
 
 def _builder(subject: str, issuer: str, days: int) -> x509.CertificateBuilder:

@@ -30,6 +30,7 @@ import tomli_w
 
 from ..config.experiments import Experiment
 from ..config.network import members_of
+from ..durable import write
 from ..errors import MusterError
 from ..federation import Federation
 from ..run.terms import needs_requirement
@@ -331,7 +332,7 @@ def federate_here(chosen: Experiment, clients: int, folder: Path, say: Say = pri
         )
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "config.toml").exists():
-        (folder / "config.toml").write_text(tomli_w.dumps(chosen.resolved()))
+        write(folder / "config.toml", tomli_w.dumps(chosen.resolved()))
     say(f"starting a superlink and {fed.n} supernodes on {HOST}; their logs: {folder / 'logs'}")
     why: list[str] = []
 

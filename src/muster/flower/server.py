@@ -98,7 +98,8 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
     agreed = replace(network, features=came.shape, classes=named)
     text = shared_terms(replace(chosen, network=agreed))
     method = chosen.method(*chosen.methods)
-    module = as_module(chosen.spec(), Space(came.shape, came.classes), s.seed)
+    space = Space(came.shape, came.classes)
+    module = as_module(chosen.spec(), space, s.seed)
     names = params.trainable(module)
     terms = Terms(method, chosen.local, s.rounds, s.seed, names, s.participation)
     steps = steps_of(population.sizes, chosen.local, needs_two_rows(module))
@@ -110,11 +111,12 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
     result = conduct(
         setup,
         module,
-        beginning(setup, start, nothing_counted(population.n)),
+        beginning(setup, start, nothing_counted()),
         {
             "dtype": s.dtype,
             "clients": ", ".join(f"{m.name} ({role(m)})" for m in chosen.members),
             "rows": str(population.sizes.tolist()),
+            "module": params.signature(module, space.example()),
         },
         Keep(s.evaluate_every, folder / "checkpoints", often, resume=True),
         reporter(s.rounds, say),

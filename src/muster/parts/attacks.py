@@ -94,7 +94,7 @@ class InflateAndNoise(Honest):
         sent = {n: t.clone() for n, t in models.items()}
         for i, k in enumerate(clients):
             draw = torch.Generator().manual_seed(
-                int(rng.keys(offer.seed, "attack noise", offer.round, int(k))) >> 1
+                rng.torch_seed(rng.keys(offer.seed, "attack noise", offer.round, k))
             )
             moved = torch.cat([(models[n][i] - w).flatten() for n, w in offer.model.items()])
             size = self.noise * moved.pow(2).mean().sqrt()

@@ -39,6 +39,11 @@ def outlying(appraisal: Appraisal) -> Bool:
     return loss > most
 
 
+def far_off(appraisal: Appraisal, priority: Bool) -> Bool:
+    """The priority clients whose report counts although it is far above the others'."""
+    return possible(appraisal).yes & outlying(appraisal) & priority
+
+
 def plausible(appraisal: Appraisal, priority: Bool) -> Decision:
     """Which reports count: those that can be true, and are not far above the others'. A priority
     client's counts whenever it can be true (Algorithm 1): the model is for it, and it is it that
@@ -50,10 +55,18 @@ def plausible(appraisal: Appraisal, priority: Bool) -> Decision:
 
 
 def guard(
-    offer: Offer, replies: Replies, appraised: bool, most_claim: float = float("nan")
+    offer: Offer,
+    replies: Replies,
+    appraised: bool,
+    most_claim: float = float("nan"),
+    by_loss: bool = False,
 ) -> Decision:
     """Which replies may be looked at: right names and shapes, finite models, possible losses and
-    claims (from 0 to `most_claim`; NaN when nothing is claimed)."""
+    claims (from 0 to `most_claim`; NaN when nothing is claimed).
+
+    `by_loss`: replies are weighed by the loss they report (q-FFL, AFL). Then a priority client's
+    is judged like everyone's: a loss is what buys influence there.
+    """
     n = len(replies.roster)
     ok = np.ones(n, np.bool_)
     reason = np.full(n, "", dtype="U32")
@@ -75,7 +88,7 @@ def guard(
                 negative = (t < 0).flatten(1).any(1).cpu().numpy()
                 refuse(negative, "malformed: negative variance")
     if appraised:
-        word = plausible(replies.appraisal, replies.roster.priority)
+        word = plausible(replies.appraisal, replies.roster.priority & (not by_loss))
         for why in np.unique(word.reason[~word.yes]):
             refuse(~word.yes & (word.reason == why), str(why))
     if not np.isnan(most_claim):

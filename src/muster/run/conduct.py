@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,13 @@ import polars as pl
 from torch import nn
 
 from .. import params
+from ..durable import held
 from ..engines.threads import one_thread
+from ..memories import Memories
 from ..params import Memory, Params
 from ..protocol import State
-from . import metrics, store
+from . import metrics
+from .checkpoint import load_checkpoint, save_checkpoint
 from .ledger import Ledger
 from .memo import Memo
 from .result import Interrupted, OnRound, Run
@@ -39,9 +43,11 @@ class Keep:
 
 
 def beginning(setup: Setup, start: Params, memory: Memory) -> State:
-    """The state before the first round; `memory` is what the clients remember, if kept here."""
+    """The state before the first round; `memory` is what each client begins with, if it is kept
+    here."""
     seen = ~setup.population.unseen
-    return State(0, start, setup.terms.method.step.memory(start, seen), memory, seen)
+    server = setup.terms.method.step.memory(start, seen)
+    return State(0, start, server, Memories.beginning(memory, setup.population.n), seen)
 
 
 def identity_of(setup: Setup, state: State, whose: dict[str, str]) -> dict[str, str]:
@@ -53,9 +59,9 @@ def identity_of(setup: Setup, state: State, whose: dict[str, str]) -> dict[str, 
         "rounds": str(terms.rounds),
         "seed": str(terms.seed),
         "engine": setup.clients.name,
-        **whose,
         "model": str({name: tuple(t.shape) for name, t in state.model.items()}),
         "participation": repr(terms.participation),
+        **whose,
     }
 
 
@@ -71,12 +77,26 @@ def conduct(
     """Round after round from `state`, or from the last checkpoint, wherever the clients are.
 
     `whose` tells one federation from another, so that a checkpoint is not taken for another's.
+    The folder of checkpoints is held: two runs cannot write to it at the same time.
     """
+    with nullcontext() if keep.folder is None else held(keep.folder):
+        return _conduct(setup, module, state, whose, keep, on_round, note)
+
+
+def _conduct(
+    setup: Setup,
+    module: nn.Module,
+    state: State,
+    whose: dict[str, str],
+    keep: Keep,
+    on_round: OnRound | None,
+    note: str,
+) -> Run:
     rounds, clients, n = setup.terms.rounds, setup.clients, setup.population.n
     ledger = Ledger()
     identity = identity_of(setup, state, whose)
     if keep.resume and keep.folder is not None:
-        found = store.load_checkpoint(keep.folder, identity, clients.device)
+        found = load_checkpoint(keep.folder, identity, state, clients.device)
         if found is not None:
             state, ledger = found
 
@@ -99,7 +119,7 @@ def conduct(
             row = ledger.add(entry, {**measures, "seconds": seconds})
             state = following
             if keep.folder is not None and state.round % keep.every == 0:
-                store.save_checkpoint(keep.folder, state, ledger, identity)
+                save_checkpoint(keep.folder, state, ledger, identity)
             if on_round is not None:
                 on_round(row)
     except KeyboardInterrupt:
@@ -107,7 +127,7 @@ def conduct(
         # The ledger may be one round ahead of the state: keep what both agree on.
         ledger.cut(state.round)
         if keep.folder is not None and state.round:
-            store.save_checkpoint(keep.folder, state, ledger, identity)
+            save_checkpoint(keep.folder, state, ledger, identity)
     frames: dict[str, Any] = {**ledger.frames(), "final": final_of(setup, memo, state)}
     run = Run(
         weights=params.into_module(module, state.model),

@@ -20,6 +20,7 @@ from ..parts.participation import Participation
 from ..parts.task import Multiclass, Task
 from .clients import Stack
 from .conduct import Keep, beginning, conduct
+from .forecast import check_memory
 from .result import OnRound, Run
 from .round import Setup
 from .terms import Terms, needs_requirement
@@ -94,20 +95,21 @@ def simulate(
     terms = Terms(method, local, int(rounds), int(seed), params.trainable(module), participation)
     setup = Setup(fed.population, terms, Stack(fed, terms, work, adversary))
     start = params.of_module(module, chosen.number, work.device)
-    memory = {part: params.expand(m, fed.n) for part, m in method.solver.memory(start).items()}
     whose = {
         "dtype": chosen.dtype,
         "task": repr(task),
         "federation": f"{fed.name} {fed!r}",
         "data": fed.fingerprint(),
         "attack": repr(attack),
+        "module": params.signature(module, fed.example()),
     }
     place = None if checkpoint is None else Path(checkpoint)
+    check_memory(setup, start)
     try:
         return conduct(
             setup,
             module,
-            beginning(setup, start, memory),
+            beginning(setup, start, method.solver.memory(start)),
             whose,
             Keep(evaluate_every, place, checkpoint_every, resume),
             on_round,

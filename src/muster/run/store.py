@@ -1,60 +1,39 @@
-"""Results and checkpoints on disk: parquet tables, safetensors weights, never pickle.
+"""Results on disk: parquet tables, safetensors weights, their checksums, never pickle.
 
-Everything is written beside its place and then moved there, so that a killed process leaves
-either the old files or the new ones. Nothing is ever overwritten: a second run of the same name
-gets a number.
+Everything goes through `muster.durable`, so that a killed process leaves either the old files or
+the new ones.
 """
 
 from __future__ import annotations
 
-import json
-import os
+import hashlib
 import shutil
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
 import tomli_w
-import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
-from safetensors.torch import load_file as load_tensors
-from safetensors.torch import save_file as save_tensors
 
-from ..errors import MusterError
-from ..params import Memory
-from ..protocol import State
-from .ledger import Ledger
-
-if TYPE_CHECKING:
-    from .result import Run
+from ..durable import whole_folder
+from ..errors import MusterError, first_line
+from .result import Run
 
 FRAMES = ("rounds", "clients", "moves", "attackers", "final")
-
-
-def fresh(folder: Path) -> Path:
-    """This folder, or the first of `folder-2`, `folder-3`, ... that does not exist yet."""
-    candidate, i = folder, 2
-    while candidate.exists():
-        candidate, i = folder.with_name(f"{folder.name}-{i}"), i + 1
-    return candidate
+MARKER = "run.toml"  # a folder that has it holds a run, complete
 
 
 def save(run: Run, folder: str | Path) -> Path:
-    """Write a run's tables, weights and configuration to a folder, whole or not at all."""
+    """Write a run's tables, weights and configuration to a folder, whole or not at all.
+
+    What else the folder holds (checkpoints, a figure) stays; a run that is there is replaced.
+    """
     folder = Path(folder)
-    partial = folder.with_name(f".{folder.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for name in FRAMES:
-        getattr(run, name).write_parquet(partial / f"{name}.parquet")
-    save_file(
-        {name: np.require(a, requirements="C") for name, a in run.weights.items()},
-        partial / "weights.safetensors",
-    )
     meta = {
         "method": run.method,
         "seed": run.seed,
@@ -63,90 +42,46 @@ def save(run: Run, folder: str | Path) -> Path:
         "note": run.note,
         "config": run.config,
     }
-    (partial / "run.toml").write_text(tomli_w.dumps(meta))
-    if folder.exists():
-        # A run's own folder may already hold its checkpoints: keep whatever is there.
-        # run.toml, by which a run is known to be there, comes last.
-        for item in sorted(partial.iterdir(), key=lambda p: p.name == "run.toml"):
-            os.replace(item, folder / item.name)
-        partial.rmdir()
-    else:
-        os.replace(partial, folder)
+    for stale in folder.glob("figure.*"):
+        stale.unlink()  # drawn of what was here before
+    with writable(folder), whole_folder(folder, marker=MARKER) as new:
+        for name in FRAMES:
+            getattr(run, name).write_parquet(new / f"{name}.parquet")
+        save_file(
+            {name: np.require(a, requirements="C") for name, a in run.weights.items()},
+            new / "weights.safetensors",
+        )
+        sums = {file.name: digest(file) for file in sorted(new.iterdir())}
+        (new / MARKER).write_text(tomli_w.dumps({**meta, "sums": sums}))
     return folder
+
+
+def digest(file: Path) -> str:
+    """The sha256 of a file's bytes."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds a saved run."""
+    return (folder / MARKER).exists()
 
 
 def load(folder: str | Path) -> Run:
     """Read a saved run back."""
-    import tomllib
-
-    from .result import Run
-
     folder = Path(folder)
-    if not (folder / "run.toml").exists():
-        inside = sorted(p.parent.name for p in folder.glob("*/run.toml"))
+    if not is_run(folder):
+        inside = sorted(p.parent.name for p in folder.glob(f"*/{MARKER}"))
         hint = f"it holds the runs {', '.join(inside)}" if inside else "give a folder of results"
         raise MusterError(f"{folder}: no run here ({hint})")
     with readable(folder):
-        meta = tomllib.loads((folder / "run.toml").read_text())
+        meta = tomllib.loads((folder / MARKER).read_text())
+        for name, expected in meta.pop("sums", {}).items():
+            if digest(folder / name) != expected:
+                raise ValueError(f"{name} is not what was written")
         frames: dict[str, Any] = {n: pl.read_parquet(folder / f"{n}.parquet") for n in FRAMES}
         weights = load_file(folder / "weights.safetensors")
     return Run(weights=weights, **frames, **meta)
-
-
-def save_checkpoint(folder: Path, state: State, ledger: Ledger, identity: dict[str, str]) -> None:
-    """Save the state after a round; older checkpoints go once this one is complete."""
-    folder.mkdir(parents=True, exist_ok=True)
-    name = f"round-{state.round:08d}"
-    if (folder / name).exists():
-        return  # the same state: a run goes the same way every time
-    partial = folder / f".{name}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    tensors = {f"model/{k}": t for k, t in state.model.items()}
-    tensors["present/"] = torch.from_numpy(state.present)
-    for side, memory in (("server", state.server), ("clients", state.clients)):
-        for part, table in memory.items():
-            tensors |= {f"{side}/{part}/{k}": t for k, t in table.items()}
-    save_tensors({k: t.cpu().contiguous() for k, t in tensors.items()}, partial / "s.safetensors")
-    for table_name, frame in ledger.frames().items():
-        frame.write_parquet(partial / f"{table_name}.parquet")
-    (partial / "identity.json").write_text(json.dumps(identity))
-    os.replace(partial, folder / name)
-    for old in folder.glob("round-*"):
-        if old.name != name:
-            shutil.rmtree(old, ignore_errors=True)
-
-
-def load_checkpoint(
-    folder: Path, identity: dict[str, str], device: torch.device
-) -> tuple[State, Ledger] | None:
-    """The last complete checkpoint, or None. Refuses one of another run."""
-    found = sorted(folder.glob("round-*"))
-    if not found:
-        return None
-    last = found[-1]
-    with readable(last):
-        saved = json.loads((last / "identity.json").read_text())
-        tensors = load_tensors(last / "s.safetensors", device=str(device))
-        frames = {p.stem: pl.read_parquet(p) for p in last.glob("*.parquet")}
-    for key, value in identity.items():
-        if saved.get(key) != value:
-            raise MusterError(
-                f"resume: the checkpoint in {folder} was made with {key}={saved.get(key)}, this "
-                f"run has {key}={value}; resume with the same settings or use another folder"
-            )
-    state = State(int(last.name.split("-")[1]), {})
-    for key, t in tensors.items():
-        where, name = key.split("/", 1)
-        if where == "model":
-            state.model[name] = t
-        elif where == "present":
-            state.present = t.cpu().numpy()
-        else:
-            part, name = name.split("/", 1)
-            memory: Memory = getattr(state, where)
-            memory.setdefault(part, {})[name] = t
-    return state, Ledger.from_frames(frames)
 
 
 @contextmanager
@@ -155,13 +90,31 @@ def readable(place: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, KeyError, SafetensorError, pl.exceptions.PolarsError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise MusterError(f"{place}: cannot be read ({reason}); remove it to start anew") from None
+        raise MusterError(
+            f"{place}: cannot be read ({first_line(error)}); remove it to start again"
+        ) from None
+
+
+@contextmanager
+def writable(place: Path) -> Iterator[None]:
+    """A full disk, or a folder that may not be written, is one clear line."""
+    try:
+        yield
+    except (OSError, SafetensorError, pl.exceptions.PolarsError) as error:
+        raise MusterError(
+            f"{place}: cannot be written ({first_line(error)}); make room, then go on with what "
+            "was saved before"
+        ) from None
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, the oldest first."""
+    return sorted(folder.glob("round-*"))
 
 
 def checkpointed(folder: Path) -> int:
     """How many rounds the last checkpoint in a folder holds; 0 without one."""
-    found = sorted(folder.glob("round-*"))
+    found = checkpoints(folder)
     return int(found[-1].name.split("-")[1]) if found else 0
 
 
@@ -173,7 +126,7 @@ def drop_checkpoints(folder: Path) -> None:
 def load_runs(folder: str | Path) -> dict[str, list[Run]]:
     """Every saved run of a comparison, by method label in the order of seeds."""
     runs: dict[str, list[Run]] = {}
-    for place in sorted(Path(folder).glob("*-seed*/run.toml"), key=_by_seed):
+    for place in sorted(Path(folder).glob(f"*-seed*/{MARKER}"), key=_by_seed):
         label = place.parent.name.rpartition("-seed")[0]
         runs.setdefault(label, []).append(load(place.parent))
     if not runs:

@@ -207,7 +207,7 @@ def test_a_published_digest_is_checked_before_anything_is_read(root, tmp_path):
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError, MemoryError])
-@pytest.mark.parametrize("at", ["numpy.save", "os.rename", "json.dump"])
+@pytest.mark.parametrize("at", ["numpy.save", "os.replace", "json.dumps"])
 def test_an_interrupted_get_leaves_nothing_and_keeps_what_is_there(
     root, tmp_path, monkeypatch, stop, at
 ):

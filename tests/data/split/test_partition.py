@@ -299,7 +299,10 @@ def test_seeds_differ(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PARTITIONS))
-@pytest.mark.parametrize(("clients", "message"), [(0, "clients: 0"), (7, "7 for 6 rows")])
+@pytest.mark.parametrize(
+    ("clients", "message"),
+    [(0, "clients: 0"), (7, "clients: 7; allowed: at most one per row, so 6")],
+)
 def test_impossible_numbers_of_clients(name: str, clients: int, message: str) -> None:
     with pytest.raises(MusterError, match=message):
         PARTITIONS[name]().split(np.arange(6) % 2, clients, 0)
@@ -373,7 +376,7 @@ def test_hold_out_needs_two_rows_and_a_fraction() -> None:
     with pytest.raises(MusterError, match=r"client 1 has 1 row"):
         hold_out([np.arange(5), np.arange(1)], 0.2, 0)
     for fraction in (0.0, 1.0, -1.0, float("nan")):
-        with pytest.raises(MusterError, match="test fraction"):
+        with pytest.raises(MusterError, match="test_fraction"):
             held_out_sizes(np.array([5]), fraction)
 
 
@@ -433,8 +436,11 @@ def test_federate_names_what_is_wrong() -> None:
         (lambda: federate(x, y, [parts[0], np.array([0, 4])]), "client 1 has row number 4"),
         (lambda: federate(x, y, parts, test_parts=[np.array([-1])]), "test_parts: client 0"),
         (lambda: federate(x, y, [parts[0], parts[0][:0]]), "client 1 is empty"),
-        (lambda: federate(x, y, parts, priority=0), "priority: 0 of 1"),
-        (lambda: federate(x, y, parts, priority=2), "priority: 2 of 1"),
+        (
+            lambda: federate(x, y, parts, priority=0),
+            r"priority \(of 1 clients\): 0; allowed: whole",
+        ),
+        (lambda: federate(x, y, parts, priority=2), r"priority \(of 1 clients\): 2; allowed"),
         (lambda: federate(x, y, parts, priority=[1]), "no client 1"),
         (lambda: federate(x, y, parts, priority=True), "priority"),
     ]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ...arrays import Bool
 from ...errors import MusterError, nearest
 from ...federation import Federation
+from ...registry import part
 from .manifest import MANIFEST, Manifest, Options, Role, find_manifest, laid_over, read_manifest
 from .rows import Names, assemble, natural
 from .tables import KINDS, TABLES, Block, Columns, header, read_npz, read_table
@@ -23,6 +24,7 @@ from .tables import KINDS, TABLES, Block, Columns, header, read_npz, read_table
 LABEL, CLIENT = "label", "client"  # columns so called need not be named
 
 
+@part(Federation, "folder")
 def from_folder(
     path: str | Path,
     label: str | None = None,

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from ...errors import MusterError, nearest
 from ...federation import Federation
+from ...registry import from_path, part
 from .manifest import Options, laid_over
 from .rows import TEST_FRACTION, assemble
 from .tables import Block
 
 
+@part(Federation, "huggingface")
 def from_partitioner(
     partitioner: Any,
     label: str = "label",
@@ -29,6 +31,7 @@ def from_partitioner(
 ) -> Federation:
     """A federation from a flwr-datasets partitioner whose `dataset` is set.
 
+    In a configuration the partitioner is what a function of yours returns, `module:function`.
     Images become uint8 arrays (channels, height, width); numbers and lists of numbers of one
     length become float32, column after column.
 
@@ -37,6 +40,8 @@ def from_partitioner(
     priority       positions of the priority clients, a number n for the first n, "all" (default)
     test_fraction  the share of its rows each client holds out; 0: none
     """
+    if isinstance(partitioner, str):
+        partitioner = from_path(partitioner, "data.partitioner")()
     blocks = [
         read_partition(partitioner.load_partition(k), k, label, features)
         for k in range(partitioner.num_partitions)

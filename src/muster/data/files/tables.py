@@ -19,7 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ...arrays import Bool, Float64
-from ...errors import MusterError, nearest
+from ...errors import MusterError, first_line, nearest
 
 TABLES = (".csv", ".parquet")
 KINDS = (*TABLES, ".npz")
@@ -82,7 +82,7 @@ def header(path: Path) -> list[str]:
 
 def broken(path: Path, error: Exception) -> MusterError:
     """The error for a file that cannot be read, with the first line of the reason."""
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    reason = first_line(error)
     if isinstance(error, UnicodeDecodeError) or "utf-8" in reason:
         return MusterError(f"{path}: its text is not UTF-8; save it as CSV in UTF-8")
     return MusterError(f"{path}: not readable as {path.suffix[1:]} ({reason}); write it anew")

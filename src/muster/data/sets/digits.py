@@ -7,11 +7,13 @@ from typing import Literal
 import numpy as np
 
 from ...federation import Federation
+from ...registry import part
 from ..split.partition import Partition, Shards, federate, hold_out
 
 TWO_SHARDS = Shards(per_client=2)
 
 
+@part(Federation, "digits")
 def digits(
     clients: int = 20,
     priority: int | tuple[int, ...] | Literal["all"] = 2,

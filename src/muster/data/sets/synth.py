@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from ... import rng
 from ...arrays import Float64, Int64
-from ...errors import MusterError, unknown
+from ...checks import above, require, share, whole
+from ...errors import unknown
 from ...federation import Federation
 from ...federation.ragged import from_pairs
+from ...registry import part
 from ..split.partition import held_out_sizes
 
 Float32 = NDArray[np.float32]
@@ -117,20 +119,16 @@ def check_synth(
 ) -> None:
     """Refuse settings the generator has no meaning for."""
     for field, value in {"alpha": alpha, "beta": beta, "label_noise": label_noise}.items():
-        if not 0 <= value < math.inf:
-            raise MusterError(f"synth {field}: {value}; allowed: 0 upwards")
-    if priority < 1:
-        raise MusterError(f"synth priority: {priority}; allowed: 1 client upwards")
-    if others < 0:
-        raise MusterError(f"synth others: {others}; allowed: 0 clients upwards")
-    if not 0 < skew < math.inf:
-        raise MusterError(f"synth skew: {skew}; allowed: a number above 0")
-    if not 0 <= random_data <= 1:
-        raise MusterError(f"synth random_data: {random_data}; allowed: a fraction, 0 to 1")
-    if max_rows is not None and max_rows < 2:
-        raise MusterError(f"synth max_rows: {max_rows}; allowed: 2 upwards, or None")
+        require(0 <= value < math.inf, f"synth {field}", value, "finite numbers from 0")
+    whole("synth priority", priority)
+    whole("synth others", others, 0)
+    above("synth skew", skew)
+    share("synth random_data", random_data)
+    if max_rows is not None:
+        whole("synth max_rows", max_rows, 2)
 
 
+@part(Federation, "synth")
 def synth(
     alpha: float = 1.0,
     beta: float = 1.0,

@@ -1,8 +1,8 @@
 """The cache: each data set stored once, as plain `.npy` files that are memory-mapped on use.
 
 A stored data set is a folder `arrays/NAME` below the root with a file for each array and a
-`manifest.json`. It is written into a temporary folder beside its place, synced, and then renamed,
-so it is there whole or not at all, however many processes store it at once.
+`manifest.json`, there whole or not at all (`muster.durable`), however many processes store it at
+once.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ import json
 import os
 import shutil
 import sys
-import tempfile
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,12 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import MusterError
+from ... import durable
+from ...errors import MusterError, first_line
 
 Arrays = Mapping[str, NDArray[Any]]
 
 MANIFEST = "manifest.json"
-STALE = 24 * 3600  # seconds after which the temporary folder of a killed process is removed
 
 
 class Damaged(MusterError):
@@ -105,30 +103,30 @@ def load(key: str) -> Stored | None:
         return Stored(arrays, *facts)
     except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
         raise Damaged(
-            f"{folder}: damaged ({str(error).splitlines()[0]}); remove that folder, or run "
-            f"`muster data get`, which stores it anew"
+            f"{folder}: damaged ({first_line(error)}); remove that folder, or run `muster data "
+            f"get`, which stores it again"
         ) from None
 
 
 @contextmanager
 def workspace(key: str) -> Iterator[Path]:
     """A temporary folder on the disk of the cache, which is gone afterwards whatever happens."""
-    base = root() / "arrays"
-    try:
-        base.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{key}.", dir=base))
-    except OSError as error:
-        raise OSError(
-            f"{base}: cannot be written ({error.strerror}); set MUSTER_DATA to a folder that can be"
-        ) from None
-    for left in base.glob(f".{key}.*"):
-        with suppress(OSError):
-            if time.time() - left.stat().st_mtime > STALE:
-                shutil.rmtree(left, ignore_errors=True)
-    try:
+    with writable(durable.scratch(place(key))) as folder:
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def writable(made: AbstractContextManager[Path]) -> Iterator[Path]:
+    """A folder made in the cache, or what to do where nothing can be made there."""
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(made)
+        except OSError as error:
+            raise OSError(
+                f"{root() / 'arrays'}: cannot be written ({error.strerror}); set MUSTER_DATA to a "
+                "folder that can be"
+            ) from None
+        yield folder
 
 
 def store(key: str, data: Stored) -> Path:
@@ -142,29 +140,18 @@ def store(key: str, data: Stored) -> Path:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     target = place(key)
-    with workspace(key) as temporary:
-        whole = temporary / "whole"
-        whole.mkdir()
-        for name, array in data.arrays.items():
-            with open(whole / f"{name}.npy", "wb") as file:
-                np.save(file, array, allow_pickle=False)
-                file.flush()
-                os.fsync(file.fileno())
-        with open(whole / MANIFEST, "w") as text:
-            json.dump(manifest, text, indent=1)
-            text.flush()
-            os.fsync(text.fileno())
-        try:
-            os.rename(whole, target)
-        except OSError:
-            if not target.is_dir():
-                raise
-            # Another process stored it first. Its bytes are the same, or they stay.
-            there = load(key)
-            if there is None or there.sha256 != data.sha256:
-                raise FileExistsError(
-                    f"{target}: holds other data; remove that folder to store this instead"
-                ) from None
+    try:
+        with writable(durable.whole_folder(target)) as folder:
+            for name, array in data.arrays.items():
+                np.save(folder / f"{name}.npy", array, allow_pickle=False)
+            (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
+    except FileExistsError:
+        # Another process stored it first. Its bytes are the same, or they stay.
+        there = load(key)
+        if there is None or there.sha256 != data.sha256:
+            raise FileExistsError(
+                f"{target}: holds other data; remove that folder to store this instead"
+            ) from None
     return target
 
 

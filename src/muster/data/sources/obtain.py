@@ -21,7 +21,7 @@ from typing import Any
 
 import polars as pl
 
-from ...errors import MusterError
+from ...errors import MusterError, first_line
 from . import cache
 from .cache import Arrays, Stored
 from .fetch import Source, Tick, quiet
@@ -275,11 +275,6 @@ def one_line(where: Path) -> Iterator[None]:
         raise MusterError(
             f"{where}: cannot be read ({first_line(error)}); the files are damaged: get them anew"
         ) from error
-
-
-def first_line(error: BaseException) -> str:
-    """An error in one line."""
-    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def origin(paths: list[Path]) -> list[list[Any]]:

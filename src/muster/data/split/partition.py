@@ -7,7 +7,6 @@ for each client: a list of them, or `Parts`, which holds them all in two arrays.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,10 +17,11 @@ from numpy.typing import ArrayLike
 
 from ... import rng
 from ...arrays import Int64
+from ...checks import above, require, whole
 from ...errors import MusterError
 from ...federation import Federation
 from ...federation.ragged import Pair, Ragged, Shared, as_labels, as_tensor
-from .label_mix import LabelMix
+from ...registry import kinds, part
 from .parts import Parts, check_split, class_after_class, deal
 
 
@@ -33,6 +33,10 @@ class Partition(Protocol):
         ...
 
 
+PARTITIONS = kinds(Partition)  # by name; what registers later is in it too
+
+
+@part(Partition, "iid")
 @dataclass(frozen=True)
 class IID:
     """Everyone sees the same distribution: rows are shuffled and dealt evenly.
@@ -52,6 +56,7 @@ class IID:
         return Parts.cut(rows, sizes)
 
 
+@part(Partition, "shards")
 @dataclass(frozen=True)
 class Shards:
     """Few classes each: rows are cut into single-class shards, and each client gets some.
@@ -75,10 +80,9 @@ class Shards:
     shared: bool = False
 
     def __post_init__(self) -> None:
-        if self.per_client < 1:
-            raise MusterError(f"shards per_client: {self.per_client}; allowed: 1 upwards")
-        if self.size is not None and self.size < 1:
-            raise MusterError(f"shards size: {self.size}; allowed: 1 upwards, or None")
+        whole("shards per_client", self.per_client)
+        if self.size is not None:
+            whole("shards size", self.size)
 
     def split(self, y: Int64, clients: int, seed: int) -> Parts:
         """Each client's shards, end to end."""
@@ -123,6 +127,7 @@ def largest_shard(counts: Int64, needed: int) -> int:
     return low
 
 
+@part(Partition, "dirichlet")
 @dataclass(frozen=True)
 class Dirichlet:
     """Uneven everything: each class is spread over the clients by a draw from Dir(alpha).
@@ -138,12 +143,9 @@ class Dirichlet:
     retries: int = 100
 
     def __post_init__(self) -> None:
-        if not 0 < self.alpha < math.inf:
-            raise MusterError(f"dirichlet alpha: {self.alpha}; allowed: a number above 0")
-        if self.min_rows < 1:
-            raise MusterError(f"dirichlet min_rows: {self.min_rows}; allowed: 1 upwards")
-        if self.retries < 1:
-            raise MusterError(f"dirichlet retries: {self.retries}; allowed: 1 upwards")
+        above("dirichlet alpha", self.alpha)
+        whole("dirichlet min_rows", self.min_rows)
+        whole("dirichlet retries", self.retries)
 
     def split(self, y: Int64, clients: int, seed: int) -> Parts:
         """The first draw that gives every client `min_rows` rows."""
@@ -172,14 +174,6 @@ class Dirichlet:
         )
 
 
-PARTITIONS: dict[str, type[Partition]] = {
-    "iid": IID,
-    "shards": Shards,
-    "dirichlet": Dirichlet,
-    "label_mix": LabelMix,
-}
-
-
 def by_column(values: ArrayLike) -> tuple[Parts, list[Any]]:
     """One client for each distinct value of a column (a writer, a hospital), sorted by value.
 
@@ -204,12 +198,11 @@ def by_column(values: ArrayLike) -> tuple[Parts, list[Any]]:
 
 def held_out_sizes(sizes: Int64, fraction: float) -> Int64:
     """How many of each client's rows are held out: about `fraction`, at least 1, never all."""
-    if not 0 < fraction < 1:
-        raise MusterError(f"test fraction: {fraction}; allowed: between 0 and 1, exclusive")
+    require(0 < fraction < 1, "test_fraction", fraction, "between 0 and 1, exclusive")
     alone = np.flatnonzero(sizes < 2)
     if len(alone):
         raise MusterError(
-            f"test fraction: client {alone[0]} has {sizes[alone[0]]} row(s); holding out a test "
+            f"test_fraction: client {alone[0]} has {sizes[alone[0]]} row(s); holding out a test "
             "part needs at least 2: use fewer clients or more rows"
         )
     held: Int64 = np.rint(fraction * sizes).astype(np.int64)
@@ -330,19 +323,16 @@ def federate(
 
 def last_clients(unseen: int, clients: int) -> Int64:
     """The indices of the last so many clients."""
-    if not 0 <= unseen < clients:
-        raise MusterError(f"unseen: {unseen} of {clients} clients; allowed: 0 to {clients - 1}")
+    whole(f"unseen (of {clients} clients)", unseen, 0, clients - 1)
     return np.arange(clients - unseen, clients)
 
 
 def first_clients(priority: ArrayLike | None, clients: int) -> ArrayLike | None:
     """A number n as the indices of the first n clients; anything else as it is."""
     if isinstance(priority, str):
-        if priority != "all":
-            raise MusterError(f"priority: '{priority}'; give a number, indices, or 'all'")
+        require(priority == "all", "priority", priority, "a number, indices, or 'all'")
         return None
     if not isinstance(priority, (int, np.integer)) or isinstance(priority, bool):
         return priority
-    if not 1 <= priority <= clients:
-        raise MusterError(f"priority: {priority} of {clients} clients; allowed: 1 to {clients}")
+    whole(f"priority (of {clients} clients)", priority, 1, clients)
     return np.arange(priority)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ... import rng
 from ...arrays import Int64
-from ...errors import MusterError
+from ...checks import require, whole
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,10 +77,8 @@ class Parts(Sequence[Int64]):
 
 def check_split(y: Int64, clients: int) -> None:
     """Refuse a split that must leave a client without rows."""
-    if clients < 1:
-        raise MusterError(f"clients: {clients}; allowed: 1 upwards")
-    if clients > len(y):
-        raise MusterError(f"clients: {clients} for {len(y)} rows; allowed: at most one a row")
+    whole("clients", clients)
+    require(clients <= len(y), "clients", clients, f"at most one per row, so {len(y)}")
 
 
 def class_after_class(y: Int64, draw: np.random.Generator) -> tuple[Int64, Int64]:

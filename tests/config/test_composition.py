@@ -1,0 +1,271 @@
+"""Every part can be named in a table: a composition needs no Python, and runs to the same bits."""
+
+from __future__ import annotations
+
+import re
+import sys
+import textwrap
+import tomllib
+
+import numpy as np
+import pytest
+import tomli_w
+
+import muster
+from muster import registry
+from muster.config import experiment, override
+from muster.methods import METHODS
+from muster.parts import (
+    SGD,
+    Admit,
+    Aligned,
+    Available,
+    Band,
+    Claim,
+    DataShare,
+    Effort,
+    Invite,
+    Join,
+    Momentum,
+    Objective,
+    Sample,
+    Solver,
+    Step,
+    Weigh,
+)
+from muster.schedules import Linear
+
+DATA = {"name": "digits", "clients": 6, "priority": 2}
+BASE = {"data": DATA, "rounds": 3, "local": {"steps": 2, "batch_size": 8}, "dtype": "float64"}
+
+
+def one(method, **more):
+    return experiment({**BASE, **more, "method": method})
+
+
+def run(chosen):
+    """The run of an experiment's first method."""
+    fed = chosen.federation(0)
+    if fed.requirement is None:
+        fed = muster.with_solo(fed, chosen.spec(), muster.Local(steps=5))
+    return muster.simulate(
+        fed, chosen.method(*chosen.methods), chosen.spec(), chosen.settings.rounds, chosen.local,
+        dtype="float64",
+    )  # fmt: skip
+
+
+def timeless(frame):
+    return frame.drop("seconds", strict=False)
+
+
+def same(a, b):
+    frames = all(
+        getattr(a, n)
+        .drop("seconds", strict=False)
+        .equals(getattr(b, n).drop("seconds", strict=False))
+        for n in ("rounds", "clients", "final")
+    )
+    return frames and all(np.array_equal(a.weights[n], b.weights[n]) for n in a.weights)
+
+
+COMPOSED = {
+    "name": "compose",
+    "invite": {"kind": "sample", "m": 4},
+    "join": {"kind": "available", "probability": 0.9, "then": {"kind": "aligned"}},
+    "solver": {"kind": "sgd", "prox": 0.1},
+    "admit": "band",
+    "weigh": "data_share",
+    "step": {"kind": "momentum", "beta": 0.5},
+    "epsilon": {"kind": "linear", "start": 0.4},
+    "warmup": 1,
+}
+
+
+def test_a_whole_method_from_a_table():
+    method = one(COMPOSED).method("compose")
+    assert method == muster.Method(
+        "compose",
+        invite=Sample(4),
+        join=Available(0.9, Aligned("loss")),
+        solver=SGD(prox=0.1),
+        admit=Band("loss"),
+        weigh=DataShare(),
+        step=Momentum(beta=0.5),
+        epsilon=Linear(0.4),
+        warmup=1,
+    )
+
+
+def test_any_part_of_a_named_method_can_be_replaced():
+    method = one({"name": "fedalign", "epsilon": 0.3, "solver": {"kind": "ditto", "lam": 2.0}})
+    made = method.method("fedalign")
+    assert repr(made.solver) == "Ditto(lam=2.0)"
+    assert made.epsilon.at(0, 10) == 0.3
+    assert isinstance(made.join, Aligned)
+
+
+def test_flags_name_parts_as_tables_do():
+    flags = [
+        ("method", "fedavg"),
+        ("method.solver.kind", "sgd"),
+        ("method.solver.prox", "0.5"),
+        ("method.admit", "objective"),
+    ]
+    made = experiment(override(dict(BASE), flags)).method("fedavg")
+    assert made.solver == SGD(prox=0.5)
+    assert made.admit == Objective()
+
+
+@pytest.mark.parametrize("name", [*METHODS, "composed"])
+def test_the_resolved_configuration_runs_to_the_same_bits(name):
+    chosen = one(COMPOSED if name == "composed" else name)
+    text = tomli_w.dumps(chosen.resolved())
+    again = experiment(tomllib.loads(text))
+    assert again.method(*again.methods) == chosen.method(*chosen.methods)
+    assert tomli_w.dumps(again.resolved()) == text
+    assert same(run(chosen), run(again))
+
+
+NEEDS = {  # what a part has no default for
+    "sample": {"m": 3}, "fraction": {"fraction": 0.5}, "with_replacement": {"k": 2},
+    "power_of_choice": {"m": 2, "d": 4}, "available": {"probability": 0.5},
+    "straggling": {"period": 2}, "loss_power": {"q": 1.0}, "q_fair": {"q": 1.0},
+}  # fmt: skip
+TOGETHER = {  # parts that need another part next to them
+    ("solver", "control_variates"): {"step": "scaffold"},
+    ("solver", "solo"): {"step": "stay", "serves": "own"},
+    ("step", "scaffold"): {"solver": "control_variates"},
+    ("step", "q_fair"): {"losses": True},
+    ("step", "agnostic"): {"losses": True},
+    ("step", "multiplicative"): {"claim": "unmet"},
+    ("weigh", "claimed"): {"claim": "appeal"},
+    ("weigh", "loss_power"): {"losses": True},
+    ("weigh", "mixture"): {"step": "agnostic", "losses": True},
+    ("effort", "by_weight"): {"step": "multiplicative", "claim": "unmet"},
+    ("admit", "band"): {"epsilon": 0.5},
+    ("join", "aligned"): {"epsilon": 0.5},
+}
+ROLES = {
+    "invite": Invite, "join": Join, "solver": Solver, "admit": Admit, "weigh": Weigh,
+    "step": Step, "claim": Claim, "effort": Effort,
+}  # fmt: skip
+BUILT_IN = [
+    (step, kind)
+    for step, role in ROLES.items()
+    for kind, target in registry.kinds(role).items()
+    if target.__module__.startswith("muster.")
+]
+
+
+@pytest.mark.parametrize(("step", "kind"), BUILT_IN)
+def test_every_part_runs_from_a_table_and_from_its_resolved_form(step, kind):
+    table = {"name": "compose", step: {"kind": kind, **NEEDS.get(kind, {})}}
+    chosen = one({**table, **TOGETHER.get((step, kind), {})})
+    again = experiment(chosen.resolved())
+    assert same(run(chosen), run(again))
+
+
+MISTAKES = {
+    "unknown key 'method.solvr'; did you mean 'solver'": {"solvr": "sgd"},
+    "method.solver.kind: 'sdg' is unknown; did you mean 'sgd'": {"solver": "sdg"},
+    "unknown key 'method.solver.prx'; did you mean 'prox'": {"solver": {"kind": "sgd", "prx": 1.0}},
+    "method.solver.kind: which one": {"solver": {"prox": 1.0}},
+    "method.solver: 3; allowed: a solver, by name or as a table with kind = sgd": {"solver": 3},
+}
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_a_mistake_in_a_part_is_answered_with_the_nearest(message):
+    with pytest.raises(muster.MusterError, match=re.escape(message)):
+        one({"name": "fedavg", **MISTAKES[message]})
+
+
+MINE = """
+    from dataclasses import dataclass
+
+    import muster
+    from muster.parts import Weigh
+    from muster.registry import part
+
+
+    @part(Weigh, "half_share")
+    @dataclass(frozen=True)
+    class HalfShare:
+        other: float = 0.5
+
+        def __call__(self, replies, extent, server):
+            weight = replies.roster.weight(extent)
+            return weight * (self.other + (1 - self.other) * replies.roster.priority)
+
+
+    def cautious(epsilon: float = 0.3) -> muster.Method:
+        return muster.Method("cautious", weigh=HalfShare(), epsilon=epsilon)
+"""
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """A module of the user's own in the current folder."""
+    (tmp_path / "my_parts.py").write_text(textwrap.dedent(MINE))
+    monkeypatch.chdir(tmp_path)
+    yield
+    sys.modules.pop("my_parts", None)
+    registry._parts[Weigh].pop("half_share", None)
+    for role in (Weigh, muster.Method):
+        for name in [n for n in registry._parts[role] if ":" in n]:
+            del registry._parts[role][name]
+
+
+def test_a_part_of_ones_own_by_its_import_path(mine):
+    chosen = one({"name": "fedavg", "weigh": {"kind": "my_parts:HalfShare", "other": 0.25}})
+    assert chosen.method("fedavg").weigh.other == 0.25
+    again = experiment(chosen.resolved())
+    assert same(run(chosen), run(again))
+
+
+def test_a_method_of_ones_own_by_its_import_path(mine):
+    chosen = one(
+        {"name": "my_parts:cautious", "epsilon": 0.7, "solver": {"kind": "sgd", "prox": 1.0}}
+    )
+    method = chosen.method(*chosen.methods)
+    assert (method.name, method.epsilon.at(0, 1), method.solver.prox) == ("cautious", 0.7, 1.0)
+
+
+def test_a_package_of_parts_is_found_by_its_entry_point(mine, monkeypatch):
+    class Point:
+        value = "my_parts"
+
+        def load(self):
+            return __import__("my_parts")
+
+    monkeypatch.setattr(
+        registry, "entry_points", lambda group: [Point()] * (group == registry.GROUP)
+    )
+    monkeypatch.setattr(registry, "_loaded", set())
+    monkeypatch.syspath_prepend(".")
+    assert one({"name": "fedavg", "weigh": "half_share"}).method("fedavg").weigh.other == 0.5
+
+
+def test_what_cannot_be_imported_is_one_line(mine):
+    for path, why in (
+        ("nowhere:X", "No module named 'nowhere'"),
+        ("my_parts:Y", "no attribute 'Y'"),
+    ):
+        with pytest.raises(muster.MusterError, match=f"method.weigh.kind: '{path}' cannot .*{why}"):
+            one({"name": "fedavg", "weigh": path})
+
+
+def test_a_table_that_came_over_the_network_imports_nothing(mine):
+    table = {**BASE, "method": {"name": "fedavg", "weigh": {"kind": "my_parts:HalfShare"}}}
+    with pytest.raises(muster.MusterError, match=r"weigh\.kind: .* is an import path"):
+        experiment(table, trusted=False)
+    assert "my_parts" not in sys.modules
+    for table in ({**BASE, "model": "os:system"}, {**BASE, "methods": [{"name": "os:getcwd"}]}):
+        with pytest.raises(muster.MusterError, match="import path"):
+            experiment(table, trusted=False)
+
+
+def test_two_parts_cannot_share_a_name():
+    with pytest.raises(muster.MusterError, match=r"part 'sgd'.*SGD is already"):
+        registry.part(Solver, "sgd")(Momentum)
+    assert registry.kinds(Solver)["sgd"] is SGD
