@@ -57,7 +57,7 @@ class Settings:
     dtype              float32 or float64
     engine             auto, stacked or loop
     device             cpu or cuda
-    processes          of the loop engine; default: one for each core
+    processes          cores to use; default: those this process may use
     participation      flexible: clients leave when the model fails their requirement
     attack             what some clients do instead of their part
     evaluate_every     measure the model every n rounds (0: only after the last)
