@@ -36,7 +36,9 @@ def test_a_sound_run_raises_no_concern(fed):
 
 def test_every_reply_refused(fed):
     run = go(fed, lr=1e30)
-    assert "in 12 of 12 rounds every reply was refused (144 times 'malformed: not finite')" in said(run)
+    assert "in 12 of 12 rounds every reply was refused (144 times 'malformed: not finite')" in said(
+        run
+    )
     assert "lower local.lr" in said(run)
     assert "the model never moved from its starting point" in said(run)
 
@@ -71,7 +73,9 @@ def test_a_model_no_better_than_a_guess():
     draw = np.random.default_rng(0)
     pairs = [(draw.normal(size=(100, 3)), (np.arange(100) < 2).astype(int)) for _ in range(4)]
     rare = federation(pairs, test=pairs)
-    run = muster.simulate(rare, M.fedavg(), muster.models.Softmax(), 3, muster.Local(steps=20, lr=0.5))
+    run = muster.simulate(
+        rare, M.fedavg(), muster.models.Softmax(), 3, muster.Local(steps=20, lr=0.5)
+    )
     assert run.facts["majority_test_accuracy"] == pytest.approx(0.98)
     assert run.facts["majority_accuracy"] == pytest.approx(0.98)
     assert "no better than" in said(run) or "worse than a constant" in said(run)
