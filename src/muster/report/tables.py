@@ -5,6 +5,7 @@ Labels, names and notes come from users: they are printed as they are, never rea
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 import polars as pl
@@ -19,6 +20,9 @@ from .intervals import Runs, compared, summary
 
 COSTS = named("admitted_nonpriority, silent, bytes_up, bytes_down")
 MEANS = "priority clients' loss and accuracy: "
+
+
+GUESS = {"train_accuracy": "majority_accuracy", "test_accuracy": "majority_test_accuracy"}
 
 
 def counted(n: int, what: str) -> str:
@@ -63,12 +67,40 @@ def comparison_tables(
             cells = [_pair(row["difference"], row["difference_half"], "+") for row in scaled]
             gaps.add_row(Text(label), *(c + m for c, m in zip(cells, marks, strict=True)))
     tables = [means, gaps, price] if len(runs) > 1 else [means, price]
-    return [*tables, *_notes(run for mine in runs.values() for run in mine)]
+    every = [run for mine in runs.values() for run in mine]
+    return [*tables, *_baseline(every), *_notes(every), *_warnings(runs)]
 
 
 def _notes(runs: Iterable[Run]) -> list[Text]:
     """What these results must say of their data, each thing once."""
     return [Text(f"data: {note}") for note in dict.fromkeys(run.note for run in runs) if note]
+
+
+def _baseline(runs: Sequence[Run]) -> list[Text]:
+    """What accuracies are to be held against, over all seeds of the first method."""
+    known = [r.facts["majority_test_accuracy"] for r in runs if "majority_test_accuracy" in r.facts]
+    if not known:
+        return []
+    low, high = min(known), max(known)
+    span = f"{low:.3f}" if f"{low:.3f}" == f"{high:.3f}" else f"{low:.3f} to {high:.3f}"
+    return [Text(f"always answering the most frequent class: test accuracy {span}")]
+
+
+def _warnings(runs: Runs) -> list[Text]:
+    """What is wrong with these runs, each thing once for each method, with the seeds it is wrong
+    in."""
+    lines = []
+    for label, mine in runs.items():
+        found: dict[str, list[Run]] = {}
+        for run in mine:
+            for sentence in run.concerns:
+                # Numbers differ from seed to seed; what is wrong is what comes before them.
+                found.setdefault(re.split(r"[:(]|\d", sentence)[0], []).append(run)
+        for start, whose in found.items():
+            sentence = next(s for s in whose[0].concerns if s.startswith(start))
+            some = "" if len(whose) == len(mine) else f", {len(whose)} of {len(mine)} seeds"
+            lines.append(Text(f"attention: {label}{some}: {sentence}", style="bold red"))
+    return lines
 
 
 def _table(title: str, heads: Sequence[str]) -> Table:
@@ -104,6 +136,9 @@ def run_table(run: Run, measures: str | Iterable[str] = ()) -> RenderableType:
         name = measure.name if measure.scale == 1 else measure.head
         shown = "-" if value is None else f"{value * measure.scale:.4f}"
         table.add_row(Text(name.replace("_", " ")), shown)
+        guess = run.facts.get(GUESS.get(measure.name, ""))
+        if guess is not None:
+            table.add_row("... always answering the majority class", f"{guess:.4f}")
     totals = run.rounds.select(
         pl.col("admitted_nonpriority", "silent").mean(),
         pl.col("bytes_up", "bytes_down").sum() / 1e6,
@@ -119,4 +154,4 @@ def run_table(run: Run, measures: str | Iterable[str] = ()) -> RenderableType:
         got, honest = run.attackers.select(pl.col("weight", "honest_weight").mean()).row(0)
         table.add_row("an attacker's share of a step", f"{got:.4f}")
         table.add_row("... had it been honest", f"{honest:.4f}")
-    return Group(table, *_notes([run]))
+    return Group(table, *_notes([run]), *_warnings({run.method: [run]}))
