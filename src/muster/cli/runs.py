@@ -93,9 +93,9 @@ def begin(chosen: Experiment, going_on: Path | None) -> Path:
 
 
 def how(settings: Settings) -> dict[str, Any]:
-    """The settings that `simulate` takes under the same name."""
+    """The settings that `simulate` takes."""
     names = {field.name for field in fields(settings)} & set(SIMULATE) - {"rounds", "seed"}
-    return {name: getattr(settings, name) for name in names}
+    return {"compute": settings.compute, **{name: getattr(settings, name) for name in names}}
 
 
 def run(words: argparse.Namespace, console: Console) -> int:
