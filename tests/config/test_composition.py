@@ -285,24 +285,8 @@ def test_what_the_work_is_run_on_and_the_task_reach_the_run(tmp_path, monkeypatc
     run = muster.load("runs/x")
     assert run.engine == "loop"
     assert {w.dtype for w in run.weights.values()} == {np.dtype("float64")}
-    assert (
-        main(
-            [
-                "compare",
-                "--data",
-                "digits",
-                "--rounds",
-                "2",
-                "--dtype",
-                "float64",
-                "--seeds",
-                "1",
-                "--name",
-                "y",
-            ]
-        )
-        == 0
-    )
+    line = "compare --data digits --rounds 2 --dtype float64 --seeds 1 --name y"
+    assert main(line.split()) == 0
     (both,) = muster.load("runs/y").runs.values()
     assert {w.dtype for w in both[0].weights.values()} == {np.dtype("float64")}
 

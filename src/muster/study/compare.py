@@ -42,7 +42,7 @@ OURS = (
     "resume",
     "how",
 )  # what `compare` gives to each run itself
-NO_MATTER = ("checkpoint_every", "on_round")  # what does not change a run's numbers
+NO_MATTER = ("checkpoint_every", "on_round", "processes")  # what does not change a run's numbers
 
 
 class ComparisonInterrupted(KeyboardInterrupt):
@@ -114,7 +114,9 @@ def compare(
         name: written(how.get(name, p.default))
         for name, p in SIMULATE.items()
         if name not in (*OURS, *NO_MATTER, "compute")
-    } | {f.name: getattr(compute, f.name) for f in fields(compute) if f.name != "processes"}
+    } | {
+        f.name: written(getattr(compute, f.name)) for f in fields(compute) if f.name != "processes"
+    }
     made = {
         "settings": settings,
         "methods": {label: written(method) for label, method in labelled.items()},
