@@ -12,7 +12,7 @@ import pytest
 import muster
 from muster import registry
 from muster.config.experiments import experiment
-from muster.data import DATA, PARTITIONS, Parts, federate
+from muster.data import DATA, PARTITIONS, Portions, federate
 from muster.data.split.partition import Partition
 from muster.federation import Federation
 
@@ -86,7 +86,7 @@ def test_a_partition_of_ones_own_is_named_in_a_configuration(registered):
 
         def split(self, y, clients, seed):
             rows = np.arange(self.start, len(y))
-            return Parts.of([rows[k::clients] for k in range(clients)])
+            return Portions.of([rows[k::clients] for k in range(clients)])
 
     chosen = experiment(
         {"data": {"name": "digits", "clients": 3, "partition": {"kind": "every_other", "start": 9}}}

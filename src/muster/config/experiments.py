@@ -15,8 +15,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ..checks import whole
 from ..data import DATA
-from ..data.files.tables import KINDS
+from ..data.files.tables import ENDINGS
 from ..errors import MusterError
 from ..federation import Federation
 from ..federation.federation import as_requirement
@@ -26,6 +27,7 @@ from ..models import Spec
 from ..parts.attacks import Attack
 from ..parts.participation import Participation
 from ..registry import find
+from ..run.measures import named as named_measures
 from ..run.solo import with_solo
 from ..schema import (
     Table,
@@ -40,6 +42,7 @@ from ..schema import (
     plain,
     resolved,
 )
+from ..study.compare import as_seeds
 from .network import Member, Network, check_members
 
 PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # module:name
@@ -62,6 +65,7 @@ class Settings:
     evaluate_every     measure the model every n rounds (0: only after the last)
     checkpoint_every   save the state every n rounds
     report_at          rounds whose numbers a comparison prints; default: the last
+    measures           what tables and the figure show (loss, fairness, ...); default: the usual
     out                the folder all results go to
     """
 
@@ -78,38 +82,41 @@ class Settings:
     evaluate_every: int = 1
     checkpoint_every: int = 50
     report_at: tuple[int, ...] = ()
+    measures: str | tuple[str, ...] = ()
     out: str = "runs"
 
     def __post_init__(self) -> None:
-        for field, value in (("seeds", self.seeds), ("rounds", self.rounds)):
-            if isinstance(value, int) and value < 1:
-                raise MusterError(f"{field}: {value}; allowed: whole numbers from 1")
-        if not self.all_seeds or len(set(self.all_seeds)) < len(self.all_seeds):
-            raise MusterError(f"seeds: {list(self.all_seeds)}; give a count, or different seeds")
-        if min(self.seed, *self.all_seeds) < 0:
-            raise MusterError("seed: below 0; allowed: whole numbers from 0")
-        if self.processes is not None and self.processes < 1:
-            raise MusterError(f"processes: {self.processes}; allowed: 1 and above")
+        whole("rounds", self.rounds)
+        whole("seed", self.seed, 0)
+        as_seeds(self.seeds)
+        if self.processes is not None:
+            whole("processes", self.processes)
         for at in self.report_at:
-            if not 1 <= at <= self.rounds:
-                raise MusterError(f"report_at: {at}; allowed: rounds 1 to {self.rounds}")
+            whole("report_at", at, 1, self.rounds)
+        if self.measures:
+            named_measures(self.measures)
         if not self.name or "/" in self.name or self.name.startswith("."):
             raise MusterError(f"name: '{self.name}'; give a plain folder name")
 
     @property
     def all_seeds(self) -> tuple[int, ...]:
         """The seeds of a comparison."""
-        return tuple(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds
-
-    @property
-    def rounds_reported(self) -> tuple[int, ...]:
-        """The rounds whose numbers are printed."""
-        return self.report_at or (self.rounds,)
+        return as_seeds(self.seeds)
 
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """A checked configuration: what to run, and the tables it came from with defaults filled in."""
+    """A checked configuration: what to run, and the tables it came from with defaults filled in.
+
+    data         who holds what: a data set by name, or a path to files
+    model        what is trained
+    method       what runs
+    methods      a list of methods in its place, each with a name and, where wanted, a label
+    local        what a client does in a round
+    requirement  what clients ask of the model: a number, or the work each does alone to set its own
+    network      the terms of a real federation
+    clients      a list of who may take part in one, each with a name and a key
+    """
 
     settings: Settings
     data: Table
@@ -190,6 +197,7 @@ def experiment(table: Table, trusted: bool = True) -> Experiment:
     """
     if not trusted:
         for key in (
+            "data",
             "method",
             "methods",
             "model",
@@ -279,7 +287,7 @@ def data_table(value: Any) -> Table:
     """
     table = named("data", value)
     name = table["name"]
-    is_path = "/" in name or "\\" in name or name.endswith(KINDS) or Path(name).exists()
+    is_path = "/" in name or "\\" in name or name.endswith(ENDINGS) or Path(name).exists()
     if name in DATA or not is_path:
         return table
     if "path" in table:
@@ -308,7 +316,7 @@ def override(table: Table, flags: list[tuple[str, str]]) -> Table:
                 table.pop("methods", None)
             table[last] = value
             continue
-        if path == ["method"] and "method" not in table:
+        if path[0] == "method" and "method" not in table:
             only = table.pop("methods", [])
             if len(only) > 1:
                 raise MusterError(f"--{key}: the configuration has several methods; which one?")
@@ -322,7 +330,7 @@ def override(table: Table, flags: list[tuple[str, str]]) -> Table:
             if not isinstance(inner, dict):
                 raise MusterError(f"--{key}: '{step}' is not a table here")
         inner[last] = value
-    for name, default in (("data", "synth"), ("model", "softmax")):
+    for name, default in (("data", "synth"), ("model", "softmax"), ("method", "fedalign")):
         if isinstance(table.get(name), dict):
             table[name].setdefault("name", default)
     return table

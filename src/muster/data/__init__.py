@@ -23,7 +23,7 @@ from .split.partition import (
     federate,
     hold_out,
 )
-from .split.parts import Parts
+from .split.portions import Parts, Portions
 
 DATA = kinds(Federation)  # data sets by name; what registers later is in it too
 
@@ -36,6 +36,7 @@ __all__ = [
     "LabelMix",
     "Partition",
     "Parts",
+    "Portions",
     "Shards",
     "by_column",
     "cifar10",

@@ -47,7 +47,8 @@ ERROR = "error: "  # and before the reason why a run stops
 LOOK_EVERY = 1.0  # seconds between looks for clients that have not come yet
 
 SERVERS = (  # settings that do not concern clients
-    "data", "name", "out", "seeds", "report_at", "checkpoint_every", "processes", "evaluate_every",
+    "data", "name", "out", "seeds", "report_at", "measures", "checkpoint_every", "processes",
+    "evaluate_every",
 )  # fmt: skip
 MOST_FEATURES, MOST_CLASSES, MOST_AXES = 10**8, 10**6, 8  # of a row that a client may state
 
@@ -67,7 +68,8 @@ def main(grid: Grid, context: Context) -> None:
     except MusterError as error:
         log(f"{ERROR}{error}")
         raise
-    figure({next(iter(chosen.methods)): [result]}, folder / "figure.png")
+    runs = {next(iter(chosen.methods)): [result]}
+    figure(runs, folder / "figure.png", chosen.settings.measures)
     log(f"results: {folder}")
 
 

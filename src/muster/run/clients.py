@@ -23,7 +23,7 @@ from ..params import Memory, Params
 from ..parts.attacks import Adversary
 from ..parts.solvers import SGD
 from ..protocol import Answers, Appraisal, Offer, Replies, Roster, State, Truth, View
-from . import metrics
+from . import opinion
 from .memo import Memo
 from .terms import Terms
 
@@ -218,7 +218,7 @@ class Stack:
         else:
             train = engine.appraise(model, clients)
             test = engine.appraise(model, clients, "test") if tested else None
-        return metrics.opinion(self.fed, clients, self.bars[clients], train, test, own, own_test)
+        return opinion.opinion(self.fed, clients, self.bars[clients], train, test, own, own_test)
 
     def of_own(
         self, own_of: Callable[[Int64], Params], clients: Int64, most: int
@@ -236,7 +236,7 @@ class Stack:
     @cached_property
     def bars(self) -> Float64:
         """The loss below which the model is useful to each client."""
-        return metrics.bar(self.fed, np.arange(self.fed.n))
+        return opinion.bar(self.fed, np.arange(self.fed.n))
 
 
 def no_replies(offer: Offer, roster: Roster) -> Replies:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import torch
 from torch import nn
 
 from .. import params
@@ -18,8 +19,9 @@ from ..engines.threads import one_thread
 from ..memories import Memories
 from ..params import Memory, Params
 from ..protocol import State
-from . import metrics
+from . import measures
 from .checkpoint import load_checkpoint, save_checkpoint
+from .concerns import Facts
 from .ledger import Ledger
 from .memo import Memo
 from .result import Interrupted, OnRound, Run
@@ -73,6 +75,7 @@ def conduct(
     keep: Keep,
     on_round: OnRound | None = None,
     note: str = "",
+    facts: Facts | None = None,
 ) -> Run:
     """Round after round from `state`, or from the last checkpoint, wherever the clients are.
 
@@ -80,7 +83,7 @@ def conduct(
     The folder of checkpoints is held: two runs cannot write to it at the same time.
     """
     with nullcontext() if keep.folder is None else held(keep.folder):
-        return _conduct(setup, module, state, whose, keep, on_round, note)
+        return _conduct(setup, module, state, whose, keep, on_round, note, facts or {})
 
 
 def _conduct(
@@ -91,10 +94,12 @@ def _conduct(
     keep: Keep,
     on_round: OnRound | None,
     note: str,
+    facts: Facts,
 ) -> Run:
     rounds, clients, n = setup.terms.rounds, setup.clients, setup.population.n
     ledger = Ledger()
     identity = identity_of(setup, state, whose)
+    start = state.model
     if keep.resume and keep.folder is not None:
         found = load_checkpoint(keep.folder, identity, state, clients.device)
         if found is not None:
@@ -105,7 +110,9 @@ def _conduct(
     reuse = keep.evaluate_every == 1 and setup.terms.method.serves == "global"
     memo = Memo(clients.appraise, clients.view, n, reuse)
     if reuse:
-        memo.view(state)
+        first = measures.evaluate(setup.population, memo.view(state))
+        if state.round == 0 and np.isfinite(first["loss"]):
+            ledger.facts["start_loss"] = first["loss"]
     complete = True
     try:
         while state.round < rounds:
@@ -114,9 +121,9 @@ def _conduct(
             with one_thread():
                 following, entry = play(setup, memo, state)
                 due = following.round % every == 0 or following.round == rounds
-                measures = metrics.evaluate(setup.population, memo.view(following)) if due else {}
+                measured = measures.evaluate(setup.population, memo.view(following)) if due else {}
             seconds = time.perf_counter() - began
-            row = ledger.add(entry, {**measures, "seconds": seconds})
+            row = ledger.add(entry, {**measured, "seconds": seconds})
             state = following
             if keep.folder is not None and state.round % keep.every == 0:
                 save_checkpoint(keep.folder, state, ledger, identity)
@@ -137,10 +144,16 @@ def _conduct(
         engine=clients.name,
         complete=complete,
         note=note,
+        facts={**facts, **ledger.facts, "moved": moved(start, state.model)},
     )
     if not complete:
         raise Interrupted(run)
     return run
+
+
+def moved(start: Params, model: Params) -> bool:
+    """Whether training changed anything at all."""
+    return any(not torch.equal(t, model[name].to(t.device)) for name, t in start.items())
 
 
 def final_of(setup: Setup, memo: Memo, state: State) -> pl.DataFrame:

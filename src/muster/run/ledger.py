@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -56,6 +57,7 @@ class Ledger:
     """
 
     def __init__(self) -> None:
+        self.facts: dict[str, float] = {}  # what was measured before the first round
         self.rows: list[dict[str, Any]] = []
         self.tables: dict[str, list[Columns]] = {name: [] for name in TABLES}
         self.spilled: dict[str, list[Path]] = {name: [] for name in TABLES}
@@ -94,7 +96,7 @@ class Ledger:
                 {n: v[columns["round"] <= rounds] for n, v in columns.items()} for columns in parts
             ]
             for part in self.spilled[name][-1:]:
-                frame = pl.read_parquet(part)
+                frame = pl.read_parquet(part, glob=False)
                 if int(frame["round"].max() or 0) > rounds:  # type: ignore[arg-type]
                     part.unlink()  # a checkpoint may hold the same file
                     frame.filter(pl.col("round") <= rounds).write_parquet(part)
@@ -103,7 +105,7 @@ class Ledger:
         """`rounds` and the tables. What was not measured is null."""
         tables = {}
         for name, parts in self.tables.items():
-            told = [pl.read_parquet(part) for part in self.spilled[name]]
+            told = [pl.read_parquet(part, glob=False) for part in self.spilled[name]]
             tables[name] = pl.concat([*told, _frame(parts, TABLES[name])])
         return {"rounds": self._rounds(), **tables}
 
@@ -114,6 +116,7 @@ class Ledger:
 
     def write(self, folder: Path) -> None:
         """Put the ledger into a folder; what is on disk already is linked, not written again."""
+        (folder / "facts.json").write_text(json.dumps(self.facts))
         self._rounds().write_parquet(folder / "rounds.parquet")
         for name, parts in self.tables.items():
             for part in self.spilled[name]:
@@ -125,7 +128,8 @@ class Ledger:
     def read(cls, folder: Path) -> Ledger:
         """A ledger that goes on from what was written."""
         ledger = cls()
-        ledger.rows = pl.read_parquet(folder / "rounds.parquet").to_dicts()
+        ledger.facts = json.loads((folder / "facts.json").read_text())
+        ledger.rows = pl.read_parquet(folder / "rounds.parquet", glob=False).to_dicts()
         for name in TABLES:
             for part in sorted(folder.glob(f"{name}-*.parquet")):
                 place = ledger._place(name)

@@ -21,6 +21,7 @@ from ..parts.task import Multiclass, Task
 from .clients import Stack
 from .conduct import Keep, beginning, conduct
 from .forecast import check_memory
+from .opinion import guesses
 from .result import OnRound, Run
 from .round import Setup
 from .terms import Terms, needs_requirement
@@ -114,6 +115,7 @@ def simulate(
             Keep(evaluate_every, place, checkpoint_every, resume),
             on_round,
             fed.note,
+            guesses(fed),
         )
     finally:
         work.close()

@@ -40,6 +40,7 @@ def save(run: Run, folder: str | Path) -> Path:
         "engine": run.engine,
         "complete": run.complete,
         "note": run.note,
+        "facts": run.facts,
         "config": run.config,
     }
     for stale in folder.glob("figure.*"):
@@ -79,7 +80,10 @@ def load(folder: str | Path) -> Run:
         for name, expected in meta.pop("sums", {}).items():
             if digest(folder / name) != expected:
                 raise ValueError(f"{name} is not what was written")
-        frames: dict[str, Any] = {n: pl.read_parquet(folder / f"{n}.parquet") for n in FRAMES}
+        # glob=False: a folder may be called [x], which is no pattern.
+        frames: dict[str, Any] = {
+            name: pl.read_parquet(folder / f"{name}.parquet", glob=False) for name in FRAMES
+        }
         weights = load_file(folder / "weights.safetensors")
     return Run(weights=weights, **frames, **meta)
 

@@ -1,6 +1,6 @@
 """What is to be known about somebody's own files: which column is what, and who the clients are.
 
-Every setting is an argument of `from_folder` and may instead stand in a manifest beside the data,
+Every setting is an argument of `from_folder` and may instead stand in a manifest next to the data,
 so that the data says itself how it is to be read. Arguments win. Only a manifest has tables:
 `[clients.NAME]` for roles and requirements, `[mean]` and `[std]` for an agreed scale.
 """
@@ -69,7 +69,7 @@ class Manifest:
 
 
 def find_manifest(path: Path) -> Path | None:
-    """A folder's manifest.toml; beside a file, NAME.manifest.toml or else manifest.toml."""
+    """A folder's manifest.toml; next to a file, NAME.manifest.toml or else manifest.toml."""
     if path.is_dir():
         places = [path / MANIFEST]
     else:
@@ -83,7 +83,7 @@ def read_manifest(path: Path) -> Manifest:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise MusterError(f"{path}: cannot be read ({error.strerror}); mend or remove it") from None
+        raise MusterError(f"{path}: cannot be read ({error.strerror}); fix or remove it") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise MusterError(f"{path}: not valid TOML: {error}") from None
 
@@ -120,7 +120,7 @@ def check_entry(name: str, role: Role) -> None:
 def check_scale(mean: dict[str, Any], std: dict[str, Any], scale: str | None) -> None:
     """An agreed scale is a finite number for each feature in both tables, deviations above 0."""
     if (mean or std) and scale not in (None, "none"):
-        raise MusterError(f"scale: '{scale}' beside [mean] and [std]; give one of the two")
+        raise MusterError(f"scale: '{scale}' next to [mean] and [std]; give one of the two")
     if set(mean) != set(std):
         (name, *_) = sorted(set(mean) ^ set(std))
         raise MusterError(f"[mean] and [std]: '{name}' is in one of them only")

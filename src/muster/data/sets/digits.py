@@ -27,7 +27,7 @@ def digits(
     There is no official test set: each client holds out `test_fraction` of its own rows.
 
     priority  a number n for the first n clients (the partition is random), their indices, or "all"
-    unseen    the last so many clients never train and only judge
+    unseen    how many clients, the last ones, never train and only judge
     """
     from sklearn.datasets import load_digits  # takes as long to load as everything else
 

@@ -7,7 +7,7 @@ Parameters they share:
 
 folder    where the files are; None: the cache, $MUSTER_DATA, where a system package puts them
 priority  a number n for the first n clients (the partition is random), their indices, or "all"
-unseen    the last so many clients never train and only judge
+unseen    how many clients, the last ones, never train and only judge
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from ...federation import Federation
 from ...federation.ragged import Ragged
 from ...registry import part
 from ..sources.catalogue import CIFAR10, EMNIST_BALANCED, EMNIST_BYCLASS, FEMNIST, FMNIST, MNIST
-from ..sources.obtain import DataSet, local
+from ..sources.obtain import DataSet, load_here
 from ..split.partition import (
     Partition,
     Shards,
+    as_pair,
     by_column,
     federate,
     first_clients,
     hold_out,
     last_clients,
-    table,
 )
-from ..split.parts import Parts
+from ..split.portions import Portions
 
 Priority = int | tuple[int, ...] | Literal["all"]
 
@@ -68,7 +68,7 @@ def images(
     seed: int,
 ) -> Federation:
     """A data set of images, partitioned by its labels."""
-    held = local(data, folder)
+    held = load_here(data, folder)
     x, y = held.arrays["x"], held.arrays["y"]
     parts = partition.split(y.astype(np.int64), clients, seed)
     test, test_parts = None, None
@@ -163,9 +163,9 @@ def femnist(
 
     Writers who have training rows are clients, tested on their own test rows.
 
-    clients  so many of the writers, chosen and ordered by the seed; None: all of them
+    clients  how many of the writers, chosen and ordered by the seed; None: all of them
     """
-    held = local(FEMNIST, folder)
+    held = load_here(FEMNIST, folder)
     parts, writers = by_column(held.arrays["writer"])
     tests, tested = by_column(held.arrays["test_writer"])
     names, at, at_test = np.intersect1d(writers, tested, return_indices=True)
@@ -173,9 +173,9 @@ def femnist(
     whole(f"clients (of {len(names)} writers)", n, 1, len(names))
     chosen = rng.generator(seed, "femnist writers").permutation(len(names))[:n]
 
-    def of(parts: Parts, half: str, which: Int64) -> Ragged:
+    def of(parts: Portions, half: str, which: Int64) -> Ragged:
         mine = parts.take(which)
-        x, y = table(held.arrays[f"{half}x"], held.arrays[f"{half}y"], "femnist")
+        x, y = as_pair(held.arrays[f"{half}x"], held.arrays[f"{half}y"], "femnist")
         return Ragged(x, y, mine.offsets, mine.rows)
 
     fed = Federation.from_ragged(

@@ -11,7 +11,7 @@ from ...checks import whole
 from ...federation import Federation
 from ...registry import part
 from ..sources.catalogue import SENT140
-from ..sources.obtain import local
+from ..sources.obtain import load_here
 from ..split.partition import by_column, federate, hold_out
 from .images import Priority
 
@@ -31,7 +31,7 @@ def sent140(
     evenly, and all tweets of a user are with one client. Each client holds out `test_fraction` of
     its own tweets. The words of a tweet are those of `tweets.tokens`.
     """
-    held = local(SENT140, folder)
+    held = load_here(SENT140, folder)
     user = held.arrays["user"]
     users = int(user.max()) + 1
     whole(f"clients (of {users} users)", clients, 1, users)

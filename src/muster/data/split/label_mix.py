@@ -18,7 +18,7 @@ from ...checks import above, whole
 from ...errors import MusterError
 from ...registry import part
 from .partition import Partition
-from .parts import Parts, check_split, class_after_class, deal
+from .portions import Portions, check_split, class_after_class, deal
 
 
 @part(Partition, "label_mix")
@@ -46,7 +46,7 @@ class LabelMix:
         if self.size is not None:
             whole("label_mix size", self.size)
 
-    def split(self, y: Int64, clients: int, seed: int) -> Parts:
+    def split(self, y: Int64, clients: int, seed: int) -> Portions:
         """Every client's rows, label after label."""
         check_split(y, clients)
         size = len(y) // clients if self.size is None else self.size

@@ -1,8 +1,8 @@
 """Who gets which rows: a partition is a seeded function from labels to row numbers.
 
 A partition part has one method, `split(y, clients, seed)`, which returns one array of row numbers
-for each client: a list of them, or `Parts`, which holds them all in two arrays. Nothing is copied:
-`federate` hands those row numbers and the arrays they point into to a `Federation`.
+for each client: a list of them, or `Portions`, which holds them all in two arrays. Nothing is
+copied: `federate` hands those row numbers and the arrays they point into to a `Federation`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...errors import MusterError
 from ...federation import Federation
 from ...federation.ragged import Pair, Ragged, Shared, as_labels, as_tensor
 from ...registry import kinds, part
-from .parts import Parts, check_split, class_after_class, deal
+from .portions import Portions, check_split, class_after_class, deal
 
 
 class Partition(Protocol):
@@ -47,13 +47,13 @@ class IID:
     [3, 2, 2]
     """
 
-    def split(self, y: Int64, clients: int, seed: int) -> Parts:
+    def split(self, y: Int64, clients: int, seed: int) -> Portions:
         """Shuffled rows, dealt evenly."""
         check_split(y, clients)
         rows = rng.generator(seed, "partition iid").permutation(len(y))
         sizes = np.full(clients, len(y) // clients)
         sizes[: len(y) % clients] += 1
-        return Parts.cut(rows, sizes)
+        return Portions.cut(rows, sizes)
 
 
 @part(Partition, "shards")
@@ -84,7 +84,7 @@ class Shards:
         if self.size is not None:
             whole("shards size", self.size)
 
-    def split(self, y: Int64, clients: int, seed: int) -> Parts:
+    def split(self, y: Int64, clients: int, seed: int) -> Portions:
         """Each client's shards, end to end."""
         check_split(y, clients)
         draw = rng.generator(seed, "partition shards")
@@ -109,7 +109,7 @@ class Shards:
         else:
             hands = draw.permutation(pool)[:dealt]
         flat = rows[(first[hands.ravel(), None] + np.arange(size)).ravel()]
-        return Parts.cut(flat, np.full(clients, self.per_client * size))
+        return Portions.cut(flat, np.full(clients, self.per_client * size))
 
 
 def largest_shard(counts: Int64, needed: int) -> int:
@@ -147,7 +147,7 @@ class Dirichlet:
         whole("dirichlet min_rows", self.min_rows)
         whole("dirichlet retries", self.retries)
 
-    def split(self, y: Int64, clients: int, seed: int) -> Parts:
+    def split(self, y: Int64, clients: int, seed: int) -> Portions:
         """The first draw that gives every client `min_rows` rows."""
         check_split(y, clients)
         if clients * self.min_rows > len(y):
@@ -174,7 +174,7 @@ class Dirichlet:
         )
 
 
-def by_column(values: ArrayLike) -> tuple[Parts, list[Any]]:
+def by_column(values: ArrayLike) -> tuple[Portions, list[Any]]:
     """One client for each distinct value of a column (a writer, a hospital), sorted by value.
 
     Returns the row numbers of each client, in their order in the column, and its value.
@@ -193,7 +193,7 @@ def by_column(values: ArrayLike) -> tuple[Parts, list[Any]]:
         names, owner, sizes = np.unique(column, return_inverse=True, return_counts=True)
     except TypeError as error:
         raise MusterError(f"column: values cannot be sorted ({error}); give one type") from error
-    return Parts.cut(np.argsort(owner, kind="stable"), sizes), names.tolist()
+    return Portions.cut(np.argsort(owner, kind="stable"), sizes), names.tolist()
 
 
 def held_out_sizes(sizes: Int64, fraction: float) -> Int64:
@@ -209,21 +209,21 @@ def held_out_sizes(sizes: Int64, fraction: float) -> Int64:
     return held.clip(1, sizes - 1)
 
 
-def hold_out(parts: Sequence[Int64], fraction: float, seed: int) -> tuple[Parts, Parts]:
+def hold_out(parts: Sequence[Int64], fraction: float, seed: int) -> tuple[Portions, Portions]:
     """Each client keeps about `fraction` of its own rows for testing: (train, test) parts."""
-    whole = Parts.of(parts)
+    whole = Portions.of(parts)
     sizes = whole.sizes
     held = held_out_sizes(sizes, fraction)
     keys = rng.keys(seed, "hold out", client=np.arange(len(whole)))
     order, _ = rng.permutations(keys, sizes)
     shuffled = whole.rows[np.repeat(whole.offsets[:-1], sizes) + order]
     tested = rng.ramp(sizes) < np.repeat(held, sizes)
-    return Parts.cut(shuffled[~tested], sizes - held), Parts.cut(shuffled[tested], held)
+    return Portions.cut(shuffled[~tested], sizes - held), Portions.cut(shuffled[tested], held)
 
 
-def joined(parts: Sequence[Int64], rows: int, what: str) -> Parts:
+def joined(parts: Sequence[Int64], rows: int, what: str) -> Portions:
     """Row numbers of all clients in two arrays, each client with a row and each row there."""
-    flat = Parts.of(parts)
+    flat = Portions.of(parts)
     if not len(flat):
         raise MusterError(f"{what} is empty; give the row numbers of at least one client")
     empty = np.flatnonzero(flat.sizes == 0)
@@ -238,7 +238,7 @@ def joined(parts: Sequence[Int64], rows: int, what: str) -> Parts:
     return flat
 
 
-def table(x: Any, y: Any, what: str) -> tuple[torch.Tensor, torch.Tensor]:
+def as_pair(x: Any, y: Any, what: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Features and labels that belong together, without copying them."""
     features, labels = as_tensor(x, f"{what} x"), as_labels(y, f"{what} y")
     if labels.dim() != 1 or features.dim() < 1 or len(features) != len(labels):
@@ -291,7 +291,7 @@ def federate(
     test        an official test set (x, y), shared by everyone: see `reweighted`
     test_parts  or else row numbers of each client's own test rows in `x`, `y`
     priority    a number n for the first n clients, or their indices; None or "all": everyone
-    unseen      the last so many clients never train and only judge
+    unseen      how many clients, the last ones, never train and only judge
     note        what results on this data must say
 
     >>> y = np.array([0, 0, 1, 1])
@@ -300,12 +300,12 @@ def federate(
     """
     if test is not None and test_parts is not None:
         raise MusterError("test and test_parts are both given; give one of them")
-    features, labels = table(x, y, "train")
+    features, labels = as_pair(x, y, "train")
     mine = joined(parts, len(labels), "parts")
     train = Ragged(features, labels, mine.offsets, mine.rows)
     held_out: Ragged | None = None
     if test is not None:
-        held_out = reweighted(train, *table(*test, "test"))
+        held_out = reweighted(train, *as_pair(*test, "test"))
     elif test_parts is not None:
         own = joined(test_parts, len(labels), "test_parts")
         held_out = Ragged(features, labels, own.offsets, own.rows)
@@ -322,7 +322,7 @@ def federate(
 
 
 def last_clients(unseen: int, clients: int) -> Int64:
-    """The indices of the last so many clients."""
+    """The indices of the last `unseen` of the clients."""
     whole(f"unseen (of {clients} clients)", unseen, 0, clients - 1)
     return np.arange(clients - unseen, clients)
 
