@@ -61,14 +61,18 @@ class Loop(Base):
             )
         if self.merge_single and local.batch_size == 1:
             raise MusterError("local batch_size: 1; BatchNorm needs batches of 2 and above")
-        images = fed.train.x.dim() == 4
-        if images and any(isinstance(m, CONVOLUTION) for m in self.main.module.modules()):
-            laid = self.main.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-            self.main = Replica(laid)
-            self.replicas = [self.main]
         can_fork = "fork" in mp.get_all_start_methods()
         self.processes = compute.workers() if can_fork else 1
         self.workers: list[Worker] = []
+
+    def replica(self) -> Replica:
+        """Another copy of the user's own module, laid out as convolutions are fastest."""
+        replica = super().replica()
+        images = self.fed.train.x.dim() == 4
+        if images and any(isinstance(m, CONVOLUTION) for m in replica.module.modules()):
+            replica.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            return Replica(replica.module)
+        return replica
 
     def train(
         self,
