@@ -204,16 +204,16 @@ def busy(console: Console) -> list[list[str]]:
     rows = [["workload", "next to", "default s", "1 core s", "2 cores s", "default / best"]]
     choices = ("", ", processes=1", ", processes=2")
     for name in ("W1", "W2", "W4", "W5"):
-        for beside in ("nothing", "a busy process"):
+        for neighbouring in ("nothing", "a busy process"):
             seconds: list[list[float]] = [[] for _ in choices]
             for i in range(3):
-                console.print(f"{name} next to {beside}: repeat {i + 1} of 3", style="dim")
-                with neighbour(beside == "a busy process"):
+                console.print(f"{name} next to {neighbouring}: repeat {i + 1} of 3", style="dim")
+                with neighbour(neighbouring == "a busy process"):
                     for found, how in zip(seconds, choices, strict=True):
                         found.append(in_new_process(f"workloads.mean_round({name!r}{how})"))
             means = [float(np.median(found)) for found in seconds]
             rows.append(
-                [name, beside, *(f"{s:.4f}" for s in means), f"{means[0] / min(means):.2f}"]
+                [name, neighbouring, *(f"{s:.4f}" for s in means), f"{means[0] / min(means):.2f}"]
             )
     return rows
 

@@ -292,19 +292,19 @@ def data_table(value: Any) -> Table:
     if name in DATA or not is_path:
         return table
     if "path" in table:
-        raise MusterError(f"data.name: '{name}' beside data.path; the name is 'folder' then")
+        raise MusterError(f"data.name: '{name}' next to data.path; the name is 'folder' then")
     return {**table, "name": "folder", "path": name}
 
 
 def with_steps(table: Table, steps: int) -> Table:
-    """Local work of so many steps, unless the table says how much."""
+    """Local work of this many steps, unless the table says how much."""
     return table if {"steps", "epochs"} & set(table) else {"steps": steps, **table}
 
 
 def override(table: Table, flags: list[tuple[str, str]]) -> Table:
     """Lay command-line flags (`method.epsilon`, "0.3") over a table.
 
-    A bare `--method NAME` chooses anew, so it replaces the whole table of the method before.
+    A bare `--method NAME` chooses again, so it replaces the whole table of the method before.
     """
     table = {k: dict(v) if isinstance(v, dict) else v for k, v in table.items()}
     for key, text in flags:

@@ -124,7 +124,7 @@ class QFair(Stateless):
 
     def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
         if offer.lr == 0:
-            return offer.model, server  # nobody moved, and L = 1/lr is not to be had
+            return offer.model, server  # nobody moved, and L = 1/lr does not exist
         mean = params.mean(replies.models, weight)
         smooth = 1.0 / offer.lr
         squared = sum(
