@@ -59,7 +59,7 @@ def test_a_worker_that_is_lost_again_and_again_ends_the_run(engines):
     with (
         pytest.warns(muster.MusterWarning),
         pytest.raises(
-            muster.MusterError, match=r"ended unexpectedly \(exit code -9\), for the 4th"
+            muster.MusterError, match=r"ended unexpectedly .*, for the 4th"
         ),
     ):
         go(hit, rounds=9)
