@@ -70,11 +70,14 @@ def wait_for(name: str, rounds: int, process: subprocess.Popen[str]) -> None:
 
 
 def same(a: muster.Run, b: muster.Run) -> bool:
+    """Whether two runs have the same weights and tables, to the last bit."""
+
+    def timeless(run: muster.Run, name: str) -> pl.DataFrame:
+        frame: pl.DataFrame = getattr(run, name)
+        return frame.drop("seconds", strict=False)
+
     frames = all(
-        getattr(a, n)
-        .drop("seconds", strict=False)
-        .equals(getattr(b, n).drop("seconds", strict=False))
-        for n in ("rounds", "clients", "moves", "final")
+        timeless(a, n).equals(timeless(b, n)) for n in ("rounds", "clients", "moves", "final")
     )
     return frames and all(np.array_equal(a.weights[n], b.weights[n]) for n in a.weights)
 
