@@ -102,3 +102,41 @@ def test_rooms_stand_on_those_below_them():
 def test_nothing_of_ours_is_imported_late_without_a_reason():
     late = {(m, t) for m in MODULES for t, inside in imports(m) if inside}
     assert late == set(LATE)
+
+
+def test_the_walk_of_one_round_goes_through_few_files():
+    """Every file of ours in which a function runs while a round of FedALIGN is played."""
+    import sys
+
+    from muster.run import conduct
+
+    walked: set[str] = set()
+
+    def step(frame, event, arg):
+        if event == "call" and frame.f_code.co_filename.startswith(str(SOURCE)):
+            walked.add(frame.f_code.co_filename.removeprefix(f"{SOURCE}/"))
+
+    real = conduct.play
+
+    def play(*args):
+        walked.clear()  # what is worked out once and kept is worked out in the first round
+        before = sys.getprofile()
+        sys.setprofile(step)
+        try:
+            return real(*args)
+        finally:
+            sys.setprofile(before)
+
+    conduct.play = play
+    try:
+        muster.simulate(
+            muster.data.digits(clients=6, priority=2),
+            muster.methods.fedalign(warmup=0),
+            muster.models.Softmax(),
+            rounds=2,
+        )
+    finally:
+        conduct.play = real
+    rooms = {path.split("/")[0] for path in walked if "/" in path}
+    assert rooms == {"run", "parts", "engines", "federation"}
+    assert len(walked) <= 23, sorted(walked)  # 24 before there were rooms

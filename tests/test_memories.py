@@ -56,7 +56,6 @@ def test_saved_and_restored():
     assert saved["who"].tolist() == [0, 1, 4]
     again = Memories.beginning(START, 6).restored(saved)
     assert values(again) == values(memory) == [7.0, 5.0, 3.0, 3.0, 6.0, 3.0]
-    assert Memories.beginning({}, 6).saved() == {}
 
 
 def test_a_large_table_takes_only_what_is_touched():

@@ -82,10 +82,6 @@ class Memories:
         """n clients that all begin with the same."""
         return cls(Table(start, n))
 
-    def __bool__(self) -> bool:
-        """Whether clients remember anything at all."""
-        return bool(self.table.start)
-
     def of(self, clients: Int64) -> Memory:
         """What these clients remember, as stacks; the caller may change them."""
         stacks = self.table.of(clients)
@@ -111,8 +107,6 @@ class Memories:
 
     def saved(self) -> dict[str, Tensor]:
         """All of it as named tensors: who has a row, and the rows of those."""
-        if not self:
-            return {}
         clients = np.union1d(np.flatnonzero(self.table.touched), self.who)
         rows = self.of(clients)
         named = {f"{part}/{n}": t.cpu() for part, m in rows.items() for n, t in m.items()}

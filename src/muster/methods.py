@@ -86,9 +86,14 @@ class Method:
         return count(self.warmup, rounds, "warmup")
 
     def eps(self, t: int, rounds: int) -> float:
-        """eps_t. What decays begins to when the others are first asked, after warm-up."""
+        """eps_t of a run of this many rounds: see `run.clients.Terms.eps`."""
+        return after(self.schedule, self.warmup_rounds(rounds), t, rounds)
+
+    @property
+    def schedule(self) -> Schedule:
+        """epsilon, which may be given as a number."""
         assert isinstance(self.epsilon, Schedule)
-        return after(self.epsilon, self.warmup_rounds(rounds), t, rounds)
+        return self.epsilon
 
     @property
     def refers(self) -> bool:

@@ -272,14 +272,14 @@ class State:
     """All that lasts between rounds: the model, the server's memory, and each client's.
 
     server   the server's memory, by part
-    clients  what clients remember, where it is kept on this side
+    clients  what clients remember, where it is kept on this side; None: nothing
     present  who is in the pool (everyone, until clients may leave)
     """
 
     round: int
     model: Params
     server: Memory = field(default_factory=dict)
-    clients: Memories = field(default_factory=lambda: Memories.beginning({}, 0))
+    clients: Memories | None = None
     present: Bool = field(default_factory=lambda: np.ones(0, np.bool_))
 
 

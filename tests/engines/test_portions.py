@@ -8,8 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.engines.batches import Plan
-from muster.engines.portions import CACHE, ENOUGH, WORTH, blocks, cut, work
+from muster.engines.batches import CACHE, ENOUGH, WORTH, Plan, blocks, cut, work
 
 
 def plan_of(steps, batch):

@@ -27,13 +27,12 @@ from ..parts.optimizer import Optimizer
 from ..parts.solvers import Gradient, Solver, Work
 from ..parts.task import Multiclass, Task
 from ..protocol import Offer
-from .base import Assignment, Base, Replica
+from .base import Assignment, Base, Replica, Room
 from .batches import Plan, needs_two_rows
 from .compute import Compute
-from .corrected import direction, drift_of
 from .curvature import along
+from .descent import direction, drift_of
 from .pool import Lost, Watch, Worker
-from .room import Room
 from .threads import one_thread
 
 MOST_LOST = 3  # workers that may end in one run

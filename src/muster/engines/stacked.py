@@ -26,16 +26,13 @@ from ..parts.optimizer import Optimizer
 from ..parts.solvers import Gradient, Solver, Work
 from ..parts.task import Multiclass, Task
 from ..protocol import Appraisal, Offer
-from .base import CHUNK, Assignment, Base
-from .batches import Plan
+from .base import CHUNK, Assignment, Base, Room
+from .batches import Plan, blocks, cut, work
 from .compute import Compute
-from .corrected import direction, drift_of
 from .curvature import along
-from .fused import fusable, fused_step
+from .descent import direction, drift_of, fusable, fused_step
 from .layers import stackable
 from .measure import Split, means
-from .portions import blocks, cut, work
-from .room import Room
 
 AT_ONCE = 2**22  # rows whose losses are held at once
 COMPILE_FROM = 2.0e7  # parameters times rows of a portion above which the compiled loop pays off

@@ -33,7 +33,7 @@ from ..config.network import members_of
 from ..durable import write
 from ..errors import MusterError
 from ..federation import Federation
-from ..run.terms import needs_requirement
+from ..run.clients import needs_requirement
 from .appfolder import write_app
 from .keys import CA, CERTIFICATE, KEY, make_keys
 from .server import ERROR, PREFIX

@@ -21,10 +21,9 @@ from ..local import Local
 from ..models import as_module
 from ..params import DTYPES, Memory
 from ..protocol import Appraisal, Offer, Replies, Roster, State, View
-from ..run.clients import Stack
+from ..run.clients import Stack, Terms, needs_requirement
 from ..run.memo import Memo
 from ..run.solo import with_solo
-from ..run.terms import Terms, needs_requirement
 from .diary import Diary
 from .wire import FIGURES, Seat
 

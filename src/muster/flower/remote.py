@@ -23,9 +23,8 @@ from ..federation import Population
 from ..params import Memory, Params
 from ..parts.guard import plausible
 from ..protocol import Answers, Appraisal, Decision, Offer, Replies, Roster, State, Traffic, View
-from ..run.clients import no_replies
+from ..run.clients import Terms, no_replies
 from ..run.memo import Memo
-from ..run.terms import Terms
 from .registry import Registry
 from .wire import (
     BROKEN,
@@ -286,7 +285,9 @@ class Remote:
 
     def view(self, state: State) -> View:
         """What every client that is in the run makes of a state."""
-        counted = counted_of(state.clients.of(np.arange(self.population.n)), self.population.n)
+        assert state.clients is not None, "what was counted is remembered from the start"
+        n = self.population.n
+        counted = counted_of(state.clients.of(np.arange(n)), n)
         inside = np.flatnonzero(self.population.sizes)
         seats = [self._seat(int(k), counted=int(counted[k])) for k in inside]
         said = self._measure(state.round, state.model, seats)

@@ -31,10 +31,10 @@ from ..models import as_module
 from ..params import DTYPES
 from ..report.figure import figure
 from ..run import store
+from ..run.clients import Terms
 from ..run.conduct import Keep, beginning, conduct
 from ..run.result import OnRound, Run
 from ..run.round import Setup
-from ..run.terms import Terms
 from ..schema import Table
 from .appfolder import check, registered
 from .registry import Registry

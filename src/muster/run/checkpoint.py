@@ -39,7 +39,8 @@ def save_checkpoint(folder: Path, state: State, ledger: Ledger, identity: dict[s
     tensors["present/"] = torch.from_numpy(state.present)
     for part, table in state.server.items():
         tensors |= {f"server/{part}/{k}": t for k, t in table.items()}
-    tensors |= {f"clients/{k}": t for k, t in state.clients.saved().items()}
+    if state.clients is not None:
+        tensors |= {f"clients/{k}": t for k, t in state.clients.saved().items()}
     with writable(place), whole_folder(place) as new:
         save_file({k: t.cpu().contiguous() for k, t in tensors.items()}, new / "s.safetensors")
         ledger.write(new)
@@ -96,10 +97,10 @@ def load_checkpoint(
                 f"resume: the checkpoint in {folder} was made with {key}={saved.get(key)}, this "
                 f"run has {key}={value}; resume with the same settings or use another folder"
             )
-    return laid_over(beginning, int(place.name.split("-")[1]), tensors), ledger
+    return from_saved(beginning, int(place.name.split("-")[1]), tensors), ledger
 
 
-def laid_over(beginning: State, round: int, tensors: dict[str, Tensor]) -> State:
+def from_saved(beginning: State, round: int, tensors: dict[str, Tensor]) -> State:
     """The state that was saved, over the one a run begins with."""
     model: dict[str, Tensor] = {}
     server: Memory = {}
@@ -116,7 +117,7 @@ def laid_over(beginning: State, round: int, tensors: dict[str, Tensor]) -> State
         else:
             part, name = name.split("/", 1)
             server.setdefault(part, {})[name] = t
+    memories = beginning.clients and beginning.clients.restored(clients)
     return replace(
-        beginning, round=round, model=model, server=server,
-        clients=beginning.clients.restored(clients), present=present,
-    )  # fmt: skip
+        beginning, round=round, model=model, server=server, clients=memories, present=present
+    )

@@ -19,13 +19,46 @@ from .. import params
 from ..arrays import Bool, Float64, Int64
 from ..engines.base import Assignment, Engine
 from ..federation import Federation
+from ..local import Local
+from ..methods import Method
 from ..params import Memory, Params
 from ..parts.attacks import Adversary
 from ..parts.solvers import SGD
 from ..protocol import Answers, Appraisal, Offer, Replies, Roster, State, Truth, View
+from ..schedules import after
 from . import opinion
 from .memo import Memo
-from .terms import Terms
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms of a run.
+
+    trainable      names of the parameters that move by gradient (the rest are statistics)
+    participation  who is free to leave; None: everyone stays
+    """
+
+    method: Method
+    local: Local
+    rounds: int
+    seed: int
+    trainable: tuple[str, ...] = ()
+    participation: Participation | None = None
+
+    @cached_property
+    def warmup(self) -> int:
+        """How many rounds ask only the objective's clients."""
+        return self.method.warmup_rounds(self.rounds)
+
+    def eps(self, t: int) -> float:
+        """eps_t. What decays begins to when the others are first asked, after warm-up."""
+        return after(self.method.schedule, self.warmup, t, self.rounds)
+
+
+def needs_requirement(method: Method, participation: Participation | None) -> bool:
+    """Whether a run cannot do without each client's requirement rho_k."""
+    return method.claim.needs_requirement or participation is not None
+
 
 REPLIES = 2**30  # bytes of models held at once
 
@@ -125,6 +158,14 @@ class Stack:
         """As it is: nothing travels."""
         return model
 
+    def said(
+        self, offer: Offer, clients: Int64, appraisal: Appraisal, requirement: Float64
+    ) -> Appraisal:
+        """What these clients say of the model: the truth, unless they attack."""
+        if self.adversary.attack is None:
+            return appraisal
+        return self.adversary.say(offer, clients, appraisal, requirement)
+
     def at_once(self, model: Params) -> int:
         """As many as fit in a gigabyte."""
         return REPLIES // max(1, params.nbytes(model))
@@ -150,7 +191,7 @@ class Stack:
 
     def report(self, offer: Offer, clients: Int64, memo: Memo) -> Appraisal:
         """What they measured; attackers, whatever serves them."""
-        return self.adversary.say(offer, clients, memo.of(clients), self.requirement(clients))
+        return self.said(offer, clients, memo.of(clients), self.requirement(clients))
 
     def respond(
         self,
@@ -164,7 +205,7 @@ class Stack:
         nothing and sends nothing."""
         method, asked = self.terms.method, roster.clients
         true = memo.of(asked) if method.appraises else memo.known.pick(asked)
-        said = self.adversary.say(offer, asked, true, self.requirement(asked))
+        said = self.said(offer, asked, true, self.requirement(asked))
         decision = method.join(offer, roster, said)
         nobody = np.zeros(len(roster), np.bool_)
         joined, word = roster.pick(decision.yes), said.pick(decision.yes)
@@ -179,8 +220,12 @@ class Stack:
         )  # fmt: skip
         rho = self.requirement(joined.clients)
         judged = self.tuned(offer, joined.clients, true.pick(decision.yes))
-        claim = method.claim(self.adversary.say(offer, joined.clients, judged, rho), rho)
-        sent = self.adversary.send(offer, joined.clients, work.models)
+        claim = np.full(len(joined), np.nan)
+        if method.claim.needs_requirement:
+            claim = method.claim(self.said(offer, joined.clients, judged, rho), rho)
+        sent = work.models
+        if self.adversary.attack is not None:
+            sent = self.adversary.send(offer, joined.clients, sent)
         replies = Replies(joined, sent, word, claim, work.extra)
         truth = None
         if np.isin(joined.clients, self.attackers).any():
@@ -200,8 +245,9 @@ class Stack:
 
     def view(self, state: State) -> View:
         """What every client makes of a state."""
-        keeps = "own" in state.clients.table.start
-        own_of = (lambda who: state.clients.of(who)["own"]) if keeps else None
+        memories, own_of = state.clients, None
+        if memories is not None and "own" in memories.table.start:
+            own_of = lambda who: memories.of(who)["own"]  # noqa: E731
         return self.views(state.model, own_of, np.arange(self.fed.n))
 
     def views(

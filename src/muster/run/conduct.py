@@ -49,7 +49,8 @@ def beginning(setup: Setup, start: Params, memory: Memory) -> State:
     here."""
     seen = ~setup.population.unseen
     server = setup.terms.method.step.memory(start, seen)
-    return State(0, start, server, Memories.beginning(memory, setup.population.n), seen)
+    memories = Memories.beginning(memory, setup.population.n) if memory else None
+    return State(0, start, server, memories, seen)
 
 
 def identity_of(setup: Setup, state: State, whose: dict[str, str]) -> dict[str, str]:

@@ -22,9 +22,8 @@ from ..methods import Method
 from ..params import Memory, Params
 from ..parts.guard import MOST_LOSS, far_off, guard, plausible
 from ..protocol import Answers, Appraisal, Entry, Offer, Replies, Roster, State, Traffic
-from .clients import Clients
+from .clients import Clients, Terms
 from .memo import Memo
-from .terms import Terms
 
 SCALAR = 8  # bytes of a number on the wire
 
@@ -50,7 +49,7 @@ def present_in(setup: Setup, t: int, memo: Memo) -> Bool:
 
 def pool_of(setup: Setup, t: int, present: Bool) -> Int64:
     """Who may be asked: those present, and during warm-up only the objective's clients."""
-    if t < setup.terms.method.warmup_rounds(setup.terms.rounds):
+    if t < setup.terms.warmup:
         present = present & (setup.population.importance > 0)
     return np.flatnonzero(present)
 
@@ -110,11 +109,12 @@ class Verdict:
 VERDICT = ("extent", "weight", "reason")
 
 
-def judge(method: Method, offer: Offer, replies: Replies, server: Memory) -> Verdict:
+def judge(terms: Terms, offer: Offer, replies: Replies, server: Memory) -> Verdict:
     """Guard, admit and weigh: how much each reply counts. Weights are as the rule gives them."""
+    method = terms.method
     sound = guard(offer, replies, method.reports, method.claim.most, method.losses)
     extent = np.where(sound.yes, method.admit(offer, replies.roster, replies.appraisal), 0.0)
-    if offer.round < method.warmup_rounds(offer.rounds):
+    if offer.round < terms.warmup:
         # Warm-up is for the objective: whoever is in it by a_k counts by a_k, aligned or not.
         extent = np.minimum(extent, replies.roster.importance)
     let_in = extent > 0
@@ -136,15 +136,13 @@ class Outcome:
     honest: Verdict | None
 
 
-def honest_verdict(
-    method: Method, offer: Offer, answers: Answers, server: Memory
-) -> Verdict | None:
+def honest_verdict(terms: Terms, offer: Offer, answers: Answers, server: Memory) -> Verdict | None:
     """The verdict on what the clients would have said honestly."""
     truth, replies = answers.truth, answers.replies
     if truth is None:
         return None
     told = replace(replies, appraisal=truth.appraisal, claim=truth.claim)
-    honest = judge(method, offer, told, server)
+    honest = judge(terms, offer, told, server)
     return replace(honest, weight=np.where(truth.joins, honest.weight, 0.0))
 
 
@@ -159,7 +157,7 @@ def conclude(
     """
     method, server = setup.terms.method, state.server
     most = max(1, setup.clients.at_once(offer.model))
-    streams = method.step.only_mean and not state.clients
+    streams = method.step.only_mean and state.clients is None
     n = len(roster)
     cuts = range(0, n, most) if streams and n > most else range(1)
     parts: list[tuple[Answers, Verdict, Verdict | None]] = []
@@ -172,10 +170,10 @@ def conclude(
             some,
             None if steps is None else steps[rows],
             memo,
-            state.clients.of(some.clients),
+            remembered(state, some),
         )
-        verdict = judge(method, offer, answers.replies, server)
-        parts.append((answers, verdict, honest_verdict(method, offer, answers, server)))
+        verdict = judge(setup.terms, offer, answers.replies, server)
+        parts.append((answers, verdict, honest_verdict(setup.terms, offer, answers, server)))
         if len(cuts) > 1:
             let_in = verdict.weight > 0
             mean.add(answers.replies.pick(let_in), verdict.weight[let_in])
@@ -196,6 +194,11 @@ def conclude(
                 offer, answers.replies.pick(let_in), verdict.weight[let_in], server
             )
     return Outcome(answers, model, server, verdict.shares(), honest)
+
+
+def remembered(state: State, roster: Roster) -> Memory:
+    """What these clients remember, as stacks."""
+    return {} if state.clients is None else state.clients.of(roster.clients)
 
 
 class Mean:
@@ -238,13 +241,15 @@ def play(setup: Setup, memo: Memo, state: State) -> tuple[State, Entry]:
     odd = asked[:0]
     if method.refers:
         loss, accuracy, odd = reference_of(setup, offer, asked, memo)
-        offer = replace(offer, loss=loss, accuracy=accuracy, eps=method.eps(t, setup.terms.rounds))
+        offer = replace(offer, loss=loss, accuracy=accuracy, eps=setup.terms.eps(t))
 
     steps = method.effort(roster, clients.steps(asked), state.server) if len(asked) else None
     outcome = conclude(setup, offer, roster, steps, memo, state)
     answers, verdict = outcome.answers, outcome.verdict
-    remembered = state.clients.after(*counting(method, answers, verdict))
-    following = State(t + 1, outcome.model, outcome.server, remembered, present)
+    memories = state.clients
+    if memories is not None:
+        memories = memories.after(*counting(method, answers, verdict))
+    following = State(t + 1, outcome.model, outcome.server, memories, present)
     entry = record(setup, offer, roster, answers, verdict, memo)
     moves = moves_of(t, state.present, present, (*answers.events, *warned(method, answers, odd)))
     gains = gains_of(setup, offer, outcome)

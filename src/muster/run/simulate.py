@@ -18,13 +18,12 @@ from ..models import Spec, as_module
 from ..parts.attacks import Adversary, Attack, attackers_of
 from ..parts.participation import Participation
 from ..parts.task import Multiclass, Task
-from .clients import Stack
+from .clients import Stack, Terms, needs_requirement
 from .conduct import Keep, beginning, conduct
 from .forecast import check_memory
 from .opinion import guesses
 from .result import OnRound, Run
 from .round import Setup
-from .terms import Terms, needs_requirement
 
 
 def simulate(
