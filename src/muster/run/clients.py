@@ -23,6 +23,7 @@ from ..local import Local
 from ..methods import Method
 from ..params import Memory, Params
 from ..parts.attacks import Adversary
+from ..parts.participation import Participation
 from ..parts.solvers import SGD
 from ..protocol import Answers, Appraisal, Offer, Replies, Roster, State, Truth, View
 from ..schedules import after
