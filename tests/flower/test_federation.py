@@ -12,6 +12,7 @@ from polars.testing import assert_frame_equal
 
 import muster
 from flower_grid import LocalGrid, Node
+from flower_setup import DATA
 from flower_tamper import in_training, word
 from muster.config.network import Member
 from muster.flower.wire import MODEL, OFFER, WORD
@@ -307,7 +308,8 @@ def test_impossible_opinions_are_left_out_of_the_measures(setup):
             reply.content[WORD] = ConfigRecord(said)
         return reply
 
-    case = setup("fedavg")
+    # Of a client that is not priority: whatever a priority client can have measured counts.
+    case = setup("fedavg", data={**DATA, "priority": [0, 2]})
     case.nodes[1].tamper = boast
     run = case.run()
     assert (run.rounds["loss"] < 100).all()
@@ -402,7 +404,6 @@ def test_word_tampering_helper_really_tampers(setup):
 
 def test_tables_whose_columns_lie_differently_are_told_apart(tmp_path):
     """Two sites with the same columns in another order: refused, or put in order by the run."""
-    from flower_setup import DATA
     from muster.config.experiments import experiment
     from muster.config.network import members_of
     from muster.flower.server import federate

@@ -65,7 +65,9 @@ def check_memory(setup: Setup, model: Params) -> None:
     method, clients, population = setup.terms.method, setup.clients, setup.population
     size = params.nbytes(model)
     n = int((~population.unseen).sum())
-    asked = min(n, getattr(method.invite, "most_asked", lambda n: 1)(n))
+    asked = int(
+        min(n, getattr(method.invite, "most_asked", lambda n: 1)(n))
+    )  # numpy's small integers overflow
     own = sum(params.nbytes(m) for m in method.solver.memory(model).values())
     if method.step.only_mean and not own:
         asked = min(asked, max(1, clients.at_once(model)))
