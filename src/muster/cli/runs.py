@@ -99,7 +99,7 @@ def how(settings: Settings) -> dict[str, Any]:
 
 
 def run(words: argparse.Namespace, console: Console) -> int:
-    """`muster run`."""
+    """`muster run`: one method, its results in a folder, its table on the screen."""
     several = "`muster run` runs one; use `muster compare` for several"
     going_on = resumed(words)
     if going_on is None:
@@ -157,7 +157,7 @@ def run(words: argparse.Namespace, console: Console) -> int:
 
 
 def compare(words: argparse.Namespace, console: Console) -> int:
-    """`muster compare`."""
+    """`muster compare`: several methods on matched seeds, with paired intervals."""
     going_on = resumed(words)
     if going_on is None:
         chosen = experiment(configured(words))
@@ -200,7 +200,7 @@ def compare(words: argparse.Namespace, console: Console) -> int:
 
 
 def show(words: argparse.Namespace, console: Console) -> int:
-    """`muster show FOLDER`."""
+    """`muster show FOLDER`: the tables of results that are there already."""
     if words.folder is None:
         raise MusterError("show: give one folder of results, such as runs/demo")
     folder = Path(words.folder)

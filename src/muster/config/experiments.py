@@ -150,7 +150,7 @@ class Experiment:
         return dataclasses.replace(fed, requirement=as_requirement(rho, fed.n))
 
     def spec(self) -> Spec:
-        """The model."""
+        """The model to train, before it knows the shapes of the data."""
         return typing.cast(Spec, choose(Spec, self.model, "model"))
 
     def method(self, label: str) -> Method:

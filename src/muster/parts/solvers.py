@@ -118,7 +118,6 @@ class Simple:
     joint: ClassVar[bool] = False
 
     def memory(self, model: Params) -> Memory:
-        """Nothing."""
         return {}
 
 
