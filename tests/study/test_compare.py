@@ -85,7 +85,8 @@ def test_methods_without_labels_are_called_by_their_names():
 
 def test_the_summary_pairs_seed_with_seed():
     done = both(seeds=3)
-    frame = done.summary(rounds=[2, 6], measures="loss, admitted_nonpriority")
+    frame = done.summary(rounds=[2, 6], measures=iter(["loss", "admitted_nonpriority"]))
+    assert len(frame) == 2 * 2 * 2
     assert frame["round"].unique(maintain_order=True).to_list() == [2, 6]
     assert set(frame["measure"]) == {"loss", "admitted_nonpriority"}
     a, b = (np.array([r.rounds["loss"][1] for r in done[k]]) for k in ("align", "all"))
@@ -151,8 +152,9 @@ def test_ctrl_c_gives_whole_seeds_and_goes_on_to_the_same_bits(tmp_path, stop):
         assert same_bits(partial["all"][0], whole["all"][0])
         assert len(partial.summary()) > 0
     else:
-        with pytest.raises(muster.MusterError, match="no seed was finished by every method"):
-            partial.summary()
+        for use in (partial.summary, lambda: partial.figure(tmp_path / "f.png"), partial.__rich__):
+            with pytest.raises(muster.MusterError, match="no seed was finished by every method"):
+                use()
     back = muster.load(tmp_path)
     assert (back.seeds, back.complete) == (partial.seeds, False)
     label, seed = (("align", 0), ("all", 0), ("align", 1), ("all", 1))[(stop - 1) // 6]

@@ -23,7 +23,7 @@ def figure(runs: Runs, path: str | Path, measures: str | Iterable[str] = ()) -> 
     from matplotlib.figure import Figure
 
     wanted = named(measures) if measures else [m for m in MEASURES.values() if m.panel]
-    panels = [m for m in wanted if _has(runs, m.name, measures == ())] or list(wanted[:1])
+    panels = [m for m in wanted if _has(runs, m.name, not measures)] or list(wanted[:1])
     fig = Figure(figsize=(4.6 * len(panels), 3.4))
     FigureCanvasAgg(fig)
     axes = fig.subplots(1, len(panels), squeeze=False)[0]

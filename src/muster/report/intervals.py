@@ -73,10 +73,11 @@ def summary(runs: Runs, rounds: Sequence[int], measures: str | Iterable[str] = (
     """One row for each method, round and measure: mean, interval, and the paired difference
     `this - first method` with its interval. Runs of all methods are in the same order of seeds."""
     first = next(iter(runs.values()))
+    taken = compared(runs, measures)
     rows = []
     for label, mine in runs.items():
         for round in rounds:
-            for measure in compared(runs, measures):
+            for measure in taken:
                 a = np.array([at(run, measure.name, round) for run in mine])
                 b = np.array([at(run, measure.name, round) for run in first])
                 mean, gap = Interval.of(a), Interval.of(a - b)

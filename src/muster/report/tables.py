@@ -41,7 +41,7 @@ def comparison_tables(
     took. The first measure after every round of `rounds`, the others after the last. Three tables,
     so that each fits a narrow terminal; then what is to be said of the data."""
     shown = compared(runs, measures)
-    frame = summary(runs, rounds, measures)
+    frame = summary(runs, rounds, [m.name for m in shown])
     first = next(iter(runs))
     wanted = [(round, shown[0]) for round in rounds] + [(rounds[-1], m) for m in shown[1:]]
     heads = [f"{m.head} @{r}" for r, m in wanted]

@@ -34,14 +34,8 @@ from .comparison import Comparison, gathered, note, place_of
 OnStart = Callable[[str, int, int], None]
 
 SIMULATE = inspect.signature(simulate).parameters
-OURS = (
-    "fed",
-    "method",
-    "seed",
-    "checkpoint",
-    "resume",
-    "how",
-)  # what `compare` gives to each run itself
+# What `compare` gives to each run itself.
+OURS = ("fed", "method", "seed", "checkpoint", "resume", "how")
 NO_MATTER = ("checkpoint_every", "on_round", "processes")  # what does not change a run's numbers
 
 

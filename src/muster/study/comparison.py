@@ -29,7 +29,7 @@ MARKER = "comparison.toml"  # a folder that has it holds a comparison
 Made = Mapping[str, Mapping[str, str]]  # what runs were made with, by kind and name
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Comparison:
     """Runs of several methods on the same seeds.
 
@@ -50,11 +50,16 @@ class Comparison:
         return self.runs[label]
 
     @property
-    def rounds(self) -> int:
-        """How many rounds every run has."""
+    def matched(self) -> dict[str, list[Run]]:
+        """The runs; an error where there are none to compare."""
         if not self.seeds:
             raise MusterError("comparison: no seed was finished by every method; go on with it")
-        return min(len(run.rounds) for mine in self.runs.values() for run in mine)
+        return self.runs
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds every run has."""
+        return min(len(run.rounds) for mine in self.matched.values() for run in mine)
 
     @property
     def rounds_shown(self) -> tuple[int, ...]:
@@ -68,15 +73,14 @@ class Comparison:
         paired difference to the first method with its own."""
         chosen = [rounds] if isinstance(rounds, int) else rounds
         chosen = self.rounds_shown if chosen is None else chosen
-        return summary(self.runs, chosen, self.measures if measures is None else measures)
+        return summary(self.matched, chosen, self.measures if measures is None else measures)
 
     def figure(self, path: str | Path, measures: str | Iterable[str] | None = None) -> Path:
         """Draw every measure over the rounds to a file; its ending says the format."""
-        _ = self.rounds
-        return figure(self.runs, path, self.measures if measures is None else measures)
+        return figure(self.matched, path, self.measures if measures is None else measures)
 
     def __rich__(self) -> RenderableType:
-        return Group(*comparison_tables(self.runs, self.rounds_shown, self.measures))
+        return Group(*comparison_tables(self.matched, self.rounds_shown, self.measures))
 
     def __repr__(self) -> str:
         state = "" if self.complete else ", interrupted"
