@@ -120,12 +120,12 @@ def test_classes_are_as_many_as_the_priority_clients_have(setup):
         case.run(name="second")
 
 
-def test_a_priority_client_that_lies_about_its_loss_does_not_move_the_reference(setup):
+def test_a_priority_client_that_reports_the_impossible_does_not_move_the_reference(setup):
     """One of two: the example's own federation."""
 
     def boast(message, reply):
         if message.metadata.message_type == MessageType.EVALUATE:
-            said = {**reply.content.config_records[WORD], "loss": 1e12}
+            said = {**reply.content.config_records[WORD], "loss": -1.0}
             reply.content[WORD] = ConfigRecord(said)
         return reply
 
@@ -139,11 +139,12 @@ def test_a_priority_client_that_lies_about_its_loss_does_not_move_the_reference(
 class Broken(LocalGrid):
     """One client's answers cannot be put together, as Flower finds while it fetches them."""
 
-    def pull_messages(self, message_ids):
-        found = list(super().pull_messages(message_ids))
-        for message in found:
-            if message.metadata.src_node_id == 103 and message.metadata.message_type == "train":
-                raise ValueError("unknown object type")
+    def announced(self, asked):
+        reply = self.replies.get(asked)
+        found = super().announced(asked)
+        said = reply and (reply.metadata.src_node_id, reply.metadata.message_type)
+        if said == (103, "train"):
+            raise ValueError("unknown object type")
         return found
 
 
@@ -282,7 +283,7 @@ def test_the_reason_why_a_run_stopped_reaches_who_started_it(setup, capsys, monk
     assert "client0: a priority client, and its client app failed (code 2: data-path: mis" in line
 
     def run(app, say):
-        say(line.partition(server.OURS)[2])
+        say(line.partition(server.PREFIX)[2])
         return 1
 
     @contextmanager

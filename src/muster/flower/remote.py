@@ -7,15 +7,13 @@ the first message that needs it.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from flwr.app import Error, Message, MessageType, RecordDict
+from flwr.app import MessageType
 from flwr.serverapp import Grid
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from ..arrays import Bool, Float64, Int64
 from ..config.network import Network
@@ -26,9 +24,9 @@ from ..protocol import Answers, Appraisal, Decision, Offer, Replies, Roster, Sta
 from ..run.clients import no_replies
 from ..run.memo import Memo
 from ..run.terms import Terms
+from .inbox import Exchange, exchange, limits_of
 from .registry import Registry
 from .wire import (
-    BROKEN,
     FIGURES,
     RAISED,
     UNSAID,
@@ -39,62 +37,11 @@ from .wire import (
     as_sent,
     line,
     read_reply,
-    size,
     write_offer,
 )
 
-POLL = 0.5  # seconds between looks for answers
 COUNTED = "counted"  # the part of the state that says which replies were counted
 ABSENT = "failed: not connected"
-
-
-def exchange(
-    grid: Grid, contents: Mapping[int, tuple[int, RecordDict]], kind: str, patience: float
-) -> tuple[dict[int, Message], dict[int, int]]:
-    """Send each client k its content (to a node) and wait for the answers, at most so long.
-
-    Returns the messages that came back, by client, and the bytes sent to each.
-    """
-    sent = {
-        k: Message(content, dst_node_id=node, message_type=kind, ttl=patience)
-        for k, (node, content) in contents.items()
-    }
-    if not sent:
-        return {}, {}
-    ids = list(grid.push_messages(list(sent.values())))
-    owner = {i: k for i, k in zip(ids, sent, strict=False) if i}
-    answers: dict[int, Message] = {}
-    until = time.monotonic() + patience
-    while owner:
-        looked = time.monotonic()
-        for i, k in list(owner.items()):
-            message = pulled(grid, i)
-            if message is not None:
-                answers[k] = message
-                del owner[i]
-        if not owner or time.monotonic() >= until:
-            break
-        time.sleep(max(POLL, time.monotonic() - looked))
-    known: dict[str, int] = {}
-    return answers, {k: size(message, known) for k, message in sent.items()}
-
-
-def pulled(grid: Grid, asked: str) -> Message | None:
-    """The answer to one message, if it has come; one that cannot be put together is an error.
-
-    Answers are fetched one by one: Flower fetches several at once or, where one of them is broken,
-    none, and those are gone.
-    """
-    try:
-        return next(iter(grid.pull_messages([asked])), None)
-    except (ValueError, TypeError, LookupError, AttributeError, DecodeError) as error:
-        return broken(f"unreadable ({type(error).__name__})")
-
-
-def broken(why: str) -> Message:
-    """An error in the seat of an answer."""
-    asked = Message(RecordDict(), dst_node_id=0, message_type=MessageType.QUERY)
-    return Message(Error(BROKEN, why), reply_to=asked)
 
 
 @dataclass
@@ -104,12 +51,12 @@ class Counter:
     up: Int64
     down: Int64
 
-    def add(self, sent: Mapping[int, int], answers: Mapping[int, Message]) -> None:
-        """Count messages."""
-        for k, n in sent.items():
+    def add(self, came: Exchange) -> None:
+        """Count questions and answers."""
+        for k, n in came.sent.items():
             self.down[k] += n
-        for k, message in answers.items():
-            self.up[k] += 0 if message.has_error() else size(message)
+        for k, n in came.up.items():
+            self.up[k] += n
 
     def take(self, asked: Int64) -> Traffic:
         """What was counted, and start again."""
@@ -189,30 +136,30 @@ class Remote:
         waiting = list(seats)
         packed = Packed(offer, self.network.precision)
         for carry_all in (False, True):
-            carried, contents = {}, {}
+            carried, contents, expected = {}, {}, {}
             for seat in waiting:
                 k = seat.client
+                expected[k] = self._expected(kind, offer, seat)
                 if k in nodes:
                     carried[k] = carry_all or self.here.get(k) != offer.round
-                    contents[k] = (
-                        nodes[k],
-                        write_offer(packed, seat, self.experiment, carried[k]),
-                    )
-            answers, sent = exchange(self.grid, contents, kind, self.network.patience)
-            self.counter.add(sent, answers)
+                    content = write_offer(packed, seat, self.experiment, carried[k])
+                    contents[k] = (nodes[k], content)
+            limits = {k: limits_of(what) for k, what in expected.items()}
+            came = exchange(self.grid, contents, kind, self.network.patience, limits)
+            self.counter.add(came)
             again = []
             for seat in waiting:
                 k = seat.client
-                expected = self._expected(kind, offer, seat)
-                late = f"failed: no answer within {self.network.patience:g} s"
-                if k in answers:
-                    replies[k] = read_reply(answers[k], expected)
+                if k in came.answers:
+                    replies[k] = read_reply(came.answers[k], expected[k])
+                    if not came.answers[k].has_error():
+                        self.here[k] = offer.round
+                    elif came.answers[k].error.code == RAISED and not carried[k]:
+                        again.append(seat)  # it may have been restarted, and hold the model no more
+                elif k in came.refused:
+                    replies[k] = Reply(wrong=came.refused[k])
                 else:
-                    replies[k] = Reply(failed=late if k in sent else ABSENT)
-                if k in answers and not answers[k].has_error():
-                    self.here[k] = offer.round
-                elif k in answers and answers[k].error.code == RAISED and not carried[k]:
-                    again.append(seat)  # it may have been restarted, and hold the model no more
+                    replies[k] = Reply(failed=came.missing.get(k, ABSENT))
             if not again:
                 break
             waiting = again

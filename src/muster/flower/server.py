@@ -37,8 +37,9 @@ from ..run.round import Setup
 from ..run.terms import Terms
 from ..schema import Table
 from .appfolder import check, registered
+from .inbox import exchange
 from .registry import Registry
-from .remote import Remote, exchange, nothing_counted
+from .remote import Remote, nothing_counted
 from .wire import OFFER, WORD, line
 
 HELLO = "query.hello"
@@ -202,10 +203,11 @@ def gather(
         time.sleep(min(LOOK_EVERY, max(0.0, until - time.monotonic())))
     question = RecordDict({OFFER: ConfigRecord({"experiment": text, "seed": seed})})
     contents = {k: (node, question) for k, node in nodes.items()}
-    answers, _ = exchange(grid, contents, HELLO, network.patience)
-    order = sorted(answers, key=lambda k: (not members[k].priority, k))
+    came = exchange(grid, contents, HELLO, network.patience, {})
+    heard = {**came.refused, **{k: introduction(said) for k, said in came.answers.items()}}
+    order = sorted(heard, key=lambda k: (not members[k].priority, k))
     rows = np.zeros(n, np.int64)
-    words = {k: introduction(answers[k]) for k in order}
+    words = {k: heard[k] for k in order}
     shape, classes = network.features, network.class_count
     if not classes:
         sound = (w for k, w in words.items() if members[k].priority and not isinstance(w, str))
@@ -222,7 +224,7 @@ def gather(
             columns = columns or word["columns"]
     for k in range(n):
         if not rows[k]:
-            reason = why.get(k, "it has not connected" if k not in nodes else "it did not answer")
+            reason = why.get(k, came.missing.get(k, "it has not connected"))
             if members[k].priority:
                 raise MusterError(
                     f"clients.{members[k].name}: a priority client, and {reason}; start its node, "
@@ -249,7 +251,7 @@ def gather(
 def introduction(message: Message) -> Table | str:
     """A client's answer to hello, or what is wrong with it."""
     if message.has_error():
-        said = line(message.error.reason or "", 300)
+        said = line(message.error.reason or "", 200)
         return f"its client app failed (code {message.error.code}{said and ': '}{said})"
     try:
         word: Table = dict(message.content.config_records[WORD])
