@@ -20,7 +20,7 @@ LATE = {
 # The rooms, the lowest floor first: a room imports only from those below it.
 FLOORS = [
     {"errors", "arrays", "checks", "durable", "registry", "schema", "rng", "moved"},
-    {"params", "schedules", "federation"},
+    {"params", "memories", "schedules", "federation"},
     {"protocol", "data"},
     {"parts"},
     {"local", "models", "methods", "tasks", "optimizers"},

@@ -17,13 +17,17 @@ from .parts.participation import Flexible
 from .run.result import Interrupted, Run
 from .run.simulate import simulate
 from .run.solo import solo, with_solo
-from .run.store import load, load_runs, save
+from .run.store import load_runs, save
+from .study.compare import ComparisonInterrupted, compare
+from .study.comparison import Comparison, load
 
 __version__ = "0.1.0"
 
 moved.install()
 
 __all__ = [
+    "Comparison",
+    "ComparisonInterrupted",
     "Federation",
     "Flexible",
     "Interrupted",
@@ -33,6 +37,7 @@ __all__ = [
     "MusterWarning",
     "Run",
     "attacks",
+    "compare",
     "data",
     "load",
     "load_runs",

@@ -21,7 +21,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from types import ModuleType
 
+from .errors import MusterError
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # not on Windows, where folders are not held
+    fcntl = None
+
+LOCK = ".lock"  # the file by which a folder is held
 ABANDONED = 24 * 3600  # seconds after which what a killed process was writing is removed
 PARTIAL = "muster-partial"  # ends the names of what is being written
 NO_FOLDER_SYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP)
@@ -135,6 +145,22 @@ def fresh(folder: Path, taken: Callable[[Path], bool] = lambda place: True) -> P
     taken  whether a folder that exists is no longer free; by default every one is
     """
     return next(place for place in numbered(folder) if _claimed(place, taken))
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """A folder that is ours alone while the block lasts. Another process that holds it is an
+    error; one that was killed holds nothing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("w") as lock:
+        if fcntl is not None:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise MusterError(
+                    f"{folder}: in use by another run; wait for it to end, or use another folder"
+                ) from None
+        yield
 
 
 def numbered(folder: Path) -> Iterator[Path]:

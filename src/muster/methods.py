@@ -107,37 +107,9 @@ class Method:
         return self.reports or self.claim.needs_requirement
 
 
-@part(Method, "compose")
-def compose() -> Method:
-    """A method of your own from parts: FedAvg until you name others, such as
-    `admit = {kind = "band"}`."""
-    return Method("compose")
-
-
-@part(Method, "fedavg")
-def fedavg(invite: Invite = Full()) -> Method:
-    """FedAvg on every client ("All"): McMahan et al. 2017, w' = sum_k p_k w_k / sum_k p_k."""
-    return Method("fedavg", invite=invite)
-
-
-@part(Method, "fedavg_priority")
-def fedavg_priority(invite: Invite = Full()) -> Method:
-    """FedAvg on the priority clients only ("None"): w' = sum_P p_k w_k."""
-    # A warm-up that never ends: nobody outside the objective is ever asked.
-    return Method("fedavg_priority", invite=invite, admit=Objective(), warmup=1.0)
-
-
-@part(Method, "fedprox")
-def fedprox(mu: float = 1.0, priority_only: bool = False, invite: Invite = Full()) -> Method:
-    """FedAvg with a proximal term: Li et al. 2018, local gradient g + mu (w_k - w)."""
-    at_least("mu", mu)
-    return Method(
-        "fedprox",
-        invite=invite,
-        solver=SGD(prox=mu),
-        admit=Objective() if priority_only else Everyone(),
-        warmup=1.0 if priority_only else 0,
-    )
+def invited(m: int | None) -> Invite:
+    """m clients a round uniformly, or everyone."""
+    return Full() if m is None else Sample(m)
 
 
 @part(Method, "fedalign")
@@ -169,17 +141,6 @@ def fedalign(
     )
 
 
-@part(Method, "local")
-def local() -> Method:
-    """Each client alone with its own model and data: what it has without the federation."""
-    return Method("local", solver=Solo(), step=Stay(), serves="own")
-
-
-def invited(m: int | None) -> Invite:
-    """m clients a round uniformly, or everyone."""
-    return Full() if m is None else Sample(m)
-
-
 @part(Method, "maxfl")
 def maxfl(
     server_lr: float = 1.0, epsilon: float = 0.1, m: int | None = None, tune_steps: int = 0
@@ -193,6 +154,32 @@ def maxfl(
         step=Adaptive(server_lr, epsilon),
         claim=Appeal(),
         tune_steps=tune_steps,
+    )
+
+
+@part(Method, "fedavg")
+def fedavg(invite: Invite = Full()) -> Method:
+    """FedAvg on every client ("All"): McMahan et al. 2017, w' = sum_k p_k w_k / sum_k p_k."""
+    return Method("fedavg", invite=invite)
+
+
+@part(Method, "fedavg_priority")
+def fedavg_priority(invite: Invite = Full()) -> Method:
+    """FedAvg on the priority clients only ("None"): w' = sum_P p_k w_k."""
+    # A warm-up that never ends: nobody outside the objective is ever asked.
+    return Method("fedavg_priority", invite=invite, admit=Objective(), warmup=1.0)
+
+
+@part(Method, "fedprox")
+def fedprox(mu: float = 1.0, priority_only: bool = False, invite: Invite = Full()) -> Method:
+    """FedAvg with a proximal term: Li et al. 2018, local gradient g + mu (w_k - w)."""
+    at_least("mu", mu)
+    return Method(
+        "fedprox",
+        invite=invite,
+        solver=SGD(prox=mu),
+        admit=Objective() if priority_only else Everyone(),
+        warmup=1.0 if priority_only else 0,
     )
 
 
@@ -316,6 +303,19 @@ def fedyogi(
     """FedYogi: Reddi et al. 2020, as FedAdam with v' = v - (1 - b2) Delta^2 sign(v - Delta^2)."""
     step = AdaptiveMoments(server_lr, beta1, beta2, tau, yogi=True)
     return Method("fedyogi", invite=invited(m), step=step)
+
+
+@part(Method, "local")
+def local() -> Method:
+    """Each client alone with its own model and data: what it has without the federation."""
+    return Method("local", solver=Solo(), step=Stay(), serves="own")
+
+
+@part(Method, "compose")
+def compose() -> Method:
+    """A method of your own from parts: FedAvg until you name others, such as
+    `admit = {kind = "band"}`."""
+    return Method("compose")
 
 
 METHODS = kinds(Method)

@@ -23,15 +23,16 @@ MOVED = {
     },
     **{
         name: f"run.{name}"
-        for name in ("clients", "ledger", "metrics", "round", "simulate", "solo", "store")
+        for name in ("clients", "ledger", "round", "simulate", "solo", "store")
     },
     "appeal": "parts.claim",
     "compare": "report.intervals",
-    "flags": "cli.flags",
+    "metrics": "run.measures",
     "network": "config.network",
     "progress": "cli.progress",
     "ragged": "federation.ragged",
-    **{f"data.{name}": f"data.split.{name}" for name in ("label_mix", "partition", "parts")},
+    **{f"data.{name}": f"data.split.{name}" for name in ("label_mix", "partition")},
+    "data.parts": "data.split.portions",
     **{f"data.{name}": f"data.sets.{name}" for name in ("digits", "images", "sent140", "synth")},
     **{
         f"data.{name}": f"data.files.{name}"
@@ -69,6 +70,17 @@ class Forward(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def install() -> None:
-    """Let old names be found; modules that exist under a name come first."""
-    if not any(isinstance(finder, Forward) for finder in sys.meta_path):
-        sys.meta_path.append(Forward())
+    """Let old names be found; modules that exist under a name come first.
+
+    Some of these names are functions now (`muster.compare`, `muster.simulate`,
+    `muster.data.digits`). Python would put a module that it imports in their place, but leaves one
+    that is imported already: so `from muster.compare import Interval` works, and
+    `muster.compare(...)` afterwards too.
+    """
+    if any(isinstance(finder, Forward) for finder in sys.meta_path):
+        return
+    sys.meta_path.append(Forward())
+    for old, new in MOVED.items():
+        parent, _, name = f"muster.{old}".rpartition(".")
+        if callable(getattr(sys.modules.get(parent), name, None)):
+            sys.modules[f"muster.{old}"] = importlib.import_module(f"muster.{new}")

@@ -7,7 +7,7 @@ client with a stack of one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from .arrays import Bool, Float64, Int64, Text
 from .federation import Federation, Population
+from .memories import Memories
 from .params import Memory, Params, select
 
 
@@ -65,9 +66,15 @@ class Roster:
         within = np.minimum(extent, self.importance)
         return within * self.share + (extent - within) * self.full
 
-    def pick(self, rows: Bool) -> Roster:
+    def pick(self, rows: Bool | Int64) -> Roster:
         """Some of them."""
         return Roster(*(getattr(self, f)[rows] for f in self.__dataclass_fields__))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Roster]) -> Roster:
+        """One group of clients after another."""
+        names = cls.__dataclass_fields__
+        return cls(*(np.concatenate([getattr(p, f) for p in parts]) for f in names))
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -205,6 +212,38 @@ class Answers:
     traffic: Traffic | None = None
     events: tuple[tuple[int, str], ...] = ()
 
+    def without_models(self) -> Answers:
+        """The same, with nothing left of the models that came with it."""
+        return replace(self, replies=replace(self.replies, models={}, extra={}))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Answers]) -> Answers:
+        """The answers of one portion of clients after another's, without their models; the answers
+        themselves when there is one portion."""
+        if len(parts) == 1:
+            return parts[0]
+        replies = [p.replies for p in parts]
+        truths = [p.truth for p in parts if p.truth is not None]
+        decided = [p.decision for p in parts]
+        return cls(
+            Decision(
+                np.concatenate([d.yes for d in decided]),
+                np.concatenate([d.reason for d in decided]),
+            ),
+            Replies(
+                Roster.joined([r.roster for r in replies]),
+                {},
+                Appraisal.joined([r.appraisal for r in replies]),
+                np.concatenate([r.claim for r in replies]),
+            ),
+            Appraisal.joined([p.measured for p in parts]),
+            np.concatenate([p.steps for p in parts]),
+            {},
+            np.concatenate([p.failed for p in parts]),
+            truths[0] if truths else None,
+            events=tuple(event for p in parts for event in p.events),
+        )
+
 
 @dataclass(frozen=True)
 class View:
@@ -233,14 +272,14 @@ class State:
     """All that lasts between rounds: the model, the server's memory, and each client's.
 
     server   the server's memory, by part
-    clients  the clients' memory, by part: stacks with a row for every client of the federation
+    clients  what clients remember, where it is kept on this side
     present  who is in the pool (everyone, until clients may leave)
     """
 
     round: int
     model: Params
     server: Memory = field(default_factory=dict)
-    clients: Memory = field(default_factory=dict)
+    clients: Memories = field(default_factory=lambda: Memories.beginning({}, 0))
     present: Bool = field(default_factory=lambda: np.ones(0, np.bool_))
 
 

@@ -114,7 +114,7 @@ def test_what_is_always_there_needs_no_getting(root, capsys):
     ("words", "line"),
     [
         (["get", "smal"], "unknown data set 'smal'; did you mean 'small'?"),
-        (["get"], "data get: give one data set; known: cifar10"),
+        (["get"], f"data get: give one data set; known: {sorted(CATALOGUE)[0]}, "),
         (["get", "small", "mnist"], "data get: give one data set"),
         (["get", "small", "--folder"], "--folder: its value is missing"),
         (["get", "small", "--folder", "nowhere"], "--folder: nowhere is no folder"),

@@ -12,7 +12,8 @@ import pytest
 from rich.console import Console
 
 import muster
-from muster.cli.data_show import heading, show
+from muster.cli.data_show import heading
+from muster.cli.main import reader
 
 
 @pytest.fixture
@@ -24,7 +25,8 @@ def here(tmp_path, monkeypatch):
 def shown(*words):
     """What the command prints."""
     console = Console(width=160, file=io.StringIO())
-    assert show(list(words), console) == 0
+    read = reader().read(["data", "show", *words])
+    assert read.handle(read, console) == 0
     return console.file.getvalue()
 
 
@@ -98,8 +100,8 @@ def test_names_roles_and_requirements_of_your_own_data(here):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "data show: of which data? give a path, or one of synth, digits"),
-        (["digist"], "unknown data 'digist'; did you mean 'digits'"),
+        ([], "data show: of which data? give a path, or one of "),
+        (["digist"], "data.name: 'digist' is unknown; did you mean 'digits'"),
         (["no/where"], "no/where: no such file or folder"),
         (["digits", "--client", "3"], "unknown key 'data.client'; did you mean 'clients'"),
         (["digits", "--clients", "few"], "data.clients: 'few'; allowed: a whole number"),
@@ -113,7 +115,7 @@ def test_names_roles_and_requirements_of_your_own_data(here):
 )
 def test_bad_words_are_one_line(here, words, message):
     with pytest.raises(muster.MusterError) as caught:
-        show(words, Console(quiet=True))
+        shown(*words)
     assert message in str(caught.value)
     assert not list(here.iterdir())
 

@@ -260,7 +260,12 @@ def test_a_table_that_came_over_the_network_imports_nothing(mine):
     with pytest.raises(muster.MusterError, match=r"weigh\.kind: .* is an import path"):
         experiment(table, trusted=False)
     assert "my_parts" not in sys.modules
-    for table in ({**BASE, "model": "os:system"}, {**BASE, "methods": [{"name": "os:getcwd"}]}):
+    for table in (
+        {**BASE, "model": "os:system"},
+        {**BASE, "methods": [{"name": "os:getcwd"}]},
+        {**BASE, "data": "os:getcwd"},
+        {**BASE, "data": {"name": "huggingface", "partitioner": "os:getcwd"}},
+    ):
         with pytest.raises(muster.MusterError, match="import path"):
             experiment(table, trusted=False)
 

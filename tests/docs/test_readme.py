@@ -37,16 +37,15 @@ def test_commands_in_the_readme_exist():
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^make ([\w-]+)", text, re.MULTILINE):
         assert f"\n{target}:" in makefile
-    from muster.cli.main import _parser
+    from muster.cli.main import reader
 
-    _, commands = _parser()
     for name in re.findall(r"^muster ([\w-]+)", text, re.MULTILINE):
-        assert name in commands
+        assert name in reader().commands
 
 
 def test_the_table_of_methods_is_current():
-    from muster.cli.main import methods_markdown
+    from muster.cli.methods import markdown
 
     text = (ROOT / "docs" / "methods.md").read_text()
     table = text.split("<!-- methods -->\n")[1].split("<!-- end methods -->")[0]
-    assert table.strip() == methods_markdown(), "run: muster methods --markdown, and paste"
+    assert table.strip() == markdown(), "run: muster methods --markdown, and paste"

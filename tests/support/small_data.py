@@ -12,7 +12,7 @@ import pytest
 
 from muster.data.sources import cache
 from muster.data.sources.catalogue import CATALOGUE
-from muster.data.sources.obtain import DataSet, Layout, spot
+from muster.data.sources.obtain import DataSet, Layout, first_found
 from muster.data.sources.readers import MNIST_FILES, mnist_idx
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,9 @@ SHARED = Path(os.environ.get("MUSTER_TEST_DATA") or ROOT.parent / "shared" / "da
 
 def here(*names):
     """Skip a test unless these data sets are on this machine, whole."""
-    missing = [CATALOGUE[n] for n in names if (s := spot(CATALOGUE[n])) is None or s.layout.variant]
+    missing = [
+        CATALOGUE[n] for n in names if (s := first_found(CATALOGUE[n])) is None or s.layout.variant
+    ]
     commands = " && ".join(data.command for data in missing)
     return pytest.mark.skipif(bool(missing), reason=f"run `{commands}`")
 

@@ -7,6 +7,7 @@ muster data show NAME ...              look at a federation made of it
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -14,29 +15,22 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
+from rich.text import Text
 
 from ..data.sources import cache
 from ..data.sources.catalogue import CATALOGUE
-from ..data.sources.obtain import DataSet, Held, Layout, obtain, spot
+from ..data.sources.obtain import DataSet, Held, Layout, first_found, obtain
 from ..errors import MusterError, unknown
+from .console import say
 
 
-def data(words: list[str], console: Console) -> int:
-    """`muster data`, `muster data get` and `muster data show`."""
-    if not words:
-        listing(console)
-        return 0
-    command, *rest = words
-    if words == ["--markdown"]:
+def data(words: argparse.Namespace, console: Console) -> int:
+    """`muster data`, or `muster data --markdown`."""
+    if words.markdown:
         print(markdown())
-        return 0
-    if command == "get":
-        return get(rest, console)
-    if command == "show":
-        from .data_show import show
-
-        return show(rest, console)
-    raise unknown("data command", command, ("get", "show"))
+    else:
+        listing(console)
+    return 0
 
 
 def listing(console: Console) -> None:
@@ -47,12 +41,12 @@ def listing(console: Console) -> None:
     for entry in CATALOGUE.values():
         here, size, where = state(entry)
         what = [f"{entry.title}: {entry.about}", where, f"licence: {entry.licence}", entry.command]
-        table.add_row(entry.name, here, size, "\n".join(line for line in what if line))
+        table.add_row(entry.name, here, size, Text("\n".join(line for line in what if line)))
     console.print(table)
     installed = [entry.installed for entry in CATALOGUE.values() if entry.installed]
     places = [cache.place("NAME"), *CATALOGUE["mnist"].places()[:1], cache.root() / "NAME"]
     looked = ", ".join(str(place) for place in [*places, *installed])
-    console.print(f"looked for in {looked}; set MUSTER_DATA to keep data elsewhere", soft_wrap=True)
+    say(console, f"looked for in {looked}; set MUSTER_DATA to keep data elsewhere")
 
 
 def markdown() -> str:
@@ -86,7 +80,7 @@ def state(entry: DataSet) -> tuple[str, str, str]:
     if not entry.layouts:
         return "always", "-", ""
     try:
-        found = spot(entry)
+        found = first_found(entry)
     except cache.Damaged as error:
         return "damaged", decimal(entry.size), str(error)
     if found is None:
@@ -96,9 +90,13 @@ def state(entry: DataSet) -> tuple[str, str, str]:
     return found.layout.variant or "yes", size, f"in {found.where}"
 
 
-def get(words: list[str], console: Console) -> int:
+def get(words: argparse.Namespace, console: Console) -> int:
     """`muster data get NAME [--folder PATH]`."""
-    name, folder = parsed(words)
+    if len(words.names) != 1:
+        raise MusterError(f"data get: give one data set; known: {', '.join(sorted(CATALOGUE))}")
+    (name,), folder = words.names, words.folder
+    if folder is not None and not Path(folder).expanduser().is_dir():
+        raise MusterError(f"--folder: {folder} is no folder; give the one with the files")
     if parts := [key for key in CATALOGUE if key.startswith(f"{name}_")]:
         raise MusterError(
             f"data get: {name} has parts, which are got one by one: {', '.join(parts)}"
@@ -124,7 +122,7 @@ def get(words: list[str], console: Console) -> int:
             progress.update(task, description=f"{name}: {what}", completed=done, total=total)
 
         held = obtain(entry, folder, tick)
-    console.print(summary(entry, held), soft_wrap=True, highlight=False)
+    say(console, summary(entry, held))
     return 0
 
 
@@ -136,23 +134,3 @@ def summary(entry: DataSet, held: Held) -> str:
         f"in {held.where}",
     ]
     return "\n".join([*lines, *([f"note: {held.note}"] if held.note else [])])
-
-
-def parsed(words: list[str]) -> tuple[str, str | None]:
-    """The name, and the folder after --folder."""
-    names, folder, rest = [], None, iter(words)
-    for word in rest:
-        flag, equals, value = word.partition("=")
-        if flag == "--folder":
-            folder = value if equals else next(rest, None)
-            if not folder:
-                raise MusterError("--folder: its value is missing; give the folder with the files")
-            if not Path(folder).expanduser().is_dir():
-                raise MusterError(f"--folder: {folder} is no folder; give the one with the files")
-        elif word.startswith("-"):
-            raise unknown("flag", word, ("--folder",))
-        else:
-            names.append(word)
-    if len(names) != 1:
-        raise MusterError(f"data get: give one data set; known: {', '.join(sorted(CATALOGUE))}")
-    return names[0], folder

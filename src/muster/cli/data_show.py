@@ -6,6 +6,7 @@ client, or the first of them and quantiles of them all; the picture is drawn by 
 
 from __future__ import annotations
 
+import argparse
 import warnings
 from pathlib import Path
 
@@ -17,12 +18,14 @@ from rich.table import Table
 from rich.text import Text
 
 from ..arrays import Int64
+from ..config.experiments import experiment, override
+from ..data import DATA
 from ..data.sources.catalogue import CATALOGUE
 from ..errors import MusterError, MusterWarning
 from ..federation import Federation
 from ..federation.ragged import Shared
 from ..report.picture import FORMATS, draw
-from .flags import flags_of
+from .console import say
 
 SHOWN = 20  # clients a table lists when there are more
 SPARKS = " ▁▂▃▄▅▆▇█"
@@ -30,33 +33,31 @@ WIDEST = 64  # classes a bar has room for
 QUANTILES = {"smallest": 0.0, "10 %": 0.1, "median": 0.5, "90 %": 0.9, "largest": 1.0}
 
 
-def show(words: list[str], console: Console) -> int:
+def show(words: argparse.Namespace, console: Console) -> int:
     """`muster data show NAME_OR_PATH [--clients 20] [--seed 0] [--out FILE.png]`."""
-    from ..config.experiments import experiment, override
-    from ..data import DATA
-
-    name, flags = flags_of(words)
+    name, out = words.name, words.out
     if name is None:
-        known = ", ".join(key for key in DATA if key != "folder")
+        known = ", ".join(sorted(set(DATA) - {"folder", "huggingface"}))  # those need more words
         raise MusterError(f"data show: of which data? give a path, or one of {known}")
     if name in CATALOGUE and name not in DATA:
         raise MusterError(f"{name}: run `muster data show {CATALOGUE[name].shown_by}`")
-    out = flags.pop("out", None)
     if out is not None and Path(out).suffix not in FORMATS:
         raise MusterError(f"--out: '{out}'; its ending says the format: {', '.join(FORMATS)}")
-    mine = [(key if key == "seed" else f"data.{key}", value) for key, value in flags.items()]
-    chosen = experiment(override({"data": {"name": name}}, mine))
+    flags = [(f"data.{key}", value) for key, value in words.keys.items()]
+    flags.sort(key=lambda flag: flag[0].count("."))
+    seed = [] if words.seed is None else [("seed", words.seed)]
+    chosen = experiment(override({"data": {"name": name}}, flags + seed))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MusterWarning)  # single classes are what the table shows
         fed = chosen.federation(chosen.settings.seed)
     counts = fed.label_counts()
-    console.print(heading(fed), highlight=False, soft_wrap=True)
+    say(console, heading(fed))
     console.print(client_table(fed, counts))
     if fed.n > SHOWN:
-        console.print(f"... and {fed.n - SHOWN} more clients; of all {fed.n}:", highlight=False)
+        say(console, f"... and {fed.n - SHOWN} more clients; of all {fed.n}:")
         console.print(quantile_table(fed, counts))
     drawn = draw(fed, counts, Path(out or f"{fed.name}-data.png"), chosen.settings.seed)
-    console.print(f"figure: {drawn}", highlight=False, soft_wrap=True)
+    say(console, f"figure: {drawn}")
     return 0
 
 

@@ -16,6 +16,8 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
+from .console import say
+
 LINE_EVERY = 5.0  # seconds between plain lines
 
 
@@ -31,7 +33,7 @@ class Progress:
     def __enter__(self) -> Progress:
         if self.console.is_terminal:
             self.bar = Bar(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
@@ -53,15 +55,15 @@ class Progress:
         if self.bar is not None:
             self.bar.stop()
 
-    def start(self, label: str, already: int = 0) -> None:
+    def start(self, label: str, seed: int, already: int = 0) -> None:
         """A run begins, `already` of whose rounds need not be run again."""
-        self.label = label
+        self.label = f"{label}, seed {seed}"
         self.done += already
         self.resumed += already
         if self.bar is not None:
-            self.bar.update(self.task, description=label, completed=self.done, note="")
+            self.bar.update(self.task, description=self.label, completed=self.done, note="")
         else:
-            self.console.print(f"{label}: {self._left()}", soft_wrap=True)
+            say(self.console, f"{self.label}: {self._left()}")
 
     def __call__(self, row: dict[str, Any]) -> None:
         """A round is done."""
@@ -74,8 +76,7 @@ class Progress:
         now = time.monotonic()
         if now - self.said >= LINE_EVERY:
             self.said = now
-            line = f"{self.label}: round {row['round']}, {note}, {self._left()}"
-            self.console.print(line, soft_wrap=True)
+            say(self.console, f"{self.label}: round {row['round']}, {note}, {self._left()}")
 
     def _left(self) -> str:
         """`120 of 600 rounds in all, about 14 s left`."""

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..data import DATA
-from ..data.files.tables import KINDS
+from ..data.files.tables import ENDINGS
 from ..errors import MusterError
 from ..federation import Federation
 from ..federation.federation import as_requirement
@@ -26,6 +26,7 @@ from ..models import Spec
 from ..parts.attacks import Attack
 from ..parts.participation import Participation
 from ..registry import find
+from ..run.measures import named as named_measures
 from ..run.solo import with_solo
 from ..schema import (
     Table,
@@ -62,6 +63,7 @@ class Settings:
     evaluate_every     measure the model every n rounds (0: only after the last)
     checkpoint_every   save the state every n rounds
     report_at          rounds whose numbers a comparison prints; default: the last
+    measures           what tables and the figure show (loss, fairness, ...); default: the usual
     out                the folder all results go to
     """
 
@@ -78,6 +80,7 @@ class Settings:
     evaluate_every: int = 1
     checkpoint_every: int = 50
     report_at: tuple[int, ...] = ()
+    measures: str | tuple[str, ...] = ()
     out: str = "runs"
 
     def __post_init__(self) -> None:
@@ -93,6 +96,8 @@ class Settings:
         for at in self.report_at:
             if not 1 <= at <= self.rounds:
                 raise MusterError(f"report_at: {at}; allowed: rounds 1 to {self.rounds}")
+        if self.measures:
+            named_measures(self.measures)
         if not self.name or "/" in self.name or self.name.startswith("."):
             raise MusterError(f"name: '{self.name}'; give a plain folder name")
 
@@ -109,7 +114,17 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """A checked configuration: what to run, and the tables it came from with defaults filled in."""
+    """A checked configuration: what to run, and the tables it came from with defaults filled in.
+
+    data         who holds what: a data set by name, or a path to files
+    model        what is trained
+    method       what runs
+    methods      a list of methods in its place, each with a name and, where wanted, a label
+    local        what a client does in a round
+    requirement  what clients ask of the model: a number, or the work each does alone to set its own
+    network      the terms of a real federation
+    clients      a list of who may take part in one, each with a name and a key
+    """
 
     settings: Settings
     data: Table
@@ -190,6 +205,7 @@ def experiment(table: Table, trusted: bool = True) -> Experiment:
     """
     if not trusted:
         for key in (
+            "data",
             "method",
             "methods",
             "model",
@@ -279,7 +295,7 @@ def data_table(value: Any) -> Table:
     """
     table = named("data", value)
     name = table["name"]
-    is_path = "/" in name or "\\" in name or name.endswith(KINDS) or Path(name).exists()
+    is_path = "/" in name or "\\" in name or name.endswith(ENDINGS) or Path(name).exists()
     if name in DATA or not is_path:
         return table
     if "path" in table:
@@ -308,7 +324,7 @@ def override(table: Table, flags: list[tuple[str, str]]) -> Table:
                 table.pop("methods", None)
             table[last] = value
             continue
-        if path == ["method"] and "method" not in table:
+        if path[0] == "method" and "method" not in table:
             only = table.pop("methods", [])
             if len(only) > 1:
                 raise MusterError(f"--{key}: the configuration has several methods; which one?")
@@ -322,7 +338,7 @@ def override(table: Table, flags: list[tuple[str, str]]) -> Table:
             if not isinstance(inner, dict):
                 raise MusterError(f"--{key}: '{step}' is not a table here")
         inner[last] = value
-    for name, default in (("data", "synth"), ("model", "softmax")):
+    for name, default in (("data", "synth"), ("model", "softmax"), ("method", "fedalign")):
         if isinstance(table.get(name), dict):
             table[name].setdefault("name", default)
     return table

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ..checks import is_number, require, whole
 from ..errors import MusterError
 from ..federation import Federation
+from ..federation.population import check_role
 
 Precision = Literal["exact", "float16"]
 
@@ -43,9 +45,11 @@ class Network:
     columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("patience", "wait", "at_least", "most_rows"):
-            if not getattr(self, name) > 0:
-                raise MusterError(f"network.{name}: {getattr(self, name)}; allowed: above 0")
+        for name in ("patience", "wait"):  # infinity is allowed: for as long as it takes
+            value = getattr(self, name)
+            require(is_number(value) and value > 0, f"network.{name}", value, "above 0")
+        whole("network.at_least", self.at_least)
+        whole("network.most_rows", self.most_rows)
 
     @property
     def class_count(self) -> int:
@@ -72,15 +76,7 @@ class Member:
     def __post_init__(self) -> None:
         if not self.name or "/" in self.name:
             raise MusterError(f"clients: name '{self.name}'; give a plain name")
-        if not 0 <= self.importance <= 1:
-            raise MusterError(
-                f"clients.{self.name}.importance: {self.importance}; allowed: 0.0 to 1.0"
-            )
-
-        if self.priority and self.unseen:
-            raise MusterError(
-                f"clients.{self.name}: priority and unseen; a priority client takes part"
-            )
+        check_role(f"clients.{self.name}", self.priority, self.importance, self.unseen)
 
     def public_key(self) -> str:
         """The text of its key."""

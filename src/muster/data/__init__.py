@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ..federation import Federation
-from ..registry import part
+from ..registry import kinds
 from .files.folder import from_folder
 from .files.huggingface import from_partitioner
 from .sets.digits import digits
@@ -25,24 +23,9 @@ from .split.partition import (
     federate,
     hold_out,
 )
-from .split.parts import Parts
+from .split.portions import Parts, Portions
 
-DATA: dict[str, Callable[..., Federation]] = {
-    "synth": synth,
-    "digits": digits,
-    "fmnist": fmnist,
-    "mnist": mnist,
-    "cifar10": cifar10,
-    "emnist": emnist,
-    "femnist": femnist,
-    "sent140": sent140,
-    "folder": from_folder,
-}
-
-for _name, _make in {**DATA, "huggingface": from_partitioner}.items():
-    part(Federation, _name)(_make)
-for _name, _split in PARTITIONS.items():
-    part(Partition, _name)(_split)
+DATA = kinds(Federation)  # data sets by name; what registers later is in it too
 
 __all__ = [
     "CATALOGUE",
@@ -53,6 +36,7 @@ __all__ = [
     "LabelMix",
     "Partition",
     "Parts",
+    "Portions",
     "Shards",
     "by_column",
     "cifar10",

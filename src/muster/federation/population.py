@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..arrays import Bool, Float64, Int64
+from ..checks import share
+from ..errors import MusterError
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,13 @@ class Population:
     def objective(self) -> Float64:
         """`a_k p_k`: each client's weight in the objective F. They sum to 1."""
         return self.importance * self.share
+
+
+def check_role(who: str, priority: bool, importance: float, unseen: bool) -> None:
+    """Refuse what one client cannot be."""
+    share(f"{who}.importance", importance)
+    if priority and unseen:
+        raise MusterError(f"{who}: priority and unseen; a priority client takes part")
 
 
 class Shaped(Protocol):

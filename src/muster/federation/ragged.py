@@ -76,6 +76,17 @@ class Ragged:
         """How much the rows at these positions count; None: all of a client's rows alike."""
         return None if self.weight is None else self.weight[positions]
 
+    def label_shares(self, classes: int) -> Float64:
+        """How much each class counts among each client's rows, [client, class]; a client's sum
+        to 1."""
+        at = np.arange(self.offsets[-1])
+        who = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        y = self.y.cpu().numpy()[self.base(at)]
+        flat = np.bincount(who * classes + y, self.counts_by(at), len(self.sizes) * classes)
+        shares: Float64 = flat.reshape(-1, classes).astype(np.float64)
+        total: Float64 = shares.sum(1, keepdims=True)
+        return shares / total
+
     @property
     def nbytes(self) -> int:
         """Bytes of the stored rows, features and labels."""
@@ -103,6 +114,14 @@ class Shared(Ragged):
         count = np.bincount(codes, minlength=mix.shape[1])
         offsets = np.concatenate([[0], np.cumsum((mix > 0) @ count)]).astype(np.int64)
         return cls(x, y, offsets, mix=mix, codes=codes)
+
+    def label_shares(self, classes: int) -> Float64:
+        """How much each class counts for each client: its mix."""
+        label = np.zeros(self.mix.shape[1], np.int64)
+        label[self.codes] = self.y.cpu().numpy()
+        shares = np.zeros((len(self.mix), classes))
+        np.add.at(shares.T, label, (self.mix * (self.count > 0)).T)
+        return shares
 
     @cached_property
     def count(self) -> Int64:

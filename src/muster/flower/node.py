@@ -75,7 +75,9 @@ class Node:
 
     def measure(self, offer: Offer, diary: Diary) -> dict[str, Any]:
         """What it makes of the model, and whether it stays."""
-        view = self.stack.views(offer.model, self.memory(diary), HERE)
+        memory = self.memory(diary)
+        own_of = (lambda who: memory["own"]) if "own" in memory else None
+        view = self.stack.views(offer.model, own_of, HERE)
         said = figures(view)
         if self.method.serves == "global":
             diary.note_appraisal(offer.round, said["loss"], said["accuracy"])

@@ -118,6 +118,10 @@ class Remote:
     def close(self) -> None:
         """Nothing to let go of."""
 
+    def at_once(self, model: Params) -> int:
+        """All of them: they train at the same time, wherever they are."""
+        return self.population.n
+
     def steps(self, clients: Int64) -> Int64:
         """How many steps `Local` asks of each."""
         return self.steps_each[clients]
@@ -229,7 +233,7 @@ class Remote:
 
     def view(self, state: State) -> View:
         """What every client that is in the run makes of a state."""
-        counted = counted_of(state.clients, self.population.n)
+        counted = counted_of(state.clients.of(np.arange(self.population.n)), self.population.n)
         inside = np.flatnonzero(self.population.sizes)
         seats = [self._seat(int(k), counted=int(counted[k])) for k in inside]
         said = self._measure(state.round, state.model, seats)
@@ -322,6 +326,6 @@ def counted_of(memory: Memory, n: int) -> Int64:
     return np.asarray(memory[COUNTED]["round"].numpy(), np.int64)
 
 
-def nothing_counted(n: int) -> Memory:
+def nothing_counted() -> Memory:
     """Before the first round no reply has been counted."""
-    return {COUNTED: {"round": torch.zeros(n, dtype=torch.int64)}}
+    return {COUNTED: {"round": torch.zeros((), dtype=torch.int64)}}

@@ -48,7 +48,8 @@ ERROR = "error: "  # and before the reason why a run stops
 LOOK_EVERY = 1.0  # seconds between looks for clients that have not come yet
 
 SERVERS = (  # settings that do not concern clients
-    "data", "name", "out", "seeds", "report_at", "checkpoint_every", "processes", "evaluate_every",
+    "data", "name", "out", "seeds", "report_at", "measures", "checkpoint_every", "processes",
+    "evaluate_every",
 )  # fmt: skip
 MOST_FEATURES, MOST_CLASSES, MOST_AXES = 10**8, 10**6, 8  # of a row that a client may state
 
@@ -68,7 +69,8 @@ def main(grid: Grid, context: Context) -> None:
     except MusterError as error:
         log(f"{ERROR}{error}")
         raise
-    figure({next(iter(chosen.methods)): [result]}, folder / "figure.png")
+    runs = {next(iter(chosen.methods)): [result]}
+    figure(runs, folder / "figure.png", chosen.settings.measures)
     log(f"results: {folder}")
 
 
@@ -99,7 +101,8 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
     agreed = replace(network, features=came.shape, classes=named)
     text = shared_terms(replace(chosen, network=agreed))
     method = chosen.method(*chosen.methods)
-    module = as_module(chosen.spec(), Space(came.shape, came.classes), s.seed)
+    space = Space(came.shape, came.classes)
+    module = as_module(chosen.spec(), space, s.seed)
     names = params.trainable(module)
     terms = Terms(method, chosen.local, s.rounds, s.seed, names, s.participation)
     steps = steps_of(population.sizes, chosen.local, needs_two_rows(module))
@@ -111,11 +114,12 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
     result = conduct(
         setup,
         module,
-        beginning(setup, start, nothing_counted(population.n)),
+        beginning(setup, start, nothing_counted()),
         {
             "dtype": s.dtype,
             "clients": ", ".join(f"{m.name} ({role(m)})" for m in chosen.members),
             "rows": str(population.sizes.tolist()),
+            "module": params.signature(module, space.example()),
         },
         Keep(s.evaluate_every, folder / "checkpoints", often, resume=True),
         reporter(s.rounds, say),

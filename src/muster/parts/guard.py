@@ -39,6 +39,11 @@ def outlying(appraisal: Appraisal) -> Bool:
     return loss > most
 
 
+def far_off(appraisal: Appraisal, priority: Bool) -> Bool:
+    """The priority clients whose report counts although it is far above the others'."""
+    return possible(appraisal).yes & outlying(appraisal) & priority
+
+
 def plausible(appraisal: Appraisal, priority: Bool) -> Decision:
     """Which reports count: those that can be true, and are not far above the others'. A priority
     client's counts whenever it can be true (Algorithm 1): the model is for it, and it is it that

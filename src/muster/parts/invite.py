@@ -35,11 +35,18 @@ class Invite(Protocol):
         """
         ...
 
+    def most_asked(self, n: int) -> int:
+        """How many of n clients are asked at the most."""
+        ...
+
 
 @part(Invite, "full")
 @dataclass(frozen=True)
 class Full:
     """Everyone in the pool."""
+
+    def most_asked(self, n: int) -> int:
+        return n
 
     def __call__(
         self, population: Population, pool: Int64, seed: int, round: int, losses: Losses
@@ -56,6 +63,9 @@ class Sample:
 
     def __post_init__(self) -> None:
         whole("invite m", self.m)
+
+    def most_asked(self, n: int) -> int:
+        return min(self.m, n)
 
     def __call__(
         self, population: Population, pool: Int64, seed: int, round: int, losses: Losses
@@ -79,11 +89,13 @@ class Fraction:
             0.0 < self.fraction <= 1.0, "invite fraction", self.fraction, "above 0.0, up to 1.0"
         )
 
+    def most_asked(self, n: int) -> int:
+        return max(1, int(np.floor(self.fraction * n + 0.5)))
+
     def __call__(
         self, population: Population, pool: Int64, seed: int, round: int, losses: Losses
     ) -> Roster:
-        m = max(1, int(np.floor(self.fraction * len(pool) + 0.5)))
-        return Sample(m)(population, pool, seed, round, losses)
+        return Sample(self.most_asked(len(pool)))(population, pool, seed, round, losses)
 
 
 @part(Invite, "with_replacement")
@@ -102,6 +114,9 @@ class WithReplacement:
 
     def __post_init__(self) -> None:
         whole("invite k", self.k)
+
+    def most_asked(self, n: int) -> int:
+        return n
 
     def __call__(
         self, population: Population, pool: Int64, seed: int, round: int, losses: Losses
@@ -131,6 +146,9 @@ class PowerOfChoice:
     def __post_init__(self) -> None:
         whole("power of choice d", self.d)
         whole("power of choice m", self.m, most=self.d)
+
+    def most_asked(self, n: int) -> int:
+        return min(self.m, n)
 
     def __call__(
         self, population: Population, pool: Int64, seed: int, round: int, losses: Losses

@@ -8,7 +8,7 @@ are always averaged.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -25,6 +25,12 @@ Moved = tuple[Params, Memory]
 
 class Step(Protocol):
     """From the model and the weighed replies to the next model."""
+
+    @property
+    def only_mean(self) -> bool:
+        """Whether the replies' weighted mean, and their weight in all, is all it asks for: then
+        replies need not all be held at once."""
+        ...
 
     def memory(self, model: Params, seen: Bool) -> Memory:
         """What the server remembers before the first round (usually nothing). `seen` marks, among
@@ -48,6 +54,8 @@ def towards(offer: Offer, mean: Params, by: Params) -> Params:
 
 class Stateless:
     """A step without memory."""
+
+    only_mean: ClassVar[bool] = True
 
     def memory(self, model: Params, seen: Bool) -> Memory:
         """Nothing."""
@@ -112,6 +120,7 @@ class QFair(Stateless):
     `G_k = L (w - w_k)`, `Delta_k = F_k^q G_k`, `h_k = q F_k^(q-1) |G_k|^2 + L F_k^q`."""
 
     q: float
+    only_mean: ClassVar[bool] = False
 
     def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
         if offer.lr == 0:
@@ -140,6 +149,7 @@ class Scaffold:
     `c' = c + |S|/N mean(c_k' - c_k)`."""
 
     server_lr: float = 1.0
+    only_mean: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         above("server_lr", self.server_lr)
@@ -163,6 +173,7 @@ class Agnostic:
     the mixture, `lambda' = Proj_simplex(lambda + rate F)` for the clients that replied."""
 
     rate: float = 0.1
+    only_mean: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         above("rate", self.rate)
@@ -196,6 +207,7 @@ class Multiplicative:
     requirement is not met is multiplied by `factor`."""
 
     factor: float = 4.0
+    only_mean: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         at_least("factor", self.factor, 1)
@@ -221,6 +233,7 @@ class Momentum:
 
     server_lr: float = 1.0
     beta: float = 0.9
+    only_mean: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         above("server_lr", self.server_lr)
@@ -252,6 +265,7 @@ class AdaptiveMoments:
     beta2: float = 0.99
     tau: float = 1e-3
     yogi: bool = False
+    only_mean: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         above("server_lr", self.server_lr)

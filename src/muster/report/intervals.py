@@ -1,4 +1,4 @@
-"""Compare: several methods on matched seeds, with intervals for means and for paired differences.
+"""Intervals: several methods on matched seeds, with intervals for means and paired differences.
 
 Methods share everything but themselves: the same data, starting point and batches for each seed.
 So the difference between two of them is taken seed by seed, and its interval is usually far
@@ -7,23 +7,25 @@ narrower than the intervals of the two means suggest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from scipy import stats
 
 from ..arrays import Float64
+from ..run.measures import MEASURES, Measure, named
 from ..run.result import Run
 
-MEASURES = ("loss", "test_accuracy", "gm_appeal", "gm_appeal_unseen")
+Runs = Mapping[str, Sequence[Run]]
 
 
-def measures_of(runs: Mapping[str, Sequence[Run]]) -> list[str]:
-    """The measures that every run took."""
-    everyone = [set(run.rounds.columns) for mine in runs.values() for run in mine]
-    return [m for m in MEASURES if all(m in columns for columns in everyone)]
+def compared(runs: Runs, names: str | Iterable[str] = ()) -> tuple[Measure, ...]:
+    """The measures of a comparison: those named, or those of the table that every run took."""
+    if names:
+        return named(names)
+    columns = [set(run.rounds.columns) for mine in runs.values() for run in mine]
+    return tuple(m for m in MEASURES.values() if m.compared and all(m.name in c for c in columns))
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,12 @@ class Interval:
         >>> Interval.of([1.0, 2.0, 3.0])
         2.000 ± 2.484
         """
+        from scipy.special import stdtrit  # takes as long to load as everything else
+
         v = np.asarray(values, np.float64)
         if len(v) < 2:
             return cls(float(v.mean()), float("nan"))
-        half = float(stats.t.ppf(0.975, len(v) - 1) * v.std(ddof=1) / np.sqrt(len(v)))
+        half = float(stdtrit(len(v) - 1, 0.975) * v.std(ddof=1) / np.sqrt(len(v)))
         return cls(float(v.mean()), half)
 
     @property
@@ -52,31 +56,35 @@ class Interval:
         return abs(self.mean) > self.half
 
     def __repr__(self) -> str:
+        if np.isnan(self.half):
+            return f"{self.mean:.3f}"
         return f"{self.mean:.3f} ± {self.half:.3f}"
 
 
 def at(run: Run, measure: str, round: int) -> float:
-    """A measure after a round, or the last one before it that was taken."""
+    """A measure after a round, or the last one before it that was taken; NaN without one."""
+    if measure not in run.rounds.columns:
+        return float("nan")
     taken = run.rounds.filter(pl.col("round") <= round, pl.col(measure).is_not_null())
     return float(taken[measure][-1]) if len(taken) else float("nan")
 
 
-def summary(runs: Mapping[str, Sequence[Run]], rounds: Sequence[int]) -> pl.DataFrame:
-    """A row for each method, round and measure: mean, interval, and the paired difference
+def summary(runs: Runs, rounds: Sequence[int], measures: str | Iterable[str] = ()) -> pl.DataFrame:
+    """One row for each method, round and measure: mean, interval, and the paired difference
     `this - first method` with its interval. Runs of all methods are in the same order of seeds."""
     first = next(iter(runs.values()))
     rows = []
     for label, mine in runs.items():
         for round in rounds:
-            for measure in measures_of(runs):
-                a = np.array([at(run, measure, round) for run in mine])
-                b = np.array([at(run, measure, round) for run in first])
+            for measure in compared(runs, measures):
+                a = np.array([at(run, measure.name, round) for run in mine])
+                b = np.array([at(run, measure.name, round) for run in first])
                 mean, gap = Interval.of(a), Interval.of(a - b)
                 rows.append(
                     {
                         "method": label,
                         "round": round,
-                        "measure": measure,
+                        "measure": measure.name,
                         "seeds": len(a),
                         "mean": mean.mean,
                         "half": mean.half,

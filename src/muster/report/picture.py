@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from .. import rng
 from ..arrays import Int64
 from ..federation import Federation
+from .figure import as_written
 
 FORMATS = (".png", ".pdf", ".svg")
 BARS = 60  # clients that can be told apart as bars
@@ -27,15 +28,14 @@ WIDTH = 11.0  # inches
 
 def draw(fed: Federation, counts: Int64, path: Path, seed: int) -> Path:
     """Draw a federation to a file."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
     sheet = sample_sheet(fed, seed)
     tall = 0.0 if sheet is None else WIDTH * sheet[0].shape[0] / sheet[0].shape[1] * 0.94
     labels = 3.6 if fed.n <= BARS else 2.4 + min(0.16 * fed.classes, 3.6)
-    fig = plt.figure(figsize=(WIDTH, labels + tall + 0.3), layout="constrained")
+    fig = Figure(figsize=(WIDTH, labels + tall + 0.3), layout="constrained")
+    FigureCanvasAgg(fig)  # one for files: the user's backend and open figures stay as they are
     heights = [labels] if sheet is None else [labels, tall]
     parts = fig.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
     (bars if fed.n <= BARS else heat_map)(parts[0], fed, counts)
@@ -43,7 +43,6 @@ def draw(fed: Federation, counts: Int64, path: Path, seed: int) -> Path:
         show_sheet(parts[1], *sheet)
     path.parent.mkdir(parents=True, exist_ok=True)
     fig.savefig(path, dpi=130)
-    plt.close(fig)
     return path
 
 
@@ -54,7 +53,7 @@ def class_names(fed: Federation) -> list[str]:
 
 def title(fed: Federation, what: str) -> str:
     """The name of the data and what is seen."""
-    return f"{fed.name}: {what} of {fed.n} clients"
+    return as_written(f"{fed.name}: {what} of {fed.n} clients")
 
 
 def bars(fig: Any, fed: Federation, counts: Int64) -> None:
@@ -109,8 +108,8 @@ def class_bar(fig: Any, ax: Any, fed: Federation, palette: Any) -> None:
 
 
 def short(name: str) -> str:
-    """A name that fits below a bar."""
-    return name if len(name) <= 14 else f"{name[:13]}…"
+    """A name that fits below a bar, written as it is."""
+    return as_written(name if len(name) <= 14 else f"{name[:13]}…")
 
 
 def by_main_class(fed: Federation, counts: Int64) -> Int64:

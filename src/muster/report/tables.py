@@ -1,8 +1,12 @@
-"""Reports: the table and the figure a person looks at."""
+"""Tables: what a run or a comparison came to, as a person reads it in a terminal.
+
+Labels, names and notes come from users: they are printed as they are, never read as markup.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Sequence
 
 import polars as pl
 from rich.box import SIMPLE_HEAD
@@ -10,69 +14,61 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..run.measures import MEASURES, named
 from ..run.result import Run
-from .intervals import measures_of, summary
+from .intervals import Runs, compared, summary
 
-PANELS = {
-    "loss": "priority training loss",
-    "test_accuracy": "priority test accuracy",
-    "gm_appeal": "share of clients the model appeals to",
-    "admitted_nonpriority": "others admitted",
-}
+COSTS = named("admitted_nonpriority, silent, bytes_up, bytes_down")
+MEANS = "priority clients' loss and accuracy: "
 
-UNBOUNDED = ("loss", "admitted_nonpriority")  # the other panels are shares
-MEASURES = (
-    "loss",
-    "train_accuracy",
-    "test_accuracy",
-    "mean_test_accuracy",
-    "own_test_accuracy",
-    "fairness",
-    "gm_appeal",
-    "gm_appeal_test",
-    "gm_appeal_unseen",
-    "preferred_accuracy",
-)
-COSTS = [
-    pl.col("admitted_nonpriority", "silent"),
-    pl.col("bytes_up", "bytes_down") / 1e3,
-]
-SHORT = {"test_accuracy": "test acc", "gm_appeal": "appeal", "gm_appeal_unseen": "unseen"}
+
+GUESS = {"train_accuracy": "majority_accuracy", "test_accuracy": "majority_test_accuracy"}
+
+
+def counted(n: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "seed"), counted(5, "seed")
+    ('1 seed', '5 seeds')
+    """
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def comparison_tables(
-    runs: Mapping[str, Sequence[Run]], rounds: Sequence[int]
+    runs: Runs, rounds: Sequence[int], measures: str | Iterable[str] = ()
 ) -> list[RenderableType]:
     """Methods down, measures across: the means, the differences to the first method, and what it
-    took. Three tables, so that each fits a narrow terminal; then what is to be said of the data."""
-    frame = summary(runs, rounds)
+    took. The first measure after every round of `rounds`, the others after the last. Three tables,
+    so that each fits a narrow terminal; then what is to be said of the data."""
+    shown = compared(runs, measures)
+    frame = summary(runs, rounds, measures)
     first = next(iter(runs))
-    others = [m for m in measures_of(runs) if m != "loss"]
-    wanted = [(round, "loss") for round in rounds] + [(rounds[-1], m) for m in others]
-    heads = [f"{SHORT.get(m, m)} @{r}" for r, m in wanted]
-    seeds = len(runs[first])
-    means = _table(f"priority clients' loss and accuracy: mean ± 95 %, {seeds} seeds", heads)
-    price = _table("a round, on average", ("others admitted", "silent", "upload kB", "download kB"))
+    wanted = [(round, shown[0]) for round in rounds] + [(rounds[-1], m) for m in shown[1:]]
+    heads = [f"{m.head} @{r}" for r, m in wanted]
+    over = f"mean ± 95 %, {counted(len(runs[first]), 'seed')}"
+    means = _table(over if measures else MEANS + over, heads)
+    price = _table("a round, on average", [m.head for m in COSTS])
     gaps = _table(f"paired difference to {first} (* : the interval excludes 0)", heads)
+    spent = [pl.col(m.name).mean() * m.scale for m in COSTS]
     for label, mine in runs.items():
-        rows = [
-            frame.row(
-                by_predicate=(pl.col("method") == label)
-                & (pl.col("round") == round)
-                & (pl.col("measure") == measure),
-                named=True,
+        scaled = [
+            frame.filter(
+                pl.col("method") == label, pl.col("round") == round, pl.col("measure") == m.name
             )
-            for round, measure in wanted
+            .with_columns(pl.col("mean", "half", "difference", "difference_half") * m.scale)
+            .row(0, named=True)
+            for round, m in wanted
         ]
-        means.add_row(label, *(_pair(row["mean"], row["half"]) for row in rows))
-        spent = pl.concat([r.rounds.select(COSTS) for r in mine]).mean().row(0)
-        price.add_row(label, *(f"{value:.1f}" for value in spent))
+        means.add_row(Text(label), *(_pair(row["mean"], row["half"]) for row in scaled))
+        took = pl.concat([r.rounds.select(m.name for m in COSTS) for r in mine]).select(spent)
+        price.add_row(Text(label), *(f"{value:.1f}" for value in took.row(0)))
         if label != first:
-            marks = ["*" if row["clear"] else " " for row in rows]
-            cells = [_pair(row["difference"], row["difference_half"], "+") for row in rows]
-            gaps.add_row(label, *(c + m for c, m in zip(cells, marks, strict=True)))
+            marks = ["*" if row["clear"] else " " for row in scaled]
+            cells = [_pair(row["difference"], row["difference_half"], "+") for row in scaled]
+            gaps.add_row(Text(label), *(c + m for c, m in zip(cells, marks, strict=True)))
     tables = [means, gaps, price] if len(runs) > 1 else [means, price]
-    return [*tables, *_notes(run for mine in runs.values() for run in mine)]
+    every = [run for mine in runs.values() for run in mine]
+    return [*tables, *_baseline(every), *_notes(every), *_warnings(runs)]
 
 
 def _notes(runs: Iterable[Run]) -> list[Text]:
@@ -80,14 +76,44 @@ def _notes(runs: Iterable[Run]) -> list[Text]:
     return [Text(f"data: {note}") for note in dict.fromkeys(run.note for run in runs) if note]
 
 
+def _baseline(runs: Sequence[Run]) -> list[Text]:
+    """What accuracies are to be held against, over all seeds of the first method."""
+    known = [r.facts["majority_test_accuracy"] for r in runs if "majority_test_accuracy" in r.facts]
+    if not known:
+        return []
+    low, high = min(known), max(known)
+    span = f"{low:.3f}" if f"{low:.3f}" == f"{high:.3f}" else f"{low:.3f} to {high:.3f}"
+    return [Text(f"always answering the most frequent class: test accuracy {span}")]
+
+
+def _warnings(runs: Runs) -> list[Text]:
+    """What is wrong with these runs, each thing once for each method, with the seeds it is wrong
+    in."""
+    lines = []
+    for label, mine in runs.items():
+        found: dict[str, list[Run]] = {}
+        for run in mine:
+            for sentence in run.concerns:
+                # Numbers differ from seed to seed; what is wrong is what comes before them.
+                found.setdefault(re.split(r"[:(]|\d", sentence)[0], []).append(run)
+        for start, whose in found.items():
+            sentence = next(s for s in whose[0].concerns if s.startswith(start))
+            some = "" if len(whose) == len(mine) else f", {len(whose)} of {len(mine)} seeds"
+            lines.append(Text(f"attention: {label}{some}: {sentence}", style="bold red"))
+    return lines
+
+
 def _table(title: str, heads: Sequence[str]) -> Table:
-    table = Table(
-        title=title, box=SIMPLE_HEAD, title_justify="left", padding=(0, 1), pad_edge=False
-    )
+    table = Table(title=_title(title), box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    table.title_justify = "left"
     table.add_column("method")
     for head in heads:
-        table.add_column(head, justify="right")
+        table.add_column(Text(head), justify="right")
     return table
+
+
+def _title(text: str) -> Text:
+    return Text(text, style="table.title")
 
 
 def _pair(mean: float | None, half: float | None, sign: str = "") -> str:
@@ -96,17 +122,23 @@ def _pair(mean: float | None, half: float | None, sign: str = "") -> str:
     return f"{mean:{sign}.3f}" if half is None else f"{mean:{sign}.3f}±{half:.3f}"
 
 
-def run_table(run: Run) -> RenderableType:
-    """What one run came to, and what is to be said of its data."""
+def run_table(run: Run, measures: str | Iterable[str] = ()) -> RenderableType:
+    """What one run came to, by the measures named or by all it took, and what is to be said of its
+    data."""
     last = run.rounds.row(-1, named=True)
-    table = Table(
-        title=f"{run.method}, seed {run.seed}, {run.engine} engine: round {last['round']}"
-    )
+    about = f"{run.method}, seed {run.seed}, {run.engine} engine: round {last['round']}"
+    table = Table(title=_title(about))
     table.add_column("measure")
     table.add_column("value", justify="right")
-    for name in MEASURES:
-        if last.get(name) is not None:
-            table.add_row(name.replace("_", " "), f"{last[name]:.4f}")
+    taken = [m for m in MEASURES.values() if m.of is not None and last.get(m.name) is not None]
+    for measure in named(measures) if measures else taken:
+        value = last.get(measure.name)
+        name = measure.name if measure.scale == 1 else measure.head
+        shown = "-" if value is None else f"{value * measure.scale:.4f}"
+        table.add_row(Text(name.replace("_", " ")), shown)
+        guess = run.facts.get(GUESS.get(measure.name, ""))
+        if guess is not None:
+            table.add_row("... always answering the majority class", f"{guess:.4f}")
     totals = run.rounds.select(
         pl.col("admitted_nonpriority", "silent").mean(),
         pl.col("bytes_up", "bytes_down").sum() / 1e6,
@@ -122,4 +154,4 @@ def run_table(run: Run) -> RenderableType:
         got, honest = run.attackers.select(pl.col("weight", "honest_weight").mean()).row(0)
         table.add_row("an attacker's share of a step", f"{got:.4f}")
         table.add_row("... had it been honest", f"{honest:.4f}")
-    return Group(table, *_notes([run]))
+    return Group(table, *_notes([run]), *_warnings({run.method: [run]}))

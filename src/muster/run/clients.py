@@ -7,6 +7,7 @@ over a network puts its messages behind the same interface.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
@@ -22,9 +23,11 @@ from ..params import Memory, Params
 from ..parts.attacks import Adversary
 from ..parts.solvers import SGD
 from ..protocol import Answers, Appraisal, Offer, Replies, Roster, State, Truth, View
-from . import metrics
+from . import opinion
 from .memo import Memo
 from .terms import Terms
+
+REPLIES = 2**30  # bytes of models held at once
 
 
 class Clients(Protocol):
@@ -47,6 +50,10 @@ class Clients(Protocol):
 
     def arriving(self, model: Params) -> Params:
         """A model as it arrives at the clients."""
+        ...
+
+    def at_once(self, model: Params) -> int:
+        """How many replies of this model's size may be asked for, and held, at once."""
         ...
 
     def steps(self, clients: Int64) -> Int64:
@@ -117,6 +124,10 @@ class Stack:
     def arriving(self, model: Params) -> Params:
         """As it is: nothing travels."""
         return model
+
+    def at_once(self, model: Params) -> int:
+        """As many as fit in a gigabyte."""
+        return REPLIES // max(1, params.nbytes(model))
 
     def requirement(self, clients: Int64) -> Float64:
         """What each of these clients requires; NaN where it requires nothing."""
@@ -189,27 +200,43 @@ class Stack:
 
     def view(self, state: State) -> View:
         """What every client makes of a state."""
-        return self.views(state.model, state.clients, np.arange(self.fed.n))
+        keeps = "own" in state.clients.table.start
+        own_of = (lambda who: state.clients.of(who)["own"]) if keeps else None
+        return self.views(state.model, own_of, np.arange(self.fed.n))
 
-    def views(self, model: Params, memory: Memory, clients: Int64) -> View:
-        """What these clients make of a model, from it and what they remember."""
+    def views(
+        self, model: Params, own_of: Callable[[Int64], Params] | None, clients: Int64
+    ) -> View:
+        """What these clients make of a model and, where they keep one, of their own."""
         engine, tested = self.engine, self.fed.test is not None
         own = own_test = None
-        if "own" in memory:
-            own = engine.appraise_each(memory["own"], clients)
-            own_test = engine.appraise_each(memory["own"], clients, "test") if tested else None
+        if own_of is not None:
+            own, own_test = self.of_own(own_of, clients, self.at_once(model))
         if self.terms.method.serves == "own":
             assert own is not None, "a method that serves each client's own model keeps one"
             train, test, own, own_test = own, own_test, None, None
         else:
             train = engine.appraise(model, clients)
             test = engine.appraise(model, clients, "test") if tested else None
-        return metrics.opinion(self.fed, clients, self.bars[clients], train, test, own, own_test)
+        return opinion.opinion(self.fed, clients, self.bars[clients], train, test, own, own_test)
+
+    def of_own(
+        self, own_of: Callable[[Int64], Params], clients: Int64, most: int
+    ) -> tuple[Appraisal, Appraisal | None]:
+        """What clients make of their own models, of which no more than `most` are held at once."""
+        train, test = [], []
+        for start in range(0, len(clients), max(1, most)):
+            some = clients[start : start + max(1, most)]
+            models = own_of(some)
+            train.append(self.engine.appraise_each(models, some))
+            if self.fed.test is not None:
+                test.append(self.engine.appraise_each(models, some, "test"))
+        return Appraisal.joined(train), Appraisal.joined(test) if test else None
 
     @cached_property
     def bars(self) -> Float64:
         """The loss below which the model is useful to each client."""
-        return metrics.bar(self.fed, np.arange(self.fed.n))
+        return opinion.bar(self.fed, np.arange(self.fed.n))
 
 
 def no_replies(offer: Offer, roster: Roster) -> Replies:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import torch
 from torch import nn
 
 from .. import params
+from ..durable import held
+from ..memories import Memories
 from ..params import Memory, Params
 from ..protocol import State
-from . import metrics, store
+from . import measures
+from .checkpoint import load_checkpoint, save_checkpoint
+from .concerns import Facts
 from .ledger import Ledger
 from .memo import Memo
 from .result import Interrupted, OnRound, Run
@@ -38,9 +44,11 @@ class Keep:
 
 
 def beginning(setup: Setup, start: Params, memory: Memory) -> State:
-    """The state before the first round; `memory` is what the clients remember, if kept here."""
+    """The state before the first round; `memory` is what each client begins with, if it is kept
+    here."""
     seen = ~setup.population.unseen
-    return State(0, start, setup.terms.method.step.memory(start, seen), memory, seen)
+    server = setup.terms.method.step.memory(start, seen)
+    return State(0, start, server, Memories.beginning(memory, setup.population.n), seen)
 
 
 def identity_of(setup: Setup, state: State, whose: dict[str, str]) -> dict[str, str]:
@@ -52,9 +60,9 @@ def identity_of(setup: Setup, state: State, whose: dict[str, str]) -> dict[str, 
         "rounds": str(terms.rounds),
         "seed": str(terms.seed),
         "engine": setup.clients.name,
-        **whose,
         "model": str({name: tuple(t.shape) for name, t in state.model.items()}),
         "participation": repr(terms.participation),
+        **whose,
     }
 
 
@@ -66,16 +74,33 @@ def conduct(
     keep: Keep,
     on_round: OnRound | None = None,
     note: str = "",
+    facts: Facts | None = None,
 ) -> Run:
     """Round after round from `state`, or from the last checkpoint, wherever the clients are.
 
     `whose` tells one federation from another, so that a checkpoint is not taken for another's.
+    The folder of checkpoints is held: two runs cannot write to it at the same time.
     """
+    with nullcontext() if keep.folder is None else held(keep.folder):
+        return _conduct(setup, module, state, whose, keep, on_round, note, facts or {})
+
+
+def _conduct(
+    setup: Setup,
+    module: nn.Module,
+    state: State,
+    whose: dict[str, str],
+    keep: Keep,
+    on_round: OnRound | None,
+    note: str,
+    facts: Facts,
+) -> Run:
     rounds, clients, n = setup.terms.rounds, setup.clients, setup.population.n
     ledger = Ledger()
     identity = identity_of(setup, state, whose)
+    start = state.model
     if keep.resume and keep.folder is not None:
-        found = store.load_checkpoint(keep.folder, identity, clients.device)
+        found = load_checkpoint(keep.folder, identity, state, clients.device)
         if found is not None:
             state, ledger = found
 
@@ -84,19 +109,21 @@ def conduct(
     reuse = keep.evaluate_every == 1 and setup.terms.method.serves == "global"
     memo = Memo(clients.appraise, clients.view, n, reuse)
     if reuse:
-        memo.view(state)
+        first = measures.evaluate(setup.population, memo.view(state))
+        if state.round == 0 and np.isfinite(first["loss"]):
+            facts = {**facts, "start_loss": first["loss"]}
     complete = True
     try:
         while state.round < rounds:
             began = time.perf_counter()
             following, entry = play(setup, memo, state)
             due = following.round % every == 0 or following.round == rounds
-            measures = metrics.evaluate(setup.population, memo.view(following)) if due else {}
+            measured = measures.evaluate(setup.population, memo.view(following)) if due else {}
             seconds = time.perf_counter() - began
-            row = ledger.add(entry, {**measures, "seconds": seconds})
+            row = ledger.add(entry, {**measured, "seconds": seconds})
             state = following
             if keep.folder is not None and state.round % keep.every == 0:
-                store.save_checkpoint(keep.folder, state, ledger, identity)
+                save_checkpoint(keep.folder, state, ledger, identity)
             if on_round is not None:
                 on_round(row)
     except KeyboardInterrupt:
@@ -104,7 +131,7 @@ def conduct(
         # The ledger may be one round ahead of the state: keep what both agree on.
         ledger.cut(state.round)
         if keep.folder is not None and state.round:
-            store.save_checkpoint(keep.folder, state, ledger, identity)
+            save_checkpoint(keep.folder, state, ledger, identity)
     frames: dict[str, Any] = {**ledger.frames(), "final": final_of(setup, memo, state)}
     run = Run(
         weights=params.into_module(module, state.model),
@@ -114,10 +141,16 @@ def conduct(
         engine=clients.name,
         complete=complete,
         note=note,
+        facts={**facts, "moved": moved(start, state.model)},
     )
     if not complete:
         raise Interrupted(run)
     return run
+
+
+def moved(start: Params, model: Params) -> bool:
+    """Whether training changed anything at all."""
+    return any(not torch.equal(t, model[name].to(t.device)) for name, t in start.items())
 
 
 def final_of(setup: Setup, memo: Memo, state: State) -> pl.DataFrame:

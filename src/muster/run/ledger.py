@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +17,7 @@ from ..protocol import Entry
 
 Columns = dict[str, NDArray[Any]]
 
-# The tables beside `rounds`, and their columns, which they have even while they are empty.
+# The tables next to `rounds`, and their columns, which they have even while they are empty.
 TABLES: dict[str, dict[str, type[pl.DataType]]] = {
     "clients": {
         "round": pl.Int64,
@@ -40,27 +45,21 @@ TABLES: dict[str, dict[str, type[pl.DataType]]] = {
 }
 
 
+SPILL = 500_000  # rows of a table held in memory before they go to disk
+
+
 class Ledger:
-    """Rows in the order they happened. Appending is cheap; frames are built when asked for."""
+    """Rows in the order they happened. Appending is cheap; frames are built when asked for.
+
+    A table that grows large goes to disk part by part (`spilled`), so that the ledger of a
+    hundred thousand clients does not fill the memory while the run lasts.
+    """
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
         self.tables: dict[str, list[Columns]] = {name: [] for name in TABLES}
-
-    @classmethod
-    def from_frames(cls, frames: dict[str, pl.DataFrame]) -> Ledger:
-        """A ledger that goes on from saved frames."""
-        ledger = cls()
-        ledger.rows = frames["rounds"].to_dicts()
-        text = np.dtypes.StringDType()
-        for name in TABLES:
-            if len(frames[name]):
-                columns = {
-                    c.name: c.to_numpy().astype(text) if c.dtype == pl.String else c.to_numpy()
-                    for c in frames[name].get_columns()
-                }
-                ledger.tables[name] = [columns]
-        return ledger
+        self.spilled: dict[str, list[Path]] = {name: [] for name in TABLES}
+        self._space: Path | None = None
 
     def add(self, entry: Entry, measures: dict[str, Any]) -> dict[str, Any]:
         """Write down a round with its measures; returns the row."""
@@ -70,30 +69,82 @@ class Ledger:
             columns: Columns = getattr(entry, name)
             if columns and len(columns["round"]):
                 self.tables[name].append(columns)
+                if sum(len(part["round"]) for part in self.tables[name]) >= SPILL:
+                    self._spill(name)
         return row
 
+    def _spill(self, name: str) -> None:
+        """Move what is in memory of a table to disk."""
+        part = self._place(name)
+        _frame(self.tables[name], TABLES[name]).write_parquet(part)
+        self.spilled[name].append(part)
+        self.tables[name] = []
+
+    def _place(self, name: str) -> Path:
+        if self._space is None:
+            self._space = Path(tempfile.mkdtemp(prefix="muster-ledger-"))
+            weakref.finalize(self, shutil.rmtree, self._space, ignore_errors=True)
+        return self._space / f"{name}-{len(self.spilled[name]):06d}.parquet"
+
     def cut(self, rounds: int) -> None:
-        """Forget everything after so many rounds."""
+        """Forget everything after this many rounds."""
         del self.rows[rounds:]
         for name, parts in self.tables.items():
             self.tables[name] = [
                 {n: v[columns["round"] <= rounds] for n, v in columns.items()} for columns in parts
             ]
+            for part in self.spilled[name][-1:]:
+                frame = pl.read_parquet(part, glob=False)
+                if int(frame["round"].max() or 0) > rounds:  # type: ignore[arg-type]
+                    part.unlink()  # a checkpoint may hold the same file
+                    frame.filter(pl.col("round") <= rounds).write_parquet(part)
 
     def frames(self) -> dict[str, pl.DataFrame]:
         """`rounds` and the tables. What was not measured is null."""
+        tables = {}
+        for name, parts in self.tables.items():
+            told = [pl.read_parquet(part, glob=False) for part in self.spilled[name]]
+            tables[name] = pl.concat([*told, _frame(parts, TABLES[name])])
+        return {"rounds": self._rounds(), **tables}
+
+    def _rounds(self) -> pl.DataFrame:
         rounds = pl.DataFrame(self.rows, infer_schema_length=None).fill_nan(None)
         # A column in which nothing was ever measured is a column of numbers all the same.
-        rounds = rounds.with_columns(pl.selectors.by_dtype(pl.Null).cast(pl.Float64))
-        return {
-            "rounds": rounds,
-            **{n: _frame(parts, TABLES[n]) for n, parts in self.tables.items()},
-        }
+        return rounds.with_columns(pl.selectors.by_dtype(pl.Null).cast(pl.Float64))
+
+    def write(self, folder: Path) -> None:
+        """Put the ledger into a folder; what is on disk already is linked, not written again."""
+        self._rounds().write_parquet(folder / "rounds.parquet")
+        for name, parts in self.tables.items():
+            for part in self.spilled[name]:
+                link(part, folder / part.name)
+            last = f"{name}-{len(self.spilled[name]):06d}.parquet"
+            _frame(parts, TABLES[name]).write_parquet(folder / last)
+
+    @classmethod
+    def read(cls, folder: Path) -> Ledger:
+        """A ledger that goes on from what was written."""
+        ledger = cls()
+        ledger.rows = pl.read_parquet(folder / "rounds.parquet", glob=False).to_dicts()
+        for name in TABLES:
+            for part in sorted(folder.glob(f"{name}-*.parquet")):
+                place = ledger._place(name)
+                link(part, place)
+                ledger.spilled[name].append(place)
+        return ledger
+
+
+def link(file: Path, place: Path) -> None:
+    """The same file in another place, copied only where it must be."""
+    try:
+        os.link(file, place)
+    except OSError:
+        shutil.copyfile(file, place)
 
 
 def _frame(parts: list[Columns], columns: dict[str, type[pl.DataType]]) -> pl.DataFrame:
-    if not parts:
+    if not any(len(c["round"]) for c in parts):
         return pl.DataFrame(schema=columns)
     merged = {name: np.concatenate([c[name] for c in parts]) for name in parts[0]}
     frame = {n: v.tolist() if v.dtype.kind == "T" else v for n, v in merged.items()}
-    return pl.DataFrame(frame).fill_nan(None)
+    return pl.DataFrame(frame, schema_overrides=columns).fill_nan(None)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import polars as pl
 from numpy.typing import NDArray
+
+from .concerns import Facts, concerns
 
 OnRound = Callable[[dict[str, Any]], None]
 
@@ -17,12 +20,16 @@ class Run:
     """A finished (or interrupted) run.
 
     weights  the model, under the module's own state_dict names
-    rounds   a row a round, measured on the model after that round's step
-    clients  a row a round and asked client, its loss and accuracy at the broadcast model
-    moves    a row for each time a client left the pool or returned to it
-    attackers  a row a round and attacker: its share of the step, and what honesty would have got
-    final    a row a client: the last model on its training and held-out data
+    rounds   one row per round, measured on the model after that round's step
+    clients  one row per round and asked client: its loss and accuracy at the broadcast model
+    moves    one row for each time a client left the pool or returned to it
+    attackers  one row per round and attacker: its share of the step, and what honesty would have
+             got
+    final    one row per client: the last model on its training and held-out data
     note     what these results must say of their data
+    facts    what the numbers are to be held against: the loss before the first round, that of a
+             constant prediction, the accuracy of always answering the most frequent class
+    concerns what a person must be told before believing the numbers, a sentence each
     """
 
     weights: dict[str, NDArray[Any]]
@@ -37,6 +44,12 @@ class Run:
     complete: bool = True
     config: dict[str, Any] = field(default_factory=dict)
     note: str = ""
+    facts: Facts = field(default_factory=dict)
+
+    @cached_property
+    def concerns(self) -> list[str]:
+        """What is wrong with this run, and what to do about it; empty when nothing is."""
+        return concerns(self.rounds, self.clients, self.facts)
 
     def __repr__(self) -> str:
         state = "" if self.complete else ", interrupted"

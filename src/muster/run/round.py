@@ -7,11 +7,11 @@ of where the clients are: in this process, or across a network.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from .. import params
@@ -20,8 +20,8 @@ from ..errors import MusterWarning
 from ..federation import Population
 from ..methods import Method
 from ..params import Memory, Params
-from ..parts.guard import MOST_LOSS, guard, outlying, plausible, possible
-from ..protocol import Answers, Entry, Offer, Replies, Roster, State, Traffic
+from ..parts.guard import MOST_LOSS, far_off, guard, plausible
+from ..protocol import Answers, Appraisal, Entry, Offer, Replies, Roster, State, Traffic
 from .clients import Clients
 from .memo import Memo
 from .terms import Terms
@@ -55,9 +55,11 @@ def pool_of(setup: Setup, t: int, present: Bool) -> Int64:
     return np.flatnonzero(present)
 
 
-def reference_of(setup: Setup, offer: Offer, asked: Int64, memo: Memo) -> tuple[float, float]:
+def reference_of(
+    setup: Setup, offer: Offer, asked: Int64, memo: Memo
+) -> tuple[float, float, Int64]:
     """F(w) and its accuracy: the objective's clients' weighted word on w (eq. 5), as far as it is
-    there and possible.
+    there and possible; and the priority clients whose word is far from all others'.
 
     NaN when none of them was asked and the method measures on the asked only, or none gave a
     possible answer: then nobody else can tell whether it is aligned, and stays silent.
@@ -66,14 +68,14 @@ def reference_of(setup: Setup, offer: Offer, asked: Int64, memo: Memo) -> tuple[
     members = np.flatnonzero(weight > 0)
     if setup.terms.method.reference == "asked":
         members = asked[weight[asked] > 0]
-    if len(members) == 0:
-        return float("nan"), float("nan")
-    own = setup.clients.report(offer, members, memo)
-    sound = plausible(own, setup.population.priority[members]).yes
+    own = setup.clients.report(offer, members, memo) if len(members) else Appraisal.unknown(0)
+    priority = setup.population.priority[members]
+    sound = plausible(own, priority).yes
     if not sound.any():
-        return float("nan"), float("nan")
+        return float("nan"), float("nan"), members[:0]
     w = weight[members[sound]] / weight[members[sound]].sum()
-    return float(w @ own.loss[sound]), float(w @ own.accuracy[sound])
+    odd = members[far_off(own, priority)]
+    return float(w @ own.loss[sound]), float(w @ own.accuracy[sound]), odd
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,19 @@ class Verdict:
         """Who was let in at all."""
         return self.extent > 0
 
+    def shares(self) -> Verdict:
+        """The same with weights that sum to 1, where there are any."""
+        total = float(self.weight.sum())
+        return replace(self, weight=self.weight / total) if total > 0 else self
+
+    @classmethod
+    def joined(cls, parts: Sequence[Verdict]) -> Verdict:
+        """The verdicts on one portion of replies after another."""
+        return cls(*(np.concatenate([getattr(p, f) for p in parts]) for f in VERDICT))
+
+
+VERDICT = ("extent", "weight", "reason")
+
 
 def judge(method: Method, offer: Offer, replies: Replies, server: Memory) -> Verdict:
     """Guard, admit and weigh: how much each reply counts. Weights are as the rule gives them."""
@@ -109,17 +124,100 @@ def judge(method: Method, offer: Offer, replies: Replies, server: Memory) -> Ver
     return Verdict(extent, weight, reason)
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a round's replies: the answers, what the server made of them, and what it would
+    have made of the truth where some of them are lies."""
+
+    answers: Answers
+    model: Params
+    server: Memory
+    verdict: Verdict
+    honest: Verdict | None
+
+
+def honest_verdict(
+    method: Method, offer: Offer, answers: Answers, server: Memory
+) -> Verdict | None:
+    """The verdict on what the clients would have said honestly."""
+    truth, replies = answers.truth, answers.replies
+    if truth is None:
+        return None
+    told = replace(replies, appraisal=truth.appraisal, claim=truth.claim)
+    honest = judge(method, offer, told, server)
+    return replace(honest, weight=np.where(truth.joins, honest.weight, 0.0))
+
+
 def conclude(
-    method: Method, offer: Offer, replies: Replies, server: Memory
-) -> tuple[Params, Memory, Verdict]:
-    """The server's half: guard, admit, weigh, step. With nothing to weigh the model stays."""
-    verdict = judge(method, offer, replies, server)
-    total = float(verdict.weight.sum())
-    if not total > 0:
-        return offer.model, server, verdict
-    let_in = verdict.admitted
-    model, server = method.step(offer, replies.pick(let_in), verdict.weight[let_in], server)
-    return model, server, replace(verdict, weight=verdict.weight / total)
+    setup: Setup, offer: Offer, roster: Roster, steps: Int64 | None, memo: Memo, state: State
+) -> Outcome:
+    """Ask for training, then the server's half: guard, admit, weigh, step. With nothing to weigh
+    the model stays.
+
+    Where not all replies fit in memory at once, and the step asks for nothing but their mean, they
+    are taken in portions of which only the mean is kept.
+    """
+    method, server = setup.terms.method, state.server
+    most = max(1, setup.clients.at_once(offer.model))
+    streams = method.step.only_mean and not state.clients
+    n = len(roster)
+    cuts = range(0, n, most) if streams and n > most else range(1)
+    parts: list[tuple[Answers, Verdict, Verdict | None]] = []
+    mean = Mean()
+    for start in cuts:
+        rows = np.arange(n) if len(cuts) == 1 else np.arange(start, min(start + most, n))
+        some = roster.pick(rows)
+        answers = setup.clients.respond(
+            offer,
+            some,
+            None if steps is None else steps[rows],
+            memo,
+            state.clients.of(some.clients),
+        )
+        verdict = judge(method, offer, answers.replies, server)
+        parts.append((answers, verdict, honest_verdict(method, offer, answers, server)))
+        if len(cuts) > 1:
+            let_in = verdict.weight > 0
+            mean.add(answers.replies.pick(let_in), verdict.weight[let_in])
+            parts[-1] = (answers.without_models(), *parts[-1][1:])
+    answers = Answers.joined([a for a, _, _ in parts])
+    verdict = Verdict.joined([v for _, v, _ in parts])
+    honest = None
+    if answers.truth is not None:
+        truths = [h or v for _, v, h in parts]  # without a liar, the truth is what was said
+        honest = Verdict.joined(truths).shares()
+    model = offer.model
+    if verdict.weight.sum() > 0:
+        if len(cuts) > 1:
+            model, server = method.step(offer, mean.reply, mean.weight, server)
+        else:
+            let_in = verdict.admitted
+            model, server = method.step(
+                offer, answers.replies.pick(let_in), verdict.weight[let_in], server
+            )
+    return Outcome(answers, model, server, verdict.shares(), honest)
+
+
+class Mean:
+    """The mean of replies that come in portions, as one reply of their whole weight."""
+
+    def __init__(self) -> None:
+        self.weight = np.zeros(1)
+
+    def add(self, replies: Replies, weight: Float64) -> None:
+        """Take in some more."""
+        if not len(replies.roster):
+            return
+        new = params.mean(replies.models, weight)
+        self.weight = self.weight + weight.sum()
+        share = float(weight.sum() / self.weight[0])
+        first = np.arange(len(replies.roster)) == 0
+        if share == 1.0:
+            one = replies.pick(first)
+            self.reply = replace(one, models={n: t[None] for n, t in new.items()})
+            return
+        for n, t in self.reply.models.items():
+            t.add_(new[n] - t, alpha=share)
 
 
 def play(setup: Setup, memo: Memo, state: State) -> tuple[State, Entry]:
@@ -137,24 +235,19 @@ def play(setup: Setup, memo: Memo, state: State) -> tuple[State, Entry]:
         )
     asked = roster.clients
     offer = offer_of(setup, state)
+    odd = asked[:0]
     if method.refers:
-        loss, accuracy = reference_of(setup, offer, asked, memo)
+        loss, accuracy, odd = reference_of(setup, offer, asked, memo)
         offer = replace(offer, loss=loss, accuracy=accuracy, eps=method.eps(t, setup.terms.rounds))
 
     steps = method.effort(roster, clients.steps(asked), state.server) if len(asked) else None
-    memory = {part: params.select(table, asked) for part, table in state.clients.items()}
-    answers = clients.respond(offer, roster, steps, memo, memory)
-    model, server, verdict = conclude(method, offer, answers.replies, state.server)
-
-    replied = answers.replies.roster.clients
-    # What a client remembers together with the server counts only if its reply did.
-    kept = verdict.admitted if method.solver.joint else np.ones(len(replied), np.bool_)
-    following = State(
-        t + 1, model, server, remember(state.clients, replied, answers.memory, kept), present
-    )
+    outcome = conclude(setup, offer, roster, steps, memo, state)
+    answers, verdict = outcome.answers, outcome.verdict
+    remembered = state.clients.after(*counting(method, answers, verdict))
+    following = State(t + 1, outcome.model, outcome.server, remembered, present)
     entry = record(setup, offer, roster, answers, verdict, memo)
-    moves = moves_of(t, state.present, present, (*answers.events, *warned(method, answers)))
-    gains = gains_of(setup, offer, answers, verdict, state.server)
+    moves = moves_of(t, state.present, present, (*answers.events, *warned(method, answers, odd)))
+    gains = gains_of(setup, offer, outcome)
     left, back = (int((moves["move"] == m).sum()) for m in ("left", "returned"))
     row = {**entry.round, "pool": len(pool), "left": left, "returned": back}
     return following, replace(entry, round=row, moves=moves, attackers=gains)
@@ -175,34 +268,32 @@ def offer_of(setup: Setup, state: State) -> Offer:
     )
 
 
-def warned(method: Method, answers: Answers) -> list[tuple[int, str]]:
-    """Priority clients whose report is far from all others': it counts, and is pointed out."""
+def warned(method: Method, answers: Answers, odd: Int64) -> list[tuple[int, str]]:
+    """Priority clients whose report is far from all others': it counts, and is pointed out. `odd`
+    are those found so when F(w) was measured."""
     replies = answers.replies
-    if not method.reports or method.losses or not len(replies.roster):
-        return []
-    odd = outlying(replies.appraisal) & possible(replies.appraisal).yes & replies.roster.priority
-    who = [int(k) for k in replies.roster.clients[odd]]
-    for k in who:
+    if method.reports and not method.losses:
+        odd = np.union1d(
+            odd, replies.roster.clients[far_off(replies.appraisal, replies.roster.priority)]
+        )
+    for k in odd.tolist():
         warnings.warn(
             f"client {k}, a priority client, reports a loss over {MOST_LOSS:g} times the middle "
             "one; it counts, because the model is for it: check its data",
             MusterWarning,
             stacklevel=2,
         )
-    return [(k, "loss far above the others', counted: a priority client's") for k in who]
+    return [(k, "loss far above the others', counted: a priority client's") for k in odd.tolist()]
 
 
-def remember(clients: Memory, who: Int64, own: Memory, kept: Bool) -> Memory:
-    """The clients' memory with the rows of those who trained replaced, where they are kept (a new
-    table: the state before this round stays intact if it is interrupted)."""
-    if not own or not kept.any():
-        return clients
-    at = torch.from_numpy(who[kept])
-    new = own if kept.all() else {part: params.select(t, kept) for part, t in own.items()}
-    return {
-        part: {name: t.index_copy(0, at.to(t.device), new[part][name]) for name, t in table.items()}
-        for part, table in clients.items()
-    }
+def counting(method: Method, answers: Answers, verdict: Verdict) -> tuple[Int64, Memory]:
+    """Whose new memory counts, and what it is. What a client remembers together with the server
+    (SCAFFOLD's c_k) counts only if its reply did."""
+    who, own = answers.replies.roster.clients, answers.memory
+    if not method.solver.joint or verdict.admitted.all():
+        return who, own
+    kept = verdict.admitted
+    return who[kept], {part: params.select(table, kept) for part, table in own.items()}
 
 
 def moves_of(
@@ -216,29 +307,20 @@ def moves_of(
     return {"round": np.full(len(clients), t + 1), "client": clients, "move": move}
 
 
-def gains_of(
-    setup: Setup, offer: Offer, answers: Answers, verdict: Verdict, server: Memory
-) -> dict[str, NDArray[Any]]:
+def gains_of(setup: Setup, offer: Offer, outcome: Outcome) -> dict[str, NDArray[Any]]:
     """What lying got each attacker this round: its share of the step, and the share it would have
     had by telling the truth (0 if it would have stayed silent)."""
-    replies, truth = answers.replies, answers.truth
-    if truth is None:
+    verdict, honest = outcome.verdict, outcome.honest
+    if honest is None:
         return {}
-    honest = judge(
-        setup.terms.method,
-        offer,
-        replace(replies, appraisal=truth.appraisal, claim=truth.claim),
-        server,
-    )
-    weight = np.where(truth.joins, honest.weight, 0.0)
-    weight = weight / weight.sum() if weight.sum() > 0 else weight
-    who = np.isin(replies.roster.clients, setup.clients.attackers)
+    clients = outcome.answers.replies.roster.clients
+    who = np.isin(clients, setup.clients.attackers)
     return {
         "round": np.full(int(who.sum()), offer.round + 1),
-        "client": replies.roster.clients[who],
+        "client": clients[who],
         "admitted": verdict.admitted[who],
         "weight": verdict.weight[who],
-        "honest_weight": weight[who],
+        "honest_weight": honest.weight[who],
     }
 
 
@@ -250,8 +332,8 @@ def sizes_of(method: Method, offer: Offer, roster: Roster, answers: Answers, mem
     model = params.nbytes(offer.model)
     down = 0 if alone else model + sum(params.nbytes(p) for p in offer.server.values())
     down += 2 * SCALAR if method.refers else 0  # F(w) and eps_t
-    extra = sum(params.nbytes(p) for p in answers.replies.extra.values())
-    up = 0 if alone else model + (extra // max(1, len(answers.replies.roster)))
+    # What a solver sends next to the model is of the model's shapes, part by part.
+    up = 0 if alone else model * (1 + len(method.solver.sends))
     up += SCALAR if method.reports else 0  # F_k(w)
     up += SCALAR if method.claim.needs_requirement else 0
     told = SCALAR * memo.polled[asked]  # F_k(w), before it was known who would be asked

@@ -19,6 +19,8 @@ from ..parts.attacks import Adversary, Attack, attackers_of
 from ..parts.participation import Participation
 from .clients import Stack
 from .conduct import Keep, beginning, conduct
+from .forecast import check_memory
+from .opinion import guesses
 from .result import OnRound, Run
 from .round import Setup
 from .terms import Terms, needs_requirement
@@ -91,23 +93,25 @@ def simulate(
     terms = Terms(method, local, int(rounds), int(seed), params.trainable(module), participation)
     setup = Setup(fed.population, terms, Stack(fed, terms, work, adversary))
     start = params.of_module(module, DTYPES[dtype], work.device)
-    memory = {part: params.expand(m, fed.n) for part, m in method.solver.memory(start).items()}
     whose = {
         "dtype": dtype,
         "federation": f"{fed.name} {fed!r}",
         "data": fed.fingerprint(),
         "attack": repr(attack),
+        "module": params.signature(module, fed.example()),
     }
     place = None if checkpoint is None else Path(checkpoint)
+    check_memory(setup, start)
     try:
         return conduct(
             setup,
             module,
-            beginning(setup, start, memory),
+            beginning(setup, start, method.solver.memory(start)),
             whose,
             Keep(evaluate_every, place, checkpoint_every, resume),
             on_round,
             fed.note,
+            guesses(fed),
         )
     finally:
         work.close()

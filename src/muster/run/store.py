@@ -1,4 +1,4 @@
-"""Results and checkpoints on disk: parquet tables, safetensors weights, never pickle.
+"""Results on disk: parquet tables, safetensors weights, their checksums, never pickle.
 
 Everything goes through `muster.durable`, so that a killed process leaves either the old files or
 the new ones.
@@ -6,7 +6,7 @@ the new ones.
 
 from __future__ import annotations
 
-import json
+import hashlib
 import shutil
 import tomllib
 from collections.abc import Iterator
@@ -17,17 +17,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 import tomli_w
-import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
-from safetensors.torch import load_file as load_tensors
-from safetensors.torch import save_file as save_tensors
 
 from ..durable import whole_folder
 from ..errors import MusterError, first_line
-from ..params import Memory
-from ..protocol import State
-from .ledger import Ledger
 from .result import Run
 
 FRAMES = ("rounds", "clients", "moves", "attackers", "final")
@@ -46,17 +40,27 @@ def save(run: Run, folder: str | Path) -> Path:
         "engine": run.engine,
         "complete": run.complete,
         "note": run.note,
+        "facts": run.facts,
         "config": run.config,
     }
-    with whole_folder(folder, marker=MARKER) as new:
+    for stale in folder.glob("figure.*"):
+        stale.unlink()  # drawn of what was here before
+    with writable(folder), whole_folder(folder, marker=MARKER) as new:
         for name in FRAMES:
             getattr(run, name).write_parquet(new / f"{name}.parquet")
         save_file(
             {name: np.require(a, requirements="C") for name, a in run.weights.items()},
             new / "weights.safetensors",
         )
-        (new / MARKER).write_text(tomli_w.dumps(meta))
+        sums = {file.name: digest(file) for file in sorted(new.iterdir())}
+        (new / MARKER).write_text(tomli_w.dumps({**meta, "sums": sums}))
     return folder
+
+
+def digest(file: Path) -> str:
+    """The sha256 of a file's bytes."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def is_run(folder: Path) -> bool:
@@ -73,61 +77,15 @@ def load(folder: str | Path) -> Run:
         raise MusterError(f"{folder}: no run here ({hint})")
     with readable(folder):
         meta = tomllib.loads((folder / MARKER).read_text())
-        frames: dict[str, Any] = {n: pl.read_parquet(folder / f"{n}.parquet") for n in FRAMES}
+        for name, expected in meta.pop("sums", {}).items():
+            if digest(folder / name) != expected:
+                raise ValueError(f"{name} is not what was written")
+        # glob=False: a folder may be called [x], which is no pattern.
+        frames: dict[str, Any] = {
+            name: pl.read_parquet(folder / f"{name}.parquet", glob=False) for name in FRAMES
+        }
         weights = load_file(folder / "weights.safetensors")
     return Run(weights=weights, **frames, **meta)
-
-
-def save_checkpoint(folder: Path, state: State, ledger: Ledger, identity: dict[str, str]) -> None:
-    """Save the state after a round; older checkpoints go once this one is complete."""
-    name = f"round-{state.round:08d}"
-    if (folder / name).exists():
-        return  # the same state: a run goes the same way every time
-    tensors = {f"model/{k}": t for k, t in state.model.items()}
-    tensors["present/"] = torch.from_numpy(state.present)
-    for side, memory in (("server", state.server), ("clients", state.clients)):
-        for part, table in memory.items():
-            tensors |= {f"{side}/{part}/{k}": t for k, t in table.items()}
-    with whole_folder(folder / name) as new:
-        save_tensors({k: t.cpu().contiguous() for k, t in tensors.items()}, new / "s.safetensors")
-        for table_name, frame in ledger.frames().items():
-            frame.write_parquet(new / f"{table_name}.parquet")
-        (new / "identity.json").write_text(json.dumps(identity))
-    for old in folder.glob("round-*"):
-        if old.name != name:
-            shutil.rmtree(old, ignore_errors=True)
-
-
-def load_checkpoint(
-    folder: Path, identity: dict[str, str], device: torch.device
-) -> tuple[State, Ledger] | None:
-    """The last complete checkpoint, or None. Refuses one of another run."""
-    found = sorted(folder.glob("round-*"))
-    if not found:
-        return None
-    last = found[-1]
-    with readable(last):
-        saved = json.loads((last / "identity.json").read_text())
-        tensors = load_tensors(last / "s.safetensors", device=str(device))
-        frames = {p.stem: pl.read_parquet(p) for p in last.glob("*.parquet")}
-    for key, value in identity.items():
-        if saved.get(key) != value:
-            raise MusterError(
-                f"resume: the checkpoint in {folder} was made with {key}={saved.get(key)}, this "
-                f"run has {key}={value}; resume with the same settings or use another folder"
-            )
-    state = State(int(last.name.split("-")[1]), {})
-    for key, t in tensors.items():
-        where, name = key.split("/", 1)
-        if where == "model":
-            state.model[name] = t
-        elif where == "present":
-            state.present = t.cpu().numpy()
-        else:
-            part, name = name.split("/", 1)
-            memory: Memory = getattr(state, where)
-            memory.setdefault(part, {})[name] = t
-    return state, Ledger.from_frames(frames)
 
 
 @contextmanager
@@ -141,9 +99,26 @@ def readable(place: Path) -> Iterator[None]:
         ) from None
 
 
+@contextmanager
+def writable(place: Path) -> Iterator[None]:
+    """A full disk, or a folder that may not be written, is one clear line."""
+    try:
+        yield
+    except (OSError, SafetensorError, pl.exceptions.PolarsError) as error:
+        raise MusterError(
+            f"{place}: cannot be written ({first_line(error)}); make room, then go on with what "
+            "was saved before"
+        ) from None
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, the oldest first."""
+    return sorted(folder.glob("round-*"))
+
+
 def checkpointed(folder: Path) -> int:
     """How many rounds the last checkpoint in a folder holds; 0 without one."""
-    found = sorted(folder.glob("round-*"))
+    found = checkpoints(folder)
     return int(found[-1].name.split("-")[1]) if found else 0
 
 

@@ -390,7 +390,7 @@ BAD = {
     "priority twice": ({"north": NORTH, "manifest": "priority = 1\nclients.north.priority = true"},
                        "priority and clients.NAME.priority; say it in one place"),
     "std 0": ({"north": NORTH, "manifest": "mean = {age = 1, dose = 1}\nstd = {age = 0, dose = 1}"},
-              "std.age: 0; allowed: a number above 0"),
+              "std.age: 0.0; allowed: above 0"),
     "mean of some": ({"north": NORTH, "manifest": "mean = {age = 1}\nstd = {age = 1}"},
                      "[mean] and [std] need a number for each feature"),
     "an identity for a label": ({"north": ROW.format(60).replace(",1\n", ",10000000000000\n")},
@@ -402,16 +402,16 @@ BAD = {
     "label and client": ({"north": NORTH, "manifest": "client = 'label'"},
                          "north.csv: column 'label' is both label and client; name two"),
     "requirement nan": ({"north": NORTH, "manifest": "clients.north.requirement = nan"},
-                        "manifest.toml: clients.north.requirement: nan; allowed: a number"),
+                        "manifest.toml: clients.north.requirement: nan; allowed: a finite number"),
     "importance 2": ({"north": NORTH, "manifest": "clients.north.importance = 2.0"},
-                     "manifest.toml: clients.north.importance: 2.0; allowed: 0 to 1"),
+                     "manifest.toml: clients.north.importance: 2.0; allowed: 0.0 to 1.0"),
     "priority but unseen": (
         {"north": NORTH, "manifest": "clients.north = {priority = true, unseen = true}"},
         "manifest.toml: clients.north: priority and unseen; a priority client takes part"),
     "mean nan": ({"north": NORTH, "manifest": "mean = {age = nan, dose = 1}\n"
-                  "std = {age = 1, dose = 1}"}, "manifest.toml: mean.age: nan; allowed: a number"),
+                  "std = {age = 1, dose = 1}"}, "mean.age: nan; allowed: a finite number"),
     "std inf": ({"north": NORTH, "manifest": "mean = {age = 1, dose = 1}\n"
-                 "std = {age = inf, dose = 1}"}, "manifest.toml: std.age: inf; allowed: a number"),
+                 "std = {age = inf, dose = 1}"}, "manifest.toml: std.age: inf; allowed: above 0"),
     "std tiny": ({"north": NORTH, "manifest": "mean = {age = 1, dose = 1}\n"
                   "std = {age = 1e-300, dose = 1}"}, "column 0 is inf; features must be finite"),
     "first line empty": ({"north": "\n" + NORTH}, "its first line is empty; give a header"),
@@ -463,7 +463,7 @@ BAD_NPZ = {
                    "a.npz: weight_test: give a number above 0 for each row"),
     "manifest that leads nowhere": (
         lambda: (npz(x=X, y=Y), Path("h/manifest.toml").symlink_to("gone.toml")),
-        "h/manifest.toml: cannot be read (No such file or directory); mend or remove it"),
+        "h/manifest.toml: cannot be read (No such file or directory); fix or remove it"),
     "label": (lambda: npz(x=X, y=Y, x_test=X, y_test=Y - 1),
               "a.npz: y_test: column 'y_test', row 1: label -1 is below 0"),
     "corrupt": (lambda: Path("h/a.npz").write_bytes(b"PK\3\4 and no more"), "a.npz: not readable"),
@@ -504,7 +504,7 @@ def test_other_bad_files_are_one_line_too(here, case):
 @pytest.mark.parametrize(("options", "message"), [
     ({"priority": ["nrth"]}, "priority: no client 'nrth'; did you mean 'north'"),
     ({"priority": [5]}, "priority: no client 5; allowed: 0 to 1"),
-    ({"priority": 9}, "priority: 9 of 2 clients"),
+    ({"priority": 9}, "priority (of 2 clients): 9; allowed: whole numbers from 1 to 2"),
     ({"features": ["dos"]}, "no feature column 'dos'; did you mean 'dose'"),
     ({"features": "dose"}, "features: 'dose'; allowed: a list, each text"),
     ({"scale": "pool"}, "scale: 'pool'; allowed: none, pooled"),
@@ -572,7 +572,7 @@ def test_the_command_line_takes_a_path_and_resumes(here, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(("flags", "message"), [
-    (["--data", "digist"], "unknown data 'digist'; did you mean 'digits'"),
+    (["--data", "digist"], "data.name: 'digist' is unknown; did you mean 'digits'"),
     (["--data", "no/where"], "no/where: no such file or folder"),
     (["--data", "./h", "--data.lable", "x"], "unknown key 'data.lable'; did you mean 'label'"),
     (["--data", "folder"], "data.path: missing"),
@@ -605,3 +605,13 @@ def test_a_file_that_is_not_there_is_no_unknown_data_set():
 
     with pytest.raises(muster.MusterError, match=r"nope\.csv: no such file"):
         experiment({"data": "nope.csv"}).federation(0)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_brackets_in_a_name_are_no_pattern(tmp_path, ending):
+    folder = tmp_path / "[old]"
+    folder.mkdir()
+    frame = pl.DataFrame({"age": range(10), "label": [0, 1] * 5})
+    write = {"csv": frame.write_csv, "parquet": frame.write_parquet}[ending]
+    write(folder / f"north[1].{ending}")
+    assert muster.Federation.from_folder(folder).names.tolist() == ["north[1]"]

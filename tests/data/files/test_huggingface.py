@@ -93,12 +93,12 @@ RAGGED[:] = [[0.0] * (k + 1) for k in range(12)]
     [
         ({"a": Y * 1.0, "label": Y}, {"label": "lable"}, "no column 'lable'; did you mean 'label'"),
         ({"a": Y * 1.0, "label": Y}, {"features": ["b"]}, "partition 0: no column 'b'"),
-        ({"label": Y}, {}, "partition 0: no column beside the label"),
+        ({"label": Y}, {}, "partition 0: no column but the label"),
         ({"text": np.array(["t"] * 12), "label": Y}, {}, "column 'text': holds <U1"),
         ({"a": RAGGED, "label": Y}, {}, "column 'a': holds object"),
         ({"a": np.where(Y, np.nan, 0), "label": Y}, {}, "column 'a', row 3: missing or not finite"),
         ({"a": Y * 1.0, "label": Y - 1}, {}, "partition 0: column 'label', row 1: label -1"),
-        ({"a": Y * 1.0, "label": Y}, {"priority": 3}, "priority: 3 of 2 clients"),
+        ({"a": Y * 1.0, "label": Y}, {"priority": 3}, "priority (of 2 clients): 3; allowed"),
     ],
 )
 def test_bad_data_is_one_line(columns, options, message):

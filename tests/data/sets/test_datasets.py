@@ -30,7 +30,7 @@ from muster.data import (
     sent140,
 )
 from muster.data.sets import images
-from muster.data.sources.obtain import local
+from muster.data.sources.obtain import load_here
 from muster.data.sources.readers import (
     cifar_binary,
     cifar_png,
@@ -140,7 +140,7 @@ def test_both_layouts_of_cifar_give_the_same_arrays(tmp_path):
 def test_a_broken_picture_is_one_line(root, tmp_path):
     for name in CATALOGUE["cifar10"].layouts[0].files:
         (tmp_path / name).write_bytes(b"\x89PNG\r\n\x1a\n broken")
-    with pytest.raises(MusterError, match=f"{tmp_path}: cannot be read .*get them anew") as caught:
+    with pytest.raises(MusterError, match=f"{tmp_path}: cannot be read .*get them again") as caught:
         cifar10(folder=tmp_path)
     assert "\n" not in str(caught.value)
 
@@ -239,7 +239,9 @@ def test_femnist_writers_are_chosen_by_the_seed(root):
     assert np.array_equal(a.train.rows, b.train.rows)
     assert not np.array_equal(a.train.rows, c.train.rows)
     for n in (0, 106):
-        with pytest.raises(MusterError, match=f"clients: {n} of 105 writers; allowed: 1 to 105"):
+        with pytest.raises(
+            MusterError, match=rf"of 105 writers\): {n}; allowed: whole numbers from 1 to 105"
+        ):
             femnist(SHARED, clients=n)
 
 
@@ -269,7 +271,7 @@ def test_sent140_says_that_it_needs_glove(root, tmp_path):
     layout = replace(data.layouts[1], file_digest="")
     (tmp_path / layout.files[0]).write_bytes(gzip.compress(b"label,user,text\n0,a,hi\n"))
     with pytest.raises(MusterError, match=r"GloVe 6B .* is not in .*; run `muster data get glove`"):
-        local(replace(data, layouts=(layout,)), tmp_path)
+        load_here(replace(data, layouts=(layout,)), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +296,7 @@ def test_a_split_that_is_not_there_is_named():
 
 
 def test_every_data_set_by_name_is_in_the_catalogue():
-    assert set(DATA) - {"emnist", "folder"} <= set(CATALOGUE)
+    assert set(DATA) - {"emnist", "folder", "huggingface"} <= set(CATALOGUE)
     assert {f"emnist_{split}" for split in ("balanced", "byclass")} <= set(CATALOGUE)
 
 

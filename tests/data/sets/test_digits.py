@@ -48,5 +48,5 @@ def test_seeds_decide_the_split() -> None:
 
 def test_it_is_registered_and_refuses_too_many_clients() -> None:
     assert DATA["digits"] is digits
-    with pytest.raises(MusterError, match="clients: 1798 for 1797 rows"):
+    with pytest.raises(MusterError, match="clients: 1798; allowed: at most one per row, so 1797"):
         digits(clients=1798)

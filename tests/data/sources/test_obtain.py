@@ -28,7 +28,7 @@ from muster.data.sources import cache
 from muster.data.sources import obtain as sources
 from muster.data.sources.catalogue import CATALOGUE
 from muster.data.sources.fetch import Debian, Home, Npm, PyPI
-from muster.data.sources.obtain import local, obtain
+from muster.data.sources.obtain import load_here, obtain
 from muster.data.sources.readers import MNIST_FILES
 from muster.errors import MusterError
 from small_data import ROOT, left_behind, small, write_idx
@@ -178,7 +178,7 @@ def test_a_truncated_file_in_a_folder_is_named_and_nothing_stored(root, tmp_path
     folder = write_idx(tmp_path / "own")
     path = folder / f"{name}.gz"
     path.write_bytes(path.read_bytes()[:keep])
-    for call in (local, obtain):
+    for call in (load_here, obtain):
         with pytest.raises(MusterError, match=f"{path}") as caught:
             call(small(tmp_path), folder)
         assert "\n" not in str(caught.value)
@@ -188,7 +188,7 @@ def test_a_truncated_file_in_a_folder_is_named_and_nothing_stored(root, tmp_path
 def test_another_number_of_rows_is_refused_with_both_shapes(root, tmp_path):
     folder = write_idx(tmp_path / "own", rows=50)
     with pytest.raises(MusterError, match=r"x has shape \(50, 784\), that of Small is \(40, 784\)"):
-        local(small(tmp_path), folder)
+        load_here(small(tmp_path), folder)
 
 
 def test_a_published_digest_is_checked_before_anything_is_read(root, tmp_path):
@@ -203,7 +203,7 @@ def test_a_published_digest_is_checked_before_anything_is_read(root, tmp_path):
         file_digest="md5:0123",
     )
     with pytest.raises(MusterError, match=r"one\.bin: its md5 is \w{32}, that of Small is 0123"):
-        local(replace(data, layouts=(layout,)), folder)
+        load_here(replace(data, layouts=(layout,)), folder)
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError, MemoryError])
@@ -294,34 +294,34 @@ def test_a_damaged_cache_is_one_line_and_get_mends_it(root, tmp_path, how):
     obtain(data, folder)
     damage(root, how)
     with pytest.raises(MusterError, match=r"arrays/small: damaged \(.*`muster data get`") as caught:
-        local(data)
+        load_here(data)
     assert "\n" not in str(caught.value)
     obtain(data, folder)
-    assert cache.digest(local(data).arrays) == data.layouts[0].sha256
+    assert cache.digest(load_here(data).arrays) == data.layouts[0].sha256
 
 
 def test_loading_maps_the_file_and_torch_takes_it_without_a_copy(root, tmp_path):
     data = small(tmp_path)
-    local(data, write_idx(tmp_path / "own"))
-    x = local(data).arrays["x"]
+    load_here(data, write_idx(tmp_path / "own"))
+    x = load_here(data).arrays["x"]
     assert isinstance(x, np.memmap)
     tensor = torch.from_numpy(x)
     tensor[0] = 7  # copy-on-write: nothing reaches the file
     assert x[0, 0] == 7
-    assert local(data).arrays["x"][0, 0] == 0
+    assert load_here(data).arrays["x"][0, 0] == 0
 
 
 def test_files_are_found_in_the_root_below_the_name_and_where_a_package_puts_them(root, tmp_path):
     for place in (root, root / "small", tmp_path / "usr"):
         data = small(tmp_path, installed=tmp_path / "usr")
         with pytest.raises(MusterError, match=r"Small .* is not in .*; run `muster data get small"):
-            local(data)
+            load_here(data)
         write_idx(place, ending="")
-        assert local(data).where == root / "arrays" / "small"
+        assert load_here(data).where == root / "arrays" / "small"
         # Converted once: the files are no longer needed, and are still there.
         for name in MNIST_FILES:
             (place / name).unlink()
-        assert local(data).arrays["x"].shape == (40, 784)
+        assert load_here(data).arrays["x"].shape == (40, 784)
         for path in (root / "arrays" / "small").iterdir():
             path.unlink()
         (root / "arrays" / "small").rmdir()
@@ -331,7 +331,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("MUSTER_DATA", str(tmp_path / "file"))  # not even root can write below it
     folder, data = write_idx(tmp_path / "own"), small(tmp_path)
-    assert local(data, folder).where == folder
+    assert load_here(data, folder).where == folder
     with pytest.raises(OSError, match=r"file/arrays: cannot be written \(.*; set MUSTER_DATA"):
         obtain(data, folder)
 
@@ -341,14 +341,14 @@ def test_a_named_folder_is_believed_over_the_cache(root, tmp_path):
     data = small(tmp_path)
     free = replace(data, layouts=(replace(data.layouts[0], sha256="", shapes={}),))
     one, two = write_idx(tmp_path / "one"), write_idx(tmp_path / "two", rows=50)
-    assert len(local(free, one).arrays["y"]) == 40
-    assert isinstance(local(free, one).arrays["y"], np.memmap)
-    assert len(local(free, two).arrays["y"]) == 50
-    assert len(local(free).arrays["y"]) == 40
+    assert len(load_here(free, one).arrays["y"]) == 40
+    assert isinstance(load_here(free, one).arrays["y"], np.memmap)
+    assert len(load_here(free, two).arrays["y"]) == 50
+    assert len(load_here(free).arrays["y"]) == 40
     with pytest.raises(OSError, match=r"arrays/small: holds other data; remove that folder"):
         obtain(free, two)
     with pytest.raises(MusterError, match=f"is not in {tmp_path}/none or "):
-        local(free, tmp_path / "none")
+        load_here(free, tmp_path / "none")
 
 
 def test_files_of_another_data_set_with_the_same_names_are_no_hindrance(root, tmp_path, programs):
@@ -356,16 +356,16 @@ def test_files_of_another_data_set_with_the_same_names_are_no_hindrance(root, tm
     write_idx(root, rows=50)
     data = small(tmp_path, sources=(of("npm"),))
     with pytest.raises(MusterError, match=f"^{root}: x has shape"):
-        local(data)
+        load_here(data)
     programs("npm", "exit 1")
     with pytest.raises(MusterError, match=rf"{root}: x has shape .*; npm p@1: npm failed: exit"):
         obtain(data)
     right = write_idx(tmp_path / "there")
-    assert len(local(replace(data, installed=right)).arrays["y"]) == 40
+    assert len(load_here(replace(data, installed=right)).arrays["y"]) == 40
     shutil.rmtree(root / "arrays")
     serve(programs, tmp_path, right)
     assert len(obtain(data).arrays["y"]) == 40
-    assert len(local(data).arrays["y"]) == 40
+    assert len(load_here(data).arrays["y"]) == 40
 
 
 def test_how_it_was_verified_is_remembered(root, tmp_path):
@@ -375,7 +375,7 @@ def test_how_it_was_verified_is_remembered(root, tmp_path):
     data = replace(data, layouts=(strict, loose))
     folder = write_idx(tmp_path / "own", loose.files)
     assert obtain(data, folder).verified == "counts"
-    assert local(data).verified == "counts"
+    assert load_here(data).verified == "counts"
 
 
 def test_a_subset_serves_until_the_whole_is_there(root, tmp_path, programs):
@@ -385,18 +385,18 @@ def test_a_subset_serves_until_the_whole_is_there(root, tmp_path, programs):
     data = replace(whole, layouts=(*whole.layouts, subset), sources=(of("npm"),))
     write_idx(root, rows=50)
     with pytest.raises(MusterError, match="x has shape"):
-        local(data)  # the same file names here, so they are taken for the whole
+        load_here(data)  # the same file names here, so they are taken for the whole
     other = replace(subset, files=tuple(f"part-{n}" for n in MNIST_FILES))
     data = replace(data, layouts=(*whole.layouts, other))
     for name in MNIST_FILES:
         (root / f"{name}.gz").rename(root / f"part-{name}.gz")
-    assert local(data).note == "a part"
+    assert load_here(data).note == "a part"
     assert left_behind(root) == ["small-subset"]
     with pytest.raises(MusterError, match=r"meanwhile the subset in .*small-subset is used"):
         obtain(data)
     serve(programs, tmp_path, write_idx(tmp_path / "there"))
     assert obtain(data).note == ""
-    assert local(data).note == ""
+    assert load_here(data).note == ""
     assert left_behind(root) == ["small", "small-subset"]
 
 

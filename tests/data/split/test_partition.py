@@ -17,7 +17,7 @@ from muster.data import (
     Dirichlet,
     LabelMix,
     Partition,
-    Parts,
+    Portions,
     Shards,
     by_column,
     federate,
@@ -265,11 +265,11 @@ def test_too_large_mixes_say_how_many_rows_there_are() -> None:
 @given(st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=8))
 def test_parts_read_like_the_list_they_were_made_of(given_parts: list[list[int]]) -> None:
     arrays = [np.array(p, np.int64) for p in given_parts]
-    parts = Parts.of(arrays)
+    parts = Portions.of(arrays)
     assert [p.tolist() for p in parts] == given_parts
     assert parts.sizes.tolist() == [len(p) for p in given_parts]
     assert [p.tolist() for p in parts[1:-1]] == given_parts[1:-1]
-    assert Parts.of(parts) is parts
+    assert Portions.of(parts) is parts
     for k in range(-len(arrays), len(arrays)):
         assert parts[k].tolist() == given_parts[k]
         assert parts[k].base is not None
@@ -282,7 +282,7 @@ def test_a_hundred_thousand_clients_are_two_arrays() -> None:
     y = np.arange(300_000) % 10
     for name in sorted(set(PARTITIONS) - {"dirichlet"}):
         parts = PARTITIONS[name]().split(y, 100_000, 0)
-        assert isinstance(parts, Parts)
+        assert isinstance(parts, Portions)
         train, test = hold_out(parts, 0.3, seed=1)
         fed = federate(np.zeros((len(y), 1), np.float32), y, train, test_parts=test, priority=10)
         assert fed.n == 100_000
@@ -299,7 +299,10 @@ def test_seeds_differ(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PARTITIONS))
-@pytest.mark.parametrize(("clients", "message"), [(0, "clients: 0"), (7, "7 for 6 rows")])
+@pytest.mark.parametrize(
+    ("clients", "message"),
+    [(0, "clients: 0"), (7, "clients: 7; allowed: at most one per row, so 6")],
+)
 def test_impossible_numbers_of_clients(name: str, clients: int, message: str) -> None:
     with pytest.raises(MusterError, match=message):
         PARTITIONS[name]().split(np.arange(6) % 2, clients, 0)
@@ -373,7 +376,7 @@ def test_hold_out_needs_two_rows_and_a_fraction() -> None:
     with pytest.raises(MusterError, match=r"client 1 has 1 row"):
         hold_out([np.arange(5), np.arange(1)], 0.2, 0)
     for fraction in (0.0, 1.0, -1.0, float("nan")):
-        with pytest.raises(MusterError, match="test fraction"):
+        with pytest.raises(MusterError, match="test_fraction"):
             held_out_sizes(np.array([5]), fraction)
 
 
@@ -433,8 +436,11 @@ def test_federate_names_what_is_wrong() -> None:
         (lambda: federate(x, y, [parts[0], np.array([0, 4])]), "client 1 has row number 4"),
         (lambda: federate(x, y, parts, test_parts=[np.array([-1])]), "test_parts: client 0"),
         (lambda: federate(x, y, [parts[0], parts[0][:0]]), "client 1 is empty"),
-        (lambda: federate(x, y, parts, priority=0), "priority: 0 of 1"),
-        (lambda: federate(x, y, parts, priority=2), "priority: 2 of 1"),
+        (
+            lambda: federate(x, y, parts, priority=0),
+            r"priority \(of 1 clients\): 0; allowed: whole",
+        ),
+        (lambda: federate(x, y, parts, priority=2), r"priority \(of 1 clients\): 2; allowed"),
         (lambda: federate(x, y, parts, priority=[1]), "no client 1"),
         (lambda: federate(x, y, parts, priority=True), "priority"),
     ]

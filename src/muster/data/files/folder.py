@@ -1,4 +1,4 @@
-"""Your own files as a federation: a folder of one file a client, or one table of all of them.
+"""Your own files as a federation: a folder of one file per client, or one table of all of them.
 
 This is what is read and by which manifest; `tables` reads a file, `rows` makes the federation.
 """
@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 from ...arrays import Bool
 from ...errors import MusterError, nearest
 from ...federation import Federation
+from ...registry import part
 from .manifest import MANIFEST, Manifest, Options, Role, find_manifest, laid_over, read_manifest
 from .rows import Names, assemble, natural
-from .tables import KINDS, TABLES, Block, Columns, header, read_npz, read_table
+from .tables import ENDINGS, TABLES, Block, Columns, header, read_npz, read_table
 
 LABEL, CLIENT = "label", "client"  # columns so called need not be named
 
 
+@part(Federation, "folder")
 def from_folder(
     path: str | Path,
     label: str | None = None,
@@ -37,8 +39,8 @@ def from_folder(
 ) -> Federation:
     """A federation from files: parquet, CSV or npz (arrays x, y and perhaps x_test, y_test).
 
-    A folder holds one file a client, called by the client's name. A single file is a table of all
-    clients when it has a client column, and else the data of one client. A manifest.toml beside
+    A folder holds one file per client, called by the client's name. A single file is a table of all
+    clients when it has a client column, and else the data of one client. A manifest.toml next to
     the data may hold any of these settings, and roles: see docs/own-data.md.
 
     label          the column of labels; default "label"
@@ -95,21 +97,21 @@ def data_files(path: Path) -> list[Path]:
     In a folder nothing is passed over but hidden files, notes (.md) and manifests.
     """
     if not path.exists():
-        raise MusterError(f"{path}: no such file or folder; give a {kinds()} file, or a folder")
+        raise MusterError(f"{path}: no such file or folder; give a {endings()} file, or a folder")
     if path.is_file():
-        if path.suffix not in KINDS:
-            raise MusterError(f"{path}: ends in '{path.suffix}'; allowed: {kinds()}")
+        if path.suffix not in ENDINGS:
+            raise MusterError(f"{path}: ends in '{path.suffix}'; allowed: {endings()}")
         return [path]
     inside = [p for p in path.iterdir() if not p.name.startswith(".") and p.suffix != ".md"]
     files = [p for p in inside if p.name != MANIFEST and not p.name.endswith(f".{MANIFEST}")]
     for file in sorted(files):
-        if file.suffix not in KINDS or not file.is_file():
+        if file.suffix not in ENDINGS or not file.is_file():
             raise MusterError(
-                f"{file}: allowed here: {kinds()} files, one a client, and {MANIFEST}; move it "
+                f"{file}: allowed here: {endings()} files, one per client, and {MANIFEST}; move it "
                 "elsewhere"
             )
     if not files:
-        raise MusterError(f"{path}: holds no data; give a {kinds()} file for each client")
+        raise MusterError(f"{path}: holds no data; give a {endings()} file for each client")
     files.sort(key=lambda file: natural(file.stem))
     for a, b in zip(files, files[1:], strict=False):
         if a.stem == b.stem:
@@ -119,9 +121,9 @@ def data_files(path: Path) -> list[Path]:
     return files
 
 
-def kinds() -> str:
+def endings() -> str:
     """The endings a data file may have, in words."""
-    return f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
+    return f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
 
 
 def client_column(files: Sequence[Path], options: Options, folder: bool) -> str | None:
@@ -184,7 +186,7 @@ def agreed(x: NDArray[Any], block: Block, manifest: Manifest) -> NDArray[np.floa
 def roles_of(manifest: Manifest, names: Names, alone: bool) -> Mapping[str, Role]:
     """Every client's role, by name; nothing when the manifest says nothing of clients.
 
-    alone  one client's file, which a manifest of the whole folder may lie beside
+    alone  one client's file, which a manifest of the whole folder may lie next to
     """
     if not manifest.roles:
         return {}

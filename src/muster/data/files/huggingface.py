@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from ...errors import MusterError, nearest
 from ...federation import Federation
+from ...registry import from_path, part
 from .manifest import Options, laid_over
 from .rows import TEST_FRACTION, assemble
 from .tables import Block
 
 
+@part(Federation, "huggingface")
 def from_partitioner(
     partitioner: Any,
     label: str = "label",
@@ -29,6 +31,7 @@ def from_partitioner(
 ) -> Federation:
     """A federation from a flwr-datasets partitioner whose `dataset` is set.
 
+    In a configuration the partitioner is what a function of yours returns, `module:function`.
     Images become uint8 arrays (channels, height, width); numbers and lists of numbers of one
     length become float32, column after column.
 
@@ -37,6 +40,8 @@ def from_partitioner(
     priority       positions of the priority clients, a number n for the first n, "all" (default)
     test_fraction  the share of its rows each client holds out; 0: none
     """
+    if isinstance(partitioner, str):
+        partitioner = from_path(partitioner, "data.partitioner")()
     blocks = [
         read_partition(partitioner.load_partition(k), k, label, features)
         for k in range(partitioner.num_partitions)
@@ -57,19 +62,19 @@ def from_partitioner(
 
 
 def read_partition(rows: Any, k: int, label: str, features: tuple[str, ...] | None) -> Block:
-    """One partition's rows."""
+    """The rows of partition k: the label column, and the feature columns side by side."""
     where, names = f"partition {k}", rows.column_names
     chosen = tuple(name for name in names if name != label) if features is None else features
     for name in (label, *chosen):
         if name not in names:
             raise MusterError(f"{where}: no column '{name}'; {nearest(name, names)}")
     if not chosen or not len(rows):
-        what = "no column beside the label" if len(rows) else "no rows"
+        what = "no column but the label" if len(rows) else "no rows"
         raise MusterError(f"{where}: {what}; every client needs features and a row")
     columns = rows.select_columns([label, *chosen]).with_format("numpy")[:]
     parts = [as_features(columns[name], f"{where}: column '{name}'") for name in chosen]
     if len(parts) > 1 and any(part.dtype == np.uint8 for part in parts):
-        raise MusterError(f"{where}: images beside other columns; choose with features=[...]")
+        raise MusterError(f"{where}: images next to other columns; choose with features=[...]")
     x = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
     return Block(str(k), where, x, pl.Series(label, columns[label]))
 
@@ -89,5 +94,5 @@ def as_features(column: NDArray[Any], where: str) -> NDArray[Any]:
     flat = array.reshape(len(array), -1).astype(np.float32)
     if not np.isfinite(flat).all():
         row = int(np.argwhere(~np.isfinite(flat))[0, 0])
-        raise MusterError(f"{where}, row {row + 1}: missing or not finite; mend or drop the row")
+        raise MusterError(f"{where}, row {row + 1}: missing or not finite; fix or drop the row")
     return flat

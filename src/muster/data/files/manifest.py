@@ -1,6 +1,6 @@
 """What is to be known about somebody's own files: which column is what, and who the clients are.
 
-Every setting is an argument of `from_folder` and may instead stand in a manifest beside the data,
+Every setting is an argument of `from_folder` and may instead stand in a manifest next to the data,
 so that the data says itself how it is to be read. Arguments win. Only a manifest has tables:
 `[clients.NAME]` for roles and requirements, `[mean]` and `[std]` for an agreed scale.
 """
@@ -15,7 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from ...checks import above, require
 from ...errors import MusterError
+from ...federation.population import check_role
+from ...schema import as_table, build, convert
 
 MANIFEST = "manifest.toml"
 
@@ -36,8 +39,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.split is not None and self.test_fraction is not None:
             raise MusterError("split and test_fraction are both given; give one of them")
-        if self.test_fraction is not None and not 0 <= self.test_fraction < 1:
-            raise MusterError(f"test_fraction: {self.test_fraction}; allowed: 0 (none) to below 1")
+        held = self.test_fraction
+        require(held is None or 0 <= held < 1, "test_fraction", held, "0 (none) to below 1")
         for name in ("features", "classes"):
             values = getattr(self, name)
             if values is not None and (not values or len(set(map(str, values))) < len(values)):
@@ -66,7 +69,7 @@ class Manifest:
 
 
 def find_manifest(path: Path) -> Path | None:
-    """A folder's manifest.toml; beside a file, NAME.manifest.toml or else manifest.toml."""
+    """A folder's manifest.toml; next to a file, NAME.manifest.toml or else manifest.toml."""
     if path.is_dir():
         places = [path / MANIFEST]
     else:
@@ -77,12 +80,10 @@ def find_manifest(path: Path) -> Path | None:
 
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest; every key is checked, and a misspelt one is answered with the nearest."""
-    from ...schema import as_table, build
-
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise MusterError(f"{path}: cannot be read ({error.strerror}); mend or remove it") from None
+        raise MusterError(f"{path}: cannot be read ({error.strerror}); fix or remove it") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise MusterError(f"{path}: not valid TOML: {error}") from None
 
@@ -101,43 +102,36 @@ def read_manifest(path: Path) -> Manifest:
         for name, value in clients.items()
     }
     for name, role in roles.items():
-        read(check_role, name, role)
+        read(check_entry, name, role)
     if options.priority is not None and any(role.priority for role in roles.values()):
         raise MusterError(f"{path}: priority and clients.NAME.priority; say it in one place")
     read(check_scale, mean, std, options.scale)
     return Manifest(path, options, roles, mean, std)
 
 
-def check_role(name: str, role: Role) -> None:
+def check_entry(name: str, role: Role) -> None:
     """What a manifest says of a client, while its name is known."""
-    if role.requirement is not None and not math.isfinite(role.requirement):
-        raise MusterError(f"clients.{name}.requirement: {role.requirement}; allowed: a number")
-    if not 0 <= role.importance <= 1:
-        raise MusterError(f"clients.{name}.importance: {role.importance}; allowed: 0 to 1")
-    if role.priority and role.unseen:
-        raise MusterError(f"clients.{name}: priority and unseen; a priority client takes part")
+    rho = role.requirement
+    ok = rho is None or math.isfinite(rho)
+    require(ok, f"clients.{name}.requirement", rho, "a finite number")
+    check_role(f"clients.{name}", role.priority, role.importance, role.unseen)
 
 
 def check_scale(mean: dict[str, Any], std: dict[str, Any], scale: str | None) -> None:
     """An agreed scale is a finite number for each feature in both tables, deviations above 0."""
-    from ...schema import convert
-
     if (mean or std) and scale not in (None, "none"):
-        raise MusterError(f"scale: '{scale}' beside [mean] and [std]; give one of the two")
+        raise MusterError(f"scale: '{scale}' next to [mean] and [std]; give one of the two")
     if set(mean) != set(std):
         (name, *_) = sorted(set(mean) ^ set(std))
         raise MusterError(f"[mean] and [std]: '{name}' is in one of them only")
     for name in mean:
-        if not math.isfinite(convert(mean[name], float, f"mean.{name}")):
-            raise MusterError(f"mean.{name}: {mean[name]}; allowed: a number")
-        if not 0 < convert(std[name], float, f"std.{name}") < math.inf:
-            raise MusterError(f"std.{name}: {std[name]}; allowed: a number above 0")
+        ok = math.isfinite(convert(mean[name], float, f"mean.{name}"))
+        require(ok, f"mean.{name}", mean[name], "a finite number")
+        above(f"std.{name}", convert(std[name], float, f"std.{name}"))
 
 
 def laid_over(options: Options, given: dict[str, Any]) -> Options:
     """The options with the arguments that were given (not None) in their place, checked alike."""
-    from ...schema import build
-
     table = {key: list(v) if isinstance(v, tuple) else v for key, v in given.items()}
     mine: Options = build(Options, {k: v for k, v in table.items() if v is not None}, "")
     changes = {k: v for k, v in vars(mine).items() if v is not None}

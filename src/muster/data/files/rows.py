@@ -105,12 +105,12 @@ def encode(
             row = int(np.argmax(whole < 0))
             given = np.unique(whole)
             raise MusterError(
-                f"{spot(blocks, row)}: label {low} is below 0; say which labels there are: "
+                f"{place_of(blocks, row)}: label {low} is below 0; say which labels there are: "
                 f"classes=[{', '.join(map(str, given[:10]))}{', ...' if len(given) > 10 else ''}]"
             )
         if (top := int(whole.max())) >= max(FEW, len(whole)):
             raise MusterError(
-                f"{spot(blocks, int(whole.argmax()))}: label {top} makes {top + 1} classes of "
+                f"{place_of(blocks, int(whole.argmax()))}: label {top} makes {top + 1} classes of "
                 f"{len(whole)} rows; name the labels there are with classes=[...]"
             )
         return whole, tuple(str(c) for c in range(top + 1))
@@ -121,7 +121,7 @@ def encode(
     if codes.null_count():
         row = int(codes.is_null().arg_max() or 0)
         raise MusterError(
-            f"{spot(blocks, row)}: label '{text[row]}' is not among classes; "
+            f"{place_of(blocks, row)}: label '{text[row]}' is not among classes; "
             f"{nearest(str(text[row]), known)}"
         )
     return codes.to_numpy(), tuple(known)
@@ -142,12 +142,12 @@ def as_whole(y: pl.Series, blocks: Sequence[Block]) -> Int64 | None:
     if wrong.any():
         row = int(np.argmax(wrong))
         raise MusterError(
-            f"{spot(blocks, row)}: label {y[row]}; labels are classes: whole numbers, or names"
+            f"{place_of(blocks, row)}: label {y[row]}; labels are classes: whole numbers, or names"
         )
     return None if named or np.abs(array).max() >= 2.0**63 else array.astype(np.int64)
 
 
-def spot(blocks: Sequence[Block], row: int) -> str:
+def place_of(blocks: Sequence[Block], row: int) -> str:
     """The file, label column and row of a row in all."""
     ends = np.cumsum([len(block.x) for block in blocks])
     at = int(np.searchsorted(ends, row, side="right"))

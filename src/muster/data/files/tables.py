@@ -22,7 +22,7 @@ from ...arrays import Bool, Float64
 from ...errors import MusterError, first_line, nearest
 
 TABLES = (".csv", ".parquet")
-KINDS = (*TABLES, ".npz")
+ENDINGS = (*TABLES, ".npz")
 ARRAYS = ("x", "y", "x_test", "y_test")
 WEIGHT = "weight_test"  # how much each test row counts, where they do not all count alike
 
@@ -61,7 +61,7 @@ def header(path: Path) -> list[str]:
     """The column names of a table, which must differ."""
     if path.suffix == ".parquet":
         try:
-            return pl.scan_parquet(path).collect_schema().names()
+            return pl.scan_parquet(path, glob=False).collect_schema().names()
         except (pl.exceptions.PolarsError, OSError) as error:
             raise broken(path, error) from None
     try:
@@ -85,7 +85,7 @@ def broken(path: Path, error: Exception) -> MusterError:
     reason = first_line(error)
     if isinstance(error, UnicodeDecodeError) or "utf-8" in reason:
         return MusterError(f"{path}: its text is not UTF-8; save it as CSV in UTF-8")
-    return MusterError(f"{path}: not readable as {path.suffix[1:]} ({reason}); write it anew")
+    return MusterError(f"{path}: not readable as {path.suffix[1:]} ({reason}); write it again")
 
 
 def read_table(path: Path, columns: Columns, like: Block | None, exact: bool) -> Block:
@@ -106,7 +106,7 @@ def read_table(path: Path, columns: Columns, like: Block | None, exact: bool) ->
     others = tuple(name for name in names if name not in columns.roles.values())
     features = columns.features or (others if like is None else like.features)
     if not features:
-        raise MusterError(f"{path}: no feature column beside {', '.join(names)}")
+        raise MusterError(f"{path}: no feature column; it has only {', '.join(names)}")
     for name in features:
         if name in columns.roles.values():
             raise MusterError(f"{path}: column '{name}' is a feature and something else as well")
@@ -138,8 +138,8 @@ def rows_of(path: Path, names: Sequence[str]) -> pl.DataFrame:
     """The named columns. Those of a CSV come as text, so that any wrong value can be quoted."""
     try:
         if path.suffix == ".parquet":
-            return pl.scan_parquet(path).select(names).collect()
-        frame = pl.read_csv(path, infer_schema=False, columns=list(names))
+            return pl.scan_parquet(path, glob=False).select(names).collect()
+        frame = pl.read_csv(path, glob=False, infer_schema=False, columns=list(names))
     except (pl.exceptions.PolarsError, OSError) as error:
         if path.suffix == ".csv":
             check_fields(path)
@@ -193,7 +193,7 @@ def numbers(frame: pl.DataFrame, path: Path, exact: bool) -> NDArray[Any]:
                 "features=[...]"
             )
         else:
-            what = f"{value} is not finite as {x.dtype}; mend it or drop the row"
+            what = f"{value} is not finite as {x.dtype}; fix it or drop the row"
         raise MusterError(f"{path}: column '{name}', row {i + 1}: {what}")
     return x
 
@@ -298,7 +298,7 @@ def array_block(path: Path, arrays: dict[str, NDArray[Any]], x: str, y: str, tes
     if rows.dtype.kind == "f" and not np.isfinite(rows).all():
         i, *at = (int(v) for v in np.argwhere(~np.isfinite(rows))[0])
         value = rows[(i, *at)]
-        raise MusterError(f"{path}: {x}, row {i + 1}, position {at}: {value}; mend or drop the row")
+        raise MusterError(f"{path}: {x}, row {i + 1}, position {at}: {value}; fix or drop the row")
     where = f"{path}: {y}" if test else str(path)
     if labels.dtype.kind != "U":
         labels = labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64)

@@ -7,11 +7,13 @@ from typing import Literal
 import numpy as np
 
 from ...federation import Federation
+from ...registry import part
 from ..split.partition import Partition, Shards, federate, hold_out
 
 TWO_SHARDS = Shards(per_client=2)
 
 
+@part(Federation, "digits")
 def digits(
     clients: int = 20,
     priority: int | tuple[int, ...] | Literal["all"] = 2,
@@ -25,7 +27,7 @@ def digits(
     There is no official test set: each client holds out `test_fraction` of its own rows.
 
     priority  a number n for the first n clients (the partition is random), their indices, or "all"
-    unseen    the last so many clients never train and only judge
+    unseen    how many clients, the last ones, never train and only judge
     """
     from sklearn.datasets import load_digits  # takes as long to load as everything else
 

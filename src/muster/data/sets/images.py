@@ -7,7 +7,7 @@ Parameters they share:
 
 folder    where the files are; None: the cache, $MUSTER_DATA, where a system package puts them
 priority  a number n for the first n clients (the partition is random), their indices, or "all"
-unseen    the last so many clients never train and only judge
+unseen    how many clients, the last ones, never train and only judge
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ import numpy as np
 
 from ... import rng
 from ...arrays import Int64
-from ...errors import MusterError
+from ...checks import one_of, whole
 from ...federation import Federation
 from ...federation.ragged import Ragged
+from ...registry import part
 from ..sources.catalogue import CIFAR10, EMNIST_BALANCED, EMNIST_BYCLASS, FEMNIST, FMNIST, MNIST
-from ..sources.obtain import DataSet, local
+from ..sources.obtain import DataSet, load_here
 from ..split.partition import (
     Partition,
     Shards,
+    as_pair,
     by_column,
     federate,
     first_clients,
     hold_out,
     last_clients,
-    table,
 )
-from ..split.parts import Parts
+from ..split.portions import Portions
 
 Priority = int | tuple[int, ...] | Literal["all"]
 
@@ -67,7 +68,7 @@ def images(
     seed: int,
 ) -> Federation:
     """A data set of images, partitioned by its labels."""
-    held = local(data, folder)
+    held = load_here(data, folder)
     x, y = held.arrays["x"], held.arrays["y"]
     parts = partition.split(y.astype(np.int64), clients, seed)
     test, test_parts = None, None
@@ -90,6 +91,7 @@ def images(
     return replace(fed, labels=labels)
 
 
+@part(Federation, "fmnist")
 def fmnist(
     folder: str | Path | None = None,
     clients: int = 60,
@@ -102,6 +104,7 @@ def fmnist(
     return images(FMNIST, folder, CLOTHES, clients, priority, unseen, partition, seed)
 
 
+@part(Federation, "mnist")
 def mnist(
     folder: str | Path | None = None,
     clients: int = 60,
@@ -114,6 +117,7 @@ def mnist(
     return images(MNIST, folder, DIGITS, clients, priority, unseen, partition, seed)
 
 
+@part(Federation, "cifar10")
 def cifar10(
     folder: str | Path | None = None,
     clients: int = 60,
@@ -126,6 +130,7 @@ def cifar10(
     return images(CIFAR10, folder, THINGS, clients, priority, unseen, partition, seed)
 
 
+@part(Federation, "emnist")
 def emnist(
     split: Literal["balanced", "byclass"] = "balanced",
     folder: str | Path | None = None,
@@ -140,13 +145,13 @@ def emnist(
     Where only a subset is there it is used, and the federation's note says so; a subset without
     a test set has each client hold out a fifth of its rows.
     """
-    if split not in ("balanced", "byclass"):
-        raise MusterError(f"emnist split: '{split}'; allowed: balanced, byclass")
     both = {"balanced": (EMNIST_BALANCED, BALANCED), "byclass": (EMNIST_BYCLASS, CHARACTERS)}
+    one_of("emnist split", split, tuple(both))
     data, labels = both[split]
     return images(data, folder, labels, clients, priority, unseen, partition, seed)
 
 
+@part(Federation, "femnist")
 def femnist(
     folder: str | Path | None = None,
     clients: int | None = None,
@@ -158,20 +163,19 @@ def femnist(
 
     Writers who have training rows are clients, tested on their own test rows.
 
-    clients  so many of the writers, chosen and ordered by the seed; None: all of them
+    clients  how many of the writers, chosen and ordered by the seed; None: all of them
     """
-    held = local(FEMNIST, folder)
+    held = load_here(FEMNIST, folder)
     parts, writers = by_column(held.arrays["writer"])
     tests, tested = by_column(held.arrays["test_writer"])
     names, at, at_test = np.intersect1d(writers, tested, return_indices=True)
     n = len(names) if clients is None else clients
-    if not 1 <= n <= len(names):
-        raise MusterError(f"clients: {n} of {len(names)} writers; allowed: 1 to {len(names)}")
+    whole(f"clients (of {len(names)} writers)", n, 1, len(names))
     chosen = rng.generator(seed, "femnist writers").permutation(len(names))[:n]
 
-    def of(parts: Parts, half: str, which: Int64) -> Ragged:
+    def of(parts: Portions, half: str, which: Int64) -> Ragged:
         mine = parts.take(which)
-        x, y = table(held.arrays[f"{half}x"], held.arrays[f"{half}y"], "femnist")
+        x, y = as_pair(held.arrays[f"{half}x"], held.arrays[f"{half}y"], "femnist")
         return Ragged(x, y, mine.offsets, mine.rows)
 
     fed = Federation.from_ragged(

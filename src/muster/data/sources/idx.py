@@ -38,9 +38,9 @@ def gunzip_idx(file: BinaryIO, path: str | Path) -> NDArray[Any]:
     try:
         return parse_idx(cast(BinaryIO, gzip.GzipFile(fileobj=file)), path)
     except EOFError as error:
-        raise MusterError(f"{path}: the gzip file is truncated; install or copy it anew") from error
+        raise MusterError(f"{path}: the gzip file is truncated; get or copy it again") from error
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise MusterError(f"{path}: damaged gzip file ({error}); copy it anew") from error
+        raise MusterError(f"{path}: damaged gzip file ({error}); copy it again") from error
 
 
 def parse_idx(file: BinaryIO, path: str | Path) -> NDArray[Any]:
@@ -50,7 +50,7 @@ def parse_idx(file: BinaryIO, path: str | Path) -> NDArray[Any]:
         raise MusterError(f"{path}: starts with bytes '{magic.hex(' ')}'; that is no idx file")
     header = file.read(4 * magic[3])
     if len(header) < 4 * magic[3]:
-        raise MusterError(f"{path}: truncated within its header; install or copy it anew")
+        raise MusterError(f"{path}: truncated within its header; get or copy it again")
     shape = struct.unpack(f">{magic[3]}I", header)
     dtype = np.dtype(TYPES[magic[2]])
     size = math.prod(shape) * dtype.itemsize
@@ -58,6 +58,6 @@ def parse_idx(file: BinaryIO, path: str | Path) -> NDArray[Any]:
     if len(values) != size:
         raise MusterError(
             f"{path}: {'truncated' if len(values) < size else 'too long'}, with {len(values)} bytes"
-            f" of values where shape {shape} needs {size}; install or copy it anew"
+            f" of values where shape {shape} needs {size}; get or copy it again"
         )
     return np.frombuffer(values, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)

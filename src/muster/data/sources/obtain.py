@@ -1,7 +1,7 @@
 """Where the bytes of a data set come from, and how it is known that they are the right ones.
 
 A `DataSet` has layouts (files that may hold it, and how they become arrays) and sources (what can
-bring those files). `local` finds it on this machine: in the cache, in a folder the user names,
+bring those files). `load_here` finds it on this machine: in the cache, in a folder the user names,
 among files in the cache's root, where a system package puts it. `obtain` also asks the sources,
 in order. Whatever is found is read, verified, and stored once in the cache.
 """
@@ -132,16 +132,16 @@ class Held:
         return self.layout.note
 
 
-def local(data: DataSet, folder: str | Path | None = None) -> Held:
+def load_here(data: DataSet, folder: str | Path | None = None) -> Held:
     """The data set as it is on this machine, stored in the cache when it can be written."""
-    held = look(data, folder)
+    held = load_if_here(data, folder)
     if held is None:
         raise MusterError(absent(data, folder))
     return held
 
 
 @dataclass(frozen=True)
-class Spot:
+class Found:
     """Where a data set was found: in the cache (`stored`), or as files still to be read."""
 
     layout: Layout
@@ -150,7 +150,7 @@ class Spot:
     paths: list[Path]
 
 
-def spots(data: DataSet, folder: str | Path | None = None) -> Iterator[Spot]:
+def search(data: DataSet, folder: str | Path | None = None) -> Iterator[Found]:
     """Everywhere the data set may be on this machine. The whole one comes before a subset.
 
     What is cached is used, also for a folder that is named, if it came from that folder's files
@@ -160,21 +160,23 @@ def spots(data: DataSet, folder: str | Path | None = None) -> Iterator[Spot]:
         key = data.key(layout)
         stored = cache.load(key)
         if stored and folder is None:
-            yield Spot(layout, cache.place(key), stored, [])
+            yield Found(layout, cache.place(key), stored, [])
         for place in data.places(folder):
             if paths := layout.find(place):
                 if stored and (stored.sha256 == layout.sha256 or stored.origin == origin(paths)):
-                    yield Spot(layout, cache.place(key), stored, paths)
+                    yield Found(layout, cache.place(key), stored, paths)
                 else:
-                    yield Spot(layout, place, None, paths)
+                    yield Found(layout, place, None, paths)
 
 
-def spot(data: DataSet, folder: str | Path | None = None) -> Spot | None:
+def first_found(data: DataSet, folder: str | Path | None = None) -> Found | None:
     """The first place the data set may be, if there is one; files there are not read."""
-    return next(spots(data, folder), None)
+    return next(search(data, folder), None)
 
 
-def look(data: DataSet, folder: str | Path | None = None, must_store: bool = False) -> Held | None:
+def load_if_here(
+    data: DataSet, folder: str | Path | None = None, must_store: bool = False
+) -> Held | None:
     """The data set on this machine, or None; read and stored if it was not yet.
 
     Files of these names may be another data set's (MNIST and Fashion-MNIST share theirs), so the
@@ -183,7 +185,7 @@ def look(data: DataSet, folder: str | Path | None = None, must_store: bool = Fal
     """
     wrong: MusterError | None = None
     variant = ""
-    for found in spots(data, folder):
+    for found in search(data, folder):
         if wrong and found.layout.variant != variant:
             break
         if found.stored:
@@ -236,7 +238,7 @@ def verified(data: DataSet, layout: Layout, paths: list[Path]) -> Arrays:
         if found != expected:
             raise MusterError(
                 f"{paths[0]}: its {kind} is {found}, that of {data.title} is {expected}; "
-                "the file is damaged or another one: get it anew"
+                "the file is damaged or another one: get it again"
             )
     with one_line(paths[0].parent):
         arrays = layout.read(paths)
@@ -244,12 +246,12 @@ def verified(data: DataSet, layout: Layout, paths: list[Path]) -> Arrays:
         if arrays[name].shape != shape:
             raise MusterError(
                 f"{paths[0].parent}: {name} has shape {arrays[name].shape}, that of {data.title} "
-                f"is {shape}; the files are damaged or of another data set: get them anew"
+                f"is {shape}; the files are damaged or of another data set: get them again"
             )
     if layout.sha256 and (found := cache.digest(arrays)) != layout.sha256:
         raise MusterError(
             f"{paths[0].parent}: the arrays' sha256 is {found}, that of {data.title} is "
-            f"{layout.sha256}; the files are damaged or of another data set: get them anew"
+            f"{layout.sha256}; the files are damaged or of another data set: get them again"
         )
     return arrays
 
@@ -273,7 +275,7 @@ def one_line(where: Path) -> Iterator[None]:
         pl.exceptions.PolarsError,
     ) as error:
         raise MusterError(
-            f"{where}: cannot be read ({first_line(error)}); the files are damaged: get them anew"
+            f"{where}: cannot be read ({first_line(error)}); the files are damaged: get them again"
         ) from error
 
 
@@ -290,7 +292,7 @@ def obtain(data: DataSet, folder: str | Path | None = None, tick: Tick = quiet) 
         cache.remove_damaged(key)
     held, reasons = None, []
     try:
-        held = look(data, folder, must_store=True)
+        held = load_if_here(data, folder, must_store=True)
     except MusterError as error:
         if folder is not None or not data.sources:
             raise
@@ -311,9 +313,9 @@ def obtain(data: DataSet, folder: str | Path | None = None, tick: Tick = quiet) 
                 raise MusterError("it lacks the files")
             except (MusterError, OSError, HTTPException) as error:
                 reasons.append(f"{source.label}: {first_line(error)}")
-    meanwhile = "" if held is None else f"; meanwhile the {held.layout.variant} in {held.where} is"
+    used = "" if held is None else f"; meanwhile the {held.layout.variant} in {held.where} is used"
     files = "; or ".join(", ".join(x.files) for x in data.layouts)
     raise MusterError(
-        f"{data.name} cannot be had ({'; '.join(reasons)}){meanwhile and meanwhile + ' used'}; "
+        f"{data.name} cannot be obtained ({'; '.join(reasons)}){used}; "
         f"put its files ({files}) in a folder and run `muster data get {data.name} --folder PATH`"
     )

@@ -101,5 +101,5 @@ def glove_zip(paths: list[Path]) -> Arrays:
 def joined(words: list[str]) -> NDArray[np.uint8]:
     """Words as bytes, a line each."""
     if any("\n" in word for word in words):
-        raise MusterError("GloVe: a word holds a line break; the file is damaged: get it anew")
+        raise MusterError("GloVe: a word holds a line break; the file is damaged: get it again")
     return np.frombuffer("\n".join(words).encode(), np.uint8)

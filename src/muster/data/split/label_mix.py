@@ -8,17 +8,20 @@ spreads each label over the clients, it works with any alpha and any number of c
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from ... import rng
 from ...arrays import Float64, Int64
+from ...checks import above, whole
 from ...errors import MusterError
-from .parts import Parts, check_split, class_after_class, deal
+from ...registry import part
+from .partition import Partition
+from .portions import Portions, check_split, class_after_class, deal
 
 
+@part(Partition, "label_mix")
 @dataclass(frozen=True)
 class LabelMix:
     """As many rows each, labels uneven: those of client k are drawn from `p_k ~ Dir(alpha prior)`.
@@ -39,12 +42,11 @@ class LabelMix:
     size: int | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.alpha < math.inf:
-            raise MusterError(f"label_mix alpha: {self.alpha}; allowed: a number above 0")
-        if self.size is not None and self.size < 1:
-            raise MusterError(f"label_mix size: {self.size}; allowed: 1 upwards, or None")
+        above("label_mix alpha", self.alpha)
+        if self.size is not None:
+            whole("label_mix size", self.size)
 
-    def split(self, y: Int64, clients: int, seed: int) -> Parts:
+    def split(self, y: Int64, clients: int, seed: int) -> Portions:
         """Every client's rows, label after label."""
         check_split(y, clients)
         size = len(y) // clients if self.size is None else self.size

@@ -1,13 +1,12 @@
 """Who gets which rows: a partition is a seeded function from labels to row numbers.
 
 A partition part has one method, `split(y, clients, seed)`, which returns one array of row numbers
-for each client: a list of them, or `Parts`, which holds them all in two arrays. Nothing is copied:
-`federate` hands those row numbers and the arrays they point into to a `Federation`.
+for each client: a list of them, or `Portions`, which holds them all in two arrays. Nothing is
+copied: `federate` hands those row numbers and the arrays they point into to a `Federation`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,11 +17,12 @@ from numpy.typing import ArrayLike
 
 from ... import rng
 from ...arrays import Int64
+from ...checks import above, require, whole
 from ...errors import MusterError
 from ...federation import Federation
 from ...federation.ragged import Pair, Ragged, Shared, as_labels, as_tensor
-from .label_mix import LabelMix
-from .parts import Parts, check_split, class_after_class, deal
+from ...registry import kinds, part
+from .portions import Portions, check_split, class_after_class, deal
 
 
 class Partition(Protocol):
@@ -33,6 +33,10 @@ class Partition(Protocol):
         ...
 
 
+PARTITIONS = kinds(Partition)  # by name; what registers later is in it too
+
+
+@part(Partition, "iid")
 @dataclass(frozen=True)
 class IID:
     """Everyone sees the same distribution: rows are shuffled and dealt evenly.
@@ -43,15 +47,16 @@ class IID:
     [3, 2, 2]
     """
 
-    def split(self, y: Int64, clients: int, seed: int) -> Parts:
+    def split(self, y: Int64, clients: int, seed: int) -> Portions:
         """Shuffled rows, dealt evenly."""
         check_split(y, clients)
         rows = rng.generator(seed, "partition iid").permutation(len(y))
         sizes = np.full(clients, len(y) // clients)
         sizes[: len(y) % clients] += 1
-        return Parts.cut(rows, sizes)
+        return Portions.cut(rows, sizes)
 
 
+@part(Partition, "shards")
 @dataclass(frozen=True)
 class Shards:
     """Few classes each: rows are cut into single-class shards, and each client gets some.
@@ -75,12 +80,11 @@ class Shards:
     shared: bool = False
 
     def __post_init__(self) -> None:
-        if self.per_client < 1:
-            raise MusterError(f"shards per_client: {self.per_client}; allowed: 1 upwards")
-        if self.size is not None and self.size < 1:
-            raise MusterError(f"shards size: {self.size}; allowed: 1 upwards, or None")
+        whole("shards per_client", self.per_client)
+        if self.size is not None:
+            whole("shards size", self.size)
 
-    def split(self, y: Int64, clients: int, seed: int) -> Parts:
+    def split(self, y: Int64, clients: int, seed: int) -> Portions:
         """Each client's shards, end to end."""
         check_split(y, clients)
         draw = rng.generator(seed, "partition shards")
@@ -105,7 +109,7 @@ class Shards:
         else:
             hands = draw.permutation(pool)[:dealt]
         flat = rows[(first[hands.ravel(), None] + np.arange(size)).ravel()]
-        return Parts.cut(flat, np.full(clients, self.per_client * size))
+        return Portions.cut(flat, np.full(clients, self.per_client * size))
 
 
 def largest_shard(counts: Int64, needed: int) -> int:
@@ -123,6 +127,7 @@ def largest_shard(counts: Int64, needed: int) -> int:
     return low
 
 
+@part(Partition, "dirichlet")
 @dataclass(frozen=True)
 class Dirichlet:
     """Uneven everything: each class is spread over the clients by a draw from Dir(alpha).
@@ -138,14 +143,11 @@ class Dirichlet:
     retries: int = 100
 
     def __post_init__(self) -> None:
-        if not 0 < self.alpha < math.inf:
-            raise MusterError(f"dirichlet alpha: {self.alpha}; allowed: a number above 0")
-        if self.min_rows < 1:
-            raise MusterError(f"dirichlet min_rows: {self.min_rows}; allowed: 1 upwards")
-        if self.retries < 1:
-            raise MusterError(f"dirichlet retries: {self.retries}; allowed: 1 upwards")
+        above("dirichlet alpha", self.alpha)
+        whole("dirichlet min_rows", self.min_rows)
+        whole("dirichlet retries", self.retries)
 
-    def split(self, y: Int64, clients: int, seed: int) -> Parts:
+    def split(self, y: Int64, clients: int, seed: int) -> Portions:
         """The first draw that gives every client `min_rows` rows."""
         check_split(y, clients)
         if clients * self.min_rows > len(y):
@@ -172,15 +174,7 @@ class Dirichlet:
         )
 
 
-PARTITIONS: dict[str, type[Partition]] = {
-    "iid": IID,
-    "shards": Shards,
-    "dirichlet": Dirichlet,
-    "label_mix": LabelMix,
-}
-
-
-def by_column(values: ArrayLike) -> tuple[Parts, list[Any]]:
+def by_column(values: ArrayLike) -> tuple[Portions, list[Any]]:
     """One client for each distinct value of a column (a writer, a hospital), sorted by value.
 
     Returns the row numbers of each client, in their order in the column, and its value.
@@ -199,38 +193,37 @@ def by_column(values: ArrayLike) -> tuple[Parts, list[Any]]:
         names, owner, sizes = np.unique(column, return_inverse=True, return_counts=True)
     except TypeError as error:
         raise MusterError(f"column: values cannot be sorted ({error}); give one type") from error
-    return Parts.cut(np.argsort(owner, kind="stable"), sizes), names.tolist()
+    return Portions.cut(np.argsort(owner, kind="stable"), sizes), names.tolist()
 
 
 def held_out_sizes(sizes: Int64, fraction: float) -> Int64:
     """How many of each client's rows are held out: about `fraction`, at least 1, never all."""
-    if not 0 < fraction < 1:
-        raise MusterError(f"test fraction: {fraction}; allowed: between 0 and 1, exclusive")
+    require(0 < fraction < 1, "test_fraction", fraction, "between 0 and 1, exclusive")
     alone = np.flatnonzero(sizes < 2)
     if len(alone):
         raise MusterError(
-            f"test fraction: client {alone[0]} has {sizes[alone[0]]} row(s); holding out a test "
+            f"test_fraction: client {alone[0]} has {sizes[alone[0]]} row(s); holding out a test "
             "part needs at least 2: use fewer clients or more rows"
         )
     held: Int64 = np.rint(fraction * sizes).astype(np.int64)
     return held.clip(1, sizes - 1)
 
 
-def hold_out(parts: Sequence[Int64], fraction: float, seed: int) -> tuple[Parts, Parts]:
+def hold_out(parts: Sequence[Int64], fraction: float, seed: int) -> tuple[Portions, Portions]:
     """Each client keeps about `fraction` of its own rows for testing: (train, test) parts."""
-    whole = Parts.of(parts)
+    whole = Portions.of(parts)
     sizes = whole.sizes
     held = held_out_sizes(sizes, fraction)
     keys = rng.keys(seed, "hold out", client=np.arange(len(whole)))
     order, _ = rng.permutations(keys, sizes)
     shuffled = whole.rows[np.repeat(whole.offsets[:-1], sizes) + order]
     tested = rng.ramp(sizes) < np.repeat(held, sizes)
-    return Parts.cut(shuffled[~tested], sizes - held), Parts.cut(shuffled[tested], held)
+    return Portions.cut(shuffled[~tested], sizes - held), Portions.cut(shuffled[tested], held)
 
 
-def joined(parts: Sequence[Int64], rows: int, what: str) -> Parts:
+def joined(parts: Sequence[Int64], rows: int, what: str) -> Portions:
     """Row numbers of all clients in two arrays, each client with a row and each row there."""
-    flat = Parts.of(parts)
+    flat = Portions.of(parts)
     if not len(flat):
         raise MusterError(f"{what} is empty; give the row numbers of at least one client")
     empty = np.flatnonzero(flat.sizes == 0)
@@ -245,7 +238,7 @@ def joined(parts: Sequence[Int64], rows: int, what: str) -> Parts:
     return flat
 
 
-def table(x: Any, y: Any, what: str) -> tuple[torch.Tensor, torch.Tensor]:
+def as_pair(x: Any, y: Any, what: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Features and labels that belong together, without copying them."""
     features, labels = as_tensor(x, f"{what} x"), as_labels(y, f"{what} y")
     if labels.dim() != 1 or features.dim() < 1 or len(features) != len(labels):
@@ -298,7 +291,7 @@ def federate(
     test        an official test set (x, y), shared by everyone: see `reweighted`
     test_parts  or else row numbers of each client's own test rows in `x`, `y`
     priority    a number n for the first n clients, or their indices; None or "all": everyone
-    unseen      the last so many clients never train and only judge
+    unseen      how many clients, the last ones, never train and only judge
     note        what results on this data must say
 
     >>> y = np.array([0, 0, 1, 1])
@@ -307,12 +300,12 @@ def federate(
     """
     if test is not None and test_parts is not None:
         raise MusterError("test and test_parts are both given; give one of them")
-    features, labels = table(x, y, "train")
+    features, labels = as_pair(x, y, "train")
     mine = joined(parts, len(labels), "parts")
     train = Ragged(features, labels, mine.offsets, mine.rows)
     held_out: Ragged | None = None
     if test is not None:
-        held_out = reweighted(train, *table(*test, "test"))
+        held_out = reweighted(train, *as_pair(*test, "test"))
     elif test_parts is not None:
         own = joined(test_parts, len(labels), "test_parts")
         held_out = Ragged(features, labels, own.offsets, own.rows)
@@ -329,20 +322,17 @@ def federate(
 
 
 def last_clients(unseen: int, clients: int) -> Int64:
-    """The indices of the last so many clients."""
-    if not 0 <= unseen < clients:
-        raise MusterError(f"unseen: {unseen} of {clients} clients; allowed: 0 to {clients - 1}")
+    """The indices of the last `unseen` of the clients."""
+    whole(f"unseen (of {clients} clients)", unseen, 0, clients - 1)
     return np.arange(clients - unseen, clients)
 
 
 def first_clients(priority: ArrayLike | None, clients: int) -> ArrayLike | None:
     """A number n as the indices of the first n clients; anything else as it is."""
     if isinstance(priority, str):
-        if priority != "all":
-            raise MusterError(f"priority: '{priority}'; give a number, indices, or 'all'")
+        require(priority == "all", "priority", priority, "a number, indices, or 'all'")
         return None
     if not isinstance(priority, (int, np.integer)) or isinstance(priority, bool):
         return priority
-    if not 1 <= priority <= clients:
-        raise MusterError(f"priority: {priority} of {clients} clients; allowed: 1 to {clients}")
+    whole(f"priority (of {clients} clients)", priority, 1, clients)
     return np.arange(priority)

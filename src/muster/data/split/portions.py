@@ -1,6 +1,6 @@
-"""The rows of every client as two flat arrays: what a partition returns, however many clients.
+"""Portions: the rows of every client as two flat arrays, which is what a partition returns.
 
-`Parts` reads like a list of arrays, one of row numbers for each client, but holds no object for
+`Portions` reads like a list of arrays, one of row numbers for each client, but holds no object for
 each: 100,000 clients are `rows` and `offsets`, and a client's part is a view.
 """
 
@@ -14,14 +14,14 @@ import numpy as np
 
 from ... import rng
 from ...arrays import Int64
-from ...errors import MusterError
+from ...checks import require, whole
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Parts(Sequence[Int64]):
+class Portions(Sequence[Int64]):
     """Row numbers of all clients end to end: client k has `rows[offsets[k]:offsets[k + 1]]`.
 
-    >>> parts = Parts.of([np.array([4, 0]), np.array([2])])
+    >>> parts = Portions.of([np.array([4, 0]), np.array([2])])
     >>> len(parts), parts[0], parts.sizes
     (2, array([4, 0]), array([2, 1]))
     """
@@ -30,9 +30,9 @@ class Parts(Sequence[Int64]):
     offsets: Int64
 
     @classmethod
-    def of(cls, parts: Sequence[Int64]) -> Parts:
+    def of(cls, parts: Sequence[Int64]) -> Portions:
         """Any sequence of row numbers, one array for each client."""
-        if isinstance(parts, Parts):
+        if isinstance(parts, Portions):
             return parts
         if not len(parts):
             return cls.cut(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -40,7 +40,7 @@ class Parts(Sequence[Int64]):
         return cls.cut(np.concatenate(parts).astype(np.int64, copy=False), sizes)
 
     @classmethod
-    def cut(cls, rows: Int64, sizes: Int64) -> Parts:
+    def cut(cls, rows: Int64, sizes: Int64) -> Portions:
         """Rows that already lie client after client, cut into parts of these sizes."""
         return cls(rows, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
 
@@ -49,10 +49,10 @@ class Parts(Sequence[Int64]):
         """How many rows each client has."""
         return np.diff(self.offsets)
 
-    def take(self, clients: Int64) -> Parts:
+    def take(self, clients: Int64) -> Portions:
         """The parts of these clients, in this order."""
         sizes = self.sizes[clients]
-        return Parts.cut(
+        return Portions.cut(
             self.rows[np.repeat(self.offsets[clients], sizes) + rng.ramp(sizes)], sizes
         )
 
@@ -62,8 +62,8 @@ class Parts(Sequence[Int64]):
     @overload
     def __getitem__(self, k: int) -> Int64: ...
     @overload
-    def __getitem__(self, k: slice) -> Parts: ...
-    def __getitem__(self, k: int | slice) -> Int64 | Parts:
+    def __getitem__(self, k: slice) -> Portions: ...
+    def __getitem__(self, k: int | slice) -> Int64 | Portions:
         if isinstance(k, slice):
             return self.take(np.arange(*k.indices(len(self))))
         if not -len(self) <= k < len(self):
@@ -72,15 +72,16 @@ class Parts(Sequence[Int64]):
         return self.rows[self.offsets[k] : self.offsets[k + 1]]
 
     def __repr__(self) -> str:
-        return f"Parts({len(self)} clients, {len(self.rows)} rows)"
+        return f"Portions({len(self)} clients, {len(self.rows)} rows)"
+
+
+Parts = Portions  # its name before `muster.parts` was a package
 
 
 def check_split(y: Int64, clients: int) -> None:
     """Refuse a split that must leave a client without rows."""
-    if clients < 1:
-        raise MusterError(f"clients: {clients}; allowed: 1 upwards")
-    if clients > len(y):
-        raise MusterError(f"clients: {clients} for {len(y)} rows; allowed: at most one a row")
+    whole("clients", clients)
+    require(clients <= len(y), "clients", clients, f"at most one per row, so {len(y)}")
 
 
 def class_after_class(y: Int64, draw: np.random.Generator) -> tuple[Int64, Int64]:
@@ -90,7 +91,7 @@ def class_after_class(y: Int64, draw: np.random.Generator) -> tuple[Int64, Int64
     return rows[np.argsort(y[rows], kind="stable")], counts
 
 
-def deal(rows: Int64, counts: Int64, wanted: Int64) -> Parts:
+def deal(rows: Int64, counts: Int64, wanted: Int64) -> Portions:
     """Rows that lie class after class (`counts` of each), dealt as `wanted[class, client]` says.
 
     Each class is dealt from its first row on, client after client; what nobody wants is unused.
@@ -98,4 +99,4 @@ def deal(rows: Int64, counts: Int64, wanted: Int64) -> Parts:
     taken = wanted.sum(axis=1)
     used = np.repeat(np.cumsum(counts) - counts, taken) + rng.ramp(taken)
     owner = np.repeat(np.tile(np.arange(wanted.shape[1]), len(counts)), wanted.ravel())
-    return Parts.cut(rows[used[np.argsort(owner, kind="stable")]], wanted.sum(axis=0))
+    return Portions.cut(rows[used[np.argsort(owner, kind="stable")]], wanted.sum(axis=0))

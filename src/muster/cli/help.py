@@ -1,0 +1,133 @@
+"""What `--help` says of the configuration: every key with its default.
+
+All of it is read from the signatures and docstrings of what the keys configure, so that nothing
+here has to be kept in step.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ..config.experiments import Experiment, Settings, experiment
+from ..federation import Federation
+from ..methods import Method
+from ..models import Spec
+from ..registry import kinds, roles, word
+from ..run.measures import MEASURES
+from ..schema import plain
+
+WIDTH, INDENT = 96, 22
+CHOSEN = {"data": Federation, "model": Spec, "method": Method}
+
+
+def all_keys() -> str:
+    """The keys of an experiment, then what they can be."""
+    usual = experiment({})
+    names: dict[str, Any] = {
+        "data": usual.data["name"],
+        "model": usual.model["name"],
+        "method": next(iter(usual.methods)),
+        "methods": None,
+        "requirement": usual.requirement,
+        "clients": usual.members,
+    }
+    own = experiment({"requirement": {}}).requirement
+    lines = ["keys, as flags (--rounds 50, --method.epsilon 0.3) or in a TOML file [default]:"]
+    lines += rows(described(Settings), vars(Settings()))
+    lines += rows(described(Experiment), names)
+    for head, given in (("local", usual.local), ("requirement", own), ("network", usual.network)):
+        said = dict.fromkeys(vars(given), "") | described(given)
+        lines += ["", *rows(said, vars(given), f"{head}.")]
+    for key, role in CHOSEN.items():
+        lines += ["", f"  --{key} NAME, then --{key}.KEY VALUE:"]
+        lines += chosen(role)
+    lines += ["", "  parts, by name (--method.invite full) or with what they take"]
+    lines += ["  (--method.invite.kind fraction --method.invite.fraction 0.3):"]
+    for role in roles():
+        if role not in CHOSEN.values():
+            lines += wrapped(word(role), "; ".join(called(n, t) for n, t in kinds(role).items()))
+    lines += ["", "  --measures NAME,NAME,...:"]
+    lines += rows({measure.name: measure.title for measure in MEASURES.values()}, {})
+    return "\n".join(lines)
+
+
+def data_keys() -> str:
+    """The keys of each data set."""
+    return "\n".join(["flags, by data set [default]:", *chosen(Federation)])
+
+
+def described(target: Any) -> dict[str, str]:
+    """What a docstring says of each key, where it has lines of the form `key   what it is`.
+
+    >>> described(Settings)["rounds"]
+    'communication rounds'
+    """
+    said: dict[str, str] = {}
+    key = ""
+    for line in (inspect.getdoc(target) or "").splitlines()[1:]:
+        if found := re.match(r"(\w+)  +(\S.*)", line):
+            key, text = found.groups()
+            said[key] = text
+        elif key and line.startswith(" "):
+            said[key] += f" {line.strip()}"
+        else:
+            key = ""
+    return said
+
+
+def rows(said: Mapping[str, str], defaults: Mapping[str, Any], before: str = "") -> list[str]:
+    """One key per line, with its default where it has one that the text does not state."""
+    lines = []
+    for key, text in said.items():
+        known = key in defaults and "default:" not in text
+        default = f" [{shown(defaults[key])}]" if known else ""
+        lines += wrapped(before + key, (text + default).strip())
+    return lines
+
+
+def chosen(role: Any) -> list[str]:
+    """Every part of a role, with its parameters and their defaults."""
+    lines = []
+    for name, target in kinds(role).items():
+        lines += wrapped(name, ", ".join(taken(target)) or "-")
+    return lines
+
+
+def called(name: str, target: Callable[..., Any]) -> str:
+    """A part with its parameters: `fraction(fraction)`."""
+    return f"{name}({', '.join(taken(target))})" if list(taken(target)) else name
+
+
+def taken(target: Callable[..., Any]) -> Iterable[str]:
+    """A part's parameters; `seed` is given by the run."""
+    for name, p in inspect.signature(target).parameters.items():
+        if name != "seed":
+            yield name if p.default is p.empty else f"{name}={shown(p.default)}"
+
+
+def shown(value: Any) -> str:
+    """A value as it would be typed.
+
+    >>> shown(None), shown(0.1), shown(("a", "b")), shown("low")
+    ('none', '0.1', 'a,b', 'low')
+    """
+    table = plain(value)
+    if table in (None, [], {}):
+        return "none"
+    if isinstance(table, dict):
+        name = str(table.pop("kind", type(value).__name__))
+        inner = ", ".join(f"{key}={shown(v)}" for key, v in table.items())
+        return f"{name}({inner})" if inner else name
+    if isinstance(table, list):
+        return ",".join(shown(v) for v in table)
+    return str(table).lower() if isinstance(table, bool) else str(table)
+
+
+def wrapped(head: str, text: str) -> list[str]:
+    """A line with a head, and as many more below it as it takes."""
+    first = f"  {head:{INDENT - 4}}  "
+    return textwrap.wrap(text or "-", WIDTH, initial_indent=first, subsequent_indent=" " * INDENT)

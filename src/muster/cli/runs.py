@@ -1,0 +1,218 @@
+"""`muster run`, `muster compare` and `muster show`: from a configuration to results in a folder."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from rich.console import Console
+
+from .. import durable
+from ..config.experiments import (
+    Experiment,
+    Settings,
+    experiment,
+    load_table,
+    override,
+    parse_value,
+)
+from ..errors import MusterError
+from ..report.figure import figure
+from ..report.tables import counted, run_table
+from ..run import store
+from ..run.result import Interrupted
+from ..run.simulate import simulate
+from ..schema import Table
+from ..study.compare import SIMULATE, ComparisonInterrupted
+from ..study.compare import compare as compare_methods
+from ..study.comparison import Comparison, is_comparison, load_comparison
+from .console import say
+from .progress import Progress
+
+INTERRUPTED = 130  # the exit code shells use for Ctrl-C
+
+
+def configured(words: argparse.Namespace, first: Mapping[str, Any] | None = None) -> Table:
+    """The configuration a line gives: its file, with the flags laid over it.
+
+    `--method` may come several times; with the methods of a file, it takes their place. A flag
+    that names something comes before those that refine it, wherever it stands. `first` are
+    settings that the file may change.
+    """
+    table = dict(first or {})
+    if words.config:
+        table |= {"name": Path(words.config).stem, **load_table(words.config)}
+    chosen = words.method or []
+    if len(chosen) > 1:
+        table.pop("method", None)
+        table["methods"] = [parse_value(name) for name in chosen]
+    flags = [("method", name) for name in chosen if len(chosen) == 1]
+    flags += sorted(words.keys.items(), key=lambda flag: flag[0].count("."))
+    return override(table, flags)
+
+
+def one_method(words: argparse.Namespace, instead: str) -> None:
+    """Refuse several methods where only one can run."""
+    if len(words.method or []) > 1:
+        raise MusterError(f"--method: given {len(words.method)} times; {instead}")
+
+
+def resumed(words: argparse.Namespace) -> Path | None:
+    """The folder of results to go on with, if one is named."""
+    if words.resume is None:
+        return None
+    if words.config or words.keys or words.method:
+        raise MusterError("--resume: goes on with the folder's own settings; give no others")
+    folder = Path(words.resume)
+    if not (folder / "config.toml").exists():
+        raise MusterError(f"--resume {folder}: no config.toml there; give a folder of results")
+    return folder
+
+
+def begin(chosen: Experiment, going_on: Path | None) -> Path:
+    """The folder results go to, with the configuration in it; a new one unless one goes on."""
+    folder = going_on or durable.fresh(Path(chosen.settings.out) / chosen.settings.name)
+    durable.write(folder / "config.toml", tomli_w.dumps(chosen.resolved()))
+    return folder
+
+
+def how(settings: Settings) -> dict[str, Any]:
+    """The settings that `simulate` takes under the same name."""
+    names = {field.name for field in fields(settings)} & set(SIMULATE) - {"rounds", "seed"}
+    return {name: getattr(settings, name) for name in names}
+
+
+def run(words: argparse.Namespace, console: Console) -> int:
+    """`muster run`."""
+    several = "`muster run` runs one; use `muster compare` for several"
+    going_on = resumed(words)
+    if going_on is None:
+        one_method(words, several)
+        table = configured(words)
+        if "report_at" not in words.keys:
+            table.pop("report_at", None)  # what a comparison prints may lie beyond --rounds
+        chosen = experiment(table)
+    else:
+        if is_comparison(going_on):
+            raise MusterError(
+                f"--resume {going_on}: holds a comparison; use muster compare --resume {going_on}"
+            )
+        chosen = experiment(load_table(going_on / "config.toml"))
+    if len(chosen.methods) != 1:
+        raise MusterError(f"methods: {several}")
+    (label,) = chosen.methods
+    s = chosen.settings
+    if going_on is not None and store.is_run(going_on):
+        before = store.load(going_on)
+        if before.complete:
+            console.print(run_table(before, s.measures))
+            say(console, f"{going_on} is complete; there is nothing to go on with")
+            return 0
+    fed = chosen.federation(
+        s.seed
+    )  # data that cannot be had is an error before anything is written
+    folder = begin(chosen, going_on)
+    keep = folder / "checkpoints"
+    code = 0
+    with Progress(s.rounds, console) as progress:
+        progress.start(label, s.seed, store.checkpointed(keep))
+        try:
+            result = simulate(
+                fed,
+                chosen.method(label),
+                chosen.spec(),
+                s.rounds,
+                chosen.local,
+                s.seed,
+                checkpoint=keep,
+                resume=True,
+                on_round=progress,
+                **how(s),
+            )
+        except Interrupted as stop:
+            result, code = stop.run, INTERRUPTED
+    if len(result.rounds) == 0:
+        say(console, "interrupted before the first round was done; nothing to keep")
+        return code
+    result = replace(result, config=chosen.resolved())
+    store.save(result, folder)
+    drawn = figure({label: [result]}, folder / "figure.png", s.measures)
+    console.print(run_table(result, s.measures))
+    if code:
+        say(console, f"interrupted; go on with: muster run --resume {folder}")
+    else:
+        store.drop_checkpoints(keep)
+    say(console, f"results: {folder}\nfigure:  {drawn}")
+    return code
+
+
+def compare(words: argparse.Namespace, console: Console) -> int:
+    """`muster compare`."""
+    going_on = resumed(words)
+    if going_on is None:
+        chosen = experiment(configured(words))
+    else:
+        if store.is_run(going_on) or (going_on / "checkpoints").exists():
+            raise MusterError(
+                f"--resume {going_on}: holds a run; use muster run --resume {going_on}"
+            )
+        chosen = experiment(load_table(going_on / "config.toml"))
+    s = chosen.settings
+    seeds = s.all_seeds
+    first = chosen.federation(seeds[0])  # as in `run`
+    folder = begin(chosen, going_on)
+    code = 0
+    with Progress(s.rounds * len(seeds) * len(chosen.methods), console) as progress:
+        try:
+            result = compare_methods(
+                lambda seed: first if seed == seeds[0] else chosen.federation(seed),
+                {label: chosen.method(label) for label in chosen.methods},
+                chosen.spec(),
+                s.rounds,
+                chosen.local,
+                seeds,
+                report_at=s.report_at,
+                measures=s.measures,
+                folder=folder,
+                config=chosen.resolved(),
+                on_start=progress.start,
+                on_round=progress,
+                **how(s),
+            )
+        except ComparisonInterrupted as stop:
+            result, code = stop.comparison, INTERRUPTED
+    if code:
+        done = f"{len(result.seeds)} of {counted(len(seeds), 'seed')} complete"
+        again = f"muster compare --resume {folder}"
+        say(console, f"interrupted with {done}; go on with: {again}")
+    if result.seeds:
+        console.print(result)
+        with durable.replacing(folder / "summary.parquet") as new:
+            result.summary().write_parquet(new)
+        say(console, f"results: {folder}\nfigure:  {result.figure(folder / 'figure.png')}")
+    return code
+
+
+def show(words: argparse.Namespace, console: Console) -> int:
+    """`muster show FOLDER`."""
+    if words.folder is None:
+        raise MusterError("show: give one folder of results, such as runs/demo")
+    folder = Path(words.folder)
+    if store.is_run(folder):
+        found = store.load(folder)
+        console.print(run_table(found, words.measures or found.config.get("measures", ())))
+        return 0
+    if not is_comparison(folder):
+        raise MusterError(f"{folder}: no results here; give a folder such as runs/demo")
+    result: Comparison = load_comparison(folder)
+    if not result.seeds:
+        again = f"muster compare --resume {folder}"
+        raise MusterError(f"{folder}: no seed is complete yet; go on with: {again}")
+    if words.measures:
+        result = replace(result, measures=words.measures)
+    console.print(result)
+    return 0

@@ -1,0 +1,131 @@
+"""What clients remember between rounds: a row for each client that has trained, and no more.
+
+SCAFFOLD's c_k, Ditto's personal models: a method's clients may each keep a model or two, and there
+may be a hundred thousand of them. Rows are written in place, in memory that the machine hands out
+page by page as rows are touched; a large table lies in a file that is mapped into memory.
+
+A round must not spoil the state before it, in case it is interrupted. So `Memories` are a table
+and the rows of the last round, which stand in for what the table holds: they are written into it
+only when the round after that one has rows of its own.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .arrays import Bool, Int64
+from .params import Memory
+
+MAPPED_FROM = 2**30  # bytes of a table from which on it lies in a file
+
+Rows = dict[str, dict[str, NDArray[Any]]]  # by part and name: [client, *shape]
+
+
+def room(n: int, like: Tensor, mapped: bool) -> NDArray[Any]:
+    """Zeros for n clients, of which only what is touched takes memory, or room on disk."""
+    shape, kind = (n, *like.shape), like.cpu().numpy().dtype
+    if not mapped:
+        return np.zeros(shape, kind)
+    with tempfile.TemporaryFile(prefix="muster-memories-") as file:
+        file.truncate(int(np.prod(shape)) * kind.itemsize)
+        return np.memmap(file, kind, "r+", shape=shape)
+
+
+class Table:
+    """One row per client and part; a client without one has what every client begins with."""
+
+    def __init__(self, start: Memory, n: int, mapped_from: int = MAPPED_FROM) -> None:
+        self.start, self.n = start, n
+        size = n * sum(t.numel() * t.element_size() for m in start.values() for t in m.values())
+        self.mapped = size > mapped_from
+        self.touched: Bool = np.zeros(n, np.bool_)
+        self.rows: Rows = {
+            part: {name: room(n, t, self.mapped) for name, t in model.items()}
+            for part, model in start.items()
+        }
+
+    def of(self, clients: Int64) -> Memory:
+        """These clients' rows, as stacks on the device they began on."""
+        new = torch.from_numpy(np.flatnonzero(~self.touched[clients]))
+        stacks: Memory = {}
+        for part, model in self.start.items():
+            stacks[part] = {}
+            for name, t in model.items():
+                stack = torch.from_numpy(self.rows[part][name][clients]).to(t.device)
+                stack[new.to(t.device)] = t
+                stacks[part][name] = stack
+        return stacks
+
+    def put(self, clients: Int64, rows: Memory) -> None:
+        """Write these clients' rows. Doing it twice is doing it once."""
+        for part, model in rows.items():
+            for name, t in model.items():
+                self.rows[part][name][clients] = t.cpu().numpy()
+        self.touched[clients] = True
+
+
+class Memories:
+    """A table, and the rows of the last round that are not yet in it."""
+
+    def __init__(self, table: Table, who: Int64 | None = None, rows: Memory | None = None) -> None:
+        self.table, self.rows = table, rows or {}
+        self.who: Int64 = np.empty(0, np.int64) if who is None else who
+
+    @classmethod
+    def beginning(cls, start: Memory, n: int) -> Memories:
+        """n clients that all begin with the same."""
+        return cls(Table(start, n))
+
+    def __bool__(self) -> bool:
+        """Whether clients remember anything at all."""
+        return bool(self.table.start)
+
+    def of(self, clients: Int64) -> Memory:
+        """What these clients remember, as stacks; the caller may change them."""
+        stacks = self.table.of(clients)
+        if len(self.who):
+            place = np.full(self.table.n, -1)
+            place[self.who] = np.arange(len(self.who))
+            at = place[clients]
+            target = torch.from_numpy(np.flatnonzero(at >= 0))
+            source = torch.from_numpy(at[at >= 0])
+            for part, model in self.rows.items():
+                for name, t in model.items():
+                    stack = stacks[part][name]
+                    stack[target.to(stack.device)] = t[source.to(t.device)].to(stack.device)
+        return stacks
+
+    def after(self, who: Int64, rows: Memory) -> Memories:
+        """The memories after a round in which these clients trained. What was there before it can
+        still be read; what was there before that is gone."""
+        if not rows or not len(who):
+            return self
+        self.table.put(self.who, self.rows)
+        return Memories(self.table, who, rows)
+
+    def saved(self) -> dict[str, Tensor]:
+        """All of it as named tensors: who has a row, and the rows of those."""
+        if not self:
+            return {}
+        clients = np.union1d(np.flatnonzero(self.table.touched), self.who)
+        rows = self.of(clients)
+        named = {f"{part}/{n}": t.cpu() for part, m in rows.items() for n, t in m.items()}
+        return {"who": torch.from_numpy(clients), **named}
+
+    def restored(self, saved: dict[str, Tensor]) -> Memories:
+        """The same memories with what was saved of them."""
+        if not saved:
+            return self
+        rows: Memory = {part: {} for part in self.table.start}
+        for key, t in saved.items():
+            if key != "who":
+                part, name = key.split("/", 1)
+                rows[part][name] = t
+        self.table.put(saved["who"].numpy(), rows)
+        return Memories(self.table)

@@ -1,0 +1,122 @@
+"""Checkpoints: the state of a run under way, saved so that it goes on to the same bits.
+
+Every file has its checksum, written last: a bit that flips on the disk is noticed, not computed
+with. The last two checkpoints are kept, so that a run whose last one is damaged goes on from the
+one before, and says so.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ..durable import whole_folder
+from ..errors import MusterError, MusterWarning
+from ..params import Memory
+from ..protocol import State
+from .ledger import Ledger
+from .store import checkpoints, digest, readable, writable
+
+KEPT = 2
+SUMS = "sums.json"
+
+
+def save_checkpoint(folder: Path, state: State, ledger: Ledger, identity: dict[str, str]) -> None:
+    """Save the state after a round; all but the last two go once this one is complete."""
+    place = folder / f"round-{state.round:08d}"
+    if place.exists():
+        if not damage(place):
+            return  # the same state: a run goes the same way every time
+        shutil.rmtree(place)
+    tensors = {f"model/{k}": t for k, t in state.model.items()}
+    tensors["present/"] = torch.from_numpy(state.present)
+    for part, table in state.server.items():
+        tensors |= {f"server/{part}/{k}": t for k, t in table.items()}
+    tensors |= {f"clients/{k}": t for k, t in state.clients.saved().items()}
+    with writable(place), whole_folder(place) as new:
+        save_file({k: t.cpu().contiguous() for k, t in tensors.items()}, new / "s.safetensors")
+        ledger.write(new)
+        (new / "identity.json").write_text(json.dumps(identity))
+        sums = {file.name: digest(file) for file in sorted(new.iterdir())}
+        (new / SUMS).write_text(json.dumps(sums))
+    for old in checkpoints(folder)[:-KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def damage(place: Path) -> str:
+    """What is wrong with the files of a checkpoint; "" when nothing is."""
+    try:
+        sums: dict[str, str] = json.loads((place / SUMS).read_text())
+        for name, expected in sums.items():
+            if digest(place / name) != expected:
+                return f"{name} is not what was written"
+    except FileNotFoundError as error:
+        return f"{Path(str(error.filename)).name} is missing"
+    except (OSError, ValueError) as error:
+        return f"{SUMS} cannot be read ({error})"
+    return ""
+
+
+def load_checkpoint(
+    folder: Path, identity: dict[str, str], beginning: State, device: torch.device
+) -> tuple[State, Ledger] | None:
+    """The last sound checkpoint, laid over the state a run begins with; None without any. One of
+    another run is refused."""
+    found = checkpoints(folder)
+    wrong = {place: damage(place) for place in found}
+    sound = [place for place in found if not wrong[place]]
+    if not found:
+        return None
+    if not sound:
+        raise MusterError(
+            f"{found[-1]}: {wrong[found[-1]]}, and there is no sound checkpoint before it; remove "
+            f"{folder} to start again"
+        )
+    place = sound[-1]
+    for bad in found[found.index(place) + 1 :]:
+        warnings.warn(
+            f"{bad}: {wrong[bad]}; going on from {place.name} instead",
+            MusterWarning,
+            stacklevel=2,
+        )
+    with readable(place):
+        saved = json.loads((place / "identity.json").read_text())
+        tensors = load_file(place / "s.safetensors", device=str(device))
+        ledger = Ledger.read(place)
+    for key, value in identity.items():
+        if saved.get(key) != value:
+            raise MusterError(
+                f"resume: the checkpoint in {folder} was made with {key}={saved.get(key)}, this "
+                f"run has {key}={value}; resume with the same settings or use another folder"
+            )
+    return laid_over(beginning, int(place.name.split("-")[1]), tensors), ledger
+
+
+def laid_over(beginning: State, round: int, tensors: dict[str, Tensor]) -> State:
+    """The state that was saved, over the one a run begins with."""
+    model: dict[str, Tensor] = {}
+    server: Memory = {}
+    clients: dict[str, Tensor] = {}
+    present = beginning.present
+    for key, t in tensors.items():
+        where, name = key.split("/", 1)
+        if where == "model":
+            model[name] = t
+        elif where == "present":
+            present = t.cpu().numpy()
+        elif where == "clients":
+            clients[name] = t.cpu()
+        else:
+            part, name = name.split("/", 1)
+            server.setdefault(part, {})[name] = t
+    return replace(
+        beginning, round=round, model=model, server=server,
+        clients=beginning.clients.restored(clients), present=present,
+    )  # fmt: skip

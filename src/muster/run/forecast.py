@@ -1,0 +1,89 @@
+"""A forecast of the memory a run holds at once: what cannot fit is one line, before it starts.
+
+Only what is certain is counted (replies, and what clients remember), so that no run is refused
+that would have fitted.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import torch
+
+from .. import params
+from ..errors import MusterError
+from ..memories import MAPPED_FROM
+from ..params import Params
+from .round import Setup
+
+UNITS = ("bytes", "kB", "MB", "GB", "TB")
+
+
+def amount(size: float) -> str:
+    """Bytes for a person to read.
+
+    >>> amount(9.3e9), amount(120)
+    ('9.3 GB', '120 bytes')
+    """
+    steps = 0
+    while size >= 1000 and steps < len(UNITS) - 1:
+        size, steps = size / 1000, steps + 1
+    return f"{size:.1f} {UNITS[steps]}" if steps else f"{size:.0f} bytes"
+
+
+def free_memory(device: torch.device) -> float:
+    """Bytes that can still be had on a device; infinity where nobody says."""
+    if device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
+    found = [float("inf")]
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name in ("MemAvailable", "SwapFree"):
+                found.append(1024.0 * int(value.split()[0]))
+        found = [sum(found[1:])] if len(found) > 1 else found
+    except (OSError, ValueError):
+        pass
+    for most, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        (
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        ),
+    ):
+        try:
+            found.append(float(Path(most).read_text()) - float(Path(used).read_text()))
+        except (OSError, ValueError):
+            continue
+    return min(found)
+
+
+def check_memory(setup: Setup, model: Params) -> None:
+    """Refuse a run whose replies, or whose clients' memories, cannot fit."""
+    method, clients, population = setup.terms.method, setup.clients, setup.population
+    size = params.nbytes(model)
+    n = int((~population.unseen).sum())
+    asked = min(n, getattr(method.invite, "most_asked", lambda n: 1)(n))
+    own = sum(params.nbytes(m) for m in method.solver.memory(model).values())
+    if method.step.only_mean and not own:
+        asked = min(asked, max(1, clients.at_once(model)))
+    copies = 1 + len(method.solver.sends)
+    replies = asked * (size * copies + own)
+    kept = population.n * own
+    free = free_memory(clients.device)
+    held = replies + (kept if kept <= MAPPED_FROM else 0)
+    if held > free:
+        raise MusterError(
+            f"memory: this run holds {amount(held)} at once ({asked} replies of "
+            f"{amount(size * copies + own)}), and {amount(free)} are free; ask fewer clients a "
+            "round, or take a smaller model"
+        )
+    disk = shutil.disk_usage(tempfile.gettempdir()).free
+    if kept > MAPPED_FROM and kept > disk:
+        raise MusterError(
+            f"memory: what {population.n} clients remember takes up to {amount(kept)} on disk, and "
+            f"{amount(disk)} are free in {tempfile.gettempdir()}; set TMPDIR to a larger disk, or "
+            f"choose a method whose clients remember nothing ({method.name}'s do)"
+        )

@@ -1,0 +1,233 @@
+"""The table of measures: every number that says what a model is worth, or what a round took.
+
+`evaluate` takes them all from the clients' views of a model; the tables, the figure's panels and
+axes, and the configuration's key `measures` read the same entries. So a new measure is one entry:
+
+    from muster.run.measures import Measure, register
+
+    register(Measure(
+        "worst_accuracy", "test accuracy of the client worst off", short="worst", share=True,
+        of=lambda population, view: None if view.test is None else float(view.test.accuracy.min()),
+    ))
+
+From then on `run.rounds["worst_accuracy"]` is there and `--measures loss,worst_accuracy` prints and
+draws it. A package that names its modules under the entry point group `muster.parts` has them
+imported when a name is not known yet, so its measures are found like its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from ..arrays import Float64
+from ..errors import MusterError, unknown
+from ..federation import Population
+from ..protocol import Appraisal, View
+from ..registry import load_packages
+
+Of = Callable[[Population, View], float | None]
+Each = Callable[[View], Float64 | None]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number for each round.
+
+    name      its column in `run.rounds`
+    title     what a figure calls it
+    short     the head of its column in a table; without one, the name in words
+    share     whether it lies between 0 and 1
+    of        the number from everyone's view of the model; None where this federation has none.
+              A measure without `of` is counted by the round itself
+    scale     what tables and figures multiply it by (bytes are shown as kB)
+    compared  whether a comparison's table has it unasked
+    panel     whether the figure has a panel of it unasked
+    """
+
+    name: str
+    title: str
+    short: str = ""
+    share: bool = False
+    of: Of | None = None
+    scale: float = 1.0
+    compared: bool = False
+    panel: bool = False
+
+    @property
+    def head(self) -> str:
+        """What a table calls it."""
+        return self.short or self.name.replace("_", " ")
+
+
+def on_objective(each: Callable[[View], Appraisal | None], what: str) -> Of:
+    """`sum_k a_k p_k v_k` (eq. 5) of the clients' losses or accuracies (`what`), over those that
+    gave one; NaN when none did."""
+
+    def of(population: Population, view: View) -> float:
+        appraisal = each(view)
+        if appraisal is None:
+            return float("nan")
+        values: Float64 = getattr(appraisal, what)
+        heard = ~np.isnan(values)
+        if heard.all():
+            return float(population.objective @ values)
+        w = population.objective[heard]
+        return float(w @ values[heard] / w.sum()) if w.sum() > 0 else float("nan")
+
+    return of
+
+
+def if_kept(each: Callable[[View], Appraisal | None], what: str) -> Of:
+    """The same of the models clients keep for themselves; None where the method has none."""
+    value = on_objective(each, what)
+    return lambda population, view: None if each(view) is None else value(population, view)
+
+
+def mean(values: Float64) -> float:
+    """The mean of what clients said; NaN when none did."""
+    heard = values[~np.isnan(values)]
+    return float(heard.mean()) if len(heard) else float("nan")
+
+
+def over_clients(measure: Measure, each: Each) -> tuple[Measure, Measure]:
+    """A measure in which clients count alike, for those that take part; and its twin `_unseen`,
+    the same for those that only judge, where there are any."""
+
+    def seen(population: Population, view: View) -> float | None:
+        values = each(view)
+        return None if values is None else mean(values[~population.unseen])
+
+    def unseen(population: Population, view: View) -> float | None:
+        values = each(view)
+        return (
+            None
+            if values is None or not population.unseen.any()
+            else mean(values[population.unseen])
+        )
+
+    twin = replace(
+        measure,
+        name=f"{measure.name}_unseen",
+        title=f"{measure.title}, unseen clients",
+        short=f"{measure.head} unseen",
+        of=unseen,
+        panel=False,
+    )
+    return replace(measure, of=seen), twin
+
+
+TABLE = (
+    Measure(
+        "loss", "priority training loss", compared=True, panel=True,
+        of=on_objective(lambda view: view.train, "loss"),
+    ),
+    Measure(
+        "train_accuracy", "priority training accuracy", share=True,
+        of=on_objective(lambda view: view.train, "accuracy"),
+    ),
+    Measure("test_loss", "priority test loss", of=on_objective(lambda view: view.test, "loss")),
+    Measure(
+        "test_accuracy", "priority test accuracy", "test acc", True, compared=True, panel=True,
+        of=on_objective(lambda view: view.test, "accuracy"),
+    ),
+    # MaxFL, Table 1.
+    *over_clients(
+        Measure("mean_test_accuracy", "mean test accuracy of the clients", share=True),
+        lambda view: None if view.test is None else view.test.accuracy,
+    ),
+    # Of the models that clients keep for themselves.
+    Measure("own_loss", "own models' training loss", of=if_kept(lambda view: view.own, "loss")),
+    Measure(
+        "own_test_accuracy", "own models' test accuracy", share=True,
+        of=if_kept(lambda view: view.own_test, "accuracy"),
+    ),
+    # Section 1 of the FedALIGN paper: their loss is below `opinion.bar`.
+    Measure(
+        "fairness", "share of clients the model is useful to", share=True,
+        of=lambda population, view: mean(view.useful),
+    ),
+    # F_k(w) < rho_k (MaxFL eq. 1).
+    *over_clients(
+        Measure(
+            "gm_appeal", "share of clients the model appeals to", "appeal", True,
+            compared=True, panel=True,
+        ),
+        lambda view: view.meets,
+    ),
+    # On held-out rows: below their own model's loss there.
+    *over_clients(
+        Measure("gm_appeal_test", "appeal on held-out rows", share=True),
+        lambda view: view.meets_test,
+    ),
+    # Each uses the model if it appeals, else its own.
+    *over_clients(
+        Measure("preferred_accuracy", "test accuracy of the preferred model", share=True),
+        lambda view: view.preferred,
+    ),
+    # What the round itself counted.
+    Measure("pool", "clients that may be asked"),
+    Measure("left", "clients that left"),
+    Measure("returned", "clients that returned"),
+    Measure("asked", "clients asked"),
+    Measure("joined", "clients that trained"),
+    Measure("silent", "clients silent by choice"),
+    Measure("failed", "clients that gave no answer"),
+    Measure("refused", "replies refused"),
+    Measure("admitted", "replies admitted"),
+    Measure("admitted_nonpriority", "others admitted", "others admitted", panel=True),
+    Measure("skipped", "rounds that moved nothing", share=True),
+    Measure("eps", "eps_t"),
+    Measure("reference_loss", "F(w) as broadcast"),
+    Measure("theta", "theta_t, the priority clients' share of the step", share=True),
+    Measure("steps", "local steps of all clients"),
+    Measure("bytes_up", "upload, kB", "upload kB", scale=1e-3),
+    Measure("bytes_down", "download, kB", "download kB", scale=1e-3),
+    Measure("seconds", "seconds"),
+)  # fmt: skip
+
+_known: dict[str, Measure] = {measure.name: measure for measure in TABLE}
+MEASURES: Mapping[str, Measure] = MappingProxyType(_known)
+
+
+def register(*measures: Measure) -> None:
+    """Add measures to the table; for one over clients, `register(*over_clients(...))`."""
+    for measure in measures:
+        before = _known.get(measure.name)
+        taken = measure.name == "round" or (before and _home(before) != _home(measure))
+        if taken:
+            raise MusterError(
+                f"measure '{measure.name}': there is one already; choose another name"
+            )
+        _known[measure.name] = measure
+
+
+def _home(measure: Measure) -> tuple[str, str]:
+    return measure.title, getattr(measure.of, "__module__", "")
+
+
+def evaluate(population: Population, view: View) -> dict[str, float]:
+    """A row's measures of a model, from every client's view of it. Clients that gave none are
+    left out."""
+    taken = ((m.name, m.of(population, view)) for m in MEASURES.values() if m.of is not None)
+    return {name: value for name, value in taken if value is not None}
+
+
+def named(names: str | Iterable[str]) -> tuple[Measure, ...]:
+    """Measures by name, in the order given: a list, or text with commas between.
+
+    >>> [measure.head for measure in named("loss, test_accuracy")]
+    ['loss', 'test acc']
+    """
+    words = [word.strip() for word in names.split(",")] if isinstance(names, str) else list(names)
+    found = []
+    for word in dict.fromkeys(words):
+        if word not in MEASURES:
+            load_packages()
+        if word not in MEASURES:
+            raise unknown("measure", str(word), MEASURES)
+        found.append(MEASURES[word])
+    return tuple(found)

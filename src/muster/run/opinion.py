@@ -1,0 +1,80 @@
+"""Opinion: what a client makes of a model, judged from its own data and by its own requirement.
+
+The simulator asks everyone at once, a deployed client asks itself; either way nothing here needs
+another client's rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..arrays import Float64, Int64
+from ..federation import Federation
+from ..protocol import Appraisal, View
+
+
+def label_entropy(fed: Federation, clients: Int64) -> Float64:
+    """`H_k = -sum_c f_kc log f_kc`: the loss of the best constant prediction on client k's
+    labels, which it has without any model."""
+    counts = fed.label_counts()[clients]
+    f = counts / counts.sum(1, keepdims=True)
+    return np.asarray(-np.sum(f * np.log(np.where(f > 0, f, 1.0)), axis=1), np.float64)
+
+
+def bar(fed: Federation, clients: Int64) -> Float64:
+    """The loss below which the model is useful to each client: its requirement rho_k where it has
+    one, otherwise the loss of its best constant prediction, H_k.
+
+    A client that holds a single class has H_k = 0, which no model can beat, and nothing to compare
+    with but guessing among all C classes: its bar is `log C`.
+    """
+    if fed.requirement is not None:
+        return fed.requirement[clients]
+    entropy = label_entropy(fed, clients)
+    return np.where(entropy > 0, entropy, np.log(fed.classes))
+
+
+def opinion(
+    fed: Federation,
+    clients: Int64,
+    useful_below: Float64,
+    train: Appraisal,
+    test: Appraisal | None,
+    own: Appraisal | None = None,
+    own_test: Appraisal | None = None,
+) -> View:
+    """What some clients make of a model, from their appraisals of it and what only they know: the
+    requirement, and what they would fall back on. `useful_below` is their `bar`."""
+    view = View(
+        train, test, (train.loss < useful_below).astype(np.float64), own=own, own_test=own_test
+    )
+    if fed.requirement is None:
+        return view
+    rho = fed.requirement[clients]
+    meets = train.loss < rho
+    view = replace(view, meets=meets.astype(np.float64))
+    if test is None:
+        return view
+    alone = rho if fed.requirement_test is None else fed.requirement_test[clients]
+    view = replace(view, meets_test=(test.loss < alone).astype(np.float64))
+    if fed.solo_accuracy is None:
+        return view
+    return replace(view, preferred=np.where(meets, test.accuracy, fed.solo_accuracy[clients]))
+
+
+def guesses(fed: Federation) -> dict[str, float]:
+    """What needs no model: the loss of the best constant prediction on the objective, and the
+    accuracy of always answering its most frequent class."""
+    shares = fed.objective @ fed.train.label_shares(fed.classes)
+    best = int(shares.argmax())
+    some = shares[shares > 0]
+    known = {
+        "constant_loss": float(-(some * np.log(some)).sum()),
+        "majority_accuracy": float(shares[best]),
+    }
+    if fed.test is not None:
+        tested = fed.objective @ fed.test.label_shares(fed.classes)
+        known["majority_test_accuracy"] = float(tested[best])
+    return known

@@ -1,0 +1,161 @@
+"""A comparison: runs of several methods on matched seeds, and what they say together.
+
+On disk it is a folder with one run per method and seed (`LABEL-seedN`) and `comparison.toml`, which
+says what belongs to it, in which order, and what its runs were made with.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import tomli_w
+from rich.console import Group, RenderableType
+
+from .. import durable
+from ..errors import MusterError
+from ..report.figure import figure
+from ..report.intervals import Interval, at, compared, summary
+from ..report.tables import comparison_tables, counted
+from ..run import store
+from ..run.result import Run
+
+MARKER = "comparison.toml"  # a folder that has it holds a comparison
+
+Made = Mapping[str, Mapping[str, str]]  # what runs were made with, by kind and name
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs of several methods on the same seeds.
+
+    runs       the runs of each method by its label, in the order of `seeds`
+    seeds      the seeds that every method finished
+    complete   whether these are all that were asked for
+    report_at  the rounds whose numbers are printed; empty: the last
+    measures   what tables and the figure show; empty: the usual (see `muster.run.measures`)
+    """
+
+    runs: dict[str, list[Run]]
+    seeds: tuple[int, ...]
+    complete: bool = True
+    report_at: tuple[int, ...] = ()
+    measures: tuple[str, ...] = ()
+
+    def __getitem__(self, label: str) -> list[Run]:
+        return self.runs[label]
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds every run has."""
+        if not self.seeds:
+            raise MusterError("comparison: no seed was finished by every method; go on with it")
+        return min(len(run.rounds) for mine in self.runs.values() for run in mine)
+
+    @property
+    def rounds_shown(self) -> tuple[int, ...]:
+        """The rounds whose numbers are printed."""
+        return self.report_at or (self.rounds,)
+
+    def summary(
+        self, rounds: int | Sequence[int] | None = None, measures: str | Iterable[str] | None = None
+    ) -> pl.DataFrame:
+        """One row for each method, round and measure: the mean with its 95 % interval, and the
+        paired difference to the first method with its own."""
+        chosen = [rounds] if isinstance(rounds, int) else rounds
+        chosen = self.rounds_shown if chosen is None else chosen
+        return summary(self.runs, chosen, self.measures if measures is None else measures)
+
+    def figure(self, path: str | Path, measures: str | Iterable[str] | None = None) -> Path:
+        """Draw every measure over the rounds to a file; its ending says the format."""
+        _ = self.rounds
+        return figure(self.runs, path, self.measures if measures is None else measures)
+
+    def __rich__(self) -> RenderableType:
+        return Group(*comparison_tables(self.runs, self.rounds_shown, self.measures))
+
+    def __repr__(self) -> str:
+        state = "" if self.complete else ", interrupted"
+        if not self.seeds:
+            return f"Comparison({', '.join(self.runs)}; 0 seeds{state})"
+        measure, last = compared(self.runs, self.measures)[0], self.rounds
+        ends = ", ".join(
+            f"{label} {Interval.of([at(run, measure.name, last) for run in mine])}"
+            for label, mine in self.runs.items()
+        )
+        seeds = counted(len(self.seeds), "seed")
+        return f"Comparison({measure.name} after round {last}: {ends}; {seeds}{state})"
+
+
+def gathered(
+    found: Mapping[tuple[str, int], Run], labels: Iterable[str], seeds: Iterable[int], **shown: Any
+) -> Comparison:
+    """The comparison that these runs make: only seeds that every method finished are in it."""
+    labels, seeds = tuple(labels), tuple(seeds)
+    whole = tuple(seed for seed in seeds if all((label, seed) in found for label in labels))
+    runs = {label: [found[label, seed] for seed in whole] for label in labels}
+    return Comparison(runs, whole, whole == seeds, **shown)
+
+
+def place_of(folder: Path, label: str, seed: int) -> Path:
+    """Where a comparison keeps a run."""
+    return folder / f"{label}-seed{seed}"
+
+
+def is_comparison(folder: Path) -> bool:
+    """Whether a folder holds a comparison, finished or not."""
+    return (folder / MARKER).exists()
+
+
+def note(folder: Path, made: Made, **listed: Any) -> None:
+    """Write down what belongs to a comparison and what its runs are made with.
+
+    A folder whose runs were made otherwise is refused: they cannot stand next to new ones.
+    """
+    before: dict[str, dict[str, str]] = {}
+    if is_comparison(folder):
+        before = read(folder)["made"]
+    elif next(folder.glob(f"*/{store.MARKER}"), None):
+        raise MusterError(f"{folder}: holds runs of something else; give another folder")
+    for kind, values in made.items():
+        for name, value in values.items():
+            was = before.get(kind, {}).get(name, value)
+            if was != value:
+                raise MusterError(
+                    f"{folder}: its runs were made with {kind} {name} = {was}, this comparison has "
+                    f"{value}; give another folder"
+                )
+    every = {kind: {**before.get(kind, {}), **values} for kind, values in made.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    durable.write(folder / MARKER, tomli_w.dumps({**listed, "made": {**before, **every}}))
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """What is written down of a comparison."""
+    with store.readable(folder / MARKER):
+        return tomllib.loads((folder / MARKER).read_text())
+
+
+def load_comparison(folder: str | Path) -> Comparison:
+    """Read a comparison back, as far as it is done."""
+    folder = Path(folder)
+    listed = read(folder)
+    found = {
+        (label, seed): store.load(place)
+        for label in listed["labels"]
+        for seed in listed["seeds"]
+        if store.is_run(place := place_of(folder, label, seed))
+    }
+    shown = {name: tuple(listed[name]) for name in ("report_at", "measures")}
+    return gathered(found, listed["labels"], listed["seeds"], **shown)
+
+
+def load(folder: str | Path) -> Run | Comparison:
+    """Read results back: the run a folder holds, or the comparison."""
+    folder = Path(folder)
+    alone = store.is_run(folder) or not is_comparison(folder)
+    return store.load(folder) if alone else load_comparison(folder)

@@ -1,0 +1,146 @@
+"""The one reader of command lines."""
+
+from __future__ import annotations
+
+import pytest
+
+import muster
+from muster.cli.arguments import joined
+from muster.cli.main import main, reader
+from muster.cli.runs import configured
+
+
+def read(*line):
+    return reader().read(list(line))
+
+
+def test_words_may_stand_in_any_order():
+    for line in (
+        ("run", "x.toml", "--rounds", "1", "--resume", "r"),
+        ("run", "--rounds", "1", "x.toml", "--resume=r"),
+        ("run", "--resume", "r", "--rounds=1", "x.toml"),
+    ):
+        words = read(*line)
+        assert (words.config, words.resume, words.keys) == ("x.toml", "r", {"rounds": "1"})
+
+
+def test_a_flag_is_any_key_of_the_configuration():
+    words = read("run", "--method.epsilon.kind", "linear", "--report-at=[2, 3]", "--a.b-c", "x=y")
+    assert words.keys == {"method.epsilon.kind": "linear", "report_at": "[2, 3]", "a.b_c": "x=y"}
+    # Keys that are called like something of the command's own are keys all the same.
+    words = read("run", "--config", "a", "--keys", "b", "--handle", "c", "--folder", "d")
+    assert words.keys == {"config": "a", "keys": "b", "handle": "c", "folder": "d"}
+    assert words.config is None
+
+
+@pytest.mark.parametrize("number", ["-1", "-0.5", "-1e-3", "-inf", "-.5"])
+def test_negative_numbers_are_values(number):
+    assert read("run", "--seed", number, "x.toml").keys == {"seed": number}
+    assert read("run", f"--seed={number}").keys == {"seed": number}
+
+
+def test_only_a_number_stays_with_the_flag_before_it():
+    assert joined(["--a=1", "-2", "-x", "--b", "--c", "-3"]) == [
+        "--a=1",
+        "-2",
+        "-x",
+        "--b",
+        "--c=-3",
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("run", "--rounds", "1", "--rounds", "1"),
+        ("run", "--report-at", "1", "--report_at", "1"),
+        ("run", "--resume", "a", "--resume", "a"),
+        ("compare", "--data.noise", "low", "--data.noise", "high"),
+        ("data", "get", "x", "--folder", "a", "--folder", "b"),
+        ("data", "show", "x", "--seed", "1", "--seed", "2"),
+        ("federate", "--local", "2", "--local", "3"),
+    ],
+)
+def test_a_flag_given_twice_is_an_error(line):
+    with pytest.raises(muster.MusterError, match=f"^{line[-2]}: given twice; give it once$"):
+        read(*line)
+
+
+BAD = {
+    ("run", "--rounds"): "--rounds: its value is missing",
+    ("run", "--rounds", "--seed", "1"): "--rounds: its value is missing",
+    ("keys", "d", "--clients"): "--clients: its value is missing",
+    ("run", "a.toml", "b.toml"): "'b.toml': not understood; flags look like --method.epsilon 0.3",
+    ("run", "-x"): "'-x': not understood; flags look like --method.epsilon 0.3",
+    ("run", "--=1"): "'--=1': not understood; flags look like --method.epsilon 0.3",
+    ("show", "a", "b"): "'b': not understood",
+    ("show", "a", "--measure", "x"): "unknown flag '--measure'; did you mean '--measures'? known",
+    ("methods", "--rounds=1"): "unknown flag '--rounds'; known: --help, --markdown",
+    ("--verbose",): "unknown flag '--verbose'; did you mean '--version'?",
+    ("-v",): "'-v': not understood",
+    ("data", "--rounds", "1"): "unknown flag '--rounds'",
+    ("data", "shwo"): "unknown data command 'shwo'; did you mean 'show'?",
+    ("methods", "--markdown=yes"): "--markdown: ignored explicit argument 'yes'",
+    (
+        "run",
+        "--method",
+        "a",
+        "--method",
+        "b",
+    ): "--method: given 2 times; `muster run` runs one; use",
+    ("federate", "x.toml", "--local", "2", "--method", "a", "--method", "b"): (
+        "--method: given 2 times; a federation runs one"
+    ),
+}
+
+
+@pytest.mark.parametrize("line", BAD, ids=" ".join)
+def test_what_cannot_be_read_is_one_line_and_exit_code_2(line, capsys):
+    assert main(list(line)) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"muster: {BAD[line]}")
+    assert said.err.count("\n") == 1
+
+
+def test_muster_alone_is_a_request_for_help(capsys):
+    assert main([]) == 0
+    out = capsys.readouterr().out
+    assert "usage: muster" in out
+    assert "muster compare examples/demo.toml" in out
+
+
+def test_several_methods_take_the_place_of_the_files(tmp_path):
+    file = tmp_path / "x.toml"
+    file.write_text("methods = ['maxfl', 'local']\n")
+    more = ("--method", "fedalign", "--method", "{name = 'fedprox', mu = 0.5}")
+    table = configured(read("compare", str(file), *more))
+    assert table == {"name": "x", "methods": ["fedalign", {"name": "fedprox", "mu": 0.5}]}
+    assert configured(read("compare", *more))["methods"] == table["methods"]
+    file.write_text("method = 'maxfl'\n")
+    assert configured(read("compare", str(file), *more)) == table
+    assert configured(read("run", str(file), "--method", "local"))["method"] == {"name": "local"}
+
+
+def test_what_refines_a_choice_may_come_before_it():
+    line = ("--method.epsilon", "0.3", "--data.partition.alpha", "1", "--method", "fedalign",
+            "--data.partition", "dirichlet", "--data", "digits")  # fmt: skip
+    table = configured(read("run", *line))
+    assert table["method"] == {"name": "fedalign", "epsilon": 0.3}
+    assert table["data"] == {"name": "digits", "partition": {"kind": "dirichlet", "alpha": 1}}
+
+
+@pytest.mark.parametrize(
+    ("line", "method"),
+    [
+        (("--method.epsilon.kind", "linear"), {"epsilon": {"kind": "linear"}}),
+        (("--method.invite.kind", "fraction"), {"invite": {"kind": "fraction"}}),
+        (("--method.warmup", "3"), {"warmup": 3}),
+    ],
+)
+def test_a_method_is_refined_without_naming_it_again(line, method, tmp_path):
+    assert configured(read("run", *line))["method"] == {"name": "fedalign", **method}
+    file = tmp_path / "x.toml"
+    file.write_text("[[methods]]\nname = 'fedalign'\nprox = 1.0\n")
+    table = configured(read("run", str(file), *line))
+    assert table["method"] == {"name": "fedalign", "prox": 1.0, **method}

@@ -1,0 +1,84 @@
+"""Help: every command and every key, from the signatures themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+from muster.cli.help import described, shown
+from muster.cli.main import main, reader
+from muster.config.experiments import Experiment, Settings, experiment
+from muster.config.network import Network
+from muster.registry import kinds, roles
+from muster.run.measures import MEASURES
+
+
+def help_of(*line, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([*line, "--help"])
+    assert stop.value.code == 0
+    return capsys.readouterr().out
+
+
+def commands():
+    top = reader().commands
+    return [(name,) for name in top] + [
+        (name, inner) for name in top for inner in top[name].commands
+    ]
+
+
+@pytest.mark.parametrize("line", commands(), ids=" ".join)
+def test_every_command_has_help(line, capsys):
+    out = help_of(*line, capsys=capsys)
+    assert out.startswith(f"usage: muster {' '.join(line)}")
+    command = reader()
+    for name in line:
+        command = command.commands[name]
+    for flag in command.known:
+        assert re.search(rf"^ .*{flag}\b", out, re.MULTILINE)
+
+
+def test_every_key_is_there_with_its_default(capsys):
+    out = help_of("run", capsys=capsys)
+    for field in dataclasses.fields(Settings):
+        assert re.search(rf"^  {field.name} .*", out, re.MULTILINE), field.name
+    for key in ("data", "model", "method", "methods", "local", "requirement", "network", "clients"):
+        assert re.search(rf"^  {key}  ", out, re.MULTILINE), key
+    for line in (
+        r"rounds .*\[200\]", r"dtype .*\[float32\]", r"seeds .*\[5\]", r"attack .*\[none\]",
+        r"data .*\[synth\]", r"model .*\[softmax\]", r"method .*\[fedalign\]",
+        r"local\.steps +\[5\]", r"local\.lr +\[0\.1\]", r"requirement\.steps +\[100\]",
+        r"network\.patience .*",
+    ):  # fmt: skip
+        assert re.search(f"^  {line}", out, re.MULTILINE), line
+    assert "results go to OUT/NAME" in out
+    for field in dataclasses.fields(Network):
+        assert f"network.{field.name} " in out
+    text = " ".join(out.split())
+    for role in roles():
+        for name in kinds(role):
+            assert re.search(rf"\b{name}\b", text), name
+    for name in MEASURES:
+        assert f"  {name} " in out
+    assert "epsilon=0.2, criterion=loss" in text
+    assert "partition=shards(per_client=2, size=500, shared=false)" in text
+
+
+def test_what_help_says_of_keys_is_what_the_configuration_takes():
+    """A key that is documented and unknown, or known and not documented, is a mistake."""
+    assert set(described(Settings)) == {field.name for field in dataclasses.fields(Settings)}
+    assert set(described(Network)) == {field.name for field in dataclasses.fields(Network)}
+    for key in described(Experiment):
+        experiment({key: [] if key == "clients" else ["fedavg"] if key == "methods" else
+                    {} if key in ("local", "network", "requirement") else
+                    {"data": "digits", "model": "mlp", "method": "fedavg"}[key]})  # fmt: skip
+
+
+def test_defaults_are_shown_as_they_would_be_typed():
+    from muster.data import Dirichlet
+
+    assert shown(Dirichlet(0.5)).startswith("dirichlet(alpha=0.5")
+    assert shown(True) == "true"
+    assert shown(()) == "none"

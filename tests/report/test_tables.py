@@ -1,0 +1,80 @@
+"""Tables: the measures asked for, and text from users as it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+import muster
+import reference
+from helpers import federation
+from muster.report.tables import comparison_tables, run_table
+
+
+@pytest.fixture(scope="module")
+def runs():
+    data, priority = reference.problem(0, clients=6)
+    fed = federation(data, priority, test=data)
+    m = muster.methods
+    return {
+        label: [muster.simulate(fed, method, muster.models.Softmax(), 4, seed=s) for s in (0, 1)]
+        for label, method in {"fedalign": m.fedalign(0.5), "all": m.fedavg()}.items()
+    }
+
+
+def text(*renderables, width=160):
+    console = Console(width=width)
+    with console.capture() as capture:
+        console.print(*renderables)
+    return capture.get()
+
+
+def cells(printed, label):
+    """The numbers after a label, table by table."""
+    return [line.split()[1:] for line in printed.splitlines() if line.split()[:1] == [label]]
+
+
+def test_a_comparison_shows_the_first_measure_at_every_round_and_the_rest_at_the_last(runs):
+    out = text(*comparison_tables(runs, [2, 4]))
+    heads = next(line for line in out.splitlines() if line.split()[:1] == ["method"])
+    assert heads.split() == ["method", "loss", "@2", "loss", "@4", "test", "acc", "@4"]
+    assert "mean ± 95 %, 2 seeds" in " ".join(out.split())
+    out = text(*comparison_tables(runs, [2, 4], "fairness,bytes_up,own_loss"))
+    heads = next(line for line in out.splitlines() if line.split()[:1] == ["method"])
+    for head in ("fairness @2", "fairness @4", "upload kB @4", "own loss @4"):
+        assert head in heads
+    up = [r.rounds["bytes_up"][-1] / 1e3 for r in runs["all"]]
+    assert cells(out, "all")[0][2:] == [f"{sum(up) / 2:.3f}±0.000", "-"]
+
+
+def test_one_seed_is_one_seed(runs):
+    one = {label: mine[:1] for label, mine in runs.items()}
+    assert "mean ± 95 %, 1 seed method" in " ".join(text(*comparison_tables(one, [4])).split())
+
+
+def test_labels_and_methods_are_printed_as_they_are(runs):
+    odd = {f"[red]{label}[/red] :smile:": mine for label, mine in runs.items()}
+    out = text(*comparison_tables(odd, [4]))
+    assert out.count("[red]fedalign[/red] :smile:") == 3, "two rows and the head of the differences"
+    assert out.count("[red]all[/red] :smile:") == 3
+    odd = replace(runs["all"][0], method="[bold]x", note="[link=a]b")
+    out = text(run_table(odd))
+    assert "[bold]x, seed 0" in out
+    assert "data: [link=a]b" in out
+
+
+def test_a_run_shows_all_it_took_or_what_was_asked_for(runs):
+    run = runs["fedalign"][0]
+    out = text(run_table(run))
+    for name in ("loss", "train accuracy", "test loss", "fairness", "mean test accuracy"):
+        assert f"│ {name} " in out
+    assert "gm appeal" not in out
+    out = text(run_table(run, ["theta", "gm_appeal", "bytes_down"]))
+    assert f"{run.rounds['theta'][-1]:.4f}" in out
+    assert "train accuracy" not in out
+    (row,) = [line for line in out.splitlines() if "gm appeal" in line]
+    assert row.split("│")[2].strip() == "-"
+    (row,) = [line for line in out.splitlines() if "download kB" in line]
+    assert row.split("│")[2].strip() == f"{run.rounds['bytes_down'][-1] / 1e3:.4f}"

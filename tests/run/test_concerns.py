@@ -1,0 +1,116 @@
+"""Nothing fails in silence: each way a run can come to nothing is said, with what to do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import muster
+from helpers import federation
+from muster.report.tables import run_table
+from muster.run.opinion import guesses
+
+M = muster.methods
+
+
+@pytest.fixture(scope="module")
+def fed():
+    return muster.data.digits(clients=12, priority=4)
+
+
+def go(fed, method=None, lr=0.1, rounds=12, **more):
+    return muster.simulate(
+        fed, method or M.fedavg(), muster.models.Softmax(), rounds,
+        muster.Local(steps=10, batch_size=8, lr=lr), **more,
+    )  # fmt: skip
+
+
+def said(run):
+    return " | ".join(run.concerns)
+
+
+def test_a_sound_run_raises_no_concern(fed):
+    assert go(fed).concerns == []
+
+
+def test_every_reply_refused(fed):
+    run = go(fed, lr=1e30)
+    assert "in 12 of 12 rounds every reply was refused (144 times 'malformed: not finite')" in said(
+        run
+    )
+    assert "lower local.lr" in said(run)
+    assert "the model never moved from its starting point" in said(run)
+
+
+def test_everybody_left(fed):
+    from dataclasses import replace
+
+    picky = replace(fed, requirement=np.full(fed.n, 1e-3))
+    run = go(picky, M.maxfl(), participation=muster.Flexible(2))
+    assert "everybody had left by round 3" in said(run)
+    assert "the 10 rounds from there on moved nothing" in said(run)
+    assert "participation.from_round" in said(run)
+
+
+def test_a_loss_that_does_not_fall(fed):
+    run = go(fed, lr=60.0, rounds=4)
+    assert run.facts["start_loss"] == pytest.approx(np.log(10))
+    assert run.rounds["loss"][-1] > np.log(10)
+    assert "the loss did not fall: 2.303 before the first round" in said(run)
+
+
+def test_nobody_took_part(fed):
+    nobody = M.fedalign(0.0, warmup=0, invite=muster.parts.Sample(1))
+    run = go(fed, nobody, rounds=12)
+    idle = int((run.rounds["joined"] == 0).sum())
+    assert 0 < idle < 12
+    assert f"{idle} of 12 rounds moved nothing: nobody who was asked took part" in said(run)
+
+
+def test_a_model_no_better_than_a_guess():
+    """Rare positives: w = 0 and every answer the same class."""
+    draw = np.random.default_rng(0)
+    pairs = [(draw.normal(size=(100, 3)), (np.arange(100) < 2).astype(int)) for _ in range(4)]
+    rare = federation(pairs, test=pairs)
+    run = muster.simulate(
+        rare, M.fedavg(), muster.models.Softmax(), 3, muster.Local(steps=20, lr=0.5)
+    )
+    assert run.facts["majority_test_accuracy"] == pytest.approx(0.98)
+    assert run.facts["majority_accuracy"] == pytest.approx(0.98)
+    assert "no better than" in said(run) or "worse than a constant" in said(run)
+    short = muster.simulate(rare, M.fedavg(), muster.models.Softmax(), 1, muster.Local(steps=1))
+    assert "the model is worse than a constant prediction" in said(short)
+
+
+def test_guesses_against_a_few_lines_of_numpy(fed):
+    shares = np.zeros(10)
+    tested = np.zeros(10)
+    for k in range(fed.n):
+        _, y = fed.train.client(k)
+        shares += fed.objective[k] * np.bincount(y, minlength=10) / len(y)
+        _, y = fed.test.client(k)
+        weight = fed.test.counts_by(fed.test.positions(np.array([k])))
+        counts = np.bincount(y, weights=weight, minlength=10)
+        tested += fed.objective[k] * counts / counts.sum()
+    known = guesses(fed)
+    assert known["constant_loss"] == pytest.approx(-sum(p * np.log(p) for p in shares if p))
+    assert known["majority_accuracy"] == pytest.approx(shares.max())
+    assert known["majority_test_accuracy"] == pytest.approx(tested[shares.argmax()])
+
+
+def test_a_shared_test_set_counts_by_its_mix():
+    y = np.repeat(np.arange(3), 10)
+    parts = [np.arange(0, 15), np.arange(10, 30)]
+    shared = muster.data.federate(np.eye(30), y, parts, test=(np.eye(30), y))
+    assert shared.test.label_shares(3) == pytest.approx(shared.train.label_shares(3))
+
+
+def test_concerns_are_saved_and_printed(fed, tmp_path, capsys):
+    run = go(fed, lr=1e30, rounds=2)
+    back = muster.load(muster.save(run, tmp_path / "run"))
+    assert back.concerns == run.concerns
+    Console(width=200).print(run_table(back))
+    out = capsys.readouterr().out
+    assert "every reply was refused" in out
+    assert "majority" in out

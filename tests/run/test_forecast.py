@@ -1,0 +1,50 @@
+"""A run that cannot fit is refused in one line, before anything is allocated."""
+
+from __future__ import annotations
+
+import pytest
+
+import muster
+from helpers import nine_clients
+from muster.run import forecast
+
+M = muster.methods
+ARGS = {"model": muster.models.MLP((4,)), "rounds": 1}
+
+
+def test_what_cannot_fit_says_what_it_needs_and_what_there_is(monkeypatch):
+    fed = nine_clients()
+    muster.simulate(fed, M.scaffold(), **ARGS)
+    monkeypatch.setattr(forecast, "free_memory", lambda device: 1000.0)
+    for method in (M.fedavg(), M.scaffold(m=4), M.ditto()):
+        with pytest.raises(muster.MusterError, match=r"[94] replies of .* are free; ask"):
+            muster.simulate(fed, method, **ARGS)
+    small = muster.simulate(fed, M.fedavg(muster.parts.Sample(1)), **ARGS)
+    assert small.complete
+
+
+def test_disk_for_what_clients_remember(monkeypatch):
+    fed = nine_clients()
+    monkeypatch.setattr(forecast, "MAPPED_FROM", 10)
+    muster.simulate(fed, M.ditto(m=1), **ARGS)
+    usage = forecast.shutil.disk_usage("/")._replace(free=100)
+    monkeypatch.setattr(forecast.shutil, "disk_usage", lambda place: usage)
+    with pytest.raises(muster.MusterError, match=r"9 clients remember .* on disk, and 100 bytes"):
+        muster.simulate(fed, M.ditto(m=1), **ARGS)
+    muster.simulate(fed, M.fedavg(), **ARGS)
+
+
+def test_an_invitation_that_does_not_say_is_given_the_benefit_of_the_doubt(monkeypatch):
+    class Mine:
+        def __call__(self, population, pool, seed, round, losses):
+            return muster.protocol.Roster.of(population, pool)
+
+    monkeypatch.setattr(forecast, "free_memory", lambda device: 1000.0)
+    assert muster.simulate(nine_clients(), M.fedavg(Mine()), **ARGS).complete
+
+
+def test_free_memory_is_a_number_of_bytes():
+    import torch
+
+    free = forecast.free_memory(torch.device("cpu"))
+    assert 1e6 < free < 1e14
