@@ -44,6 +44,7 @@ from .wire import NONCE, OFFER, WORD, Expected, size
 CHUNK = 2**20  # bytes of an array that may travel as an object of their own (Flower's: 5 MB)
 HEAD = 1024  # bytes that an object may say of itself, besides names
 POLL = 0.5  # seconds between looks for answers
+LONGEST_LIFE = 90 * 24 * 3600.0  # seconds of a message, where patience has no end
 TURN = 20.0  # seconds for fetching one answer before it is the next one's turn
 NONCE_BYTES = 16
 NO_FAULT_OF_A_CLIENT = (httpx.TransportError, RunNotRunningException)
@@ -175,9 +176,8 @@ def exchange(
     for k, (node, content) in contents.items():
         nonce = secrets.token_bytes(NONCE_BYTES)
         # An answer that comes in time must not be too late for Flower.
-        sent[k] = Message(
-            asking(content, nonce), dst_node_id=node, message_type=kind, ttl=2 * patience + 60
-        )
+        life = min(2 * patience + 60, LONGEST_LIFE)
+        sent[k] = Message(asking(content, nonce), dst_node_id=node, message_type=kind, ttl=life)
         questions.append(Question(k, node, nonce, limits.get(k, Limits())))
     ids = list(grid.push_messages(list(sent.values())))
     pending = {i: question for i, question in zip(ids, questions, strict=False) if i}

@@ -77,7 +77,8 @@ class Remote:
     """The clients of a federation, asked over a grid.
 
     registry    who is at which node now, by public key
-    steps_each  how many steps `Local` asks of each, by its sample count
+    steps_each  how many steps `Local` asks of each, by the rows it states
+    effort_each by the rows it counts for, where those are fewer: what others' work is measured by
     experiment  what clients must know of the run, as TOML
     """
 
@@ -86,6 +87,7 @@ class Remote:
     population: Population
     terms: Terms
     steps_each: Int64
+    effort_each: Int64
     network: Network
     experiment: str
     counter: Counter = field(init=False)
@@ -124,7 +126,7 @@ class Remote:
 
     def steps(self, clients: Int64) -> Int64:
         """How many steps `Local` asks of each."""
-        return self.steps_each[clients]
+        return self.effort_each[clients]
 
     def arriving(self, model: Params) -> Params:
         """A model as it arrives: rounded, where it travels in half the bytes."""

@@ -22,8 +22,9 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from .. import __version__, params
+from ..arrays import Int64
 from ..config.experiments import Experiment, experiment
-from ..config.network import Member, Network
+from ..config.network import Member, Network, counted_rows
 from ..engines.batches import needs_two_rows, steps_of
 from ..errors import MusterError
 from ..federation import Population, Space
@@ -51,6 +52,7 @@ SERVERS = (  # settings that do not concern clients
     "data", "name", "out", "seeds", "report_at", "measures", "checkpoint_every", "processes",
     "evaluate_every",
 )  # fmt: skip
+SERVERS_NETWORK = ("patience", "wait", "at_least", "most_rows", "most_share")
 MOST_FEATURES, MOST_CLASSES, MOST_AXES = 10**8, 10**6, 8  # of a row that a client may state
 
 Say = Callable[[str], None]
@@ -105,8 +107,12 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
     module = as_module(chosen.spec(), space, s.seed)
     names = params.trainable(module)
     terms = Terms(method, chosen.local, s.rounds, s.seed, names, s.participation)
-    steps = steps_of(population.sizes, chosen.local, needs_two_rows(module))
-    remote = Remote(grid, registry, population, terms, steps, network, text, events=came.events)
+    merge = needs_two_rows(module)
+    steps = steps_of(population.sizes, chosen.local, merge)
+    effort = steps_of(np.minimum(population.sizes, population.rows), chosen.local, merge)
+    remote = Remote(
+        grid, registry, population, terms, steps, effort, network, text, events=came.events
+    )
     setup = Setup(population, terms, remote)
     start = params.of_module(module, DTYPES[s.dtype], remote.device)
     # Clients that remember keep the last two rounds: a server may fall back by one, not by more.
@@ -118,7 +124,7 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
         {
             "dtype": s.dtype,
             "clients": ", ".join(f"{m.name} ({role(m)})" for m in chosen.members),
-            "rows": str(population.sizes.tolist()),
+            "rows": str(population.rows.tolist()),
             "module": params.signature(module, space.example()),
         },
         Keep(s.evaluate_every, folder / "checkpoints", often, resume=True),
@@ -144,7 +150,7 @@ def shared_terms(chosen: Experiment) -> str:
     for key in SERVERS:
         table.pop(key, None)
     terms = table.get("network", {})
-    for key in ("patience", "wait", "at_least", "most_rows"):
+    for key in SERVERS_NETWORK:
         terms.pop(key, None)
     return tomli_w.dumps(table)
 
@@ -169,10 +175,12 @@ def reporter(rounds: int, say: Say) -> OnRound:
 
 @dataclass(frozen=True)
 class Attendance:
-    """Who came: each client's sample count (0: it did not), and the shapes they share."""
+    """Who came: each client's sample count (0: it did not) and what it counts for, and the shapes
+    they share."""
 
     registry: Registry
-    rows: np.ndarray[Any, np.dtype[np.int64]]
+    rows: Int64
+    counted: Int64
     shape: tuple[int, ...]
     classes: int
     events: list[tuple[int, str]]
@@ -185,8 +193,9 @@ class Attendance:
         unseen = (self.rows == 0) | np.array([m.unseen for m in members])
         names = np.array([m.name for m in members], np.str_)
         return Population(
-            np.arange(len(members)), priority, importance * ~unseen, unseen, self.rows, names
-        )
+            np.arange(len(members)), priority, importance * ~unseen, unseen, self.rows, names,
+            self.counted,
+        )  # fmt: skip
 
 
 def gather(
@@ -243,13 +252,19 @@ def gather(
     events = [(k, f"not in: {w}") for k, w in why.items()]
     for k, reason in why.items():
         say(f"without {members[k].name}: {reason}")
+    priority = np.array([m.priority for m in members])
+    counted = counted_rows(rows, members, priority, network.most_share)
+    for k in np.flatnonzero(counted != rows).tolist():
+        by = "declared" if members[k].rows else f"network.most_share {network.most_share:g}"
+        events.append((k, f"counts for {counted[k]} rows, not the {rows[k]} it states ({by})"))
+        say(f"{members[k].name} {events[-1][1]}")
     for k, other in ((k, str(w["version"])) for k, w in words.items() if not isinstance(w, str)):
         if rows[k] and other != __version__:
             differs = f"runs muster {line(other, 20)}, the server {__version__}"
             say(f"{members[k].name} {differs}: results may differ; install the same version")
             events.append((k, differs))
     say(f"{int((rows > 0).sum())} of {n} clients are in, with {int(rows.sum())} rows")
-    return Attendance(registry, rows, shape, classes, events)
+    return Attendance(registry, rows, counted, shape, classes, events)
 
 
 def introduction(message: Message) -> Table | str:
