@@ -21,7 +21,6 @@ from rich.console import Console
 from sklearn.datasets import load_breast_cancer
 
 import muster
-from muster.report.tables import comparison_tables
 
 # Name: patients, the share of them that is malignant, the share of these entered as benign.
 HOSPITALS = {
@@ -78,27 +77,19 @@ def main(folder: Path) -> None:
         "priority only": muster.methods.fedavg_priority(),
         "all": muster.methods.fedavg(),
     }
-    runs: dict[str, list[muster.Run]] = {label: [] for label in methods}
-    for seed in range(5):
-        fed = muster.Federation.from_folder(folder, seed=seed)
-        for label, method in methods.items():
-            runs[label].append(
-                muster.simulate(
-                    fed,
-                    method,
-                    muster.models.Softmax(),
-                    rounds=ROUNDS,
-                    local=muster.Local(steps=5, batch_size=16, lr=0.05),
-                    seed=seed,
-                )
-            )
-    console.print(*comparison_tables(runs, [ROUNDS]))
-    others = pl.concat([run.clients for run in runs["fedalign"]]).filter(~pl.col("priority"))
+    done = muster.compare(
+        lambda seed: muster.Federation.from_folder(folder, seed=seed),
+        methods,
+        muster.models.Softmax(),
+        rounds=ROUNDS,
+        local=muster.Local(steps=5, batch_size=16, lr=0.05),
+    )
+    console.print(done)
+    others = pl.concat([run.clients for run in done["fedalign"]]).filter(~pl.col("priority"))
+    names = muster.Federation.from_folder(folder).names
     console.print("how often fedalign let each of the others in")
     for k, often in others.group_by("client").agg(pl.col("admitted").mean()).sort("client").rows():
-        console.print(
-            f"  {fed.names[k]:10}{often:5.0%} of the rounds it was asked in", highlight=False
-        )
+        console.print(f"  {names[k]:10}{often:5.0%} of the rounds it was asked in", highlight=False)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@
 Run(fedalign, seed 0, 3 rounds)
 """
 
-from . import data, methods, models, moved, parts, schedules
+from . import data, methods, models, moved, optimizers, parts, schedules, tasks
+from .engines import Compute
 from .errors import MusterError, MusterWarning
 from .federation import Federation
 from .local import Local
@@ -28,6 +29,7 @@ moved.install()
 __all__ = [
     "Comparison",
     "ComparisonInterrupted",
+    "Compute",
     "Federation",
     "Flexible",
     "Interrupted",
@@ -43,10 +45,12 @@ __all__ = [
     "load_runs",
     "methods",
     "models",
+    "optimizers",
     "parts",
     "save",
     "schedules",
     "simulate",
     "solo",
+    "tasks",
     "with_solo",
 ]

@@ -1,7 +1,7 @@
-"""Local work: how much each client trains in a round, and on which rows.
+"""Local work: how much each client trains in a round, in what batches, and how it moves.
 
-`Local` is what the user says; `plan` turns it into rows for every step of every client, drawn
-from the key (seed, "batches", round, client), so that every engine trains on the same batches.
+`Local` is what the user says; the engines turn it into rows for every step of every client
+(`engines.batches`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from .checks import is_number, require, whole
 from .errors import MusterError
+from .parts.optimizer import GradientDescent, Optimizer
 from .schedules import Schedule, as_schedule
 
 
@@ -18,7 +20,8 @@ class Local:
     """What a client does in a round: `steps` minibatch steps, or `epochs` passes over its data.
 
     The FedALIGN paper's E is one or the other, depending on the page; give exactly one.
-    `batch_size=None` is the full batch. `lr` is a number or a schedule over rounds.
+    `batch_size=None` is the full batch. `lr` is a number or a schedule over rounds. `optimizer` is
+    one of muster.optimizers; it starts again in every round.
 
     Batches are cut from a fresh shuffle of the client's rows, the last one smaller when they do
     not divide; `steps` beyond one pass go on with the next shuffle.
@@ -28,6 +31,7 @@ class Local:
     epochs: int | None = None
     batch_size: int | None = 32
     lr: float | Schedule = 0.1
+    optimizer: Optimizer = GradientDescent()
 
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.epochs is None):
@@ -36,13 +40,19 @@ class Local:
             )
         for name in ("steps", "epochs", "batch_size"):
             value = getattr(self, name)
-            if value is None:
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise MusterError(f"local {name}: {value!r}; allowed: whole numbers from 1")
-        if not all(math.isfinite(self.rate(t, 100)) for t in (0, 99)):
-            raise MusterError(f"local lr: {self.lr}; allowed: finite numbers from 0")
+            if value is not None:
+                whole(f"local {name}", value)
+                # numpy's numbers are numbers, but they do not print as such.
+                object.__setattr__(self, name, int(value))
+        if is_number(self.lr):
+            object.__setattr__(self, "lr", float(self.lr))  # type: ignore[arg-type]
+        ends = [as_schedule(self.lr, "local lr").at(t, 100) for t in (0, 99)]
+        require(all(map(math.isfinite, ends)), "local lr", self.lr, "finite numbers from 0")
+        if not isinstance(self.optimizer, Optimizer):
+            raise MusterError(
+                f"local optimizer: {type(self.optimizer).__name__}; give one of muster.optimizers"
+            )
 
     def rate(self, t: int, rounds: int) -> float:
         """The learning rate in round t."""
-        return as_schedule(self.lr, "local lr").at(t, rounds)
+        return self.lr.at(t, rounds) if isinstance(self.lr, Schedule) else self.lr

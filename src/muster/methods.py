@@ -198,10 +198,14 @@ def scaffold(server_lr: float = 1.0, m: int | None = None) -> Method:
 
 @part(Method, "perfedavg")
 def perfedavg(
-    alpha: float = 0.01, hessian_free: bool = False, delta: float = 1e-3, m: int | None = None
+    alpha: float = 0.01,
+    hessian_free: bool = False,
+    delta: float | None = None,
+    m: int | None = None,
 ) -> Method:
     """Per-FedAvg: Fallah et al. 2020, trains the model to be good after one step of size alpha,
-    first-order or with a Hessian-free second-order term; clients count alike."""
+    first-order or with a second-order term (exact, or by a difference of gradients delta apart);
+    clients count alike."""
     return Method(
         "perfedavg",
         invite=invited(m),

@@ -15,8 +15,9 @@ from torch import nn
 
 from . import rng
 from .errors import MusterError, first_line
-from .federation import Shaped
+from .federation import Shaped, Space
 from .federation.ragged import features
+from .parts.task import Multiclass, Task
 from .registry import kinds, part
 
 
@@ -120,24 +121,33 @@ class _seeded:
         self.fork.__exit__(None, None, None)
 
 
-def as_module(model: nn.Module | Spec, of: Shaped, seed: int) -> nn.Module:
+def as_module(
+    model: nn.Module | Spec, of: Shaped, seed: int, task: Task = Multiclass()
+) -> nn.Module:
     """The module to train, checked against the rows and labels it has to fit."""
+    outputs = task.outputs(of.classes)
     if isinstance(model, Spec) and not isinstance(model, nn.Module):
-        model = model.build(of, seed)
+        model = model.build(of if outputs == of.classes else Space(of.shape, outputs), seed)
     if not isinstance(model, nn.Module):
         raise MusterError(
             f"model: {type(model).__name__}; give an nn.Module or one of muster.models"
         )
+    for name, t in model.state_dict(keep_vars=True).items():
+        if nn.parameter.is_lazy(t):
+            raise MusterError(
+                f"model: {name} has no shape yet (a lazy layer); run a batch through the model "
+                "first, or give the layer its sizes"
+            )
     if not any(p.requires_grad for p in model.parameters()):
         raise MusterError("model: it has no trainable parameters")
     for name, t in model.state_dict().items():
         if t.is_floating_point() and not bool(torch.isfinite(t).all()):
             raise MusterError(f"model: parameter {name} holds nan or inf before training")
-    _probe(model, of)
+    _probe(model, of, outputs)
     return model
 
 
-def _probe(model: nn.Module, of: Shaped) -> None:
+def _probe(model: nn.Module, of: Shaped, outputs: int) -> None:
     """Run one row through the model: does it take these rows, and has it enough outputs?"""
     first = next((p for p in model.parameters()), torch.zeros(1))
     was_training = model.training
@@ -152,10 +162,11 @@ def _probe(model: nn.Module, of: Shaped) -> None:
         ) from None
     finally:
         model.train(was_training)
-    if z.dim() != 2 or z.shape[0] != 1 or z.shape[1] < of.classes:
+    if z.dim() != 2 or z.shape[0] != 1 or z.shape[1] < outputs:
+        why = f"labels go from 0 to {of.classes - 1}" if outputs == of.classes else "by its task"
         raise MusterError(
-            f"model: its output for one row has shape {tuple(z.shape)}; labels go from 0 to "
-            f"{of.classes - 1}, so it must be (1, {of.classes}) or wider"
+            f"model: its output for one row has shape {tuple(z.shape)}; {why}, so it must be "
+            f"(1, {outputs}) or wider"
         )
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+
+from muster.cli.main import reader
+from muster.cli.runs import configured
+from muster.config.experiments import experiment
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -32,15 +37,43 @@ def test_links_lead_somewhere():
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_commands_in_the_readme_exist():
-    text = (ROOT / "README.md").read_text()
+def test_targets_in_the_readme_exist():
     makefile = (ROOT / "Makefile").read_text()
-    for target in re.findall(r"^make ([\w-]+)", text, re.MULTILINE):
+    for target in re.findall(r"^make ([\w-]+)", (ROOT / "README.md").read_text(), re.MULTILINE):
         assert f"\n{target}:" in makefile
-    from muster.cli.main import reader
 
-    for name in re.findall(r"^muster ([\w-]+)", text, re.MULTILINE):
-        assert name in reader().commands
+
+LINES = [
+    line
+    for page in PAGES
+    for kind, block in re.findall(
+        r"^```(\w*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE
+    )
+    if kind in ("", "sh")
+    for line in re.findall(r"^muster [^\n]*", block, re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize("line", dict.fromkeys(LINES))
+def test_every_command_line_is_understood(line, monkeypatch):
+    """Read, and checked as a configuration where it is one; nothing is run."""
+    monkeypatch.chdir(ROOT)
+    command = shlex.split(line, comments=True)[1:]
+    if "--help" in command:
+        with pytest.raises(SystemExit):
+            reader().read(command)
+        return
+    words = reader().read(command)
+    own = hasattr(words, "config") and words.resume is None
+    if own and (words.config is None or words.config.startswith("examples/")):
+        table = configured(words)
+        if command[0] == "run":
+            table.pop("report_at", None)
+        experiment(table)
+
+
+def test_there_are_command_lines():
+    assert len(LINES) >= 15
 
 
 def test_the_table_of_methods_is_current():

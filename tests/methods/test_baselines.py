@@ -70,6 +70,10 @@ CASES = {
         lambda m: M.perfedavg(0.1, True, m=m),
         lambda p, a: ref.perfedavg(p, a, ROUNDS, 3, 0.2, 0.1, True),
     ),
+    "perfedavg hf, as printed": (
+        lambda m: M.perfedavg(0.1, True, 1e-3, m),
+        lambda p, a: ref.perfedavg(p, a, ROUNDS, 3, 0.2, 0.1, True, 1e-3),
+    ),
     "pfedme": (
         lambda m: M.pfedme(2.0, 4, 0.1, 0.9, m),
         lambda p, a: ref.pfedme(p, a, ROUNDS, 3, 0.2, 2.0, 4, 0.1, 0.9)[0],

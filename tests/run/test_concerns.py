@@ -114,3 +114,13 @@ def test_concerns_are_saved_and_printed(fed, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "every reply was refused" in out
     assert "majority" in out
+
+
+def test_what_was_measured_before_the_first_round_survives_a_resume(fed, tmp_path):
+    def stop(row):
+        if row["round"] == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(muster.Interrupted):
+        go(fed, checkpoint=tmp_path, on_round=stop)
+    assert go(fed, checkpoint=tmp_path, resume=True).facts == go(fed).facts

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -43,8 +45,8 @@ BAD_RUNS = {
     "negative seed": (lambda: go(seed=-1), "seed: -1; allowed: whole numbers from 0"),
     "dtype": (lambda: go(dtype="float23"), "unknown dtype 'float23'; did you mean 'float"),
     "engine": (lambda: go(engine="lop"), "unknown engine 'lop'; did you mean 'loop'"),
-    "device": (lambda: go(device="gpu0"), "device: 'gpu0'; allowed: cpu, cuda"),
-    "processes": (lambda: go(processes=0), "processes: 0; allowed: 1 and above"),
+    "device": (lambda: go(device="gpu0"), "unknown device 'gpu0'; .*known: cpu, cuda"),
+    "processes": (lambda: go(processes=0), "processes: 0; allowed: whole numbers from 1"),
     "method": (lambda: go(method="fedavg"), "method: str; give one of muster.methods"),
     "model": (lambda: go(model="mlp"), "model: str; give an nn.Module"),
     "model of other width": (
@@ -79,7 +81,7 @@ BAD_RUNS = {
         "warmup: 1.5; allowed: a whole",
     ),
     "warmup negative": (lambda: M.fedalign(warmup=-1), "warmup: -1; allowed: whole numbers from 0"),
-    "prox": (lambda: M.fedalign(prox=-1.0), "prox: -1.0; allowed: 0.0"),
+    "prox": (lambda: M.fedalign(prox=-1.0), "prox: -1.0; allowed: 0 and above"),
     "availability": (lambda: M.fedalign(availability=2.0), "availability: 2.0; allowed: 0.0 to"),
     "period": (
         lambda: M.fedalign(straggler_period=0),
@@ -103,3 +105,21 @@ def test_a_model_that_holds_nan_is_refused_before_training():
         model.weight[0, 0] = float("nan")
     with pytest.raises(muster.MusterError, match="parameter weight holds nan or inf"):
         go(model=model)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: nn.Sequential(nn.LazyLinear(4)),
+        lambda: nn.Sequential(nn.Linear(5, 4), nn.LazyBatchNorm1d()),
+    ],
+)
+def test_a_lazy_layer_is_refused_until_it_has_a_shape(model):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, that lazy modules are under development
+        lazy = model()
+    with pytest.raises(muster.MusterError, match="has no shape yet") as caught:
+        go(model=lazy)
+    assert "\n" not in str(caught.value)
+    lazy(torch.randn(2, 5))
+    assert go(model=lazy).rounds["loss"].is_finite().all()

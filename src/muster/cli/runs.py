@@ -73,6 +73,18 @@ def resumed(words: argparse.Namespace) -> Path | None:
     return folder
 
 
+def goes_on_with(folder: Path, holds: str) -> Experiment:
+    """The configuration in a folder, which holds a run, or a comparison, and not the other."""
+    single = store.is_run(folder) or (folder / "checkpoints").exists()
+    other = "comparison" if is_comparison(folder) else "run" if single else holds
+    if other != holds:
+        command = "compare" if other == "comparison" else "run"
+        raise MusterError(
+            f"--resume {folder}: holds a {other}; use muster {command} --resume {folder}"
+        )
+    return experiment(load_table(folder / "config.toml"))
+
+
 def begin(chosen: Experiment, going_on: Path | None) -> Path:
     """The folder results go to, with the configuration in it; a new one unless one goes on."""
     folder = going_on or durable.fresh(Path(chosen.settings.out) / chosen.settings.name)
@@ -97,11 +109,7 @@ def run(words: argparse.Namespace, console: Console) -> int:
             table.pop("report_at", None)  # what a comparison prints may lie beyond --rounds
         chosen = experiment(table)
     else:
-        if is_comparison(going_on):
-            raise MusterError(
-                f"--resume {going_on}: holds a comparison; use muster compare --resume {going_on}"
-            )
-        chosen = experiment(load_table(going_on / "config.toml"))
+        chosen = goes_on_with(going_on, "run")
     if len(chosen.methods) != 1:
         raise MusterError(f"methods: {several}")
     (label,) = chosen.methods
@@ -112,9 +120,7 @@ def run(words: argparse.Namespace, console: Console) -> int:
             console.print(run_table(before, s.measures))
             say(console, f"{going_on} is complete; there is nothing to go on with")
             return 0
-    fed = chosen.federation(
-        s.seed
-    )  # data that cannot be had is an error before anything is written
+    fed = chosen.federation(s.seed)  # before anything is written: it may not be there
     folder = begin(chosen, going_on)
     keep = folder / "checkpoints"
     code = 0
@@ -156,11 +162,7 @@ def compare(words: argparse.Namespace, console: Console) -> int:
     if going_on is None:
         chosen = experiment(configured(words))
     else:
-        if store.is_run(going_on) or (going_on / "checkpoints").exists():
-            raise MusterError(
-                f"--resume {going_on}: holds a run; use muster run --resume {going_on}"
-            )
-        chosen = experiment(load_table(going_on / "config.toml"))
+        chosen = goes_on_with(going_on, "comparison")
     s = chosen.settings
     seeds = s.all_seeds
     first = chosen.federation(seeds[0])  # as in `run`

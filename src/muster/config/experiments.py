@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ..checks import whole
 from ..data import DATA
 from ..data.files.tables import ENDINGS
 from ..errors import MusterError
@@ -41,6 +42,7 @@ from ..schema import (
     plain,
     resolved,
 )
+from ..study.compare import as_seeds
 from .network import Member, Network, check_members, counted_rows, members_by_name
 
 PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # module:name
@@ -57,7 +59,7 @@ class Settings:
     dtype              float32 or float64
     engine             auto, stacked or loop
     device             cpu or cuda
-    processes          of the loop engine; default: one for each core
+    processes          cores to use; default: those this process may use
     participation      flexible: clients leave when the model fails their requirement
     attack             what some clients do instead of their part
     evaluate_every     measure the model every n rounds (0: only after the last)
@@ -84,18 +86,13 @@ class Settings:
     out: str = "runs"
 
     def __post_init__(self) -> None:
-        for field, value in (("seeds", self.seeds), ("rounds", self.rounds)):
-            if isinstance(value, int) and value < 1:
-                raise MusterError(f"{field}: {value}; allowed: whole numbers from 1")
-        if not self.all_seeds or len(set(self.all_seeds)) < len(self.all_seeds):
-            raise MusterError(f"seeds: {list(self.all_seeds)}; give a count, or different seeds")
-        if min(self.seed, *self.all_seeds) < 0:
-            raise MusterError("seed: below 0; allowed: whole numbers from 0")
-        if self.processes is not None and self.processes < 1:
-            raise MusterError(f"processes: {self.processes}; allowed: 1 and above")
+        whole("rounds", self.rounds)
+        whole("seed", self.seed, 0)
+        as_seeds(self.seeds)
+        if self.processes is not None:
+            whole("processes", self.processes)
         for at in self.report_at:
-            if not 1 <= at <= self.rounds:
-                raise MusterError(f"report_at: {at}; allowed: rounds 1 to {self.rounds}")
+            whole("report_at", at, 1, self.rounds)
         if self.measures:
             named_measures(self.measures)
         if not self.name or "/" in self.name or self.name.startswith("."):
@@ -104,12 +101,7 @@ class Settings:
     @property
     def all_seeds(self) -> tuple[int, ...]:
         """The seeds of a comparison."""
-        return tuple(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds
-
-    @property
-    def rounds_reported(self) -> tuple[int, ...]:
-        """The rounds whose numbers are printed."""
-        return self.report_at or (self.rounds,)
+        return as_seeds(self.seeds)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,24 +8,27 @@ clients send back after training (`train`). A round asks nothing else.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..arrays import Float64, Int64
+from ..arrays import Int64
 from ..federation import Federation
-from ..federation.ragged import Ragged, Shared, features
+from ..federation.ragged import Ragged, features
 from ..local import Local
 from ..params import Memory, Params, of_module, trainable
 from ..parts.solvers import Solver, Work
+from ..parts.task import Multiclass, Task
 from ..protocol import Appraisal, Offer
 from .batches import Plan, plan, steps_of
-
-Split = Literal["train", "test"]
+from .compute import Compute
+from .measure import Seen, Split
+from .threads import Crew
 
 CHUNK = 2**21  # numbers of input looked at together: a few MB, so that they stay in cache
 
@@ -51,11 +54,11 @@ class Engine(Protocol):
     device: torch.device
 
     def appraise(self, model: Params, clients: Int64, split: Split = "train") -> Appraisal:
-        """Loss and accuracy of one model on each client's rows."""
+        """Loss and score of one model on each client's rows."""
         ...
 
     def appraise_each(self, stack: Params, clients: Int64, split: Split = "train") -> Appraisal:
-        """Loss and accuracy of each client's own model on its rows."""
+        """Loss and score of each client's own model on its rows."""
         ...
 
     def train(
@@ -74,8 +77,21 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of processes and memory."""
+        """Let go of threads, processes and memory."""
         ...
+
+
+class Replica:
+    """A module of one thread's own, so that a forward pass may keep things on the module."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.state = dict(module.state_dict())
+
+    def load(self, model: Params) -> None:
+        """Put these values into the module."""
+        for name, t in model.items():
+            self.state[name].copy_(t)
 
 
 class Base:
@@ -88,18 +104,21 @@ class Base:
         module: nn.Module,
         fed: Federation,
         local: Local,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device = torch.device("cpu"),
+        compute: Compute = Compute(),
+        task: Task = Multiclass(),
     ) -> None:
-        self.module = copy.deepcopy(module).to(device=device, dtype=dtype)
-        self.state = dict(self.module.state_dict())
+        self.dtype, self.device = compute.number, compute.place()
+        self.fed, self.local, self.task = fed, local, task
+        self.crew = Crew(compute.workers())
+        self.main = Replica(copy.deepcopy(module).to(device=self.device, dtype=self.dtype))
+        self.replicas = [self.main]
         self.trainable = trainable(module)
-        self.travels = tuple(of_module(self.module, dtype, device))  # what clients send back
-        self.fed, self.local, self.dtype, self.device = fed, local, dtype, device
-        self.x = {"train": fed.train.x.to(device)}
-        self.y = {"train": fed.train.y.to(device)}
+        # What clients send back.
+        self.travels = tuple(of_module(self.main.module, self.dtype, self.device))
+        self.x = {"train": fed.train.x.to(self.device)}
+        self.y = {"train": fed.train.y.to(self.device)}
         if fed.test is not None:
-            self.x["test"], self.y["test"] = fed.test.x.to(device), fed.test.y.to(device)
+            self.x["test"], self.y["test"] = fed.test.x.to(self.device), fed.test.y.to(self.device)
         width = max(1, int(np.prod(fed.train.x.shape[1:])))
         self.chunk = int(np.clip(CHUNK // width, 64, 8192))
 
@@ -109,6 +128,10 @@ class Base:
         """How many steps `Local` asks of each client."""
         return steps_of(self.fed.train.sizes[clients], self.local, self.merge_single)
 
+    def ids(self, clients: Int64) -> Int64:
+        """The numbers by which these clients' randomness is keyed."""
+        return self.fed.population.ids[clients]
+
     def plans(
         self, solver: Solver, offer: Offer, clients: Int64, assignment: Assignment
     ) -> list[Plan]:
@@ -116,13 +139,8 @@ class Base:
         return plan(
             self.fed.train, clients, assignment.local or self.local, offer.seed, offer.round,
             self.merge_single, assignment.steps, solver.draws, assignment.purpose,
-            self.fed.population.ids[clients],
+            self.ids(clients),
         )  # fmt: skip
-
-    def load(self, model: Params) -> None:
-        """Put these values into the module."""
-        for name, t in model.items():
-            self.state[name].copy_(t)
 
     def data(self, split: Split) -> Ragged:
         """The rows of a split."""
@@ -139,77 +157,66 @@ class Base:
         return features(flat, self.dtype).view(*at.shape, *x.shape[1:])
 
     def batch(self, split: Split, rows: Int64 | slice) -> tuple[Tensor, Tensor]:
-        """Inputs and labels at these rows, ready for the model."""
+        """Inputs and targets at these rows, ready for the model."""
         if isinstance(rows, slice):
             return features(self.x[split][rows], self.dtype), self.y[split][rows]
         at = torch.from_numpy(rows).to(self.device)
         return self.rows(split, at), self.y[split][at]
 
-    def _measure(self, split: Split, rows: Int64 | None, n: int) -> tuple[Float64, Float64]:
-        """Loss and correctness of the loaded module on each row (None: the first n as they lie)."""
-        loss, right = np.empty(n), np.empty(n)
-        for start in range(0, n, self.chunk):
-            span = slice(start, min(start + self.chunk, n))
-            x, y = self.batch(split, span if rows is None else rows[span])
-            z = self.module(x)
-            loss[span] = functional.cross_entropy(z, y, reduction="none").cpu().numpy()
-            right[span] = (z.argmax(1) == y).cpu().numpy()
-        return loss, right
+    def seated(self, tasks: int) -> list[Replica]:
+        """A replica for each thread that takes part in this many tasks, ready to measure."""
+        while len(self.replicas) < self.crew.seats(tasks):
+            self.replicas.append(Replica(copy.deepcopy(self.main.module)))
+        for replica in self.replicas:
+            replica.module.eval()
+        return self.replicas
 
-    @torch.no_grad()
+    def look(self, module: nn.Module, seen: Seen, chunk: int) -> None:
+        """Loss and score of a module on one chunk of rows."""
+        span = slice(chunk * self.chunk, min((chunk + 1) * self.chunk, seen.n))
+        x, y = self.batch(seen.split, span if seen.rows is None else seen.rows[span])
+        z = module(x)
+        seen.loss[span] = self.task.loss(z, y).cpu().numpy()
+        seen.score[span] = self.task.score(z, y).cpu().numpy()
+
+    def chunks(self, seen: Seen) -> int:
+        """Into how many chunks rows are cut: by their size alone, whoever looks at them."""
+        return -(-seen.n // self.chunk)
+
     def appraise(self, model: Params, clients: Int64, split: Split = "train") -> Appraisal:
-        """Loss and accuracy of one model on each client's rows, in one pass over the rows."""
-        self.load(model)
-        self.module.eval()
-        data = self.data(split)
-        if isinstance(data, Shared):
-            return self._appraise_shared(data, split, clients)
-        everyone = np.array_equal(clients, np.arange(len(data.sizes)))
-        at = data.positions(clients)
-        if data.rows is None:
-            loss, right = self._measure(split, None if everyone else at, len(at))
-        elif len(at) > len(data.y):
-            # Clients share rows: look at each row once.
-            loss, right = (v[data.rows[at]] for v in self._measure(split, None, len(data.y)))
-        else:
-            loss, right = self._measure(split, data.rows[at], len(at))
-        return reduce(data, clients, at, loss, right)
+        """Loss and score of one model on each client's rows, in one pass over the rows."""
+        seen = Seen(self.data(split), clients, split)
+        n = self.chunks(seen)
+        seats = self.seated(n)
 
-    def _appraise_shared(self, data: Shared, split: Split, clients: Int64) -> Appraisal:
-        """Every row of a label these clients see once, then each client's mix of the labels."""
-        mix = data.mix[clients]
-        seen = np.flatnonzero((mix > 0).any(0))
-        rows, count = data.rows_of_labels(seen), data.count[seen]
-        starts = np.cumsum(count) - count
-        of = np.zeros((2, mix.shape[1]))
-        for mean, values in zip(of, self._measure(split, rows, len(rows)), strict=True):
-            mean[seen] = np.add.reduceat(values, starts) / count
-        # Summed over all labels, seen or not, so that it does not depend on who else is asked.
-        return Appraisal(*((mix * mean).sum(axis=1) for mean in of))
+        @torch.no_grad()
+        def work(seat: int, chunks: Iterator[int]) -> None:
+            seats[seat].load(model)
+            for chunk in chunks:
+                self.look(seats[seat].module, seen, chunk)
+
+        self.crew.share(n, work)
+        return seen.by_client()
 
     def appraise_each(self, stack: Params, clients: Int64, split: Split = "train") -> Appraisal:
-        """Loss and accuracy of each client's own model on its rows, one client at a time."""
-        each = [
-            self.appraise({name: t[i] for name, t in stack.items()}, clients[i : i + 1], split)
-            for i in range(len(clients))
-        ]
-        return Appraisal(
-            np.concatenate([a.loss for a in each]), np.concatenate([a.accuracy for a in each])
-        )
+        """Loss and score of each client's own model on its rows, one client at a time."""
+        data, n = self.data(split), len(clients)
+        seats = self.seated(n)
+        loss, score = np.empty(n), np.empty(n)
+
+        @torch.no_grad()
+        def work(seat: int, numbers: Iterator[int]) -> None:
+            for i in numbers:
+                seats[seat].load({name: t[i] for name, t in stack.items()})
+                seen = Seen(data, clients[i : i + 1], split)
+                for chunk in range(self.chunks(seen)):
+                    self.look(seats[seat].module, seen, chunk)
+                own = seen.by_client()
+                loss[i], score[i] = own.loss[0], own.accuracy[0]
+
+        self.crew.share(n, work)
+        return Appraisal(loss, score)
 
     def close(self) -> None:
-        """Nothing to let go of."""
-
-
-def reduce(data: Ragged, clients: Int64, at: Int64, loss: Float64, right: Float64) -> Appraisal:
-    """Each client's mean over its rows (weighted, where rows have weights), in float64."""
-    sizes = data.sizes[clients]
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
-    weight = data.counts_by(at)
-    if weight is None:
-        return Appraisal(
-            np.add.reduceat(loss, starts) / sizes, np.add.reduceat(right, starts) / sizes
-        )
-    return Appraisal(
-        np.add.reduceat(loss * weight, starts), np.add.reduceat(right * weight, starts)
-    )
+        """Let go of the threads."""
+        self.crew.close()

@@ -1,9 +1,9 @@
 """Softmax regression of many clients in one compiled loop.
 
 For a model this small the arithmetic is cheap and moving data is not: batched products first copy
-every batch, then read it twice from far away. Here each client is one task of one thread that
-walks through all of its steps with its model in the innermost cache. A client's numbers do not
-depend on how many threads there are.
+every batch, then read it twice from far away. Here each client is walked through all of its steps
+with its model in the innermost cache. The loop runs on the thread that calls it and holds no lock
+of Python's, so the engine's crew runs several of them at once.
 
     z = W x + b;  g = (softmax(z) - onehot(y)) / |batch|;  W <- keep W + drift - lr g x^T
 """
@@ -87,16 +87,16 @@ def _add(w: Any, bias: Any, x: Any, z: Any, n: int) -> None:
         i += 1
 
 
-@numba.njit(parallel=True, fastmath=FAST, error_model="numpy", cache=True)
+@numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 def _run(
     w: Any, bias: Any, x: Any, y: Any, rows: Any, count: Any, steps: Any,
     lr: Any, keep: Any, w_drift: Any, bias_drift: Any, divisor: Any,
 ) -> None:  # fmt: skip
     classes, width, batch = w.shape[1], w.shape[2], rows.shape[2]
-    for k in numba.prange(len(w)):
+    xs = np.empty((batch, width), w.dtype)
+    z = np.empty((batch, classes), w.dtype)
+    for k in range(len(w)):
         own, own_bias = w[k], bias[k]
-        xs = np.empty((batch, width), w.dtype)
-        z = np.empty((batch, classes), w.dtype)
         for s in range(steps[k]):
             n = count[k, s]
             for i in range(n):
@@ -127,9 +127,8 @@ def softmax_regression(
     lr: float,
     keep: float,
     drift: tuple[NDArray[Any], NDArray[Any]] | None,
-    threads: int,
 ) -> None:
-    """All local steps of every client, in place on `w` [K, C, F] and `bias` [K, C].
+    """All local steps of these clients, in place on `w` [K, C, F] and `bias` [K, C].
 
     x       [rows, F] as stored; bytes are pixels and are divided by 255
     drift   for W and b, a stack with one entry a client or a single one; None adds nothing
@@ -137,14 +136,7 @@ def softmax_regression(
     kind = w.dtype.type
     none = np.empty((0, 1, 1), w.dtype), np.empty((0, 1), w.dtype)
     w_drift, bias_drift = none if drift is None else drift
-    before = numba.get_num_threads()
-    most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
-    numba.set_num_threads(min(threads, most))
-    try:
-        with numba.parallel_chunksize(1):  # clients differ in work: deal them one at a time
-            _run(
-                w, bias, x, y, np.ascontiguousarray(rows), np.ascontiguousarray(count), steps,
-                kind(lr), kind(keep), w_drift, bias_drift, kind(255 if x.dtype == np.uint8 else 1),
-            )  # fmt: skip
-    finally:
-        numba.set_num_threads(before)
+    _run(
+        w, bias, x, y, np.ascontiguousarray(rows), np.ascontiguousarray(count), steps,
+        kind(lr), kind(keep), w_drift, bias_drift, kind(255 if x.dtype == np.uint8 else 1),
+    )  # fmt: skip

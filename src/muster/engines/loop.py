@@ -8,16 +8,13 @@ module without copying or pickling either; models travel as raw bytes over pipes
 from __future__ import annotations
 
 import multiprocessing as mp
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from multiprocessing.connection import Connection, wait
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from .. import rng
 from ..arrays import Int64
@@ -25,12 +22,17 @@ from ..errors import MusterError
 from ..federation import Federation
 from ..local import Local
 from ..params import Memory, Params
+from ..parts.optimizer import Optimizer
 from ..parts.solvers import Gradient, Solver, Work
+from ..parts.task import Multiclass, Task
 from ..protocol import Offer
-from .base import Assignment, Base
+from .base import Assignment, Base, Replica
 from .batches import Plan, needs_two_rows
-from .corrected import drift_of
+from .compute import Compute
+from .corrected import direction, drift_of
+from .curvature import along
 from .pool import Worker
+from .room import Room
 from .threads import one_thread
 
 CONVOLUTION = nn.modules.conv._ConvNd
@@ -46,12 +48,11 @@ class Loop(Base):
         module: nn.Module,
         fed: Federation,
         local: Local,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device = torch.device("cpu"),
-        processes: int | None = None,
+        compute: Compute = Compute(),
+        task: Task = Multiclass(),
     ) -> None:
-        super().__init__(module, fed, local, dtype, device)
-        self.merge_single = needs_two_rows(self.module)
+        super().__init__(module, fed, local, compute, task)
+        self.merge_single = needs_two_rows(module)
         if self.merge_single and bool((fed.train.sizes == 1).any()):
             k = int(np.flatnonzero(fed.train.sizes == 1)[0])
             raise MusterError(
@@ -61,11 +62,12 @@ class Loop(Base):
         if self.merge_single and local.batch_size == 1:
             raise MusterError("local batch_size: 1; BatchNorm needs batches of 2 and above")
         images = fed.train.x.dim() == 4
-        if images and any(isinstance(m, CONVOLUTION) for m in self.module.modules()):
-            self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-            self.state = dict(self.module.state_dict())
-        can_fork = "fork" in mp.get_all_start_methods() and device.type == "cpu"
-        self.processes = (processes or os.cpu_count() or 1) if can_fork else 1
+        if images and any(isinstance(m, CONVOLUTION) for m in self.main.module.modules()):
+            laid = self.main.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            self.main = Replica(laid)
+            self.replicas = [self.main]
+        can_fork = "fork" in mp.get_all_start_methods()
+        self.processes = compute.workers() if can_fork else 1
         self.workers: list[Worker] = []
 
     def train(
@@ -77,32 +79,31 @@ class Loop(Base):
         assignment: Assignment = Assignment(),
     ) -> tuple[Work, Int64]:
         """Deal clients to workers as they become free; put results where they belong."""
-        replies = Room(len(clients))
+        room = Room(len(clients))
         if min(self.processes, len(clients)) == 1:
             with one_thread():
                 for i, k in enumerate(clients):
-                    work = self.train_one(
+                    done = self.train_one(
                         solver, offer, int(k), _row(memory, i), one(assignment, i)
                     )
-                    replies.put(i, *work)
+                    room.put(np.array([i]), *done)
         else:
-            self._train_in_workers(solver, offer, clients, memory, assignment, replies)
-        return Work(replies.models, replies.memory, replies.extra), replies.steps
+            self._train_in_workers(solver, offer, clients, memory, assignment, room)
+        return room.work(), room.steps
 
     def train_one(
         self, solver: Solver, offer: Offer, k: int, memory: Memory, assignment: Assignment
-    ) -> tuple[Work, int]:
+    ) -> tuple[Work, Int64]:
         """One client: the solver on a stack of one."""
-        (group,) = self.plans(solver, offer, np.array([k]), assignment)
-        own = {part: {name: t[None] for name, t in m.items()} for part, m in memory.items()}
-        with torch.random.fork_rng(devices=[]):
+        client = np.array([k])
+        (group,) = self.plans(solver, offer, client, assignment)
+        optimizer = (assignment.local or self.local).optimizer
+        key = rng.keys(offer.seed, "layers", offer.round, self.ids(client)[0])
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
             # Layers that draw numbers themselves (Dropout) draw them from the client's key.
-            key = rng.keys(offer.seed, "layers", offer.round, self.fed.population.ids[k])
             torch.manual_seed(rng.torch_seed(key))
-            with torch.no_grad():
-                work = solver(LoopCohort(self, group, offer.lr, solver.draws), offer, own)
-        alone = Work(_row_of(work.models, 0), _row(work.memory, 0), _row(work.extra, 0))
-        return alone, int(group.steps[0]) // solver.draws
+            cohort = LoopCohort(self, group, offer.lr, optimizer, solver.draws)
+            return solver(cohort, offer, memory), cohort.steps
 
     def _train_in_workers(
         self,
@@ -111,7 +112,7 @@ class Loop(Base):
         clients: Int64,
         memory: Memory,
         assignment: Assignment,
-        replies: Room,
+        room: Room,
     ) -> None:
         if not self.workers:
             for _ in range(self.processes):
@@ -139,52 +140,31 @@ class Loop(Base):
                 steps, kept = worker.receive()
                 (models, *tables), names = worker.receive_tensors()
                 parts = list(zip(names, tables, strict=True))
-                replies.put(i, Work(models, dict(parts[:kept]), dict(parts[kept:])), steps)
+                work = Work(models, dict(parts[:kept]), dict(parts[kept:]))
+                room.put(np.array([i]), work, steps)
                 deal(worker)
 
     def close(self) -> None:
-        """End the workers."""
+        """End the workers and let go of the threads."""
         for worker in self.workers:
             worker.close()
         self.workers = []
-
-
-class Room:
-    """Room for every client's work, filled as it comes in: one copy of each model, no more."""
-
-    def __init__(self, n: int) -> None:
-        self.n = n
-        self.models: Params = {}
-        self.memory: Memory = {}
-        self.extra: Memory = {}
-        self.steps: Int64 = np.zeros(n, np.int64)
-
-    def put(self, i: int, work: Work, steps: int) -> None:
-        """The work of the i-th client."""
-        self._fill(self.models, i, work.models)
-        for mine, given in ((self.memory, work.memory), (self.extra, work.extra)):
-            for part, table in given.items():
-                self._fill(mine.setdefault(part, {}), i, table)
-        self.steps[i] = steps
-
-    def _fill(self, stack: Params, i: int, model: Params) -> None:
-        for name, t in model.items():
-            if name not in stack:
-                stack[name] = t.new_empty(self.n, *t.shape)
-            stack[name][i] = t
+        super().close()
 
 
 class LoopCohort:
     """One client at work: the module itself, trained in place."""
 
-    def __init__(self, engine: Loop, group: Plan, lr: float, draws: int = 1) -> None:
+    def __init__(
+        self, engine: Loop, group: Plan, lr: float, optimizer: Optimizer, draws: int = 1
+    ) -> None:
         self.engine, self.group, self.lr, self.draws = engine, group, lr, draws
-        self.steps = group.steps // draws
-        parameters = dict(engine.module.named_parameters())
+        self.optimizer, self.steps = optimizer, group.steps // draws
+        parameters = dict(engine.main.module.named_parameters())
         self.weights: list[Tensor] = [parameters[name] for name in engine.trainable]
 
-    def _batches(self) -> Iterator[list[tuple[Tensor, Tensor]]]:
-        """For each step its batches: inputs and labels."""
+    def _batches(self) -> Iterator[list[Batch]]:
+        """For each step its batches."""
         for s in range(int(self.steps[0])):
             batches = []
             for i in range(s * self.draws, (s + 1) * self.draws):
@@ -192,29 +172,19 @@ class LoopCohort:
                 x, y = self.engine.batch("train", rows.copy())
                 if x.dim() == 4:
                     x = x.contiguous(memory_format=torch.channels_last)
-                batches.append((x, y))
+                batches.append(Batch(self.engine, self.weights, x, y))
             yield batches
 
     def _enter(self, stack: Params) -> None:
-        self.engine.load({name: t[0] for name, t in stack.items()})
+        self.engine.main.load({name: t[0] for name, t in stack.items()})
 
     def _leave(self) -> Params:
         return {
-            name: self.engine.state[name]
+            name: self.engine.main.state[name]
             .detach()
             .clone(memory_format=torch.contiguous_format)[None]
             for name in self.engine.travels
         }
-
-    def _gradient(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-        module = self.engine.module
-        module.train()
-        with torch.enable_grad():
-            loss = functional.cross_entropy(module(x), y)
-            grads = torch.autograd.grad(loss, self.weights, allow_unused=True)
-        # A parameter the output does not depend on has no gradient.
-        pairs = zip(grads, self.weights, strict=True)
-        return tuple(torch.zeros_like(w) if g is None else g for g, w in pairs)
 
     def descend(
         self,
@@ -223,13 +193,24 @@ class LoopCohort:
         anchor: Params | None = None,
         correction: Params | None = None,
     ) -> Params:
-        """Corrected SGD in place, a few operations for all parameters together."""
+        """Corrected descent in place: by plain SGD, a few operations for all parameters together;
+        by any optimizer, on a stack of one."""
         self._enter(stack)
+        if not self.optimizer.plain:
+            w = {
+                n: t.detach()[None]
+                for n, t in zip(self.engine.trainable, self.weights, strict=True)
+            }
+            state = self.optimizer.start(w)
+            for (batch,) in self._batches():
+                g = _named(self.engine.trainable, batch.gradient())
+                self.optimizer.step(w, direction(w, g, pull, anchor, correction), state, self.lr)
+            return self._leave()
         lr = self.lr
         drift = drift_of(stack, lr, pull, anchor, correction)
         add = None if drift is None else [drift[name][0] for name in self.engine.trainable]
-        for ((x, y),) in self._batches():
-            grads = self._gradient(x, y)
+        for (batch,) in self._batches():
+            grads = batch.gradient()
             if add is not None:
                 torch._foreach_mul_(self.weights, 1.0 - lr * pull)
                 torch._foreach_add_(self.weights, add, alpha=1)
@@ -239,34 +220,62 @@ class LoopCohort:
     def iterate(
         self, stack: Params, update: Callable[[Params, Sequence[Gradient]], Params]
     ) -> Params:
-        """An update of the solver's own; gradients are taken by loading the point they are at."""
-        names = self.engine.trainable
+        """A direction of the solver's own; gradients are taken by loading the point they are at."""
         self._enter(stack)
-
-        def gradient(batch: tuple[Tensor, Tensor], w: Params) -> Params:
-            self._enter(w)
-            grads = self._gradient(*batch)
-            return {n: g[None] for n, g in zip(names, grads, strict=True)}
-
+        w = {name: stack[name] for name in self.engine.trainable}
+        state = self.optimizer.start(w)
         for batches in self._batches():
-            grads = [partial(gradient, batch) for batch in batches]
-            tuned = update({name: stack[name] for name in names}, grads)
-            stack = {**self._leave(), **tuned}
-        return stack
+            self.optimizer.step(w, update(w, batches), state, self.lr)
+        return {**self._leave(), **w}
 
 
-def _row_of(stack: Params, i: int) -> Params:
-    """One client's model."""
-    return {name: t[i] for name, t in stack.items()}
+class Batch:
+    """A step's rows of one client, and the gradient of its mean loss there."""
+
+    def __init__(self, engine: Loop, weights: list[Tensor], x: Tensor, y: Tensor) -> None:
+        self.engine, self.weights, self.x, self.y = engine, weights, x, y
+
+    def __call__(self, w: Params) -> Params:
+        """The gradient at w, a stack of one."""
+        self._enter(w)
+        return _named(self.engine.trainable, self.gradient())
+
+    def hessian(self, w: Params, v: Params) -> Params:
+        """`H(w) v`: the gradient of the gradient along v."""
+        self._enter(w)
+        with torch.enable_grad():
+            product = along(self._loss(), self.weights, [v[n][0] for n in self.engine.trainable])
+        return _named(self.engine.trainable, product)
+
+    def gradient(self) -> tuple[Tensor, ...]:
+        """The gradient where the module is."""
+        with torch.enable_grad():
+            # A parameter the output does not depend on has a gradient of zeros.
+            return torch.autograd.grad(self._loss(), self.weights, materialize_grads=True)
+
+    def _enter(self, w: Params) -> None:
+        self.engine.main.load({name: t[0] for name, t in w.items()})
+
+    def _loss(self) -> Tensor:
+        module = self.engine.main.module
+        module.train()
+        return self.engine.task.loss(module(self.x), self.y).mean()
+
+
+def _named(names: Sequence[str], values: Sequence[Tensor]) -> Params:
+    """A stack of one model."""
+    return {n: t[None] for n, t in zip(names, values, strict=True)}
 
 
 def _row(memory: Memory, i: int) -> Memory:
-    """One client's memory."""
-    return {part: _row_of(table, i) for part, table in memory.items()}
+    """One client's memory, a stack of one."""
+    return {
+        part: {name: t[i : i + 1] for name, t in table.items()} for part, table in memory.items()
+    }
 
 
 def one(assignment: Assignment, i: int) -> Assignment:
-    """The i-th client's part of a assignment."""
+    """The i-th client's part of an assignment."""
     return (
         assignment
         if assignment.steps is None

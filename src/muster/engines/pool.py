@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from ..arrays import Int64
 from ..errors import MusterError
 from ..params import Memory, Params
 from ..parts.solvers import Solver, Work
@@ -21,7 +22,7 @@ from ..protocol import Offer
 from .base import Assignment
 from .threads import alone
 
-Train = Callable[[Solver, Offer, int, Memory, Assignment], tuple[Work, int]]
+Train = Callable[[Solver, Offer, int, Memory, Assignment], tuple[Work, Int64]]
 
 
 class Worker:

@@ -1,40 +1,42 @@
-"""The stacked engine: all clients train at once, parameters carrying the client axis.
+"""The stacked engine: many clients train at once, parameters carrying the client axis.
 
 The gradient of the *sum* of the clients' losses with respect to stacked parameters is each
 client's own gradient, so plain autograd serves any model whose layers have a stacked form, and
 fully connected ones take the fused path. Clients with fewer steps drop off the end of the stack.
+A round's clients are cut into portions, which threads take whole, from first step to last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from .. import params
 from ..arrays import Int64
 from ..errors import MusterError
 from ..federation import Federation
 from ..federation.ragged import features
 from ..local import Local
 from ..params import Memory, Params
+from ..parts.optimizer import Optimizer
 from ..parts.solvers import Gradient, Solver, Work
+from ..parts.task import Multiclass, Task
 from ..protocol import Appraisal, Offer
-from .base import CHUNK, Assignment, Base, Split, reduce
+from .base import CHUNK, Assignment, Base
 from .batches import Plan
-from .corrected import drift_of
+from .compute import Compute
+from .corrected import direction, drift_of
+from .curvature import along
 from .fused import fusable, fused_step
 from .layers import stackable
-
-Batch = tuple[Tensor, Tensor, Tensor]
+from .measure import Split, means
+from .portions import blocks, cut, work
+from .room import Room
 
 AT_ONCE = 2**22  # rows whose losses are held at once
-PORTION = 2**23  # bytes of models worked on together
-COMPILE_FROM = 2.0e7  # parameters times rows of a round above which the compiled loop pays off
+COMPILE_FROM = 2.0e7  # parameters times rows of a portion above which the compiled loop pays off
 
 
 class Stacked(Base):
@@ -47,21 +49,22 @@ class Stacked(Base):
         module: nn.Module,
         fed: Federation,
         local: Local,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device = torch.device("cpu"),
+        compute: Compute = Compute(),
+        task: Task = Multiclass(),
     ) -> None:
-        super().__init__(module, fed, local, dtype, device)
-        layers = stackable(self.module)
+        super().__init__(module, fed, local, compute, task)
+        layers = stackable(self.main.module)
         if isinstance(layers, str):
             raise MusterError(
                 f"engine: 'stacked' has no form for {layers}; use engine='loop' or 'auto'"
             )
         self.layers = layers
         flat = fed.train.x.dim() == 2 or isinstance(layers[0].module, nn.Flatten)
-        self.fused = fusable(layers) if flat else None
+        # The fused and compiled steps hold the derivative of cross-entropy.
+        self.fused = fusable(layers) if flat and task.cross_entropy else None
 
     def forward(self, stack: Params, x: Tensor) -> Tensor:
-        """Outputs `[K, B, classes]` of each client's model on its own inputs `[K, B, ...]`."""
+        """Outputs `[K, B, outputs]` of each client's model on its own inputs `[K, B, ...]`."""
         for layer in self.layers:
             x = layer.apply(stack, x)
         return x
@@ -74,42 +77,23 @@ class Stacked(Base):
         memory: Memory,
         assignment: Assignment = Assignment(),
     ) -> tuple[Work, Int64]:
-        """Train each group of clients with similar batches as one stack."""
+        """Train each portion of clients with similar batches as one stack."""
         groups = self.plans(solver, offer, clients, assignment)
-        plans = [part for group in groups for part in self._portions(group, offer.model)]
-        done: list[Work] = []
-        for group in plans:
-            own = {name: _rows(m, group.at) for name, m in memory.items()}
-            with torch.no_grad():
-                done.append(solver(StackedCohort(self, group, offer.lr, solver.draws), offer, own))
-        order = np.concatenate([group.at for group in plans])
-        back = np.argsort(order, kind="stable")
-        steps = np.concatenate([group.steps for group in plans])[back] // solver.draws
+        portions = [part for group in groups for part in cut(group, offer.model)]
+        optimizer = (assignment.local or self.local).optimizer
+        room = Room(len(clients))
 
-        def joined(tables: list[Memory]) -> Memory:
-            return {name: _join([t[name] for t in tables], back) for name in tables[0]}
+        @torch.no_grad()
+        def take(seat: int, numbers: Iterator[int]) -> None:
+            for i in numbers:
+                part = portions[i]
+                own = {name: _rows(m, part.at) for name, m in memory.items()}
+                cohort = StackedCohort(self, part, offer.lr, optimizer, solver.draws)
+                room.put(part.at, solver(cohort, offer, own), cohort.steps)
 
-        models = _join([work.models for work in done], back)
-        return Work(
-            models, joined([w.memory for w in done]), joined([w.extra for w in done])
-        ), steps
+        self.crew.share(len(portions), take)
+        return room.work(), room.steps
 
-    def _portions(self, group: Plan, model: Params) -> list[Plan]:
-        """Cut a group so that the models of a portion stay in cache through all of its steps."""
-        if self.compiled(group, model):
-            return [group]
-        n = max(1, PORTION // params.nbytes(model))
-        return [group.cut(i, i + n) for i in range(0, len(group.at), n)]
-
-    def compiled(self, group: Plan, model: Params) -> bool:
-        """Whether the compiled loop serves this model, and is worth loading for this much work."""
-        numbers = sum(t.numel() for t in model.values())
-        large = float(group.count.sum()) * numbers >= COMPILE_FROM
-        return (
-            large and self.fused is not None and len(self.fused) == 1 and self.device.type == "cpu"
-        )
-
-    @torch.no_grad()
     def appraise_each(self, stack: Params, clients: Int64, split: Split = "train") -> Appraisal:
         """Each client's own model on its rows, several clients of similar size at a time."""
         data = self.data(split)
@@ -120,45 +104,56 @@ class Stacked(Base):
             return Appraisal(
                 np.concatenate([p.loss for p in parts]), np.concatenate([p.accuracy for p in parts])
             )
-        order = np.argsort(sizes, kind="stable")
-        width = int(np.prod(data.x.shape[1:]))
-        loss, right = np.empty(int(sizes.sum())), np.empty(int(sizes.sum()))
+        loss, score = np.empty(int(sizes.sum())), np.empty(int(sizes.sum()))
         ends = np.cumsum(sizes)
-        start = 0
-        while start < len(order):
-            # As many clients as fit a chunk when padded to the longest of them.
-            take = 1
-            while (
-                start + take < len(order)
-                and (take + 1) * int(sizes[order[start + take]]) * width <= CHUNK
-                and sizes[order[start + take]] <= 2 * sizes[order[start]]
-            ):
-                take += 1
-            group = order[start : start + take]
-            start += take
-            n = sizes[group]
-            slots = np.minimum(np.arange(n.max()), n[:, None] - 1)
-            rows = data.base(data.offsets[clients[group], None] + slots)
-            x, y = self.batch(split, rows)
-            z = self.forward(_rows(stack, group), x)
-            flat = functional.cross_entropy(z.flatten(0, 1), y.flatten(), reduction="none")
-            counts = np.arange(n.max()) < n[:, None]
-            at = (ends[group] - n)[:, None] + slots
-            loss[at[counts]] = flat.view(y.shape).cpu().numpy()[counts]
-            right[at[counts]] = (z.argmax(2) == y).cpu().numpy()[counts]
-        return reduce(data, clients, data.positions(clients), loss, right)
+        groups = _alike(sizes, int(np.prod(data.x.shape[1:])))
+
+        @torch.no_grad()
+        def look(seat: int, numbers: Iterator[int]) -> None:
+            for i in numbers:
+                group = groups[i]
+                n = sizes[group]
+                slots = np.minimum(np.arange(n.max()), n[:, None] - 1)
+                rows = data.base(data.offsets[clients[group], None] + slots)
+                x, y = self.batch(split, rows)
+                z = self.forward(_rows(stack, group), x)
+                counts = np.arange(n.max()) < n[:, None]
+                at = ((ends[group] - n)[:, None] + slots)[counts]
+                loss[at] = self.task.loss(z, y).cpu().numpy()[counts]
+                score[at] = self.task.score(z, y).cpu().numpy()[counts]
+
+        self.crew.share(len(groups), look)
+        return means(data, clients, data.positions(clients), loss, score)
+
+
+def _alike(sizes: Int64, width: int) -> list[Int64]:
+    """Clients of similar size together, as many as fit a chunk when padded to the longest."""
+    order = np.argsort(sizes, kind="stable")
+    groups, start = [], 0
+    while start < len(order):
+        end = start + 1
+        while (
+            end < len(order)
+            and (end + 1 - start) * int(sizes[order[end]]) * width <= CHUNK
+            and sizes[order[end]] <= 2 * sizes[order[start]]
+        ):
+            end += 1
+        groups.append(order[start:end])
+        start = end
+    return groups
 
 
 class StackedCohort:
-    """One group of clients at work on the stacked engine."""
+    """One portion of clients at work on the stacked engine."""
 
-    def __init__(self, engine: Stacked, group: Plan, lr: float, draws: int = 1) -> None:
+    def __init__(
+        self, engine: Stacked, group: Plan, lr: float, optimizer: Optimizer, draws: int = 1
+    ) -> None:
         self.engine, self.group, self.lr, self.draws = engine, group, lr, draws
-        self.steps = group.steps // draws
+        self.optimizer, self.steps = optimizer, group.steps // draws
 
     def _batches(self) -> Iterator[tuple[int, list[Batch]]]:
-        """For each step: how many clients take it, and its batches: inputs, labels and row
-        weights [n, B]."""
+        """For each step: how many clients take it, and its batches."""
         group, engine = self.group, self.engine
         # Full batches are the same rows in every step, which the plan holds once.
         distinct = slice(0, 1) if group.rows.strides[1] == 0 else slice(None)
@@ -168,7 +163,7 @@ class StackedCohort:
         weight = np.where(np.arange(rows.shape[2]) < count, 1.0 / np.maximum(count, 1), 0.0)
         scale = torch.from_numpy(weight).to(engine.dtype).transpose(0, 1).to(engine.device)
         x = engine.x["train"].flatten(1)
-        # Into the same memory every step: allocating it anew costs more than filling it.
+        # Into the same memory every step: allocating it again costs more than filling it.
         width = rows[0].numel() if len(rows) else 0
         rooms = [x.new_empty(width, x.shape[1]) for _ in range(self.draws)]
         for s in range(int(self.steps.max(initial=0))):
@@ -178,7 +173,9 @@ class StackedCohort:
                 at = rows[i % len(rows), :n]
                 drawn = torch.index_select(x, 0, at.flatten(), out=room[: at.numel()])
                 inputs = features(drawn, engine.dtype).view(*at.shape, *engine.x["train"].shape[1:])
-                batches.append((inputs, labels[i % len(rows), :n], scale[i % len(rows), :n]))
+                batches.append(
+                    Batch(engine, inputs, labels[i % len(rows), :n], scale[i % len(rows), :n])
+                )
             yield n, batches
 
     def descend(
@@ -188,82 +185,118 @@ class StackedCohort:
         anchor: Params | None = None,
         correction: Params | None = None,
     ) -> Params:
-        """Corrected SGD: compiled for softmax regression, fused for fully connected models,
-        otherwise by autograd."""
+        """Corrected descent. Plain SGD is compiled for softmax regression, fused for fully
+        connected models, and otherwise by autograd, as any optimizer is."""
+        if not self.optimizer.plain:
+            return self.iterate(
+                stack, lambda w, grads: direction(w, grads[0](w), pull, anchor, correction)
+            )
         lr, keep = self.lr, 1.0 - self.lr * pull
         drift = drift_of(stack, lr, pull, anchor, correction)
         prefixes = self.engine.fused
-        if prefixes is not None and self.engine.compiled(
-            self.group, {n: t[0] for n, t in stack.items()}
-        ):
-            self._compiled(stack, prefixes[0], keep, drift)
+        one = {name: t[0] for name, t in stack.items()}
+        if prefixes is not None and self._compiles(prefixes, one):
+            self._compiled(stack, prefixes[0], keep, drift, blocks(self.group, one))
             return stack
-        if prefixes is not None:
-            for n, ((x, y, scale),) in self._batches():
-                active = {name: t[:n] for name, t in stack.items()}
-                fused_step(active, prefixes, x.flatten(2), y, scale.unsqueeze(1), lr, keep, drift)
-            return stack
-
-        def update(w: Params, grads: Sequence[Gradient]) -> Params:
-            g = grads[0](w)
+        for n, (batch,) in self._batches():
+            w = {name: t[:n] for name, t in stack.items()}
+            if prefixes is not None:
+                x, scale = batch.x.flatten(2), batch.scale.unsqueeze(1)
+                fused_step(w, prefixes, x, batch.y, scale, lr, keep, drift)
+                continue
+            g = batch(w)
             for name, t in w.items():
                 t.mul_(keep).sub_(g[name], alpha=lr)
                 if drift is not None:
-                    t.add_(drift[name][: len(t)])
-            return w
+                    t.add_(drift[name][:n])
+        return stack
 
-        return self.iterate(stack, update)
+    def _compiles(self, prefixes: list[str], model: Params) -> bool:
+        """Whether the compiled loop serves this model, and is worth loading for this much work."""
+        fits = len(prefixes) == 1 and self.engine.device.type == "cpu"
+        return fits and float(work(self.group, model).sum()) >= COMPILE_FROM
 
-    def _compiled(self, stack: Params, prefix: str, keep: float, drift: Params | None) -> None:
+    def _compiled(
+        self, stack: Params, prefix: str, keep: float, drift: Params | None, parts: list[slice]
+    ) -> None:
         from .kernel import softmax_regression
 
-        w, bias = stack[prefix + "weight"], stack[prefix + "bias"]
-        added = None
+        w, bias = stack[prefix + "weight"].numpy(), stack[prefix + "bias"].numpy()
+        engine, group, added = self.engine, self.group, None
         if drift is not None:
             pair = (drift[prefix + "weight"], drift[prefix + "bias"])
             # A drift all clients share is a view that repeats one model: hand over just that one.
-            w_move, b_move = ((t[:1] if t.stride(0) == 0 else t).contiguous().numpy() for t in pair)
-            added = (w_move, b_move)
-        x = self.engine.x["train"].flatten(1)
-        softmax_regression(
-            w.numpy(), bias.numpy(), x.numpy(), self.engine.y["train"].numpy(), self.group.rows,
-            self.group.count, self.steps, self.lr, keep, added, torch.get_num_threads(),
-        )  # fmt: skip
+            added = [(t[:1] if t.stride(0) == 0 else t).contiguous().numpy() for t in pair]
+        x, y = engine.x["train"].flatten(1).numpy(), engine.y["train"].numpy()
+
+        def walk(seat: int, numbers: Iterator[int]) -> None:
+            for i in numbers:
+                at = parts[i]
+                own = None
+                if added is not None:
+                    own = (
+                        (added[0], added[1]) if len(added[0]) == 1 else (added[0][at], added[1][at])
+                    )
+                softmax_regression(
+                    w[at], bias[at], x, y, group.rows[at], group.count[at], self.steps[at],
+                    self.lr, keep, own,
+                )  # fmt: skip
+
+        # Clients are apart from each other here, so idle threads may take some of them.
+        engine.crew.share(len(parts), walk)
 
     def iterate(
         self, stack: Params, update: Callable[[Params, Sequence[Gradient]], Params]
     ) -> Params:
-        """An update of the solver's own, on the prefix of clients that take each step."""
+        """A direction of the solver's own, for the prefix of clients that take each step."""
+        state = self.optimizer.start(stack)
         for n, batches in self._batches():
-            grads = [partial(self._gradient, batch) for batch in batches]
-            following = update({name: t[:n] for name, t in stack.items()}, grads)
-            for name, t in following.items():
-                stack[name][:n] = t
+            w = _first(stack, n)
+            seen = {part: _first(table, n) for part, table in state.items()}
+            self.optimizer.step(w, update(w, batches), seen, self.lr)
         return stack
 
-    def _gradient(self, batch: Batch, w: Params) -> Params:
+
+class Batch:
+    """A step's rows of each client, and the gradient of its mean loss there.
+
+    x, y   inputs and targets [n, B, ...]
+    scale  [n, B]: 1 / |batch| for rows that count, 0 for padding
+    """
+
+    def __init__(self, engine: Stacked, x: Tensor, y: Tensor, scale: Tensor) -> None:
+        self.engine, self.x, self.y, self.scale = engine, x, y, scale
+
+    def __call__(self, w: Params) -> Params:
         """Each client's gradient: that of the sum over clients of their mean losses."""
-        x, y, scale = batch
         with torch.enable_grad():
-            leaves = {name: t.detach().requires_grad_() for name, t in w.items()}
-            z = self.engine.forward(leaves, x)
-            flat = functional.cross_entropy(z.flatten(0, 1), y.flatten(), reduction="none")
-            total = (flat.view(y.shape) * scale).sum()
-            grads = torch.autograd.grad(total, list(leaves.values()))
-        return dict(zip(leaves, grads, strict=True))
+            leaves, total = self._total(w)
+            return _named(leaves, torch.autograd.grad(total, list(leaves.values())))
+
+    def hessian(self, w: Params, v: Params) -> Params:
+        """Each client's `H(w) v`: the gradient of the gradient along v."""
+        with torch.enable_grad():
+            leaves, total = self._total(w)
+            return _named(leaves, along(total, list(leaves.values()), [v[n] for n in leaves]))
+
+    def _total(self, w: Params) -> tuple[Params, Tensor]:
+        leaves = {name: t.detach().requires_grad_() for name, t in w.items()}
+        losses = self.engine.task.loss(self.engine.forward(leaves, self.x), self.y)
+        return leaves, (losses * self.scale).sum()
+
+
+def _named(leaves: Params, values: Sequence[Tensor]) -> Params:
+    return dict(zip(leaves, values, strict=True))
+
+
+def _first(stack: Params, n: int) -> Params:
+    """The first n clients of a stack, as views."""
+    return {name: t[:n] for name, t in stack.items()}
 
 
 def _rows(stack: Params, at: Int64) -> Params:
-    """Rows of a stack, in this order; the stack itself when that is all of it in order."""
-    if np.array_equal(at, np.arange(len(next(iter(stack.values()))))):
-        return stack
+    """Rows of a stack, in this order; as views where they lie in this order."""
+    if np.array_equal(at, np.arange(at[0], at[0] + len(at))):
+        return {name: t[at[0] : at[0] + len(at)] for name, t in stack.items()}
     index = torch.from_numpy(at)
     return {name: t[index.to(t.device)] for name, t in stack.items()}
-
-
-def _join(stacks: list[Params], back: Int64) -> Params:
-    """Stacks of groups end to end, put back in the order that was asked for."""
-    whole = stacks[0]
-    if len(stacks) > 1:
-        whole = {name: torch.cat([s[name] for s in stacks]) for name in whole}
-    return _rows(whole, back)

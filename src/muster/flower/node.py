@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import params
 from ..config.experiments import Experiment
-from ..engines import choose
+from ..engines import Compute, choose
 from ..errors import MusterError
 from ..federation import Federation
 from ..local import Local
@@ -46,7 +46,8 @@ class Node:
             fed = required(fed, chosen, seed, diary)
         self.fed = fed
         self.trainable = params.trainable(self.module)
-        engine = choose(s.engine, self.module, fed, chosen.local, self.dtype, s.device, 1)
+        compute = Compute(s.engine, s.device, s.dtype, processes=1)
+        engine = choose(compute, self.module, fed, chosen.local)
         terms = Terms(self.method, chosen.local, s.rounds, seed, self.trainable, s.participation)
         self.stack = Stack(fed, terms, engine)
 

@@ -5,6 +5,7 @@ solvers  how it trains                            claim    what it works out fro
 guard    what is malformed is refused             admit    the server's own rule
 weigh    how much each reply counts               step     how the model moves
 effort   how many local steps each takes          participation, attacks   who leaves, who lies
+task     what a model is to be good at            optimizer   how a client's weights move
 
 `from muster.parts import Aligned, Band, SGD` serves a method of your own.
 """
@@ -15,6 +16,7 @@ from .claim import Appeal, Claim, Nothing, Unmet
 from .effort import AsAsked, ByWeight, Effort
 from .invite import Fraction, Full, Invite, PowerOfChoice, Sample, WithReplacement
 from .join import Aligned, Always, Available, Join, Straggling
+from .optimizer import GradientDescent, Optimizer
 from .participation import Flexible, Participation
 from .solvers import SGD, ControlVariates, Ditto, MetaGradient, Moreau, Solo, Solver
 from .step import (
@@ -29,6 +31,7 @@ from .step import (
     Stay,
     Step,
 )
+from .task import Multiclass, Task
 from .weigh import Claimed, DataShare, LossPower, Mixture, Uniform, Weigh
 
 __all__ = [
@@ -57,6 +60,7 @@ __all__ = [
     "ForgeLoss",
     "Fraction",
     "Full",
+    "GradientDescent",
     "InflateAndNoise",
     "Invite",
     "Join",
@@ -66,9 +70,11 @@ __all__ = [
     "Mixture",
     "Momentum",
     "Moreau",
+    "Multiclass",
     "Multiplicative",
     "Nothing",
     "Objective",
+    "Optimizer",
     "Participation",
     "PowerOfChoice",
     "QFair",
@@ -80,6 +86,7 @@ __all__ = [
     "Stay",
     "Step",
     "Straggling",
+    "Task",
     "Uniform",
     "Unmet",
     "Weigh",

@@ -1,7 +1,8 @@
 """Solvers: how a client trains, written over a leading client axis.
 
 A solver never loops over clients or batches. It asks the `Cohort` it is given (the clients at
-work this round, however the engine runs them) to descend, or hands it an update of its own.
+work this round, however the engine runs them) to descend, or hands it a direction of its own. It
+says where to go; how far is up to the optimizer of the local work (`optimizer`).
 """
 
 from __future__ import annotations
@@ -14,12 +15,22 @@ import torch
 
 from .. import params
 from ..arrays import Int64
-from ..errors import MusterError
+from ..checks import above, at_least, whole
 from ..params import Memory, Params
 from ..protocol import Offer
 from ..registry import part
 
-Gradient = Callable[[Params], Params]
+
+class Gradient(Protocol):
+    """Each client's gradient of its mean loss on one batch."""
+
+    def __call__(self, w: Params) -> Params:
+        """The gradient at w."""
+        ...
+
+    def hessian(self, w: Params, v: Params) -> Params:
+        """The Hessian at w times v, exactly: one more derivative, no matrix."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -44,7 +55,8 @@ class Cohort(Protocol):
         anchor: Params | None = None,
         correction: Params | None = None,
     ) -> Params:
-        """All local steps of corrected SGD, `w <- w - lr (g + pull (w - anchor) + correction)`.
+        """All local steps along `g + pull (w - anchor) + correction`, as the optimizer takes them:
+        by plain SGD, `w <- w - lr (g + pull (w - anchor) + correction)`.
 
         `anchor` and `correction` may be one model or a stack. Takes `stack` over.
         """
@@ -53,9 +65,9 @@ class Cohort(Protocol):
     def iterate(
         self, stack: Params, update: Callable[[Params, Sequence[Gradient]], Params]
     ) -> Params:
-        """All local steps of an update of one's own: `update(w, grads)` returns the next w, where
-        `grads[i](v)` is each client's gradient at v on the i-th of the step's batches (as many as
-        the solver draws). Takes `stack` over."""
+        """All local steps along a direction of one's own, as the optimizer takes them: by plain
+        SGD, `w <- w - lr update(w, grads)`, where `grads[i](v)` is each client's gradient at v on
+        the i-th of the step's batches (as many as the solver draws). Takes `stack` over."""
         ...
 
 
@@ -110,12 +122,6 @@ class Simple:
         return {}
 
 
-def at_least_zero(what: str, value: float) -> None:
-    """Refuse a negative number."""
-    if not value >= 0.0:
-        raise MusterError(f"{what}: {value}; allowed: 0.0 and above")
-
-
 @part(Solver, "sgd")
 @dataclass(frozen=True)
 class SGD(Simple):
@@ -127,7 +133,7 @@ class SGD(Simple):
     prox: float = 0.0
 
     def __post_init__(self) -> None:
-        at_least_zero("prox", self.prox)
+        at_least("prox", self.prox)
 
     def __call__(self, cohort: Cohort, offer: Offer, memory: Memory) -> Work:
         start = params.expand(offer.model, len(cohort.steps))
@@ -152,7 +158,8 @@ class Solo(Simple):
 class ControlVariates(Simple):
     """SCAFFOLD's client (Karimireddy et al. 2020, option II):
 
-    `w_k <- w_k - lr (g_k(w_k) - c_k + c)`, then `c_k' = c_k - c + (w - w_k) / (steps lr)`.
+    `w_k <- w_k - lr (g_k(w_k) - c_k + c)`, then `c_k' = c_k - c + (w - w_k) / (steps lr)`, which is
+    the mean gradient of its steps where the optimizer is plain SGD.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("control",)
@@ -182,17 +189,21 @@ class MetaGradient(Simple):
     """Per-FedAvg's client (Fallah et al. 2020), on batches D, D' (and D'' for the Hessian):
 
     `v = g(w - alpha g(w; D); D')`;  first-order  `w <- w - lr v`
-    Hessian-free  `w <- w - lr (v - alpha (g(w + delta v; D'') - g(w - delta v; D'')) / (2 delta))`
+    Hessian-free  `w <- w - lr (v - alpha H(w; D'') v)`
+
+    with the product `H v` taken exactly. The paper prints it as a difference,
+    `(g(w + delta v; D'') - g(w - delta v; D'')) / (2 delta)`, which `delta` brings back; where the
+    model has kinks (ReLU) between the two points it can be far off.
     """
 
     alpha: float = 0.01
     hessian_free: bool = False
-    delta: float = 1e-3
+    delta: float | None = None
 
     def __post_init__(self) -> None:
-        at_least_zero("alpha", self.alpha)
-        if not self.delta > 0:
-            raise MusterError(f"delta: {self.delta}; allowed: above 0")
+        at_least("alpha", self.alpha)
+        if self.delta is not None:
+            above("delta", self.delta)
 
     @property
     def draws(self) -> int:  # type: ignore[override]
@@ -202,15 +213,20 @@ class MetaGradient(Simple):
         def update(w: Params, grads: Sequence[Gradient]) -> Params:
             first = grads[0](w)
             v = grads[1]({n: t - self.alpha * first[n] for n, t in w.items()})
-            direction = v
-            if self.hessian_free:
-                up = grads[2]({n: t + self.delta * v[n] for n, t in w.items()})
-                down = grads[2]({n: t - self.delta * v[n] for n, t in w.items()})
-                curve = self.alpha / (2 * self.delta)
-                direction = {n: v[n] - curve * (up[n] - down[n]) for n in v}
-            return {n: t - cohort.lr * direction[n] for n, t in w.items()}
+            if not self.hessian_free:
+                return v
+            curved = self.product(grads[2], w, v)
+            return {n: v[n] - self.alpha * curved[n] for n in v}
 
         return Work(cohort.iterate(params.expand(offer.model, len(cohort.steps)), update))
+
+    def product(self, gradient: Gradient, w: Params, v: Params) -> Params:
+        """`H(w) v`, exactly or as the paper's difference."""
+        if self.delta is None:
+            return gradient.hessian(w, v)
+        up = gradient({n: t + self.delta * v[n] for n, t in w.items()})
+        down = gradient({n: t - self.delta * v[n] for n, t in w.items()})
+        return {n: (up[n] - down[n]) / (2 * self.delta) for n in v}
 
 
 @part(Solver, "moreau")
@@ -224,10 +240,9 @@ class Moreau(Simple):
     personal_lr: float = 0.01
 
     def __post_init__(self) -> None:
-        at_least_zero("lam", self.lam)
-        at_least_zero("personal_lr", self.personal_lr)
-        if self.inner < 1:
-            raise MusterError(f"inner: {self.inner}; allowed: 1 and above")
+        at_least("lam", self.lam)
+        at_least("personal_lr", self.personal_lr)
+        whole("inner", self.inner)
 
     def memory(self, model: Params) -> Memory:
         return {"own": model}
@@ -245,7 +260,7 @@ class Moreau(Simple):
                 }
             for n, t in theta.items():
                 own[n][: len(t)] = t
-            return {n: t - cohort.lr * self.lam * (t - theta[n]) for n, t in w.items()}
+            return {n: self.lam * (t - theta[n]) for n, t in w.items()}
 
         start = params.expand(offer.model, len(cohort.steps))
         models = cohort.iterate(start, update)
@@ -263,7 +278,7 @@ class Ditto(Simple):
     lam: float = 1.0
 
     def __post_init__(self) -> None:
-        at_least_zero("lam", self.lam)
+        at_least("lam", self.lam)
 
     def memory(self, model: Params) -> Memory:
         return {"own": model}

@@ -15,6 +15,7 @@ from torch import nn
 
 from .. import params
 from ..durable import held
+from ..engines.threads import one_thread
 from ..memories import Memories
 from ..params import Memory, Params
 from ..protocol import State
@@ -111,14 +112,16 @@ def _conduct(
     if reuse:
         first = measures.evaluate(setup.population, memo.view(state))
         if state.round == 0 and np.isfinite(first["loss"]):
-            facts = {**facts, "start_loss": first["loss"]}
+            ledger.facts["start_loss"] = first["loss"]
     complete = True
     try:
         while state.round < rounds:
             began = time.perf_counter()
-            following, entry = play(setup, memo, state)
-            due = following.round % every == 0 or following.round == rounds
-            measured = measures.evaluate(setup.population, memo.view(following)) if due else {}
+            # How torch's threads would split a sum shows in its last bits.
+            with one_thread():
+                following, entry = play(setup, memo, state)
+                due = following.round % every == 0 or following.round == rounds
+                measured = measures.evaluate(setup.population, memo.view(following)) if due else {}
             seconds = time.perf_counter() - began
             row = ledger.add(entry, {**measured, "seconds": seconds})
             state = following
@@ -141,7 +144,7 @@ def _conduct(
         engine=clients.name,
         complete=complete,
         note=note,
-        facts={**facts, "moved": moved(start, state.model)},
+        facts={**facts, **ledger.facts, "moved": moved(start, state.model)},
     )
     if not complete:
         raise Interrupted(run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -56,6 +57,7 @@ class Ledger:
     """
 
     def __init__(self) -> None:
+        self.facts: dict[str, float] = {}  # what was measured before the first round
         self.rows: list[dict[str, Any]] = []
         self.tables: dict[str, list[Columns]] = {name: [] for name in TABLES}
         self.spilled: dict[str, list[Path]] = {name: [] for name in TABLES}
@@ -114,6 +116,7 @@ class Ledger:
 
     def write(self, folder: Path) -> None:
         """Put the ledger into a folder; what is on disk already is linked, not written again."""
+        (folder / "facts.json").write_text(json.dumps(self.facts))
         self._rounds().write_parquet(folder / "rounds.parquet")
         for name, parts in self.tables.items():
             for part in self.spilled[name]:
@@ -125,6 +128,7 @@ class Ledger:
     def read(cls, folder: Path) -> Ledger:
         """A ledger that goes on from what was written."""
         ledger = cls()
+        ledger.facts = json.loads((folder / "facts.json").read_text())
         ledger.rows = pl.read_parquet(folder / "rounds.parquet", glob=False).to_dicts()
         for name in TABLES:
             for part in sorted(folder.glob(f"{name}-*.parquet")):

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Unpack
 
 from torch import nn
 
 from .. import params
 from ..checks import whole
-from ..engines import choose
-from ..errors import MusterError, unknown
+from ..engines import Compute, How, choose, compute_of
+from ..errors import MusterError
 from ..federation import Federation
 from ..local import Local
 from ..methods import Method
 from ..models import Spec, as_module
-from ..params import DTYPES
 from ..parts.attacks import Adversary, Attack, attackers_of
 from ..parts.participation import Participation
+from ..parts.task import Multiclass, Task
 from .clients import Stack
 from .conduct import Keep, beginning, conduct
 from .forecast import check_memory
@@ -33,10 +34,6 @@ def simulate(
     rounds: int,
     local: Local = Local(steps=5, batch_size=32, lr=0.1),
     seed: int = 0,
-    dtype: str = "float32",
-    engine: str = "auto",
-    device: str = "cpu",
-    processes: int | None = None,
     participation: Participation | None = None,
     attack: Attack | None = None,
     evaluate_every: int = 1,
@@ -44,6 +41,9 @@ def simulate(
     checkpoint_every: int = 10,
     resume: bool = False,
     on_round: OnRound | None = None,
+    task: Task = Multiclass(),
+    compute: Compute | None = None,
+    **how: Unpack[How],
 ) -> Run:
     """Run a method on a federation and return everything that happened.
 
@@ -56,12 +56,16 @@ def simulate(
     checkpoint       a folder: the state is saved there every `checkpoint_every` rounds
     resume           go on from the last checkpoint in that folder, to the bit-identical end
     on_round         called with each round's row
+    task             what the model is to be good at: one of muster.tasks
+    compute          how the work is run, Compute(engine, device, dtype, processes); each of these
+                     may be given by itself instead
     """
     for what, given, kind in (
         ("fed", fed, Federation),
         ("local", local, Local),
         ("participation", participation, Participation | None),
         ("attack", attack, Attack | None),
+        ("task", task, Task),
     ):
         if not isinstance(given, kind):
             names = str(getattr(kind, "__name__", kind)).replace("muster.", "")
@@ -75,8 +79,7 @@ def simulate(
     whole("seed", seed, 0)
     whole("evaluate_every", evaluate_every, 0)
     whole("checkpoint_every", checkpoint_every)
-    if dtype not in DTYPES:
-        raise unknown("dtype", dtype, DTYPES)
+    chosen = compute_of(compute, how)
     if resume and checkpoint is None:
         raise MusterError("resume: needs checkpoint=FOLDER, where the run left its state")
     if fed.requirement is None and needs_requirement(method, participation):
@@ -88,13 +91,14 @@ def simulate(
     adversary = Adversary(attack, attackers_of(fed, attack, seed))
     if attack is not None:
         fed = attack.poison(fed, adversary.clients)
-    module = as_module(model, fed, seed)
-    work = choose(engine, module, fed, local, DTYPES[dtype], device, processes)
+    module = as_module(model, fed, seed, task)
+    work = choose(chosen, module, fed, local, task)
     terms = Terms(method, local, int(rounds), int(seed), params.trainable(module), participation)
     setup = Setup(fed.population, terms, Stack(fed, terms, work, adversary))
-    start = params.of_module(module, DTYPES[dtype], work.device)
+    start = params.of_module(module, chosen.number, work.device)
     whose = {
-        "dtype": dtype,
+        "dtype": chosen.dtype,
+        "task": repr(task),
         "federation": f"{fed.name} {fed!r}",
         "data": fed.fingerprint(),
         "attack": repr(attack),

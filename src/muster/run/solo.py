@@ -8,20 +8,19 @@ they say what the client would fall back on.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 from torch import nn
 
 from .. import params
-from ..engines import choose
+from ..engines import Compute, How, choose, compute_of
 from ..engines.base import Assignment
-from ..errors import unknown
 from ..federation import Federation
 from ..local import Local
 from ..models import Spec, as_module
-from ..params import DTYPES
 from ..parts.solvers import SGD
+from ..parts.task import Multiclass, Task
 from ..protocol import Appraisal, Offer
 
 TOGETHER = 256  # clients trained at once: bounds the memory their models take
@@ -40,19 +39,16 @@ def solo(
     model: nn.Module | Spec,
     local: Local = Local(steps=100, batch_size=32, lr=0.1),
     seed: int = 0,
-    dtype: str = "float32",
-    engine: str = "auto",
-    device: str = "cpu",
-    processes: int | None = None,
+    task: Task = Multiclass(),
+    compute: Compute | None = None,
+    **how: Unpack[How],
 ) -> OwnModels:
     """Train every client alone from the model's starting point and measure what it gets."""
-    if dtype not in DTYPES:
-        raise unknown("dtype", dtype, DTYPES)
-    kind = DTYPES[dtype]
-    module = as_module(model, fed, seed)
-    work = choose(engine, module, fed, local, kind, device, processes)
+    chosen = compute_of(compute, how)
+    module = as_module(model, fed, seed, task)
+    work = choose(chosen, module, fed, local, task)
     try:
-        start = params.of_module(module, kind, work.device)
+        start = params.of_module(module, chosen.number, work.device)
         offer = Offer(seed, 0, 1, start, lr=local.rate(0, 1), trainable=params.trainable(module))
         everyone = np.arange(fed.n)
         train, test = [], []
@@ -72,7 +68,9 @@ def with_solo(
     model: nn.Module | Spec,
     local: Local = Local(steps=100, batch_size=32, lr=0.1),
     seed: int = 0,
-    **how: Any,
+    task: Task = Multiclass(),
+    compute: Compute | None = None,
+    **how: Unpack[How],
 ) -> Federation:
     """The federation whose clients require what they have alone: `rho_k = F_k(w_k solo)`.
 
@@ -81,7 +79,7 @@ def with_solo(
     >>> bool((fed.requirement < 2.3).all())
     True
     """
-    result = solo(fed, model, local, seed, **how)
+    result = solo(fed, model, local, seed, task, compute, **how)
     return replace(
         fed,
         requirement=result.train.loss,

@@ -6,14 +6,11 @@ with the command that gets it.
 
 from __future__ import annotations
 
-import gzip
 import io
 import tarfile
 import zipfile
-from dataclasses import replace
 
 import numpy as np
-import polars as pl
 import pytest
 import torch
 
@@ -24,13 +21,10 @@ from muster.data import (
     LabelMix,
     cifar10,
     emnist,
-    femnist,
     fmnist,
     mnist,
-    sent140,
 )
 from muster.data.sets import images
-from muster.data.sources.obtain import load_here
 from muster.data.sources.readers import (
     cifar_binary,
     cifar_png,
@@ -42,7 +36,6 @@ from muster.errors import MusterError
 from small_data import SHARED, here, idx, shared, write_idx
 
 BYCLASS, BALANCED = "emnist_byclass_test.npz", "emnist_balanced47_subset.npz"
-LEAF, TWEETS = "femnist_leaf_subset.npz", "sent140_subset.csv.gz"
 
 
 @pytest.fixture
@@ -205,73 +198,6 @@ def test_500_seen_and_500_unseen_clients_of_emnist_by_class(root):
     assert set(fed.train.sizes + fed.test.sizes) == {116}
     assert not np.intersect1d(fed.train.rows, fed.test.rows).size
     assert "not the official split" in fed.note
-
-
-@shared(LEAF)
-def test_femnist_clients_are_writers_with_their_own_test_rows(root):
-    fed = femnist(SHARED)
-    with np.load(SHARED / LEAF) as raw:
-        train, test = raw["u_train"], raw["u_test"]
-        x, users = raw["x_train"].reshape(-1, 784), raw["users"]
-    writers = np.unique(train)
-    assert (fed.n, fed.classes, len(writers)) == (105, 62, 105)
-    assert np.isin(writers, test).all()
-    only_tested = len(users) - len(writers)
-    assert f"{len(writers)} writers" in fed.note
-    assert f"{only_tested} more have test rows only" in fed.note
-    seen = []
-    for k in range(fed.n):
-        (mine,) = np.unique(train[fed.train.base(fed.train.positions(np.array([k])))])
-        (tested,) = np.unique(test[fed.test.base(fed.test.positions(np.array([k])))])
-        assert mine == tested
-        seen.append(mine)
-    assert sorted(seen) == writers.tolist()
-    assert len(fed.train.rows) == len(train)
-    # 255 is ink here and background there.
-    assert np.array_equal(fed.train.x.numpy(), 255 - x)
-    assert (fed.train.x == 0).double().mean() > 0.5
-
-
-@shared(LEAF)
-def test_femnist_writers_are_chosen_by_the_seed(root):
-    a, b, c = (femnist(SHARED, clients=30, unseen=10, seed=s) for s in (0, 0, 1))
-    assert (a.n, int(a.unseen.sum())) == (30, 10)
-    assert np.array_equal(a.train.rows, b.train.rows)
-    assert not np.array_equal(a.train.rows, c.train.rows)
-    for n in (0, 106):
-        with pytest.raises(
-            MusterError, match=rf"of 105 writers\): {n}; allowed: whole numbers from 1 to 105"
-        ):
-            femnist(SHARED, clients=n)
-
-
-@here("glove")
-@shared(TWEETS)
-def test_sent140_groups_whole_users(tmp_path):
-    fed = sent140(SHARED, clients=308 + 619, unseen=619)
-    raw = pl.read_csv(gzip.decompress((SHARED / TWEETS).read_bytes()))
-    assert (fed.n, int(fed.unseen.sum()), int(fed.priority.sum())) == (927, 619, 308)
-    assert (tuple(fed.train.x.shape), fed.train.x.dtype) == ((59_616, 50), torch.float32)
-    assert fed.train.y.tolist() == (raw["label"] > 0).cast(int).to_list()
-    rows = np.concatenate([fed.train.rows, fed.test.rows])
-    assert sorted(rows) == list(range(59_616))
-    owner = np.empty(59_616, np.int64)
-    for part in (fed.train, fed.test):
-        owner[part.rows] = np.repeat(np.arange(fed.n), part.sizes)
-    clients = raw.select("user", pl.Series("k", owner)).unique()
-    assert len(clients) == raw["user"].n_unique()
-    users = clients.group_by("k").len()["len"]
-    assert users.max() - users.min() <= 1
-    assert f"a group of about {round(users.mean())} users" in fed.note
-    assert "a subset of 59,616 tweets" in fed.note
-
-
-def test_sent140_says_that_it_needs_glove(root, tmp_path):
-    data = CATALOGUE["sent140"]
-    layout = replace(data.layouts[1], file_digest="")
-    (tmp_path / layout.files[0]).write_bytes(gzip.compress(b"label,user,text\n0,a,hi\n"))
-    with pytest.raises(MusterError, match=r"GloVe 6B .* is not in .*; run `muster data get glove`"):
-        load_here(replace(data, layouts=(layout,)), tmp_path)
 
 
 @pytest.mark.parametrize(
