@@ -249,6 +249,7 @@ def test_all_clients_may_fail_and_the_model_stays(setup):
         return reply
 
     case = setup(FEDALIGN)
+    case.network = replace(case.network, quorum=0.0)
     for node in case.nodes:
         node.tamper = raises
     run = case.run()
@@ -256,6 +257,20 @@ def test_all_clients_may_fail_and_the_model_stays(setup):
     assert run.rounds["failed"].to_list() == [5, 5, 5]
     assert run.rounds["reference_loss"].is_null().all()
     assert all(np.isfinite(w).all() for w in run.weights.values())
+
+
+def test_a_federation_whose_every_round_was_skipped_ends_with_an_error(setup, capsys):
+    def raises(message, reply):
+        raise RuntimeError
+
+    case = setup("fedavg", rounds=2)
+    case.network = replace(case.network, quorum=0.0)
+    for node in case.nodes:
+        node.tamper = in_training(raises)
+    with pytest.raises(muster.MusterError, match="no success: every round was skipped"):
+        in_app(case, case.grid(), case.folder / "results")
+    assert "muster| error: no success: every round was skipped" in capsys.readouterr().out
+    assert (case.folder / "results" / "run.toml").exists()
 
 
 def in_app(case, grid, folder):

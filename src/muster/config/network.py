@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from ..arrays import Bool, Int64
-from ..checks import above, is_number, require, whole
+from ..checks import above, is_number, require, share, whole
 from ..errors import MusterError
 from ..federation import Federation
 from ..federation.population import check_role
@@ -26,23 +26,30 @@ Precision = Literal["exact", "float16"]
 class Network:
     """The terms of a federation over a network.
 
-    precision  how weights travel: "exact" (in the run's dtype) or "float16" (half of float32)
-    patience   seconds the server waits for answers to one request; then it goes on without
-    wait       seconds it waits for clients before the first round
-    at_least   clients that must have come by then (the priority clients must, all of them)
-    most_rows  the largest sample count a client may state
-    most_share the most a client counts for that is not priority and whose rows are not declared:
-               so many times the rows of all priority clients together
-    features   the shape of a row; empty: as the first priority client's
-    classes    how many classes, or their names in order; 0: as the priority clients' labels go
-    label      the label's column in each client's own table
-    columns    the columns to learn from, in order; empty: all others, as each table has them
+    precision   how weights travel: "exact" (in the run's dtype) or "float16" (half of float32)
+    patience    seconds the server waits for answers to one request; then it goes on without
+    wait        seconds it waits for clients before the first round
+    at_least    clients that must have come by then (the priority clients must, all of them)
+    quorum      the share of the objective's weight (the priority clients', usually) that must be
+                heard in a round; with less, those who failed are asked again, then the run stops
+    retries     how often they are asked again
+    strikes     failures in a row after which nobody waits for a client until it answers again
+    most_rows   the largest sample count a client may state
+    most_share  the most a client counts for that is not priority and whose rows are not declared:
+                so many times the rows of all priority clients together
+    features    the shape of a row; empty: as the first priority client's
+    classes     how many classes, or their names in order; 0: as the priority clients' labels go
+    label       the label's column in each client's own table
+    columns     the columns to learn from, in order; empty: all others, as each table has them
     """
 
     precision: Precision = "exact"
     patience: float = 600.0
     wait: float = 600.0
     at_least: int = 1
+    quorum: float = 0.5
+    retries: int = 2
+    strikes: int = 3
     most_rows: int = 100_000_000
     most_share: float = 1.0
     features: tuple[int, ...] = ()
@@ -57,6 +64,9 @@ class Network:
         whole("network.at_least", self.at_least)
         whole("network.most_rows", self.most_rows)
         above("network.most_share", self.most_share)
+        share("network.quorum", self.quorum)
+        whole("network.retries", self.retries, 0)
+        whole("network.strikes", self.strikes)
 
     @property
     def class_count(self) -> int:

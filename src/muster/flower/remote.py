@@ -7,7 +7,8 @@ the first message that needs it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -26,6 +27,7 @@ from ..run.memo import Memo
 from ..run.terms import Terms
 from .inbox import Exchange, exchange, limits_of
 from .registry import Registry
+from .strikes import Strikes
 from .wire import (
     FIGURES,
     RAISED,
@@ -42,6 +44,9 @@ from .wire import (
 
 COUNTED = "counted"  # the part of the state that says which replies were counted
 ABSENT = "failed: not connected"
+LOOK_EVERY = 1.0  # seconds between looks for clients that have not come
+
+Say = Callable[[str], None]
 
 
 @dataclass
@@ -95,9 +100,12 @@ class Remote:
     here: dict[int, int] = field(default_factory=dict)  # which round's model each client holds
     staying: dict[int, Bool] = field(default_factory=dict)  # who stays, by round
     strangers: set[str] = field(default_factory=set)
+    say: Say = print
+    strikes: Strikes = field(init=False)
 
     def __post_init__(self) -> None:
         n = self.population.n
+        self.strikes = Strikes(self.network.strikes)
         self.counter = Counter(np.zeros(n, np.int64), np.zeros(n, np.int64))
 
     @property
@@ -133,13 +141,51 @@ class Remote:
         return as_sent(model, self.network.precision)
 
     def ask(self, kind: str, offer: Offer, seats: Iterable[Seat]) -> dict[int, Reply]:
-        """One request to some clients, and every one's reply, whatever came of it."""
+        """One request to some clients, and every one's reply, whatever came of it. Clients of the
+        objective that failed are asked again, as long as too few of them were heard."""
+        seats = list(seats)
+        replies = self._request(kind, offer, seats, self.strikes.aside())
+        for _ in range(self.network.retries):
+            lacking = self._lacking(seats, replies)
+            if not lacking:
+                break
+            for seat in lacking:
+                self.events.append((seat.client, f"asked again: {replies[seat.client].why}"))
+            self._await([seat.client for seat in lacking])
+            replies |= self._request(kind, offer, lacking, frozenset())
+        for k, reply in replies.items():
+            news = self.strikes.note(kind, k, reply.why)
+            if news:
+                self.events.append((k, news))
+                self.say(f"{self.registry.members[k].name} {news}")
+        return replies
+
+    def _lacking(self, seats: list[Seat], replies: dict[int, Reply]) -> list[Seat]:
+        """Clients of the objective that failed, where those who did not are no quorum."""
+        weight = self.population.objective
+        total = sum(weight[seat.client] for seat in seats)
+        lost = [s for s in seats if weight[s.client] > 0 and replies[s.client].why]
+        heard = total - sum(weight[seat.client] for seat in lost)
+        return lost if heard < self.network.quorum * total else []
+
+    def _await(self, clients: list[int]) -> None:
+        """Wait for these to connect, if they are not; no longer than for an answer."""
+        until = time.monotonic() + self.network.patience
+        while time.monotonic() < until:
+            if set(clients) <= set(self.registry.connected(self.grid)[0]):
+                return
+            time.sleep(max(0.0, min(LOOK_EVERY, until - time.monotonic())))
+
+    def _request(
+        self, kind: str, offer: Offer, seats: list[Seat], unawaited: frozenset[int]
+    ) -> dict[int, Reply]:
+        """Send one request, and again with the model to those who no longer hold it."""
         nodes, strangers = self.registry.connected(self.grid)
         for name in sorted(strangers - self.strangers):
             self.events.append((-1, f"turned away: key {name} is not registered"))
         self.strangers |= strangers
         replies: dict[int, Reply] = {}
-        waiting = list(seats)
+        waiting = seats
         packed = Packed(offer, self.network.precision)
         for carry_all in (False, True):
             carried, contents, expected = {}, {}, {}
@@ -151,7 +197,7 @@ class Remote:
                     content = write_offer(packed, seat, self.experiment, carried[k])
                     contents[k] = (nodes[k], content)
             limits = {k: limits_of(what) for k, what in expected.items()}
-            came = exchange(self.grid, contents, kind, self.network.patience, limits)
+            came = exchange(self.grid, contents, kind, self.network.patience, limits, unawaited)
             self.counter.add(came)
             again = []
             for seat in waiting:
@@ -199,8 +245,8 @@ class Remote:
         replies = self.ask(MessageType.EVALUATE, self._offer(t, model), seats)
         said = {name: np.full(n, np.nan) for name in FIGURES}
         for k, reply in replies.items():
-            if reply.wrong or reply.failed:
-                self.events.append((k, f"did not evaluate: {reply.wrong or reply.failed}"))
+            if reply.why:
+                self.events.append((k, f"did not evaluate: {reply.why}"))
                 continue
             for name, values in said.items():
                 values[k] = reply.figure(name)

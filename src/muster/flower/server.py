@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import time
 import tomllib
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,22 +39,21 @@ from ..schema import Table
 from .appfolder import check, registered
 from .inbox import exchange
 from .registry import Registry
-from .remote import Remote, nothing_counted
+from .remote import LOOK_EVERY, Remote, Say, nothing_counted
 from .wire import OFFER, WORD, line
 
 HELLO = "query.hello"
 PREFIX = "muster| "  # before every line of ours in the stream of a run's log
 ERROR = "error: "  # and before the reason why a run stops
-LOOK_EVERY = 1.0  # seconds between looks for clients that have not come yet
 
 SERVERS = (  # settings that do not concern clients
     "data", "name", "out", "seeds", "report_at", "measures", "checkpoint_every", "processes",
     "evaluate_every",
 )  # fmt: skip
-SERVERS_NETWORK = ("patience", "wait", "at_least", "most_rows", "most_share")
+SERVERS_NETWORK = (
+    "patience", "wait", "at_least", "most_rows", "most_share", "quorum", "retries", "strikes",
+)  # fmt: skip
 MOST_FEATURES, MOST_CLASSES, MOST_AXES = 10**8, 10**6, 8  # of a row that a client may state
-
-Say = Callable[[str], None]
 
 app = ServerApp()
 
@@ -68,12 +66,17 @@ def main(grid: Grid, context: Context) -> None:
         chosen = experiment(tomllib.loads(str(config["experiment"])))
         folder = unfinished(Path(str(config["folder"])))
         result = federate(grid, chosen, folder, log)
+        runs = {next(iter(chosen.methods)): [result]}
+        figure(runs, folder / "figure.png", chosen.settings.measures)
+        log(f"results: {folder}")
+        if result.idle:
+            raise MusterError(
+                "no success: every round was skipped, so nothing was learned; clients.parquet "
+                f"in {folder} says of every client why its reply did not count"
+            )
     except MusterError as error:
         log(f"{ERROR}{error}")
         raise
-    runs = {next(iter(chosen.methods)): [result]}
-    figure(runs, folder / "figure.png", chosen.settings.measures)
-    log(f"results: {folder}")
 
 
 def unfinished(folder: Path) -> Path:
@@ -111,8 +114,9 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
     steps = steps_of(population.sizes, chosen.local, merge)
     effort = steps_of(np.minimum(population.sizes, population.rows), chosen.local, merge)
     remote = Remote(
-        grid, registry, population, terms, steps, effort, network, text, events=came.events
-    )
+        grid, registry, population, terms, steps, effort, network, text,
+        events=came.events, say=say,
+    )  # fmt: skip
     setup = Setup(population, terms, remote)
     start = params.of_module(module, DTYPES[s.dtype], remote.device)
     # Clients that remember keep the last two rounds: a server may fall back by one, not by more.
@@ -129,6 +133,7 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
         },
         Keep(s.evaluate_every, folder / "checkpoints", often, resume=True),
         reporter(s.rounds, say),
+        quorum=network.quorum,
     )
     result = replace(result, config=chosen.resolved())
     store.save(result, folder)

@@ -274,6 +274,11 @@ class Reply:
     failed: str = ""
     wrong: str = ""
 
+    @property
+    def why(self) -> str:
+        """Why there is nothing to go by ("" when there is)."""
+        return self.failed or self.wrong
+
     def figure(self, name: str) -> float:
         """One of the numbers in its word; NaN when it did not say."""
         return float(self.word.get(name, math.nan))
