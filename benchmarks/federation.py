@@ -199,10 +199,10 @@ def reference() -> list[list[str]]:
     )
     spec = muster.models.Softmax()
     local = muster.Local(steps=5, batch_size=5, lr=0.05)
-    method = muster.methods.fedavg(invite=muster.invite.Sample(100))
+    method = muster.methods.fedavg(invite=muster.parts.Sample(100))
     run = muster.simulate(fed, method, spec, rounds=20, local=local, evaluate_every=0)
     module = as_module(spec, fed, 0)
-    engine = choose("auto", module, fed, local, torch.float32)
+    engine = choose(muster.Compute(), module, fed, local)
     weights = {name: torch.from_numpy(w) for name, w in run.weights.items()}
     loss = engine.appraise(weights, np.arange(fed.n)).loss
     truth = float(fed.objective @ loss)

@@ -20,6 +20,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,10 +32,10 @@ from rich.table import Table
 from torch.nn.functional import cross_entropy
 
 import muster
-from muster.engines import choose
+from muster.engines import Compute, choose
 from muster.federation import Federation
 from muster.federation.ragged import Ragged
-from workloads import WORKLOADS, Workload, w4
+from workloads import WORKLOADS, Workload, rounds, w4
 
 PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
 
@@ -59,14 +61,6 @@ def naive_round(load: Workload, seed: int) -> float:
         for name, t in model.state_dict().items():
             total[name] = total.get(name, 0) + t.detach() / len(asked)
     return time.perf_counter() - began
-
-
-def muster_rounds(load: Workload, rounds: int, method: muster.Method | None = None) -> list[float]:
-    """Seconds of each round but the last, which also measures the final model."""
-    run = muster.simulate(
-        load.fed, method or load.method, load.model, rounds + 1, load.local, evaluate_every=0
-    )
-    return run.rounds["seconds"].to_list()[:-1]
 
 
 def matmul_speed() -> float:
@@ -103,7 +97,7 @@ def memory_ratio(name: str) -> float:
     load = WORKLOADS[name]()
     few = replace(load, fed=first_clients(load.fed, 8), asked=8)
     del load
-    muster_rounds(few, 1)
+    rounds(few, 1)
     gc.collect()
     # Hand freed memory back, or what the first run left behind would hide what this one needs.
     ctypes.CDLL(None).malloc_trim(0)
@@ -119,7 +113,7 @@ def memory_ratio(name: str) -> float:
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    muster_rounds(load, 1)
+    rounds(load, 1)
     stop.set()
     watcher.join()
     return (peak - before) / load.fed.train.nbytes
@@ -136,7 +130,8 @@ def first_clients(fed: Federation, n: int) -> Federation:
 def in_new_process(call: str) -> float:
     """The number an expression of this file gives in a process of its own."""
     code = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import run; print({call})"
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import run, workloads; "
+        f"print({call})"
     )
     return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                                 check=True).stdout)  # fmt: skip
@@ -152,9 +147,9 @@ def speed(names: list[str], console: Console) -> list[list[str]]:
         for i in range(load.repeats):
             console.print(f"{name}: repeat {i + 1} of {load.repeats}", style="dim")
             peaks.append(matmul_speed())
-            ours += muster_rounds(load, 1 if load.repeats == 1 else 2)
+            ours += rounds(load, 1 if load.repeats == 1 else 2)
             naive.append(naive_round(load, i))
-        engine = choose("auto", load.model, load.fed, load.local, torch.float32).name
+        engine = choose(Compute(), load.model, load.fed, load.local).name
         n, m, limit = min(naive), min(ours), load.flops / max(peaks)
         what, target = load.what, load.target
         rows.append(
@@ -186,7 +181,7 @@ def methods(console: Console) -> list[list[str]]:
         for i in range(3):
             console.print(f"methods on {name}: repeat {i + 1} of 3", style="dim")
             for label, method in others.items():
-                seconds[label] += muster_rounds(load, 1, method)
+                seconds[label] += rounds(load, 1, method)
         base = min(seconds["fedavg"])
         rows.append([name, *(f"{base / min(s):.2f}" for s in seconds.values())])
     return rows
@@ -197,10 +192,44 @@ def scale() -> list[list[str]]:
     rows = [["clients", "asked a round", "seconds a round", "ratio to 100 clients"]]
     first = 0.0
     for n in (100, 1_000, 10_000, 100_000):
-        best = min(muster_rounds(w4(n, features=60), 30))
+        best = min(rounds(w4(n, features=60), 30))
         first = first or best
         rows.append([f"{n:,}", "100", f"{best:.4f}", f"{best / first:.2f}"])
     return rows
+
+
+def busy(console: Console) -> list[list[str]]:
+    """Mean seconds a round with the cores muster takes by itself and with one or two forced, on an
+    idle machine and next to a process that never sleeps."""
+    rows = [["workload", "next to", "default s", "1 core s", "2 cores s", "default / best"]]
+    choices = ("", ", processes=1", ", processes=2")
+    for name in ("W1", "W2", "W4", "W5"):
+        for neighbouring in ("nothing", "a busy process"):
+            seconds: list[list[float]] = [[] for _ in choices]
+            for i in range(3):
+                console.print(f"{name} next to {neighbouring}: repeat {i + 1} of 3", style="dim")
+                with neighbour(neighbouring == "a busy process"):
+                    for found, how in zip(seconds, choices, strict=True):
+                        found.append(in_new_process(f"workloads.mean_round({name!r}{how})"))
+            means = [float(np.median(found)) for found in seconds]
+            rows.append(
+                [name, neighbouring, *(f"{s:.4f}" for s in means), f"{means[0] / min(means):.2f}"]
+            )
+    return rows
+
+
+@contextmanager
+def neighbour(wanted: bool) -> Iterator[None]:
+    """Another process that keeps one core busy."""
+    if not wanted:
+        yield
+        return
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 def show(console: Console, title: str, rows: list[list[str]]) -> None:
@@ -228,7 +257,7 @@ def write(tables: dict[str, list[list[str]]], page: Path = PAGE) -> None:
 def main(wanted: list[str]) -> int:
     to_docs = "--write" in wanted
     wanted = [w for w in wanted if w != "--write"]
-    known = [*WORKLOADS, "memory", "scale", "methods"]
+    known = [*WORKLOADS, "memory", "scale", "methods", "busy"]
     wrong = [w for w in wanted if w not in known]
     if wrong:
         print(f"unknown workload '{wrong[0]}'; known: {', '.join(known)}", file=sys.stderr)
@@ -249,6 +278,9 @@ def main(wanted: list[str]) -> int:
     if "methods" in chosen:
         tables["methods"] = methods(console)
         show(console, "speed relative to FedAvg (1: as fast)", tables["methods"])
+    if "busy" in chosen:
+        tables["busy"] = busy(console)
+        show(console, "idle, and next to a busy process", tables["busy"])
     if to_docs:
         write(tables)
     return 0

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 import muster
-from muster.federation import Federation
-from muster.federation.ragged import Ragged
-from muster.parts.invite import Full, Sample
+
+# Names that earlier versions have too, so that `against.py` can measure them.
+from muster.federation import Federation, Ragged
+from muster.methods import Full, Sample
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Workload:
     flops: float  # multiply-adds of one round's training, times two
     target: float  # times faster than the naive loop
     repeats: int
+    rounds: int  # enough of them for a mean
 
     @property
     def method(self) -> muster.Method:
@@ -58,7 +61,7 @@ def w1() -> Workload:
     local = muster.Local(epochs=5, batch_size=32, lr=0.1)
     flops = dense_flops((784, 10), 60 * 1000 * 5)
     what = "softmax 784x10, 60 clients x 1000 rows, batch 32, 5 epochs"
-    return Workload("W1", what, fed, model, local, 60, flops, 20, 5)
+    return Workload("W1", what, fed, model, local, 60, flops, 20, 5, 10)
 
 
 def w2() -> Workload:
@@ -67,7 +70,7 @@ def w2() -> Workload:
     local = muster.Local(epochs=5, batch_size=32, lr=0.1)
     flops = dense_flops((784, 200, 200, 47), 60 * 1880 * 5)
     what = "MLP 784-200-200-47, 60 clients x 1880 rows, batch 32, 5 epochs"
-    return Workload("W2", what, fed, model, local, 60, flops, 5, 2)
+    return Workload("W2", what, fed, model, local, 60, flops, 5, 2, 2)
 
 
 def w3() -> Workload:
@@ -78,7 +81,7 @@ def w3() -> Workload:
     conv = 2.0 * (2 * 1024 * 75 * 32 + 3 * 256 * 800 * 64)
     flops = 60 * 832 * (conv + 3 * 2.0 * (4096 * 512 + 512 * 128 + 128 * 10))
     what = "CNN on 3x32x32, 60 clients x 832 rows, batch 32, 1 epoch"
-    return Workload("W3", what, fed, model, local, 60, flops, 2.5, 1)
+    return Workload("W3", what, fed, model, local, 60, flops, 2.5, 1, 1)
 
 
 def w4(clients: int = 10_000, features: int = 784) -> Workload:
@@ -88,7 +91,31 @@ def w4(clients: int = 10_000, features: int = 784) -> Workload:
     local = muster.Local(epochs=5, batch_size=32, lr=0.1)
     flops = dense_flops((features, 10), 100 * float(sizes.mean()) * 5)
     what = f"softmax {features}x10, {clients:,} ragged clients, 100 asked, 5 epochs"
-    return Workload("W4", what, fed, model, local, 100, flops, 20, 5)
+    return Workload("W4", what, fed, model, local, 100, flops, 20, 5, 40)
 
 
-WORKLOADS = {"W1": w1, "W2": w2, "W3": w3, "W4": w4}
+def w5() -> Workload:
+    fed = random_federation(np.full(1000, 60), (60,), 10)
+    model = muster.models.Softmax().build(fed, 0)
+    local = muster.Local(epochs=5, batch_size=10, lr=0.1)
+    flops = dense_flops((60, 10), 10 * 60 * 5)
+    what = "softmax 60x10, 1,000 clients x 60 rows, 10 asked, batch 10, 5 epochs"
+    return Workload("W5", what, fed, model, local, 10, flops, 5, 5, 100)
+
+
+WORKLOADS = {"W1": w1, "W2": w2, "W3": w3, "W4": w4, "W5": w5}
+
+
+def rounds(load: Workload, n: int, method: muster.Method | None = None, **how: Any) -> list[float]:
+    """Seconds of each round but the last, which also measures the final model."""
+    run = muster.simulate(
+        load.fed, method or load.method, load.model, n + 1, load.local, evaluate_every=0, **how
+    )
+    return run.rounds["seconds"].to_list()[:-1]
+
+
+def mean_round(name: str, **how: Any) -> float:
+    """Mean seconds of a workload's rounds, after one that loads and compiles what is needed."""
+    load = WORKLOADS[name]()
+    rounds(load, 1, **how)
+    return float(np.mean(rounds(load, load.rounds, **how)))

@@ -60,7 +60,7 @@ def test_saved_and_restored():
 
 
 def test_a_large_table_takes_only_what_is_touched():
-    """A hundred thousand clients, of whom a hundred are touched: 40 GB in name only."""
+    """A hundred thousand clients, of which a hundred are touched: 40 GB in name only."""
     start = {"own": {"w": torch.zeros(100_000)}}
     memory = Memories.beginning(start, 100_000)
     assert memory.table.mapped

@@ -52,7 +52,7 @@ class Method:
     warmup     rounds (int) or fraction of rounds (float) in which only the objective's clients
                (the priority clients) are asked
     tune_steps local steps a client takes before it judges the model for its claim
-    reference  on whom F(w) is measured: all priority clients (the paper), or only those asked,
+    reference  whose data F(w) is measured on: all priority clients (the paper), or those asked,
                whose cost does not grow with the population
     serves     whose model is judged: the global one, or each client's own
     """
@@ -82,7 +82,7 @@ class Method:
             object.__setattr__(self, "epsilon", as_schedule(self.epsilon, "epsilon"))
 
     def warmup_rounds(self, rounds: int) -> int:
-        """How many rounds, of so many, ask only the objective's clients."""
+        """How many of this many rounds ask only the objective's clients."""
         return count(self.warmup, rounds, "warmup")
 
     def eps(self, t: int, rounds: int) -> float:

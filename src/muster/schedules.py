@@ -95,7 +95,7 @@ class Inverse:
 @part(Schedule, "exponential")
 @dataclass(frozen=True)
 class Exponential:
-    """`start * factor^t`."""
+    """Decay by the same factor every round, `start * factor^t`."""
 
     start: float
     factor: float = 0.98

@@ -274,3 +274,27 @@ def test_two_parts_cannot_share_a_name():
     with pytest.raises(muster.MusterError, match=r"part 'sgd'.*SGD is already"):
         registry.part(Solver, "sgd")(Momentum)
     assert registry.kinds(Solver)["sgd"] is SGD
+
+
+def test_what_the_work_is_run_on_and_the_task_reach_the_run(tmp_path, monkeypatch, capsys):
+    from muster.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    line = "run --data digits --rounds 2 --dtype float64 --engine loop --task multiclass --name x"
+    assert main(line.split()) == 0
+    run = muster.load("runs/x")
+    assert run.engine == "loop"
+    assert {w.dtype for w in run.weights.values()} == {np.dtype("float64")}
+    line = "compare --data digits --rounds 2 --dtype float64 --seeds 1 --name y"
+    assert main(line.split()) == 0
+    (both,) = muster.load("runs/y").runs.values()
+    assert {w.dtype for w in both[0].weights.values()} == {np.dtype("float64")}
+
+
+def test_a_comparison_made_with_another_dtype_is_not_gone_on_with(tmp_path):
+    fed = muster.data.digits(clients=4)
+    args = (fed, [muster.methods.fedavg()], muster.models.Softmax(), 1)
+    muster.compare(*args, seeds=1, folder=tmp_path / "x", dtype="float64")
+    muster.compare(*args, seeds=1, folder=tmp_path / "x", dtype="float64", processes=1)
+    with pytest.raises(muster.MusterError, match="float"):
+        muster.compare(*args, seeds=1, folder=tmp_path / "x")

@@ -304,5 +304,8 @@ def test_a_worker_that_fails_says_why_and_one_that_dies_is_noticed():
                 os._exit(9)
             return self.inner(x)
 
-    with pytest.raises(muster.MusterError, match=r"ended unexpectedly \(exit code 9"):
+    with (
+        pytest.warns(muster.MusterWarning, match="another one takes over"),
+        pytest.raises(muster.MusterError, match=r"ended unexpectedly \(exit code 9"),
+    ):
         go(federation(data), M.fedavg(), Dies(), processes=2)

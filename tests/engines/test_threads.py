@@ -308,3 +308,12 @@ def test_the_loop_engine_takes_as_many_processes():
     fed = federation(reference.problem(0)[0])
     engine = muster.engines.Loop(nn.Linear(5, 4), fed, muster.Local(steps=1), muster.Compute())
     assert engine.processes == cores()
+
+
+def test_a_module_that_keeps_what_it_computed_can_be_trained_and_then_measured():
+    """A tensor with a history cannot be copied: threads get copies of the user's own module."""
+    fed = clients_of(sizes(20), 2000)
+    method = M.fedavg(muster.parts.Sample(1))  # one client trains in this very process
+    how = {"rounds": 2, "evaluate_every": 0, "processes": 2}
+    run = muster.simulate(fed, method, seeded(lambda: Scribbler(2000)), **how)
+    assert run.final["train_loss"].is_finite().all()

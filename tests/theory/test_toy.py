@@ -204,7 +204,7 @@ def test_minima_against_many_digits(gammaG2, clients, digits):
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(-4, 4), min_size=2, max_size=5, unique=True))
 def test_every_minimum_is_found(means):
-    """Against plain grids: none of their points is better, and each of their dips is beside one."""
+    """Against plain grids: no point of them is better, and each of their dips is next to one."""
     if np.diff(np.sort(means)).min() < 1e-3:
         return
     minima = toy.local_minima([means])

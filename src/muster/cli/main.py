@@ -115,12 +115,12 @@ def _add_data(command: Reader) -> None:
 
 
 def federate(words: argparse.Namespace, console: Console) -> int:
-    """`muster federate`."""
+    """`muster federate`, which needs the extra."""
     return int(_flower().federate(words, console))
 
 
 def keys(words: argparse.Namespace, console: Console) -> int:
-    """`muster keys`."""
+    """`muster keys`, which needs the extra."""
     return int(_flower().keys(words, console))
 
 

@@ -95,13 +95,13 @@ def begin(chosen: Experiment, going_on: Path | None) -> Path:
 
 
 def how(settings: Settings) -> dict[str, Any]:
-    """The settings that `simulate` takes under the same name."""
+    """The settings that `simulate` takes."""
     names = {field.name for field in fields(settings)} & set(SIMULATE) - {"rounds", "seed"}
-    return {name: getattr(settings, name) for name in names}
+    return {"compute": settings.compute, **{name: getattr(settings, name) for name in names}}
 
 
 def run(words: argparse.Namespace, console: Console) -> int:
-    """`muster run`."""
+    """`muster run`: one method, its results in a folder, its table on the screen."""
     several = "`muster run` runs one; use `muster compare` for several"
     going_on = resumed(words)
     if going_on is None:
@@ -171,7 +171,7 @@ def said_if_idle(runs: Iterable[Run], console: Console) -> int:
 
 
 def compare(words: argparse.Namespace, console: Console) -> int:
-    """`muster compare`."""
+    """`muster compare`: several methods on matched seeds, with paired intervals."""
     going_on = resumed(words)
     if going_on is None:
         chosen = experiment(configured(words))
@@ -214,7 +214,7 @@ def compare(words: argparse.Namespace, console: Console) -> int:
 
 
 def show(words: argparse.Namespace, console: Console) -> int:
-    """`muster show FOLDER`."""
+    """`muster show FOLDER`: the tables of results that are there already."""
     if words.folder is None:
         raise MusterError("show: give one folder of results, such as runs/demo")
     folder = Path(words.folder)

@@ -18,6 +18,7 @@ import numpy as np
 from ..checks import whole
 from ..data import DATA
 from ..data.files.tables import ENDINGS
+from ..engines.compute import Compute
 from ..errors import MusterError
 from ..federation import Federation
 from ..federation.federation import as_requirement
@@ -26,6 +27,7 @@ from ..methods import Method
 from ..models import Spec
 from ..parts.attacks import Attack
 from ..parts.participation import Participation
+from ..parts.task import Multiclass, Task
 from ..registry import find
 from ..run.measures import named as named_measures
 from ..run.solo import with_solo
@@ -62,6 +64,7 @@ class Settings:
     processes          cores to use; default: those this process may use
     participation      flexible: clients leave when the model fails their requirement
     attack             what some clients do instead of their part
+    task               what the model is to be good at
     evaluate_every     measure the model every n rounds (0: only after the last)
     checkpoint_every   save the state every n rounds
     report_at          rounds whose numbers a comparison prints; default: the last
@@ -79,6 +82,7 @@ class Settings:
     processes: int | None = None
     participation: Participation | None = None
     attack: Attack | None = None
+    task: Task = Multiclass()
     evaluate_every: int = 1
     checkpoint_every: int = 50
     report_at: tuple[int, ...] = ()
@@ -89,14 +93,18 @@ class Settings:
         whole("rounds", self.rounds)
         whole("seed", self.seed, 0)
         as_seeds(self.seeds)
-        if self.processes is not None:
-            whole("processes", self.processes)
+        assert self.compute  # made, and so checked
         for at in self.report_at:
             whole("report_at", at, 1, self.rounds)
         if self.measures:
             named_measures(self.measures)
         if not self.name or "/" in self.name or self.name.startswith("."):
             raise MusterError(f"name: '{self.name}'; give a plain folder name")
+
+    @property
+    def compute(self) -> Compute:
+        """On what the clients' work is run."""
+        return Compute(self.engine, self.device, self.dtype, self.processes)
 
     @property
     def all_seeds(self) -> tuple[int, ...]:
@@ -137,14 +145,7 @@ class Experiment:
         if isinstance(self.requirement, Local):
             s = self.settings
             return with_solo(
-                fed,
-                self.spec(),
-                self.requirement,
-                seed,
-                dtype=s.dtype,
-                engine=s.engine,
-                device=s.device,
-                processes=s.processes,
+                fed, self.spec(), self.requirement, seed, task=s.task, compute=s.compute
             )
         rho = np.full(fed.n, float(self.requirement))
         return dataclasses.replace(fed, requirement=as_requirement(rho, fed.n))
@@ -163,7 +164,7 @@ class Experiment:
         return dataclasses.replace(fed, counted=rows, note=note)
 
     def spec(self) -> Spec:
-        """The model."""
+        """The model to train, before it knows the shapes of the data."""
         return typing.cast(Spec, choose(Spec, self.model, "model"))
 
     def method(self, label: str) -> Method:
@@ -305,19 +306,19 @@ def data_table(value: Any) -> Table:
     if name in DATA or not is_path:
         return table
     if "path" in table:
-        raise MusterError(f"data.name: '{name}' beside data.path; the name is 'folder' then")
+        raise MusterError(f"data.name: '{name}' next to data.path; the name is 'folder' then")
     return {**table, "name": "folder", "path": name}
 
 
 def with_steps(table: Table, steps: int) -> Table:
-    """Local work of so many steps, unless the table says how much."""
+    """Local work of this many steps, unless the table says how much."""
     return table if {"steps", "epochs"} & set(table) else {"steps": steps, **table}
 
 
 def override(table: Table, flags: list[tuple[str, str]]) -> Table:
     """Lay command-line flags (`method.epsilon`, "0.3") over a table.
 
-    A bare `--method NAME` chooses anew, so it replaces the whole table of the method before.
+    A bare `--method NAME` chooses again, so it replaces the whole table of the method before.
     """
     table = {k: dict(v) if isinstance(v, dict) else v for k, v in table.items()}
     for key, text in flags:

@@ -110,7 +110,8 @@ class Base:
         self.dtype, self.device = compute.number, compute.place()
         self.fed, self.local, self.task = fed, local, task
         self.crew = Crew(compute.workers())
-        self.main = Replica(copy.deepcopy(module).to(device=self.device, dtype=self.dtype))
+        self.original = module
+        self.main = self.replica()
         self.replicas = [self.main]
         self.trainable = trainable(module)
         # What clients send back.
@@ -163,10 +164,14 @@ class Base:
         at = torch.from_numpy(rows).to(self.device)
         return self.rows(split, at), self.y[split][at]
 
+    def replica(self) -> Replica:
+        """Another copy of the user's own module, which nothing here ever runs."""
+        return Replica(copy.deepcopy(self.original).to(device=self.device, dtype=self.dtype))
+
     def seated(self, tasks: int) -> list[Replica]:
         """A replica for each thread that takes part in this many tasks, ready to measure."""
         while len(self.replicas) < self.crew.seats(tasks):
-            self.replicas.append(Replica(copy.deepcopy(self.main.module)))
+            self.replicas.append(self.replica())
         for replica in self.replicas:
             replica.module.eval()
         return self.replicas

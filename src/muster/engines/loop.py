@@ -8,6 +8,7 @@ module without copying or pickling either; models travel as raw bytes over pipes
 from __future__ import annotations
 
 import multiprocessing as mp
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from .. import rng
 from ..arrays import Int64
-from ..errors import MusterError
+from ..errors import MusterError, MusterWarning
 from ..federation import Federation
 from ..local import Local
 from ..params import Memory, Params
@@ -31,10 +32,11 @@ from .batches import Plan, needs_two_rows
 from .compute import Compute
 from .corrected import direction, drift_of
 from .curvature import along
-from .pool import Worker
+from .pool import Lost, Watch, Worker
 from .room import Room
 from .threads import one_thread
 
+MOST_LOST = 3  # workers that may end in one run
 CONVOLUTION = nn.modules.conv._ConvNd
 
 
@@ -61,14 +63,20 @@ class Loop(Base):
             )
         if self.merge_single and local.batch_size == 1:
             raise MusterError("local batch_size: 1; BatchNorm needs batches of 2 and above")
-        images = fed.train.x.dim() == 4
-        if images and any(isinstance(m, CONVOLUTION) for m in self.main.module.modules()):
-            laid = self.main.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-            self.main = Replica(laid)
-            self.replicas = [self.main]
         can_fork = "fork" in mp.get_all_start_methods()
         self.processes = compute.workers() if can_fork else 1
         self.workers: list[Worker] = []
+        self.watch: Watch | None = None
+        self.lost = 0
+
+    def replica(self) -> Replica:
+        """Another copy of the user's own module, laid out as convolutions are fastest."""
+        replica = super().replica()
+        images = self.fed.train.x.dim() == 4
+        if images and any(isinstance(m, CONVOLUTION) for m in replica.module.modules()):
+            replica.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            return Replica(replica.module)
+        return replica
 
     def train(
         self,
@@ -114,38 +122,76 @@ class Loop(Base):
         assignment: Assignment,
         room: Room,
     ) -> None:
-        if not self.workers:
-            for _ in range(self.processes):
-                self.workers.append(Worker(self.train_one, [w.pipe for w in self.workers]))
-        crew = self.workers[: len(clients)]
-        for worker in crew:
-            worker.send(("offer", solver, replace(offer, model={}, server={})))
-            worker.send_tensors([offer.model, *offer.server.values()], [*offer.server])
-        waiting = iter(range(len(clients)))
+        if self.watch is None:
+            self.workers += [self._hired() for _ in range(self.processes)]
+            self.watch = Watch(self.workers)
+        waiting = list(range(len(clients)))[::-1]
         busy: dict[Connection, tuple[Worker, int]] = {}
 
-        def deal(worker: Worker) -> None:
-            i = next(waiting, None)
-            if i is not None:
-                worker.send(("client", int(clients[i]), one(assignment, i)))
-                worker.send_tensors([*_row(memory, i).values()], [*memory])
-                busy[worker.pipe] = (worker, i)
+        def brief(worker: Worker) -> None:
+            worker.send(("offer", solver, replace(offer, model={}, server={})))
+            worker.send_tensors([offer.model, *offer.server.values()], [*offer.server])
 
-        for worker in crew:
-            deal(worker)
+        def deal(worker: Worker, begins: bool) -> None:
+            """Give a worker the next client, and take another worker where this one is lost."""
+            while waiting:
+                i = waiting.pop()
+                try:
+                    if begins:
+                        brief(worker)
+                    worker.send(("client", int(clients[i]), one(assignment, i)))
+                    worker.send_tensors([*_row(memory, i).values()], [*memory])
+                    busy[worker.pipe] = (worker, i)
+                    return
+                except Lost as lost:
+                    waiting.append(i)
+                    worker, begins = self._replaced(worker, lost), True
+
+        for worker in self.workers[: len(clients)]:
+            deal(worker, begins=True)
         while busy:
             ready = wait(list(busy))
             for pipe in [p for p in busy if p in ready]:
                 worker, i = busy.pop(pipe)
-                steps, kept = worker.receive()
-                (models, *tables), names = worker.receive_tensors()
+                try:
+                    steps, kept = worker.receive()
+                    (models, *tables), names = worker.receive_tensors()
+                except Lost as lost:
+                    waiting.append(i)
+                    deal(self._replaced(worker, lost), begins=True)
+                    continue
                 parts = list(zip(names, tables, strict=True))
                 work = Work(models, dict(parts[:kept]), dict(parts[kept:]))
                 room.put(np.array([i]), work, steps)
-                deal(worker)
+                deal(worker, begins=False)
+
+    def _hired(self) -> Worker:
+        return Worker(self.train_one, [w.pipe for w in self.workers])
+
+    def _replaced(self, worker: Worker, lost: Lost) -> Worker:
+        """A new worker in the place of one that ended; too often is once too many."""
+        self.lost += 1
+        worker.close()
+        if self.lost > MOST_LOST:
+            raise MusterError(
+                f"a worker process ended unexpectedly (exit code {lost.code}), for the "
+                f"{self.lost}th time; it may have run out of memory: try processes=1"
+            )
+        warnings.warn(
+            f"a worker process ended or was stopped (exit code {lost.code}); another one takes "
+            "over its client",
+            MusterWarning,
+            stacklevel=2,
+        )
+        at = self.workers.index(worker)
+        self.workers[at] = self._hired()
+        return self.workers[at]
 
     def close(self) -> None:
         """End the workers and let go of the threads."""
+        if self.watch is not None:
+            self.watch.close()
+            self.watch = None
         for worker in self.workers:
             worker.close()
         self.workers = []

@@ -1,10 +1,17 @@
-"""Worker processes: forked, so that they see data and module without copying either."""
+"""Worker processes: forked, so that they see data and module without copying either.
+
+A worker may die (out of memory) or be stopped and never go on. A stopped one is noticed because
+its heart no longer beats, and is ended; one that ended is replaced, and its client trained again
+by the new one, to the same bits.
+"""
 
 from __future__ import annotations
 
 import multiprocessing as mp
 import os
 import signal
+import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable
@@ -15,7 +22,6 @@ from typing import Any
 import torch
 
 from ..arrays import Int64
-from ..errors import MusterError
 from ..params import Memory, Params
 from ..parts.solvers import Solver, Work
 from ..protocol import Offer
@@ -25,16 +31,31 @@ from .threads import alone
 Train = Callable[[Solver, Offer, int, Memory, Assignment], tuple[Work, Int64]]
 
 
+BEAT = 0.5  # seconds between a worker's heartbeats
+DEADLINE = 30.0  # seconds without one after which a worker is ended
+
+
+class Lost(Exception):
+    """A worker ended; `code` is its exit code."""
+
+    def __init__(self, code: int | None) -> None:
+        super().__init__(f"a worker ended (exit code {code})")
+        self.code = code
+
+
 class Worker:
     """A forked process that trains one client at a time."""
 
     def __init__(self, train: Train, others: list[Connection]) -> None:
         context = mp.get_context("fork")
+        self.beats = context.RawValue("Q", 0)
         self.pipe, theirs = context.Pipe()
         # A child inherits the parent's ends of all pipes; it must close them, or it would not
         # notice the parent's death.
         inherited = [self.pipe, *others]
-        self.process = context.Process(target=_work, args=(train, theirs, inherited), daemon=True)
+        self.process = context.Process(
+            target=_work, args=(train, theirs, inherited, self.beats), daemon=True
+        )
         with warnings.catch_warnings():
             # Workers run torch on one thread of their own, which is safe after a fork.
             warnings.filterwarnings("ignore", message=".*multi-threaded.*fork.*")
@@ -62,21 +83,56 @@ class Worker:
             return call()
         except (EOFError, BrokenPipeError, ConnectionResetError):
             self.process.join(1)
-            raise MusterError(
-                f"a worker process ended unexpectedly (exit code {self.process.exitcode}); "
-                "it may have run out of memory: try processes=1"
-            ) from None
+            raise Lost(self.process.exitcode) from None
+
+    def end(self) -> None:
+        """End it now, even if it is stopped."""
+        self.process.kill()
 
     def close(self) -> None:
         self.pipe.close()
         self.process.join(1)
         if self.process.is_alive():
-            self.process.terminate()
+            self.end()
 
 
-def _work(train: Train, pipe: Connection, inherited: list[Connection]) -> None:
+class Watch:
+    """Ends workers whose heart has stopped, so that nobody waits for them for ever.
+
+    It counts its own looks, not seconds: when the whole program is suspended and goes on, nobody
+    is taken for dead.
+    """
+
+    def __init__(self, workers: list[Worker]) -> None:
+        self.workers, self._over = workers, threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True, name="muster-watch")
+        self._thread.start()
+
+    def _look(self) -> None:
+        seen: dict[int, tuple[int, int]] = {}  # of each process: its beats, and looks since then
+        while not self._over.wait(BEAT):
+            for worker in list(self.workers):
+                pid, beats = worker.process.pid or 0, worker.beats.value
+                before, looks = seen.get(pid, (-1, 0))
+                seen[pid] = (beats, looks + 1 if beats == before else 0)
+                if seen[pid][1] * BEAT >= DEADLINE:
+                    worker.end()
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def _beat(beats: Any) -> None:
+    while True:
+        beats.value += 1
+        time.sleep(BEAT)
+
+
+def _work(train: Train, pipe: Connection, inherited: list[Connection], beats: Any) -> None:
     """A worker's life: take an offer, then train clients until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_beat, args=(beats,), daemon=True).start()
     for end in inherited:
         end.close()
     alone()

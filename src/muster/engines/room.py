@@ -46,5 +46,5 @@ class Room:
             room[name][where] = t
 
     def work(self) -> Work:
-        """All of it."""
+        """Everyone's work, once it has all come in."""
         return Work(self.models, self.memory, self.extra)

@@ -9,9 +9,11 @@ A round's clients are cut into portions, which threads take whole, from first st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..arrays import Int64
@@ -199,7 +201,7 @@ class StackedCohort:
             self._compiled(stack, prefixes[0], keep, drift, blocks(self.group, one))
             return stack
         for n, (batch,) in self._batches():
-            w = {name: t[:n] for name, t in stack.items()}
+            w = _first(stack, n)
             if prefixes is not None:
                 x, scale = batch.x.flatten(2), batch.scale.unsqueeze(1)
                 fused_step(w, prefixes, x, batch.y, scale, lr, keep, drift)
@@ -222,21 +224,14 @@ class StackedCohort:
         from .kernel import softmax_regression
 
         w, bias = stack[prefix + "weight"].numpy(), stack[prefix + "bias"].numpy()
-        engine, group, added = self.engine, self.group, None
-        if drift is not None:
-            pair = (drift[prefix + "weight"], drift[prefix + "bias"])
-            # A drift all clients share is a view that repeats one model: hand over just that one.
-            added = [(t[:1] if t.stride(0) == 0 else t).contiguous().numpy() for t in pair]
+        engine, group = self.engine, self.group
         x, y = engine.x["train"].flatten(1).numpy(), engine.y["train"].numpy()
+        moves = None if drift is None else (drift[prefix + "weight"], drift[prefix + "bias"])
 
         def walk(seat: int, numbers: Iterator[int]) -> None:
             for i in numbers:
                 at = parts[i]
-                own = None
-                if added is not None:
-                    own = (
-                        (added[0], added[1]) if len(added[0]) == 1 else (added[0][at], added[1][at])
-                    )
+                own = None if moves is None else (_packed(moves[0], at), _packed(moves[1], at))
                 softmax_regression(
                     w[at], bias[at], x, y, group.rows[at], group.count[at], self.steps[at],
                     self.lr, keep, own,
@@ -287,6 +282,11 @@ class Batch:
 
 def _named(leaves: Params, values: Sequence[Tensor]) -> Params:
     return dict(zip(leaves, values, strict=True))
+
+
+def _packed(drift: Tensor, at: slice) -> NDArray[Any]:
+    """Some clients' drift; just one where all clients share it as a view that repeats it."""
+    return (drift[:1] if drift.stride(0) == 0 else drift[at]).contiguous().numpy()
 
 
 def _first(stack: Params, n: int) -> Params:

@@ -124,7 +124,7 @@ class Federation:
 
     @classmethod
     def from_folder(cls, path: str | Path, **options: Any) -> Federation:
-        """A federation from files, one a client or one table: see `muster.data.from_folder`."""
+        """A federation from files, one per client or one table: see `muster.data.from_folder`."""
         fed: Federation = find(cls, "folder", "data.name")(path, **options)
         return fed
 

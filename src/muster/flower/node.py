@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import params
-from ..config.experiments import Experiment
+from ..config.experiments import Experiment, Settings
 from ..engines import Compute, choose
 from ..errors import MusterError
 from ..federation import Federation
@@ -40,14 +40,13 @@ class Node:
         s = chosen.settings
         self.seat, self.dtype = seat, DTYPES[s.dtype]
         self.method = chosen.method(*chosen.methods)
-        self.module = as_module(chosen.spec(), fed, seed)
+        self.module = as_module(chosen.spec(), fed, seed, s.task)
         needed = needs_requirement(self.method, s.participation)
         if needed or chosen.requirement is not None:
             fed = required(fed, chosen, seed, diary)
         self.fed = fed
         self.trainable = params.trainable(self.module)
-        compute = Compute(s.engine, s.device, s.dtype, processes=1)
-        engine = choose(compute, self.module, fed, chosen.local)
+        engine = choose(one_core(s), self.module, fed, chosen.local, s.task)
         terms = Terms(self.method, chosen.local, s.rounds, seed, self.trainable, s.participation)
         self.stack = Stack(fed, terms, engine)
 
@@ -118,6 +117,11 @@ class Node:
         return word, answers.replies
 
 
+def one_core(settings: Settings) -> Compute:
+    """As the experiment says, on one core: a client has one client's work."""
+    return replace(settings.compute, processes=1)
+
+
 def note(memo: Memo, offer: Offer, diary: Diary) -> None:
     """Keep what it measured of the model for the next message about it."""
     if memo.done[0]:
@@ -170,9 +174,8 @@ def required(fed: Federation, chosen: Experiment, seed: int, diary: Diary) -> Fe
     if noted is None:
         s = chosen.settings
         done = with_solo(
-            fed, chosen.spec(), chosen.requirement, seed,
-            dtype=s.dtype, engine=s.engine, device=s.device, processes=1,
-        )  # fmt: skip
+            fed, chosen.spec(), chosen.requirement, seed, task=s.task, compute=one_core(s)
+        )
         loss, test_loss, test_accuracy = (
             np.nan if values is None else float(values[0])
             for values in (done.requirement, done.requirement_test, done.solo_accuracy)

@@ -107,7 +107,7 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
     text = shared_terms(replace(chosen, network=agreed))
     method = chosen.method(*chosen.methods)
     space = Space(came.shape, came.classes)
-    module = as_module(chosen.spec(), space, s.seed)
+    module = as_module(chosen.spec(), space, s.seed, s.task)
     names = params.trainable(module)
     terms = Terms(method, chosen.local, s.rounds, s.seed, names, s.participation)
     merge = needs_two_rows(module)

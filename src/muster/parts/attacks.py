@@ -61,11 +61,9 @@ class Honest:
         return fed
 
     def say(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
-        """The truth."""
         return appraisal
 
     def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
-        """What they trained."""
         return models
 
 

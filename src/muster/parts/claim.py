@@ -31,14 +31,14 @@ class Claim(Protocol):
         ...
 
     def __call__(self, appraisal: Appraisal, requirement: Float64) -> Float64:
-        """Each client's claim."""
+        """The number each client sends with its reply."""
         ...
 
 
 @part(Claim, "nothing")
 @dataclass(frozen=True)
 class Nothing:
-    """Clients claim nothing."""
+    """Clients claim nothing; the server goes by what it knows itself."""
 
     needs_requirement: ClassVar[bool] = False
     most: ClassVar[float] = float("nan")

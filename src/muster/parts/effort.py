@@ -24,7 +24,7 @@ class Effort(Protocol):
 @part(Effort, "as_asked")
 @dataclass(frozen=True)
 class AsAsked:
-    """What `Local` says."""
+    """As many steps as `Local` asks of each."""
 
     def __call__(self, roster: Roster, steps: Int64, server: Memory) -> Int64:
         return steps

@@ -23,7 +23,7 @@ Losses = Callable[[Int64], Float64]
 
 
 class Invite(Protocol):
-    """Who is asked."""
+    """Chooses the clients that are asked in a round, from those in the pool."""
 
     def __call__(
         self, population: Population, pool: Int64, seed: int, round: int, losses: Losses

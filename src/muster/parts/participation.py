@@ -16,7 +16,7 @@ from ..schedules import Count, count
 
 @runtime_checkable
 class Participation(Protocol):
-    """Who stays."""
+    """Decides who stays in the pool, from each client's own judgement of the model."""
 
     def starts(self, rounds: int) -> int:
         """The first round (from 0) in which clients are free to leave."""

@@ -76,7 +76,7 @@ class Solver(Protocol):
 
     draws  batches a step uses
     needs  parts of the server's memory that clients must be sent
-    sends  parts that clients send beside their model, each in its shape
+    sends  parts that clients send next to their model, each in its shape
     """
 
     @property
@@ -91,7 +91,7 @@ class Solver(Protocol):
 
     @property
     def sends(self) -> tuple[str, ...]:
-        """Parts that clients send beside their model, each in its shape."""
+        """Parts that clients send next to their model, each in its shape."""
         ...
 
     @property
@@ -118,7 +118,6 @@ class Simple:
     joint: ClassVar[bool] = False
 
     def memory(self, model: Params) -> Memory:
-        """Nothing."""
         return {}
 
 

@@ -58,7 +58,6 @@ class Stateless:
     only_mean: ClassVar[bool] = True
 
     def memory(self, model: Params, seen: Bool) -> Memory:
-        """Nothing."""
         return {}
 
 
@@ -124,7 +123,7 @@ class QFair(Stateless):
 
     def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
         if offer.lr == 0:
-            return offer.model, server  # nobody moved, and L = 1/lr is not to be had
+            return offer.model, server  # nobody moved, and L = 1/lr does not exist
         mean = params.mean(replies.models, weight)
         smooth = 1.0 / offer.lr
         squared = sum(
@@ -179,7 +178,6 @@ class Agnostic:
         above("rate", self.rate)
 
     def memory(self, model: Params, seen: Bool) -> Memory:
-        """The uniform mixture."""
         return {"mixture": {"lambda": torch.from_numpy(seen / seen.sum())}}
 
     def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
@@ -213,7 +211,6 @@ class Multiplicative:
         at_least("factor", self.factor, 1)
 
     def memory(self, model: Params, seen: Bool) -> Memory:
-        """All clients alike."""
         return {"multiplicative": {"weight": torch.ones(len(seen), dtype=torch.float64)}}
 
     def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
@@ -240,7 +237,6 @@ class Momentum:
         decay("beta", self.beta)
 
     def memory(self, model: Params, seen: Bool) -> Memory:
-        """No momentum yet."""
         return {"momentum": {n: torch.zeros_like(t) for n, t in model.items()}}
 
     def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:

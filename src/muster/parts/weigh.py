@@ -34,7 +34,7 @@ class DataShare:
 @part(Weigh, "uniform")
 @dataclass(frozen=True)
 class Uniform:
-    """All alike."""
+    """Every admitted reply counts alike, however much data is behind it."""
 
     def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
         return np.where(extent > 0, 1.0, 0.0)

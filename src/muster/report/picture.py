@@ -213,7 +213,7 @@ def sample_sheet(
 
 
 def rows_of_classes(fed: Federation, each: int, seed: int) -> list[Int64]:
-    """For every class up to so many of its training rows, drawn from the seed."""
+    """For every class up to this many of its training rows, drawn from the seed."""
     positions = rng.generator(seed, "sample sheet").permutation(int(fed.train.offsets[-1]))
     rows = fed.train.base(positions)
     y = fed.train.y.numpy()[rows]

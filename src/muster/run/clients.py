@@ -143,7 +143,7 @@ class Stack:
         return self.engine.appraise(model, clients)
 
     def stays(self, clients: Int64, memo: Memo) -> Bool:
-        """Who stays in the pool: everyone, or those whom the rule lets stay."""
+        """Who stays in the pool: everyone, or those the rule lets stay."""
         if self.terms.participation is None:
             return np.ones(len(clients), np.bool_)
         return self.terms.participation(memo.of(clients).loss, self.requirement(clients))

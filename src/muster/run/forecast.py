@@ -34,7 +34,7 @@ def amount(size: float) -> str:
 
 
 def free_memory(device: torch.device) -> float:
-    """Bytes that can still be had on a device; infinity where nobody says."""
+    """Bytes that are still available on a device; infinity where nobody says."""
     if device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
     found = [float("inf")]

@@ -40,7 +40,7 @@ class Setup:
 
 def present_in(setup: Setup, t: int, memo: Memo) -> Bool:
     """Who takes part in the federation: never the unseen and, where clients are free to leave,
-    only those to whom the model still appeals."""
+    only those the model still appeals to."""
     present, leaving = ~setup.population.unseen, setup.terms.participation
     if leaving is not None and t >= leaving.starts(setup.terms.rounds):
         seen = np.flatnonzero(present)
@@ -299,7 +299,7 @@ def counting(method: Method, answers: Answers, verdict: Verdict) -> tuple[Int64,
 def moves_of(
     t: int, before: Bool, after: Bool, events: tuple[tuple[int, str], ...]
 ) -> dict[str, NDArray[Any]]:
-    """Who left the pool this round, who came back, and what else happened to whom."""
+    """Who left the pool this round, who came back, and what else happened to a client."""
     left, returned = np.flatnonzero(before & ~after), np.flatnonzero(~before & after)
     words = ["left"] * len(left) + ["returned"] * len(returned) + [what for _, what in events]
     move = np.array(words, np.dtypes.StringDType())

@@ -1,7 +1,7 @@
 """Solo: what each client has without the federation, and so what it requires of the model.
 
 `rho_k` is the training loss of the client's own model after a few local SGD steps (MaxFL, section
-3), computed once and kept with the client. The solo model's held-out numbers are kept beside it:
+3), computed once and kept with the client. The solo model's held-out numbers are kept next to it:
 they say what the client would fall back on.
 """
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import inspect
 import re
+import typing
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from torch import nn
 
 from ..checks import whole
+from ..engines.compute import How, compute_of
 from ..errors import MusterError, nearest
 from ..federation import Federation
 from ..local import Local
@@ -32,7 +34,14 @@ from .comparison import Comparison, gathered, note, place_of
 OnStart = Callable[[str, int, int], None]
 
 SIMULATE = inspect.signature(simulate).parameters
-OURS = ("fed", "method", "seed", "checkpoint", "resume")  # what `compare` gives to each run itself
+OURS = (
+    "fed",
+    "method",
+    "seed",
+    "checkpoint",
+    "resume",
+    "how",
+)  # what `compare` gives to each run itself
 NO_MATTER = ("checkpoint_every", "on_round", "processes")  # what does not change a run's numbers
 
 
@@ -89,7 +98,7 @@ def compare(
     at = tuple(report_at)
     for t in at:
         whole("report_at", t, 1, rounds)
-    allowed = [name for name in SIMULATE if name not in OURS]
+    allowed = [name for name in SIMULATE if name not in OURS] + [*How.__annotations__]
     for name in how:
         if name not in allowed:
             raise MusterError(f"compare: unknown argument '{name}'; {nearest(name, allowed)}")
@@ -98,10 +107,15 @@ def compare(
         "report_at": at,
         "measures": tuple(m.name for m in named(measures)) if measures else (),
     }
+    keywords = {name: how.pop(name) for name in How.__annotations__ if name in how}
+    compute = compute_of(how.get("compute"), typing.cast(How, keywords))
+    how["compute"] = compute
     settings = {
         name: written(how.get(name, p.default))
         for name, p in SIMULATE.items()
-        if name not in (*OURS, *NO_MATTER)
+        if name not in (*OURS, *NO_MATTER, "compute")
+    } | {
+        f.name: written(getattr(compute, f.name)) for f in fields(compute) if f.name != "processes"
     }
     made = {
         "settings": settings,

@@ -1,4 +1,4 @@
-"""Mean estimation: where MaxFL's objective puts the model, and to whom that model appeals.
+"""Mean estimation: where MaxFL's objective puts the model, and which clients that model appeals to.
 
 MaxFL section 2.2. Client k wants its true mean, `f_k(w) = (w - theta_k)^2`, and knows only its
 empirical mean `that_k ~ N(theta_k, gamma^2)`: `F_k(w) = (w - that_k)^2 + (that_k - theta_k)^2`. Its

@@ -1,0 +1,94 @@
+"""Populations that used to fill the memory: seconds a round, and the peak, measured in one run.
+
+    python benchmarks/large.py            all of it (a few minutes)
+    python benchmarks/large.py --write    all of it, and put the table into docs/scaling.md
+
+Each line runs in a process of its own, so that its peak is its own. The peak leaves out what the
+process held before the run: libraries, and the data.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+
+PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
+HEAD = ("what", "clients", "asked", "rounds", "seconds a round", "peak GB over the data")
+LINES = {
+    "scaffold 1,000": ("SCAFFOLD, softmax 784x10", 1_000, 100, 5),
+    "scaffold 100,000": ("SCAFFOLD, softmax 784x10", 100_000, 100, 5),
+    "ledger 100,000": ("FedAvg on everyone, softmax 4x2: the ledger", 100_000, 100_000, 20),
+    "cnn 1,000": ("FedAvg on everyone, the CNN on 3x32x32", 1_000, 1_000, 1),
+}
+
+
+def peak() -> float:
+    """The most memory this process and its children ever held, in bytes."""
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return 1024.0 * max(own, children)
+
+
+def measure(name: str) -> dict[str, float]:
+    """One line, in this process."""
+    import muster
+    from muster.federation import Federation, Ragged
+
+    _, clients, asked, rounds = LINES[name]
+    rows, shape, classes = {"scaffold": (2, (784,), 10), "ledger": (2, (4,), 2)}.get(
+        name.split()[0], (4, (3, 32, 32), 10)
+    )
+    x = torch.zeros(1, *shape).expand(clients * rows, *shape)
+    y = torch.arange(clients * rows) % classes
+    offsets = np.arange(clients + 1) * rows
+    fed = Federation.from_ragged(Ragged(x, y, offsets), classes=classes)
+    local = muster.Local(steps=1, batch_size=2, lr=0.01)
+    method, model = muster.methods.fedavg(), muster.models.Softmax()
+    if name.startswith("scaffold"):
+        method = muster.methods.scaffold(m=asked)
+    elif name.startswith("cnn"):
+        model, local = muster.models.CNN(), muster.Local(steps=1, batch_size=4, lr=0.01)
+    muster.simulate(
+        muster.data.digits(clients=4), muster.methods.fedavg(), muster.models.Softmax(), 1, local
+    )
+    before = peak()
+    began = time.perf_counter()
+    run = muster.simulate(fed, method, model, rounds, local, evaluate_every=0)
+    seconds = run.rounds["seconds"].to_list()
+    each = float(np.median(seconds[:-1])) if len(seconds) > 1 else time.perf_counter() - began
+    return {"seconds": each, "peak": peak() - before}
+
+
+def main() -> None:
+    console = Console()
+    if sys.argv[1:2] == ["one"]:
+        print(json.dumps(measure(sys.argv[2])))
+        return
+    rows = []
+    for name, (what, clients, asked, rounds) in LINES.items():
+        said = subprocess.run(
+            [sys.executable, __file__, "one", name], capture_output=True, text=True, check=True
+        )
+        found = json.loads(said.stdout.splitlines()[-1])
+        row = [what, f"{clients:,}", f"{asked:,}", str(rounds)]
+        row += [f"{found['seconds']:.3f}", f"{found['peak'] / 1e9:.2f}"]
+        console.print(" | ".join(row), highlight=False)
+        rows.append(row)
+    table = "\n".join(f"| {' | '.join(row)} |" for row in (HEAD, ["---"] * len(HEAD), *rows))
+    if "--write" in sys.argv:
+        text = PAGE.read_text()
+        pattern = r"(<!-- large -->\n).*?(<!-- end large -->)"
+        PAGE.write_text(re.sub(pattern, rf"\1{table}\n\2", text, flags=re.DOTALL))
+
+
+if __name__ == "__main__":
+    main()
