@@ -15,6 +15,7 @@ from flower_parity import assert_same
 from flower_setup import Setup
 from muster.config.network import Member, members_by_name
 from muster.engines import choose
+from muster.engines.compute import Compute
 from muster.federation import Federation, Population
 from muster.flower import client, remote
 from muster.flower.node import seated
@@ -36,7 +37,7 @@ def trained(fed, place, ids=None):
     """One client's model after a round of local work."""
     module = as_module(muster.models.MLP((4,)), fed, 0)
     local = muster.Local(steps=6, batch_size=5, lr=0.1)
-    engine = choose("stacked", module, fed, local, DTYPES["float64"])
+    engine = choose(Compute("stacked", dtype="float64"), module, fed, local)
     start = of_module(module, DTYPES["float64"], engine.device)
     offer = Offer(0, 3, 10, start, lr=0.1, trainable=trainable(module))
     work, _ = engine.train(SGD(), offer, np.array([place]), {})
