@@ -286,9 +286,14 @@ class State:
 @dataclass(frozen=True)
 class Entry:
     """One round in the ledger: a row for the round, and columns with a row for each asked client,
-    each client that left or returned, and each attacker."""
+    each client that left or returned, and each attacker.
+
+    heard  the share of the objective's weight, among those asked, that gave a sound answer: a
+           reply that counts, or an abstention
+    """
 
     round: dict[str, Any]
     clients: dict[str, NDArray[Any]]
     moves: dict[str, NDArray[Any]] = field(default_factory=dict)
     attackers: dict[str, NDArray[Any]] = field(default_factory=dict)
+    heard: float = 1.0

@@ -18,6 +18,11 @@ BAD = {
     "at_least": (lambda: Network(at_least=0), "network.at_least: 0; allowed: whole numbers from 1"),
     "half a client": (lambda: Network(at_least=1.5), "network.at_least: 1.5; allowed: whole"),
     "most_rows": (lambda: Network(most_rows=-1), "network.most_rows: -1; allowed: whole numbers"),
+    "most_share": (lambda: Network(most_share=0.0), "network.most_share: 0.0; allowed: above 0"),
+    "rows": (
+        lambda: Member("a", KEY, rows=-1),
+        "clients.a.rows: -1; allowed: whole numbers from 0",
+    ),
     "importance": (
         lambda: Member("north", KEY, importance=2.0),
         "clients.north.importance: 2.0; allowed: 0.0 to 1.0",

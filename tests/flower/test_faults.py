@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDic
 
 from flower_setup import Setup
 from flower_tamper import in_training, word
-from muster.flower.wire import MODEL
+from muster.flower.wire import MODEL, WORD
 
 BAD = 3  # the client that misbehaves; not priority, and it joins when it behaves
 
@@ -61,6 +61,11 @@ def without_word(message, reply):
     return Message(RecordDict({MODEL: reply.content[MODEL]}), reply_to=message)
 
 
+def empty_word(message, reply):
+    reply.content[WORD] = ConfigRecord()
+    return reply
+
+
 def arrays_of_another(message, reply):
     del reply.content[MODEL]
     return reply
@@ -95,7 +100,8 @@ FAULTS = {
     "no sample count": (word(rows=None), "impossible sample count"),
     "unknown key": (word(surprise=1), "malformed: unknown key 'surprise'"),
     "unknown record": (in_training(extra_record), "malformed: unknown record 'surprise'"),
-    "no word": (in_training(without_word), "malformed: no word"),
+    "no word": (in_training(without_word), "forged: does not repeat the nonce"),
+    "an empty word": (in_training(empty_word), "forged: does not repeat the nonce"),
     "no model": (in_training(arrays_of_another), "malformed: no model"),
     "a huge loss": (word(loss=1e12), "impossible loss"),
     "a negative loss": (word(loss=-1.0), "impossible loss"),

@@ -141,11 +141,12 @@ def test_a_priority_client_far_from_the_others_is_believed_and_pointed_out(setup
 class Broken(LocalGrid):
     """One client's answers cannot be put together, as Flower finds while it fetches them."""
 
-    def pull_messages(self, message_ids):
-        found = list(super().pull_messages(message_ids))
-        for message in found:
-            if message.metadata.src_node_id == 103 and message.metadata.message_type == "train":
-                raise ValueError("unknown object type")
+    def announced(self, asked):
+        reply = self.replies.get(asked)
+        found = super().announced(asked)
+        said = reply and (reply.metadata.src_node_id, reply.metadata.message_type)
+        if said == (103, "train"):
+            raise ValueError("unknown object type")
         return found
 
 
@@ -248,6 +249,7 @@ def test_all_clients_may_fail_and_the_model_stays(setup):
         return reply
 
     case = setup(FEDALIGN)
+    case.network = replace(case.network, quorum=0.0)
     for node in case.nodes:
         node.tamper = raises
     run = case.run()
@@ -255,6 +257,20 @@ def test_all_clients_may_fail_and_the_model_stays(setup):
     assert run.rounds["failed"].to_list() == [5, 5, 5]
     assert run.rounds["reference_loss"].is_null().all()
     assert all(np.isfinite(w).all() for w in run.weights.values())
+
+
+def test_a_federation_whose_every_round_was_skipped_ends_with_an_error(setup, capsys):
+    def raises(message, reply):
+        raise RuntimeError
+
+    case = setup("fedavg", rounds=2)
+    case.network = replace(case.network, quorum=0.0)
+    for node in case.nodes:
+        node.tamper = in_training(raises)
+    with pytest.raises(muster.MusterError, match="no success: every round was skipped"):
+        in_app(case, case.grid(), case.folder / "results")
+    assert "muster| error: no success: every round was skipped" in capsys.readouterr().out
+    assert (case.folder / "results" / "run.toml").exists()
 
 
 def in_app(case, grid, folder):

@@ -42,23 +42,26 @@ class Setup:
             write_client(self.fed, k, folder / f"{k}.npz")
             self.nodes.append(Node({"data-path": str(folder / f"{k}.npz")}))
         self.network = replace(self.chosen.network, classes=10)
+        self.declared = True  # whether the server's configuration says how many rows each has
 
     def grid(self, order=None, grid=LocalGrid):
         return grid([self.nodes[k] for k in (order or range(len(self.nodes)))])
 
-    def run(self, grid=None, name="run"):
-        chosen = replace(
-            self.chosen,
-            members=members_of(self.fed, [node.key.decode() for node in self.nodes]),
-            network=self.network,
-        )
-        self.said = []
-        return federate(grid or self.grid(), chosen, self.folder / name, self.said.append)
+    def experiment(self):
+        members = members_of(self.fed, [node.key.decode() for node in self.nodes])
+        if not self.declared:
+            members = tuple(replace(m, rows=0) for m in members)
+        return replace(self.chosen, members=members, network=self.network)
 
-    def simulate(self):
+    def run(self, grid=None, name="run"):
+        self.said = []
+        place = self.folder / name
+        return federate(grid or self.grid(), self.experiment(), place, self.said.append)
+
+    def simulate(self, fed=None):
         s = self.chosen.settings
         return muster.simulate(
-            self.fed,
+            fed or self.fed,
             self.chosen.method(*self.chosen.methods),
             self.chosen.spec(),
             rounds=s.rounds,

@@ -20,7 +20,7 @@ from ..report.tables import run_table
 from ..run import store
 from ..schema import parameters
 from .console import say
-from .runs import configured, one_method, resumed
+from .runs import configured, one_method, resumed, said_if_idle
 
 
 def federate(words: argparse.Namespace, console: Console) -> int:
@@ -56,8 +56,9 @@ def federate(words: argparse.Namespace, console: Console) -> int:
             again = f"muster federate --local {local} --resume {folder}"
             say(console, f"interrupted; go on with: {again}")
             raise
-    console.print(run_table(store.load(folder), chosen.settings.measures))
-    return 0
+    done = store.load(folder)
+    console.print(run_table(done, chosen.settings.measures))
+    return said_if_idle([done], console)
 
 
 def _chosen(words: argparse.Namespace, clients: int | None) -> tuple[Experiment, Path]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from ..errors import MusterError
 from ..report.figure import figure
 from ..report.tables import counted, run_table
 from ..run import store
-from ..run.result import Interrupted
+from ..run.result import Interrupted, Run
 from ..run.simulate import simulate
 from ..schema import Table
 from ..study.compare import SIMULATE, ComparisonInterrupted
@@ -34,6 +35,7 @@ from .console import say
 from .progress import Progress
 
 INTERRUPTED = 130  # the exit code shells use for Ctrl-C
+FRUITLESS = 1  # of a run that ended and learned nothing
 
 
 def configured(words: argparse.Namespace, first: Mapping[str, Any] | None = None) -> Table:
@@ -119,7 +121,7 @@ def run(words: argparse.Namespace, console: Console) -> int:
         if before.complete:
             console.print(run_table(before, s.measures))
             say(console, f"{going_on} is complete; there is nothing to go on with")
-            return 0
+            return said_if_idle([before], console)
     fed = chosen.federation(s.seed)  # before anything is written: it may not be there
     folder = begin(chosen, going_on)
     keep = folder / "checkpoints"
@@ -153,7 +155,19 @@ def run(words: argparse.Namespace, console: Console) -> int:
     else:
         store.drop_checkpoints(keep)
     say(console, f"results: {folder}\nfigure:  {drawn}")
-    return code
+    return code or said_if_idle([result], console)
+
+
+def said_if_idle(runs: Iterable[Run], console: Console) -> int:
+    """The exit code of finished runs: one in which every round was skipped is no success."""
+    idle = [result for result in runs if result.idle]
+    for result in idle:
+        say(
+            console,
+            f"{result.method}, seed {result.seed}: no success: every round was skipped, so nothing "
+            "was learned; clients.parquet says of every client why its reply did not count",
+        )
+    return FRUITLESS if idle else 0
 
 
 def compare(words: argparse.Namespace, console: Console) -> int:
@@ -196,7 +210,7 @@ def compare(words: argparse.Namespace, console: Console) -> int:
         with durable.replacing(folder / "summary.parquet") as new:
             result.summary().write_parquet(new)
         say(console, f"results: {folder}\nfigure:  {result.figure(folder / 'figure.png')}")
-    return code
+    return code or said_if_idle(chain.from_iterable(result.runs.values()), console)
 
 
 def show(words: argparse.Namespace, console: Console) -> int:

@@ -45,7 +45,7 @@ from ..schema import (
     resolved,
 )
 from ..study.compare import as_seeds
-from .network import Member, Network, check_members
+from .network import Member, Network, check_members, counted_rows, members_by_name
 
 PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # module:name
 
@@ -139,6 +139,7 @@ class Experiment:
         """The data of one seed, with the clients' requirements where they have any: a constant, or
         what each gets alone."""
         fed: Federation = choose(Federation, self.data, "data", extra={"seed": seed})
+        fed = self._counted(fed)
         if self.requirement is None:
             return fed
         if isinstance(self.requirement, Local):
@@ -148,6 +149,19 @@ class Experiment:
             )
         rho = np.full(fed.n, float(self.requirement))
         return dataclasses.replace(fed, requirement=as_requirement(rho, fed.n))
+
+    def _counted(self, fed: Federation) -> Federation:
+        """The data with the rows that the listed clients count for over a network."""
+        if not self.members:
+            return fed
+        members = members_by_name(self.members, fed)
+        rows = counted_rows(fed.sizes, members, fed.priority, self.network.most_share)
+        fewer = int((rows != fed.sizes).sum())
+        if not fewer:
+            return fed
+        said = f"{fewer} clients count for other numbers of rows than they hold"
+        note = f"{fed.note}; {said}" if fed.note else said
+        return dataclasses.replace(fed, counted=rows, note=note)
 
     def spec(self) -> Spec:
         """The model to train, before it knows the shapes of the data."""

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ..checks import is_number, require, whole
+import numpy as np
+
+from ..arrays import Bool, Int64
+from ..checks import above, is_number, require, share, whole
 from ..errors import MusterError
 from ..federation import Federation
 from ..federation.population import check_role
@@ -23,22 +26,32 @@ Precision = Literal["exact", "float16"]
 class Network:
     """The terms of a federation over a network.
 
-    precision  how weights travel: "exact" (in the run's dtype) or "float16" (half of float32)
-    patience   seconds the server waits for answers to one request; then it goes on without
-    wait       seconds it waits for clients before the first round
-    at_least   clients that must have come by then (the priority clients must, all of them)
-    most_rows  the largest sample count a client may state
-    features   the shape of a row; empty: as the first priority client's
-    classes    how many classes, or their names in order; 0: as the priority clients' labels go
-    label      the label's column in each client's own table
-    columns    the columns to learn from, in order; empty: all others, as each table has them
+    precision   how weights travel: "exact" (in the run's dtype) or "float16" (half of float32)
+    patience    seconds the server waits for answers to one request; then it goes on without
+    wait        seconds it waits for clients before the first round
+    at_least    clients that must have come by then (the priority clients must, all of them)
+    quorum      the share of the objective's weight (the priority clients', usually) that must be
+                heard in a round; with less, those who failed are asked again, then the run stops
+    retries     how often they are asked again
+    strikes     failures in a row after which nobody waits for a client until it answers again
+    most_rows   the largest sample count a client may state
+    most_share  the most a client counts for that is not priority and whose rows are not declared:
+                so many times the rows of all priority clients together
+    features    the shape of a row; empty: as the first priority client's
+    classes     how many classes, or their names in order; 0: as the priority clients' labels go
+    label       the label's column in each client's own table
+    columns     the columns to learn from, in order; empty: all others, as each table has them
     """
 
     precision: Precision = "exact"
     patience: float = 600.0
     wait: float = 600.0
     at_least: int = 1
+    quorum: float = 0.5
+    retries: int = 2
+    strikes: int = 3
     most_rows: int = 100_000_000
+    most_share: float = 1.0
     features: tuple[int, ...] = ()
     classes: int | tuple[str, ...] = 0
     label: str = "label"
@@ -50,6 +63,10 @@ class Network:
             require(is_number(value) and value > 0, f"network.{name}", value, "above 0")
         whole("network.at_least", self.at_least)
         whole("network.most_rows", self.most_rows)
+        above("network.most_share", self.most_share)
+        share("network.quorum", self.quorum)
+        whole("network.retries", self.retries, 0)
+        whole("network.strikes", self.strikes)
 
     @property
     def class_count(self) -> int:
@@ -65,6 +82,8 @@ class Member:
     priority    whether the model is for it
     importance  a_k, its weight in the objective when it is not priority
     unseen      whether it never trains and only judges the model
+    rows        how many rows it counts for, whatever it states; 0: as it states, within
+                network.most_share unless it is priority
     """
 
     name: str
@@ -72,11 +91,13 @@ class Member:
     priority: bool = False
     importance: float = 0.0
     unseen: bool = False
+    rows: int = 0
 
     def __post_init__(self) -> None:
         if not self.name or "/" in self.name:
             raise MusterError(f"clients: name '{self.name}'; give a plain name")
         check_role(f"clients.{self.name}", self.priority, self.importance, self.unseen)
+        whole(f"clients.{self.name}.rows", self.rows, 0)
 
     def public_key(self) -> str:
         """The text of its key."""
@@ -110,6 +131,35 @@ def members_of(fed: Federation, keys: Sequence[str | Path]) -> tuple[Member, ...
             bool(fed.priority[k]),
             0.0 if fed.priority[k] else float(fed.importance[k]),
             bool(fed.unseen[k]),
+            int(fed.sizes[k]),
         )
         for k, key in enumerate(keys)
+    )
+
+
+def counted_rows(
+    stated: Int64, members: Sequence[Member], priority: Bool, most_share: float
+) -> Int64:
+    """D_k as it counts in p_k, which is not for clients to say.
+
+    Declared rows count as declared. What a priority client states is believed: the model is for
+    it. What any other states counts up to `most_share` times the rows of all priority clients
+    together. A client that states nothing has not come, and counts for nothing.
+    """
+    declared = np.array([member.rows for member in members], np.int64)
+    rows = np.where(declared > 0, declared, stated) * (stated > 0)
+    most = max(1, int(most_share * int(rows[priority].sum())))
+    return np.where(priority | (declared > 0), rows, np.minimum(rows, most))
+
+
+def members_by_name(members: Sequence[Member], fed: Federation) -> list[Member]:
+    """The members in the order of a federation's clients: by name, where the data has names."""
+    named = {member.name: member for member in members}
+    if fed.names is None and fed.n == len(members):
+        return list(members)
+    if fed.names is not None and set(fed.names) == set(named):
+        return [named[name] for name in fed.names]
+    raise MusterError(
+        f"clients: {len(members)} are listed and the data has {fed.n}, or others; to simulate "
+        "this federation, give data of the clients that are listed"
     )

@@ -99,6 +99,7 @@ class Federation:
     unseen      clients that never train and only judge the model
     names, labels, columns   what clients, classes and features are called, where the data says so
     ids         the numbers by which clients' randomness is keyed; None: 0 to n - 1
+    counted     how many of its rows each client counts for in p_k; None: all
     requirement_test, solo_accuracy   the held-out loss and accuracy of the client's own model,
                 where its requirement came from one
     note        what results on this data must say: that it is a subset, or how it was split
@@ -119,6 +120,7 @@ class Federation:
     labels: tuple[str, ...] | None = None
     columns: tuple[str, ...] | None = None
     ids: Int64 | None = None
+    counted: Int64 | None = None
 
     @classmethod
     def from_folder(cls, path: str | Path, **options: Any) -> Federation:
@@ -230,8 +232,9 @@ class Federation:
         """The clients, apart from their rows."""
         ids = np.arange(self.n) if self.ids is None else self.ids
         return Population(
-            ids, self.priority, self.importance, self.unseen, self.train.sizes, self.names
-        )
+            ids, self.priority, self.importance, self.unseen, self.train.sizes, self.names,
+            self.counted,
+        )  # fmt: skip
 
     @property
     def sizes(self) -> Int64:
@@ -280,7 +283,7 @@ class Federation:
             add(data.x[::every].cpu().numpy())
         for values in (
             self.ids, self.priority, self.importance, self.unseen, self.requirement,
-            self.requirement_test, self.solo_accuracy,
+            self.requirement_test, self.solo_accuracy, self.counted,
         ):  # fmt: skip
             add(values)
         return f"{digest:08x}"

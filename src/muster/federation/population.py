@@ -29,6 +29,7 @@ class Population:
     unseen      clients that never train and only judge the model
     sizes       D_k, how many training rows each has; 0 for a client that did not come
     names       what clients are called, where the data says so
+    counted     how many of those rows count in p_k, where a server goes by its own word
     """
 
     ids: Int64
@@ -37,18 +38,24 @@ class Population:
     unseen: Bool
     sizes: Int64
     names: NDArray[np.str_] | None = None
+    counted: Int64 | None = None
 
     @property
     def n(self) -> int:
         """How many clients there are, N."""
         return len(self.ids)
 
+    @property
+    def rows(self) -> Int64:
+        """D_k as it counts: what a client has, or what a server lets it count for."""
+        return self.sizes if self.counted is None else self.counted
+
     @cached_property
     def share(self) -> Float64:
         """`p_k = D_k / sum_i a_i D_i` of every client (eq. 5): priority shares sum to 1 when
         no other client has importance, and the others come on top."""
-        sizes = self.sizes.astype(np.float64)
-        return sizes / float(self.importance @ sizes)
+        rows = self.rows.astype(np.float64)
+        return rows / float(self.importance @ rows)
 
     @cached_property
     def objective(self) -> Float64:

@@ -25,7 +25,7 @@ from ..protocol import Offer
 from .diary import Diary
 from .node import Node, seated
 from .node_data import own_data
-from .wire import MODEL, OFFER, UNSAID, WORD, read_offer, write_reply
+from .wire import MODEL, NONCE, OFFER, UNSAID, WORD, read_offer, write_reply
 
 app = ClientApp()
 
@@ -41,7 +41,7 @@ def hello(message: Message, context: Context) -> Message:
         "columns": digest("\n".join(own.columns or ())),
         "version": __version__,
     }
-    return Message(RecordDict({WORD: ConfigRecord(word)}), reply_to=message)
+    return answer(message, RecordDict({WORD: ConfigRecord(word)}))
 
 
 @app.evaluate()
@@ -49,7 +49,7 @@ def evaluate(message: Message, context: Context) -> Message:
     """What this client makes of the model."""
     node, offer, diary, precision = _ready(message, context)
     word = node.measure(offer, diary)
-    return Message(write_reply(word, precision), reply_to=message)
+    return answer(message, write_reply(word, precision))
 
 
 @app.train()
@@ -58,12 +58,19 @@ def train(message: Message, context: Context) -> Message:
     node, offer, diary, precision = _ready(message, context)
     word, replies = node.train(offer, diary)
     if replies is None:
-        return Message(write_reply(word, precision), reply_to=message)
+        return answer(message, write_reply(word, precision))
     model = {name: t[0] for name, t in replies.models.items()}
     extra = {part: {n: t[0] for n, t in m.items()} for part, m in replies.extra.items()}
     if node.method.serves == "own":
         model = {}  # its own model is its own
-    return Message(write_reply(word, precision, model, extra), reply_to=message)
+    return answer(message, write_reply(word, precision, model, extra))
+
+
+def answer(message: Message, content: RecordDict) -> Message:
+    """An answer to a message: it repeats the nonce, which nobody else was sent."""
+    nonce = message.content.config_records[OFFER][NONCE]
+    content[WORD] = ConfigRecord({**content.config_records[WORD], NONCE: nonce})
+    return Message(content, reply_to=message)
 
 
 def digest(text: str) -> str:

@@ -15,11 +15,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
-from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
 from .client import app
+from .post import Announced
 
 FIRST = 100  # the number of the first node
 
@@ -51,6 +52,7 @@ class InProcess(Grid):
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
         self.nodes = dict(enumerate(sites, FIRST))
         self.replies: dict[str, Message] = {}
+        self.arrived: dict[str, dict[str, bytes]] = {}  # the objects of each reply
 
     def get_node_ids(self) -> Iterable[int]:
         """Who is connected."""
@@ -78,14 +80,27 @@ class InProcess(Grid):
             reply = app(message, context)
         except Exception as error:
             return Message(Error(2, str(error)), reply_to=message)
-        return travel(reply)
+        return reply
 
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """The replies that have come."""
-        return [self.replies.pop(i) for i in list(message_ids) if i in self.replies]
+    def announced(self, asked: str) -> Announced | None:
+        """The reply to a message, if there is one."""
+        reply = self.replies.pop(asked, None)
+        if reply is None:
+            return None
+        parts = {name: part.deflate() for name, part in get_all_nested_objects(reply).items()}
+        self.arrived[reply.object_id] = parts
+        return Announced(reply.metadata.src_node_id, get_object_tree(reply))
+
+    def fetch(self, name: str) -> bytes | None:
+        """A part of a reply."""
+        return next((parts[name] for parts in self.arrived.values() if name in parts), None)
+
+    def received(self, message: str) -> None:
+        """The server has what it wanted of a reply."""
+        self.arrived.pop(message, None)
 
     def _unused(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError("a federation does not use this")
 
-    set_run = create_message = send_and_receive = _unused
+    set_run = create_message = send_and_receive = pull_messages = _unused
     run = property(_unused)

@@ -8,14 +8,13 @@ the first message that needs it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from flwr.app import Error, Message, MessageType, RecordDict
+from flwr.app import MessageType
 from flwr.serverapp import Grid
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from ..arrays import Bool, Float64, Int64
 from ..config.network import Network
@@ -25,9 +24,10 @@ from ..parts.guard import plausible
 from ..protocol import Answers, Appraisal, Decision, Offer, Replies, Roster, State, Traffic, View
 from ..run.clients import Terms, no_replies
 from ..run.memo import Memo
+from .inbox import Exchange, exchange, limits_of
 from .registry import Registry
+from .strikes import Strikes
 from .wire import (
-    BROKEN,
     FIGURES,
     RAISED,
     UNSAID,
@@ -38,62 +38,14 @@ from .wire import (
     as_sent,
     line,
     read_reply,
-    size,
     write_offer,
 )
 
-POLL = 0.5  # seconds between looks for answers
 COUNTED = "counted"  # the part of the state that says which replies were counted
 ABSENT = "failed: not connected"
+LOOK_EVERY = 1.0  # seconds between looks for clients that have not come
 
-
-def exchange(
-    grid: Grid, contents: Mapping[int, tuple[int, RecordDict]], kind: str, patience: float
-) -> tuple[dict[int, Message], dict[int, int]]:
-    """Send each client k its content (to a node) and wait for the answers, at most so long.
-
-    Returns the messages that came back, by client, and the bytes sent to each.
-    """
-    sent = {
-        k: Message(content, dst_node_id=node, message_type=kind, ttl=patience)
-        for k, (node, content) in contents.items()
-    }
-    if not sent:
-        return {}, {}
-    ids = list(grid.push_messages(list(sent.values())))
-    owner = {i: k for i, k in zip(ids, sent, strict=False) if i}
-    answers: dict[int, Message] = {}
-    until = time.monotonic() + patience
-    while owner:
-        looked = time.monotonic()
-        for i, k in list(owner.items()):
-            message = pulled(grid, i)
-            if message is not None:
-                answers[k] = message
-                del owner[i]
-        if not owner or time.monotonic() >= until:
-            break
-        time.sleep(max(POLL, time.monotonic() - looked))
-    known: dict[str, int] = {}
-    return answers, {k: size(message, known) for k, message in sent.items()}
-
-
-def pulled(grid: Grid, asked: str) -> Message | None:
-    """The answer to one message, if it has come; one that cannot be put together is an error.
-
-    Answers are fetched one by one: Flower fetches several at once or, where one of them is broken,
-    none, and those are gone.
-    """
-    try:
-        return next(iter(grid.pull_messages([asked])), None)
-    except (ValueError, TypeError, LookupError, AttributeError, DecodeError) as error:
-        return broken(f"unreadable ({type(error).__name__})")
-
-
-def broken(why: str) -> Message:
-    """An error in the seat of an answer."""
-    asked = Message(RecordDict(), dst_node_id=0, message_type=MessageType.QUERY)
-    return Message(Error(BROKEN, why), reply_to=asked)
+Say = Callable[[str], None]
 
 
 @dataclass
@@ -103,12 +55,12 @@ class Counter:
     up: Int64
     down: Int64
 
-    def add(self, sent: Mapping[int, int], answers: Mapping[int, Message]) -> None:
-        """Count messages."""
-        for k, n in sent.items():
+    def add(self, came: Exchange) -> None:
+        """Count questions and answers."""
+        for k, n in came.sent.items():
             self.down[k] += n
-        for k, message in answers.items():
-            self.up[k] += 0 if message.has_error() else size(message)
+        for k, n in came.up.items():
+            self.up[k] += n
 
     def take(self, asked: Int64) -> Traffic:
         """What was counted, and start again."""
@@ -129,7 +81,8 @@ class Remote:
     """The clients of a federation, asked over a grid.
 
     registry    who is at which node now, by public key
-    steps_each  how many steps `Local` asks of each, by its sample count
+    steps_each  how many steps `Local` asks of each, by the rows it states
+    effort_each by the rows it counts for, where those are fewer: what others' work is measured by
     experiment  what clients must know of the run, as TOML
     """
 
@@ -138,6 +91,7 @@ class Remote:
     population: Population
     terms: Terms
     steps_each: Int64
+    effort_each: Int64
     network: Network
     experiment: str
     counter: Counter = field(init=False)
@@ -145,9 +99,12 @@ class Remote:
     here: dict[int, int] = field(default_factory=dict)  # which round's model each client holds
     staying: dict[int, Bool] = field(default_factory=dict)  # who stays, by round
     strangers: set[str] = field(default_factory=set)
+    say: Say = print
+    strikes: Strikes = field(init=False)
 
     def __post_init__(self) -> None:
         n = self.population.n
+        self.strikes = Strikes(self.network.strikes)
         self.counter = Counter(np.zeros(n, np.int64), np.zeros(n, np.int64))
 
     @property
@@ -176,46 +133,84 @@ class Remote:
 
     def steps(self, clients: Int64) -> Int64:
         """How many steps `Local` asks of each."""
-        return self.steps_each[clients]
+        return self.effort_each[clients]
 
     def arriving(self, model: Params) -> Params:
         """A model as it arrives: rounded, where it travels in half the bytes."""
         return as_sent(model, self.network.precision)
 
     def ask(self, kind: str, offer: Offer, seats: Iterable[Seat]) -> dict[int, Reply]:
-        """One request to some clients, and every one's reply, whatever came of it."""
+        """One request to some clients, and every one's reply, whatever came of it. Clients of the
+        objective that failed are asked again, as long as too few of them were heard."""
+        seats = list(seats)
+        replies = self._request(kind, offer, seats, self.strikes.aside())
+        for _ in range(self.network.retries):
+            lacking = self._lacking(seats, replies)
+            if not lacking:
+                break
+            for seat in lacking:
+                self.events.append((seat.client, f"asked again: {replies[seat.client].why}"))
+            self._await([seat.client for seat in lacking])
+            replies |= self._request(kind, offer, lacking, frozenset())
+        for k, reply in replies.items():
+            news = self.strikes.note(kind, k, reply.why)
+            if news:
+                self.events.append((k, news))
+                self.say(f"{self.registry.members[k].name} {news}")
+        return replies
+
+    def _lacking(self, seats: list[Seat], replies: dict[int, Reply]) -> list[Seat]:
+        """Clients of the objective that failed, where those who did not are no quorum."""
+        weight = self.population.objective
+        total = sum(weight[seat.client] for seat in seats)
+        lost = [s for s in seats if weight[s.client] > 0 and replies[s.client].why]
+        heard = total - sum(weight[seat.client] for seat in lost)
+        return lost if heard < self.network.quorum * total else []
+
+    def _await(self, clients: list[int]) -> None:
+        """Wait for these to connect, if they are not; no longer than for an answer."""
+        until = time.monotonic() + self.network.patience
+        while time.monotonic() < until:
+            if set(clients) <= set(self.registry.connected(self.grid)[0]):
+                return
+            time.sleep(max(0.0, min(LOOK_EVERY, until - time.monotonic())))
+
+    def _request(
+        self, kind: str, offer: Offer, seats: list[Seat], unawaited: frozenset[int]
+    ) -> dict[int, Reply]:
+        """Send one request, and again with the model to those who no longer hold it."""
         nodes, strangers = self.registry.connected(self.grid)
         for name in sorted(strangers - self.strangers):
             self.events.append((-1, f"turned away: key {name} is not registered"))
         self.strangers |= strangers
         replies: dict[int, Reply] = {}
-        waiting = list(seats)
+        waiting = seats
         packed = Packed(offer, self.network.precision)
         for carry_all in (False, True):
-            carried, contents = {}, {}
+            carried, contents, expected = {}, {}, {}
             for seat in waiting:
                 k = seat.client
+                expected[k] = self._expected(kind, offer, seat)
                 if k in nodes:
                     carried[k] = carry_all or self.here.get(k) != offer.round
-                    contents[k] = (
-                        nodes[k],
-                        write_offer(packed, seat, self.experiment, carried[k]),
-                    )
-            answers, sent = exchange(self.grid, contents, kind, self.network.patience)
-            self.counter.add(sent, answers)
+                    content = write_offer(packed, seat, self.experiment, carried[k])
+                    contents[k] = (nodes[k], content)
+            limits = {k: limits_of(what) for k, what in expected.items()}
+            came = exchange(self.grid, contents, kind, self.network.patience, limits, unawaited)
+            self.counter.add(came)
             again = []
             for seat in waiting:
                 k = seat.client
-                expected = self._expected(kind, offer, seat)
-                late = f"failed: no answer within {self.network.patience:g} s"
-                if k in answers:
-                    replies[k] = read_reply(answers[k], expected)
+                if k in came.answers:
+                    replies[k] = read_reply(came.answers[k], expected[k])
+                    if not came.answers[k].has_error():
+                        self.here[k] = offer.round
+                    elif came.answers[k].error.code == RAISED and not carried[k]:
+                        again.append(seat)  # it may have been restarted, and hold the model no more
+                elif k in came.refused:
+                    replies[k] = Reply(wrong=came.refused[k])
                 else:
-                    replies[k] = Reply(failed=late if k in sent else ABSENT)
-                if k in answers and not answers[k].has_error():
-                    self.here[k] = offer.round
-                elif k in answers and answers[k].error.code == RAISED and not carried[k]:
-                    again.append(seat)  # it may have been restarted, and hold the model no more
+                    replies[k] = Reply(failed=came.missing.get(k, ABSENT))
             if not again:
                 break
             waiting = again
@@ -249,8 +244,8 @@ class Remote:
         replies = self.ask(MessageType.EVALUATE, self._offer(t, model), seats)
         said = {name: np.full(n, np.nan) for name in FIGURES}
         for k, reply in replies.items():
-            if reply.wrong or reply.failed:
-                self.events.append((k, f"did not evaluate: {reply.wrong or reply.failed}"))
+            if reply.why:
+                self.events.append((k, f"did not evaluate: {reply.why}"))
                 continue
             for name, values in said.items():
                 values[k] = reply.figure(name)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import time
 import tomllib
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +21,9 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from .. import __version__, params
+from ..arrays import Int64
 from ..config.experiments import Experiment, experiment
-from ..config.network import Member, Network
+from ..config.network import Member, Network, counted_rows
 from ..engines.batches import needs_two_rows, steps_of
 from ..errors import MusterError
 from ..federation import Population, Space
@@ -37,22 +37,23 @@ from ..run.result import OnRound, Run
 from ..run.round import Setup
 from ..schema import Table
 from .appfolder import check, registered
+from .inbox import exchange
 from .registry import Registry
-from .remote import Remote, exchange, nothing_counted
+from .remote import LOOK_EVERY, Remote, Say, nothing_counted
 from .wire import OFFER, WORD, line
 
 HELLO = "query.hello"
 PREFIX = "muster| "  # before every line of ours in the stream of a run's log
 ERROR = "error: "  # and before the reason why a run stops
-LOOK_EVERY = 1.0  # seconds between looks for clients that have not come yet
 
 SERVERS = (  # settings that do not concern clients
     "data", "name", "out", "seeds", "report_at", "measures", "checkpoint_every", "processes",
     "evaluate_every",
 )  # fmt: skip
+SERVERS_NETWORK = (
+    "patience", "wait", "at_least", "most_rows", "most_share", "quorum", "retries", "strikes",
+)  # fmt: skip
 MOST_FEATURES, MOST_CLASSES, MOST_AXES = 10**8, 10**6, 8  # of a row that a client may state
-
-Say = Callable[[str], None]
 
 app = ServerApp()
 
@@ -65,12 +66,17 @@ def main(grid: Grid, context: Context) -> None:
         chosen = experiment(tomllib.loads(str(config["experiment"])))
         folder = unfinished(Path(str(config["folder"])))
         result = federate(grid, chosen, folder, log)
+        runs = {next(iter(chosen.methods)): [result]}
+        figure(runs, folder / "figure.png", chosen.settings.measures)
+        log(f"results: {folder}")
+        if result.idle:
+            raise MusterError(
+                "no success: every round was skipped, so nothing was learned; clients.parquet "
+                f"in {folder} says of every client why its reply did not count"
+            )
     except MusterError as error:
         log(f"{ERROR}{error}")
         raise
-    runs = {next(iter(chosen.methods)): [result]}
-    figure(runs, folder / "figure.png", chosen.settings.measures)
-    log(f"results: {folder}")
 
 
 def unfinished(folder: Path) -> Path:
@@ -104,8 +110,13 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
     module = as_module(chosen.spec(), space, s.seed, s.task)
     names = params.trainable(module)
     terms = Terms(method, chosen.local, s.rounds, s.seed, names, s.participation)
-    steps = steps_of(population.sizes, chosen.local, needs_two_rows(module))
-    remote = Remote(grid, registry, population, terms, steps, network, text, events=came.events)
+    merge = needs_two_rows(module)
+    steps = steps_of(population.sizes, chosen.local, merge)
+    effort = steps_of(np.minimum(population.sizes, population.rows), chosen.local, merge)
+    remote = Remote(
+        grid, registry, population, terms, steps, effort, network, text,
+        events=came.events, say=say,
+    )  # fmt: skip
     setup = Setup(population, terms, remote)
     start = params.of_module(module, DTYPES[s.dtype], remote.device)
     # Clients that remember keep the last two rounds: a server may fall back by one, not by more.
@@ -117,11 +128,12 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
         {
             "dtype": s.dtype,
             "clients": ", ".join(f"{m.name} ({role(m)})" for m in chosen.members),
-            "rows": str(population.sizes.tolist()),
+            "rows": str(population.rows.tolist()),
             "module": params.signature(module, space.example()),
         },
         Keep(s.evaluate_every, folder / "checkpoints", often, resume=True),
         reporter(s.rounds, say),
+        quorum=network.quorum,
     )
     result = replace(result, config=chosen.resolved())
     store.save(result, folder)
@@ -143,7 +155,7 @@ def shared_terms(chosen: Experiment) -> str:
     for key in SERVERS:
         table.pop(key, None)
     terms = table.get("network", {})
-    for key in ("patience", "wait", "at_least", "most_rows"):
+    for key in SERVERS_NETWORK:
         terms.pop(key, None)
     return tomli_w.dumps(table)
 
@@ -168,10 +180,12 @@ def reporter(rounds: int, say: Say) -> OnRound:
 
 @dataclass(frozen=True)
 class Attendance:
-    """Who came: each client's sample count (0: it did not), and the shapes they share."""
+    """Who came: each client's sample count (0: it did not) and what it counts for, and the shapes
+    they share."""
 
     registry: Registry
-    rows: np.ndarray[Any, np.dtype[np.int64]]
+    rows: Int64
+    counted: Int64
     shape: tuple[int, ...]
     classes: int
     events: list[tuple[int, str]]
@@ -184,8 +198,9 @@ class Attendance:
         unseen = (self.rows == 0) | np.array([m.unseen for m in members])
         names = np.array([m.name for m in members], np.str_)
         return Population(
-            np.arange(len(members)), priority, importance * ~unseen, unseen, self.rows, names
-        )
+            np.arange(len(members)), priority, importance * ~unseen, unseen, self.rows, names,
+            self.counted,
+        )  # fmt: skip
 
 
 def gather(
@@ -206,10 +221,11 @@ def gather(
         time.sleep(min(LOOK_EVERY, max(0.0, until - time.monotonic())))
     question = RecordDict({OFFER: ConfigRecord({"experiment": text, "seed": seed})})
     contents = {k: (node, question) for k, node in nodes.items()}
-    answers, _ = exchange(grid, contents, HELLO, network.patience)
-    order = sorted(answers, key=lambda k: (not members[k].priority, k))
+    came = exchange(grid, contents, HELLO, network.patience, {})
+    heard = {**came.refused, **{k: introduction(said) for k, said in came.answers.items()}}
+    order = sorted(heard, key=lambda k: (not members[k].priority, k))
     rows = np.zeros(n, np.int64)
-    words = {k: introduction(answers[k]) for k in order}
+    words = {k: heard[k] for k in order}
     shape, classes = network.features, network.class_count
     if not classes:
         sound = (w for k, w in words.items() if members[k].priority and not isinstance(w, str))
@@ -226,7 +242,7 @@ def gather(
             columns = columns or word["columns"]
     for k in range(n):
         if not rows[k]:
-            reason = why.get(k, "it has not connected" if k not in nodes else "it did not answer")
+            reason = why.get(k, came.missing.get(k, "it has not connected"))
             if members[k].priority:
                 raise MusterError(
                     f"clients.{members[k].name}: a priority client, and {reason}; start its node, "
@@ -241,19 +257,25 @@ def gather(
     events = [(k, f"not in: {w}") for k, w in why.items()]
     for k, reason in why.items():
         say(f"without {members[k].name}: {reason}")
+    priority = np.array([m.priority for m in members])
+    counted = counted_rows(rows, members, priority, network.most_share)
+    for k in np.flatnonzero(counted != rows).tolist():
+        by = "declared" if members[k].rows else f"network.most_share {network.most_share:g}"
+        events.append((k, f"counts for {counted[k]} rows, not the {rows[k]} it states ({by})"))
+        say(f"{members[k].name} {events[-1][1]}")
     for k, other in ((k, str(w["version"])) for k, w in words.items() if not isinstance(w, str)):
         if rows[k] and other != __version__:
             differs = f"runs muster {line(other, 20)}, the server {__version__}"
             say(f"{members[k].name} {differs}: results may differ; install the same version")
             events.append((k, differs))
     say(f"{int((rows > 0).sum())} of {n} clients are in, with {int(rows.sum())} rows")
-    return Attendance(registry, rows, shape, classes, events)
+    return Attendance(registry, rows, counted, shape, classes, events)
 
 
 def introduction(message: Message) -> Table | str:
     """A client's answer to hello, or what is wrong with it."""
     if message.has_error():
-        said = line(message.error.reason or "", 300)
+        said = line(message.error.reason or "", 200)
         return f"its client app failed (code {message.error.code}{said and ': '}{said})"
     try:
         word: Table = dict(message.content.config_records[WORD])

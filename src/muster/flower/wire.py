@@ -8,18 +8,22 @@ apart and says in a few words what is wrong with it, and never raises.
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, ConfigRecordValues, Message, RecordDict
+from flwr.common.constant import SType
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
     no_object_id_recompute,
 )
+from numpy.typing import NDArray
 
 from ..config.network import Precision
 from ..params import Memory, Params
@@ -27,8 +31,8 @@ from ..protocol import Offer
 
 UNSAID = -1
 RAISED, AWAY = 2, 5  # Flower's codes: the client app raised, the node is gone
-BROKEN = 1000  # ours, beside Flower's codes: an answer came and could not be put together
 OFFER, MODEL, WORD = "offer", "model", "word"
+NONCE = "nonce"  # what an answer repeats of its question
 SERVER, EXTRA = "server.", "extra."  # before the name of a part of the memory
 FIGURES = (  # what a client may say of a model, each a number; left out where it has nothing to say
     "loss", "accuracy", "test_loss", "test_accuracy", "useful", "meets", "meets_test", "preferred",
@@ -65,7 +69,20 @@ def pack(model: Params, precision: Precision = "exact") -> ArrayRecord:
 
 def unpack(record: ArrayRecord, dtype: torch.dtype) -> Params:
     """Named arrays in the run's dtype."""
-    return {name: torch.from_numpy(a.numpy().copy()).to(dtype) for name, a in record.items()}
+    return {name: torch.from_numpy(decoded(a).copy()).to(dtype) for name, a in record.items()}
+
+
+def decoded(array: Array) -> NDArray[Any]:
+    """An array from its bytes, in numpy's own format: a head that says what follows, and exactly
+    that. Nothing is set aside for what the head promises before it is there."""
+    if array.stype != SType.NUMPY:
+        raise TypeError(f"arrays travel as {SType.NUMPY}")
+    head = io.BytesIO(array.data)
+    if np.lib.format.read_magic(head) != (1, 0):
+        raise ValueError("another version of numpy's format")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(head)
+    values = np.frombuffer(array.data, dtype, offset=head.tell())
+    return values.reshape(shape, order="F" if fortran else "C")
 
 
 def as_sent(model: Params, precision: Precision) -> Params:
@@ -76,8 +93,9 @@ def as_sent(model: Params, precision: Precision) -> Params:
 
 
 def line(text: str, most: int = 64) -> str:
-    """What a client wrote, as part of one line of ours."""
-    return "".join(c if c.isprintable() else " " for c in text[:most])
+    """What a client wrote, as part of one line of ours: short, and nothing a terminal acts on."""
+    shown = "".join(c if c.isprintable() else " " for c in text[: 2 * most])
+    return " ".join(shown.split())[:most]
 
 
 def size(message: Message, known: dict[str, int] | None = None) -> int:
@@ -230,6 +248,17 @@ class Expected:
     extra: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
     steps: int = 0
 
+    @property
+    def travels(self) -> str:
+        """The dtype in which weights travel."""
+        half = self.precision == "float16"
+        return "float16" if half else str(self.dtype).removeprefix("torch.")
+
+    @property
+    def width(self) -> int:
+        """Bytes of one number."""
+        return np.dtype(self.travels).itemsize
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -245,6 +274,11 @@ class Reply:
     failed: str = ""
     wrong: str = ""
 
+    @property
+    def why(self) -> str:
+        """Why there is nothing to go by ("" when there is)."""
+        return self.failed or self.wrong
+
     def figure(self, name: str) -> float:
         """One of the numbers in its word; NaN when it did not say."""
         return float(self.word.get(name, math.nan))
@@ -254,8 +288,6 @@ def read_reply(message: Message, expected: Expected) -> Reply:
     """A reply, or what is wrong with it. Never raises, whatever was sent."""
     if message.has_error():
         code = message.error.code
-        if code == BROKEN:
-            return Reply(wrong=f"malformed: {message.error.reason}")
         why = {RAISED: "the client raised an error", AWAY: "the node went away"}.get(
             code, "no answer"
         )
@@ -315,14 +347,13 @@ def _wrong_word(word: dict[str, Any], expected: Expected) -> str:
 def _wrong_arrays(
     record: ArrayRecord, shapes: dict[str, tuple[int, ...]], expected: Expected
 ) -> str:
-    half = expected.precision == "float16"
-    dtype = "float16" if half else str(expected.dtype).removeprefix("torch.")
+    dtype = expected.travels
     if set(record) != set(shapes):
         return "malformed: names of arrays"
     for name, array in record.items():
         # What it says it is, before a byte is read; then what it is.
-        if tuple(array.shape) != shapes[name] or array.numpy().shape != shapes[name]:
+        if tuple(array.shape) != shapes[name] or decoded(array).shape != shapes[name]:
             return "malformed: shapes of arrays"
-        if array.dtype != dtype or str(array.numpy().dtype) != dtype:
+        if array.dtype != dtype or str(decoded(array).dtype) != dtype:
             return "malformed: dtype of arrays"
     return ""

@@ -153,7 +153,7 @@ class PowerOfChoice:
     def __call__(
         self, population: Population, pool: Int64, seed: int, round: int, losses: Losses
     ) -> Roster:
-        chances = population.sizes[pool] / population.sizes[pool].sum()
+        chances = population.rows[pool] / population.rows[pool].sum()
         draw = rng.generator(seed, "invite", round)
         candidates = draw.choice(pool, min(self.d, len(pool)), replace=False, p=chances)
         worst = np.argsort(-losses(candidates), kind="stable")[: self.m]

@@ -18,13 +18,13 @@ from ..durable import held
 from ..engines.threads import one_thread
 from ..memories import Memories
 from ..params import Memory, Params
-from ..protocol import State
+from ..protocol import Entry, State
 from . import measures
 from .checkpoint import load_checkpoint, save_checkpoint
 from .concerns import Facts
 from .ledger import Ledger
 from .memo import Memo
-from .result import Interrupted, OnRound, Run
+from .result import Interrupted, NoQuorum, OnRound, Run
 from .round import Setup, play
 
 
@@ -77,14 +77,16 @@ def conduct(
     on_round: OnRound | None = None,
     note: str = "",
     facts: Facts | None = None,
+    quorum: float = 0.0,
 ) -> Run:
     """Round after round from `state`, or from the last checkpoint, wherever the clients are.
 
     `whose` tells one federation from another, so that a checkpoint is not taken for another's.
-    The folder of checkpoints is held: two runs cannot write to it at the same time.
+    The folder of checkpoints is held: two runs cannot write to it at the same time. A round in
+    which less than `quorum` of the objective's weight was heard does not count, and ends the run.
     """
     with nullcontext() if keep.folder is None else held(keep.folder):
-        return _conduct(setup, module, state, whose, keep, on_round, note, facts or {})
+        return _conduct(setup, module, state, whose, keep, on_round, note, facts or {}, quorum)
 
 
 def _conduct(
@@ -96,6 +98,7 @@ def _conduct(
     on_round: OnRound | None,
     note: str,
     facts: Facts,
+    quorum: float,
 ) -> Run:
     rounds, clients, n = setup.terms.rounds, setup.clients, setup.population.n
     ledger = Ledger()
@@ -121,6 +124,8 @@ def _conduct(
             # How torch's threads would split a sum shows in its last bits.
             with one_thread():
                 following, entry = play(setup, memo, state)
+                if entry.heard < quorum:
+                    raise NoQuorum(unheard(setup, entry, quorum))
                 due = following.round % every == 0 or following.round == rounds
                 measured = measures.evaluate(setup.population, memo.view(following)) if due else {}
             seconds = time.perf_counter() - began
@@ -130,6 +135,10 @@ def _conduct(
                 save_checkpoint(keep.folder, state, ledger, identity)
             if on_round is not None:
                 on_round(row)
+    except NoQuorum:
+        if keep.folder is not None and state.round:
+            save_checkpoint(keep.folder, state, ledger, identity)
+        raise
     except KeyboardInterrupt:
         complete = False
         # The ledger may be one round ahead of the state: keep what both agree on.
@@ -155,6 +164,22 @@ def _conduct(
 def moved(start: Params, model: Params) -> bool:
     """Whether training changed anything at all."""
     return any(not torch.equal(t, model[name].to(t.device)) for name, t in start.items())
+
+
+def unheard(setup: Setup, entry: Entry, quorum: float) -> str:
+    """Why a round does not count: whose answers are missing, and for what reasons."""
+    names, objective = setup.population.names, setup.population.objective
+    columns = entry.clients
+    failed = np.strings.startswith(columns["reason"], "failed")
+    lost = (objective[columns["client"]] > 0) & (failed | columns["joined"] & ~columns["admitted"])
+    why = "; ".join(
+        f"{k if names is None else names[k]}: {reason}"
+        for k, reason in zip(columns["client"][lost], columns["reason"][lost], strict=True)
+    )
+    return (
+        f"round {entry.round['round']}: heard {entry.heard:.2f} of the objective's weight, and the "
+        f"quorum is {quorum:g} ({why}); the rounds before it are kept: run it again to go on"
+    )
 
 
 def final_of(setup: Setup, memo: Memo, state: State) -> pl.DataFrame:

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 from numpy.typing import NDArray
 
+from ..errors import MusterError
 from .concerns import Facts, concerns
 
 OnRound = Callable[[dict[str, Any]], None]
@@ -51,9 +52,18 @@ class Run:
         """What is wrong with this run, and what to do about it; empty when nothing is."""
         return concerns(self.rounds, self.clients, self.facts)
 
+    @property
+    def idle(self) -> bool:
+        """Whether every round was skipped: nobody's reply counted, and nothing was learned."""
+        return len(self.rounds) > 0 and bool(self.rounds["skipped"].all())
+
     def __repr__(self) -> str:
         state = "" if self.complete else ", interrupted"
         return f"Run({self.method}, seed {self.seed}, {len(self.rounds)} rounds{state})"
+
+
+class NoQuorum(MusterError):
+    """Too few of the clients that the model is for were heard in a round."""
 
 
 class Interrupted(KeyboardInterrupt):

@@ -369,6 +369,8 @@ def record(
     replied = answers.replies.roster
     beyond = np.maximum(verdict.extent - replied.importance, 0.0)
     helped = float((beyond * replied.full).sum())
+    objective = setup.population.objective[roster.clients]
+    sound = objective[~failed & (admitted | ~joined)].sum()
     traffic = answers.traffic or sizes_of(setup.terms.method, offer, roster, answers, memo)
     row = {
         "round": offer.round + 1,
@@ -402,4 +404,5 @@ def record(
         "bytes_up": traffic.up,
         "bytes_down": traffic.down,
     }
-    return Entry(row, columns)
+    share = float(sound / objective.sum()) if objective.sum() > 0 else 1.0
+    return Entry(row, columns, heard=share)
