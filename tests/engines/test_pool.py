@@ -58,9 +58,7 @@ def test_a_worker_that_is_lost_again_and_again_ends_the_run(engines):
 
     with (
         pytest.warns(muster.MusterWarning),
-        pytest.raises(
-            muster.MusterError, match=r"ended unexpectedly .*, for the 4th"
-        ),
+        pytest.raises(muster.MusterError, match=r"ended unexpectedly .*, for the 4th"),
     ):
         go(hit, rounds=9)
 
