@@ -32,7 +32,6 @@ import muster
 from muster.config.experiments import Experiment, experiment
 from muster.config.network import Member, members_of
 from muster.engines import choose
-from muster.flower.appfolder import write_app
 from muster.flower.inprocess import InProcess, Site
 from muster.flower.loopback import client_names, loopback, start_nodes, write_client
 from muster.flower.registry import Registry
@@ -133,7 +132,7 @@ def processes() -> list[list[str]]:
             began = time.perf_counter()
             held = {}
             with loopback(client_names(fed), folder / "logs") as link:
-                here = start_nodes(link, chosen, fed, folder)
+                app = start_nodes(link, chosen, fed, folder)
 
                 def say(line: str, link=link, held=held, began=began) -> None:
                     if "clients are in" in line:
@@ -143,7 +142,7 @@ def processes() -> list[list[str]]:
                         held["link"] = memory_mb([link.processes["superlink"].pid])
                         held["node"] = memory_mb([p.pid for p in nodes]) / len(nodes)
 
-                link.run(write_app(link.work / "app", here, folder), say)
+                link.run(app, say)
             run = store.load(folder)
         rows.append(
             [

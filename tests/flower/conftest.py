@@ -8,3 +8,10 @@ def setup(tmp_path):
     from flower_setup import Setup
 
     return lambda *args, **settings: Setup(tmp_path, *args, **settings)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """Rosters of tests stay with the tests."""
+    monkeypatch.setenv("MUSTER_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"

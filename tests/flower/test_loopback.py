@@ -26,7 +26,7 @@ import muster
 from flower_parity import assert_same
 from flower_setup import DATA
 from muster.config.experiments import experiment
-from muster.flower.appfolder import write_app
+from muster.flower.appfolder import app_hash
 from muster.flower.keys import CA, make_keys
 from muster.flower.loopback import client_names, descendants, loopback, start_nodes
 from muster.run import store
@@ -87,12 +87,10 @@ def test_a_federation_over_tls_with_registered_keys_gives_the_simulators_weights
         assert not answers(f"http://{link.address}/health")
         # A node whose key nobody registered, which says that it is one of the priority clients.
         make_keys(link.work / "keys", [], ["stranger"])
-        here = start_nodes(link, chosen, fed, tmp_path)
-        link.start_node(
-            "stranger", {"data-path": str(link.work / "client0.npz"), "role": "priority"}
-        )
+        app = start_nodes(link, chosen, fed, tmp_path)
+        link.start_node("stranger", {"data-path": str(link.work / "client0.npz")}, app_hash(app))
         said = []
-        assert link.run(write_app(link.work / "app", here, tmp_path), said.append) == 0
+        assert link.run(app, said.append) == 0
         started = running(link)
         turned_away = (tmp_path / "logs" / "stranger.log").read_text()
     assert not [pid for pid in started if alive(pid)]
@@ -101,7 +99,8 @@ def test_a_federation_over_tls_with_registered_keys_gives_the_simulators_weights
     assert_same(run, simulated(chosen, fed))
     assert "round 1/1: asked 3" in "".join(said)
     assert len(run.final) == 3
-    assert "Connection attempt failed" in turned_away  # it is not let on, whatever it says
+    assert "the supernode ended with code" in turned_away  # it is not let on
+    assert "SuperNode ID" not in turned_away
     assert run.moves.is_empty()
     assert not [p for p in (tmp_path / "logs").glob("*.log") if "Traceback" in p.read_text()]
 
@@ -119,7 +118,7 @@ def test_a_supernode_killed_mid_round_is_left_out(tmp_path):
     chosen = experiment({**TABLE, "rounds": 2, "local": {"steps": 60_000, "lr": 0.01}})
     fed = chosen.federation(0)
     with loopback(client_names(fed), tmp_path / "logs") as link:
-        here = start_nodes(link, chosen, fed, tmp_path)
+        app = start_nodes(link, chosen, fed, tmp_path)
         said = []
 
         def kill():
@@ -130,7 +129,7 @@ def test_a_supernode_killed_mid_round_is_left_out(tmp_path):
 
         killer = threading.Thread(target=kill)
         killer.start()
-        assert link.run(write_app(link.work / "app", here, tmp_path), said.append) == 0
+        assert link.run(app, said.append) == 0
         killer.join()
     run = store.load(tmp_path)
     rows = run.clients.filter(pl.col("client") == 2)
@@ -153,13 +152,13 @@ def test_a_superlink_killed_and_started_again_goes_on_from_the_checkpoint(tmp_pa
             link.stop("run", signal.SIGKILL)
 
     with loopback(client_names(fed), tmp_path / "logs") as link:
-        here = start_nodes(link, chosen, fed, tmp_path)
-        link.run(write_app(link.work / "app", here, tmp_path), strike)
+        app = start_nodes(link, chosen, fed, tmp_path)
+        link.run(app, strike)
     assert not (tmp_path / "run.toml").exists()
     assert (tmp_path / "checkpoints" / "round-00000001").exists()
     with loopback(client_names(fed), tmp_path / "logs") as link:  # everything anew, keys included
-        here = start_nodes(link, chosen, fed, tmp_path)
-        assert link.run(write_app(link.work / "app", here, tmp_path), said.append) == 0
+        app = start_nodes(link, chosen, fed, tmp_path)
+        assert link.run(app, said.append) == 0
     assert sum(line.startswith("round 1/3") for line in said) == 1
     assert_same(store.load(tmp_path), simulated(chosen, fed))
     assert len(store.load(tmp_path).rounds) == 3

@@ -25,7 +25,6 @@ from flower_grid import LocalGrid
 from flower_parity import assert_same
 from flower_tamper import in_training, word
 from muster.cli.main import main as command
-from muster.config.experiments import experiment
 from muster.config.network import Network, members_of
 from muster.flower import loopback as here
 from muster.flower import server
@@ -276,9 +275,9 @@ def test_a_federation_whose_every_round_was_skipped_ends_with_an_error(setup, ca
 def in_app(case, grid, folder):
     members = members_of(case.fed, [node.key.decode() for node in case.nodes])
     chosen = replace(case.chosen, members=members, network=case.network)
-    app = write_app(case.folder / "app", chosen, folder)
+    app = case.folder / "app"
+    write_app(app, chosen, folder)
     config = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    assert experiment(tomllib.loads(config["experiment"])).members
     server.main(grid, Context(1, 1, {}, RecordDict(), config))
 
 
@@ -309,7 +308,6 @@ def test_the_reason_why_a_run_stopped_reaches_who_started_it(setup, capsys, monk
 
     monkeypatch.setattr(here, "loopback", loopback)
     monkeypatch.setattr(here, "start_nodes", lambda link, chosen, *rest: chosen)
-    monkeypatch.setattr(here, "write_app", lambda app, *rest: app)
     with pytest.raises(muster.MusterError, match=r"^clients\.client0: a priority client"):
         here.federate_here(case.chosen, 5, case.folder / "x", lambda said: None)
 
@@ -362,7 +360,7 @@ def test_keys_that_cannot_be_made_leave_nothing_behind(tmp_path, hosts, clients,
 
 def test_the_server_app_of_an_unfinished_run_ends_before_its_clients_do(tmp_path):
     """Else it goes on without them while they are being stopped, and calls the run finished."""
-    link = here.Loopback(tmp_path, tmp_path, 0, dict(os.environ), {})
+    link = here.Loopback(tmp_path, tmp_path, 0, 0, dict(os.environ), {})
     out = tmp_path / "order"
 
     def program(name, body="", child=""):

@@ -1,4 +1,4 @@
-"""`muster federate` and `muster keys`: a real federation from the command line."""
+"""`muster federate`, `keys`, `gate` and `node`: a real federation from the command line."""
 
 from __future__ import annotations
 
@@ -12,15 +12,21 @@ from ..config.experiments import Experiment, experiment, load_table, override
 from ..durable import numbered
 from ..errors import MusterError
 from ..federation import Federation
-from ..flower.appfolder import check, write_app
+from ..flower.appfolder import app_hash, check, write_app
+from ..flower.gate import serve as serve_gate
+from ..flower.host import Node as Host
+from ..flower.host import Settled
 from ..flower.keys import CA, make_keys
 from ..flower.loopback import federate_here
+from ..flower.node_data import number
 from ..registry import find
 from ..report.tables import run_table
 from ..run import store
 from ..schema import parameters
 from .console import say
 from .runs import configured, one_method, resumed, said_if_idle
+
+GATE_PORT, SUPERLINK = 9092, "127.0.0.1:9093"
 
 
 def federate(words: argparse.Namespace, console: Console) -> int:
@@ -34,12 +40,17 @@ def federate(words: argparse.Namespace, console: Console) -> int:
     if app is not None:
         if words.resume is not None:
             raise MusterError("--resume: with --app, run the app again: it goes on by itself")
+        if words.config is None and not words.keys:
+            say(console, f"app hash: {app_hash(Path(app))}")
+            return 0
         chosen, folder = _chosen(words, None)
-        write_app(Path(app), chosen, folder)
+        name = write_app(Path(app), chosen, folder)
         say(
             console,
+            f"app hash: {name}\n"
+            "clients agree to it with: muster node --app-hash HASH ...\n"
             f"app: {app}; run it with: flwr run {app} SUPERLINK --stream\n"
-            f"results will be in {folder.resolve()} on the server's machine",
+            f"results will be in {folder.resolve()} on this machine",
         )
         return 0
     if local is None or not local.isdecimal() or int(local) < 1:
@@ -91,3 +102,48 @@ def keys(words: argparse.Namespace, console: Console) -> int:
     for name in words.clients:
         say(console, f"{name}: {folder / name} (secret, for it alone), {folder / name}.pub")
     return 0
+
+
+def gate(words: argparse.Namespace, console: Console) -> int:
+    """`muster gate DIR --port PORT --superlink ADDRESS`."""
+    if words.folder is None:
+        raise MusterError("gate: give the folder of the server's keys, as `muster keys` made it")
+    serve_gate(
+        Path(words.folder),
+        words.host or "0.0.0.0",
+        port_of(words.port, GATE_PORT),
+        words.superlink or SUPERLINK,
+        partial(say, console),
+    )
+    return 0
+
+
+def node(words: argparse.Namespace, console: Console) -> int:
+    """`muster node --server ADDRESS --ca FILE --key FILE --data FILE --app-hash HASH`."""
+    for flag in ("server", "ca", "key", "data"):
+        if getattr(words, flag) is None:
+            raise MusterError(f"node: --{flag} is missing; `muster node --help` says what it is")
+    owner: dict[str, str | float] = {"data-path": str(Path(words.data).resolve())}
+    if words.memory is not None:
+        owner["memory-path"] = str(Path(words.memory).resolve())
+    for flag in ("requirement", "test_fraction"):
+        if (given := getattr(words, flag)) is not None:
+            key = flag.replace("_", "-")
+            owner[key] = number({key: given}, key)
+    settled = Settled(
+        words.server,
+        Path(words.ca),
+        Path(words.key),
+        tuple(words.app_hash),
+        owner,
+        port_of(words.port, 0),
+    )
+    Host(settled, partial(say, console)).run()
+    return 0
+
+
+def port_of(text: str | None, default: int) -> int:
+    """A port that was typed."""
+    if text is not None and not text.isdecimal():
+        raise MusterError(f"--port: '{text}'; allowed: whole numbers from 0 to 65535")
+    return default if text is None else int(text)

@@ -1,4 +1,4 @@
-"""The command line: `muster run`, `compare`, `federate`, `keys`, `data`, `methods`, `show`.
+"""The command line: `muster run`, `compare`, `federate`, `keys`, `gate`, `node`, `data`, ...
 
 Flags are the configuration's own keys, so a flag, a TOML line and a Python argument are checked
 by the same code and fail with the same sentence.
@@ -84,6 +84,32 @@ def reader() -> Reader:
         ("--clients", "NAME", "a key pair for each"),
     ):
         command.flag(flag, action="extend", nargs="+", default=[], metavar=metavar, help=what)
+    command = add("gate", handle=gate, help="let nodes, and nothing else, through to a superlink")
+    command.add_argument(
+        "folder", nargs="?", metavar="DIR", help="the server's keys, as `muster keys` made them"
+    )
+    for flag, metavar, what in (
+        ("--host", "HOST", "where to listen (0.0.0.0: everywhere)"),
+        ("--port", "PORT", "the port nodes come to (9092)"),
+        ("--superlink", "HOST:PORT", "the superlink, on this machine (127.0.0.1:9093)"),
+    ):
+        command.flag(flag, metavar=metavar, help=what)
+    command = add("node", handle=node, help="a client's own node: its key, its data, one app")
+    for flag, metavar, what in (
+        ("--server", "HOST:PORT", "the server's gate"),
+        ("--ca", "FILE", "the certificate by which the node knows the server"),
+        ("--key", "FILE", "this client's private key"),
+        ("--data", "FILE", "this client's rows: CSV, parquet or npz"),
+        ("--memory", "FOLDER", "where it keeps what it remembers between rounds"),
+        ("--requirement", "LOSS", "what it asks the model to stay below"),
+        ("--test-fraction", "SHARE", "of its rows to hold out, where the file does not say"),
+        ("--port", "PORT", "of the node's interface on this machine (any that is free)"),
+    ):
+        command.flag(flag, metavar=metavar, help=what)
+    command.flag(
+        "--app-hash", action="extend", nargs="+", default=[], metavar="HASH",
+        help="the app (or apps) its owner agreed to: nothing else is run",
+    )  # fmt: skip
     command = add(
         "methods", handle=methods, help="every method, with its paper, formula and parameters"
     )
@@ -124,12 +150,24 @@ def keys(words: argparse.Namespace, console: Console) -> int:
     return int(_flower().keys(words, console))
 
 
+def gate(words: argparse.Namespace, console: Console) -> int:
+    """`muster gate`, which needs the extra."""
+    return int(_flower().gate(words, console))
+
+
+def node(words: argparse.Namespace, console: Console) -> int:
+    """`muster node`, which needs the extra."""
+    return int(_flower().node(words, console))
+
+
 def _flower() -> ModuleType:
     """The commands that need the extra."""
     try:
         from . import flower as command
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in ("flwr", "cryptography"):
+        if (error.name or "").split(".")[0] not in (
+            "flwr", "cryptography", "httpx", "uvicorn",
+        ):  # fmt: skip
             raise
         raise MusterError(
             "flower: not installed; a real federation needs: pip install 'muster-fl[flower]'"

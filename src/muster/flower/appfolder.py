@@ -1,15 +1,33 @@
-"""The folder `flwr run` takes: names the client and server apps, and carries the experiment."""
+"""The app that `flwr run` takes and every node is sent, and the roster that stays on the server.
+
+The app names muster's own client and server apps and carries the terms of the experiment: nothing
+else goes to nodes. Who takes part, by what key and in what role, and where results go is in the
+roster, a file of the server's user; the server app finds it by the federation's name.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import os
+import tomllib
+import warnings
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import tomli_w
+from flwr.cli.build import build_fab_from_disk
 
-from ..config.experiments import Experiment
-from ..durable import write
+from ..config.experiments import Experiment, experiment
 from ..errors import MusterError
+from .agreed import shared_terms
+from .files import write_private
 from .registry import Registry
+
+HOME = "MUSTER_HOME"  # the environment variable that names the folder of the server's rosters
+MOST_TERMS = 2**20  # bytes of the terms in an app
 
 
 def check(chosen: Experiment) -> None:
@@ -27,11 +45,18 @@ def registered(chosen: Experiment) -> Registry:
     return Registry.of(chosen.members)
 
 
-def write_app(folder: Path, chosen: Experiment, results: Path) -> Path:
-    """Write the app of an experiment. Everything a run needs is in it: keys as text, and where
-    results go on the server's machine."""
+def write_app(
+    folder: Path, chosen: Experiment, results: Path, environment: Mapping[str, str] = os.environ
+) -> str:
+    """Write the app of an experiment, and its roster; returns the app's hash, by which owners of
+    nodes agree to it.
+
+    results      where results go
+    environment  of the superlink that will run it
+    """
     check(chosen)
     registered(chosen)
+    name = chosen.settings.name
     table = {
         "project": {"name": "muster-federation", "version": "1.0.0", "dependencies": []},
         "tool": {
@@ -42,14 +67,63 @@ def write_app(folder: Path, chosen: Experiment, results: Path) -> Path:
                         "serverapp": "muster.flower.server:app",
                         "clientapp": "muster.flower.client:app",
                     },
-                    "config": {
-                        "experiment": tomli_w.dumps(chosen.with_keys().resolved()),
-                        "folder": str(results.resolve()),
-                    },
+                    "config": {"federation": name, "terms": shared_terms(chosen)},
                 }
             }
         },
     }
     folder.mkdir(parents=True, exist_ok=True)
-    write(folder / "pyproject.toml", tomli_w.dumps(table))
-    return folder
+    (folder / "pyproject.toml").write_text(tomli_w.dumps(table))
+    roster = {"folder": str(results.resolve()), "experiment": chosen.with_keys().resolved()}
+    write_private(roster_of(name, environment), tomli_w.dumps(roster))
+    return app_hash(folder)
+
+
+def app_hash(folder: Path) -> str:
+    """The hash of an app, as it will be sent."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Flower's own, of a library
+            bundle = build_fab_from_disk(folder)
+    except (ValueError, OSError) as error:
+        raise MusterError(f"{folder}: no app of a federation ({error})") from None
+    return hashlib.sha256(bundle).hexdigest()
+
+
+def roster_of(name: str, environment: Mapping[str, str] = os.environ) -> Path:
+    """Where a federation's roster is kept."""
+    home = environment.get(HOME)
+    return (Path(home) if home else Path.home() / ".muster") / "federations" / f"{name}.toml"
+
+
+def read_roster(config: Mapping[str, Any]) -> tuple[Experiment, Path]:
+    """The experiment that an app stands for, with everyone who takes part, and where its results
+    go."""
+    name = str(config["federation"])
+    if "/" in name or name.startswith("."):
+        raise MusterError(f"federation '{name}': give a plain name")
+    file = roster_of(name)
+    try:
+        found = tomllib.loads(file.read_text())
+    except OSError as error:
+        raise MusterError(
+            f"{file}: the roster of this federation cannot be read ({error.strerror}); write it "
+            "with `muster federate --app`, on this machine and as the superlink's user"
+        ) from None
+    chosen = experiment(found["experiment"])
+    if shared_terms(chosen) != config["terms"]:
+        raise MusterError(
+            f"federation '{name}': its roster is of other terms than this app; write the app "
+            "again with `muster federate --app`, and let the clients agree to it"
+        )
+    return chosen, Path(found["folder"])
+
+
+def terms_in(bundle: bytes) -> str:
+    """The terms in an app as it was sent: read, and never run."""
+    with zipfile.ZipFile(io.BytesIO(bundle)) as files:
+        inside = files.getinfo("pyproject.toml")
+        if inside.file_size > MOST_TERMS:
+            raise MusterError(f"the app's terms have over {MOST_TERMS} bytes")
+        table = tomllib.loads(files.read(inside).decode())
+    return str(table["tool"]["flwr"]["app"]["config"]["terms"])

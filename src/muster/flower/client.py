@@ -8,9 +8,7 @@ train     here is an offer: join, or abstain
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +16,17 @@ from flwr.app import ConfigRecord, ConfigRecordValues, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 
 from .. import __version__
-from ..config.experiments import Experiment, experiment
+from ..config.experiments import Experiment
 from ..federation import Federation
 from ..params import DTYPES
 from ..protocol import Offer
+from .agreed import check_agreed, read_terms
 from .diary import Diary
 from .node import Node, seated
 from .node_data import own_data
 from .wire import MODEL, NONCE, OFFER, UNSAID, WORD, read_offer, write_reply
+
+AGREED = "agreed"  # the terms that the node's owner agreed to, where a node keeps to them
 
 app = ClientApp()
 
@@ -78,14 +79,13 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-@lru_cache(maxsize=8)
-def _chosen(text: str) -> Experiment:
-    return experiment(tomllib.loads(text), trusted=False)
-
-
 def _what(message: Message, context: Context) -> tuple[Experiment, Federation]:
+    """The experiment, if it is the one that was agreed on, and only then the data."""
     said = message.content.config_records[OFFER]
-    chosen = _chosen(str(said["experiment"]))
+    text = str(said["experiment"])
+    if AGREED in context.run_config:
+        check_agreed(text, str(context.run_config[AGREED]))
+    chosen = read_terms(text)
     return chosen, own_data(context.node_config, chosen.network, int(str(said["seed"])))
 
 

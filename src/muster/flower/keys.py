@@ -27,6 +27,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from ..durable import create
 from ..errors import MusterError
 
+HERE = ("localhost", "127.0.0.1")  # how the server reaches itself
 CA, CERTIFICATE, KEY = "ca.crt", "server.crt", "server.key"
 ONLY_OWNER, EVERYONE = 0o600, 0o644  # who may read a file
 Private = ec.EllipticCurvePrivateKey
@@ -36,7 +37,8 @@ def make_keys(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: 
     """Write `ca.crt`, `server.crt`, `server.key` and, for each client, `NAME` (private) and
     `NAME.pub`. Nothing that is there is replaced.
 
-    hosts  names and addresses under which clients will reach the server
+    hosts  names and addresses under which clients will reach the server; its certificate is good
+           for the machine itself too, where the superlink is
     days   how long the certificates are good for
     """
     for name in clients:
@@ -47,7 +49,7 @@ def make_keys(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: 
     for n in names:
         if names.count(n) > 1:
             raise MusterError(f"client '{n}': twice; give each a name of its own")
-    subjects = [_name(host) for host in hosts]
+    subjects = [_name(host) for host in dict.fromkeys([*hosts, *HERE])]
     there = [n for n in names if (folder / n).exists()]
     if there:
         raise MusterError(f"{folder / there[0]}: is there already; use another folder or name")

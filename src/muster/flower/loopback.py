@@ -1,4 +1,4 @@
-"""A whole federation on this machine: superlink, supernodes and a run, with TLS and keys.
+"""A whole federation on this machine: superlink, gate, nodes and a run, with TLS and keys.
 
 What runs here is what runs across machines: the same processes, certificates, registered keys and
 messages. Everything started here is stopped here, whatever happens.
@@ -6,11 +6,8 @@ messages. Everything started here is stopped here, whatever happens.
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -34,36 +31,22 @@ from ..durable import write
 from ..errors import MusterError
 from ..federation import Federation
 from ..run.clients import needs_requirement
-from .appfolder import write_app
+from .appfolder import HOME, write_app
 from .keys import CA, CERTIFICATE, KEY, make_keys
+from .programs import HOST, free_ports, program, quiet
 from .server import ERROR, PREFIX
 
-HOST = "127.0.0.1"
+MUSTER = (sys.executable, "-m", "muster.cli")
+FLAGS = {  # of `muster node`, by what they set
+    "data-path": "--data",
+    "memory-path": "--memory",
+    "requirement": "--requirement",
+    "test-fraction": "--test-fraction",
+}
 PATIENCE = 60.0  # seconds for a process to come up
 GRACE = 5.0  # seconds for a process to end by itself
 
 Say = Callable[[str], None]
-
-
-def program(name: str) -> str:
-    """One of Flower's commands, beside the running Python or on the path."""
-    beside = Path(sys.executable).with_name(name)
-    found = str(beside) if beside.exists() else shutil.which(name)
-    if found is None:
-        raise MusterError(f"{name}: not found; install it with pip install 'muster-fl[flower]'")
-    return found
-
-
-def free_ports(n: int) -> list[int]:
-    """Ports nobody listens on."""
-    sockets = [socket.socket() for _ in range(n)]
-    try:
-        for s in sockets:
-            s.bind((HOST, 0))
-        return [int(s.getsockname()[1]) for s in sockets]
-    finally:
-        for s in sockets:
-            s.close()
 
 
 @dataclass
@@ -73,20 +56,27 @@ class Loopback:
     work: Path
     logs: Path
     port: int
+    gate_port: int
     environment: dict[str, str]
     processes: dict[str, subprocess.Popen[bytes]]
 
     @property
     def address(self) -> str:
-        """Where the superlink listens."""
+        """Where the superlink listens, for the server itself."""
         return f"{HOST}:{self.port}"
+
+    @property
+    def gate(self) -> str:
+        """Where nodes knock."""
+        return f"{HOST}:{self.gate_port}"
 
     def start(self, name: str, command: Sequence[str]) -> None:
         """Start a process in a group of its own; its output goes to a log."""
         with open(self.logs / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen(
-                command, stdout=log, stderr=log, env=self.environment, start_new_session=True
-            )
+                command, stdout=log, stderr=log, env=self.environment, start_new_session=True,
+                stdin=subprocess.DEVNULL, umask=0o077,
+            )  # fmt: skip
 
     def start_superlink(self) -> None:
         """The superlink, with TLS and a list of keys; returns when it answers."""
@@ -101,18 +91,35 @@ class Loopback:
                 "--database", str(self.work / "state.db"),
             ],
         )  # fmt: skip
-        trust = ssl.create_default_context(cafile=str(keys / CA))
+        self.wait_for("superlink", self.address)
+
+    def start_gate(self) -> None:
+        """The gate that nodes come through; returns when it answers."""
+        self.start(
+            "gate",
+            [
+                *MUSTER, "gate", str(self.work / "keys"), "--host", HOST,
+                "--port", str(self.gate_port), "--superlink", self.address,
+            ],
+        )  # fmt: skip
+        self.wait_for("gate", self.gate)
+
+    def wait_for(self, name: str, address: str) -> None:
+        """Wait until something answers there, with the federation's own certificate."""
+        trust = ssl.create_default_context(cafile=str(self.work / "keys" / CA))
         until = time.monotonic() + PATIENCE
         while True:
             try:
-                with urllib.request.urlopen(f"https://{self.address}/health", context=trust):
+                with urllib.request.urlopen(f"https://{address}/health", context=trust):
                     return
+            except urllib.error.HTTPError:
+                return  # an answer, if none that we like: the gate's
             except (urllib.error.URLError, OSError) as error:
-                self.check("superlink")
+                self.check(name)
                 if time.monotonic() > until:
                     raise MusterError(
-                        f"superlink: no answer after {PATIENCE:g} s ({error}); "
-                        f"see {self.logs / 'superlink.log'}"
+                        f"{name}: no answer after {PATIENCE:g} s ({error}); "
+                        f"see {self.logs / f'{name}.log'}"
                     ) from None
             time.sleep(0.2)
 
@@ -133,17 +140,15 @@ class Loopback:
             if process.returncode:
                 raise MusterError(f"{name}: its key was not registered: {_last(said)}")
 
-    def start_node(self, name: str, config: Mapping[str, str | float]) -> None:
-        """A supernode with its own key and configuration."""
-        (port,) = free_ports(1)
+    def start_node(self, name: str, config: Mapping[str, str | float], agreed: str) -> None:
+        """A client's node with its own key and data, which agrees to one app."""
         keys = self.work / "keys"
-        said = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
+        settled = [word for key, value in config.items() for word in (FLAGS[key], str(value))]
         self.start(
             name,
             [
-                program("flower-supernode"), "--superlink", self.address, "--host", HOST,
-                "--port", str(port), "--root-certificates", str(keys / CA),
-                "--auth-supernode-private-key", str(keys / name), "--node-config", said,
+                *MUSTER, "node", "--server", self.gate, "--ca", str(keys / CA),
+                "--key", str(keys / name), "--app-hash", agreed, *settled,
             ],
         )  # fmt: skip
 
@@ -252,25 +257,24 @@ def loopback(names: Sequence[str], logs: Path) -> Iterator[Loopback]:
     with tempfile.TemporaryDirectory(prefix="muster-") as temporary:
         work = Path(temporary)
         make_keys(work / "keys", [HOST, "localhost"], names)
-        (port,) = free_ports(1)
+        port, gate = free_ports(2)
         home = work / "flwr"
         home.mkdir()
         (home / "config.toml").write_text(
             f'[superlink.dep]\naddress = "{HOST}:{port}"\n'
             f'root-certificates = "{work / "keys" / CA}"\n'
         )
-        beside = str(Path(sys.executable).parent)  # Flower's commands start each other by name
-        quiet = {
-            "PATH": f"{beside}{os.pathsep}{os.environ.get('PATH', '')}",
+        environment = {
+            **quiet(os.environ),
             "FLWR_HOME": str(home),
-            "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_DISABLE_UPDATE_CHECK": "1",
+            HOME: str(work / "muster"),
             "NO_PROXY": f"{HOST},localhost",
             "OMP_NUM_THREADS": "1",  # many processes share the cores
         }
-        link = Loopback(work, logs, port, {**os.environ, **quiet}, {})
+        link = Loopback(work, logs, port, gate, environment, {})
         try:
             link.start_superlink()
+            link.start_gate()
             link.register(names)
             yield link
         finally:
@@ -295,13 +299,18 @@ def client_names(fed: Federation) -> list[str]:
     return [f"client{k}" for k in range(fed.n)]
 
 
-def start_nodes(link: Loopback, chosen: Experiment, fed: Federation, folder: Path) -> Experiment:
-    """Give every client its own rows and start its node; returns the experiment that lists them.
+def start_nodes(link: Loopback, chosen: Experiment, fed: Federation, folder: Path) -> Path:
+    """Write the app, give every client its own rows and start its node; returns the app.
 
-    Their memory goes to `folder`, so that a run can go on after everything was stopped.
+    Results go to `folder`, and what clients remember, so that a run can go on after everything
+    was stopped.
     """
     names = client_names(fed)
     members = members_of(fed, [link.work / "keys" / f"{name}.pub" for name in names])
+    network = replace(chosen.network, features=tuple(fed.train.x.shape[1:]), classes=fed.classes)
+    app = link.work / "app"
+    listed = replace(chosen, members=members, network=network)
+    agreed = write_app(app, listed, folder, link.environment)
     for k, name in enumerate(names):
         file = link.work / f"{name}.npz"
         write_client(fed, k, file)
@@ -313,9 +322,8 @@ def start_nodes(link: Loopback, chosen: Experiment, fed: Federation, folder: Pat
             config["test-fraction"] = 0.0
         if chosen.requirement is None and fed.requirement is not None:
             config["requirement"] = float(fed.requirement[k])
-        link.start_node(name, config)
-    agreed = replace(chosen.network, features=tuple(fed.train.x.shape[1:]), classes=fed.classes)
-    return replace(chosen, members=members, network=agreed)
+        link.start_node(name, config, agreed)
+    return app
 
 
 def federate_here(chosen: Experiment, clients: int, folder: Path, say: Say = print) -> None:
@@ -333,7 +341,7 @@ def federate_here(chosen: Experiment, clients: int, folder: Path, say: Say = pri
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "config.toml").exists():
         write(folder / "config.toml", tomli_w.dumps(chosen.resolved()))
-    say(f"starting a superlink and {fed.n} supernodes on {HOST}; their logs: {folder / 'logs'}")
+    say(f"starting a superlink, its gate and {fed.n} nodes on {HOST}; logs: {folder / 'logs'}")
     why: list[str] = []
 
     def on_line(line: str) -> None:
@@ -343,8 +351,7 @@ def federate_here(chosen: Experiment, clients: int, folder: Path, say: Say = pri
             say(line)
 
     with told_to_end(), loopback(client_names(fed), folder / "logs") as link:
-        here = start_nodes(link, chosen, fed, folder)
-        code = link.run(write_app(link.work / "app", here, folder), on_line)
+        code = link.run(start_nodes(link, chosen, fed, folder), on_line)
     if why:
         raise MusterError(why[-1])
     if not (folder / "run.toml").exists():

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import math
 import time
-import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tomli_w
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from .. import __version__, params
 from ..arrays import Int64
-from ..config.experiments import Experiment, experiment
+from ..config.experiments import Experiment
 from ..config.network import Member, Network, counted_rows
 from ..engines.batches import needs_two_rows, steps_of
 from ..errors import MusterError
@@ -36,7 +34,9 @@ from ..run.conduct import Keep, beginning, conduct
 from ..run.result import OnRound, Run
 from ..run.round import Setup
 from ..schema import Table
-from .appfolder import check, registered
+from .agreed import shared_terms
+from .appfolder import check, read_roster, registered
+from .files import for_oneself
 from .inbox import exchange
 from .registry import Registry
 from .remote import LOOK_EVERY, Remote, Say, nothing_counted
@@ -46,13 +46,6 @@ HELLO = "query.hello"
 PREFIX = "muster| "  # before every line of ours in the stream of a run's log
 ERROR = "error: "  # and before the reason why a run stops
 
-SERVERS = (  # settings that do not concern clients
-    "data", "name", "out", "seeds", "report_at", "measures", "checkpoint_every", "processes",
-    "evaluate_every",
-)  # fmt: skip
-SERVERS_NETWORK = (
-    "patience", "wait", "at_least", "most_rows", "most_share", "quorum", "retries", "strikes",
-)  # fmt: skip
 MOST_FEATURES, MOST_CLASSES, MOST_AXES = 10**8, 10**6, 8  # of a row that a client may state
 
 app = ServerApp()
@@ -60,23 +53,27 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run the experiment in the app's configuration; results go to its folder."""
-    config = context.run_config
-    try:
-        chosen = experiment(tomllib.loads(str(config["experiment"])))
-        folder = unfinished(Path(str(config["folder"])))
-        result = federate(grid, chosen, folder, log)
-        runs = {next(iter(chosen.methods)): [result]}
-        figure(runs, folder / "figure.png", chosen.settings.measures)
-        log(f"results: {folder}")
-        if result.idle:
-            raise MusterError(
-                "no success: every round was skipped, so nothing was learned; clients.parquet "
-                f"in {folder} says of every client why its reply did not count"
-            )
-    except MusterError as error:
-        log(f"{ERROR}{error}")
-        raise
+    """Run the experiment that the app stands for, with the clients of its roster."""
+    # Results hold weights, and what clients said.
+    with for_oneself():
+        try:
+            chosen, place = read_roster(context.run_config)
+            _run(grid, chosen, unfinished(place))
+        except MusterError as error:
+            log(f"{ERROR}{error}")
+            raise
+
+
+def _run(grid: Grid, chosen: Experiment, folder: Path) -> None:
+    result = federate(grid, chosen, folder, log)
+    runs = {next(iter(chosen.methods)): [result]}
+    figure(runs, folder / "figure.png", chosen.settings.measures)
+    log(f"results: {folder}")
+    if result.idle:
+        raise MusterError(
+            "no success: every round was skipped, so nothing was learned; clients.parquet "
+            f"in {folder} says of every client why its reply did not count"
+        )
 
 
 def unfinished(folder: Path) -> Path:
@@ -146,18 +143,6 @@ def role(member: Member) -> str:
     if member.priority:
         return "priority"
     return "unseen" if member.unseen else f"importance {member.importance:g}"
-
-
-def shared_terms(chosen: Experiment) -> str:
-    """What clients must know of an experiment, as TOML: not where results go, nor who else is in
-    it, nor what may be changed before a run goes on."""
-    table = replace(chosen, members=()).resolved()
-    for key in SERVERS:
-        table.pop(key, None)
-    terms = table.get("network", {})
-    for key in SERVERS_NETWORK:
-        terms.pop(key, None)
-    return tomli_w.dumps(table)
 
 
 def reporter(rounds: int, say: Say) -> OnRound:
