@@ -82,3 +82,17 @@ def test_the_table_of_methods_is_current():
     text = (ROOT / "docs" / "methods.md").read_text()
     table = text.split("<!-- methods -->\n")[1].split("<!-- end methods -->")[0]
     assert table.strip() == markdown(), "run: muster methods --markdown, and paste"
+
+
+def test_the_appeal_example_is_alive(tmp_path, monkeypatch):
+    """Clients leave and return, and in the end the model appeals to nearly all of them."""
+    (code,) = [code for page, _, code in BLOCKS if page == "README.md" and "maxfl" in code]
+    monkeypatch.chdir(tmp_path)
+    space: dict = {"__name__": "example"}
+    exec(compile(code, "README", "exec"), space)
+    run = space["run"]
+    assert run.rounds["pool"].min() <= 12
+    assert run.rounds["pool"][-1] >= 18
+    assert run.rounds["gm_appeal"][-1] > 0.9
+    assert set(run.moves["move"]) == {"left", "returned"}
+    assert run.concerns == []
