@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import muster
-from muster.engines import Loop, Stacked
+from muster.engines import Compute, Loop, Stacked
 from muster.federation import Federation
 from muster.federation.ragged import Ragged, Shared
 from muster.local import Local
@@ -68,7 +68,7 @@ def test_engines_measure_the_same_on_both(shared, data):
         got = []
         for test in (shared, listed(shared)):
             fed = Federation.from_ragged(train, test, classes=LABELS)
-            work = engine(module, fed, Local(steps=1), torch.float64)
+            work = engine(module, fed, Local(steps=1), Compute(dtype="float64"))
             model = of_module(module, torch.float64, torch.device("cpu"))
             whole = work.appraise(model, some, "test")
             each = work.appraise_each(expand(model, len(some)), some, "test")
