@@ -195,7 +195,7 @@ def test_power_of_choice_draws_by_data_share():
         return np.zeros(len(clients))
 
     for t in range(4000):
-        PowerOfChoice(1, 1)(fed, np.arange(fed.n), 0, t, losses)
+        PowerOfChoice(1, 1)(fed.population, np.arange(fed.n), 0, t, losses)
     assert np.abs(drawn / 4000 - fed.train.sizes / fed.train.sizes.sum()).max() < 0.03
 
 
