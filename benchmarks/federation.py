@@ -33,7 +33,13 @@ from muster.config.experiments import Experiment, experiment
 from muster.config.network import Member, members_of
 from muster.engines import choose
 from muster.flower.inprocess import InProcess, Site
-from muster.flower.loopback import client_names, loopback, start_nodes, write_client
+from muster.flower.loopback import (
+    client_names,
+    descendants,
+    loopback,
+    start_nodes,
+    write_client,
+)
 from muster.flower.registry import Registry
 from muster.flower.server import federate
 from muster.models import as_module
@@ -123,7 +129,7 @@ def memory_mb(pids: list[int]) -> float:
 
 
 def processes() -> list[list[str]]:
-    rows = [["supernodes", "to start s", "seconds a round", "superlink MB", "an idle supernode MB"]]
+    rows = [["nodes", "to start s", "seconds a round", "superlink MB", "a node MB"]]
     for n in (2, 4, 8):
         chosen = chosen_for(n, SOFTMAX, name="scale", rounds=4, checkpoint_every=1)
         fed = chosen.federation(0)
@@ -140,7 +146,8 @@ def processes() -> list[list[str]]:
                     elif line.startswith("round"):
                         nodes = [p for name, p in link.processes.items() if "client" in name]
                         held["link"] = memory_mb([link.processes["superlink"].pid])
-                        held["node"] = memory_mb([p.pid for p in nodes]) / len(nodes)
+                        families = [pid for p in nodes for pid in (p.pid, *descendants(p.pid))]
+                        held["node"] = memory_mb(families) / len(nodes)
 
                 link.run(app, say)
             run = store.load(folder)

@@ -25,6 +25,7 @@ from ..durable import replacing
 from ..errors import MusterError
 from ..methods import Method
 from ..params import Memory, Params
+from .files import private_folder
 from .wire import UNSAID, pack, unpack
 
 NOTES = "notes"
@@ -143,7 +144,7 @@ class Diary:
         """Write the diary to its folder, whole or not at all."""
         if self.folder is None or self._file is None:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
+        private_folder(self.folder)
         tensors = {
             f"{prefix}{part}/{name}": t.contiguous()
             for prefix in (BASE, LATEST)

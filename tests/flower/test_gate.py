@@ -1,0 +1,352 @@
+"""The gate: what nodes need is passed on, and nothing else, whatever is asked and however."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+import time
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from fastapi.routing import iter_route_contexts
+from flwr.proto.fleet_pb2 import PushMessagesRequest
+from flwr.proto.message_pb2 import Message, Metadata, ObjectTree
+from flwr.proto.node_pb2 import Node
+from flwr.superlink.main import create_app
+from flwr.superlink.routers.fleet.router import router as fleet
+
+import muster
+from muster.flower import gate
+from muster.flower.gate import ALLOWED, PUSH, Gate, Log
+from muster.flower.keys import make_keys
+from muster.flower.programs import free_ports
+
+HOST = "127.0.0.1"
+
+
+class Superlink:
+    """Answers everything, and remembers what it was asked."""
+
+    def __init__(self, status=200, content=b"fine"):
+        self.asked, self.status, self.content = [], status, content
+
+    async def __call__(self, scope, receive, send):
+        body = b""
+        while True:
+            event = await receive()
+            body += event.get("body", b"")
+            if not event.get("more_body"):
+                break
+        self.asked.append((scope["method"], scope["path"], dict(scope["headers"]), body))
+        headers = [(b"content-type", b"application/x"), (b"flwr-word", b"said")]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.content})
+
+
+class Door:
+    """A gate in front of such a superlink, asked as a server would ask it."""
+
+    def __init__(self, transport=None):
+        self.superlink, self.said = Superlink(), []
+        way = transport or httpx.ASGITransport(app=self.superlink)
+        client = httpx.AsyncClient(transport=way, base_url="https://inside")
+        self.gate = Gate("inside", client, Log(self.said.append))
+
+    def ask(self, path, body=b"", method="POST", raw=None, query=b"", headers=(), events=None):
+        if events is None:
+            events = [{"type": "http.request", "body": body}]
+        answers = []
+
+        async def receive():
+            if not events:
+                await asyncio.sleep(3600)
+            return events.pop(0)
+
+        async def send(event):
+            answers.append(event)
+
+        scope = {
+            "type": "http", "method": method, "path": path, "client": ("203.0.113.9", 1),
+            "raw_path": path.encode() if raw is None else raw, "query_string": query,
+            "headers": list(headers),
+        }  # fmt: skip
+        asyncio.run(self.gate(scope, receive, send))
+        return answers[0]["status"], b"".join(a.get("body", b"") for a in answers[1:])
+
+
+@pytest.fixture
+def door():
+    return Door()
+
+
+def push(sender, *sources):
+    request = PushMessagesRequest(
+        node=Node(node_id=sender),
+        messages_list=[Message(metadata=Metadata(src_node_id=s)) for s in sources],
+        message_object_trees=[ObjectTree(object_id="a") for _ in sources],
+    )
+    return request.SerializeToString()
+
+
+def every_route():
+    routes = (found.route for found in iter_route_contexts(create_app().routes))
+    return {
+        (method, route.path) for route in routes for method in getattr(route, "methods", None) or ()
+    }
+
+
+def test_what_nodes_call_is_passed_on_and_answered(door):
+    for path in ALLOWED:
+        body = push(7, 7) if path == PUSH else b"question"
+        assert door.ask(path, body) == (200, b"fine"), path
+        assert door.superlink.asked[-1][:2] == ("POST", path)
+        assert door.superlink.asked[-1][3] == body
+    assert door.said == []
+
+
+def test_the_list_is_flowers_own_without_registration():
+    """By Flower's routes, so that a new one is noticed: it is kept out until it is looked at."""
+    theirs = {route.path for route in fleet.routes}
+    assert set(ALLOWED) <= theirs
+    assert theirs - set(ALLOWED) == {"/v1/fleet/register-node", "/v1/fleet/unregister-node"}
+
+
+def test_everything_else_that_a_superlink_answers_is_refused(door):
+    routes = every_route()
+    paths = {path for _, path in routes}
+    for name in ("start-run", "stop-run", "register-node", "unregister-node", "pull-artifacts"):
+        assert f"/v1/control/{name}" in paths
+    for name in ("acquire-task", "pull-task-input", "push-logs", "pull-messages"):
+        assert f"/v1/runtime/{name}" in paths
+    assert len(paths) > 60
+    for method, path in routes:
+        if not (method == "POST" and path in ALLOWED):
+            assert door.ask(path, method=method)[0] == 403, (method, path)
+    assert door.superlink.asked == []
+
+
+WAYS_ROUND = {
+    "up a folder": ("/v1/fleet/../control/start-run", None, b""),
+    "up a folder, escaped": ("/v1/fleet/../control/x", b"/v1/fleet/%2e%2e/control/x", b""),
+    "an allowed name, escaped": ("/v1/fleet/get-run", b"/v1/fleet/get%2Drun", b""),
+    "two slashes": ("//v1/fleet/get-run", None, b""),
+    "a slash more": ("/v1/fleet/get-run/", None, b""),
+    "capitals": ("/v1/Fleet/get-run", None, b""),
+    "a query": ("/v1/fleet/get-run", None, b"path=/v1/control/start-run"),
+    "a parameter": ("/v1/fleet/get-run;/../../control/start-run", None, b""),
+    "a whole address": ("http://inside/v1/fleet/get-run", None, b""),
+    "a zero byte": ("/v1/fleet/get-run\0", None, b""),
+    "a line break": ("/v1/fleet/get-run\r\nGET /v1/control/start-run", None, b""),
+    "gRPC": ("/flwr.proto.Control/StartRun", None, b""),
+    "documentation": ("/openapi.json", None, b""),
+    "nothing": ("", None, b""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS_ROUND)
+def test_there_is_no_way_round(door, way):
+    path, raw, query = WAYS_ROUND[way]
+    assert door.ask(path, raw=raw, query=query)[0] == 403
+    assert door.superlink.asked == []
+    assert all(text.isprintable() and len(text) < 250 for text in door.said)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS", "HEAD", "CONNECT", "PATCH"])
+def test_only_posts_are_passed_on(door, method):
+    assert door.ask("/v1/fleet/get-run", method=method)[0] == 403
+    assert door.superlink.asked == []
+
+
+def test_only_flowers_headers_go_in_and_only_the_answers_come_out(door):
+    headers = [
+        (b"flwr-public-key", b"k"), (b"flwr-signature", b"s"), (b"content-type", b"application/x"),
+        (b"authorization", b"Bearer"), (b"cookie", b"c"), (b"x-forwarded-for", b"127.0.0.1"),
+        (b"host", b"outside"), (b"connection", b"upgrade"),
+    ]  # fmt: skip
+    door.ask("/v1/fleet/get-run", headers=headers)
+    seen = door.superlink.asked[0][2]
+    assert {n for n in seen if n.startswith(b"flwr-")} == {b"flwr-public-key", b"flwr-signature"}
+    assert seen[b"host"] == b"inside"
+    assert not set(seen) & {b"authorization", b"cookie", b"x-forwarded-for"}
+
+
+def test_a_reply_in_another_nodes_name_is_refused_and_named(door):
+    """Flower checks the sending node, not the reply's source."""
+    assert door.ask(PUSH, push(7, 8))[0] == 403
+    assert door.said == [
+        f"refused POST {PUSH} from 203.0.113.9: forged: node 7 sends a reply in the name of node 8"
+    ]
+    assert door.ask(PUSH, push(7, 7, 8))[0] == 400
+    assert door.ask(PUSH, push(7))[0] == 400
+    assert door.ask(PUSH, b"\xff\xff\xff")[0] == 400
+    assert door.superlink.asked == []
+
+
+@pytest.mark.parametrize("path", ALLOWED)
+def test_no_request_is_larger_than_it_need_be(door, path):
+    most = ALLOWED[path]
+    assert door.ask(path, headers=[(b"content-length", str(most + 1).encode())])[0] == 413
+    assert door.ask(path, headers=[(b"content-length", b"-1")])[0] == 413
+    part = b"x" * (most // 2)
+    events = [{"type": "http.request", "body": part, "more_body": True} for _ in range(4)]
+    assert door.ask(path, events=events)[0] == 413
+    assert door.superlink.asked == []
+
+
+def test_a_request_that_does_not_come_is_not_waited_for(door, monkeypatch):
+    monkeypatch.setattr(gate, "IDLE", 0.1)
+    events = [{"type": "http.request", "body": b"a", "more_body": True}]
+    assert door.ask("/v1/fleet/push-object", events=events)[0] == 408
+    assert door.ask("/v1/fleet/push-object", events=[{"type": "http.disconnect"}])[0] == 400
+    assert door.superlink.asked == []
+
+
+def test_an_answer_that_does_not_come_is_not_waited_for(monkeypatch):
+    async def never(request):
+        await asyncio.sleep(3600)
+
+    monkeypatch.setattr(gate, "WHOLE", 0.1)
+    door = Door(httpx.MockTransport(never))
+    assert door.ask("/v1/fleet/get-run")[0] == 503
+
+
+def test_a_superlink_that_is_down_is_said_once_and_nodes_try_again():
+    class Flaky(httpx.ASGITransport):
+        up = False
+
+        async def handle_async_request(self, request):
+            if not self.up:
+                raise httpx.ConnectError("refused")
+            return await super().handle_async_request(request)
+
+    way = Flaky(app=Superlink())
+    door = Door(way)
+    for _ in range(3):
+        assert door.ask("/v1/fleet/get-run")[0] == 503  # which Flower's nodes retry
+    assert len(door.said) == 1
+    assert "the superlink at inside cannot be reached" in door.said[0]
+    way.up = True
+    assert door.ask("/v1/fleet/get-run") == (200, b"fine")
+
+
+def test_an_answer_goes_through_as_it_is_whatever_its_status():
+    door = Door(httpx.ASGITransport(app=Superlink(401, b"no")))
+    assert door.ask("/v1/fleet/get-run") == (401, b"no")
+
+
+def test_a_flood_does_not_fill_the_log(door, monkeypatch):
+    for _ in range(200):
+        door.ask("/v1/control/start-run")
+    assert len(door.said) == gate.LINES_A_MINUTE
+    now = time.monotonic()
+    monkeypatch.setattr(gate.time, "monotonic", lambda: now + 60)
+    door.ask("/v1/control/start-run")
+    assert door.said[gate.LINES_A_MINUTE] == f"and {200 - gate.LINES_A_MINUTE} more refusals"
+
+
+# As a server, with TLS.
+
+
+@contextmanager
+def opened(keys, superlink):
+    (port,) = free_ports(1)
+    server = gate.server(keys, HOST, port, superlink, lambda text: None)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.02)
+    try:
+        yield port
+    finally:
+        server.should_exit = True
+        thread.join(20)
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gate") / "keys"
+    make_keys(folder, ["gate.example"], [])
+    return folder
+
+
+def trust(keys):
+    context = ssl.create_default_context(cafile=str(keys / "ca.crt"))
+    context.check_hostname = False
+    return context
+
+
+def test_it_speaks_tls_and_refuses_like_that_too(keys):
+    (nobody,) = free_ports(1)
+    with opened(keys, f"{HOST}:{nobody}") as port:
+        with httpx.Client(verify=trust(keys), trust_env=False) as client:
+            address = f"https://{HOST}:{port}"
+            assert client.post(f"{address}/v1/control/start-run").status_code == 403
+            assert client.get(f"{address}/health").status_code == 403
+            assert client.post(f"{address}/v1/fleet/get-run").status_code == 503
+            answer = client.post(f"{address}/v1/control/start-run")
+            assert "server" not in answer.headers
+        with (
+            httpx.Client(verify=True, trust_env=False) as stranger,
+            pytest.raises(httpx.ConnectError),
+        ):
+            stranger.get(f"https://{HOST}:{port}/health")
+        with pytest.raises(httpx.HTTPError):
+            httpx.get(f"http://{HOST}:{port}/health", trust_env=False)
+
+
+def test_a_connection_that_asks_for_nothing_is_closed(keys, monkeypatch):
+    monkeypatch.setattr(gate, "IDLE", 0.6)
+    with opened(keys, f"{HOST}:1") as port:
+        for said in (b"", b"POST /v1/fleet/get-run HTTP/1.1\r\nhost: a\r\n"):
+            with (
+                socket.create_connection((HOST, port), timeout=10) as plain,
+                trust(keys).wrap_socket(plain, server_hostname="gate.example") as slow,
+            ):
+                slow.sendall(said)
+                began = time.monotonic()
+                assert slow.recv(10) == b""  # closed from the other side
+                assert time.monotonic() - began < 8
+
+
+def test_no_address_takes_all_connections(keys, monkeypatch):
+    monkeypatch.setattr(gate, "MOST_OF_ONE_ADDRESS", 3)
+    with opened(keys, f"{HOST}:1") as port:
+
+        def call():
+            plain = socket.create_connection((HOST, port), timeout=10)
+            return trust(keys).wrap_socket(plain, server_hostname="gate.example")
+
+        held = [call() for _ in range(3)]
+        with call() as one_more:
+            assert one_more.recv(10) == b""
+        held.pop().close()
+        time.sleep(0.3)
+        with call() as again:
+            again.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            assert again.recv(100).startswith(b"HTTP/1.1 403")
+        for connection in held:
+            connection.close()
+
+
+def test_a_superlink_that_can_be_reached_past_the_gate_is_refused(monkeypatch, keys):
+    with socket.create_server(("0.0.0.0", 0)) as listening:
+        port = listening.getsockname()[1]
+        with monkeypatch.context() as patch:  # an address of this machine that others can reach
+            patch.setattr(gate, "outward", lambda: {"127.0.0.1"})
+            with pytest.raises(muster.MusterError, match=rf"also answers at 127\.0\.0\.1:{port}"):
+                gate.check_local(f"127.0.0.1:{port}")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        gate.check_local(f"127.0.0.1:{listening.getsockname()[1]}")
+    for elsewhere in ("0.0.0.0:9093", "10.0.0.1:9093", "example.org:9093", "127.0.0.1", "x"):
+        with pytest.raises(muster.MusterError, match="give an address on this machine"):
+            gate.check_local(elsewhere)
+    assert not any(a.startswith("127.") for a in gate.outward())
+
+
+def test_without_its_keys_it_does_not_open(tmp_path, keys):
+    with pytest.raises(muster.MusterError, match=r"ca\.crt: no such file; make it with"):
+        gate.server(tmp_path, HOST, 1, f"{HOST}:1")
