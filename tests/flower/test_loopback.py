@@ -174,12 +174,14 @@ def test_the_commands_for_real_machines_work_as_written(tmp_path):
     for line in lines:
         if line.startswith("pip install"):
             continue  # it is installed
-        if line.startswith(("flower-superlink", "flower-supernode")):
-            script.append(f"{line} > {line.split()[0]}-{len(script)}.log 2>&1 &")
-            if line.startswith("flower-superlink"):
+        if line.startswith(("flower-superlink", "muster gate", "muster node")):
+            script.append(f"{line} > {line.split()[1].strip('-')}-{len(script)}.log 2>&1 &")
+            port = {"flower-superlink": 9093, "muster gate": 9092}.get(" ".join(line.split()[:2]))
+            port = 9093 if line.startswith("flower-superlink") else port
+            if port is not None:
                 script.append(
                     "for i in $(seq 60); do curl -s --cacert keys/ca.crt "
-                    "https://$SERVER:9092/health > /dev/null && break; sleep 1; done"
+                    f"https://$SERVER:{port}/health > /dev/null && break; sleep 1; done"
                 )
             continue
         script.append(line.replace("examples/", f"{ROOT}/examples/"))
