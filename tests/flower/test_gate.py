@@ -11,14 +11,13 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
-from fastapi.routing import iter_route_contexts
 from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.message_pb2 import Message, Metadata, ObjectTree
 from flwr.proto.node_pb2 import Node
-from flwr.superlink.main import create_app
 from flwr.superlink.routers.fleet.router import router as fleet
 
 import muster
+from flower_hostile import every_route
 from muster.flower import gate
 from muster.flower.gate import ALLOWED, PUSH, Gate, Log
 from muster.flower.keys import make_keys
@@ -89,13 +88,6 @@ def push(sender, *sources):
         message_object_trees=[ObjectTree(object_id="a") for _ in sources],
     )
     return request.SerializeToString()
-
-
-def every_route():
-    routes = (found.route for found in iter_route_contexts(create_app().routes))
-    return {
-        (method, route.path) for route in routes for method in getattr(route, "methods", None) or ()
-    }
 
 
 def test_what_nodes_call_is_passed_on_and_answered(door):

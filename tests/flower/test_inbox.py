@@ -14,6 +14,22 @@ from flwr.superlink.grid import HttpGrid
 
 import muster
 from flower_grid import LocalGrid
+from flower_hostile import (
+    chunk_that_is_not_there,
+    huge_object,
+    less_nested_json,
+    many_objects,
+    misplaced_objects,
+    nested_json,
+    nested_objects,
+    no_json,
+    nonce,
+    other_content,
+    repeated_chunk,
+    repeated_chunk_of_megabytes,
+    unannounced,
+    unknown_kind,
+)
 from flower_raw import Raw
 from flower_setup import Setup
 from flower_tamper import in_training
@@ -49,99 +65,6 @@ class Hostile(LocalGrid):
         announced = type(self).attack(raw, message, found)
         self.arrived[announced.tree.object_id] = raw.contents
         return announced
-
-
-def nonce(message):
-    return message.content.config_records[OFFER][NONCE]
-
-
-def sound_word(raw, message, **said):
-    offer = message.content.config_records[OFFER]
-    word = {
-        "round": offer["round"], "client": offer["client"], "rows": 100, "joined": True,
-        "reason": "", "steps": 20, NONCE: nonce(message), **said,
-    }  # fmt: skip
-    return raw.word(word)
-
-
-def nested_json(raw, message, found, n=102_000):
-    """204 kB of brackets where the names of the records should be."""
-    deep = b"[" * n + b"]" * n
-    records = raw.add("RecordDict", (sound_word(raw, message),), deep)
-    return raw.message(message.metadata, records)
-
-
-def less_nested_json(raw, message, found):
-    """As much as the limit in bytes lets through."""
-    return nested_json(raw, message, found, 20_000)
-
-
-def nested_objects(raw, message, found):
-    """Records in records in records."""
-    inner = raw.records({WORD: sound_word(raw, message)})
-    for _ in range(20):
-        inner = raw.records({WORD: inner})
-    return raw.message(message.metadata, inner)
-
-
-def misplaced_objects(raw, message, found):
-    """A message in a message: shallow enough, and nothing that belongs there."""
-    records = raw.records({WORD: sound_word(raw, message)})
-    inside = raw.message(message.metadata, records).tree
-    return raw.message(message.metadata, inside)
-
-
-def with_arrays(raw, message, **arrays):
-    named = {WORD: sound_word(raw, message), MODEL: raw.arrays(arrays)}
-    return raw.message(message.metadata, raw.records(named))
-
-
-def repeated_chunk(raw, message, found):
-    """A reply of 70 kB, less than a sound one, that becomes 200 MB."""
-    return with_arrays(raw, message, **{"1.weight": raw.array(b"\1" * 10_000, 20_000)})
-
-
-def repeated_chunk_of_megabytes(raw, message, found):
-    """5 MB, 4,000 times: what Flower puts together at once."""
-    return with_arrays(raw, message, **{"1.weight": raw.array(b"\1" * 2_400_000, 4_000)})
-
-
-def many_objects(raw, message, found):
-    chunks = [raw.add("ArrayChunk", (), str(i).encode()) for i in range(2_000)]
-    return raw.message(message.metadata, raw.add("RecordDict", chunks, b"{}"))
-
-
-def huge_object(raw, message, found):
-    return raw.message(message.metadata, raw.records({WORD: raw.word({"reason": "x" * 10**6})}))
-
-
-def unannounced(raw, message, found):
-    """It refers to an object that it does not announce."""
-    announced = raw.message(message.metadata, raw.records({WORD: sound_word(raw, message)}))
-    del announced.tree.children[:]
-    return announced
-
-
-def other_content(raw, message, found):
-    """The object is not the one that was announced."""
-    announced = raw.message(message.metadata, raw.records({WORD: sound_word(raw, message)}))
-    raw.contents[announced.tree.children[0].object_id] += b" "
-    return announced
-
-
-def unknown_kind(raw, message, found):
-    return raw.message(message.metadata, raw.add("Evil", (), b""))
-
-
-def no_json(raw, message, found):
-    records = raw.add("RecordDict", (sound_word(raw, message),), b'{"word"')
-    return raw.message(message.metadata, records)
-
-
-def chunk_that_is_not_there(raw, message, found):
-    chunk = raw.add("ArrayChunk", (), b"1")
-    array = raw.add("Array", (chunk,), b'{"arraychunk_ids": [7]}')
-    return with_arrays(raw, message, **{"1.weight": array})
 
 
 ATTACKS = {
