@@ -1,7 +1,7 @@
 """`muster data show`: who holds what, as a table and as a picture.
 
-The flags are the data set's own parameters, checked as those of a run are. The table has one row per
-client, or the first of them and quantiles of them all; the picture is drawn by `picture`.
+The flags are the data set's own parameters, checked as those of a run are. The table has one row
+per client, or the first of them and quantiles of them all; the picture is drawn by `picture`.
 """
 
 from __future__ import annotations
