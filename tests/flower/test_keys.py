@@ -42,8 +42,10 @@ def test_the_authority_signed_the_server_and_no_other_did(folder, tmp_path):
 def test_the_server_is_known_by_all_its_names_and_signs_for_nobody(folder):
     server, ca = certificate(folder / CERTIFICATE), certificate(folder / CA)
     names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == ["fl.example.org"]
-    assert names.get_values_for_type(x509.IPAddress) == [ipaddress.ip_address("10.0.0.7")]
+    # And for the machine itself, where the superlink is.
+    assert names.get_values_for_type(x509.DNSName) == ["fl.example.org", "localhost"]
+    addresses = [ipaddress.ip_address(a) for a in ("10.0.0.7", "127.0.0.1")]
+    assert names.get_values_for_type(x509.IPAddress) == addresses
     constraints = [c.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
                    for c in (server, ca)]  # fmt: skip
     assert constraints == [False, True]
