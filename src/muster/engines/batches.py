@@ -49,9 +49,11 @@ class Plan:
         """The plan of some of these clients."""
         return Plan(*(getattr(self, f)[start:end] for f in self.__dataclass_fields__))
 
-    def active(self, s: int) -> int:
-        """How many clients (a prefix) take step s."""
-        return int(np.searchsorted(-self.steps, -s, side="left"))
+    def active(self) -> list[int]:
+        """How many clients (a prefix) take each step."""
+        steps = np.arange(self.steps.max(initial=0))
+        counts: list[int] = np.searchsorted(-self.steps, -steps, side="left").tolist()
+        return counts
 
 
 def steps_of(sizes: Int64, local: Local, merge_single: bool = False) -> Int64:

@@ -157,7 +157,7 @@ class StackedCohort:
         # Full batches are the same rows in every step, which the plan holds once.
         distinct = slice(0, 1) if group.rows.strides[1] == 0 else slice(None)
         rows = torch.from_numpy(group.rows[:, distinct].swapaxes(0, 1).copy()).to(engine.device)
-        labels = engine.y["train"][rows]
+        targets = engine.y["train"][rows]
         count = group.count[:, distinct, None]
         weight = np.where(np.arange(rows.shape[2]) < count, 1.0 / np.maximum(count, 1), 0.0)
         scale = torch.from_numpy(weight).to(engine.dtype).transpose(0, 1).to(engine.device)
@@ -165,16 +165,18 @@ class StackedCohort:
         # Into the same memory every step: allocating it again costs more than filling it.
         width = rows[0].numel() if len(rows) else 0
         rooms = [x.new_empty(width, x.shape[1]) for _ in range(self.draws)]
-        for s in range(int(self.steps.max(initial=0))):
-            n = group.active(s * self.draws)
+        shape = engine.x["train"].shape[1:]
+        # For models so small that a step costs what calling it costs, the calls here count too.
+        steps = list(zip(rows.unbind(0), targets.unbind(0), scale.unbind(0), strict=True))
+        for s, n in enumerate(group.active()[:: self.draws]):
             batches: list[Batch] = []
             for i, room in enumerate(rooms, start=s * self.draws):
-                at = rows[i % len(rows), :n]
-                drawn = torch.index_select(x, 0, at.flatten(), out=room[: at.numel()])
-                inputs = features(drawn, engine.dtype).view(*at.shape, *engine.x["train"].shape[1:])
-                batches.append(
-                    Batch(engine, inputs, labels[i % len(rows), :n], scale[i % len(rows), :n])
-                )
+                at, y, weights = steps[i % len(steps)]
+                if n < len(group.at):
+                    at, y, weights, room = at[:n], y[:n], weights[:n], room[: n * at.shape[1]]
+                drawn = torch.index_select(x, 0, at.flatten(), out=room)
+                inputs = features(drawn, engine.dtype).view(*at.shape, *shape)
+                batches.append(Batch(engine, inputs, y, weights))
             yield n, batches
 
     def descend(
