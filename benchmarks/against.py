@@ -3,9 +3,10 @@
     python benchmarks/against.py OLD/src NEW/src           W1, W2, W4 and W5
     python benchmarks/against.py OLD/src NEW/src W1 W5     some of them
 
-Each measurement is a process of its own; the two versions take turns, and which of them is first
-changes from turn to turn, so that a machine that slows down slows both. Shown are the best turn of
-each, the ratio of the two, and the middle one of the ratios within a turn.
+Each version has a process of its own, which makes its data and warms up once; then they take turns,
+one at work while the other waits, and which of them is first changes from turn to turn, so that a
+machine that slows down slows both. Shown are the best turn of each, the ratio of the two, and the
+middle one of the ratios within a turn, which a noisy machine disturbs least.
 """
 
 from __future__ import annotations
@@ -20,20 +21,42 @@ from rich.console import Console
 from rich.table import Table
 
 HERE = Path(__file__).parent
-TURNS = 5
+TURNS = 15
+
+SERVE = """
+import sys
+import workloads
+load = workloads.WORKLOADS[sys.argv[1]]()
+workloads.rounds(load, 1)
+for _ in sys.stdin:
+    seconds = workloads.rounds(load, load.rounds)
+    print(sum(seconds) / len(seconds), flush=True)
+"""
 
 
-def measure(source: str, name: str) -> float:
-    """Mean seconds of a workload's rounds under the muster of a source folder."""
-    code = f"import workloads; print(workloads.mean_round({name!r}))"
-    paths = os.pathsep.join([str(Path(source).resolve()), str(HERE)])
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True, text=True,
-    )  # fmt: skip
-    if done.returncode:
-        sys.exit(f"{source}, {name}:\n{done.stderr}")
-    return float(done.stdout)
+class Version:
+    """The muster of a source folder, ready to run a workload again and again."""
+
+    def __init__(self, source: str, name: str) -> None:
+        paths = os.pathsep.join([str(Path(source).resolve()), str(HERE)])
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", SERVE, name], env={**os.environ, "PYTHONPATH": paths},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self._what = f"{source}, {name}"
+
+    def measure(self) -> float:
+        """Mean seconds of the workload's rounds."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            sys.exit(f"{self._what}: it ended without an answer")
+        return float(line)
+
+    def close(self) -> None:
+        self._process.communicate()
 
 
 def main(words: list[str]) -> int:
@@ -45,14 +68,17 @@ def main(words: list[str]) -> int:
                   title=f"seconds a round, {TURNS} turns")  # fmt: skip
     console = Console()
     for name in names or ("W1", "W2", "W4", "W5"):
+        versions = [Version(source, name) for source in (old, new)]
+        for version in versions:
+            version.measure()  # neither is still starting when the first turn begins
         pairs = []
         for turn in range(TURNS):
-            order = (old, new) if turn % 2 == 0 else (new, old)
-            found = {source: measure(source, name) for source in order}
-            pairs.append((found[old], found[new]))
-            console.print(
-                f"{name}, turn {turn + 1}: {found[old]:.4f} {found[new]:.4f}", style="dim"
-            )
+            order = (0, 1) if turn % 2 == 0 else (1, 0)
+            found = {i: versions[i].measure() for i in order}
+            pairs.append((found[0], found[1]))
+            console.print(f"{name}, turn {turn + 1}: {found[0]:.4f} {found[1]:.4f}", style="dim")
+        for version in versions:
+            version.close()
         before, after = (min(p[i] for p in pairs) for i in (0, 1))
         middle = statistics.median(n / o for o, n in pairs)
         table.add_row(

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.engines.batches import CACHE, ENOUGH, WORTH, Plan, blocks, cut, work
+from muster.engines.batches import CACHE, ENOUGH, EVEN, WORTH, Plan, blocks, cut, work
 
 
 def plan_of(steps, batch):
@@ -46,8 +46,9 @@ def test_cut_by_size(name):
     st.lists(st.integers(1, 20), min_size=1, max_size=60),
     st.integers(1, 64),
     st.sampled_from([(4, 3), (100, 50, 10), (784, 200, 10), (3000, 900, 10)]),
+    st.integers(1, 8),
 )
-def test_every_client_is_in_one_portion_and_in_one_block(steps, batch, widths):
+def test_every_client_is_in_one_portion_and_in_one_block(steps, batch, widths, threads):
     group, model = plan_of(steps, batch), model_of(*widths)
     portions = cut(group, model)
     assert np.array_equal(np.concatenate([p.at for p in portions]), group.at)
@@ -58,9 +59,10 @@ def test_every_client_is_in_one_portion_and_in_one_block(steps, batch, widths):
     if len(portions) > 1 and len(group.at) * 4 * numbers <= CACHE:
         assert len(portions) <= ENOUGH
         assert len(group.at) * batch * numbers >= len(portions) * WORTH
-    spans = blocks(group, model)
+    spans = blocks(group, model, threads)
     assert np.array_equal(np.concatenate([group.at[s] for s in spans]), group.at)
     amount = work(group, model)
     assert amount.sum() == sum(steps) * batch * numbers
-    # A block ends as soon as it is worth a hand-over.
-    assert all(amount[s][:-1].sum() < WORTH for s in spans)
+    # A block ends as soon as it is worth a hand-over, or a fair share of them.
+    assert len(spans) <= EVEN * threads + 1
+    assert all(amount[s][:-1].sum() < max(WORTH, amount.sum() / (EVEN * threads)) for s in spans)

@@ -27,6 +27,7 @@ from ..params import Params
 WORTH = 2**23  # parameters times rows that are worth a hand-over: about half a millisecond
 CACHE = 2**22  # bytes of models worked on together
 ENOUGH = 16  # portions that a round need not exceed for the sake of more threads
+EVEN = 8  # blocks for each thread, so that the last one to finish is not much later than the first
 
 
 @dataclass(frozen=True)
@@ -169,9 +170,12 @@ def cut(group: Plan, model: Params) -> list[Plan]:
     return [group.cut(int(a), int(b)) for a, b in zip(ends, ends[1:], strict=False)]
 
 
-def blocks(group: Plan, model: Params) -> list[slice]:
-    """Consecutive clients of a portion whose steps together are worth a hand-over."""
-    done = np.cumsum(work(group, model)) // WORTH
+def blocks(group: Plan, model: Params, threads: int) -> list[slice]:
+    """Consecutive clients of a portion for each hand-over to a thread: worth one, and no more of
+    them than even out the threads' shares. For clients that never meet in one product, so that the
+    number of threads may count here."""
+    amount = work(group, model)
+    done = np.cumsum(amount) // max(WORTH, int(amount.sum()) // (EVEN * threads))
     enough = np.diff(done, prepend=0) > 0
     enough[-1] = True
     ends = np.flatnonzero(enough) + 1

@@ -197,7 +197,8 @@ class StackedCohort:
         prefixes = self.engine.fused
         one = {name: t[0] for name, t in stack.items()}
         if prefixes is not None and self._compiles(prefixes, one):
-            self._compiled(stack, prefixes[0], keep, drift, blocks(self.group, one))
+            parts = blocks(self.group, one, self.engine.crew.size)
+            self._compiled(stack, prefixes[0], keep, drift, parts)
             return stack
         for n, (batch,) in self._batches():
             w = _first(stack, n)
