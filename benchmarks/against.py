@@ -47,7 +47,8 @@ class Version:
 
     def measure(self) -> float:
         """Mean seconds of the workload's rounds."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
