@@ -16,7 +16,7 @@ from rich.console import Console
 
 from .. import __version__
 from ..errors import MusterError
-from . import data, data_show, runs
+from . import data, data_show, predict, runs
 from .arguments import Reader
 from .help import all_keys, data_keys
 from .methods import methods
@@ -30,6 +30,7 @@ examples:
   muster run my.toml --method.epsilon 0.4 --rounds 50
   muster run --resume runs/NAME                     go on where an interrupted run stopped
   muster federate --local 4 examples/federate.toml  a real federation on this machine
+  muster predict runs/NAME new.csv                  class and probabilities of new rows
   muster methods                                    what exists, with paper and formula
   muster data                                       the data sets: what is here, how to get more
 """
@@ -121,7 +122,23 @@ def reader() -> Reader:
     command = add("show", handle=runs.show, help="print the results in a folder")
     command.add_argument("folder", nargs="?", metavar="FOLDER", help="such as runs/demo")
     command.flag("--measures", metavar="NAME,...", help="what to show, such as loss,fairness")
+    _add_predict(add(
+        "predict", handle=predict.predict, help="classes and probabilities of new rows, by a run",
+        description=inspect.getdoc(predict),
+    ))  # fmt: skip
     return top
+
+
+def _add_predict(command: Reader) -> None:
+    command.add_argument("run", nargs="?", metavar="RUN", help="a folder, such as runs/hospitals")
+    command.add_argument("file", nargs="?", metavar="FILE", help="new rows: .csv, .parquet, .npz")
+    for flag, metavar, what in (
+        ("--client", "NAME", "by a client's own model, where the method keeps them"),
+        ("--out", "FILE", "where predictions go (.csv, .parquet); default: printed as CSV"),
+        ("--model", "MODULE:NAME", "what builds the module, where that is code of yours"),
+        ("--scale", "FILE", "of a federation's run: the manifest with [mean] and [std], or none"),
+    ):
+        command.flag(flag, metavar=metavar, help=what)
 
 
 def _add_data(command: Reader) -> None:
