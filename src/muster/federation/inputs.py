@@ -110,9 +110,8 @@ class Inputs:
     @classmethod
     def of_table(cls, table: dict[str, Any]) -> Inputs:
         """What a table says."""
-        values: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in table.items()
-        }
+        values = dict(table)
+        values |= {k: tuple(v) for k, v in table.items() if isinstance(v, list)}
         if (scale := values.get("scale")) is not None:
             shape = values["shape"]
             mean, std = (np.array(scale[k], np.float64).reshape(shape) for k in ("mean", "std"))

@@ -174,9 +174,9 @@ def _conduct(
 
 
 def with_names(frame: pl.DataFrame, names: NDArray[np.str_] | None) -> pl.DataFrame:
-    """A table of clients with their names next to their numbers, where the data has names. What
-    concerns nobody who is known (client -1) has none."""
-    if names is None:
+    """A table of clients with their names next to their numbers, where the data has names that are
+    more than these numbers. What concerns nobody who is known (client -1) has none."""
+    if names is None or np.array_equal(names, np.arange(len(names)).astype(np.str_)):
         return frame
     called, known = pl.Series("name", names.tolist(), pl.String), frame["client"]
     name = called.gather(known.set(known < 0, None))

@@ -266,4 +266,5 @@ def score(said: pl.DataFrame) -> dict[str, float] | None:
     chance = p[np.arange(len(p)), at.to_numpy()]
     with np.errstate(divide="ignore"):
         loss = float(-np.log(chance).mean())
-    return {"accuracy": float((said[LABEL] == said[ANSWER]).mean() or 0.0), "loss": loss}
+    right = (said[LABEL] == said[ANSWER]).to_numpy()
+    return {"accuracy": float(right.mean()), "loss": loss}
