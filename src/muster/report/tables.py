@@ -139,7 +139,7 @@ def run_table(run: Run, measures: str | Iterable[str] = ()) -> RenderableType:
         guess = run.facts.get(GUESS.get(measure.name, ""))
         if guess is not None:
             most = run.facts.get("majority_class")
-            what = "the majority class" if most is None else f"'{most}', the majority class"
+            what = "the majority class" if most is None else f"'{most}'"
             table.add_row(Text(f"... always answering {what}"), f"{guess:.4f}")
     totals = run.rounds.select(
         pl.col("admitted_nonpriority", "silent").mean(),
