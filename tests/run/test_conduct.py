@@ -97,7 +97,7 @@ def test_warnings_call_clients_by_name():
     data = [(np.eye(4) * (1e4 if k == 1 else 1), [0, 1, 0, 1]) for k in range(6)]
     fed = muster.Federation.from_arrays(train=data, priority=[0, 1, 2, 3, 4])
     fed = replace(fed, names=CALLED)
-    with pytest.warns(muster.MusterWarning, match="client south, a priority client"):
+    with pytest.warns(muster.MusterWarning, match=r"client 1 \(south\), a priority client"):
         muster.simulate(
             fed, muster.methods.fedalign(), muster.models.MLP((3,)), 2, muster.Local(steps=1)
         )

@@ -281,9 +281,11 @@ def loopback(names: Sequence[str], logs: Path) -> Iterator[Loopback]:
             link.stop_all()
 
 
-def write_client(fed: Federation, k: int, file: Path) -> None:
-    """One client's rows as the file its node reads, with labels by name where they have names."""
-    called = np.arange(fed.classes) if fed.labels is None else np.array(fed.labels)
+def write_client(
+    fed: Federation, k: int, file: Path, labels: tuple[str, ...] | None = None
+) -> None:
+    """One client's rows as the file its node reads; labels as numbers, or by these names."""
+    called = np.arange(fed.classes) if labels is None else np.array(labels)
     x, y = fed.train.client(k)
     arrays: dict[str, Any] = {"x": x.numpy(), "y": called[y.numpy()]}
     if fed.test is not None:
@@ -321,7 +323,7 @@ def start_nodes(link: Loopback, chosen: Experiment, fed: Federation, folder: Pat
     agreed = write_app(app, listed, folder, link.environment)
     for k, name in enumerate(names):
         file = link.work / f"{name}.npz"
-        write_client(fed, k, file)
+        write_client(fed, k, file, fed.labels)
         config: dict[str, str | float] = {
             "data-path": str(file),
             "memory-path": str(folder.resolve() / "nodes" / name),

@@ -281,9 +281,11 @@ def warned(setup: Setup, answers: Answers, odd: Int64) -> list[tuple[int, str]]:
         odd = np.union1d(
             odd, replies.roster.clients[far_off(replies.appraisal, replies.roster.priority)]
         )
+    names = setup.population.names
     for k in odd.tolist():
+        called = "" if names is None else f" ({names[k]})"
         warnings.warn(
-            f"client {setup.population.called(k)}, a priority client, reports a loss over "
+            f"client {k}{called}, a priority client, reports a loss over "
             f"{MOST_LOSS:g} times the middle one; it counts, because the model is for it: check "
             "its data",
             MusterWarning,
