@@ -15,6 +15,8 @@ from sklearn.datasets import load_breast_cancer
 import muster
 from muster.cli.main import main
 
+pytestmark = pytest.mark.filterwarnings("ignore:features need scaling")
+
 NETS = "from torch import nn\n\n\ndef net():\n    return nn.Sequential(nn.Linear(30, 2))\n"
 
 

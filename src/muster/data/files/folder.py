@@ -99,7 +99,7 @@ def from_folder(
     others = (options.client, options.split)
     return replace(
         fed,
-        columns=tuple(manifest.mean) or blocks[0].features or None,
+        columns=tuple(manifest.mean) or fed.columns,
         scale=done[0] if done else None,
         label_column=(options.label or LABEL) if tables else None,
         # With features named, every other column is passed over.
