@@ -113,6 +113,7 @@ def reader() -> Reader:
     command = add(
         "methods", handle=methods, help="every method, with its paper, formula and parameters"
     )
+    command.add_argument("names", nargs="*", metavar="NAME", help="what its parameters mean")
     command.flag("--markdown", action="store_true", help="the table in docs/methods.md")
     _add_data(add(
         "data", handle=data.data, help="the data sets: list them, `get NAME`, `show NAME`",
