@@ -9,17 +9,16 @@ A round's clients are cut into portions, which threads take whole, from first st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from ..arrays import Int64
 from ..errors import MusterError
 from ..federation import Federation
 from ..federation.ragged import features
+from ..lazy import nn, torch
 from ..local import Local
 from ..params import Memory, Params
 from ..parts.optimizer import Optimizer
@@ -33,6 +32,9 @@ from .curvature import along
 from .descent import direction, drift_of, fusable, fused_step
 from .layers import stackable
 from .measure import Split, means
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 AT_ONCE = 2**22  # rows whose losses are held at once
 COMPILE_FROM = 2.0e7  # parameters times rows of a portion above which the compiled loop pays off

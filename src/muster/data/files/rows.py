@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from ... import rng
@@ -22,6 +21,7 @@ from ...arrays import Bool, Float64, Int64
 from ...errors import MusterError, MusterWarning, nearest
 from ...federation import Federation
 from ...federation.ragged import Ragged, as_tensor
+from ...lazy import pl
 from ..split.partition import first_clients, held_out_sizes
 from .manifest import Options, Role
 from .tables import Block

@@ -1,0 +1,53 @@
+"""Lazy: the large libraries, loaded when they are first used and not before.
+
+torch takes seconds to load, polars a third of one; help, a list of methods or a sentence about a
+wrong key needs neither. Our modules write `from .lazy import torch` and use `torch.zeros(...)`
+inside functions as ever. What would use it while a module is being imported (a base class, a
+decorator, a default) has to take another form, or the library loads with that module; a type
+that is only written in annotations is imported under `TYPE_CHECKING`.
+
+Code outside this package imports torch as it likes.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+
+def later(name: str) -> ModuleType:
+    """A module that stands in for `name` and loads it at the first use.
+
+    It keeps each thing it was asked for, so that from then on a look-up costs what it costs in the
+    module itself.
+    """
+    stand_in = ModuleType(name, f"Stands in for {name} until it is used.")
+
+    def load(attribute: str) -> Any:
+        value = getattr(importlib.import_module(name), attribute)
+        setattr(stand_in, attribute, value)
+        return value
+
+    stand_in.__getattr__ = load  # type: ignore[method-assign]
+    return stand_in
+
+
+if TYPE_CHECKING:
+    import polars as pl
+    import safetensors.torch as safetensors
+    import torch
+    from PIL import Image
+    from scipy import sparse
+    from torch import nn
+    from torch.nn import functional
+else:
+    Image = later("PIL.Image")
+    functional = later("torch.nn.functional")
+    nn = later("torch.nn")
+    pl = later("polars")
+    safetensors = later("safetensors.torch")
+    sparse = later("scipy.sparse")
+    torch = later("torch")
+
+__all__ = ["Image", "functional", "later", "nn", "pl", "safetensors", "sparse", "torch"]
