@@ -12,8 +12,33 @@ Code outside this package imports torch as it likes.
 from __future__ import annotations
 
 import importlib
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let Ctrl-C wait until what is loaded here has been loaded.
+
+    A library that is interrupted while it loads may say something else ("cannot load module more
+    than once per process"), and can then not be loaded again.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if not main or (before := signal.getsignal(signal.SIGINT)) is None:
+        yield  # signals are not ours to hold
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 def later(name: str) -> ModuleType:
@@ -25,11 +50,24 @@ def later(name: str) -> ModuleType:
     stand_in = ModuleType(name, f"Stands in for {name} until it is used.")
 
     def load(attribute: str) -> Any:
-        value = getattr(importlib.import_module(name), attribute)
+        with undisturbed():
+            module = importlib.import_module(name)
+        value = getattr(module, attribute)
         setattr(stand_in, attribute, value)
         return value
 
     stand_in.__getattr__ = load  # type: ignore[method-assign]
+    return stand_in
+
+
+def when_called(name: str) -> ModuleType:
+    """A module whose functions can be handed on before it is loaded, which a call does."""
+    module, stand_in = later(name), ModuleType(name)
+
+    def function(of: str) -> Any:
+        return lambda *given: getattr(module, of)(*given)
+
+    stand_in.__getattr__ = function  # type: ignore[method-assign]
     return stand_in
 
 
@@ -50,4 +88,15 @@ else:
     sparse = later("scipy.sparse")
     torch = later("torch")
 
-__all__ = ["Image", "functional", "later", "nn", "pl", "safetensors", "sparse", "torch"]
+__all__ = [
+    "Image",
+    "functional",
+    "later",
+    "nn",
+    "pl",
+    "safetensors",
+    "sparse",
+    "torch",
+    "undisturbed",
+    "when_called",
+]

@@ -7,20 +7,29 @@ by the same code and fail with the same sentence.
 from __future__ import annotations
 
 import argparse
-import inspect
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from .. import __version__
-from ..errors import MusterError
-from . import data, data_show, runs
+from ..errors import INTERRUPTED, MusterError
+from ..lazy import later, when_called
 from .arguments import Reader
-from .help import all_keys, data_keys
-from .methods import methods
-from .runs import INTERRUPTED
+
+if TYPE_CHECKING:
+    from rich import console as rich
+    from rich.console import Console
+
+    from . import data, data_show, methods, runs
+    from . import help as configuration
+else:
+    # A command's module is loaded when it is that command's turn: help and mistakes are quick.
+    rich = later("rich.console")
+    configuration, data, data_show, methods, runs = (
+        when_called(f"muster.cli.{name}")
+        for name in ("help", "data", "data_show", "methods", "runs")
+    )
 
 EXAMPLES = """\
 examples:
@@ -33,13 +42,20 @@ examples:
   muster methods                                    what exists, with paper and formula
   muster data                                       the data sets: what is here, how to get more
 """
+DATA = """\
+Every data set, whether it is here, and the one command that gets it.
+
+muster data                            the listing
+muster data get NAME [--folder PATH]   obtain it, verify it, store it once
+muster data show NAME ...              look at a federation made of it
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; bad input is one line on stderr and exit code 2."""
     try:
         words = reader().read(sys.argv[1:] if argv is None else argv)
-        return int(words.handle(words, Console()))
+        return int(words.handle(words, rich.Console()))
     except (MusterError, OSError) as error:
         # An OSError is a full disk, a folder that may not be written: no bug, and nothing to trace.
         print(f"muster: {error}", file=sys.stderr)
@@ -64,7 +80,7 @@ def reader() -> Reader:
         ("compare", runs.compare, "run several methods on matched seeds; print paired intervals"),
         ("federate", federate, "run a real federation over Flower"),
     ):
-        command = add(name, handle=handle, keys=True, more=all_keys, help=what,
+        command = add(name, handle=handle, keys=True, more=configuration.all_keys, help=what,
                       description=f"{what[0].upper()}{what[1:]}.",
                       usage=f"muster {name} [CONFIG] [--KEY VALUE ...]")  # fmt: skip
         command.add_argument(
@@ -111,12 +127,14 @@ def reader() -> Reader:
         help="the app (or apps) its owner agreed to: nothing else is run",
     )  # fmt: skip
     command = add(
-        "methods", handle=methods, help="every method, with its paper, formula and parameters"
+        "methods",
+        handle=methods.methods,
+        help="every method, with its paper, formula and parameters",
     )
     command.flag("--markdown", action="store_true", help="the table in docs/methods.md")
     _add_data(add(
         "data", handle=data.data, help="the data sets: list them, `get NAME`, `show NAME`",
-        description=inspect.getdoc(data),
+        description=DATA.rstrip(),
     ))  # fmt: skip
     command = add("show", handle=runs.show, help="print the results in a folder")
     command.add_argument("folder", nargs="?", metavar="FOLDER", help="such as runs/demo")
@@ -131,7 +149,7 @@ def _add_data(command: Reader) -> None:
     get.add_argument("names", nargs="*", metavar="NAME", help="as `muster data` lists it")
     get.flag("--folder", metavar="PATH", help="take the files from here, download nothing")
     show = add(
-        "show", handle=data_show.show, keys=True, more=data_keys,
+        "show", handle=data_show.show, keys=True, more=configuration.data_keys,
         help="who holds what, as a table and a picture",
         usage="muster data show NAME_OR_PATH [--KEY VALUE ...]",
     )  # fmt: skip

@@ -21,7 +21,7 @@ from ..config.experiments import (
     override,
     parse_value,
 )
-from ..errors import MusterError
+from ..errors import INTERRUPTED, MusterError
 from ..report.figure import figure
 from ..report.tables import counted, run_table
 from ..run import store
@@ -34,7 +34,6 @@ from ..study.comparison import Comparison, is_comparison, load_comparison
 from .console import say
 from .progress import Progress
 
-INTERRUPTED = 130  # the exit code shells use for Ctrl-C
 FRUITLESS = 1  # of a run that ended and learned nothing
 
 
