@@ -14,9 +14,7 @@ SOURCE = Path(muster.__file__).parent
 
 # Imported inside a function, each for the reason given.
 LATE = {
-    ("muster.engines.stacked", "muster.engines.kernel"): "numba takes a second to load",
     ("muster.__main__", "muster.cli.main"): "Ctrl-C while it loads is met there",
-    ("muster.cli.main", "muster.cli.flower"): "Flower is an extra",
 }
 # The rooms, the lowest floor first: a room imports only from those below it.
 FLOORS = [

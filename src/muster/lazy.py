@@ -41,6 +41,12 @@ def undisturbed() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
+def loaded(name: str) -> ModuleType:
+    """The module of this name."""
+    with undisturbed():
+        return importlib.import_module(name)
+
+
 def later(name: str) -> ModuleType:
     """A module that stands in for `name` and loads it at the first use.
 
@@ -49,23 +55,21 @@ def later(name: str) -> ModuleType:
     """
     stand_in = ModuleType(name, f"Stands in for {name} until it is used.")
 
-    def load(attribute: str) -> Any:
-        with undisturbed():
-            module = importlib.import_module(name)
-        value = getattr(module, attribute)
+    def look_up(attribute: str) -> Any:
+        value = getattr(loaded(name), attribute)
         setattr(stand_in, attribute, value)
         return value
 
-    stand_in.__getattr__ = load  # type: ignore[method-assign]
+    stand_in.__getattr__ = look_up  # type: ignore[method-assign]
     return stand_in
 
 
 def when_called(name: str) -> ModuleType:
     """A module whose functions can be handed on before it is loaded, which a call does."""
-    module, stand_in = later(name), ModuleType(name)
+    stand_in = ModuleType(name)
 
     def function(of: str) -> Any:
-        return lambda *given: getattr(module, of)(*given)
+        return lambda *given: getattr(loaded(name), of)(*given)
 
     stand_in.__getattr__ = function  # type: ignore[method-assign]
     return stand_in
@@ -77,10 +81,12 @@ if TYPE_CHECKING:
     import torch
     from PIL import Image
     from scipy import sparse
+    from sklearn import datasets
     from torch import nn
     from torch.nn import functional
 else:
     Image = later("PIL.Image")
+    datasets = later("sklearn.datasets")
     functional = later("torch.nn.functional")
     nn = later("torch.nn")
     pl = later("polars")
@@ -90,6 +96,7 @@ else:
 
 __all__ = [
     "Image",
+    "datasets",
     "functional",
     "later",
     "nn",

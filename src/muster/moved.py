@@ -55,7 +55,8 @@ class Forward:
         package, _, old = fullname.partition(".")
         if package != "muster" or old not in MOVED:
             return None
-        return importlib.machinery.ModuleSpec(fullname, self)
+        # importlib.abc, whose Loader this is in all but name, takes longer to load than muster.
+        return importlib.machinery.ModuleSpec(fullname, self)  # type: ignore[arg-type]
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         module = importlib.import_module(f"muster.{MOVED[spec.name.partition('.')[2]]}")
