@@ -10,6 +10,7 @@ from ..checks import whole
 from ..engines import Compute, How, choose, compute_of
 from ..errors import MusterError
 from ..federation import Federation
+from ..federation.doubts import doubts
 from ..lazy import nn
 from ..local import Local
 from ..methods import Method
@@ -113,7 +114,7 @@ def simulate(
             Keep(evaluate_every, place, checkpoint_every, resume),
             on_round,
             fed.note,
-            guesses(fed),
+            {**guesses(fed), "doubts": doubts(fed)},
         )
     finally:
         work.close()
