@@ -69,6 +69,8 @@ def when_called(name: str) -> ModuleType:
     stand_in = ModuleType(name)
 
     def function(of: str) -> Any:
+        if of.startswith("_"):
+            raise AttributeError(of)  # what `inspect` and the like ask of anything
         return lambda *given: getattr(loaded(name), of)(*given)
 
     stand_in.__getattr__ = function  # type: ignore[method-assign]
