@@ -1,9 +1,4 @@
-"""`muster data`: every data set, whether it is here, and the one command that gets it.
-
-muster data                            the listing
-muster data get NAME [--folder PATH]   obtain it, verify it, store it once
-muster data show NAME ...              look at a federation made of it
-"""
+"""`muster data`: every data set, whether it is here, and the one command that gets it."""
 
 from __future__ import annotations
 
