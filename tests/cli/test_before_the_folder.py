@@ -15,7 +15,10 @@ SHORT = ["--data", "digits", "--rounds", "1", "--seeds", "1"]
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--method", "maxfl"], "requirement: maxfl needs each client's rho_k; give requirement.st"),
+        (
+            ["--method", "maxfl"],
+            "requirement: maxfl needs each client's rho_k; give requirement.st",
+        ),
         (["--participation", "flexible"], "requirement: participation needs each client's rho_k"),
         (["--device", "mps"], "unknown device 'mps'; known: cpu, cuda"),
         (["--device", "cuda:7"], "device: 'cuda:7'"),

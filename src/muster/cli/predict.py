@@ -1,9 +1,4 @@
-"""`muster predict RUN FILE`: what a run's model makes of new rows.
-
-FILE has the columns the model was trained on; they are scaled as the training rows were. Printed,
-or put into --out, is one line for each row: its class by name, and the probability of every class.
-If FILE has the column of labels too, the score is said.
-"""
+"""`muster predict RUN FILE`: what a run's model makes of new rows, as a table or a file."""
 
 from __future__ import annotations
 

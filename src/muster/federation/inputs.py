@@ -7,15 +7,17 @@ weights, so that new rows are read, scaled and named as those were.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..arrays import Float64
 from ..errors import MusterError
+from ..lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PIXELS, WHOLE, REAL = "pixels", "whole", "real"
 

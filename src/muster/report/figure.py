@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
+from ..lazy import pl
 from ..run.measures import MEASURES, Measure, named
 from .intervals import Interval, Runs
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-import polars as pl
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..lazy import pl
 from ..run.measures import MEASURES, named
 from ..run.result import Run
 from .intervals import Runs, compared, summary

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import polars as pl
+from ..lazy import pl
 
 Facts = dict[str, Any]
 

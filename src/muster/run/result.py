@@ -6,15 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import polars as pl
 from numpy.typing import NDArray
-from torch import nn
 
 from ..errors import MusterError
+from ..lazy import nn, pl
 from .concerns import Facts, concerns
-from .trained import Built, Own, Recipe, assembled, position, predictions, rescaled
+from .trained import Own, Recipe, assembled, position, predictions, rescaled
+
+if TYPE_CHECKING:
+    from .trained import Built
 
 OnRound = Callable[[dict[str, Any]], None]
 

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import tomli_w
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from ..durable import whole_folder
 from ..errors import MusterError, first_line
+from ..lazy import pl
 from .result import Run
 from .trained import Own, Recipe
 

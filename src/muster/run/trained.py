@@ -15,13 +15,10 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from ..arrays import Float64, Int64
 from ..checks import is_whole
@@ -30,6 +27,7 @@ from ..data.files.new_rows import columns_of, read_rows
 from ..errors import MusterError, first_line, nearest
 from ..federation import Inputs, Scale, Space
 from ..federation.ragged import features
+from ..lazy import nn, pl, torch
 from ..models import Spec
 from ..parts.task import Task
 from ..registry import name_of
@@ -38,7 +36,8 @@ from ..schema import convert, plain
 TOGETHER = 4096  # rows that go through a model at once
 ROW, LABEL, ANSWER, CHANCE = "row", "label", "prediction", "p_"  # columns of predictions
 
-Built = nn.Module | Spec | Callable[[], nn.Module]
+if TYPE_CHECKING:
+    Built = nn.Module | Spec | Callable[[], nn.Module]
 
 
 @dataclass(frozen=True, eq=False)
