@@ -72,18 +72,27 @@ class MLP:
 @dataclass(frozen=True)
 class CNN:
     """The CIFAR-10 network: two 5x5 convolutions (32, 64), then 512 and 128, BatchNorm and ReLU
-    after each, Kaiming start. The paper prints only "512x128"; the rest is a reading."""
+    after each, Kaiming start. The paper prints only "512x128"; the rest is a reading.
+
+    image  the shape of a row as an image, channels first; default: as the data says
+    """
+
+    image: tuple[int, ...] | None = None
 
     def build(self, of: Shaped, seed: int) -> nn.Module:
-        shape = of.shape
-        if len(shape) != 3 or shape[1] % 4 or shape[2] % 4:
+        shape = self.image or of.image or of.shape
+        if len(shape) != 3 or np.prod(shape) != _width(of) or shape[1] % 4 or shape[2] % 4:
+            said = "" if shape == of.shape else f" and are to be images of shape {shape}"
             raise MusterError(
-                f"model cnn: rows have shape {shape}; it needs images (channels, height, width) "
-                "with height and width divisible by 4"
+                f"model cnn: rows have shape {of.shape}{said}; it needs images (channels, height, "
+                "width) with height and width divisible by 4: name the shape with model.image = "
+                "[1, 28, 28] where rows lie flat, or take --model mlp"
             )
+        stand = [] if shape == of.shape else [nn.Unflatten(1, shape)]
         flat = 64 * (shape[1] // 4) * (shape[2] // 4)
         with _seeded(seed):
             model = nn.Sequential(
+                *stand,
                 *_conv(shape[0], 32),
                 *_conv(32, 64),
                 nn.Flatten(),
@@ -126,7 +135,9 @@ def as_module(
     """The module to train, checked against the rows and labels it has to fit."""
     outputs = task.outputs(of.classes)
     if isinstance(model, Spec) and not isinstance(model, nn.Module):
-        model = model.build(of if outputs == of.classes else Space(of.shape, outputs), seed)
+        model = model.build(
+            of if outputs == of.classes else Space(of.shape, outputs, of.image), seed
+        )
     if not isinstance(model, nn.Module):
         raise MusterError(
             f"model: {type(model).__name__}; give an nn.Module or one of muster.models"

@@ -130,7 +130,7 @@ def test_a_priority_client_far_from_the_others_is_believed_and_pointed_out(setup
 
     case = setup(FEDALIGN, evaluate_every=0)
     case.nodes[1].tamper = boast
-    with pytest.warns(muster.MusterWarning, match="client 1, a priority client, reports a loss"):
+    with pytest.warns(muster.MusterWarning, match=r"client 1 \(client1\), a priority client"):
         run = case.run()
     assert (run.rounds["reference_loss"] > 1e9).all()
     assert run.rounds["admitted_nonpriority"].sum() == 0

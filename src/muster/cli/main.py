@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from rich import console as rich
     from rich.console import Console
 
-    from . import data, data_show, flower, methods, runs
+    from . import data, data_show, flower, methods, predict, runs
     from . import help as configuration
 else:
     # A command's module is loaded when it is that command's turn: help and mistakes are quick.
     rich = later("rich.console")
-    configuration, data, data_show, flower, methods, runs = (
+    configuration, data, data_show, flower, methods, predict, runs = (
         when_called(f"muster.cli.{name}")
-        for name in ("help", "data", "data_show", "flower", "methods", "runs")
+        for name in ("help", "data", "data_show", "flower", "methods", "predict", "runs")
     )
 
 EXAMPLES = """\
@@ -38,6 +38,7 @@ examples:
   muster run my.toml --method.epsilon 0.4 --rounds 50
   muster run --resume runs/NAME                     go on where an interrupted run stopped
   muster federate --local 4 examples/federate.toml  a real federation on this machine
+  muster predict runs/NAME new.csv                  class and probabilities of new rows
   muster methods                                    what exists, with paper and formula
   muster data                                       the data sets: what is here, how to get more
 """
@@ -47,6 +48,10 @@ Every data set, whether it is here, and the one command that gets it.
 muster data                            the listing
 muster data get NAME [--folder PATH]   obtain it, verify it, store it once
 muster data show NAME ...              look at a federation made of it
+"""
+PREDICT = """\
+Every row's class by name, and the probability of each class; columns as the model was trained on.
+A column of labels, where there is one, gives the score.
 """
 
 
@@ -151,7 +156,23 @@ def reader() -> Reader:
     command = add("show", handle=runs.show, help="print the results in a folder")
     command.add_argument("folder", nargs="?", metavar="FOLDER", help="such as runs/demo")
     command.flag("--measures", metavar="NAME,...", help="what to show, such as loss,fairness")
+    _add_predict(add(
+        "predict", handle=predict.predict, help="classes and probabilities of new rows, by a run",
+        description=PREDICT.rstrip(),
+    ))  # fmt: skip
     return top
+
+
+def _add_predict(command: Reader) -> None:
+    command.add_argument("run", nargs="?", metavar="RUN", help="a folder, such as runs/hospitals")
+    command.add_argument("file", nargs="?", metavar="FILE", help="new rows: .csv, .parquet, .npz")
+    for flag, metavar, what in (
+        ("--client", "NAME", "by a client's own model, where the method keeps them"),
+        ("--out", "FILE", "where predictions go (.csv, .parquet); default: printed as CSV"),
+        ("--model", "MODULE:NAME", "what builds the module, where that is code of yours"),
+        ("--scale", "FILE", "of a federation's run: the manifest with [mean] and [std], or none"),
+    ):
+        command.flag(flag, metavar=metavar, help=what)
 
 
 def _add_data(command: Reader) -> None:

@@ -156,6 +156,8 @@ class Experiment:
         if not self.members:
             return fed
         members = members_by_name(self.members, fed)
+        if fed.names is None:
+            fed = dataclasses.replace(fed, names=np.array([m.name for m in members], np.str_))
         rows = counted_rows(fed.sizes, members, fed.priority, self.network.most_share)
         fewer = int((rows != fed.sizes).sum())
         if not fewer:

@@ -38,6 +38,7 @@ class Network:
     most_share  the most a client counts for that is not priority and whose rows are not declared:
                 so many times the rows of all priority clients together
     features    the shape of a row; empty: as the first priority client's
+    image       the shape of a row as an image, where rows are images that lie flat; empty: none
     classes     how many classes, or their names in order; 0: as the priority clients' labels go
     label       the label's column in each client's own table
     columns     the columns to learn from, in order; empty: all others, as each table has them
@@ -53,6 +54,7 @@ class Network:
     most_rows: int = 100_000_000
     most_share: float = 1.0
     features: tuple[int, ...] = ()
+    image: tuple[int, ...] = ()
     classes: int | tuple[str, ...] = 0
     label: str = "label"
     columns: tuple[str, ...] = ()
@@ -123,10 +125,12 @@ def check_members(members: tuple[Member, ...]) -> None:
 
 
 def members_of(fed: Federation, keys: Sequence[str | Path]) -> tuple[Member, ...]:
-    """The clients of a federation as members in its roles, each with its key."""
+    """The clients of a federation as members in its roles, each with its key; by their names,
+    where they have plain ones."""
+    named = fed.names is not None and all(name and "/" not in name for name in fed.names)
     return tuple(
         Member(
-            f"client{k}",
+            fed.population.called(k) if named else f"client{k}",
             str(key),
             bool(fed.priority[k]),
             0.0 if fed.priority[k] else float(fed.importance[k]),

@@ -1,7 +1,8 @@
 """Who takes part and what they hold."""
 
 from .federation import Federation
+from .inputs import Inputs, Scale
 from .population import Population, Shaped, Space
 from .ragged import Ragged, Shared
 
-__all__ = ["Federation", "Population", "Ragged", "Shaped", "Shared", "Space"]
+__all__ = ["Federation", "Inputs", "Population", "Ragged", "Scale", "Shaped", "Shared", "Space"]

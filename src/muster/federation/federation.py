@@ -20,7 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..arrays import Bool, Float64, Int64
 from ..errors import MusterError, MusterWarning
+from ..lazy import torch
 from ..registry import find
+from .inputs import PIXELS, REAL, WHOLE, Inputs, Scale
 from .population import Population
 from .ragged import Pair, Ragged, Shared, check, from_pairs
 
@@ -105,6 +107,11 @@ class Federation:
     requirement_test, solo_accuracy   the held-out loss and accuracy of the client's own model,
                 where its requirement came from one
     note        what results on this data must say: that it is a subset, or how it was split
+    image       the shape of a row as an image (channels, height, width), where rows are images that
+                lie flat
+    scale       what was done to the features when they were read
+    label_column, aside   of tables: the column of labels, and others that are no features (None:
+                any may be there)
     """
 
     train: Ragged
@@ -123,6 +130,10 @@ class Federation:
     columns: tuple[str, ...] | None = None
     ids: Int64 | None = None
     counted: Int64 | None = None
+    image: tuple[int, ...] | None = None
+    scale: Scale | None = None
+    label_column: str | None = None
+    aside: tuple[str, ...] | None = ()
 
     @classmethod
     def from_folder(cls, path: str | Path, **options: Any) -> Federation:
@@ -261,6 +272,17 @@ class Federation:
     def example(self) -> Tensor:
         """The first row, as a batch of one."""
         return self.train.x[:1]
+
+    @property
+    def inputs(self) -> Inputs:
+        """What a model trained on these rows takes, and what its answers mean."""
+        kind = REAL if self.train.x.is_floating_point() else WHOLE
+        if self.train.x.dtype == torch.uint8:
+            kind = PIXELS
+        return Inputs(
+            self.shape, self.classes, kind, self.labels, self.image, self.columns,
+            self.label_column, self.aside, self.scale,
+        )  # fmt: skip
 
     def fingerprint(self) -> str:
         """A short digest of who holds what, to tell one federation from another: all labels and

@@ -47,6 +47,10 @@ class Population:
         """How many clients there are, N."""
         return len(self.ids)
 
+    def called(self, k: int) -> str:
+        """What a client is called: its name, or else its number."""
+        return str(k if self.names is None else self.names[k])
+
     @property
     def rows(self) -> Int64:
         """D_k as it counts: what a client has, or what a server lets it count for."""
@@ -85,6 +89,11 @@ class Shaped(Protocol):
         """How many classes the labels have."""
         ...
 
+    @property
+    def image(self) -> tuple[int, ...] | None:
+        """The shape of a row as an image, where it is one and lies flat."""
+        ...
+
     def example(self) -> Tensor:
         """One row, as a batch of one, for a model to be tried on."""
         ...
@@ -92,10 +101,11 @@ class Shaped(Protocol):
 
 @dataclass(frozen=True)
 class Space:
-    """Rows that are elsewhere: their shape and their number of classes."""
+    """Rows that are elsewhere: their shape, also as an image, and their number of classes."""
 
     shape: tuple[int, ...]
     classes: int
+    image: tuple[int, ...] | None = None
 
     def example(self) -> Tensor:
         """A row of zeros."""

@@ -281,13 +281,16 @@ def loopback(names: Sequence[str], logs: Path) -> Iterator[Loopback]:
             link.stop_all()
 
 
-def write_client(fed: Federation, k: int, file: Path) -> None:
-    """One client's rows as the file its node reads."""
+def write_client(
+    fed: Federation, k: int, file: Path, labels: tuple[str, ...] | None = None
+) -> None:
+    """One client's rows as the file its node reads; labels as numbers, or by these names."""
+    called = np.arange(fed.classes) if labels is None else np.array(labels)
     x, y = fed.train.client(k)
-    arrays: dict[str, Any] = {"x": x.numpy(), "y": y.numpy()}
+    arrays: dict[str, Any] = {"x": x.numpy(), "y": called[y.numpy()]}
     if fed.test is not None:
         test_x, test_y = fed.test.client(k)
-        arrays |= {"x_test": test_x.numpy(), "y_test": test_y.numpy()}
+        arrays |= {"x_test": test_x.numpy(), "y_test": called[test_y.numpy()]}
         weight = fed.test.counts_by(fed.test.positions(np.array([k])))
         if weight is not None:
             arrays["weight_test"] = weight
@@ -307,13 +310,20 @@ def start_nodes(link: Loopback, chosen: Experiment, fed: Federation, folder: Pat
     """
     names = client_names(fed)
     members = members_of(fed, [link.work / "keys" / f"{name}.pub" for name in names])
-    network = replace(chosen.network, features=tuple(fed.train.x.shape[1:]), classes=fed.classes)
+    network = replace(
+        chosen.network,
+        features=fed.shape,
+        image=fed.image or (),
+        classes=fed.labels or fed.classes,
+        columns=fed.columns or (),
+        label=fed.label_column or chosen.network.label,
+    )
     app = link.work / "app"
     listed = replace(chosen, members=members, network=network)
     agreed = write_app(app, listed, folder, link.environment)
     for k, name in enumerate(names):
         file = link.work / f"{name}.npz"
-        write_client(fed, k, file)
+        write_client(fed, k, file, fed.labels)
         config: dict[str, str | float] = {
             "data-path": str(file),
             "memory-path": str(folder.resolve() / "nodes" / name),

@@ -50,6 +50,7 @@ def own_data(config: Mapping[str, Any], network: Network, seed: int) -> Federati
             f"{path}: its labels are names, which every client must number alike; list them in "
             'the run\'s configuration: [network] classes = ["...", "..."]'
         )
+    fed = replace(fed, image=network.image or None)
     if config.get("requirement") is None:
         return fed
     return replace(fed, requirement=np.array([number(config, "requirement")]))

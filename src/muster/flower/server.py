@@ -24,7 +24,7 @@ from ..config.experiments import Experiment
 from ..config.network import Member, Network, counted_rows
 from ..engines.batches import needs_two_rows, steps_of
 from ..errors import MusterError
-from ..federation import Population, Space
+from ..federation import Inputs, Population, Space
 from ..models import as_module
 from ..params import dtype_of
 from ..report.figure import figure
@@ -33,6 +33,7 @@ from ..run.clients import Terms
 from ..run.conduct import Keep, beginning, conduct
 from ..run.result import OnRound, Run
 from ..run.round import Setup
+from ..run.trained import Recipe
 from ..schema import Table
 from .agreed import shared_terms
 from .appfolder import check, read_roster, registered
@@ -103,8 +104,20 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
     agreed = replace(network, features=came.shape, classes=named)
     text = shared_terms(replace(chosen, network=agreed))
     method = chosen.method(*chosen.methods)
-    space = Space(came.shape, came.classes)
-    module = as_module(chosen.spec(), space, s.seed, s.task)
+    space = Space(came.shape, came.classes, network.image or None)
+    spec = chosen.spec()
+    module = as_module(spec, space, s.seed, s.task)
+    inputs = Inputs(
+        space.shape,
+        space.classes,
+        kind="",  # what clients' rows are made of, and how they scale them, stays with them
+        labels=network.classes if isinstance(network.classes, tuple) else None,
+        image=space.image,
+        columns=network.columns or None,
+        label=network.label,
+        aside=None if network.columns else (),
+        scaled=False,
+    )
     names = params.trainable(module)
     terms = Terms(method, chosen.local, s.rounds, s.seed, names, s.participation)
     merge = needs_two_rows(module)
@@ -131,6 +144,7 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
         Keep(s.evaluate_every, folder / "checkpoints", often, resume=True),
         reporter(s.rounds, say),
         quorum=network.quorum,
+        recipe=Recipe.of(spec, module, inputs, s.task, method.serves),
     )
     result = replace(result, config=chosen.resolved())
     store.save(result, folder)

@@ -138,7 +138,9 @@ def run_table(run: Run, measures: str | Iterable[str] = ()) -> RenderableType:
         table.add_row(Text(name.replace("_", " ")), shown)
         guess = run.facts.get(GUESS.get(measure.name, ""))
         if guess is not None:
-            table.add_row("... always answering the majority class", f"{guess:.4f}")
+            most = run.facts.get("majority_class")
+            what = "the majority class" if most is None else f"'{most}'"
+            table.add_row(Text(f"... always answering {what}"), f"{guess:.4f}")
     totals = run.rounds.select(
         pl.col("admitted_nonpriority", "silent").mean(),
         pl.col("bytes_up", "bytes_down").sum() / 1e6,

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+import warnings
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import params
 from ..durable import held
 from ..engines.threads import one_thread
+from ..errors import MusterWarning
 from ..lazy import nn, pl, torch
 from ..memories import Memories
 from ..params import Memory, Params
@@ -20,10 +23,11 @@ from ..protocol import Entry, State
 from . import measures
 from .checkpoint import load_checkpoint, save_checkpoint
 from .concerns import Facts
-from .ledger import Ledger
+from .ledger import TABLES, Ledger
 from .memo import Memo
 from .result import Interrupted, NoQuorum, OnRound, Run
 from .round import Setup, play
+from .trained import Own, Recipe
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,7 @@ def conduct(
     note: str = "",
     facts: Facts | None = None,
     quorum: float = 0.0,
+    recipe: Recipe | None = None,
 ) -> Run:
     """Round after round from `state`, or from the last checkpoint, wherever the clients are.
 
@@ -84,7 +89,9 @@ def conduct(
     which less than `quorum` of the objective's weight was heard does not count, and ends the run.
     """
     with nullcontext() if keep.folder is None else held(keep.folder):
-        return _conduct(setup, module, state, whose, keep, on_round, note, facts or {}, quorum)
+        return _conduct(
+            setup, module, state, whose, keep, on_round, note, facts or {}, quorum, recipe
+        )
 
 
 def _conduct(
@@ -97,6 +104,7 @@ def _conduct(
     note: str,
     facts: Facts,
     quorum: float,
+    recipe: Recipe | None,
 ) -> Run:
     rounds, clients, n = setup.terms.rounds, setup.clients, setup.population.n
     ledger = Ledger()
@@ -144,6 +152,8 @@ def _conduct(
         if keep.folder is not None and state.round:
             save_checkpoint(keep.folder, state, ledger, identity)
     frames: dict[str, Any] = {**ledger.frames(), "final": final_of(setup, memo, state)}
+    for name in (*TABLES, "final"):
+        frames[name] = with_names(frames[name], setup.population.names)
     run = Run(
         weights=params.into_module(module, state.model),
         **frames,
@@ -153,10 +163,40 @@ def _conduct(
         complete=complete,
         note=note,
         facts={**facts, **ledger.facts, "moved": moved(start, state.model)},
+        own=own_models(state),
+        recipe=recipe,
     )
     if not complete:
         raise Interrupted(run)
     return run
+
+
+def with_names(frame: pl.DataFrame, names: NDArray[np.str_] | None) -> pl.DataFrame:
+    """A table of clients with their names next to their numbers, where the data has names that are
+    more than these numbers. What concerns nobody who is known (client -1) has none."""
+    if names is None or np.array_equal(names, np.arange(len(names)).astype(np.str_)):
+        return frame
+    called, known = pl.Series("name", names.tolist(), pl.String), frame["client"]
+    name = called.gather(known.set(known < 0, None))
+    return frame.insert_column(frame.columns.index("client") + 1, name)
+
+
+def own_models(state: State) -> Own | None:
+    """The models that clients keep for themselves, unless they are too large to hold at once."""
+    memories = state.clients
+    if memories is None or "own" not in memories.table.start:
+        return None
+    if memories.table.mapped:
+        warnings.warn(
+            "clients' own models take more than a gigabyte: they are not kept with the results, "
+            "and run.model(client=...) is not there",
+            MusterWarning,
+            stacklevel=4,
+        )
+        return None
+    saved = memories.saved()
+    models = {n.removeprefix("own/"): t.numpy() for n, t in saved.items() if n.startswith("own/")}
+    return Own(saved["who"].numpy(), models)
 
 
 def moved(start: Params, model: Params) -> bool:
@@ -166,12 +206,12 @@ def moved(start: Params, model: Params) -> bool:
 
 def unheard(setup: Setup, entry: Entry, quorum: float) -> str:
     """Why a round does not count: whose answers are missing, and for what reasons."""
-    names, objective = setup.population.names, setup.population.objective
+    population, objective = setup.population, setup.population.objective
     columns = entry.clients
     failed = np.strings.startswith(columns["reason"], "failed")
     lost = (objective[columns["client"]] > 0) & (failed | columns["joined"] & ~columns["admitted"])
     why = "; ".join(
-        f"{k if names is None else names[k]}: {reason}"
+        f"{population.called(k)}: {reason}"
         for k, reason in zip(columns["client"][lost], columns["reason"][lost], strict=True)
     )
     return (

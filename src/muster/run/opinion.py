@@ -7,6 +7,7 @@ another client's rows.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -64,16 +65,18 @@ def opinion(
     return replace(view, preferred=np.where(meets, test.accuracy, fed.solo_accuracy[clients]))
 
 
-def guesses(fed: Federation) -> dict[str, float]:
+def guesses(fed: Federation) -> dict[str, Any]:
     """What needs no model: the loss of the best constant prediction on the objective, and the
-    accuracy of always answering its most frequent class."""
+    accuracy of always answering its most frequent class, and what that is called."""
     shares = fed.objective @ fed.train.label_shares(fed.classes)
     best = int(shares.argmax())
     some = shares[shares > 0]
-    known = {
+    known: dict[str, Any] = {
         "constant_loss": float(-(some * np.log(some)).sum()),
         "majority_accuracy": float(shares[best]),
     }
+    if fed.labels is not None:
+        known["majority_class"] = fed.labels[best]
     if fed.test is not None:
         tested = fed.objective @ fed.test.label_shares(fed.classes)
         known["majority_test_accuracy"] = float(tested[best])

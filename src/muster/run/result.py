@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
 from ..errors import MusterError
-from ..lazy import pl
+from ..lazy import nn, pl
 from .concerns import Facts, concerns
+from .trained import Built, Own, Recipe, assembled, position, predictions, rescaled
 
 OnRound = Callable[[dict[str, Any]], None]
 
@@ -27,6 +29,8 @@ class Run:
     attackers  one row per round and attacker: its share of the step, and what honesty would have
              got
     final    one row per client: the last model on its training and held-out data
+    own      the models that clients keep for themselves, where the method has them
+    recipe   how the model is put together again: columns, scale, labels, what built it
     note     what these results must say of their data
     facts    what the numbers are to be held against: the loss before the first round, that of a
              constant prediction, the accuracy of always answering the most frequent class
@@ -46,6 +50,63 @@ class Run:
     config: dict[str, Any] = field(default_factory=dict)
     note: str = ""
     facts: Facts = field(default_factory=dict)
+    own: Own | None = None
+    recipe: Recipe | None = None
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """What classes are called, where the data says so."""
+        return None if self.recipe is None else self.recipe.inputs.labels
+
+    def model(self, client: str | int | None = None, build: Built | None = None) -> nn.Module:
+        """The trained module, ready to be asked (`eval`); changing it does not change the run.
+
+        client  whose own model, by name or number, where the method keeps them
+        build   for a run that was loaded and trained a module of yours: the module, its class, or a
+                function that returns one; its parameters do not matter
+        """
+        if client is None:
+            if self.recipe is not None and self.recipe.serves == "own":
+                raise MusterError(
+                    f"model: {self.method} has no common model, each client has its own; say "
+                    "whose with client=..."
+                )
+            return assembled(self.recipe, self.weights, build)
+        k = position(client, self.final)
+        if self.own is None:
+            where = "they stay with the clients" if self.engine == "flower" else "none were kept"
+            raise MusterError(
+                f"client: {self.method} leaves no models of clients' own here ({where}); leave "
+                "client out for the common one"
+            )
+        return assembled(self.recipe, self.weights, build, self.own.of(k, str(client)))
+
+    def predict(
+        self,
+        rows: Any,
+        client: str | int | None = None,
+        build: Built | None = None,
+        scale: str | Path | None = None,
+    ) -> pl.DataFrame:
+        """The model's answers to new rows, read and scaled as its training rows were.
+
+        rows    a CSV, parquet or npz file; a frame with the columns the model was trained on; or an
+                array of features. With a column of labels, these are in the answer too
+        client, build   as for `model`
+        scale   of a federation's run, whose clients scale their own rows: the manifest with the
+                [mean] and [std] they agreed on, or "none"
+
+        One row for each: `row` (from 1), `label` where it is known, `prediction`, and `p_CLASS`,
+        the probability of every class.
+        """
+        module = self.model(client, build)
+        if self.recipe is None:
+            raise MusterError(
+                "predict: this run was saved by an earlier version, without the form of its rows; "
+                "ask run.model(build=...) itself"
+            )
+        recipe = self.recipe if scale is None else rescaled(self.recipe, scale)
+        return predictions(module, recipe, rows)
 
     @cached_property
     def concerns(self) -> list[str]:

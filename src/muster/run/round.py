@@ -251,7 +251,7 @@ def play(setup: Setup, memo: Memo, state: State) -> tuple[State, Entry]:
         memories = memories.after(*counting(method, answers, verdict))
     following = State(t + 1, outcome.model, outcome.server, memories, present)
     entry = record(setup, offer, roster, answers, verdict, memo)
-    moves = moves_of(t, state.present, present, (*answers.events, *warned(method, answers, odd)))
+    moves = moves_of(t, state.present, present, (*answers.events, *warned(setup, answers, odd)))
     gains = gains_of(setup, offer, outcome)
     left, back = (int((moves["move"] == m).sum()) for m in ("left", "returned"))
     row = {**entry.round, "pool": len(pool), "left": left, "returned": back}
@@ -273,18 +273,21 @@ def offer_of(setup: Setup, state: State) -> Offer:
     )
 
 
-def warned(method: Method, answers: Answers, odd: Int64) -> list[tuple[int, str]]:
+def warned(setup: Setup, answers: Answers, odd: Int64) -> list[tuple[int, str]]:
     """Priority clients whose report is far from all others': it counts, and is pointed out. `odd`
     are those found so when F(w) was measured."""
-    replies = answers.replies
+    replies, method = answers.replies, setup.terms.method
     if method.reports and not method.losses:
         odd = np.union1d(
             odd, replies.roster.clients[far_off(replies.appraisal, replies.roster.priority)]
         )
+    names = setup.population.names
     for k in odd.tolist():
+        called = "" if names is None else f" ({names[k]})"
         warnings.warn(
-            f"client {k}, a priority client, reports a loss over {MOST_LOSS:g} times the middle "
-            "one; it counts, because the model is for it: check its data",
+            f"client {k}{called}, a priority client, reports a loss over "
+            f"{MOST_LOSS:g} times the middle one; it counts, because the model is for it: check "
+            "its data",
             MusterWarning,
             stacklevel=2,
         )

@@ -25,6 +25,7 @@ from .forecast import check_memory
 from .opinion import guesses
 from .result import OnRound, Run
 from .round import Setup
+from .trained import Recipe
 
 
 def simulate(
@@ -95,6 +96,7 @@ def simulate(
             on_round,
             fed.note,
             {**guesses(fed), "doubts": doubts(fed)},
+            recipe=Recipe.of(model, module, fed.inputs, task, method.serves),
         )
     finally:
         work.close()

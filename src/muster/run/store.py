@@ -7,6 +7,7 @@ the new ones.
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import tomllib
 from collections.abc import Iterator
@@ -23,9 +24,13 @@ from ..durable import whole_folder
 from ..errors import MusterError, first_line
 from ..lazy import pl
 from .result import Run
+from .trained import Own, Recipe
 
 FRAMES = ("rounds", "clients", "moves", "attackers", "final")
 MARKER = "run.toml"  # a folder that has it holds a run, complete
+RECIPE = "model.json"  # columns, scale, labels, what was built: see `trained.Recipe`
+OWN = "own.safetensors"  # the models clients keep for themselves, and whose they are
+WHOSE = "clients"  # their numbers, next to models/NAME
 
 
 def save(run: Run, folder: str | Path) -> Path:
@@ -52,6 +57,14 @@ def save(run: Run, folder: str | Path) -> Path:
             {name: np.require(a, requirements="C") for name, a in run.weights.items()},
             new / "weights.safetensors",
         )
+        if run.recipe is not None:
+            (new / RECIPE).write_text(json.dumps(run.recipe.table(), indent=1))
+        if run.own is not None:
+            models = {
+                f"models/{name}": np.require(a, requirements="C")
+                for name, a in run.own.models.items()
+            }
+            save_file({WHOSE: run.own.clients, **models}, new / OWN)
         sums = {file.name: digest(file) for file in sorted(new.iterdir())}
         (new / MARKER).write_text(tomli_w.dumps({**meta, "sums": sums}))
     return folder
@@ -77,7 +90,8 @@ def load(folder: str | Path) -> Run:
         raise MusterError(f"{folder}: no run here ({hint})")
     with readable(folder):
         meta = tomllib.loads((folder / MARKER).read_text())
-        for name, expected in meta.pop("sums", {}).items():
+        sums = meta.pop("sums", {})
+        for name, expected in sums.items():
             if digest(folder / name) != expected:
                 raise ValueError(f"{name} is not what was written")
         # glob=False: a folder may be called [x], which is no pattern.
@@ -85,7 +99,15 @@ def load(folder: str | Path) -> Run:
             name: pl.read_parquet(folder / f"{name}.parquet", glob=False) for name in FRAMES
         }
         weights = load_file(folder / "weights.safetensors")
-    return Run(weights=weights, **frames, **meta)
+        # What belongs to the run is what its marker lists: a folder may hold an older run's files.
+        recipe = own = None
+        if RECIPE in sums:
+            recipe = Recipe.of_table(json.loads((folder / RECIPE).read_text()))
+        if OWN in sums:
+            saved = load_file(folder / OWN)
+            whose = saved.pop(WHOSE)
+            own = Own(whose, {n.removeprefix("models/"): a for n, a in saved.items()})
+    return Run(weights=weights, **frames, **meta, own=own, recipe=recipe)
 
 
 @contextmanager
@@ -93,7 +115,9 @@ def readable(place: Path) -> Iterator[None]:
     """Files that were damaged after they were written are one clear line."""
     try:
         yield
-    except (OSError, ValueError, KeyError, SafetensorError, pl.exceptions.PolarsError) as error:
+    except (
+        OSError, ValueError, KeyError, TypeError, SafetensorError, pl.exceptions.PolarsError
+    ) as error:  # fmt: skip
         raise MusterError(
             f"{place}: cannot be read ({first_line(error)}); remove it to start again"
         ) from None

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...arrays import Bool
 from ...errors import MusterError, nearest
-from ...federation import Federation
+from ...federation import Federation, Scale
 from ...registry import part
 from .manifest import MANIFEST, Manifest, Options, Role, find_manifest, laid_over, read_manifest
 from .rows import Names, assemble, natural
@@ -75,10 +75,17 @@ def from_folder(
     blocks = read_files(files, options, exact)
     alone = options.client is None and not place.is_dir()
 
+    done: list[Scale] = []
+
     def rescale(x: NDArray[Any], train: Bool) -> NDArray[Any]:
         if manifest.mean:
-            return agreed(x, blocks[0], manifest)
-        return pooled(x, train) if options.scale == "pooled" else x
+            x, scale = agreed(x, blocks[0], manifest)
+        elif options.scale == "pooled":
+            scale = pooled(x, train)
+        else:
+            return x
+        done.append(scale)
+        return scale(x)
 
     fed = assemble(
         blocks,
@@ -88,7 +95,16 @@ def from_folder(
         roles_of=lambda names: roles_of(manifest, names, alone),
         rescale=rescale,
     )
-    return replace(fed, columns=tuple(manifest.mean) or fed.columns)
+    tables = files[0].suffix in TABLES
+    others = (options.client, options.split)
+    return replace(
+        fed,
+        columns=tuple(manifest.mean) or fed.columns,
+        scale=done[0] if done else None,
+        label_column=(options.label or LABEL) if tables else None,
+        # With features named, every other column is passed over.
+        aside=tuple(c for c in others if c is not None) if options.features is None else None,
+    )
 
 
 def data_files(path: Path) -> list[Path]:
@@ -158,17 +174,16 @@ def read_files(files: Sequence[Path], options: Options, exact: bool) -> list[Blo
     return blocks
 
 
-def pooled(x: NDArray[Any], train: Bool) -> NDArray[np.float32]:
+def pooled(x: NDArray[Any], train: Bool) -> Scale:
     """Every feature standardised by all training rows; one that never varies becomes 0."""
     rows = x[train]
     deviation = rows.std(axis=0, dtype=np.float64)
     mean = rows.mean(axis=0, dtype=np.float64)
-    scaled = (x - mean) / np.where(deviation > 0, deviation, 1.0)
-    return np.asarray(scaled, np.float32)
+    return Scale(mean, np.where(deviation > 0, deviation, 1.0))
 
 
-def agreed(x: NDArray[Any], block: Block, manifest: Manifest) -> NDArray[np.float32]:
-    """Every feature scaled by the numbers of a manifest, in the order it names them: the same for
+def agreed(x: NDArray[Any], block: Block, manifest: Manifest) -> tuple[NDArray[Any], Scale]:
+    """Features in the order a manifest names them, and its numbers to scale them by: the same for
     every client, however the columns of its own file lie."""
     if set(manifest.mean) != set(block.features):
         (name, *_) = sorted(set(manifest.mean) ^ set(block.features))
@@ -179,8 +194,7 @@ def agreed(x: NDArray[Any], block: Block, manifest: Manifest) -> NDArray[np.floa
     order = [block.features.index(name) for name in manifest.mean]
     mean = np.array(list(manifest.mean.values()))
     std = np.array([manifest.std[name] for name in manifest.mean])
-    with np.errstate(over="ignore"):  # what is not finite then is complained of with its row
-        return np.asarray((x[:, order] - mean) / std, np.float32)
+    return x[:, order], Scale(mean, std)
 
 
 def roles_of(manifest: Manifest, names: Names, alone: bool) -> Mapping[str, Role]:

@@ -172,8 +172,13 @@ def check_fields(path: Path) -> None:
                 raise MusterError(f"{path}: row {i} has {len(row)} fields, the header {width}")
 
 
-def numbers(frame: pl.DataFrame, path: Path, exact: bool) -> NDArray[Any]:
-    """Feature columns as one array of finite numbers."""
+def numbers(
+    frame: pl.DataFrame,
+    path: Path,
+    exact: bool,
+    advice: str = "write it as one, or leave the column out with features=[...]",
+) -> NDArray[Any]:
+    """Feature columns as one array of finite numbers; `advice` is for what is no number."""
     for name, kind in frame.schema.items():
         if not (kind.is_numeric() or kind in (pl.String, pl.Boolean)):
             raise MusterError(f"{path}: column '{name}' holds {kind}; features must be numbers")
@@ -188,10 +193,7 @@ def numbers(frame: pl.DataFrame, path: Path, exact: bool) -> NDArray[Any]:
         if value is None or value == "":
             what = "is missing; fill it in or drop the row"
         elif parsed[i, j] is None:
-            what = (
-                f"'{value}' is not a number; write it as one, or leave the column out with "
-                "features=[...]"
-            )
+            what = f"'{value}' is not a number; {advice}"
         else:
             what = f"{value} is not finite as {x.dtype}; fix it or drop the row"
         raise MusterError(f"{path}: column '{name}', row {i + 1}: {what}")
@@ -244,9 +246,8 @@ def is_test(column: pl.Series, path: Path) -> Bool:
     return (held == "test").to_numpy()
 
 
-def read_npz(path: Path) -> list[Block]:
-    """The arrays x and y of an npz file, then x_test and y_test (and weight_test) if they are
-    there."""
+def npz_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an npz file, by name."""
     try:
         with path.open("rb") as raw:
             file = np.load(raw, allow_pickle=False)
@@ -256,11 +257,17 @@ def read_npz(path: Path) -> list[Block]:
                 if key not in (*ARRAYS, WEIGHT):
                     known = (*ARRAYS, WEIGHT)
                     raise MusterError(f"{path}: unknown array '{key}'; {nearest(key, known)}")
-            arrays = {key: file[key] for key in file.files}
+            return {key: file[key] for key in file.files}
     except MusterError:
         raise
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise broken(path, error) from None
+
+
+def read_npz(path: Path) -> list[Block]:
+    """The arrays x and y of an npz file, then x_test and y_test (and weight_test) if they are
+    there."""
+    arrays = npz_arrays(path)
     tested = any(key.endswith("_test") for key in arrays)
     for key in ARRAYS if tested else ARRAYS[:2]:
         if key not in arrays:

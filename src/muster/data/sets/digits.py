@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -33,7 +34,7 @@ def digits(
     pixels, labels = datasets.load_digits(return_X_y=True)
     x = (pixels / 16).astype(np.float32)
     train, test = hold_out(partition.split(labels, clients, seed), labels, test_fraction, seed)
-    return federate(
+    fed = federate(
         x,
         labels,
         train,
@@ -43,3 +44,4 @@ def digits(
         classes=10,
         name="digits",
     )
+    return replace(fed, image=(1, 8, 8))

@@ -54,6 +54,7 @@ THINGS = (
 CHARACTERS = (*DIGITS, *ascii_uppercase, *ascii_lowercase)
 # Balanced merges the lower-case letters that look like their upper case.
 BALANCED = (*DIGITS, *ascii_uppercase, *"abdefghnqrt")
+IMAGE = (1, 28, 28)  # what rows of 784 are
 HELD_OUT = 0.2  # of each client's rows, where there is no official test set
 
 
@@ -88,7 +89,7 @@ def images(
         name=data.name,
         note=held.note,
     )
-    return replace(fed, labels=labels)
+    return replace(fed, labels=labels, image=IMAGE if x.ndim == 2 else None)
 
 
 @part(Federation, "fmnist")
@@ -187,4 +188,4 @@ def femnist(
         unseen=last_clients(unseen, n),
         note=held.note,
     )
-    return replace(fed, labels=CHARACTERS)
+    return replace(fed, labels=CHARACTERS, image=IMAGE, names=names[chosen].astype(np.str_))

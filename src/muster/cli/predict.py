@@ -1,0 +1,54 @@
+"""`muster predict RUN FILE`: what a run's model makes of new rows.
+
+FILE has the columns the model was trained on; they are scaled as the training rows were. Printed,
+or put into --out, is one line for each row: its class by name, and the probability of every class.
+If FILE has the column of labels too, the score is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from ..durable import replacing
+from ..errors import MusterError
+from ..registry import from_path
+from ..report.tables import counted
+from ..run import store
+from ..run.trained import score
+from ..study.comparison import is_comparison
+from .console import say
+
+FORMATS = (".csv", ".parquet")
+
+
+def predict(words: argparse.Namespace, console: Console) -> int:
+    """`muster predict RUN FILE [--client NAME] [--out FILE]`."""
+    if words.run is None or words.file is None:
+        raise MusterError("predict: give a run and a file: muster predict runs/NAME new.csv")
+    out = None if words.out is None else Path(words.out)
+    if out is not None and out.suffix not in FORMATS:
+        raise MusterError(f"--out: '{out}'; its ending says the format: {', '.join(FORMATS)}")
+    folder = Path(words.run)
+    if is_comparison(folder) and not store.is_run(folder):
+        first = next((p.parent for p in sorted(folder.glob(f"*/{store.MARKER}"))), None)
+        such = "" if first is None else f", such as {first}"
+        raise MusterError(f"{folder}: holds a comparison; give one of its runs{such}")
+    run = store.load(folder)
+    build = None if words.model is None else from_path(words.model, "--model")
+    said = run.predict(words.file, words.client, build, words.scale)
+    if out is None:
+        sys.stdout.write(said.write_csv())
+        aside = Console(stderr=True)  # the score is no row
+    else:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(out) as new:
+            said.write_csv(new) if out.suffix == ".csv" else said.write_parquet(new)
+        aside = console
+        say(aside, f"predictions: {out} ({counted(len(said), 'row')})")
+    if (known := score(said)) is not None:
+        say(aside, f"accuracy {known['accuracy']:.4f}, loss {known['loss']:.4f}")
+    return 0

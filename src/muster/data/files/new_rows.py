@@ -1,0 +1,101 @@
+"""New rows for a trained model: the same columns as its training rows, labels where they are known.
+
+What is read is decided by the model's `Inputs`: features by name, in the model's order; a column of
+labels if there is one; other columns only where training passed over them too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import MusterError, nearest
+from ...federation import Inputs
+from ...lazy import pl
+from .tables import ENDINGS, TABLES, array_block, header, npz_arrays, numbers, rows_of, values
+
+Rows = tuple[NDArray[Any], "pl.Series | None"]
+
+
+def read_rows(path: Path, inputs: Inputs) -> Rows:
+    """The features of a file, and its labels by name (None: it has none)."""
+    if not path.exists():
+        raise MusterError(f"{path}: no such file; give a {', '.join(ENDINGS)} file")
+    if path.is_dir() or path.suffix not in ENDINGS:
+        what = "is a folder" if path.is_dir() else f"ends in '{path.suffix}'"
+        raise MusterError(f"{path}: {what}; allowed: {', '.join(ENDINGS)} files")
+    if path.suffix not in TABLES:
+        return read_arrays(path, inputs)
+    names = chosen(header(path), inputs, path)
+    return columns_of(rows_of(path, names), inputs, path)
+
+
+def chosen(names: list[str], inputs: Inputs, where: Path) -> list[str]:
+    """The columns to read of those there are; the model's must all be there, and no others."""
+    if inputs.columns is None:
+        shape = ", ".join(map(str, inputs.shape))
+        raise MusterError(
+            f"{where}: the model was trained on rows without column names; give an npz file whose "
+            f"x has the shape (rows, {shape})"
+        )
+    for name in inputs.columns:
+        if name not in names:
+            raise MusterError(
+                f"{where}: no column '{name}', which the model was trained on; "
+                f"{nearest(name, names)}"
+            )
+    labels = [inputs.label] if inputs.label in names and inputs.label is not None else []
+    known = {*inputs.columns, *labels, *(inputs.aside or ())}
+    extra = [name for name in names if name not in known]
+    if extra and inputs.aside is not None:
+        raise MusterError(
+            f"{where}: column '{extra[0]}' is none that the model was trained on; remove it"
+        )
+    return [*inputs.columns, *labels]
+
+
+def columns_of(frame: pl.DataFrame, inputs: Inputs, where: Path = Path("rows")) -> Rows:
+    """Features and labels of a frame."""
+    names = chosen(frame.columns, inputs, where)
+    if not len(frame):
+        raise MusterError(f"{where}: no rows; give at least one")
+    exact = inputs.scale is not None
+    x = numbers(frame.select(inputs.columns or ()), where, exact, "fix it or drop the row")
+    if inputs.label not in names or inputs.label is None:
+        return x, None
+    return x, named(values(frame[inputs.label], where, "labels"), inputs, where)
+
+
+def named(y: pl.Series, inputs: Inputs, where: Path) -> pl.Series:
+    """Labels by the names the model knows them by; whole numbers as they are written there."""
+    text = y.cast(pl.String)
+    whole = text.cast(pl.Float64, strict=False)
+    whole = whole.set(whole.fill_null(0.5) != whole.fill_null(0.5).floor(), None)
+    text = pl.select(
+        pl.when(text.is_in(inputs.names))
+        .then(text)
+        .otherwise(pl.coalesce(whole.cast(pl.Int64, strict=False).cast(pl.String), text))
+    ).to_series()
+    wrong = ~text.is_in(inputs.names)
+    if wrong.any():
+        row = int(wrong.arg_max() or 0)
+        raise MusterError(
+            f"{where}: column '{y.name}', row {row + 1}: label '{y[row]}' is none of the model's "
+            f"classes; {nearest(str(y[row]), inputs.names)}"
+        )
+    return text
+
+
+def read_arrays(path: Path, inputs: Inputs) -> Rows:
+    """The x of an npz file, and its y if it has one."""
+    arrays = npz_arrays(path)
+    if "x" not in arrays:
+        raise MusterError(f"{path}: no array 'x'; it holds {', '.join(arrays) or 'none'}")
+    given = "y" in arrays
+    if not given:
+        arrays["y"] = np.zeros(len(arrays["x"]), np.int64)
+    block = array_block(path, arrays, "x", "y", test=False)
+    return block.x, named(block.y, inputs, path) if given else None

@@ -1,0 +1,121 @@
+"""What a model takes and what its answers mean: all it needs to be asked about new rows.
+
+A federation knows it of its training rows (`Federation.inputs`); a run keeps it next to its
+weights, so that new rows are read, scaled and named as those were.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arrays import Float64
+from ..errors import MusterError
+from ..lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PIXELS, WHOLE, REAL = "pixels", "whole", "real"
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """Every feature less its mean, by its deviation."""
+
+    mean: Float64
+    std: Float64
+
+    def __call__(self, x: NDArray[Any]) -> NDArray[np.float32]:
+        with np.errstate(over="ignore"):  # what is not finite then is complained of with its row
+            return np.asarray((x - self.mean) / self.std, np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """The rows a model was trained on, without the rows.
+
+    shape    of one row
+    classes  how many there are
+    kind     what features are: "pixels" (bytes, seen as 0 to 1), "whole" (tokens), "real"; "" where
+             that is not known here
+    labels   what classes are called, where the data says so
+    image    the shape of a row as an image, where it is one and lies flat
+    columns  what features are called, in order, where the data says so
+    label    the column of labels, where rows come from tables
+    aside    other columns that a table may have; None: any
+    scale    what was done to features before training; None: nothing
+    scaled   whether that is known here: across a network clients scale their own rows
+    """
+
+    shape: tuple[int, ...]
+    classes: int
+    kind: str = REAL
+    labels: tuple[str, ...] | None = None
+    image: tuple[int, ...] | None = None
+    columns: tuple[str, ...] | None = None
+    label: str | None = None
+    aside: tuple[str, ...] | None = ()
+    scale: Scale | None = None
+    scaled: bool = True
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What classes are called: as the data says, or else their numbers."""
+        return self.labels or tuple(str(c) for c in range(self.classes))
+
+    def example(self) -> Tensor:
+        """A row of zeros."""
+        return torch.zeros(1, *self.shape)
+
+    def prepared(self, x: NDArray[Any]) -> NDArray[Any]:
+        """New rows as the model saw those it was trained on; images may lie flat or stand."""
+        flat = (int(np.prod(self.shape)),)
+        known = (self.shape, flat, *([] if self.image is None else [self.image]))
+        if x.dtype.kind not in "fiub" or x.ndim < 2 or x.shape[1:] not in known:
+            raise MusterError(
+                f"rows: {x.dtype} of shape {x.shape}; the model takes numbers of shape "
+                f"(rows, {', '.join(map(str, self.shape))})"
+            )
+        if not len(x):
+            raise MusterError("rows: there are none; give at least one")
+        x = x.reshape(len(x), *self.shape)
+        if x.dtype.kind == "f" and not np.isfinite(x).all():
+            i = int(np.argwhere(~np.isfinite(x))[0, 0])
+            raise MusterError(f"rows: row {i + 1} is not finite; fix it or drop the row")
+        if self.kind == PIXELS and x.dtype.kind in "iu":
+            if x.min() < 0 or x.max() > 255:
+                raise MusterError(
+                    f"rows: {x.min()} to {x.max()}; pixels are whole numbers from 0 to 255, or "
+                    "0.0 to 1.0"
+                )
+            return x.astype(np.uint8)
+        if self.kind == WHOLE and (x.dtype.kind == "f" and (x != np.rint(x)).any()):
+            raise MusterError("rows: fractions; the model takes whole numbers")
+        if self.kind == WHOLE:
+            x = x.astype(np.int64)
+        elif self.kind == REAL and x.dtype.kind != "f":
+            x = x.astype(np.float64)
+        return x if self.scale is None else self.scale(x)
+
+    def table(self) -> dict[str, Any]:
+        """All of it as plain values; `of_table` reads them back to the same bits."""
+        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(self).items()}
+        if self.scale is not None:
+            mean, std = (a.ravel().tolist() for a in (self.scale.mean, self.scale.std))
+            plain["scale"] = {"mean": mean, "std": std}
+        return plain
+
+    @classmethod
+    def of_table(cls, table: dict[str, Any]) -> Inputs:
+        """What a table says."""
+        values = dict(table)
+        values |= {k: tuple(v) for k, v in table.items() if isinstance(v, list)}
+        if (scale := values.get("scale")) is not None:
+            shape = values["shape"]
+            mean, std = (np.array(scale[k], np.float64).reshape(shape) for k in ("mean", "std"))
+            values["scale"] = Scale(mean, std)
+        return cls(**values)
