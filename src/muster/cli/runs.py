@@ -21,9 +21,9 @@ from ..config.experiments import (
     override,
     parse_value,
 )
-from ..errors import MusterError
+from ..errors import MusterError, counted
 from ..report.figure import figure
-from ..report.tables import counted, run_table
+from ..report.tables import run_table
 from ..run import store
 from ..run.result import Interrupted, Run
 from ..run.simulate import simulate

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from .. import rng
 from ..arrays import Int64
 from ..federation import Federation
-from .figure import as_written
+from .figure import FORMATS
+from .style import as_written
 
-FORMATS = (".png", ".pdf", ".svg")
 BARS = 60  # clients that can be told apart as bars
 NAMED = 20  # classes a legend has room and colours for
 COLUMNS = 1000  # of a heat map; more clients than that are averaged, neighbours together

@@ -14,6 +14,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..errors import counted
 from ..run.measures import MEASURES, named
 from ..run.result import Run
 from .intervals import Runs, compared, summary
@@ -23,15 +24,6 @@ MEANS = "priority clients' loss and accuracy: "
 
 
 GUESS = {"train_accuracy": "majority_accuracy", "test_accuracy": "majority_test_accuracy"}
-
-
-def counted(n: int, what: str) -> str:
-    """A number of things.
-
-    >>> counted(1, "seed"), counted(5, "seed")
-    ('1 seed', '5 seeds')
-    """
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def comparison_tables(

@@ -114,7 +114,7 @@ def simulate(
             Keep(evaluate_every, place, checkpoint_every, resume),
             on_round,
             fed.note,
-            guesses(fed),
+            {"data": fed.name, **guesses(fed)},
         )
     finally:
         work.close()

@@ -17,10 +17,10 @@ import tomli_w
 from rich.console import Group, RenderableType
 
 from .. import durable
-from ..errors import MusterError
+from ..errors import MusterError, counted
 from ..report.figure import figure
 from ..report.intervals import Interval, at, compared, summary
-from ..report.tables import comparison_tables, counted
+from ..report.tables import comparison_tables
 from ..run import store
 from ..run.result import Run
 
