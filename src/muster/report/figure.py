@@ -153,8 +153,9 @@ def caption(runs: Runs) -> str:
     said = []
     if several:
         band = "band: 95 % interval of the mean, for each round by itself"
-        said.append(f"Line: mean over the seeds; {band if len(runs) <= BANDED else 'no bands, as '
-                    f'those of more than {BANDED} methods hide each other'}.")  # fmt: skip
+        if len(runs) > BANDED:
+            band = f"no bands, as those of more than {BANDED} methods hide each other"
+        said.append(f"Line: mean over the seeds; {band}.")
     if len(runs) > 1 and several:
         said.append("Points: paired difference, seed by seed, with its 95 % interval; filled where "
                     "it excludes 0.")  # fmt: skip
