@@ -16,6 +16,7 @@ from rich.console import Console
 
 from .. import __version__
 from ..errors import MusterError
+from ..report.letters import let_through
 from . import data, data_show, runs
 from .arguments import Reader
 from .help import all_keys, data_keys
@@ -37,6 +38,7 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; bad input is one line on stderr and exit code 2."""
+    let_through(sys.stdout, sys.stderr)
     try:
         words = reader().read(sys.argv[1:] if argv is None else argv)
         return int(words.handle(words, Console()))
@@ -121,6 +123,8 @@ def reader() -> Reader:
     command = add("show", handle=runs.show, help="print the results in a folder")
     command.add_argument("folder", nargs="?", metavar="FOLDER", help="such as runs/demo")
     command.flag("--measures", metavar="NAME,...", help="what to show, such as loss,fairness")
+    command.flag("--figure", metavar="FILE", help="draw them as well: a .png, .pdf or .svg")
+    command.flag("--panels", metavar="NAME,...", help="what to draw, such as loss,fairness")
     return top
 
 

@@ -27,7 +27,7 @@ from ..errors import MusterError
 from ..federation import Population, Space
 from ..models import as_module
 from ..params import DTYPES
-from ..report.figure import figure
+from ..report.figure import figures
 from ..run import store
 from ..run.clients import Terms
 from ..run.conduct import Keep, beginning, conduct
@@ -67,7 +67,7 @@ def main(grid: Grid, context: Context) -> None:
 def _run(grid: Grid, chosen: Experiment, folder: Path) -> None:
     result = federate(grid, chosen, folder, log)
     runs = {next(iter(chosen.methods)): [result]}
-    figure(runs, folder / "figure.png", chosen.settings.measures)
+    figures(runs, folder, chosen.settings.figures, chosen.settings.shown_in_figure)
     log(f"results: {folder}")
     if result.idle:
         raise MusterError(

@@ -23,11 +23,11 @@ from .style import Look, tidy
 EARLY = 0.25  # the share of the rounds that has no say in how long the axis is, if it must be cut
 MARKED = 7  # markers on a curve
 NEAR = 0.008  # of the axis: curves closer than that lie on each other
-TOGETHER = 0.3  # ... if they do so in this share of the rounds
+TOGETHER = 0.5  # ... if they do so in this share of the rounds
 WIDEST = 2  # steps that a line below others is wider by
 BANDED = 6  # methods whose bands can be told apart
 CUT = 4.0  # times as long an axis as the later rounds need is too long
-BEYOND = 2.0  # times the means' span that a band may take on each side
+BEYOND = 3.0  # times the means' span that a band may take on each side
 MAGNITUDES = 100.0  # between the smallest and the largest value: more is drawn by powers of ten
 
 
@@ -130,9 +130,9 @@ def limits(curves: Sequence[Curve], measure: Measure) -> tuple[float, float]:
     """Where the axis of a panel ends.
 
     It holds all means, unless those of the first quarter of the rounds would stretch it to more
-    than `CUT` times what the later ones need. It holds the bands as far as they reach beyond the
-    means by no more than `BEYOND` times their span: those of two seeds may be a hundred times wider
-    than anything there is to see.
+    than `CUT` times what the later ones need. It holds most of the bands, as far as they reach
+    beyond the means by no more than `BEYOND` times their span: those of two seeds may be a hundred
+    times wider than anything there is to see.
     """
     every = _finite([c.mean for c in curves])
     if not len(every):
@@ -146,8 +146,10 @@ def limits(curves: Sequence[Curve], measure: Measure) -> tuple[float, float]:
     low, high = float(means.min()), float(means.max())
     if len(curves) <= BANDED:
         bands = [(*c.band(measure), which) for c, which in zip(curves, late, strict=True)]
-        lowest = _finite([band[which] for band, _, which in bands]).min(initial=low)
-        highest = _finite([band[which] for _, band, which in bands]).max(initial=high)
+        lows = _finite([band[which] for band, _, which in bands])
+        highs = _finite([band[which] for _, band, which in bands])
+        # All but the widest tenth: a single wild round would make everything else small.
+        lowest, highest = min(low, np.quantile(lows, 0.1)), max(high, np.quantile(highs, 0.9))
         # Where all means are alike, the bands are all there is.
         room = BEYOND * (high - low) or np.inf
         low, high = max(low - room, lowest), min(high + room, highest)

@@ -22,7 +22,7 @@ from ..errors import MusterError, counted
 from ..run.measures import MEASURES, Measure, named
 from ..run.result import Run
 from .curves import BANDED, curve_of, draw_curves
-from .intervals import Runs, summary
+from .intervals import Runs, for_everyone, summary
 from .style import Look, as_written, folded, short, tidy
 
 FORMATS = (".png", ".pdf", ".svg")
@@ -52,7 +52,6 @@ def figure(runs: Runs, path: str | Path, panels: str | Iterable[str] = ()) -> Pa
     size = (WIDTH * across + 2 * aside, (HEIGHT + below) * down + 0.7)
     fig = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(fig)
-    fig.get_layout_engine().set(w_pad=0.06, h_pad=0.06)
     heights = [HEIGHT, below] if many else [HEIGHT]
     grid = fig.add_gridspec(len(heights) * down, across, height_ratios=heights * down)
     looks = {label: Look.of(i) for i, label in enumerate(runs)}
@@ -78,6 +77,13 @@ def figure(runs: Runs, path: str | Path, panels: str | Iterable[str] = ()) -> Pa
     path.parent.mkdir(parents=True, exist_ok=True)
     fig.savefig(path, dpi=130)
     return path
+
+
+def figures(
+    runs: Runs, folder: Path, formats: str | Iterable[str], panels: str | Iterable[str] = ()
+) -> list[Path]:
+    """Draw runs to `figure.FORMAT` in a folder, once for each format."""
+    return [figure(runs, folder / f"figure.{name}", panels) for name in as_formats(formats)]
 
 
 def as_figure_path(path: str | Path, what: str = "figure") -> Path:
@@ -117,11 +123,6 @@ def _has(runs: Runs, measure: str, unasked: bool) -> bool:
         if measure in run.rounds.columns
     ]
     return any((c != 0).any() if unasked else len(c) > 0 for c in columns)
-
-
-def for_everyone(run: Run) -> bool:
-    """Whether all clients that take part are priority clients."""
-    return bool(run.final.filter(~pl.col("unseen"))["priority"].all())
 
 
 def title_of(measure: Measure, everyone: bool) -> str:

@@ -68,6 +68,11 @@ def mean_and_half(values: Float64) -> tuple[Float64, Float64]:
     return mean, np.asarray(stdtrit(n - 1, 0.975) * values.std(axis=0, ddof=1) / np.sqrt(n))
 
 
+def for_everyone(run: Run) -> bool:
+    """Whether all clients that take part are priority clients."""
+    return bool(run.final.filter(~pl.col("unseen"))["priority"].all())
+
+
 def at(run: Run, measure: str, round: int) -> float:
     """A measure after a round, or the last one before it that was taken; NaN without one."""
     if measure not in run.rounds.columns:
