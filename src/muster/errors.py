@@ -29,10 +29,10 @@ def first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
-def counted(n: int, what: str) -> str:
+def plural(n: int, what: str) -> str:
     """A number of things.
 
-    >>> counted(1, "seed"), counted(5, "seed"), counted(2, "class"), counted(3, "reply")
+    >>> plural(1, "seed"), plural(5, "seed"), plural(2, "class"), plural(3, "reply")
     ('1 seed', '5 seeds', '2 classes', '3 replies')
     """
     if n == 1:

@@ -18,7 +18,7 @@ from ..arrays import Int64
 from ..config.experiments import experiment, override
 from ..data import DATA
 from ..data.sources.catalogue import CATALOGUE
-from ..errors import MusterError, MusterWarning, counted
+from ..errors import MusterError, MusterWarning, plural
 from ..federation import Federation
 from ..federation.ragged import Shared
 from ..report.figure import as_figure_path
@@ -55,7 +55,7 @@ def show(words: argparse.Namespace, console: Console) -> int:
     if fed.classes <= WIDEST and fed.labels is not None:
         say(console, f"labels, from left to right: {', '.join(class_names(fed))}")
     if fed.n > SHOWN:
-        say(console, f"... and {counted(fed.n - SHOWN, 'more client')}; of all {fed.n}:")
+        say(console, f"... and {plural(fed.n - SHOWN, 'more client')}; of all {fed.n}:")
         console.print(quantile_table(fed, counts))
     drawn = draw(fed, counts, Path(out or f"{fed.name}-data.png"), chosen.settings.seed)
     say(console, f"figure: {drawn}")
@@ -70,13 +70,13 @@ def heading(fed: Federation) -> str:
     tested = "no test rows"
     if fed.test is not None:
         shared = isinstance(fed.test, Shared)
-        tested = counted(int(len(fed.test.y) if shared else fed.test.offsets[-1]), "test row")
+        tested = plural(int(len(fed.test.y) if shared else fed.test.offsets[-1]), "test row")
         tested += " for everyone" if shared else ""
     unseen = f", {int(fed.unseen.sum())} unseen" if fed.unseen.any() else ""
     return (
-        f"{fed.name}: {counted(fed.n, 'client')}, {int(fed.priority.sum())} priority{unseen}; "
-        f"{counted(rows, 'training row')}, {tested}; rows of {shape} {kind}; "
-        f"{counted(fed.classes, 'class')}"
+        f"{fed.name}: {plural(fed.n, 'client')}, {int(fed.priority.sum())} priority{unseen}; "
+        f"{plural(rows, 'training row')}, {tested}; rows of {shape} {kind}; "
+        f"{plural(fed.classes, 'class')}"
     )
 
 

@@ -21,7 +21,7 @@ from ..config.experiments import (
     override,
     parse_value,
 )
-from ..errors import MusterError, counted
+from ..errors import MusterError, plural
 from ..report.figure import as_figure_path, figure, figures
 from ..report.tables import run_table
 from ..run import store
@@ -208,7 +208,7 @@ def compare(words: argparse.Namespace, console: Console) -> int:
         except ComparisonInterrupted as stop:
             result, code = stop.comparison, INTERRUPTED
     if code:
-        done = f"{len(result.seeds)} of {counted(len(seeds), 'seed')} complete"
+        done = f"{len(result.seeds)} of {plural(len(seeds), 'seed')} complete"
         again = f"muster compare --resume {folder}"
         say(console, f"interrupted with {done}; go on with: {again}")
     if result.seeds:

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from ..arrays import Bool, Float64, Int64
-from ..errors import MusterError, MusterWarning
+from ..errors import MusterError, MusterWarning, plural
 from ..registry import find
 from .population import Population
 from .ragged import Pair, Ragged, Shared, check, from_pairs
@@ -303,6 +303,6 @@ class Federation:
 
     def __repr__(self) -> str:
         return (
-            f"Federation({self.n} clients, {int(self.priority.sum())} priority, "
-            f"{int(self.train.offsets[-1])} rows, {self.classes} classes)"
+            f"Federation({plural(self.n, 'client')}, {int(self.priority.sum())} priority, "
+            f"{plural(int(self.train.offsets[-1]), 'row')}, {plural(self.classes, 'class')})"
         )

@@ -23,7 +23,7 @@ from ..arrays import Int64
 from ..config.experiments import Experiment
 from ..config.network import Member, Network, counted_rows
 from ..engines.batches import needs_two_rows, steps_of
-from ..errors import MusterError
+from ..errors import MusterError, plural
 from ..federation import Population, Space
 from ..models import as_module
 from ..params import DTYPES
@@ -197,7 +197,7 @@ def gather(
     not there when the waiting ends, or do not fit, are left out of the run.
     """
     members, n = registry.members, len(registry.members)
-    say(f"waiting for {n} clients")
+    say(f"waiting for {plural(n, 'client')}")
     until = time.monotonic() + network.wait
     while True:
         nodes, _ = registry.connected(grid)
@@ -253,7 +253,7 @@ def gather(
             differs = f"runs muster {line(other, 20)}, the server {__version__}"
             say(f"{members[k].name} {differs}: results may differ; install the same version")
             events.append((k, differs))
-    say(f"{int((rows > 0).sum())} of {n} clients are in, with {int(rows.sum())} rows")
+    say(f"{int((rows > 0).sum())} of {plural(n, 'client')} are in, with {int(rows.sum())} rows")
     return Attendance(registry, rows, counted, shape, classes, events)
 
 

@@ -27,7 +27,7 @@ TOGETHER = 0.5  # ... if they do so in this share of the rounds
 WIDEST = 2  # steps that a line below others is wider by
 BANDED = 6  # methods whose bands can be told apart
 CUT = 4.0  # times as long an axis as the later rounds need is too long
-BEYOND = 3.0  # times the means' span that a band may take on each side
+BEYOND = 6.0  # times the means' span that a band may take on each side
 MAGNITUDES = 100.0  # between the smallest and the largest value: more is drawn by powers of ten
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import polars as pl
 
-from ..errors import MusterError, counted
+from ..errors import MusterError, plural
 from ..run.measures import MEASURES, Measure, named
 from ..run.result import Run
 from .curves import BANDED, curve_of, draw_curves
@@ -138,7 +138,7 @@ def heading(runs: Runs) -> str:
     """Of what data, method and seeds these curves are."""
     every = [run for mine in runs.values() for run in mine]
     mine = next(iter(runs.values()))
-    seeds = counted(len(mine), "seed") if len(mine) > 1 else f"seed {mine[0].seed}"
+    seeds = plural(len(mine), "seed") if len(mine) > 1 else f"seed {mine[0].seed}"
     whose = next(iter(runs)) if len(runs) == 1 else ""
     return ", ".join(filter(None, [*dict.fromkeys(map(data_of, every)), whose, seeds]))
 

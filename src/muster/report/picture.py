@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from .. import rng
 from ..arrays import Int64
+from ..errors import plural
 from ..federation import Federation
 from .style import as_written, class_colours, short, tidy
 
@@ -55,7 +56,7 @@ def class_names(fed: Federation) -> list[str]:
 
 def title(fed: Federation, what: str) -> str:
     """The name of the data and what is seen."""
-    return as_written(f"{fed.name}: {what} of {fed.n} clients")
+    return as_written(f"{fed.name}: {what} of {plural(fed.n, 'client')}")
 
 
 def bars(fig: Any, fed: Federation, counts: Int64) -> None:
@@ -107,10 +108,12 @@ def heat_map(fig: Any, fed: Federation, counts: Int64) -> None:
     """Each class's share of each client's training rows, below how many rows that client has."""
     order = by_main_class(fed, counts)
     share = (counts / counts.sum(axis=1, keepdims=True))[order].T
-    above, below = fig.subplots(2, 1, sharex=True, height_ratios=[1, 3])
+    taller = max(3.0, 0.12 * min(fed.classes, ROWS))
+    above, below = fig.subplots(2, 1, sharex=True, height_ratios=[1, taller])
     sizes = fed.train.sizes[order]
     above.stairs(sizes, np.arange(fed.n + 1) - 0.5, fill=True, color="0.45")
     above.set_ylabel("rows", fontsize=9)
+    above.tick_params(labelsize=8)
     above.set_ylim(0)
     if sizes.max() > 30 * np.median(sizes):
         above.set_yscale("log")

@@ -41,14 +41,15 @@ class Look:
 
 def class_colours(n: int) -> list[tuple[float, float, float]]:
     """Colours for n classes: Okabe and Ito's, then each time the one farthest from all before it as
-    an eye sees them (in CIE L*a*b*), among those that are neither too light nor too dark."""
+    an eye sees them (in CIE L*a*b*), among those that are neither too light nor too dark (L* from 25
+    to 88) nor glaring (chroma up to 70)."""
     from matplotlib.colors import to_rgb
 
     chosen = [to_rgb(colour) for colour in OKABE_ITO[:n]]
     steps = np.linspace(0, 1, 13)
     grid = np.stack(np.meshgrid(steps, steps, steps, indexing="ij"), axis=-1).reshape(-1, 3)
     seen = as_lab(grid)
-    fit = (seen[:, 0] > 25) & (seen[:, 0] < 88)
+    fit = (seen[:, 0] > 25) & (seen[:, 0] < 88) & (np.hypot(seen[:, 1], seen[:, 2]) < 70)
     grid, seen = grid[fit], seen[fit]
     far = np.full(len(grid), np.inf)
     for colour in chosen:

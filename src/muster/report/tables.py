@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import counted
+from ..errors import plural
 from ..run.measures import MEASURES, named
 from ..run.result import Run
 from .fitted import Column, Fitted
@@ -49,7 +49,7 @@ def comparison_tables(
     price = [Column(m.head, [f"{row[i]:.1f}" for row in took]) for i, m in enumerate(COSTS)]
     every = [run for mine in runs.values() for run in mine]
     whose = "" if all(map(for_everyone, every)) else "priority clients' "
-    over = f"mean ± 95 %, {counted(len(runs[first]), 'seed')}"
+    over = f"mean ± 95 %, {plural(len(runs[first]), 'seed')}"
     labels = Column("method", list(runs))
     tables: list[RenderableType] = [
         Fitted(over if measures else f"{whose}loss and accuracy: {over}", labels, means)
@@ -89,7 +89,7 @@ def _warnings(runs: Runs) -> list[Text]:
         for start, whose in found.items():
             sentence = next(s for s in whose[0].concerns if s.startswith(start))
             some = (
-                "" if len(whose) == len(mine) else f", {len(whose)} of {counted(len(mine), 'seed')}"
+                "" if len(whose) == len(mine) else f", {len(whose)} of {plural(len(mine), 'seed')}"
             )
             lines.append(Text(f"attention: {label}{some}: {sentence}", style="bold red"))
     return lines

@@ -20,7 +20,7 @@ from torch import nn
 
 from ..checks import whole
 from ..engines.compute import How, compute_of
-from ..errors import MusterError, counted, nearest
+from ..errors import MusterError, nearest, plural
 from ..federation import Federation
 from ..local import Local
 from ..methods import Method
@@ -43,7 +43,7 @@ class ComparisonInterrupted(KeyboardInterrupt):
     """Ctrl-C during a comparison; `comparison` holds the seeds that every method finished."""
 
     def __init__(self, comparison: Comparison) -> None:
-        super().__init__(f"interrupted after {counted(len(comparison.seeds), 'seed')}")
+        super().__init__(f"interrupted after {plural(len(comparison.seeds), 'seed')}")
         self.comparison = comparison
 
 

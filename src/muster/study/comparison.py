@@ -17,7 +17,7 @@ import tomli_w
 from rich.console import Group, RenderableType
 
 from .. import durable
-from ..errors import MusterError, counted
+from ..errors import MusterError, plural
 from ..report.figure import figure
 from ..report.intervals import Interval, at, compared, summary
 from ..report.tables import comparison_tables
@@ -95,7 +95,7 @@ class Comparison:
             f"{label} {Interval.of([at(run, measure.name, last) for run in mine])}"
             for label, mine in self.runs.items()
         )
-        seeds = counted(len(self.seeds), "seed")
+        seeds = plural(len(self.seeds), "seed")
         return f"Comparison({measure.name} after round {last}: {ends}; {seeds}{state})"
 
 
