@@ -93,7 +93,9 @@ def draw_curves(
         last = max(c.x[-1] for c in curves.values())
         room = 0.02 * (last - first) or 0.5
         ax.set_xlim(first - room, last + room)
-    ax.xaxis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 5, 10], integer=True))
+    ax.xaxis.set_major_locator(
+        MaxNLocator(nbins=7, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
+    )
     ax.tick_params(labelsize=8)
     ax.set_xlabel("round", fontsize=8)
     tidy(ax)

@@ -41,8 +41,8 @@ class Look:
 
 def class_colours(n: int) -> list[tuple[float, float, float]]:
     """Colours for n classes: Okabe and Ito's, then each time the one farthest from all before it as
-    an eye sees them (in CIE L*a*b*), among those that are neither too light nor too dark (L* from 25
-    to 88) nor glaring (chroma up to 70)."""
+    an eye sees them (in CIE L*a*b*), among those that are neither too light nor too dark (L* from
+    25 to 88) nor glaring (chroma up to 70)."""
     from matplotlib.colors import to_rgb
 
     chosen = [to_rgb(colour) for colour in OKABE_ITO[:n]]
@@ -65,8 +65,8 @@ def class_colours(n: int) -> list[tuple[float, float, float]]:
 def as_lab(rgb: Float64) -> Float64:
     """sRGB in [0, 1] as CIE L*a*b*, in which distance is about what an eye makes of it.
 
-    >>> as_lab(np.array([1.0, 1.0, 1.0])).round().tolist()
-    [100.0, 0.0, -0.0]
+    >>> as_lab(np.array([1.0, 0.0, 0.0])).round().tolist()
+    [53.0, 80.0, 67.0]
     """
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     to_xyz = np.array(

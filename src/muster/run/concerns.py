@@ -77,8 +77,8 @@ def _skipped(rounds: pl.DataFrame) -> str:
     if not len(idle):
         return ""
     return (
-        f"{len(idle)} of {plural(len(rounds), 'round')} moved nothing: nobody who was asked took part; "
-        "ask more clients a round, or make sure that some of them are priority clients"
+        f"{len(idle)} of {plural(len(rounds), 'round')} moved nothing: nobody who was asked took "
+        "part; ask more clients a round, or make sure that some of them are priority clients"
     )
 
 
