@@ -137,7 +137,10 @@ def test_a_narrow_table_has_every_number_and_bar(here, width):
     for name in ("the hospital of a small town in the north", "the other one"):
         rows = pl.DataFrame({"age": np.arange(80), "sick": np.arange(80) % 40})
         rows.write_csv(f"h/{name}.csv")
-    Path("h/manifest.toml").write_text("label = 'sick'\nrequirement = 0.3512\n")
+    Path("h/manifest.toml").write_text(
+        "label = 'sick'\n[clients.'the other one']\nrequirement = 0.3512\n"
+        "[clients.'the hospital of a small town in the north']\nrequirement = 0.2748\n"
+    )
 
     def words(width):
         console = Console(width=width, file=io.StringIO())
@@ -146,6 +149,6 @@ def test_a_narrow_table_has_every_number_and_bar(here, width):
         return console.file.getvalue()
 
     out, whole = words(width), words(400)
-    for sign in ("█", "▁", "0.3512"):
+    for sign in ("█", "▁", "0.3512", "0.2748"):
         assert out.count(sign) == whole.count(sign)
     assert "…" not in out
