@@ -13,6 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .arrays import Float64, Int64, UInt64
+from .checks import whole
+
+MOST = 2**63 - 1  # the largest seed
 
 
 def _mix(z: UInt64) -> UInt64:
@@ -37,6 +40,7 @@ def keys(seed: int, purpose: str, round: int = 0, client: ArrayLike = 0) -> UInt
     >>> bool(keys(0, "batches", 3, 1) == keys(0, "invite", 3, 1))
     False
     """
+    whole("seed", seed, 0, MOST)
     key = np.zeros((), np.uint64)
     for part in (seed, zlib.crc32(purpose.encode()), round):
         key = fold(key, np.asarray(part).astype(np.uint64))

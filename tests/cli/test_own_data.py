@@ -13,6 +13,9 @@ from muster.cli.progress import Progress
 from muster.config.experiments import experiment
 from own_files import MANIFEST, NORTH, NORTH8, SOUTH, SOUTH8, put
 
+# Small numbers to read in a test are large ones to train on.
+pytestmark = pytest.mark.filterwarnings("ignore:features need scaling")
+
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):

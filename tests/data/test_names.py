@@ -16,6 +16,9 @@ from muster.data import DATA, PARTITIONS, Portions, federate
 from muster.data.split.partition import Partition
 from muster.federation import Federation
 
+# Small numbers to read in a test are large ones to train on.
+pytestmark = pytest.mark.filterwarnings("ignore:features need scaling")
+
 MINE = '''
 import numpy as np
 from sklearn.datasets import load_digits

@@ -190,8 +190,7 @@ def attacked(folder, **table):
         try:
             yield link, app, attacker
         finally:
-            attacker.ended.set()
-            attacker.thread.join(30)
+            attacker.close()
 
 
 def withheld(raw, message, honest):

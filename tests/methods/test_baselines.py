@@ -118,6 +118,18 @@ def test_personal_models_agree_with_numpy(engine):
         assert run.rounds["own_loss"][-1] == pytest.approx(expected, abs=1e-9)
 
 
+@pytest.mark.parametrize("engine", ["stacked", "loop"])
+def test_perfedavg_is_judged_after_its_step(engine):
+    """On all of a client's rows, by a gradient of size alpha: w_k = w - alpha grad F_k(w)."""
+    _, layers, problem, fed = setup("mlp")
+    run = go(fed, layers, M.perfedavg(0.3), engine)
+    w = flat(run)
+    own = [w - 0.3 * problem.grad(k, w) for k in range(fed.n)]
+    expected = fed.objective @ [problem.loss(k, own[k]) for k in range(fed.n)]
+    assert run.rounds["own_loss"][-1] == pytest.approx(expected, abs=1e-9)
+    assert run.rounds["own_loss"][-1] < run.rounds["loss"][-1] - 1e-3
+
+
 def momentum(state, delta):
     m = 0.8 * (0.0 if state is None else state) + delta
     return m, 0.5 * m

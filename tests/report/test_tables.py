@@ -6,6 +6,7 @@ import io
 import re
 from dataclasses import replace
 
+import numpy as np
 import polars as pl
 import pytest
 from rich.console import Console
@@ -107,7 +108,29 @@ def test_a_comparison_shows_the_first_measure_at_every_round_and_the_rest_at_the
     for head in ("fairness @2", "fairness @4", "upload kB @4", "own loss @4"):
         assert head in heads
     up = [r.rounds["bytes_up"][-1] / 1e3 for r in runs["all"]]
-    assert cells(out, "all")[0][2:] == [f"{sum(up) / 2:.3f}±0.000", "-"]
+    loss = text(*comparison_tables(runs, [4], "loss"))
+    assert cells(out, "all")[0][2:] == [f"{sum(up) / 2:.3f}±0.000", cells(loss, "all")[0][0]]
+
+
+def test_personalised_methods_are_judged_by_the_models_that_clients_use():
+    """Ditto's global model is FedAvg's: what it is for shows in the clients' own."""
+    fed = muster.data.digits(clients=12, priority=4)
+    M = muster.methods
+    methods = [M.fedavg(), M.ditto(0.1), M.perfedavg(0.1), M.pfedme(), M.local()]
+    both = muster.compare(
+        fed, methods, muster.models.Softmax(), 6, muster.Local(steps=8, lr=0.1), seeds=2
+    )
+    assert cells(text(both), "fedavg")[0][:2] == cells(text(both), "ditto")[0][:2]
+    table = both.summary().filter(pl.col("measure") == "own_test_accuracy")
+    own = dict(zip(table["method"], table["mean"], strict=True))
+    for label in ("ditto", "perfedavg", "pfedme"):
+        kept = [run.rounds["own_test_accuracy"][-1] for run in both[label]]
+        assert own[label] == pytest.approx(np.mean(kept))
+    for label in ("fedavg", "local"):  # one model for all; own models that are the method's model
+        used = [run.rounds["test_accuracy"][-1] for run in both[label]]
+        assert own[label] == pytest.approx(np.mean(used))
+    assert own["ditto"] > own["fedavg"] + 0.02
+    assert "own test acc @6" in " ".join(text(both).split())
 
 
 def test_one_seed_is_one_seed(runs):

@@ -124,3 +124,17 @@ def test_what_was_measured_before_the_first_round_survives_a_resume(fed, tmp_pat
     with pytest.raises(muster.Interrupted):
         go(fed, checkpoint=tmp_path, on_round=stop)
     assert go(fed, checkpoint=tmp_path, resume=True).facts == go(fed).facts
+
+
+def test_short_runs_give_clients_time_before_they_may_leave(fed):
+    """5 % of 12 rounds is one, in which nobody can have been won over."""
+    alone = muster.with_solo(fed, muster.models.Softmax(), muster.Local(steps=1, lr=0.1))
+    run = go(alone, M.maxfl(), participation=muster.Flexible())
+    pool = run.rounds["pool"].to_list()
+    assert pool[:5] == [12] * 5
+    assert min(pool) > 0
+    assert muster.Flexible().starts(200) == 10, "the paper's"
+    assert muster.Flexible().starts(12) == 5
+    assert muster.Flexible().starts(3) == 3
+    assert muster.Flexible(1).starts(12) == 1, "said in rounds, it is meant"
+    assert muster.Flexible(0.05, grace=0).starts(12) == 1

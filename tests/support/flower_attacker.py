@@ -69,14 +69,10 @@ class Attacker:
         )
         self.node = Node(node_id=response.node_id)
 
-    def __enter__(self):
-        self.connect()
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
+    def close(self) -> None:
         self.ended.set()
         self.thread.join(30)
+        self.client.close()
 
     def live(self) -> None:
         beat = 0.0
@@ -99,8 +95,7 @@ class Attacker:
         run, tree = asked.metadata.run_id, found.message_object_trees[0]
         contents = {}
         for part in iterate_object_tree(tree):
-            request = PullObjectRequest(node=self.node, run_id=run, object_id=part.object_id)
-            contents[part.object_id] = self.client.PullObject(request).object_content
+            contents[part.object_id] = self.pull(run, part.object_id)
         message = inflate_object_from_contents(tree.object_id, contents)
         message.metadata.__dict__["_message_id"] = tree.object_id
         self.seen.append(message)
@@ -115,6 +110,15 @@ class Attacker:
         held = {n for n in raw.contents if n in kept}
         parts = {n: c for n, c in raw.contents.items() if n not in held}
         self.push(honest.metadata, name, announced.tree, parts)
+
+    def pull(self, run: int, object_id: str) -> bytes:
+        """One object of a message, once the server has put it there."""
+        request = PullObjectRequest(node=self.node, run_id=run, object_id=object_id)
+        while not self.ended.wait(0.1):
+            found = self.client.PullObject(request)
+            if found.object_available:
+                return found.object_content
+        raise httpx.HTTPError("the attack is over")
 
     def push(self, metadata, name, tree, parts, source: int | None = None) -> httpx.Response | None:
         """Send a reply, from this node or (as it says) from another."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from itertools import chain
 from pathlib import Path
@@ -22,13 +24,14 @@ from ..config.experiments import (
     parse_value,
 )
 from ..errors import MusterError, plural
+from ..federation import Federation
 from ..report.figure import as_figure_path, figure, figures
 from ..report.tables import run_table
 from ..run import store
 from ..run.result import Interrupted, Run
-from ..run.simulate import simulate
+from ..run.simulate import check, simulate
 from ..schema import Table
-from ..study.compare import SIMULATE, ComparisonInterrupted
+from ..study.compare import CHECKED, SIMULATE, ComparisonInterrupted
 from ..study.compare import compare as compare_methods
 from ..study.comparison import Comparison, is_comparison, load_comparison
 from .console import say
@@ -87,11 +90,27 @@ def goes_on_with(folder: Path, holds: str) -> Experiment:
     return experiment(load_table(folder / "config.toml"))
 
 
-def begin(chosen: Experiment, going_on: Path | None) -> Path:
-    """The folder results go to, with the configuration in it; a new one unless one goes on."""
+@contextmanager
+def begun(chosen: Experiment, going_on: Path | None) -> Iterator[Path]:
+    """The folder results go to, with the configuration in it; a new one unless one goes on. A
+    setting that proves impossible before there are results leaves no new folder behind."""
     folder = going_on or durable.fresh(Path(chosen.settings.out) / chosen.settings.name)
     durable.write(folder / "config.toml", tomli_w.dumps(chosen.resolved()))
-    return folder
+    try:
+        yield folder
+    except MusterError:
+        results = (p for p in folder.rglob("*") if p.suffix in (".safetensors", ".parquet"))
+        if going_on is None and next(results, None) is None:
+            shutil.rmtree(folder)
+        raise
+
+
+def check_all(chosen: Experiment, fed: Federation, seed: int) -> None:
+    """Find a bad setting of any method before anything is written."""
+    settings = {name: value for name, value in how(chosen.settings).items() if name in CHECKED}
+    for label in chosen.methods:
+        method, rounds = chosen.method(label), chosen.settings.rounds
+        check(fed, method, chosen.spec(), rounds, chosen.local, seed, **settings)
 
 
 def how(settings: Settings) -> dict[str, Any]:
@@ -123,10 +142,10 @@ def run(words: argparse.Namespace, console: Console) -> int:
             say(console, f"{going_on} is complete; there is nothing to go on with")
             return said_if_idle([before], console)
     fed = chosen.federation(s.seed)  # before anything is written: it may not be there
-    folder = begin(chosen, going_on)
-    keep = folder / "checkpoints"
+    check_all(chosen, fed, s.seed)
     code = 0
-    with Progress(s.rounds, console) as progress:
+    with begun(chosen, going_on) as folder, Progress(s.rounds, console) as progress:
+        keep = folder / "checkpoints"
         progress.start(label, s.seed, store.checkpointed(keep))
         try:
             result = simulate(
@@ -185,9 +204,10 @@ def compare(words: argparse.Namespace, console: Console) -> int:
     s = chosen.settings
     seeds = s.all_seeds
     first = chosen.federation(seeds[0])  # as in `run`
-    folder = begin(chosen, going_on)
+    check_all(chosen, first, seeds[0])
     code = 0
-    with Progress(s.rounds * len(seeds) * len(chosen.methods), console) as progress:
+    every = s.rounds * len(seeds) * len(chosen.methods)
+    with begun(chosen, going_on) as folder, Progress(every, console) as progress:
         try:
             result = compare_methods(
                 lambda seed: first if seed == seeds[0] else chosen.federation(seed),

@@ -30,6 +30,7 @@ from ..parts.participation import Participation
 from ..parts.task import Multiclass, Task
 from ..registry import find
 from ..report.figure import as_formats
+from ..rng import MOST
 from ..run.measures import named as named_measures
 from ..run.solo import with_solo
 from ..schema import (
@@ -96,7 +97,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         whole("rounds", self.rounds)
-        whole("seed", self.seed, 0)
+        whole("seed", self.seed, 0, MOST)
         as_seeds(self.seeds)
         assert self.compute  # made, and so checked
         for at in self.report_at:

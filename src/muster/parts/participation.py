@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from ..arrays import Bool, Float64
+from ..checks import is_whole, whole
 from ..registry import part
 from ..schedules import Count, count
 
@@ -31,15 +32,20 @@ class Participation(Protocol):
 @dataclass(frozen=True)
 class Flexible:
     """From a round on, the pool is `{k : F_k(w) < rho_k}`, judged again each round (MaxFL,
-    section 3). Before it everyone is available: 5 % of the rounds, 10 of 200 in the paper."""
+    section 3). Before it everyone is available: 5 % of the rounds, 10 of 200 in the paper, but no
+    fewer than `grace` of them, however short the run: nobody can judge a model that has hardly been
+    trained. `grace` has no effect where `from_round` is a whole number."""
 
     from_round: Count = 0.05
+    grace: int = 5
 
     def __post_init__(self) -> None:
         count(self.from_round, 100, "from_round")
+        whole("grace", self.grace, 0)
 
     def starts(self, rounds: int) -> int:
-        return count(self.from_round, rounds, "from_round")
+        first = count(self.from_round, rounds, "from_round")
+        return first if is_whole(self.from_round) else min(rounds, max(first, self.grace))
 
     def __call__(self, loss: Float64, requirement: Float64) -> Bool:
         return loss < requirement

@@ -95,6 +95,12 @@ class Solver(Protocol):
         ...
 
     @property
+    def adapts(self) -> float:
+        """The size of the gradient step on all of its rows that a client takes from the model
+        before it uses it; 0: it uses the model as it is."""
+        ...
+
+    @property
     def joint(self) -> bool:
         """Whether a client's memory and the server's must agree: then it counts only when the
         client's reply was admitted."""
@@ -116,6 +122,10 @@ class Simple:
     needs: ClassVar[tuple[str, ...]] = ()
     sends: ClassVar[tuple[str, ...]] = ()
     joint: ClassVar[bool] = False
+
+    @property
+    def adapts(self) -> float:
+        return 0.0
 
     def memory(self, model: Params) -> Memory:
         return {}
@@ -207,6 +217,10 @@ class MetaGradient(Simple):
     @property
     def draws(self) -> int:  # type: ignore[override]
         return 3 if self.hessian_free else 2
+
+    @property
+    def adapts(self) -> float:
+        return self.alpha
 
     def __call__(self, cohort: Cohort, offer: Offer, memory: Memory) -> Work:
         def update(w: Params, grads: Sequence[Gradient]) -> Params:

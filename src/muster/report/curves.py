@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from ..arrays import Float64
 from ..run.measures import Measure
 from ..run.result import Run
-from .intervals import mean_and_half
+from .intervals import column_of, mean_and_half
 from .style import Look, tidy
 
 EARLY = 0.25  # the share of the rounds that has no say in how long the axis is, if it must be cut
@@ -50,14 +49,18 @@ class Curve:
 
 
 def curve_of(runs: Sequence[Run], measure: Measure) -> Curve | None:
-    """The curve of one method's seeds; None where none of them took the measure."""
-    taken = [run.rounds.filter(pl.col(measure.name).is_not_null()) for run in runs
-             if measure.name in run.rounds.columns]  # fmt: skip
+    """The curve of one method's seeds; None where none of them took the measure, nor what stands
+    in for it."""
+    taken = [
+        run.rounds.select("round", value=column).drop_nulls()
+        for run in runs
+        if (column := column_of(run, measure.name)) is not None
+    ]
     # Interrupted runs may be shorter: the rounds that all seeds have.
     n = min((len(t) for t in taken), default=0)
     if n == 0:
         return None
-    values = np.stack([t[measure.name].to_numpy()[:n] for t in taken]).astype(np.float64)
+    values = np.stack([t["value"].to_numpy()[:n] for t in taken]).astype(np.float64)
     x = taken[0]["round"].to_numpy()[:n].astype(np.float64)
     return Curve(x, *mean_and_half(values * measure.scale))
 

@@ -110,8 +110,10 @@ def as_formats(formats: str | Iterable[str]) -> tuple[str, ...]:
 
 def panels_of(runs: Runs, names: str | Iterable[str] = ()) -> list[Measure]:
     """The measures a figure shows: those named, or the usual ones that have some value that is not
-    0; of measures that no run took, none. There is always one."""
-    wanted = named(names, "panel") if names else [m for m in MEASURES.values() if m.panel]
+    0; of measures that no run took, none. There is always one. Of a method whose clients keep
+    models for themselves, those are what its clients use: they have panels of their own."""
+    usual = [m for m in MEASURES.values() if m.panel or (m.compared and m.otherwise)]
+    wanted = named(names, "panel") if names else usual
     return [m for m in wanted if _has(runs, m.name, not names)] or list(wanted[:1])
 
 

@@ -21,11 +21,18 @@ Runs = Mapping[str, Sequence[Run]]
 
 
 def compared(runs: Runs, names: str | Iterable[str] = ()) -> tuple[Measure, ...]:
-    """The measures of a comparison: those named, or those of the table that every run took."""
+    """The measures of a comparison: those named, or those of the table that every run took, in its
+    own name or (but not in all of them) in that of the measure that stands in for it."""
     if names:
         return named(names)
     columns = [set(run.rounds.columns) for mine in runs.values() for run in mine]
-    return tuple(m for m in MEASURES.values() if m.compared and all(m.name in c for c in columns))
+    return tuple(
+        m
+        for m in MEASURES.values()
+        if m.compared
+        and any(m.name in c for c in columns)
+        and all(m.name in c or m.otherwise in c for c in columns)
+    )
 
 
 @dataclass(frozen=True)
@@ -75,10 +82,17 @@ def for_everyone(run: Run) -> bool:
 
 def at(run: Run, measure: str, round: int) -> float:
     """A measure after a round, or the last one before it that was taken; NaN without one."""
-    if measure not in run.rounds.columns:
+    column = column_of(run, measure)
+    if column is None:
         return float("nan")
-    taken = run.rounds.filter(pl.col("round") <= round, pl.col(measure).is_not_null())
-    return float(taken[measure][-1]) if len(taken) else float("nan")
+    taken = run.rounds.filter(pl.col("round") <= round, pl.col(column).is_not_null())
+    return float(taken[column][-1]) if len(taken) else float("nan")
+
+
+def column_of(run: Run, measure: str) -> str | None:
+    """The column of a run's rounds that holds a measure, or what stands in for it."""
+    otherwise = MEASURES[measure].otherwise if measure in MEASURES else ""
+    return next((name for name in (measure, otherwise) if name in run.rounds.columns), None)
 
 
 def summary(runs: Runs, rounds: Sequence[int], measures: str | Iterable[str] = ()) -> pl.DataFrame:

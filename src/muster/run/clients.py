@@ -254,9 +254,12 @@ class Stack:
     def views(
         self, model: Params, own_of: Callable[[Int64], Params] | None, clients: Int64
     ) -> View:
-        """What these clients make of a model and, where they keep one, of their own."""
+        """What these clients make of a model and of their own: one that they keep, or the one
+        that the method has them make of it."""
         engine, tested = self.engine, self.fed.test is not None
         own = own_test = None
+        if own_of is None and self.terms.method.solver.adapts:
+            own_of = lambda who: self.adapted(model, who)  # noqa: E731
         if own_of is not None:
             own, own_test = self.of_own(own_of, clients, self.at_once(model))
         if self.terms.method.serves == "own":
@@ -266,6 +269,14 @@ class Stack:
             train = engine.appraise(model, clients)
             test = engine.appraise(model, clients, "test") if tested else None
         return opinion.opinion(self.fed, clients, self.bars[clients], train, test, own, own_test)
+
+    def adapted(self, model: Params, clients: Int64) -> Params:
+        """The model after the one step that a method such as Per-FedAvg prepares it for."""
+        step = self.terms.method.solver.adapts
+        offer = Offer(0, 0, 1, model, lr=step, trainable=self.terms.trainable)
+        local = Local(steps=1, batch_size=None, lr=step)
+        work, _ = self.engine.train(SGD(), offer, clients, {}, Assignment(None, local, "adapt"))
+        return work.models
 
     def of_own(
         self, own_of: Callable[[Int64], Params], clients: Int64, most: int

@@ -35,7 +35,7 @@ def concerns(rounds: pl.DataFrame, clients: pl.DataFrame, facts: Facts) -> list[
         _loss(rounds, facts),
         _guess(rounds, facts),
     )
-    return [sentence for sentence in found if sentence]
+    return [*(sentence for sentence in found if sentence), *facts.get("doubts", ())]
 
 
 def _last(rounds: pl.DataFrame, measure: str) -> float | None:

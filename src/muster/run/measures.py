@@ -46,6 +46,7 @@ class Measure:
     scale     what tables and figures multiply it by (bytes are shown as kB)
     compared  whether a comparison's table has it unasked
     panel     whether the figure has a panel of it unasked
+    otherwise the measure that stands in for it in a comparison, for methods that do not have it
     """
 
     name: str
@@ -56,6 +57,7 @@ class Measure:
     scale: float = 1.0
     compared: bool = False
     panel: bool = False
+    otherwise: str = ""
 
     @property
     def head(self) -> str:
@@ -139,10 +141,15 @@ TABLE = (
         Measure("mean_test_accuracy", "mean test accuracy of the clients", share=True),
         lambda view: None if view.test is None else view.test.accuracy,
     ),
-    # Of the models that clients keep for themselves.
-    Measure("own_loss", "own models' training loss", of=if_kept(lambda view: view.own, "loss")),
+    # Of the models that clients keep for themselves. Where a method keeps none, they use the global
+    # one, and that is what a comparison holds a personalised method against.
     Measure(
-        "own_test_accuracy", "own models' test accuracy", share=True,
+        "own_loss", "training loss of the model each uses", compared=True, otherwise="loss",
+        of=if_kept(lambda view: view.own, "loss"),
+    ),
+    Measure(
+        "own_test_accuracy", "test accuracy of the model each uses", "own test acc", True,
+        compared=True, otherwise="test_accuracy",
         of=if_kept(lambda view: view.own_test, "accuracy"),
     ),
     # Section 1 of the FedALIGN paper: their loss is below `opinion.bar`.

@@ -12,12 +12,14 @@ from ..checks import whole
 from ..engines import Compute, How, choose, compute_of
 from ..errors import MusterError
 from ..federation import Federation
+from ..federation.doubts import doubts
 from ..local import Local
 from ..methods import Method
 from ..models import Spec, as_module
 from ..parts.attacks import Adversary, Attack, attackers_of
 from ..parts.participation import Participation
 from ..parts.task import Multiclass, Task
+from ..rng import MOST
 from .clients import Stack, Terms, needs_requirement
 from .conduct import Keep, beginning, conduct
 from .forecast import check_memory
@@ -59,34 +61,13 @@ def simulate(
     compute          how the work is run, Compute(engine, device, dtype, processes); each of these
                      may be given by itself instead
     """
-    for what, given, kind in (
-        ("fed", fed, Federation),
-        ("local", local, Local),
-        ("participation", participation, Participation | None),
-        ("attack", attack, Attack | None),
-        ("task", task, Task),
-    ):
-        if not isinstance(given, kind):
-            names = str(getattr(kind, "__name__", kind)).replace("muster.", "")
-            raise MusterError(f"{what}: {type(given).__name__}; give a {names}")
-    if not isinstance(method, Method):
-        raise MusterError(
-            f"method: {type(method).__name__}; give one of muster.methods, such as "
-            "muster.methods.fedalign()"
-        )
-    whole("rounds", rounds)
-    whole("seed", seed, 0)
-    whole("evaluate_every", evaluate_every, 0)
-    whole("checkpoint_every", checkpoint_every)
+    check(
+        fed, method, model, rounds, local, seed, participation, attack, evaluate_every,
+        checkpoint_every, task,
+    )  # fmt: skip
     chosen = compute_of(compute, how)
     if resume and checkpoint is None:
         raise MusterError("resume: needs checkpoint=FOLDER, where the run left its state")
-    if fed.requirement is None and needs_requirement(method, participation):
-        raise MusterError(
-            f"requirement: {method.name if participation is None else 'participation'} needs each "
-            "client's rho_k; use Federation.from_arrays(requirement=...) or muster.with_solo(fed, "
-            "model)"
-        )
     adversary = Adversary(attack, attackers_of(fed, attack, seed))
     if attack is not None:
         fed = attack.poison(fed, adversary.clients)
@@ -114,7 +95,50 @@ def simulate(
             Keep(evaluate_every, place, checkpoint_every, resume),
             on_round,
             fed.note,
-            {"data": fed.name, **guesses(fed)},
+            {"data": fed.name, **guesses(fed), "doubts": doubts(fed)},
         )
     finally:
         work.close()
+
+
+def check(
+    fed: Federation,
+    method: Method,
+    model: nn.Module | Spec,
+    rounds: int,
+    local: Local,
+    seed: int = 0,
+    participation: Participation | None = None,
+    attack: Attack | None = None,
+    evaluate_every: int = 1,
+    checkpoint_every: int = 10,
+    task: Task = Multiclass(),
+) -> None:
+    """Raise the error of the first setting that cannot be, before anything is computed or written:
+    the arguments are those of `simulate`."""
+    for what, given, kind in (
+        ("fed", fed, Federation),
+        ("local", local, Local),
+        ("participation", participation, Participation | None),
+        ("attack", attack, Attack | None),
+        ("task", task, Task),
+    ):
+        if not isinstance(given, kind):
+            names = str(getattr(kind, "__name__", kind)).replace("muster.", "")
+            raise MusterError(f"{what}: {type(given).__name__}; give a {names}")
+    if not isinstance(method, Method):
+        raise MusterError(
+            f"method: {type(method).__name__}; give one of muster.methods, such as "
+            "muster.methods.fedalign()"
+        )
+    whole("rounds", rounds)
+    whole("seed", seed, 0, MOST)
+    whole("evaluate_every", evaluate_every, 0)
+    whole("checkpoint_every", checkpoint_every)
+    if fed.requirement is None and needs_requirement(method, participation):
+        raise MusterError(
+            f"requirement: {method.name if participation is None else 'participation'} needs each "
+            "client's rho_k; give requirement.steps (each trains that long alone) or a requirement "
+            "for every client of your data, in Python muster.with_solo(fed, model)"
+        )
+    as_module(model, fed, seed, task)

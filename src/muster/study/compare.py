@@ -25,10 +25,11 @@ from ..federation import Federation
 from ..local import Local
 from ..methods import Method
 from ..models import Spec
+from ..rng import MOST
 from ..run import store
 from ..run.measures import named
 from ..run.result import OnRound, Run
-from ..run.simulate import simulate
+from ..run.simulate import check, simulate
 from .comparison import Comparison, gathered, note, place_of
 
 OnStart = Callable[[str, int, int], None]
@@ -36,6 +37,7 @@ OnStart = Callable[[str, int, int], None]
 SIMULATE = inspect.signature(simulate).parameters
 # What `compare` gives to each run itself.
 OURS = ("fed", "method", "seed", "checkpoint", "resume", "how")
+CHECKED = set(inspect.signature(check).parameters) - {"fed", "method", "seed"}
 NO_MATTER = ("checkpoint_every", "on_round", "processes")  # what does not change a run's numbers
 
 
@@ -123,6 +125,9 @@ def compare(
     try:
         for seed in every:
             fed = federation_of(data, seed)
+            asked = {name: how[name] for name in CHECKED if name in how}
+            for method in labelled.values():  # the last one's error must not wait for the others
+                check(fed, method, seed=seed, **asked)
             if where is not None:
                 held = {str(seed): f"{fed.name} {fed!r} {fed.fingerprint()}"}
                 note(where, {**made, "data": held}, labels=[*labelled], seeds=[*every], **shown)
@@ -210,7 +215,7 @@ def as_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
         return tuple(range(seeds))
     every = tuple(seeds)
     for seed in every:
-        whole("seeds", seed, 0)
+        whole("seeds", seed, 0, MOST)
     if not every or len(set(every)) < len(every):
         raise MusterError(f"seeds: {list(every)}; give a count, or different seeds")
     return tuple(int(seed) for seed in every)

@@ -16,6 +16,9 @@ from hypothesis.extra import numpy as arrays
 import muster
 from own_files import MANIFEST, NORTH, NORTH8, SOUTH, SOUTH8, put
 
+# Small numbers to read in a test are large ones to train on.
+pytestmark = pytest.mark.filterwarnings("ignore:features need scaling")
+
 load = muster.Federation.from_folder
 
 TABLE = "client,age,label\nb,1,0\na,2,1\nb,3,1\na,4,0\nb,5,0\n"

@@ -8,6 +8,9 @@ from sklearn.datasets import load_digits
 
 import muster
 
+# Small numbers to read in a test are large ones to train on.
+pytestmark = pytest.mark.filterwarnings("ignore:features need scaling")
+
 load = muster.Federation.from_partitioner
 NEEDS = "needs flwr-datasets: pip install 'muster-fl[huggingface]'"
 

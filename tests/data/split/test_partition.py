@@ -231,27 +231,61 @@ def test_by_column_refuses_rows_without_an_owner() -> None:
 )
 def test_hold_out_cuts_each_client_in_two(sizes: list[int], fraction: float, seed: int) -> None:
     parts = np.split(np.arange(sum(sizes))[::-1], np.cumsum(sizes)[:-1])
-    train, test = hold_out(parts, fraction, seed)
+    labels = np.arange(sum(sizes)) % 3
+    train, test = hold_out(parts, labels, fraction, seed)
     for whole, a, b in zip(parts, train, test, strict=True):
         assert sorted([*a, *b]) == sorted(whole)
         assert min(len(a), len(b)) >= 1
         near = abs(len(b) - fraction * len(whole))
         assert near <= 0.5 or len(b) in (1, len(whole) - 1)
-    again = hold_out(parts, fraction, seed)
+    again = hold_out(parts, labels, fraction, seed)
     assert_same(train, again[0])
     assert_same(test, again[1])
 
 
 def test_hold_out_shuffles_by_seed_and_client() -> None:
     parts = [np.arange(100), np.arange(100)]
-    picked = [hold_out(parts, 0.2, seed)[1] for seed in (0, 1)]
+    picked = [hold_out(parts, np.zeros(100, np.int64), 0.2, seed)[1] for seed in (0, 1)]
     sets = [frozenset(rows.tolist()) for held in picked for rows in held]
     assert len(set(sets)) == 4
 
 
+@given(
+    st.lists(st.lists(st.integers(0, 3), min_size=2, max_size=80), min_size=1, max_size=5),
+    st.floats(0.1, 0.9),
+    seeds,
+)
+def test_hold_out_takes_from_every_class(mine: list[list[int]], fraction: float, seed: int) -> None:
+    sizes = [len(labels) for labels in mine]
+    labels = np.concatenate(mine).astype(np.int64)
+    parts = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
+    for a, b in zip(*hold_out(parts, labels, fraction, seed), strict=True):
+        before, held = (np.bincount(labels[rows], minlength=4) for rows in (np.append(a, b), b))
+        several = before > 1
+        if len(b) >= several.sum():
+            assert (held[several] >= 1).all(), "a class of several rows has one to be tested on"
+        share = len(b) / (len(a) + len(b))
+        # A class gives its share of the rows that are held out, give or take a row and what the
+        # classes of one row do not give.
+        alone = (before == 1).sum()
+        assert (np.abs(held - share * before)[several] <= 2 + alone).all()
+        if several.any() and len(b) <= before[several].sum() - several.sum():
+            assert held[before == 1].sum() == 0, "a single row is there to be learned"
+
+
+def test_hold_out_draws_each_row_of_a_class_alike() -> None:
+    """Four rows of a rare class among 40, a quarter held out: each in a quarter of the draws."""
+    labels = np.array([1] * 4 + [0] * 36)
+    drawn = np.zeros(40)
+    for seed in range(400):
+        drawn[hold_out([np.arange(40)], labels, 0.25, seed)[1][0]] += 1 / 400
+    assert np.abs(drawn - 0.25).max() < 0.1
+    assert drawn[:4].sum() == pytest.approx(1.0)
+
+
 def test_hold_out_needs_two_rows_and_a_fraction() -> None:
     with pytest.raises(MusterError, match=r"client 1 has 1 row"):
-        hold_out([np.arange(5), np.arange(1)], 0.2, 0)
+        hold_out([np.arange(5), np.arange(1)], np.zeros(5, np.int64), 0.2, 0)
     for fraction in (0.0, 1.0, -1.0, float("nan")):
         with pytest.raises(MusterError, match="test_fraction"):
             held_out_sizes(np.array([5]), fraction)

@@ -31,7 +31,7 @@ def test_a_hundred_thousand_clients_are_two_arrays() -> None:
     for name in sorted(set(PARTITIONS) - {"dirichlet"}):
         parts = PARTITIONS[name]().split(y, 100_000, 0)
         assert isinstance(parts, Portions)
-        train, test = hold_out(parts, 0.3, seed=1)
+        train, test = hold_out(parts, y, 0.3, seed=1)
         fed = federate(np.zeros((len(y), 1), np.float32), y, train, test_parts=test, priority=10)
         assert fed.n == 100_000
         assert fed.train.rows is train.rows

@@ -88,7 +88,7 @@ def from_folder(
         roles_of=lambda names: roles_of(manifest, names, alone),
         rescale=rescale,
     )
-    return replace(fed, columns=tuple(manifest.mean) or blocks[0].features or None)
+    return replace(fed, columns=tuple(manifest.mean) or fed.columns)
 
 
 def data_files(path: Path) -> list[Path]:

@@ -21,8 +21,9 @@ from ... import rng
 from ...arrays import Bool, Float64, Int64
 from ...errors import MusterError, MusterWarning, nearest
 from ...federation import Federation
+from ...federation.doubts import doubts
 from ...federation.ragged import Ragged, as_tensor
-from ..split.partition import first_clients, held_out_sizes
+from ..split.partition import drawn_for_test, first_clients
 from .manifest import Options, Role
 from .tables import Block
 
@@ -50,7 +51,7 @@ def assemble(
     roles = list(roles_of(names).values())
     asked = [role.requirement for role in roles if role.requirement is not None]
     y, labels = encode(pl.concat(same_kind([b.y for b in blocks])), options.classes, blocks)
-    test = held_out(blocks, owner, names, options, seed)
+    test = held_out(blocks, y, owner, names, options, seed)
     x = rescale(join([block.x for block in blocks]), ~test)
     fed = Federation.from_ragged(
         ragged(x, y, owner, ~test, names, "training"),
@@ -63,7 +64,10 @@ def assemble(
         unseen=np.flatnonzero([role.unseen for role in roles]),
     )
     warn_of_single_class(fed, names)
-    return replace(fed, names=names, labels=labels)
+    fed = replace(fed, names=names, labels=labels, columns=blocks[0].features or None)
+    for sentence in doubts(fed):
+        warnings.warn(sentence, MusterWarning, stacklevel=3)
+    return fed
 
 
 def owners_of(blocks: Sequence[Block]) -> tuple[Int64, Names]:
@@ -156,7 +160,7 @@ def place_of(blocks: Sequence[Block], row: int) -> str:
 
 
 def held_out(
-    blocks: Sequence[Block], owner: Int64, names: Names, options: Options, seed: int
+    blocks: Sequence[Block], y: Int64, owner: Int64, names: Names, options: Options, seed: int
 ) -> Bool:
     """Which rows are for testing: as the files say, or drawn."""
     said = [np.zeros(len(b.x), np.bool_) if b.test is None else b.test for b in blocks]
@@ -166,11 +170,11 @@ def held_out(
             raise MusterError(f"test_fraction: {blocks[0].where} has test rows; leave it out")
         return test
     fraction = TEST_FRACTION if options.test_fraction is None else options.test_fraction
-    return draw_test(owner, names, fraction, seed) if fraction else test
+    return draw_test(y, owner, names, fraction, seed) if fraction else test
 
 
-def draw_test(owner: Int64, names: Names, fraction: float, seed: int) -> Bool:
-    """Hold out a fraction of each client's rows.
+def draw_test(y: Int64, owner: Int64, names: Names, fraction: float, seed: int) -> Bool:
+    """Hold out a fraction of each client's rows, and of each of its classes.
 
     The draw is keyed by the client's name, so that a client holds out the same rows whether its
     file is read alone or together with the others.
@@ -181,12 +185,10 @@ def draw_test(owner: Int64, names: Names, fraction: float, seed: int) -> Bool:
             f"test_fraction: client '{names[sizes.argmin()]}' has 1 row; holding out a test part "
             "needs at least 2: leave it out, or give test_fraction = 0"
         )
-    held = held_out_sizes(sizes, fraction)
     key = np.array([zlib.crc32(str(name).encode()) for name in names])
-    order, offsets = rng.permutations(rng.keys(seed, "hold out", client=key), sizes)
-    drawn = (np.repeat(offsets[:-1], sizes) + order)[rng.ramp(sizes) < np.repeat(held, sizes)]
+    order = np.argsort(owner, kind="stable")
     test = np.zeros(len(owner), np.bool_)
-    test[np.argsort(owner, kind="stable")[drawn]] = True
+    test[order] = drawn_for_test(y[order], sizes, fraction, rng.keys(seed, "hold out", client=key))
     return test
 
 

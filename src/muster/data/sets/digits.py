@@ -33,7 +33,7 @@ def digits(
 
     pixels, labels = load_digits(return_X_y=True)
     x = (pixels / 16).astype(np.float32)
-    train, test = hold_out(partition.split(labels, clients, seed), test_fraction, seed)
+    train, test = hold_out(partition.split(labels, clients, seed), labels, test_fraction, seed)
     return federate(
         x,
         labels,

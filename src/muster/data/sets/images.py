@@ -75,7 +75,7 @@ def images(
     if "test_x" in held.arrays:
         test = (held.arrays["test_x"], held.arrays["test_y"])
     else:
-        parts, test_parts = hold_out(parts, HELD_OUT, seed)
+        parts, test_parts = hold_out(parts, y.astype(np.int64), HELD_OUT, seed)
     fed = federate(
         x,
         y,

@@ -36,7 +36,8 @@ def sent140(
     users = int(user.max()) + 1
     whole(f"clients (of {users} users)", clients, 1, users)
     group = rng.generator(seed, "sent140 groups").permutation(users) % clients
-    train, test = hold_out(by_column(group[np.asarray(user)])[0], test_fraction, seed)
+    mine = by_column(group[np.asarray(user)])[0]
+    train, test = hold_out(mine, held.arrays["y"].astype(np.int64), test_fraction, seed)
     grouped = f"each client is a group of about {users / clients:.0f} users"
     return federate(
         held.arrays["x"],

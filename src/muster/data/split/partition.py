@@ -16,7 +16,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from ... import rng
-from ...arrays import Int64
+from ...arrays import Bool, Int64, UInt64
 from ...checks import above, require, whole
 from ...errors import MusterError
 from ...federation import Federation
@@ -209,16 +209,38 @@ def held_out_sizes(sizes: Int64, fraction: float) -> Int64:
     return held.clip(1, sizes - 1)
 
 
-def hold_out(parts: Sequence[Int64], fraction: float, seed: int) -> tuple[Portions, Portions]:
-    """Each client keeps about `fraction` of its own rows for testing: (train, test) parts."""
+def hold_out(
+    parts: Sequence[Int64], labels: Int64, fraction: float, seed: int
+) -> tuple[Portions, Portions]:
+    """Each client keeps about `fraction` of its own rows, and of each of its classes, for testing:
+    (train, test) parts."""
     whole = Portions.of(parts)
     sizes = whole.sizes
-    held = held_out_sizes(sizes, fraction)
     keys = rng.keys(seed, "hold out", client=np.arange(len(whole)))
-    order, _ = rng.permutations(keys, sizes)
-    shuffled = whole.rows[np.repeat(whole.offsets[:-1], sizes) + order]
-    tested = rng.ramp(sizes) < np.repeat(held, sizes)
-    return Portions.cut(shuffled[~tested], sizes - held), Portions.cut(shuffled[tested], held)
+    drawn = drawn_for_test(labels[whole.rows], sizes, fraction, keys)
+    held = np.add.reduceat(drawn, whole.offsets[:-1], dtype=np.int64)
+    return Portions.cut(whole.rows[~drawn], sizes - held), Portions.cut(whole.rows[drawn], held)
+
+
+def drawn_for_test(y: Int64, sizes: Int64, fraction: float, key: UInt64) -> Bool:
+    """Which rows are held out, of clients that lie end to end with labels y.
+
+    The rows of each class are shuffled; the i-th of n has its turn at i / n, so that the first
+    ones to be held out are one row of each class, and from there on every class gives in
+    proportion. A class of a single row gives it last: it is there to be learned.
+    """
+    order, offsets = rng.permutations(key, sizes)
+    shuffled = np.repeat(offsets[:-1], sizes) + order
+    client = np.repeat(np.arange(len(sizes)), sizes)
+    by_class = np.lexsort((y[shuffled], client))  # stable: within a class, the shuffled order
+    group = client * (int(y.max(initial=0)) + 1) + y[shuffled]
+    _, n = np.unique(group[by_class], return_counts=True)
+    turn = np.empty(len(y))
+    turn[by_class] = np.where(np.repeat(n, n) == 1, 1.0, rng.ramp(n) / np.repeat(n, n))
+    taken = rng.ramp(sizes) < np.repeat(held_out_sizes(sizes, fraction), sizes)
+    test = np.zeros(len(y), np.bool_)
+    test[shuffled[np.lexsort((turn, client))[taken]]] = True
+    return test
 
 
 def joined(parts: Sequence[Int64], rows: int, what: str) -> Portions:
