@@ -7,24 +7,58 @@
 Run(fedalign, seed 0, 3 rounds)
 """
 
-from . import data, methods, models, moved, optimizers, parts, schedules, tasks
-from .engines import Compute
-from .errors import MusterError, MusterWarning
-from .federation import Federation
-from .local import Local
-from .methods import Method
-from .parts import attacks
-from .parts.participation import Flexible
-from .run.result import Interrupted, Run
-from .run.simulate import simulate
-from .run.solo import solo, with_solo
-from .run.store import load_runs, save
-from .study.compare import ComparisonInterrupted, compare
-from .study.comparison import Comparison, load
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from . import moved
+
+if TYPE_CHECKING:
+    from . import data, methods, models, optimizers, parts, schedules, tasks
+    from .engines import Compute
+    from .errors import MusterError, MusterWarning
+    from .federation import Federation
+    from .local import Local
+    from .methods import Method
+    from .parts import attacks
+    from .parts.participation import Flexible
+    from .run.result import Interrupted, Run
+    from .run.simulate import simulate
+    from .run.solo import solo, with_solo
+    from .run.store import load_runs, save
+    from .study.compare import ComparisonInterrupted, compare
+    from .study.comparison import Comparison, load
 
 __version__ = "0.1.0"
 
-moved.install()
+# Where each name is: a module, or module:name. It is loaded when the name is first used.
+_HOME = {
+    "Comparison": "study.comparison:Comparison",
+    "ComparisonInterrupted": "study.compare:ComparisonInterrupted",
+    "Compute": "engines:Compute",
+    "Federation": "federation:Federation",
+    "Flexible": "parts.participation:Flexible",
+    "Interrupted": "run.result:Interrupted",
+    "Local": "local:Local",
+    "Method": "methods:Method",
+    "MusterError": "errors:MusterError",
+    "MusterWarning": "errors:MusterWarning",
+    "Run": "run.result:Run",
+    "attacks": "parts.attacks",
+    "compare": "study.compare:compare",
+    "data": "data",
+    "load": "study.comparison:load",
+    "load_runs": "run.store:load_runs",
+    "methods": "methods",
+    "models": "models",
+    "optimizers": "optimizers",
+    "parts": "parts",
+    "save": "run.store:save",
+    "schedules": "schedules",
+    "simulate": "run.simulate:simulate",
+    "solo": "run.solo:solo",
+    "tasks": "tasks",
+    "with_solo": "run.solo:with_solo",
+}
 
 __all__ = [
     "Comparison",
@@ -54,3 +88,27 @@ __all__ = [
     "tasks",
     "with_solo",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, or a module of the package, when it is first asked for."""
+    module, _, inner = _HOME.get(name, name).partition(":")
+    missing = AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    if name.startswith("_"):
+        raise missing
+    try:
+        value: Any = import_module(f"{__name__}.{module}")
+    except ModuleNotFoundError as error:
+        if error.name != f"{__name__}.{module}":
+            raise
+        raise missing from None
+    value = getattr(value, inner) if inner else value
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+moved.install()

@@ -1,7 +1,27 @@
-"""`python -m muster`: the command line."""
+"""The program: `muster`, and `python -m muster`.
 
+The command line is loaded here, where Ctrl-C is met: also while it loads there is nothing to trace.
+"""
+
+import signal
 import sys
 
-from .cli.main import main
+from .errors import INTERRUPTED
+from .lazy import undisturbed
 
-sys.exit(main())
+
+def main() -> int:
+    """The command line's exit code, or the one for Ctrl-C."""
+    try:
+        with undisturbed():
+            from .cli.main import main as command
+        return command()
+    except KeyboardInterrupt:
+        print("muster: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all that is left to do is to leave
+
+
+if __name__ == "__main__":
+    sys.exit(main())

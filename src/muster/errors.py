@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+INTERRUPTED = 130  # the exit code shells use for Ctrl-C
 LISTED = 40  # names an error lists
 
 

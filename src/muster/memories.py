@@ -12,15 +12,17 @@ only when the round after that one has rows of its own.
 from __future__ import annotations
 
 import tempfile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from .arrays import Bool, Int64
+from .lazy import torch
 from .params import Memory
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MAPPED_FROM = 2**30  # bytes of a table from which on it lies in a file
 

@@ -128,7 +128,20 @@ def fedalign(
     straggler_period: int = 1,
     reference: Literal["all", "asked"] = "all",
 ) -> Method:
-    """FedALIGN: Ravi & Shomorony, Algorithm 1; others count while |F_k(w) - F(w)| < eps_t."""
+    """FedALIGN: Ravi & Shomorony, Algorithm 1; others count while |F_k(w) - F(w)| < eps_t.
+
+    epsilon           how far a client's loss may be from the priority clients' F(w) to count: a
+                      number, or a schedule over rounds (muster.schedules)
+    criterion         what is compared, the clients' "loss" or their "accuracy"
+    warmup            rounds (a whole number) or share of rounds (a fraction) in which only priority
+                      clients are asked; eps_t runs from its end
+    prox              FedALIGN on FedProx: weight of the proximal term in local training
+    invite            whom the server asks each round: one of the invite parts
+    availability      chance that a client outside the objective is there in a round (eq. 54)
+    straggler_period  a client outside the objective answers every so many rounds only
+    reference         whose data F(w) is measured on: "all" priority clients (the paper), or those
+                      "asked" in the round
+    """
     join: Join = Aligned(criterion)
     if straggler_period != 1:
         join = Straggling(straggler_period, join)
@@ -151,7 +164,13 @@ def maxfl(
     server_lr: float = 1.0, epsilon: float = 0.1, m: int | None = None, tune_steps: int = 0
 ) -> Method:
     """MaxFL: Cho et al., w' = w + server_lr / (sum q_k + epsilon) sum q_k (w_k - w), where
-    q_k = s (1 - s), s = sigmoid(F_k(w) - rho_k), is largest where the model just appeals."""
+    q_k = s (1 - s), s = sigmoid(F_k(w) - rho_k), is largest where the model just appeals.
+
+    server_lr    the server's step, before it is divided by sum q_k + epsilon
+    epsilon      keeps the step finite when every q_k is nearly 0
+    m            clients asked each round, drawn uniformly; None: everyone
+    tune_steps   local steps a client takes before it judges the model for its q_k (step 7)
+    """
     return Method(
         "maxfl",
         invite=invited(m),
@@ -164,20 +183,31 @@ def maxfl(
 
 @part(Method, "fedavg")
 def fedavg(invite: Invite = Full()) -> Method:
-    """FedAvg on every client ("All"): McMahan et al. 2017, w' = sum_k p_k w_k / sum_k p_k."""
+    """FedAvg on every client ("All"): McMahan et al. 2017, w' = sum_k p_k w_k / sum_k p_k.
+
+    invite       whom the server asks each round: one of the invite parts
+    """
     return Method("fedavg", invite=invite)
 
 
 @part(Method, "fedavg_priority")
 def fedavg_priority(invite: Invite = Full()) -> Method:
-    """FedAvg on the priority clients only ("None"): w' = sum_P p_k w_k."""
+    """FedAvg on the priority clients only ("None"): w' = sum_P p_k w_k.
+
+    invite       whom the server asks each round: one of the invite parts
+    """
     # A warm-up that never ends: nobody outside the objective is ever asked.
     return Method("fedavg_priority", invite=invite, admit=Objective(), warmup=1.0)
 
 
 @part(Method, "fedprox")
 def fedprox(mu: float = 1.0, priority_only: bool = False, invite: Invite = Full()) -> Method:
-    """FedAvg with a proximal term: Li et al. 2018, local gradient g + mu (w_k - w)."""
+    """FedAvg with a proximal term: Li et al. 2018, local gradient g + mu (w_k - w).
+
+    mu             weight of the proximal term; 0 is FedAvg
+    priority_only  ask priority clients only, as the paper's baseline does
+    invite         whom the server asks each round: one of the invite parts
+    """
     at_least("mu", mu)
     return Method(
         "fedprox",
@@ -191,7 +221,11 @@ def fedprox(mu: float = 1.0, priority_only: bool = False, invite: Invite = Full(
 @part(Method, "scaffold")
 def scaffold(server_lr: float = 1.0, m: int | None = None) -> Method:
     """SCAFFOLD: Karimireddy et al. 2020, option II; control variates c, c_k correct client drift,
-    w_k <- w_k - lr (g - c_k + c); sampled clients count alike."""
+    w_k <- w_k - lr (g - c_k + c); sampled clients count alike.
+
+    server_lr    the server's step along the clients' mean change
+    m            clients asked each round, drawn uniformly; None: everyone
+    """
     return Method(
         "scaffold",
         invite=invited(m),
@@ -210,7 +244,13 @@ def perfedavg(
 ) -> Method:
     """Per-FedAvg: Fallah et al. 2020, trains the model to be good after one step of size alpha,
     first-order or with a second-order term (exact, or by a difference of gradients delta apart);
-    clients count alike."""
+    clients count alike.
+
+    alpha         the size of the step after which the model is to be good, and is judged
+    hessian_free  with the second-order term of the gradient, or without (first-order)
+    delta         take that term from gradients this far apart, as printed; None: exactly
+    m             clients asked each round, drawn uniformly; None: everyone
+    """
     return Method(
         "perfedavg",
         invite=invited(m),
@@ -228,7 +268,14 @@ def pfedme(
     m: int | None = None,
 ) -> Method:
     """pFedMe: Dinh et al. 2020, w_k <- w_k - lr lam (w_k - theta_k), theta_k near w_k by the Moreau
-    envelope of weight lam; w' = (1 - beta) w + beta mean(w_k)."""
+    envelope of weight lam; w' = (1 - beta) w + beta mean(w_k).
+
+    lam          how strongly a personal model is held near the client's w_k
+    inner        gradient steps that find the personal model
+    personal_lr  their size
+    beta         how far the server moves towards the clients' mean
+    m            clients asked each round, drawn uniformly; None: everyone
+    """
     above("beta", beta)
     return Method(
         "pfedme",
@@ -242,7 +289,11 @@ def pfedme(
 @part(Method, "qffl")
 def qffl(q: float = 1.0, m: int | None = None) -> Method:
     """q-FFL (q-FedAvg): Li et al. 2019, w' = w - sum F_k^q G_k / sum h_k, G_k = (w - w_k)/lr,
-    h_k = q F_k^(q-1) |G_k|^2 + F_k^q / lr; sampled clients count alike but for their loss."""
+    h_k = q F_k^(q-1) |G_k|^2 + F_k^q / lr; sampled clients count alike but for their loss.
+
+    q            how much more a client of high loss counts; 0 is FedAvg with clients alike
+    m            clients asked each round, drawn uniformly; None: everyone
+    """
     at_least("q", q)
     return Method("qffl", invite=invited(m), weigh=LossPower(q), step=QFair(q), losses=True)
 
@@ -250,14 +301,22 @@ def qffl(q: float = 1.0, m: int | None = None) -> Method:
 @part(Method, "afl")
 def afl(rate: float = 0.1, m: int | None = None) -> Method:
     """AFL: Mohri et al. 2019, minimises the worst mixture of clients: w' = sum lambda_k w_k, then
-    lambda' = Proj_simplex(lambda + rate F)."""
+    lambda' = Proj_simplex(lambda + rate F).
+
+    rate         step size of the mixture lambda towards the clients worst off
+    m            clients asked each round, drawn uniformly; None: everyone
+    """
     return Method("afl", invite=invited(m), weigh=Mixture(), step=Agnostic(rate), losses=True)
 
 
 @part(Method, "mwfed")
 def mwfed(factor: float = 4.0, m: int | None = None) -> Method:
     """MW-Fed: Blum et al. 2021, the weight of a client whose requirement is not met is multiplied
-    by a factor every round, and local steps are dealt in proportion to weight."""
+    by a factor every round, and local steps are dealt in proportion to weight.
+
+    factor       what the weight of a client is multiplied by while its requirement is not met
+    m            clients asked each round, drawn uniformly; None: everyone
+    """
     return Method(
         "mwfed",
         invite=invited(m),
@@ -271,20 +330,33 @@ def mwfed(factor: float = 4.0, m: int | None = None) -> Method:
 @part(Method, "ditto")
 def ditto(lam: float = 1.0, m: int | None = None) -> Method:
     """Ditto: Li et al. 2021, FedAvg for the global model, and personal models held near it,
-    v_k <- v_k - lr (g(v_k) + lam (v_k - w))."""
+    v_k <- v_k - lr (g(v_k) + lam (v_k - w)).
+
+    lam          how strongly personal models are held near the global one
+    m            clients asked each round, drawn uniformly; None: everyone
+    """
     return Method("ditto", invite=invited(m), solver=Ditto(lam))
 
 
 @part(Method, "power_of_choice")
 def power_of_choice(d: int = 20, m: int = 10) -> Method:
     """Power-of-Choice: Cho et al. 2020, FedAvg on the m clients of highest loss among d drawn by
-    data share, counting alike."""
+    data share, counting alike.
+
+    d            candidates drawn by data share, who tell their loss
+    m            of them, how many train: those of highest loss
+    """
     return Method("power_of_choice", invite=PowerOfChoice(m, d), weigh=Uniform())
 
 
 @part(Method, "fedavgm")
 def fedavgm(server_lr: float = 1.0, beta: float = 0.9, m: int | None = None) -> Method:
-    """FedAvgM: Hsu et al. 2019, server momentum, v' = beta v + (mean(w_k) - w), w' = w + lr v'."""
+    """FedAvgM: Hsu et al. 2019, server momentum, v' = beta v + (mean(w_k) - w), w' = w + lr v'.
+
+    server_lr    the server's step along the momentum
+    beta         how much of the momentum is kept from round to round
+    m            clients asked each round, drawn uniformly; None: everyone
+    """
     return Method("fedavgm", invite=invited(m), step=Momentum(server_lr, beta))
 
 
@@ -296,7 +368,14 @@ def fedadam(
     tau: float = 1e-3,
     m: int | None = None,
 ) -> Method:
-    """FedAdam: Reddi et al. 2020, Adam on the server with Delta = mean(w_k) - w as the gradient."""
+    """FedAdam: Reddi et al. 2020, Adam on the server with Delta = mean(w_k) - w as the gradient.
+
+    server_lr    the server's step
+    beta1        decay of the mean of Delta
+    beta2        decay of the mean of its square
+    tau          added to the root of the latter: how adaptive the step is
+    m            clients asked each round, drawn uniformly; None: everyone
+    """
     step = AdaptiveMoments(server_lr, beta1, beta2, tau)
     return Method("fedadam", invite=invited(m), step=step)
 
@@ -309,7 +388,14 @@ def fedyogi(
     tau: float = 1e-3,
     m: int | None = None,
 ) -> Method:
-    """FedYogi: Reddi et al. 2020, as FedAdam with v' = v - (1 - b2) Delta^2 sign(v - Delta^2)."""
+    """FedYogi: Reddi et al. 2020, as FedAdam with v' = v - (1 - b2) Delta^2 sign(v - Delta^2).
+
+    server_lr    the server's step
+    beta1        decay of the mean of Delta
+    beta2        how fast v follows Delta^2
+    tau          added to the root of v: how adaptive the step is
+    m            clients asked each round, drawn uniformly; None: everyone
+    """
     step = AdaptiveMoments(server_lr, beta1, beta2, tau, yogi=True)
     return Method("fedyogi", invite=invited(m), step=step)
 

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-import torch
-from torch import nn
 
 from . import rng
 from .errors import MusterError, first_line
 from .federation import Shaped, Space
 from .federation.ragged import features
+from .lazy import nn, torch
 from .parts.task import Multiclass, Task
 from .registry import kinds, part
 

@@ -7,7 +7,6 @@ for the parts of a method that is `muster.parts`.
 from __future__ import annotations
 
 import importlib
-import importlib.abc
 import importlib.machinery
 import sys
 from collections.abc import Sequence
@@ -47,7 +46,7 @@ MOVED = {
 }  # fmt: skip
 
 
-class Forward(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class Forward:
     """Finds a module that moved under its old name: both names are one and the same module."""
 
     def find_spec(
@@ -56,7 +55,8 @@ class Forward(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         package, _, old = fullname.partition(".")
         if package != "muster" or old not in MOVED:
             return None
-        return importlib.machinery.ModuleSpec(fullname, self)
+        # importlib.abc, whose Loader this is in all but name, takes longer to load than muster.
+        return importlib.machinery.ModuleSpec(fullname, self)  # type: ignore[arg-type]
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         module = importlib.import_module(f"muster.{MOVED[spec.name.partition('.')[2]]}")
@@ -69,18 +69,27 @@ class Forward(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.__spec__ = module.__spec__.loader_state
 
 
-def install() -> None:
-    """Let old names be found; modules that exist under a name come first.
+class Parent(ModuleType):
+    """A package in which some names that modules had are functions now.
 
-    Some of these names are functions now (`muster.compare`, `muster.simulate`,
-    `muster.data.digits`). Python would put a module that it imports in their place, but leaves one
-    that is imported already: so `from muster.compare import Interval` works, and
+    Python puts every module that it imports into its package, under the name it was imported by.
+    Here what the package says a name is stays: so `from muster.compare import Interval` works, and
     `muster.compare(...)` afterwards too.
     """
-    if any(isinstance(finder, Forward) for finder in sys.meta_path):
-        return
-    sys.meta_path.append(Forward())
-    for old, new in MOVED.items():
-        parent, _, name = f"muster.{old}".rpartition(".")
-        if callable(getattr(sys.modules.get(parent), name, None)):
-            sys.modules[f"muster.{old}"] = importlib.import_module(f"muster.{new}")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        moved = isinstance(value, ModuleType) and value.__name__ != f"{self.__name__}.{name}"
+        if not (moved and name in self.__all__):
+            super().__setattr__(name, value)
+
+
+def keep_names(package: str) -> None:
+    """Let the public names of a package be what they are when old ones are imported."""
+    sys.modules[package].__class__ = Parent
+
+
+def install() -> None:
+    """Let old names be found; modules that exist under a name come first."""
+    if not any(isinstance(finder, Forward) for finder in sys.meta_path):
+        sys.meta_path.append(Forward())
+    keep_names("muster")

@@ -9,17 +9,26 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from copy import deepcopy as copy_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
-DTYPES = {"float32": torch.float32, "float64": torch.float64}
+from .lazy import nn, torch
 
-Params = dict[str, Tensor]
-Memory = dict[str, Params]  # named parts, each a model or a stack of them
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DTYPES = ("float32", "float64")
+
+Params: TypeAlias = "dict[str, Tensor]"
+Memory: TypeAlias = dict[str, Params]  # named parts, each a model or a stack of them
+
+
+def dtype_of(name: str) -> torch.dtype:
+    """One of `DTYPES` as torch knows it."""
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
 
 
 def of_module(module: nn.Module, dtype: torch.dtype, device: torch.device) -> Params:

@@ -29,6 +29,8 @@ Part = TypeVar("Part", bound=Callable[..., Any])
 
 GROUP = "muster.parts"  # the entry points under which packages of parts list their modules
 
+OWN = ("muster.data", "muster.methods", "muster.models")  # with these, every part of our own
+
 _parts: dict[Any, dict[str, Callable[..., Any]]] = {}
 _loaded: set[str] = set()
 
@@ -107,7 +109,9 @@ def from_path(path: str, where: str) -> Callable[..., Any]:
 
 
 def load_packages() -> None:
-    """Import the installed packages of parts, each once."""
+    """Import our own parts and the installed packages of parts, each once."""
+    for module in OWN:
+        importlib.import_module(module)
     for point in entry_points(group=GROUP):
         if point.value not in _loaded:
             _loaded.add(point.value)

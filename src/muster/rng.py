@@ -40,7 +40,8 @@ def keys(seed: int, purpose: str, round: int = 0, client: ArrayLike = 0) -> UInt
     >>> bool(keys(0, "batches", 3, 1) == keys(0, "invite", 3, 1))
     False
     """
-    whole("seed", seed, 0, MOST)
+    if not 0 <= seed <= MOST:
+        whole("seed", seed, 0, MOST)
     key = np.zeros((), np.uint64)
     for part in (seed, zlib.crc32(purpose.encode()), round):
         key = fold(key, np.asarray(part).astype(np.uint64))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 
 import pytest
@@ -11,6 +12,7 @@ from muster.cli.help import described, shown
 from muster.cli.main import main, reader
 from muster.config.experiments import Experiment, Settings, experiment
 from muster.config.network import Network
+from muster.methods import METHODS
 from muster.registry import kinds, roles
 from muster.run.measures import MEASURES
 
@@ -82,3 +84,15 @@ def test_defaults_are_shown_as_they_would_be_typed():
     assert shown(Dirichlet(0.5)).startswith("dirichlet(alpha=0.5")
     assert shown(True) == "true"
     assert shown(()) == "none"
+
+
+def test_every_parameter_of_every_method_is_explained(capsys):
+    for name, target in METHODS.items():
+        taken = list(inspect.signature(target).parameters)
+        assert list(described(target)) == taken, name
+        assert main(["methods", name]) == 0
+        out = " ".join(capsys.readouterr().out.split())
+        for key, text in described(target).items():
+            assert f"{key} {text}" in out
+    assert main(["methods", "fedalgin"]) == 2
+    assert "did you mean 'fedalign'" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from muster.flower import client, remote
 from muster.flower.node import seated
 from muster.flower.wire import WORD, Seat
 from muster.models import as_module
-from muster.params import DTYPES, of_module, trainable
+from muster.params import dtype_of, of_module, trainable
 from muster.parts import SGD, PowerOfChoice
 from muster.protocol import Offer
 
@@ -38,7 +38,7 @@ def trained(fed, place, ids=None):
     module = as_module(muster.models.MLP((4,)), fed, 0)
     local = muster.Local(steps=6, batch_size=5, lr=0.1)
     engine = choose(Compute("stacked", dtype="float64"), module, fed, local)
-    start = of_module(module, DTYPES["float64"], engine.device)
+    start = of_module(module, dtype_of("float64"), engine.device)
     offer = Offer(0, 3, 10, start, lr=0.1, trainable=trainable(module))
     work, _ = engine.train(SGD(), offer, np.array([place]), {})
     return work.models

@@ -11,13 +11,14 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
-
-from rich.console import Console
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from ..errors import MusterError, unknown
 
-Command = Callable[[argparse.Namespace, Console], int]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Command: TypeAlias = "Callable[[argparse.Namespace, Console], int]"
 
 KEY = "key "  # before the name of a key among a command's own arguments
 

@@ -1,9 +1,4 @@
-"""`muster data`: every data set, whether it is here, and the one command that gets it.
-
-muster data                            the listing
-muster data get NAME [--folder PATH]   obtain it, verify it, store it once
-muster data show NAME ...              look at a federation made of it
-"""
+"""`muster data`: every data set, whether it is here, and the one command that gets it."""
 
 from __future__ import annotations
 
@@ -13,7 +8,7 @@ from pathlib import Path
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.filesize import decimal
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -110,20 +105,33 @@ def get(words: argparse.Namespace, console: Console) -> int:
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
+        TextColumn("{task.fields[amount]}"),
         console=console,
         transient=True,
         disable=not console.is_terminal,
     ) as progress:
-        task = progress.add_task(name, total=None)
+        task = progress.add_task(name, total=None, amount="")
 
         def tick(what: str, done: int, total: int | None) -> None:
-            progress.update(task, description=f"{name}: {what}", completed=done, total=total)
+            said = f"{name}: {what}"
+            progress.update(
+                task, description=said, completed=done, total=total, amount=amount(done, total)
+            )
 
         held = obtain(entry, folder, tick)
     say(console, summary(entry, held))
     return 0
+
+
+def amount(done: int, total: int | None) -> str:
+    """How much has come; nothing where what fetches it (npm, apt, pip) does not say.
+
+    >>> amount(0, None), amount(2_500_000, None), amount(2_500_000, 30_000_000)
+    ('', '2.5 MB', '2.5 MB of 30.0 MB')
+    """
+    if not done and total is None:
+        return ""
+    return decimal(done) if total is None else f"{decimal(done)} of {decimal(total)}"
 
 
 def summary(entry: DataSet, held: Held) -> str:

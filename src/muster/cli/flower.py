@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -12,19 +13,24 @@ from ..config.experiments import Experiment, experiment, load_table, override
 from ..durable import numbered
 from ..errors import MusterError
 from ..federation import Federation
-from ..flower.appfolder import app_hash, check, write_app
-from ..flower.gate import serve as serve_gate
-from ..flower.host import Node as Host
-from ..flower.host import Settled
-from ..flower.keys import CA, make_keys
-from ..flower.loopback import federate_here
-from ..flower.node_data import number
+from ..lazy import later
 from ..registry import find
 from ..report.tables import run_table
 from ..run import store
 from ..schema import parameters
 from .console import say
 from .runs import configured, one_method, resumed, said_if_idle
+
+if TYPE_CHECKING:
+    from ..flower import appfolder, host, loopback, node_data
+    from ..flower import gate as door
+    from ..flower import keys as certificates
+else:
+    # Flower takes seconds to load, and is an extra; what is wrong with a line is said without it.
+    appfolder, certificates, door, host, loopback, node_data = (
+        later(f"muster.flower.{name}")
+        for name in ("appfolder", "keys", "gate", "host", "loopback", "node_data")
+    )
 
 GATE_PORT, SUPERLINK = 9092, "127.0.0.1:9093"
 
@@ -41,10 +47,10 @@ def federate(words: argparse.Namespace, console: Console) -> int:
         if words.resume is not None:
             raise MusterError("--resume: with --app, run the app again: it goes on by itself")
         if words.config is None and not words.keys:
-            say(console, f"app hash: {app_hash(Path(app))}")
+            say(console, f"app hash: {appfolder.app_hash(Path(app))}")
             return 0
         chosen, folder = _chosen(words, None)
-        name = write_app(Path(app), chosen, folder)
+        name = appfolder.write_app(Path(app), chosen, folder)
         say(
             console,
             f"app hash: {name}\n"
@@ -62,7 +68,7 @@ def federate(words: argparse.Namespace, console: Console) -> int:
         chosen, folder = experiment(load_table(going_on / "config.toml")), going_on
     if not store.is_run(folder):
         try:
-            federate_here(chosen, int(local), folder, partial(say, console))
+            loopback.federate_here(chosen, int(local), folder, partial(say, console))
         except KeyboardInterrupt:
             again = f"muster federate --local {local} --resume {folder}"
             say(console, f"interrupted; go on with: {again}")
@@ -83,7 +89,7 @@ def _chosen(words: argparse.Namespace, clients: int | None) -> tuple[Experiment,
     data = find(Federation, chosen.data["name"], "data.name")
     if clients is not None and "clients" in parameters(data):
         chosen = experiment(override(table, [("data.clients", str(clients))]))
-    check(chosen)
+    appfolder.check(chosen)
     places = numbered(Path(chosen.settings.out) / chosen.settings.name)
     return chosen, next(place for place in places if not place.exists())
 
@@ -96,9 +102,12 @@ def keys(words: argparse.Namespace, console: Console) -> int:
             "--clients NAME ..."
         )
     folder = Path(words.folder)
-    make_keys(folder, words.server, words.clients)
+    certificates.make_keys(folder, words.server, words.clients)
     if words.server:
-        say(console, f"server: {folder / CA}, and server.crt and server.key for it alone")
+        say(
+            console,
+            f"server: {folder / certificates.CA}, and server.crt and server.key for it alone",
+        )
     for name in words.clients:
         say(console, f"{name}: {folder / name} (secret, for it alone), {folder / name}.pub")
     return 0
@@ -108,7 +117,7 @@ def gate(words: argparse.Namespace, console: Console) -> int:
     """`muster gate DIR --port PORT --superlink ADDRESS`."""
     if words.folder is None:
         raise MusterError("gate: give the folder of the server's keys, as `muster keys` made it")
-    serve_gate(
+    door.serve(
         Path(words.folder),
         words.host or "0.0.0.0",
         port_of(words.port, GATE_PORT),
@@ -129,8 +138,8 @@ def node(words: argparse.Namespace, console: Console) -> int:
     for flag in ("requirement", "test_fraction"):
         if (given := getattr(words, flag)) is not None:
             key = flag.replace("_", "-")
-            owner[key] = number({key: given}, key)
-    settled = Settled(
+            owner[key] = node_data.number({key: given}, key)
+    settled = host.Settled(
         words.server,
         Path(words.ca),
         Path(words.key),
@@ -138,7 +147,7 @@ def node(words: argparse.Namespace, console: Console) -> int:
         owner,
         port_of(words.port, 0),
     )
-    Host(settled, partial(say, console)).run()
+    host.Node(settled, partial(say, console)).run()
     return 0
 
 

@@ -7,21 +7,29 @@ by the same code and fail with the same sentence.
 from __future__ import annotations
 
 import argparse
-import inspect
 import sys
 from collections.abc import Sequence
-from types import ModuleType
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from .. import __version__
-from ..errors import MusterError
+from ..errors import INTERRUPTED, MusterError
+from ..lazy import later, when_called
 from ..report.letters import let_through
-from . import data, data_show, runs
-from .arguments import Reader
-from .help import all_keys, data_keys
-from .methods import methods
-from .runs import INTERRUPTED
+from .arguments import Command, Reader
+
+if TYPE_CHECKING:
+    from rich import console as rich
+    from rich.console import Console
+
+    from . import data, data_show, flower, methods, runs
+    from . import help as configuration
+else:
+    # A command's module is loaded when it is that command's turn: help and mistakes are quick.
+    rich = later("rich.console")
+    configuration, data, data_show, flower, methods, runs = (
+        when_called(f"muster.cli.{name}")
+        for name in ("help", "data", "data_show", "flower", "methods", "runs")
+    )
 
 EXAMPLES = """\
 examples:
@@ -34,6 +42,13 @@ examples:
   muster methods                                    what exists, with paper and formula
   muster data                                       the data sets: what is here, how to get more
 """
+DATA = """\
+Every data set, whether it is here, and the one command that gets it.
+
+muster data                            the listing
+muster data get NAME [--folder PATH]   obtain it, verify it, store it once
+muster data show NAME ...              look at a federation made of it
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     let_through(sys.stdout, sys.stderr)
     try:
         words = reader().read(sys.argv[1:] if argv is None else argv)
-        return int(words.handle(words, Console()))
+        return int(words.handle(words, rich.Console()))
     except (MusterError, OSError) as error:
         # An OSError is a full disk, a folder that may not be written: no bug, and nothing to trace.
         print(f"muster: {error}", file=sys.stderr)
@@ -64,9 +79,9 @@ def reader() -> Reader:
     for name, handle, what in (
         ("run", runs.run, "run one method; results go to OUT/NAME"),
         ("compare", runs.compare, "run several methods on matched seeds; print paired intervals"),
-        ("federate", federate, "run a real federation over Flower"),
+        ("federate", needs_flower(flower.federate), "run a real federation over Flower"),
     ):
-        command = add(name, handle=handle, keys=True, more=all_keys, help=what,
+        command = add(name, handle=handle, keys=True, more=configuration.all_keys, help=what,
                       description=f"{what[0].upper()}{what[1:]}.",
                       usage=f"muster {name} [CONFIG] [--KEY VALUE ...]")  # fmt: skip
         command.add_argument(
@@ -77,7 +92,11 @@ def reader() -> Reader:
         command.flag("--resume", metavar="FOLDER", help="go on with the results in FOLDER")
     command.flag("--local", metavar="N", help="N clients on this machine, all set up")
     command.flag("--app", metavar="DIR", help="write the app that `flwr run` takes")
-    command = add("keys", handle=keys, help="make certificates and keys for a federation")
+    command = add(
+        "keys",
+        handle=needs_flower(flower.keys),
+        help="make certificates and keys for a federation",
+    )
     command.add_argument(
         "folder", nargs="?", metavar="DIR", help="where to put them; nothing is replaced"
     )
@@ -86,7 +105,11 @@ def reader() -> Reader:
         ("--clients", "NAME", "a key pair for each"),
     ):
         command.flag(flag, action="extend", nargs="+", default=[], metavar=metavar, help=what)
-    command = add("gate", handle=gate, help="let nodes, and nothing else, through to a superlink")
+    command = add(
+        "gate",
+        handle=needs_flower(flower.gate),
+        help="let nodes, and nothing else, through to a superlink",
+    )
     command.add_argument(
         "folder", nargs="?", metavar="DIR", help="the server's keys, as `muster keys` made them"
     )
@@ -96,7 +119,11 @@ def reader() -> Reader:
         ("--superlink", "HOST:PORT", "the superlink, on this machine (127.0.0.1:9093)"),
     ):
         command.flag(flag, metavar=metavar, help=what)
-    command = add("node", handle=node, help="a client's own node: its key, its data, one app")
+    command = add(
+        "node",
+        handle=needs_flower(flower.node),
+        help="a client's own node: its key, its data, one app",
+    )
     for flag, metavar, what in (
         ("--server", "HOST:PORT", "the server's gate"),
         ("--ca", "FILE", "the certificate by which the node knows the server"),
@@ -113,12 +140,15 @@ def reader() -> Reader:
         help="the app (or apps) its owner agreed to: nothing else is run",
     )  # fmt: skip
     command = add(
-        "methods", handle=methods, help="every method, with its paper, formula and parameters"
+        "methods",
+        handle=methods.methods,
+        help="every method, with its paper, formula and parameters",
     )
+    command.add_argument("names", nargs="*", metavar="NAME", help="what its parameters mean")
     command.flag("--markdown", action="store_true", help="the table in docs/methods.md")
     _add_data(add(
         "data", handle=data.data, help="the data sets: list them, `get NAME`, `show NAME`",
-        description=inspect.getdoc(data),
+        description=DATA.rstrip(),
     ))  # fmt: skip
     command = add("show", handle=runs.show, help="print the results in a folder")
     command.add_argument("folder", nargs="?", metavar="FOLDER", help="such as runs/demo")
@@ -135,7 +165,7 @@ def _add_data(command: Reader) -> None:
     get.add_argument("names", nargs="*", metavar="NAME", help="as `muster data` lists it")
     get.flag("--folder", metavar="PATH", help="take the files from here, download nothing")
     show = add(
-        "show", handle=data_show.show, keys=True, more=data_keys,
+        "show", handle=data_show.show, keys=True, more=configuration.data_keys,
         help="who holds what, as a table and a picture",
         usage="muster data show NAME_OR_PATH [--KEY VALUE ...]",
     )  # fmt: skip
@@ -144,36 +174,19 @@ def _add_data(command: Reader) -> None:
     show.flag("--out", metavar="FILE", help="where the picture goes (NAME-data.png); .pdf, .svg")
 
 
-def federate(words: argparse.Namespace, console: Console) -> int:
-    """`muster federate`, which needs the extra."""
-    return int(_flower().federate(words, console))
+def needs_flower(command: Command) -> Command:
+    """A command that needs the extra, which may not be there."""
 
+    def handle(words: argparse.Namespace, console: Console) -> int:
+        try:
+            return command(words, console)
+        except ModuleNotFoundError as error:
+            if (error.name or "").split(".")[0] not in (
+                "flwr", "cryptography", "httpx", "uvicorn",
+            ):  # fmt: skip
+                raise
+            raise MusterError(
+                "flower: not installed; a real federation needs: pip install 'muster-fl[flower]'"
+            ) from None
 
-def keys(words: argparse.Namespace, console: Console) -> int:
-    """`muster keys`, which needs the extra."""
-    return int(_flower().keys(words, console))
-
-
-def gate(words: argparse.Namespace, console: Console) -> int:
-    """`muster gate`, which needs the extra."""
-    return int(_flower().gate(words, console))
-
-
-def node(words: argparse.Namespace, console: Console) -> int:
-    """`muster node`, which needs the extra."""
-    return int(_flower().node(words, console))
-
-
-def _flower() -> ModuleType:
-    """The commands that need the extra."""
-    try:
-        from . import flower as command
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in (
-            "flwr", "cryptography", "httpx", "uvicorn",
-        ):  # fmt: skip
-            raise
-        raise MusterError(
-            "flower: not installed; a real federation needs: pip install 'muster-fl[flower]'"
-        ) from None
-    return command
+    return handle

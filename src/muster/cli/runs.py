@@ -23,7 +23,7 @@ from ..config.experiments import (
     override,
     parse_value,
 )
-from ..errors import MusterError, plural
+from ..errors import INTERRUPTED, MusterError, plural
 from ..federation import Federation
 from ..report.figure import as_figure_path, figure, figures
 from ..report.tables import run_table
@@ -37,7 +37,6 @@ from ..study.comparison import Comparison, is_comparison, load_comparison
 from .console import say
 from .progress import Progress
 
-INTERRUPTED = 130  # the exit code shells use for Ctrl-C
 FRUITLESS = 1  # of a run that ended and learned nothing
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..federation import Federation
+from ..moved import keep_names
 from ..registry import kinds
 from .files.folder import from_folder
 from .files.huggingface import from_partitioner
@@ -53,3 +54,5 @@ __all__ = [
     "sent140",
     "synth",
 ]
+
+keep_names(__name__)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from torch import nn
-
 from ..federation import Federation
+from ..lazy import nn
 from ..local import Local
 from ..parts.task import Multiclass, Task
 from .base import Engine

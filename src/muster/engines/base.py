@@ -11,16 +11,14 @@ import copy
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
 
 from ..arrays import Int64
 from ..federation import Federation
 from ..federation.ragged import Ragged, features
+from ..lazy import functional, nn, torch
 from ..local import Local
 from ..params import Memory, Params, of_module, trainable
 from ..parts.solvers import Solver, Work
@@ -30,6 +28,9 @@ from .batches import Plan, plan, steps_of
 from .compute import Compute
 from .measure import Seen, Split
 from .threads import Crew
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CHUNK = 2**21  # numbers of input looked at together: a few MB, so that they stay in cache
 

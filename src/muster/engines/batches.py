@@ -16,11 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from torch import nn
 
 from .. import params, rng
 from ..arrays import Int64, UInt64
 from ..federation.ragged import Ragged
+from ..lazy import nn
 from ..local import Local
 from ..params import Params
 

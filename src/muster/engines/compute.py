@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TypedDict
 
-import torch
-
 from ..checks import whole
 from ..errors import MusterError, unknown
-from ..params import DTYPES
+from ..lazy import torch
+from ..params import DTYPES, dtype_of
 from .threads import cores
 
 ENGINES = ("auto", "stacked", "loop")
@@ -35,22 +35,20 @@ class Compute:
     def __post_init__(self) -> None:
         for what, given, known in (
             ("engine", self.engine, ENGINES),
-            ("dtype", self.dtype, tuple(DTYPES)),
+            ("dtype", self.dtype, DTYPES),
             ("device", str(self.device).partition(":")[0], DEVICES),
         ):
             if given not in known:
                 raise unknown(what, str(getattr(self, what)), known)
-        try:
-            torch.device(self.device)
-        except RuntimeError:
-            raise MusterError(f"device: '{self.device}'; allowed: cpu, cuda, cuda:0, ...") from None
+        if not re.fullmatch(r"\w+(:(0|[1-9]\d?))?", str(self.device)):
+            raise MusterError(f"device: '{self.device}'; allowed: cpu, cuda, cuda:0, ...")
         if self.processes is not None:
             whole("processes", self.processes)
 
     @property
     def number(self) -> torch.dtype:
         """The dtype as torch knows it."""
-        return DTYPES[self.dtype]
+        return dtype_of(self.dtype)
 
     def place(self) -> torch.device:
         """The device as torch knows it, which must be present."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+from ..lazy import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def along(loss: Tensor, weights: Sequence[Tensor], v: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -15,11 +15,14 @@ axis and every product is a batched matrix multiply.
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING
 
+from ..lazy import nn, torch
 from ..params import Params
 from .layers import Layer
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def drift_of(

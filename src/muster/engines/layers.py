@@ -9,26 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, TypeAlias
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
-
+from ..lazy import functional, nn, torch
 from ..params import Params
 
-Apply = Callable[[Params, Tensor], Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor
 
-ELEMENTWISE: tuple[type[nn.Module], ...] = (
-    nn.ReLU,
-    nn.Tanh,
-    nn.Sigmoid,
-    nn.GELU,
-    nn.SiLU,
-    nn.LeakyReLU,
-    nn.ELU,
-    nn.Softplus,
-    nn.Identity,
-)
+Apply: TypeAlias = "Callable[[Params, Tensor], Tensor]"
+
+
+@cache
+def elementwise() -> tuple[type[nn.Module], ...]:
+    """Layers that work on each number alone, and so on a stack as they are."""
+    return (
+        nn.ReLU,
+        nn.Tanh,
+        nn.Sigmoid,
+        nn.GELU,
+        nn.SiLU,
+        nn.LeakyReLU,
+        nn.ELU,
+        nn.Softplus,
+        nn.Identity,
+    )
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,7 @@ def _leaf(module: nn.Module, prefix: str) -> Apply | None:
         return _embedding(module, prefix)
     if kind is nn.Flatten and module.start_dim == 1 and module.end_dim == -1:
         return lambda p, h: h.flatten(2)
-    if kind in ELEMENTWISE:
+    if kind in elementwise():
         return lambda p, h: module(h)
     return None
 

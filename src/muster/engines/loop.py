@@ -12,15 +12,15 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from .. import rng
 from ..arrays import Int64
 from ..errors import MusterError, MusterWarning
 from ..federation import Federation
+from ..lazy import nn, torch
 from ..local import Local
 from ..params import Memory, Params
 from ..parts.optimizer import Optimizer
@@ -35,8 +35,10 @@ from .descent import direction, drift_of
 from .pool import Lost, Watch, Worker
 from .threads import one_thread
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 MOST_LOST = 3  # workers that may end in one run
-CONVOLUTION = nn.modules.conv._ConvNd
 
 
 class Loop(Base):
@@ -72,7 +74,8 @@ class Loop(Base):
         """Another copy of the user's own module, laid out as convolutions are fastest."""
         replica = super().replica()
         images = self.fed.train.x.dim() == 4
-        if images and any(isinstance(m, CONVOLUTION) for m in replica.module.modules()):
+        convolution = nn.modules.conv._ConvNd
+        if images and any(isinstance(m, convolution) for m in replica.module.modules()):
             replica.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             return Replica(replica.module)
         return replica

@@ -19,9 +19,8 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
-import torch
-
 from ..arrays import Int64
+from ..lazy import torch
 from ..params import Memory, Params
 from ..parts.solvers import Solver, Work
 from ..protocol import Offer

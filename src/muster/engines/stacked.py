@@ -9,17 +9,16 @@ A round's clients are cut into portions, which threads take whole, from first st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from ..arrays import Int64
 from ..errors import MusterError
 from ..federation import Federation
 from ..federation.ragged import features
+from ..lazy import later, nn, torch
 from ..local import Local
 from ..params import Memory, Params
 from ..parts.optimizer import Optimizer
@@ -33,6 +32,13 @@ from .curvature import along
 from .descent import direction, drift_of, fusable, fused_step
 from .layers import stackable
 from .measure import Split, means
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from . import kernel
+else:
+    kernel = later("muster.engines.kernel")  # numba takes a second
 
 AT_ONCE = 2**22  # rows whose losses are held at once
 COMPILE_FROM = 2.0e7  # parameters times rows of a portion above which the compiled loop pays off
@@ -221,8 +227,7 @@ class StackedCohort:
     def _compiled(
         self, stack: Params, prefix: str, keep: float, drift: Params | None, parts: list[slice]
     ) -> None:
-        from .kernel import softmax_regression
-
+        descend = kernel.softmax_regression  # loaded here, before there are threads
         w, bias = stack[prefix + "weight"].numpy(), stack[prefix + "bias"].numpy()
         engine, group = self.engine, self.group
         x, y = engine.x["train"].flatten(1).numpy(), engine.y["train"].numpy()
@@ -232,7 +237,7 @@ class StackedCohort:
             for i in numbers:
                 at = parts[i]
                 own = None if moves is None else (_packed(moves[0], at), _packed(moves[1], at))
-                softmax_regression(
+                descend(
                     w[at], bias[at], x, y, group.rows[at], group.count[at], self.steps[at],
                     self.lr, keep, own,
                 )  # fmt: skip

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
+from ..lazy import torch
 
 
 def cores() -> int:

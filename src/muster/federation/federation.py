@@ -13,17 +13,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
 from ..arrays import Bool, Float64, Int64
 from ..errors import MusterError, MusterWarning, plural
 from ..registry import find
 from .population import Population
 from .ragged import Pair, Ragged, Shared, check, from_pairs
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def as_mask(given: ArrayLike, n: int, field: str) -> Bool:

@@ -11,16 +11,18 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
 
 from ..arrays import Float64, Int64
 from ..errors import MusterError
+from ..lazy import torch
 from ..rng import ramp
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Pair = tuple[ArrayLike, ArrayLike]
 
@@ -165,7 +167,7 @@ class Shared(Ragged):
 
 def as_tensor(a: Any, what: str) -> Tensor:
     """An array without copying it; a tensor as it is."""
-    if isinstance(a, Tensor):
+    if isinstance(a, torch.Tensor):
         return a.detach()
     try:
         array = np.asarray(a)

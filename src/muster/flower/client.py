@@ -18,7 +18,7 @@ from flwr.clientapp import ClientApp
 from .. import __version__
 from ..config.experiments import Experiment
 from ..federation import Federation
-from ..params import DTYPES
+from ..params import dtype_of
 from ..protocol import Offer
 from .agreed import check_agreed, read_terms
 from .diary import Diary
@@ -96,7 +96,7 @@ def _ready(message: Message, context: Context) -> tuple[Node, Offer, Diary, Any]
     text, seed = str(said["experiment"]), int(str(said["seed"]))
     # Its number too: a folder that two nodes share by mistake is nobody's memory.
     run = digest(f"{seed} {int(str(said['client']))} {text}")
-    dtype = DTYPES[chosen.settings.dtype]
+    dtype = dtype_of(chosen.settings.dtype)
     where = context.node_config.get("memory-path")
     remembers = bool(chosen.method(*chosen.methods).solver.memory({}))
     counted = int(str(said["counted"])) if remembers else UNSAID

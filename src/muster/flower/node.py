@@ -19,7 +19,7 @@ from ..errors import MusterError
 from ..federation import Federation
 from ..local import Local
 from ..models import as_module
-from ..params import DTYPES, Memory
+from ..params import Memory, dtype_of
 from ..protocol import Appraisal, Offer, Replies, Roster, State, View
 from ..run.clients import Stack, Terms, needs_requirement
 from ..run.memo import Memo
@@ -37,7 +37,7 @@ class Node:
         self, chosen: Experiment, fed: Federation, seat: Seat, diary: Diary, seed: int
     ) -> None:
         s = chosen.settings
-        self.seat, self.dtype = seat, DTYPES[s.dtype]
+        self.seat, self.dtype = seat, dtype_of(s.dtype)
         self.method = chosen.method(*chosen.methods)
         self.module = as_module(chosen.spec(), fed, seed, s.task)
         needed = needs_requirement(self.method, s.participation)

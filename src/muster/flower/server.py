@@ -26,7 +26,7 @@ from ..engines.batches import needs_two_rows, steps_of
 from ..errors import MusterError, plural
 from ..federation import Population, Space
 from ..models import as_module
-from ..params import DTYPES
+from ..params import dtype_of
 from ..report.figure import figures
 from ..run import store
 from ..run.clients import Terms
@@ -115,7 +115,7 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
         events=came.events, say=say,
     )  # fmt: skip
     setup = Setup(population, terms, remote)
-    start = params.of_module(module, DTYPES[s.dtype], remote.device)
+    start = params.of_module(module, dtype_of(s.dtype), remote.device)
     # Clients that remember keep the last two rounds: a server may fall back by one, not by more.
     often = 1 if method.solver.memory({}) else s.checkpoint_every
     result = conduct(

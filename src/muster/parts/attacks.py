@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-import torch
 
 from .. import rng
 from ..arrays import Float64, Int64
 from ..checks import require
 from ..federation import Federation
+from ..lazy import torch
 from ..params import Params
 from ..protocol import Appraisal, Offer
 from ..registry import part

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
 
 from ..arrays import Float64
+from ..lazy import torch
 from ..protocol import Appraisal
 from ..registry import part
 

@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
-import torch
-
 from .. import params
 from ..arrays import Int64
 from ..checks import above, at_least, whole
+from ..lazy import torch
 from ..params import Memory, Params
 from ..protocol import Offer
 from ..registry import part

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
-import torch
 
 from .. import params
 from ..arrays import Bool, Float64
 from ..checks import above, at_least, require
+from ..lazy import torch
 from ..params import Memory, Params
 from ..protocol import Offer, Replies
 from ..registry import part

@@ -12,12 +12,13 @@ the mean over its rows, weighted where they have weights.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
-from torch import Tensor
-from torch.nn import functional
-
+from ..lazy import functional
 from ..registry import part
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @runtime_checkable

@@ -16,9 +16,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from ..errors import MusterError, plural
+from ..lazy import pl
 from ..run.measures import MEASURES, Measure, named
 from ..run.result import Run
 from .curves import BANDED, curve_of, draw_curves

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 
 from ..arrays import Float64
+from ..lazy import pl
 from ..run.measures import MEASURES, Measure, named
 from ..run.result import Run
 

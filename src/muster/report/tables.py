@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import polars as pl
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from ..errors import plural
+from ..lazy import pl
 from ..run.measures import MEASURES, named
 from ..run.result import Run
 from .fitted import Column, Fitted

@@ -12,17 +12,18 @@ import shutil
 import warnings
 from dataclasses import replace
 from pathlib import Path
-
-import torch
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from ..durable import whole_folder
 from ..errors import MusterError, MusterWarning
+from ..lazy import safetensors, torch
 from ..params import Memory
 from ..protocol import State
 from .ledger import Ledger
 from .store import checkpoints, digest, readable, writable
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 KEPT = 2
 SUMS = "sums.json"
@@ -42,7 +43,9 @@ def save_checkpoint(folder: Path, state: State, ledger: Ledger, identity: dict[s
     if state.clients is not None:
         tensors |= {f"clients/{k}": t for k, t in state.clients.saved().items()}
     with writable(place), whole_folder(place) as new:
-        save_file({k: t.cpu().contiguous() for k, t in tensors.items()}, new / "s.safetensors")
+        safetensors.save_file(
+            {k: t.cpu().contiguous() for k, t in tensors.items()}, new / "s.safetensors"
+        )
         ledger.write(new)
         (new / "identity.json").write_text(json.dumps(identity))
         sums = {file.name: digest(file) for file in sorted(new.iterdir())}
@@ -89,7 +92,7 @@ def load_checkpoint(
         )
     with readable(place):
         saved = json.loads((place / "identity.json").read_text())
-        tensors = load_file(place / "s.safetensors", device=str(device))
+        tensors = safetensors.load_file(place / "s.safetensors", device=str(device))
         ledger = Ledger.read(place)
     for key, value in identity.items():
         if saved.get(key) != value:

@@ -13,12 +13,12 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-import torch
 
 from .. import params
 from ..arrays import Bool, Float64, Int64
 from ..engines.base import Assignment, Engine
 from ..federation import Federation
+from ..lazy import torch
 from ..local import Local
 from ..methods import Method
 from ..params import Memory, Params

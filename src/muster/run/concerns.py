@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import polars as pl
-
 from ..errors import plural
+from ..lazy import pl
 
 Facts = dict[str, Any]
 

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
-import torch
-from torch import nn
 
 from .. import params
 from ..durable import held
 from ..engines.threads import one_thread
+from ..lazy import nn, pl, torch
 from ..memories import Memories
 from ..params import Memory, Params
 from ..protocol import Entry, State

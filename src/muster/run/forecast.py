@@ -10,10 +10,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import torch
-
 from .. import params
 from ..errors import MusterError
+from ..lazy import torch
 from ..memories import MAPPED_FROM
 from ..params import Params
 from .round import Setup

@@ -11,37 +11,37 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
+from ..lazy import pl
 from ..protocol import Entry
 
 Columns = dict[str, NDArray[Any]]
 
 # The tables next to `rounds`, and their columns, which they have even while they are empty.
-TABLES: dict[str, dict[str, type[pl.DataType]]] = {
+TABLES: dict[str, dict[str, type]] = {
     "clients": {
-        "round": pl.Int64,
-        "client": pl.Int64,
-        "priority": pl.Boolean,
-        "joined": pl.Boolean,
-        "admitted": pl.Boolean,
-        "reason": pl.String,
-        "weight": pl.Float64,
-        "claim": pl.Float64,
-        "loss": pl.Float64,
-        "accuracy": pl.Float64,
-        "steps": pl.Int64,
-        "bytes_up": pl.Int64,
-        "bytes_down": pl.Int64,
+        "round": int,
+        "client": int,
+        "priority": bool,
+        "joined": bool,
+        "admitted": bool,
+        "reason": str,
+        "weight": float,
+        "claim": float,
+        "loss": float,
+        "accuracy": float,
+        "steps": int,
+        "bytes_up": int,
+        "bytes_down": int,
     },
-    "moves": {"round": pl.Int64, "client": pl.Int64, "move": pl.String},
+    "moves": {"round": int, "client": int, "move": str},
     "attackers": {
-        "round": pl.Int64,
-        "client": pl.Int64,
-        "admitted": pl.Boolean,
-        "weight": pl.Float64,
-        "honest_weight": pl.Float64,
+        "round": int,
+        "client": int,
+        "admitted": bool,
+        "weight": float,
+        "honest_weight": float,
     },
 }
 
@@ -146,9 +146,10 @@ def link(file: Path, place: Path) -> None:
         shutil.copyfile(file, place)
 
 
-def _frame(parts: list[Columns], columns: dict[str, type[pl.DataType]]) -> pl.DataFrame:
+def _frame(parts: list[Columns], columns: dict[str, type]) -> pl.DataFrame:
+    schema = pl.Schema(columns)
     if not any(len(c["round"]) for c in parts):
-        return pl.DataFrame(schema=columns)
+        return pl.DataFrame(schema=schema)
     merged = {name: np.concatenate([c[name] for c in parts]) for name in parts[0]}
     frame = {n: v.tolist() if v.dtype.kind == "T" else v for n, v in merged.items()}
-    return pl.DataFrame(frame, schema_overrides=columns).fill_nan(None)
+    return pl.DataFrame(frame, schema_overrides=schema).fill_nan(None)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import polars as pl
 from numpy.typing import NDArray
 
 from ..errors import MusterError, plural
+from ..lazy import pl
 from .concerns import Facts, concerns
 
 OnRound = Callable[[dict[str, Any]], None]

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Unpack
 
-from torch import nn
-
 from .. import params
 from ..checks import whole
 from ..engines import Compute, How, choose, compute_of
 from ..errors import MusterError
 from ..federation import Federation
 from ..federation.doubts import doubts
+from ..lazy import nn
 from ..local import Local
 from ..methods import Method
 from ..models import Spec, as_module

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Unpack
 
 import numpy as np
-from torch import nn
 
 from .. import params
 from ..engines import Compute, How, choose, compute_of
 from ..engines.base import Assignment
 from ..federation import Federation
+from ..lazy import nn
 from ..local import Local
 from ..models import Spec, as_module
 from ..parts.solvers import SGD

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import tomli_w
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from ..durable import whole_folder
 from ..errors import MusterError, first_line
+from ..lazy import pl
 from .result import Run
 
 FRAMES = ("rounds", "clients", "moves", "attackers", "final")

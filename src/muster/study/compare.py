@@ -16,12 +16,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from ..checks import whole
 from ..engines.compute import How, compute_of
 from ..errors import MusterError, nearest, plural
 from ..federation import Federation
+from ..lazy import nn
 from ..local import Local
 from ..methods import Method
 from ..models import Spec

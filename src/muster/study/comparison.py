@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import tomli_w
 from rich.console import Group, RenderableType
 
 from .. import durable
 from ..errors import MusterError, plural
+from ..lazy import pl
 from ..report.figure import figure
 from ..report.intervals import Interval, at, compared, summary
 from ..report.tables import comparison_tables

@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from ...errors import MusterError, nearest
 from ...federation import Federation
+from ...lazy import pl
 from ...registry import from_path, part
 from .manifest import Options, laid_over
 from .rows import TEST_FRACTION, assemble

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from ... import rng
@@ -23,6 +22,7 @@ from ...errors import MusterError, MusterWarning, nearest
 from ...federation import Federation
 from ...federation.doubts import doubts
 from ...federation.ragged import Ragged, as_tensor
+from ...lazy import pl
 from ..split.partition import drawn_for_test, first_clients
 from .manifest import Options, Role
 from .tables import Block

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from ...arrays import Bool, Float64
 from ...errors import MusterError, first_line, nearest
+from ...lazy import pl
 
 TABLES = (".csv", ".parquet")
 ENDINGS = (*TABLES, ".npz")

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from ...federation import Federation
+from ...lazy import datasets
 from ...registry import part
 from ..split.partition import Partition, Shards, federate, hold_out
 
@@ -29,9 +30,7 @@ def digits(
     priority  a number n for the first n clients (the partition is random), their indices, or "all"
     unseen    how many clients, the last ones, never train and only judge
     """
-    from sklearn.datasets import load_digits  # takes as long to load as everything else
-
-    pixels, labels = load_digits(return_X_y=True)
+    pixels, labels = datasets.load_digits(return_X_y=True)
     x = (pixels / 16).astype(np.float32)
     train, test = hold_out(partition.split(labels, clients, seed), labels, test_fraction, seed)
     return federate(

@@ -19,9 +19,8 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from ...errors import MusterError, first_line
+from ...lazy import pl
 from . import cache
 from .cache import Arrays, Stored
 from .fetch import Source, Tick, quiet

@@ -15,9 +15,9 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from ...errors import MusterError
+from ...lazy import Image
 from .cache import Arrays
 from .idx import gunzip_idx, read_idx
 

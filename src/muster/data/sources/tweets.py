@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from ...errors import MusterError
+from ...lazy import pl, sparse
 from .cache import Arrays
 
 DROPPED = r"@\w+|https?://\S+|www\.\S+"
@@ -54,7 +53,7 @@ def mean_vectors(text: pl.Series, words: list[str], vectors: NDArray[np.float32]
     ends = np.concatenate([[0], np.cumsum(count)])
     share = np.repeat(1 / np.maximum(count, 1), count)
     # A row for each text, a column for each word: one product sums them all.
-    table = csr_array((share, at, ends), shape=(len(text), len(words)))
+    table = sparse.csr_array((share, at, ends), shape=(len(text), len(words)))
     return (table @ np.asarray(vectors, np.float64)).astype(np.float32)
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
 
 from ... import rng
@@ -21,6 +20,7 @@ from ...checks import above, require, whole
 from ...errors import MusterError
 from ...federation import Federation
 from ...federation.ragged import Pair, Ragged, Shared, as_labels, as_tensor
+from ...lazy import torch
 from ...registry import kinds, part
 from .portions import Portions, check_split, class_after_class, deal
 

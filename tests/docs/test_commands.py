@@ -1,0 +1,122 @@
+"""Every `muster` line of the README, the docs and the help is run, in order, where its words lead.
+
+In `make test` runs are cut to two rounds and comparisons to one seed; `make test-slow` runs them
+whole. The lines of docs/federate.md need servers around them: tests/flower/test_loopback.py runs
+that page.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import muster.cli.runs as runs
+from muster.cli.main import EXAMPLES, main
+from muster.config.experiments import experiment
+from muster.data.sources.catalogue import CATALOGUE
+from muster.data.sources.obtain import first_found
+
+ROOT = Path(__file__).parents[2]
+PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+         if page.name != "federate.md"]  # fmt: skip
+BLOCKS = [
+    block
+    for page in PAGES
+    for kind, block in re.findall(
+        r"^```(\w*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE
+    )
+    if kind in ("", "sh")
+]
+LINES = [
+    line.strip()
+    for text in (EXAMPLES, *BLOCKS)
+    for line in re.findall(r"^ *muster [^\n]*", text, re.MULTILINE)
+]
+# In the help, what a command does stands behind it, two spaces off.
+LINES = [*dict.fromkeys(re.split(r"\s{2,}|\s#", line)[0] for line in LINES)]
+
+REAL = "federate --local"  # a superlink and nodes of its own: a minute by itself
+
+
+def lacking(line):
+    """Why a line cannot be run on this machine."""
+    if "data get" in line:
+        return "it fetches over the network: run it by hand"
+    words = re.findall(r"\w+", line)
+    for name, entry in CATALOGUE.items():
+        if name in words and entry.layouts and first_found(entry) is None:
+            return f"run `{entry.command}`"
+    return None
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    """A folder as the reader of these lines has it: the examples, files of their own, and results
+    under the names that are written."""
+    folder = tmp_path_factory.mktemp("desk")
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    (folder / "my.toml").write_text('data = "digits"\n[method]\nname = "fedalign"\n')
+    spec = importlib.util.spec_from_file_location("hospitals", ROOT / "examples" / "hospitals.py")
+    hospitals = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hospitals)
+    hospitals.write(folder / "hospitals")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        few = ["--rounds", "2", "--checkpoint_every", "1"]
+        assert main(["run", "--data", "digits", *few, "--name", "NAME"]) == 0
+        demo = ["--data", "digits", "--method", "fedalign", "--method", "fedavg", "--seeds", "2"]
+        assert main(["compare", *demo, *few, "--name", "demo"]) == 0
+    return folder
+
+
+def run_line(line, capsys):
+    words = shlex.split(line)[1:]
+    if "--help" in words:
+        with pytest.raises(SystemExit) as stop:
+            main(words)
+        assert stop.value.code == 0
+        return
+    code = main(words)
+    said = capsys.readouterr()
+    assert code == 0, said.err + said.out
+    assert said.out, "it says something"
+
+
+@pytest.mark.filterwarnings("ignore:features need scaling")
+@pytest.mark.parametrize("line", [line for line in LINES if REAL not in line])
+def test_it_runs(line, desk, monkeypatch, capsys):
+    if why := lacking(line):
+        pytest.skip(why)
+
+    def short(table):
+        chosen = experiment(table)
+        s = chosen.settings
+        few = replace(s, rounds=min(s.rounds, 2), seeds=s.all_seeds[:1], report_at=())
+        return replace(chosen, settings=few)
+
+    monkeypatch.chdir(desk)
+    if "--resume" not in line:
+        monkeypatch.setattr(runs, "experiment", short)
+    run_line(line, capsys)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:features need scaling")
+@pytest.mark.parametrize("line", LINES)
+def test_it_runs_whole(line, desk, monkeypatch, capsys):
+    if why := lacking(line):
+        pytest.skip(why)
+    monkeypatch.chdir(desk)
+    run_line(line, capsys)
+
+
+def test_there_are_lines_of_every_kind():
+    commands = {line.split()[1] for line in LINES}
+    assert {"run", "compare", "show", "federate", "data", "methods"} <= commands
+    assert len(LINES) >= 18
