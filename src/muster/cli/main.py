@@ -51,8 +51,11 @@ muster data get NAME [--folder PATH]   obtain it, verify it, store it once
 muster data show NAME ...              look at a federation made of it
 """
 PREDICT = """\
-Every row's class by name, and the probability of each class; columns as the model was trained on.
-A column of labels, where there is one, gives the score.
+What a run's model makes of new rows.
+
+FILE has the columns the model was trained on; they are scaled as the training rows were. Printed,
+or put into --out, is one line for each row: its class by name, and the probability of every class.
+If FILE has the column of labels too, the score is said.
 """
 
 
@@ -162,7 +165,7 @@ def reader() -> Reader:
     command.flag("--panels", metavar="NAME,...", help="what to draw, such as loss,fairness")
     _add_predict(add(
         "predict", handle=predict.predict, help="classes and probabilities of new rows, by a run",
-        description=PREDICT.rstrip(),
+        description=PREDICT,
     ))  # fmt: skip
     return top
 

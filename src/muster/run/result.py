@@ -6,14 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from ..errors import MusterError, plural
 from ..lazy import nn, pl
 from .concerns import Facts, concerns
-from .trained import Built, Own, Recipe, assembled, position, predictions, rescaled
+from .trained import Own, Recipe, assembled, position, predictions, rescaled
+
+if TYPE_CHECKING:
+    from .trained import Built
 
 OnRound = Callable[[dict[str, Any]], None]
 

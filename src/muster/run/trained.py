@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Union
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,8 @@ from ..schema import convert, plain
 TOGETHER = 4096  # rows that go through a model at once
 ROW, LABEL, ANSWER, CHANCE = "row", "label", "prediction", "p_"  # columns of predictions
 
-Built = Union["nn.Module", Spec, Callable[[], "nn.Module"]]
+if TYPE_CHECKING:
+    Built = nn.Module | Spec | Callable[[], nn.Module]
 
 
 @dataclass(frozen=True, eq=False)

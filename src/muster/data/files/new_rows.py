@@ -7,7 +7,7 @@ labels if there is one; other columns only where training passed over them too.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,8 @@ from ...federation import Inputs
 from ...lazy import pl
 from .tables import ENDINGS, TABLES, array_block, header, npz_arrays, numbers, rows_of, values
 
-Rows = tuple[NDArray[Any], "pl.Series | None"]
+if TYPE_CHECKING:
+    Rows = tuple[NDArray[Any], pl.Series | None]
 
 
 def read_rows(path: Path, inputs: Inputs) -> Rows:
