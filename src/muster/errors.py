@@ -30,6 +30,30 @@ def first_line(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
+def plural(n: int, what: str) -> str:
+    """A number of things.
+
+    >>> plural(1, "seed"), plural(5, "seed"), plural(2, "class"), plural(3, "reply")
+    ('1 seed', '5 seeds', '2 classes', '3 replies')
+    """
+    if n == 1:
+        return f"{n} {what}"
+    if what.endswith("y"):
+        return f"{n} {what[:-1]}ies"
+    return f"{n} {what}{'es' if what.endswith('s') else 's'}"
+
+
+def listed(known: Iterable[str]) -> str:
+    """The names there are, as the end of an error.
+
+    >>> listed(["warmup", "epsilon"]), listed([])
+    ('known: epsilon, warmup', 'there are none')
+    """
+    names = sorted(known)
+    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
+    return f"known: {', '.join(names[:LISTED])}{more}" if names else "there are none"
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """The tail of an error about an unknown name: the nearest known one, then all of them.
 
@@ -38,8 +62,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """
     names = sorted(known)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    listing = f"known: {', '.join(names[:LISTED])}{more}"
+    listing = listed(names)
     return f"did you mean '{close[0]}'? {listing}" if close else listing
 
 

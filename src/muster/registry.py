@@ -23,7 +23,7 @@ from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from .errors import MusterError, nearest
+from .errors import MusterError, listed, nearest
 
 Part = TypeVar("Part", bound=Callable[..., Any])
 
@@ -80,7 +80,7 @@ def find(role: Any, name: Any, where: str) -> Callable[..., Any]:
     """The part of a role that a configuration names; `where` is the key it was named under."""
     known = kinds(role)
     if not isinstance(name, str) or not name:
-        raise MusterError(f"{where}: which one? known: {', '.join(sorted(known))}")
+        raise MusterError(f"{where}: which one? {listed(known)}")
     if name not in known and ":" in name:
         part(role, name)(from_path(name, where))
     if name not in known:

@@ -90,6 +90,7 @@ def test_names_roles_and_requirements_of_your_own_data(here):
     text = shown("h", "--out", "h.svg")
     assert row(text, "north")[:6] == ["north", "priority", "8", "2", "0.35", "2"]
     assert row(text, "south")[:5] == ["south", "helps,", "0.25", "8", "2"]
+    assert "labels, from left to right: no, yes" in text
     picture = Path("h.svg").read_text()
     assert picture.startswith("<?xml")
     # Names are drawn as outlines; matplotlib leaves the words in comments.
@@ -128,3 +129,26 @@ def test_weighted_test_rows_are_counted_as_they_are(here):
     halves = [np.arange(6), np.arange(6, 12)]
     fed = muster.data.federate(x, y, halves, test=(x[:4], y[:4]))
     assert "12 training rows, 4 test rows for everyone; rows of" in heading(fed)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_narrow_table_has_every_number_and_bar(here, width):
+    Path("h").mkdir()
+    for name in ("the hospital of a small town in the north", "the other one"):
+        rows = pl.DataFrame({"age": np.arange(80), "sick": np.arange(80) % 40})
+        rows.write_csv(f"h/{name}.csv")
+    Path("h/manifest.toml").write_text(
+        "label = 'sick'\n[clients.'the other one']\nrequirement = 0.3512\n"
+        "[clients.'the hospital of a small town in the north']\nrequirement = 0.2748\n"
+    )
+
+    def words(width):
+        console = Console(width=width, file=io.StringIO())
+        read = reader().read(["data", "show", "h"])
+        assert read.handle(read, console) == 0
+        return console.file.getvalue()
+
+    out, whole = words(width), words(400)
+    for sign in ("█", "▁", "0.3512", "0.2748"):
+        assert out.count(sign) == whole.count(sign)
+    assert "…" not in out

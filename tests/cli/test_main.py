@@ -109,6 +109,40 @@ def test_compare_prints_paired_intervals_and_reads_back(here, capsys):
     assert main(["show", "runs/small/all-seed1"]) == 0
 
 
+def test_the_figures_panels_and_formats_are_chosen(here, capsys):
+    flags = ["--seeds", "1", "--panels", "fairness,silent", "--figures", "pdf,svg"]
+    assert main(["compare", "small.toml", *flags]) == 0
+    out = capsys.readouterr().out
+    assert "figure:  runs/small/figure.pdf, runs/small/figure.svg" in out
+    assert "loss @6" in out, "the table shows the usual"
+    assert not (here / "runs/small/figure.png").exists()
+    said = (here / "runs/small/figure.svg").read_text()
+    assert "<!-- share of clients the model is useful to -->" in said
+    assert "training loss -->" not in said
+    assert muster.load("runs/small").panels == ("fairness", "silent")
+    assert main(["show", "runs/small", "--figure", "a/b.svg"]) == 0
+    assert "figure:  a/b.svg" in capsys.readouterr().out
+    said = Path("a/b.svg").read_text()
+    assert "<!-- clients silent by choice -->" in said
+    assert main(["show", "runs/small/all-seed0", "--figure", "one.svg", "--panels", "loss"]) == 0
+    assert "training loss -->" in Path("one.svg").read_text()
+    capsys.readouterr()
+    for words, message in (
+        (["show", "runs/small", "--figure", "a.gif"], "--figure: 'a.gif'; its ending says the"),
+        (["show", "runs/small", "--panels", "loss"], "--panels: of which figure? give --figure"),
+        (["show", "runs/small", "--figure", "a.png", "--panels", "x"], "unknown panel 'x'; known"),
+        (["run", "small.toml", "--method", "fedavg", "--panels", "accuracy"],
+         "unknown panel 'accuracy'; did you mean 'test_accuracy'?"),
+        (["run", "small.toml", "--method", "fedavg", "--figures", "gif"],
+         "figures: 'gif'; allowed: png, pdf, svg"),
+    ):  # fmt: skip
+        assert main(words) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"muster: {message}")
+        assert error.count("\n") == 1
+    assert not Path("a.png").exists()
+
+
 def test_a_comparison_is_read_back_and_shown_by_other_measures(here, capsys):
     assert main(["compare", "small.toml", "--measures", "fairness,loss", "--seeds", "1"]) == 0
     out = " ".join(capsys.readouterr().out.split())
@@ -364,7 +398,7 @@ def test_on_a_pipe_progress_is_plain_lines(here, monkeypatch):
     assert re.search(r"fedalign, seed 0: 0 of 3 rounds in all", done.stdout)
 
 
-def test_on_a_terminal_progress_is_a_bar_with_an_eta(here):
+def test_on_a_terminal_progress_is_a_bar_with_the_time_left(here):
     parent, child = pty.openpty()
     process = subprocess.Popen(
         command("run", "--data", "digits", "--rounds", "40"),
@@ -382,7 +416,7 @@ def test_on_a_terminal_progress_is_a_bar_with_an_eta(here):
         seen += chunk
     process.wait(60)
     text = seen.decode()
-    assert "ETA" in text
+    assert re.search(r"about \d+ s left", text)
     assert "40/40" in text
 
 

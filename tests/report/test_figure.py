@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import matplotlib
+import matplotlib.axes
+import matplotlib.colors
 import matplotlib.image
+import numpy as np
 import pytest
 from matplotlib import pyplot as plt
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import muster
 import reference
 from helpers import federation
-from muster.report.figure import draw, figure
+from muster.report.curves import Curve, covering, curve_of, draw_curves, limits, marked
+from muster.report.figure import caption, figure, figures, heading, panels_of
 from muster.report.picture import draw as draw_federation
+from muster.report.style import Look
 from muster.run.measures import Measure, named
 
 
@@ -73,37 +81,199 @@ def test_the_ending_says_the_format(runs, tmp_path, ending):
     assert path.read_bytes().startswith(head)
 
 
-def test_panels_are_the_measures_asked_for(runs, tmp_path):
-    def words(**more):
-        text = figure(runs, tmp_path / "f.svg", **more).read_text()
-        return [m.title for m in named(TITLES) if f"<!-- {m.title} -->" in text]
+def words(path):
+    """What an SVG says: words are drawn as outlines, and matplotlib leaves them in comments."""
+    return re.findall(r"<!-- (.*?) -->", path.read_text(), flags=re.S)
 
-    assert words() == ["priority training loss", "others admitted"]
-    asked = words(measures=["silent", "loss", "gm_appeal"])
+
+def test_panels_are_the_measures_asked_for(runs, tmp_path):
+    def titles(**more):
+        said = words(figure(runs, tmp_path / "f.svg", **more))
+        return [m.title for m in named(TITLES) if m.title in said]
+
+    assert titles() == ["priority training loss", "others admitted"]
+    asked = titles(panels=["silent", "loss", "gm_appeal"])
     assert asked == ["priority training loss", "clients silent by choice"]
-    assert words(measures="failed") == ["clients that gave no answer"], "zeros are drawn if asked"
+    assert titles(panels="failed") == ["clients that gave no answer"], "zeros are drawn if asked"
+    assert len(panels_of(runs, "loss,silent,failed,pool,steps,asked,joined")) == 7
+    figure(runs, tmp_path / "seven.png", "loss,silent,failed,pool,steps,asked,joined")
 
 
 TITLES = "loss, test_accuracy, gm_appeal, admitted_nonpriority, silent, failed"
 
 
-def test_axes_end_where_a_measure_does(runs):
-    def limits(measure):
-        ax = Figure().subplots()
-        draw(ax, runs, measure)
-        return ax.get_ylim()
+@pytest.mark.parametrize(
+    ("path", "panels", "message"),
+    [
+        (
+            "a.png",
+            "loss, accuracy",
+            "unknown panel 'accuracy'; did you mean 'test_accuracy'? ",
+        ),
+        ("a.gif", (), "figure: 'a.gif'; its ending says the format: .png, .pdf, .svg"),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_line(runs, tmp_path, monkeypatch, path, panels, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(muster.MusterError) as caught:
+        figure(runs, path, panels)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
 
-    low, high = limits(Measure("loss", "a share", share=True))
-    assert (low >= 0, high) == (True, 1.0), "a share ends at 1, whatever its band"
-    _, high = limits(Measure("loss", "a loss"))
-    assert high > 1.0
-    low, _ = limits(Measure("loss", "below zero", scale=-1.0))
-    assert low < 0
-    kilo, plain = limits(Measure("bytes_up", "kB", scale=1e-3)), limits(Measure("bytes_up", "B"))
+
+def test_a_folder_gets_the_figure_in_every_format_asked_for(runs, tmp_path):
+    drawn = figures(runs, tmp_path, "png,svg", "loss")
+    assert [path.name for path in drawn] == ["figure.png", "figure.svg"]
+    assert all(path.stat().st_size > 5000 for path in drawn)
+
+
+def test_the_figure_says_its_data_its_seeds_and_what_its_marks_mean(runs, tmp_path):
+    said = words(figure(runs, tmp_path / "f.svg"))
+    assert "federation, 2 seeds" in said
+    meaning = " ".join(" ".join(said).split())
+    assert "band: 95 % interval of the mean" in meaning
+    assert "paired difference, seed by seed, with its 95 % interval" in meaning
+    assert "difference to fedalign, round 3" in meaning
+    one = {label: mine[:1] for label, mine in runs.items()}
+    assert heading(one) == "federation, seed 0"
+    assert caption(one) == "One seed: differences have no interval."
+    alone = {"fedalign": runs["fedalign"]}
+    assert heading(alone) == "federation, fedalign, 2 seeds"
+    assert "difference" not in caption(alone)
+    noted = {"a": [replace(runs["fedalign"][0], note="a subset")]}
+    assert "Data: a subset." in caption(noted)
+
+
+def test_nobody_is_a_priority_client_where_everybody_is(tmp_path):
+    data, _ = reference.problem(0, clients=4)
+    run = muster.simulate(
+        federation(data), muster.methods.fedavg(), muster.models.Softmax(), 2, seed=0
+    )
+    said = words(figure({"fedavg": [run]}, tmp_path / "f.svg"))
+    assert "training loss" in said
+    assert not any("priority" in word for word in said)
+
+
+def test_differences_are_those_of_the_summary(runs, monkeypatch, tmp_path):
+    drawn = {}
+    errorbar = matplotlib.axes.Axes.errorbar
+    monkeypatch.setattr(
+        matplotlib.axes.Axes, "errorbar",
+        lambda ax, x, y, **more: drawn.update({y: (x, more)}) or errorbar(ax, x, y, **more),
+    )  # fmt: skip
+    figure(runs, tmp_path / "f.png", "loss")
+    a, b = ([run.rounds["loss"][-1] for run in mine] for mine in runs.values())
+    gap = [y - x for x, y in zip(a, b, strict=True)]
+    x, more = drawn[0]
+    assert x == pytest.approx(sum(gap) / 2)
+    # Two values: t(0.975, 1) * |d0 - d1| / 2.
+    assert more["xerr"] == pytest.approx(12.7062 * abs(gap[0] - gap[1]) / 2, rel=1e-4)
+    clear = abs(x) > more["xerr"]
+    assert (more["markerfacecolor"] == "white") == (not clear)
+
+
+def drawn(runs, measure):
+    ax = Figure().subplots()
+    curves = {label: curve_of(mine, measure) for label, mine in runs.items()}
+    draw_curves(ax, curves, {label: Look.of(i) for i, label in enumerate(runs)}, measure)
+    return ax
+
+
+def test_axes_end_where_a_measure_does(runs):
+    low, high = drawn(runs, Measure("loss", "a share", share=True)).get_ylim()
+    assert low >= -0.05
+    assert high < 1.1, "a share ends at 1, whatever its band"
+    assert drawn(runs, Measure("loss", "a loss")).get_ylim()[1] > 1.1
+    assert drawn(runs, Measure("loss", "below zero", scale=-1.0)).get_ylim()[0] < 0
+    kilo = drawn(runs, Measure("bytes_up", "kB", scale=1e-3)).get_ylim()
+    plain = drawn(runs, Measure("bytes_up", "B")).get_ylim()
     assert kilo[1] == pytest.approx(plain[1] / 1e3)
 
 
-def test_labels_are_written_as_they_are(runs):
-    ax = Figure().subplots()
-    draw(ax, runs, *named("loss"))
-    assert [line.get_label() for line in ax.lines] == ["fedalign", r"_all \$x\$ [red]"]
+def curve(values, half=0.0):
+    values = np.asarray(values, np.float64)
+    return Curve(np.arange(1.0, len(values) + 1), values, np.full(len(values), half))
+
+
+ACCURACY = Measure("a", "an accuracy", share=True)
+
+
+def test_an_axis_is_as_long_as_the_later_rounds_need():
+    late = np.linspace(0.93, 0.96, 40)
+    one = curve([0.35, 0.6, 0.8, 0.9, *late])
+    other = curve([0.3, 0.6, 0.8, 0.9, *(late + 0.01)])
+    low, high = limits([one, other], ACCURACY)
+    assert 0.9 < low < 0.94, "not from 0.3"
+    assert 0.97 < high <= 1.0
+    low, high = limits([curve(np.linspace(2, 1, 40))], Measure("l", "a loss"))
+    assert (low < 1, high > 2) == (True, True), "a plain fall is seen whole"
+    low, high = limits([curve([0, 0, 2, 2, 2, 2, 2, 2, 2, 2])], Measure("n", "a number"))
+    assert (low < 0.01, high > 2) == (True, True), "later rounds all alike say nothing"
+    low, high = limits([curve(np.linspace(0.90, 0.91, 40), half=0.04)], ACCURACY)
+    assert low < 0.87, "bands are seen"
+    assert high > 0.94
+    low, high = limits([curve(np.linspace(0.90, 0.91, 40), half=0.5)], ACCURACY)
+    assert low > 0.8, "those of two seeds do not flatten everything else"
+    assert limits([], ACCURACY) == (0, 1)
+    assert np.isfinite(limits([curve([np.nan] * 5)], ACCURACY)).all()
+    assert np.isfinite(limits([curve([0.5])], ACCURACY)).all()
+
+
+def test_rounds_are_whole_numbers(runs):
+    ax = drawn(runs, *named("loss"))
+    assert len(ax.get_xticks()) > 0
+    assert all(tick == int(tick) for tick in ax.get_xticks())
+    assert ax.get_xlim()[1] < 3.5, "and there are three of them"
+    for one in (1, 2):
+        short = {k: [replace(r, rounds=r.rounds[:one]) for r in v] for k, v in runs.items()}
+        ax = drawn(short, *named("loss"))
+        assert all(tick == int(tick) for tick in ax.get_xticks())
+        assert all(len(line.get_xdata()) for line in ax.lines)
+
+
+def test_methods_differ_by_more_than_their_colour():
+    looks = [Look.of(i) for i in range(35)]
+    assert len({(look.colour, str(look.dashes)) for look in looks}) == 35
+    assert len({look.colour for look in looks[:7]}) == 7
+
+
+def test_curves_on_each_other_are_all_seen():
+    """In every colour some of the picture: the widest below, dashes and markers above."""
+    same = {name: curve(np.linspace(2, 1, 60)) for name in "abc"}
+    assert covering(list(same.values()), 1.0) == [2, 1, 0]
+    apart = [curve(np.linspace(2, 1, 60)), curve(np.linspace(1.9, 0.9, 60))]
+    assert covering(apart, 1.0) == [0, 0]
+    looks = {name: Look.of(i) for i, name in enumerate("abc")}
+    fig = Figure(figsize=(4, 3), dpi=130)
+    canvas = FigureCanvasAgg(fig)
+    ax = fig.subplots()
+    draw_curves(ax, same, looks, Measure("l", "a loss"))
+    widths = [line.get_linewidth() for line in ax.lines if line.get_linestyle() != "None"]
+    assert widths == sorted(widths, reverse=True)
+    assert len(set(widths)) == 3
+    canvas.draw()
+    pixels = np.asarray(canvas.buffer_rgba())[..., :3].astype(int)
+    for look in looks.values():
+        colour = np.array(matplotlib.colors.to_rgb(look.colour)) * 255
+        assert (np.abs(pixels - colour).max(axis=-1) < 12).sum() > 50, look
+    turns = [set(marked(60, i, 3)) for i in range(3)]
+    assert not turns[0] & turns[1]
+    assert not turns[1] & turns[2]
+
+
+def test_names_are_outside_the_panels_and_written_as_they_are(runs, tmp_path, monkeypatch):
+    kept = []
+    save = Figure.savefig
+    monkeypatch.setattr(
+        Figure, "savefig", lambda fig, *a, **more: kept.append(fig) or save(fig, *a, **more)
+    )
+    many = {f"a rather long name of method {i}": runs["fedalign"] for i in range(11)}
+    figure(runs | many, tmp_path / "f.png", "loss, silent")
+    (fig,) = kept
+    (legend,) = fig.legends
+    said = [text.get_text().replace("\n", " ") for text in legend.get_texts()]
+    assert said == ["fedalign", r"_all \$x\$ [red]", *many]
+    left = legend.get_window_extent().x0
+    assert all(ax.get_window_extent().x1 < left for ax in fig.axes)
+    assert legend.get_window_extent().y0 > 0, "all of it is on the page"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,11 +14,14 @@ import muster
 from muster.report.picture import (
     COLUMNS,
     by_main_class,
+    draw,
     heat_map,
     image_shape,
     rows_of_classes,
     sample_sheet,
+    top_of,
 )
+from muster.report.style import as_lab, class_colours
 
 
 def images(shape, dtype, classes=3, top=255):
@@ -77,3 +81,61 @@ def test_a_class_does_not_run_into_the_next_on_the_heat_map(clients):
         int(box.y0) + 5 : int(box.y1) - 5, int(box.x0) + 5 : int(box.x1) - 5
     ]
     assert len(np.unique(seen.reshape(-1, 4), axis=0)) == 2, "all of a client's rows, or none"
+
+
+def federation_of(clients, classes, labels=None, alpha=5.0):
+    draw = np.random.default_rng(0)
+    y = draw.integers(0, classes, classes * 40)
+    x = np.zeros((len(y), 2), np.float32)
+    parts = muster.data.Dirichlet(alpha, min_rows=1).split(y, clients, 0)
+    fed = muster.data.federate(x, y, parts)
+    return replace(fed, labels=labels)
+
+
+def drawn(fed, how=heat_map):
+    fig = Figure(figsize=(11, 6), layout="constrained")
+    FigureCanvasAgg(fig)
+    how(fig, fed, fed.label_counts())
+    return fig
+
+
+def test_the_scale_of_a_heat_map_is_that_of_the_data():
+    fed = federation_of(100, 47)
+    (image,) = [image for ax in drawn(fed).axes for image in ax.images]
+    counts = fed.label_counts()
+    largest = (counts / counts.sum(axis=1, keepdims=True)).max()
+    assert image.norm.vmin == 0
+    assert 0.05 < image.norm.vmax <= largest < 0.5
+
+
+def test_a_client_that_sticks_out_does_not_make_the_others_pale():
+    shares = np.full((10, 100), 0.1)
+    shares[:, 0] = 0
+    shares[3, 0] = 1.0
+    assert top_of(shares) == pytest.approx(0.1)
+    assert top_of(shares[:, 1:]) == pytest.approx(0.1)
+
+
+def test_47_classes_are_rows_with_their_names(tmp_path):
+    names = tuple(f"letter {i}" for i in range(47))
+    fed = federation_of(12, 47, names)
+    path = draw(fed, fed.label_counts(), tmp_path / "f.svg", seed=0)
+    text = path.read_text()
+    for name in names:
+        assert f"<!-- {name} -->" in text
+    assert "<!-- share of the client's rows -->" in text, "a heat map: no one knows 47 colours"
+    fed = federation_of(12, 5, ("a", "b", "c", "d", "e f"))
+    text = draw(fed, fed.label_counts(), tmp_path / "g.svg", seed=0).read_text()
+    assert "<!-- training rows -->" in text
+    assert "<!-- e f -->" in text
+
+
+def test_colours_of_classes_can_be_told_apart():
+    def least(n):
+        lab = as_lab(np.array(class_colours(n)))
+        apart = np.linalg.norm(lab[:, None] - lab[None], axis=-1)
+        return apart[np.triu_indices(n, 1)].min()
+
+    assert least(20) > 20
+    assert least(47) > 10
+    assert class_colours(47)[:20] == class_colours(20)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -31,6 +33,64 @@ def text(*renderables, width=160):
     with console.capture() as capture:
         console.print(*renderables)
     return capture.get()
+
+
+MEASURES = "loss, test_accuracy, fairness, train_accuracy, bytes_up, mean_test_accuracy"
+NUMBER = re.compile(r"[+-]?\d+\.\d+(?:(?:±|\+-)\d+\.\d+)?\*?")
+
+
+def letters(printed):
+    """What is printed, without how it is laid out."""
+    return re.sub(r"[\s|+─-]", "", printed)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_every_number_and_star_is_there_at_any_width(runs, width, encoding):
+    names = ["fedalign", *(f"a method with a very long name, number {i}" for i in range(11))]
+    many = {name: runs["fedalign" if i % 3 else "all"] for i, name in enumerate(names)}
+    # The same difference for each seed: clear beyond doubt.
+    better = [replace(r, rounds=r.rounds.with_columns(pl.col("loss") - 5)) for r in runs["all"]]
+    many["far better"] = better
+    tables = comparison_tables(many, [2, 4], MEASURES)
+
+    def printed(width):
+        file = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        console = Console(width=width, file=file, legacy_windows=False)
+        console.print(*tables)
+        file.flush()
+        return file.buffer.getvalue().decode(encoding)
+
+    out, whole = printed(width), printed(2000)
+    assert max(map(len, out.splitlines())) <= width
+    assert sorted(NUMBER.findall(out)) == sorted(NUMBER.findall(whole))
+    expected = 12 * 7 + 12 + 13 * 7 + 13 * 4
+    assert len([n for n in NUMBER.findall(whole) if "." in n]) >= expected - 12
+    assert out.count("*") == whole.count("*") > 1
+    assert "…" not in out
+    for name in names[1:]:
+        assert letters(name)[:12] in letters(out)
+    assert ("±" in out) == (encoding == "utf-8")
+
+
+def test_a_narrow_run_table_has_every_number(runs):
+    run = runs["fedalign"][0]
+    for width in (40, 60):
+        out = text(run_table(run), width=width)
+        assert sorted(NUMBER.findall(out)) == sorted(NUMBER.findall(text(run_table(run))))
+        assert max(map(len, out.splitlines())) <= width
+
+
+def test_nobody_is_called_a_priority_client_where_everybody_is(runs):
+    assert "priority clients' loss and accuracy: mean" in text(*comparison_tables(runs, [4]))
+    final = pl.col("priority") | True
+    all_in = {
+        label: [replace(run, final=run.final.with_columns(final)) for run in mine]
+        for label, mine in runs.items()
+    }
+    out = text(*comparison_tables(all_in, [4]))
+    assert "priority" not in out
+    assert "loss and accuracy: mean" in out
 
 
 def cells(printed, label):

@@ -15,7 +15,7 @@ from rich.text import Text
 from ..data.sources import cache
 from ..data.sources.catalogue import CATALOGUE
 from ..data.sources.obtain import DataSet, Held, Layout, first_found, obtain
-from ..errors import MusterError, unknown
+from ..errors import MusterError, listed, unknown
 from .console import say
 
 
@@ -88,7 +88,7 @@ def state(entry: DataSet) -> tuple[str, str, str]:
 def get(words: argparse.Namespace, console: Console) -> int:
     """`muster data get NAME [--folder PATH]`."""
     if len(words.names) != 1:
-        raise MusterError(f"data get: give one data set; known: {', '.join(sorted(CATALOGUE))}")
+        raise MusterError(f"data get: give one data set; {listed(CATALOGUE)}")
     (name,), folder = words.names, words.folder
     if folder is not None and not Path(folder).expanduser().is_dir():
         raise MusterError(f"--folder: {folder} is no folder; give the one with the files")

@@ -12,19 +12,18 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from ..arrays import Int64
 from ..config.experiments import experiment, override
 from ..data import DATA
 from ..data.sources.catalogue import CATALOGUE
-from ..errors import MusterError, MusterWarning
+from ..errors import MusterError, MusterWarning, plural
 from ..federation import Federation
 from ..federation.ragged import Shared
-from ..report.picture import FORMATS, draw
+from ..report.figure import as_figure_path
+from ..report.fitted import Column, Fitted
+from ..report.picture import class_names, draw
 from .console import say
 
 SHOWN = 20  # clients a table lists when there are more
@@ -41,8 +40,8 @@ def show(words: argparse.Namespace, console: Console) -> int:
         raise MusterError(f"data show: of which data? give a path, or one of {known}")
     if name in CATALOGUE and name not in DATA:
         raise MusterError(f"{name}: run `muster data show {CATALOGUE[name].shown_by}`")
-    if out is not None and Path(out).suffix not in FORMATS:
-        raise MusterError(f"--out: '{out}'; its ending says the format: {', '.join(FORMATS)}")
+    if out is not None:
+        as_figure_path(out, "--out")
     flags = [(f"data.{key}", value) for key, value in words.keys.items()]
     flags.sort(key=lambda flag: flag[0].count("."))
     seed = [] if words.seed is None else [("seed", words.seed)]
@@ -53,8 +52,10 @@ def show(words: argparse.Namespace, console: Console) -> int:
     counts = fed.label_counts()
     say(console, heading(fed))
     console.print(client_table(fed, counts))
+    if fed.classes <= WIDEST and fed.labels is not None:
+        say(console, f"labels, from left to right: {', '.join(class_names(fed))}")
     if fed.n > SHOWN:
-        say(console, f"... and {fed.n - SHOWN} more clients; of all {fed.n}:")
+        say(console, f"... and {plural(fed.n - SHOWN, 'more client')}; of all {fed.n}:")
         console.print(quantile_table(fed, counts))
     drawn = draw(fed, counts, Path(out or f"{fed.name}-data.png"), chosen.settings.seed)
     say(console, f"figure: {drawn}")
@@ -69,42 +70,31 @@ def heading(fed: Federation) -> str:
     tested = "no test rows"
     if fed.test is not None:
         shared = isinstance(fed.test, Shared)
-        tested = f"{len(fed.test.y) if shared else fed.test.offsets[-1]} test rows"
+        tested = plural(int(len(fed.test.y) if shared else fed.test.offsets[-1]), "test row")
         tested += " for everyone" if shared else ""
     unseen = f", {int(fed.unseen.sum())} unseen" if fed.unseen.any() else ""
     return (
-        f"{fed.name}: {fed.n} clients, {int(fed.priority.sum())} priority{unseen}; {rows} training "
-        f"rows, {tested}; rows of {shape} {kind}; {fed.classes} classes"
+        f"{fed.name}: {plural(fed.n, 'client')}, {int(fed.priority.sum())} priority{unseen}; "
+        f"{plural(rows, 'training row')}, {tested}; rows of {shape} {kind}; "
+        f"{plural(fed.classes, 'class')}"
     )
 
 
-def client_table(fed: Federation, counts: Int64) -> Table:
+def client_table(fed: Federation, counts: Int64) -> Fitted:
     """The first clients, a row each."""
     some = np.arange(min(fed.n, SHOWN))
-    columns: dict[str, list[str] | list[Text]] = {
-        "client": [Text(name) for name in client_names(fed)[some].tolist()],
-        "role": [role(fed, int(k)) for k in some],
-        "rows": [str(size) for size in fed.train.sizes[some]],
-    }
+    columns = [
+        Column("role", [role(fed, int(k)) for k in some], left=True),
+        Column("rows", [str(size) for size in fed.train.sizes[some]]),
+    ]
     if fed.test is not None:
-        columns["test"] = [str(size) for size in fed.test.sizes[some]]
+        columns.append(Column("test", [str(size) for size in fed.test.sizes[some]]))
     if fed.requirement is not None:
-        columns["requirement"] = [f"{rho:.4g}" for rho in fed.requirement[some]]
-    columns["classes"] = [str(held) for held in (counts[some] > 0).sum(axis=1)]
+        columns.append(Column("requirement", [f"{rho:.4g}" for rho in fed.requirement[some]]))
+    columns.append(Column("classes", [str(held) for held in (counts[some] > 0).sum(axis=1)]))
     if fed.classes <= WIDEST:
-        columns["labels"] = sparks(counts[some])
-    return filled(columns)
-
-
-def filled(columns: dict[str, list[str] | list[Text]]) -> Table:
-    """A table from its columns; numbers to the right."""
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    for head in columns:
-        left = head in ("client", "role", "labels", "")
-        table.add_column(head, justify="left" if left else "right", no_wrap=left)
-    for row in zip(*columns.values(), strict=True):
-        table.add_row(*row)
-    return table
+        columns.append(Column("labels", sparks(counts[some]), left=True))
+    return Fitted("", Column("client", client_names(fed)[some].tolist()), columns)
 
 
 def client_names(fed: Federation) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
@@ -132,7 +122,7 @@ def sparks(counts: Int64) -> list[str]:
     return ["".join(SPARKS[h] for h in row) for row in height]
 
 
-def quantile_table(fed: Federation, counts: Int64) -> Table:
+def quantile_table(fed: Federation, counts: Int64) -> Fitted:
     """Sizes and classes held, over all clients."""
     measures: dict[str, ArrayLike] = {"rows": fed.train.sizes}
     if fed.test is not None:
@@ -140,5 +130,5 @@ def quantile_table(fed: Federation, counts: Int64) -> Table:
     measures["classes"] = (counts > 0).sum(axis=1)
     levels = list(QUANTILES.values())
     cut = {name: np.quantile(np.asarray(v), levels) for name, v in measures.items()}
-    columns: dict[str, list[str] | list[Text]] = {"": list(QUANTILES)}
-    return filled(columns | {name: [f"{q:g}" for q in values] for name, values in cut.items()})
+    columns = [Column(name, [f"{q:g}" for q in values]) for name, values in cut.items()]
+    return Fitted("", Column("", list(QUANTILES)), columns)

@@ -50,7 +50,7 @@ def all_keys() -> str:
     for role in roles():
         if role not in CHOSEN.values():
             lines += wrapped(word(role), "; ".join(called(n, t) for n, t in kinds(role).items()))
-    lines += ["", "  --measures NAME,NAME,...:"]
+    lines += ["", "  --measures NAME,NAME,... and --panels NAME,NAME,...:"]
     lines += rows({measure.name: measure.title for measure in MEASURES.values()}, {})
     return "\n".join(lines)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from .. import __version__
 from ..errors import INTERRUPTED, MusterError
 from ..lazy import later, when_called
+from ..report.letters import let_through
 from .arguments import Command, Reader
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ If FILE has the column of labels too, the score is said.
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; bad input is one line on stderr and exit code 2."""
+    let_through(sys.stdout, sys.stderr)
     try:
         words = reader().read(sys.argv[1:] if argv is None else argv)
         return int(words.handle(words, rich.Console()))
@@ -159,6 +161,8 @@ def reader() -> Reader:
     command = add("show", handle=runs.show, help="print the results in a folder")
     command.add_argument("folder", nargs="?", metavar="FOLDER", help="such as runs/demo")
     command.flag("--measures", metavar="NAME,...", help="what to show, such as loss,fairness")
+    command.flag("--figure", metavar="FILE", help="draw them as well: a .png, .pdf or .svg")
+    command.flag("--panels", metavar="NAME,...", help="what to draw, such as loss,fairness")
     _add_predict(add(
         "predict", handle=predict.predict, help="classes and probabilities of new rows, by a run",
         description=PREDICT,

@@ -9,9 +9,8 @@ from pathlib import Path
 from rich.console import Console
 
 from ..durable import replacing
-from ..errors import MusterError
+from ..errors import MusterError, plural
 from ..registry import from_path
-from ..report.tables import counted
 from ..run import store
 from ..run.trained import score
 from ..study.comparison import is_comparison
@@ -43,7 +42,7 @@ def predict(words: argparse.Namespace, console: Console) -> int:
         with replacing(out) as new:
             said.write_csv(new) if out.suffix == ".csv" else said.write_parquet(new)
         aside = console
-        say(aside, f"predictions: {out} ({counted(len(said), 'row')})")
+        say(aside, f"predictions: {out} ({plural(len(said), 'row')})")
     if (known := score(said)) is not None:
         say(aside, f"accuracy {known['accuracy']:.4f}, loss {known['loss']:.4f}")
     return 0

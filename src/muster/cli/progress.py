@@ -1,4 +1,4 @@
-"""Progress: a live bar with an ETA on a terminal, plain lines anywhere else."""
+"""Progress: a live bar with the time left on a terminal, plain lines anywhere else."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from rich.progress import (
     MofNCompleteColumn,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.progress import Progress as Bar
 
+from ..errors import plural
 from .console import say
 
 LINE_EVERY = 5.0  # seconds between plain lines
@@ -37,12 +37,11 @@ class Progress:
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
-                TextColumn("ETA"),
-                TimeRemainingColumn(),
+                TextColumn("{task.fields[left]}"),
                 TextColumn("{task.fields[note]}"),
                 console=self.console,
             )
-            self.task = self.bar.add_task("", total=self.total, note="")
+            self.task = self.bar.add_task("", total=self.total, note="", left="")
             self.bar.start()
         return self
 
@@ -61,9 +60,11 @@ class Progress:
         self.done += already
         self.resumed += already
         if self.bar is not None:
-            self.bar.update(self.task, description=self.label, completed=self.done, note="")
+            self.bar.update(
+                self.task, description=self.label, completed=self.done, note="", left=self.left()
+            )
         else:
-            say(self.console, f"{self.label}: {self._left()}")
+            say(self.console, f"{self.label}: {self._so_far()}")
 
     def __call__(self, row: dict[str, Any]) -> None:
         """A round is done."""
@@ -71,18 +72,35 @@ class Progress:
         loss = row.get("loss")
         note = "" if loss is None else f"loss {loss:.4f}"
         if self.bar is not None:
-            self.bar.update(self.task, completed=self.done, note=note)
+            self.bar.update(self.task, completed=self.done, note=note, left=self.left())
             return
         now = time.monotonic()
         if now - self.said >= LINE_EVERY:
             self.said = now
-            say(self.console, f"{self.label}: round {row['round']}, {note}, {self._left()}")
+            say(self.console, f"{self.label}: round {row['round']}, {note}, {self._so_far()}")
 
-    def _left(self) -> str:
-        """`120 of 600 rounds in all, about 14 s left`."""
+    def left(self) -> str:
+        """`about 14 s left`; empty before the first round. Only the rounds of this session say how
+        long a round takes: those that were there already took no time."""
         run = self.done - self.resumed
-        head = f"{self.done} of {self.total} rounds in all"
         if run == 0:
-            return head
+            return ""
         rate = (time.monotonic() - self.began) / run
-        return f"{head}, about {rate * (self.total - self.done):.0f} s left"
+        return f"about {duration(rate * (self.total - self.done))} left"
+
+    def _so_far(self) -> str:
+        """`120 of 600 rounds in all, about 14 s left`."""
+        head = f"{self.done} of {plural(self.total, 'round')} in all"
+        return f"{head}, {self.left()}" if self.left() else head
+
+
+def duration(seconds: float) -> str:
+    """A time as a person says it.
+
+    >>> duration(14.2), duration(200), duration(7500)
+    ('14 s', '3 min', '2 h 5 min')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

@@ -23,10 +23,10 @@ from ..config.experiments import (
     override,
     parse_value,
 )
-from ..errors import INTERRUPTED, MusterError
+from ..errors import INTERRUPTED, MusterError, plural
 from ..federation import Federation
-from ..report.figure import figure
-from ..report.tables import counted, run_table
+from ..report.figure import as_figure_path, figure, figures
+from ..report.tables import run_table
 from ..run import store
 from ..run.result import Interrupted, Run
 from ..run.simulate import check, simulate
@@ -166,14 +166,19 @@ def run(words: argparse.Namespace, console: Console) -> int:
         return code
     result = replace(result, config=chosen.resolved())
     store.save(result, folder)
-    drawn = figure({label: [result]}, folder / "figure.png", s.measures)
+    drawn = figures({label: [result]}, folder, s.figures, s.shown_in_figure)
     console.print(run_table(result, s.measures))
     if code:
         say(console, f"interrupted; go on with: muster run --resume {folder}")
     else:
         store.drop_checkpoints(keep)
-    say(console, f"results: {folder}\nfigure:  {drawn}")
+    say(console, closing(folder, drawn))
     return code or said_if_idle([result], console)
+
+
+def closing(folder: Path, drawn: Iterable[Path]) -> str:
+    """Where everything is."""
+    return f"results: {folder}\nfigure:  {', '.join(str(path) for path in drawn)}"
 
 
 def said_if_idle(runs: Iterable[Run], console: Console) -> int:
@@ -212,6 +217,7 @@ def compare(words: argparse.Namespace, console: Console) -> int:
                 seeds,
                 report_at=s.report_at,
                 measures=s.measures,
+                panels=s.panels,
                 folder=folder,
                 config=chosen.resolved(),
                 on_start=progress.start,
@@ -221,33 +227,49 @@ def compare(words: argparse.Namespace, console: Console) -> int:
         except ComparisonInterrupted as stop:
             result, code = stop.comparison, INTERRUPTED
     if code:
-        done = f"{len(result.seeds)} of {counted(len(seeds), 'seed')} complete"
+        done = f"{len(result.seeds)} of {plural(len(seeds), 'seed')} complete"
         again = f"muster compare --resume {folder}"
         say(console, f"interrupted with {done}; go on with: {again}")
     if result.seeds:
         console.print(result)
         with durable.replacing(folder / "summary.parquet") as new:
             result.summary().write_parquet(new)
-        say(console, f"results: {folder}\nfigure:  {result.figure(folder / 'figure.png')}")
+        drawn = figures(result.matched, folder, s.figures, s.shown_in_figure)
+        say(console, closing(folder, drawn))
     return code or said_if_idle(chain.from_iterable(result.runs.values()), console)
 
 
 def show(words: argparse.Namespace, console: Console) -> int:
-    """`muster show FOLDER`: the tables of results that are there already."""
+    """`muster show FOLDER`: the tables of results that are there already, and their figure."""
     if words.folder is None:
         raise MusterError("show: give one folder of results, such as runs/demo")
+    if words.panels and not words.figure:
+        raise MusterError("--panels: of which figure? give --figure FILE.png as well")
+    out = None if words.figure is None else as_figure_path(words.figure, "--figure")
     folder = Path(words.folder)
     if store.is_run(folder):
         found = store.load(folder)
-        console.print(run_table(found, words.measures or found.config.get("measures", ())))
-        return 0
-    if not is_comparison(folder):
+        measures = words.measures or found.config.get("measures", ())
+        panels = words.panels or words.measures or found.config.get("panels") or measures
+        console.print(run_table(found, measures))
+        drawn = None if out is None else figure({label_of(found): [found]}, out, panels)
+    elif is_comparison(folder):
+        result: Comparison = load_comparison(folder)
+        if not result.seeds:
+            again = f"muster compare --resume {folder}"
+            raise MusterError(f"{folder}: no seed is complete yet; go on with: {again}")
+        if words.measures:
+            result = replace(result, measures=words.measures, panels=())
+        console.print(result)
+        drawn = None if out is None else result.figure(out, words.panels)
+    else:
         raise MusterError(f"{folder}: no results here; give a folder such as runs/demo")
-    result: Comparison = load_comparison(folder)
-    if not result.seeds:
-        again = f"muster compare --resume {folder}"
-        raise MusterError(f"{folder}: no seed is complete yet; go on with: {again}")
-    if words.measures:
-        result = replace(result, measures=words.measures)
-    console.print(result)
+    if drawn is not None:
+        say(console, f"figure:  {drawn}")
     return 0
+
+
+def label_of(found: Run) -> str:
+    """What a run's method is called: its label, where its configuration has only that one."""
+    labels = [method["label"] for method in found.config.get("methods", [])]
+    return labels[0] if len(labels) == 1 else found.method

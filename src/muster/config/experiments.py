@@ -29,6 +29,7 @@ from ..parts.attacks import Attack
 from ..parts.participation import Participation
 from ..parts.task import Multiclass, Task
 from ..registry import find
+from ..report.figure import as_formats
 from ..rng import MOST
 from ..run.measures import named as named_measures
 from ..run.solo import with_solo
@@ -70,6 +71,8 @@ class Settings:
     checkpoint_every   save the state every n rounds
     report_at          rounds whose numbers a comparison prints; default: the last
     measures           what tables and the figure show (loss, fairness, ...); default: the usual
+    panels             what the figure shows, by the names of measures; default: the measures
+    figures            the formats the figure is written in: png, pdf, svg
     out                the folder all results go to
     """
 
@@ -88,6 +91,8 @@ class Settings:
     checkpoint_every: int = 50
     report_at: tuple[int, ...] = ()
     measures: str | tuple[str, ...] = ()
+    panels: str | tuple[str, ...] = ()
+    figures: str | tuple[str, ...] = ("png",)
     out: str = "runs"
 
     def __post_init__(self) -> None:
@@ -99,6 +104,9 @@ class Settings:
             whole("report_at", at, 1, self.rounds)
         if self.measures:
             named_measures(self.measures)
+        if self.panels:
+            named_measures(self.panels, "panel")
+        as_formats(self.figures)
         if not self.name or "/" in self.name or self.name.startswith("."):
             raise MusterError(f"name: '{self.name}'; give a plain folder name")
 
@@ -106,6 +114,11 @@ class Settings:
     def compute(self) -> Compute:
         """On what the clients' work is run."""
         return Compute(self.engine, self.device, self.dtype, self.processes)
+
+    @property
+    def shown_in_figure(self) -> str | tuple[str, ...]:
+        """The panels asked for, or else the measures."""
+        return self.panels or self.measures
 
     @property
     def all_seeds(self) -> tuple[int, ...]:

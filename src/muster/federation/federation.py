@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..arrays import Bool, Float64, Int64
-from ..errors import MusterError, MusterWarning
+from ..errors import MusterError, MusterWarning, plural
 from ..lazy import torch
 from ..registry import find
 from .inputs import PIXELS, REAL, WHOLE, Inputs, Scale
@@ -327,6 +327,6 @@ class Federation:
 
     def __repr__(self) -> str:
         return (
-            f"Federation({self.n} clients, {int(self.priority.sum())} priority, "
-            f"{int(self.train.offsets[-1])} rows, {self.classes} classes)"
+            f"Federation({plural(self.n, 'client')}, {int(self.priority.sum())} priority, "
+            f"{plural(int(self.train.offsets[-1]), 'row')}, {plural(self.classes, 'class')})"
         )

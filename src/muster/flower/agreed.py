@@ -19,7 +19,7 @@ from ..errors import MusterError
 
 SERVERS = (  # settings that do not concern clients
     "data", "name", "out", "seeds", "report_at", "checkpoint_every", "processes", "evaluate_every",
-    "measures",
+    "measures", "panels", "figures",
 )  # fmt: skip
 SERVERS_NETWORK = (  # and those of the network
     "patience", "wait", "at_least", "most_rows", "most_share", "quorum", "retries", "strikes",

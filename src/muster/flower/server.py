@@ -23,11 +23,11 @@ from ..arrays import Int64
 from ..config.experiments import Experiment
 from ..config.network import Member, Network, counted_rows
 from ..engines.batches import needs_two_rows, steps_of
-from ..errors import MusterError
+from ..errors import MusterError, plural
 from ..federation import Inputs, Population, Space
 from ..models import as_module
 from ..params import dtype_of
-from ..report.figure import figure
+from ..report.figure import figures
 from ..run import store
 from ..run.clients import Terms
 from ..run.conduct import Keep, beginning, conduct
@@ -68,7 +68,7 @@ def main(grid: Grid, context: Context) -> None:
 def _run(grid: Grid, chosen: Experiment, folder: Path) -> None:
     result = federate(grid, chosen, folder, log)
     runs = {next(iter(chosen.methods)): [result]}
-    figure(runs, folder / "figure.png", chosen.settings.measures)
+    figures(runs, folder, chosen.settings.figures, chosen.settings.shown_in_figure)
     log(f"results: {folder}")
     if result.idle:
         raise MusterError(
@@ -211,7 +211,7 @@ def gather(
     not there when the waiting ends, or do not fit, are left out of the run.
     """
     members, n = registry.members, len(registry.members)
-    say(f"waiting for {n} clients")
+    say(f"waiting for {plural(n, 'client')}")
     until = time.monotonic() + network.wait
     while True:
         nodes, _ = registry.connected(grid)
@@ -267,7 +267,7 @@ def gather(
             differs = f"runs muster {line(other, 20)}, the server {__version__}"
             say(f"{members[k].name} {differs}: results may differ; install the same version")
             events.append((k, differs))
-    say(f"{int((rows > 0).sum())} of {n} clients are in, with {int(rows.sum())} rows")
+    say(f"{int((rows > 0).sum())} of {plural(n, 'client')} are in, with {int(rows.sum())} rows")
     return Attendance(registry, rows, counted, shape, classes, events)
 
 

@@ -49,13 +49,8 @@ class Interval:
         >>> Interval.of([1.0, 2.0, 3.0])
         2.000 ± 2.484
         """
-        from scipy.special import stdtrit  # takes as long to load as everything else
-
-        v = np.asarray(values, np.float64)
-        if len(v) < 2:
-            return cls(float(v.mean()), float("nan"))
-        half = float(stdtrit(len(v) - 1, 0.975) * v.std(ddof=1) / np.sqrt(len(v)))
-        return cls(float(v.mean()), half)
+        mean, half = mean_and_half(np.asarray(values, np.float64))
+        return cls(float(mean), float(half))
 
     @property
     def excludes_zero(self) -> bool:
@@ -66,6 +61,23 @@ class Interval:
         if np.isnan(self.half):
             return f"{self.mean:.3f}"
         return f"{self.mean:.3f} ± {self.half:.3f}"
+
+
+def mean_and_half(values: Float64) -> tuple[Float64, Float64]:
+    """The mean over the first axis, and the half-width of its 95 % interval: Student's t; NaN from
+    one value."""
+    from scipy.special import stdtrit  # takes as long to load as everything else
+
+    n = len(values)
+    mean = np.asarray(values.mean(axis=0))
+    if n < 2:
+        return mean, np.full_like(mean, np.nan)
+    return mean, np.asarray(stdtrit(n - 1, 0.975) * values.std(axis=0, ddof=1) / np.sqrt(n))
+
+
+def for_everyone(run: Run) -> bool:
+    """Whether all clients that take part are priority clients."""
+    return bool(run.final.filter(~pl.col("unseen"))["priority"].all())
 
 
 def at(run: Run, measure: str, round: int) -> float:

@@ -1,7 +1,8 @@
 """The picture of a federation: every client's labels and, when rows are images, some of each class.
 
-Up to 60 clients are stacked bars. More are a heat map, a column a client, ordered so that clients
-of the same main class lie together: 1,000 columns still show what kind of split it is.
+Up to 60 clients with up to 20 classes are stacked bars, a colour a class. Nobody can tell more bars
+or colours apart: more are a heat map, a column a client and a row a class, ordered so that clients
+of the same main class lie together. 1,000 columns still show what kind of split it is.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from numpy.typing import NDArray
 
 from .. import rng
 from ..arrays import Int64
+from ..errors import plural
 from ..federation import Federation
-from .figure import as_written
+from .style import as_written, class_colours, short, tidy
 
-FORMATS = (".png", ".pdf", ".svg")
 BARS = 60  # clients that can be told apart as bars
 NAMED = 20  # classes a legend has room and colours for
+ROWS = 64  # classes whose names have room next to a heat map
 COLUMNS = 1000  # of a heat map; more clients than that are averaged, neighbours together
 TALL = 16  # classes above each other in the sample sheet
 WIDTH = 11.0  # inches
@@ -33,12 +35,13 @@ def draw(fed: Federation, counts: Int64, path: Path, seed: int) -> Path:
 
     sheet = sample_sheet(fed, seed)
     tall = 0.0 if sheet is None else WIDTH * sheet[0].shape[0] / sheet[0].shape[1] * 0.94
-    labels = 3.6 if fed.n <= BARS else 2.4 + min(0.16 * fed.classes, 3.6)
+    few = fed.n <= BARS and fed.classes <= NAMED
+    labels = 3.6 if few else 2.4 + 0.14 * min(fed.classes, ROWS)
     fig = Figure(figsize=(WIDTH, labels + tall + 0.3), layout="constrained")
     FigureCanvasAgg(fig)  # one for files: the user's backend and open figures stay as they are
     heights = [labels] if sheet is None else [labels, tall]
     parts = fig.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
-    (bars if fed.n <= BARS else heat_map)(parts[0], fed, counts)
+    (bars if few else heat_map)(parts[0], fed, counts)
     if sheet is not None:
         show_sheet(parts[1], *sheet)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,25 +56,21 @@ def class_names(fed: Federation) -> list[str]:
 
 def title(fed: Federation, what: str) -> str:
     """The name of the data and what is seen."""
-    return as_written(f"{fed.name}: {what} of {fed.n} clients")
+    return as_written(f"{fed.name}: {what} of {plural(fed.n, 'client')}")
 
 
 def bars(fig: Any, fed: Federation, counts: Int64) -> None:
     """Training rows of each class, stacked, a bar a client; priority clients have a mark."""
-    from matplotlib import colormaps
-
     ax = fig.subplots()
-    names = class_names(fed)
-    few = fed.classes <= NAMED
-    palette = colormaps["tab10" if fed.classes <= 10 else "tab20"] if few else colormaps["turbo"]
+    names, colours = class_names(fed), class_colours(fed.classes)
     at, floor = np.arange(fed.n), np.zeros(fed.n)
     for c in range(fed.classes):
-        colour = palette(c if few else c / (fed.classes - 1))
-        ax.bar(at, counts[:, c], bottom=floor, width=0.86, color=colour, label=names[c])
+        ax.bar(
+            at, counts[:, c], bottom=floor, width=0.86, color=colours[c], label=short(names[c]),
+            edgecolor="white", linewidth=0.3,
+        )  # fmt: skip
         floor += counts[:, c]
-    called = [str(k) for k in at] if fed.names is None else [short(n) for n in fed.names.tolist()]
-    long = max(map(len, called)) * fed.n > 110
-    ax.set_xticks(at, called, rotation=90 if long else 0, fontsize=8)
+    name_clients(ax, fed, at)
     if not fed.priority.all():
         for k in np.flatnonzero(fed.priority):
             ax.get_xticklabels()[k].set_fontweight("bold")
@@ -82,34 +81,20 @@ def bars(fig: Any, fed: Federation, counts: Int64) -> None:
     ax.set_ylabel("training rows")
     starred = "" if fed.priority.all() else " (★ priority)"
     ax.set_title(title(fed, "labels") + starred, fontsize=10, loc="left")
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)
-    if few:
-        handles, texts = ax.get_legend_handles_labels()
-        ax.legend(
-            handles[::-1], [short(t) for t in texts[::-1]], loc="center left",
-            bbox_to_anchor=(1, 0.5), frameon=False, fontsize=8, title="class", title_fontsize=8,
-        )  # fmt: skip
-    else:
-        class_bar(fig, ax, fed, palette)
+    tidy(ax)
+    ax.grid(False)
+    handles, texts = ax.get_legend_handles_labels()
+    ax.legend(
+        handles[::-1], texts[::-1], loc="center left", bbox_to_anchor=(1, 0.5), frameon=False,
+        fontsize=8, title="class", title_fontsize=8,
+    )  # fmt: skip
 
 
-def class_bar(fig: Any, ax: Any, fed: Federation, palette: Any) -> None:
-    """A colour bar in place of a legend with too many entries."""
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
-    scale = ScalarMappable(Normalize(0, fed.classes - 1), palette)
-    bar = fig.colorbar(scale, ax=ax, pad=0.01, aspect=40)
-    some = np.unique(np.linspace(0, fed.classes - 1, 12).astype(int))
-    names = class_names(fed)
-    bar.set_ticks(some, labels=[short(names[c]) for c in some], fontsize=8)
-    bar.set_label("class", fontsize=8)
-
-
-def short(name: str) -> str:
-    """A name that fits below a bar, written as it is."""
-    return as_written(name if len(name) <= 14 else f"{name[:13]}…")
+def name_clients(ax: Any, fed: Federation, order: Int64) -> None:
+    """Names, or positions, below the columns."""
+    called = [str(k) if fed.names is None else short(str(fed.names[k])) for k in order]
+    long = max(map(len, called)) * fed.n > 110
+    ax.set_xticks(range(fed.n), called, rotation=90 if long else 0, fontsize=8)
 
 
 def by_main_class(fed: Federation, counts: Int64) -> Int64:
@@ -123,25 +108,28 @@ def heat_map(fig: Any, fed: Federation, counts: Int64) -> None:
     """Each class's share of each client's training rows, below how many rows that client has."""
     order = by_main_class(fed, counts)
     share = (counts / counts.sum(axis=1, keepdims=True))[order].T
-    above, below = fig.subplots(2, 1, sharex=True, height_ratios=[1, 3])
+    taller = max(3.0, 0.12 * min(fed.classes, ROWS))
+    above, below = fig.subplots(2, 1, sharex=True, height_ratios=[1, taller])
     sizes = fed.train.sizes[order]
     above.stairs(sizes, np.arange(fed.n + 1) - 0.5, fill=True, color="0.45")
     above.set_ylabel("rows", fontsize=9)
+    above.tick_params(labelsize=8)
     above.set_ylim(0)
     if sizes.max() > 30 * np.median(sizes):
         above.set_yscale("log")
         above.set_ylim(0.8)
-    for side in ("top", "right"):
-        above.spines[side].set_visible(False)
+    tidy(above)
+    above.grid(False)
     edges = np.linspace(0, fed.n, min(fed.n, COLUMNS) + 1).astype(np.int64)
     columns = np.add.reduceat(share, edges[:-1], axis=1) / np.diff(edges)
+    most = top_of(columns)
     # Not smoothed: that would let each class run into the next.
     image = below.imshow(
-        columns, aspect="auto", cmap="magma_r", vmin=0, vmax=1, origin="lower",
+        columns, aspect="auto", cmap="magma_r", vmin=0, vmax=most, origin="lower",
         interpolation="nearest", extent=(-0.5, fed.n - 0.5, -0.5, fed.classes - 0.5),
     )  # fmt: skip
     names = class_names(fed)
-    every = math.ceil(fed.classes / 32)
+    every = math.ceil(fed.classes / ROWS)
     ticks = np.arange(0, fed.classes, every)
     size = 8 if fed.classes <= NAMED else 6
     below.set_yticks(ticks, [short(names[c]) for c in ticks], fontsize=size)
@@ -158,10 +146,21 @@ def heat_map(fig: Any, fed: Federation, counts: Int64) -> None:
             for ax in (above, below):
                 ax.axvline(edge - 0.5, color="tab:cyan", linewidth=1.2)
     below.set_xlabel("clients, those of one main class together", fontsize=9)
-    bar = fig.colorbar(image, ax=[above, below], pad=0.01, aspect=40)
+    if fed.n <= BARS:
+        name_clients(below, fed, order)
+    beyond = "max" if columns.max() > most else "neither"
+    bar = fig.colorbar(image, ax=[above, below], pad=0.01, aspect=40, extend=beyond)
     bar.set_label("share of the client's rows", fontsize=8)
     bar.ax.tick_params(labelsize=8)
     fig.suptitle(title(fed, "labels"), fontsize=10, x=0.01, ha="left")
+
+
+def top_of(shares: NDArray[np.float64]) -> float:
+    """Where the scale of a heat map ends: at the largest share or, where a few clients stick out,
+    at what 19 of 20 clients' largest shares stay below."""
+    largest = shares.max(axis=0)
+    usual = float(np.quantile(largest, 0.95))
+    return float(largest.max()) if largest.max() <= 1.5 * usual else usual
 
 
 def image_shape(fed: Federation) -> tuple[int, int, int] | None:

@@ -6,68 +6,58 @@ Labels, names and notes come from users: they are printed as they are, never rea
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..errors import plural
 from ..lazy import pl
 from ..run.measures import MEASURES, named
 from ..run.result import Run
-from .intervals import Runs, compared, summary
+from .fitted import Column, Fitted
+from .intervals import Runs, compared, for_everyone, summary
 
 COSTS = named("admitted_nonpriority, silent, bytes_up, bytes_down")
-MEANS = "priority clients' loss and accuracy: "
-
-
 GUESS = {"train_accuracy": "majority_accuracy", "test_accuracy": "majority_test_accuracy"}
-
-
-def counted(n: int, what: str) -> str:
-    """A number of things.
-
-    >>> counted(1, "seed"), counted(5, "seed")
-    ('1 seed', '5 seeds')
-    """
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def comparison_tables(
     runs: Runs, rounds: Sequence[int], measures: str | Iterable[str] = ()
 ) -> list[RenderableType]:
     """Methods down, measures across: the means, the differences to the first method, and what it
-    took. The first measure after every round of `rounds`, the others after the last. Three tables,
-    so that each fits a narrow terminal; then what is to be said of the data."""
+    took. The first measure after every round of `rounds`, the others after the last. Then what is
+    to be said of the data."""
     shown = compared(runs, measures)
     frame = summary(runs, rounds, [m.name for m in shown])
-    first = next(iter(runs))
+    first, *others = runs
     wanted = [(round, shown[0]) for round in rounds] + [(rounds[-1], m) for m in shown[1:]]
-    heads = [f"{m.head} @{r}" for r, m in wanted]
-    over = f"mean ± 95 %, {counted(len(runs[first]), 'seed')}"
-    means = _table(over if measures else MEANS + over, heads)
-    price = _table("a round, on average", [m.head for m in COSTS])
-    gaps = _table(f"paired difference to {first} (* : the interval excludes 0)", heads)
+    means, gaps = [], []
+    for round, m in wanted:
+        here = frame.filter(pl.col("round") == round, pl.col("measure") == m.name).with_columns(
+            pl.col("mean", "half", "difference", "difference_half") * m.scale
+        )
+        rows = {row["method"]: row for row in here.iter_rows(named=True)}
+        head = f"{m.head} @{round}"
+        means.append(Column(head, [_pair(r["mean"], r["half"]) for r in rows.values()]))
+        gaps.append(Column(head, [_gap(rows[label]) for label in others]))
     spent = [pl.col(m.name).mean() * m.scale for m in COSTS]
-    for label, mine in runs.items():
-        scaled = [
-            frame.filter(
-                pl.col("method") == label, pl.col("round") == round, pl.col("measure") == m.name
-            )
-            .with_columns(pl.col("mean", "half", "difference", "difference_half") * m.scale)
-            .row(0, named=True)
-            for round, m in wanted
-        ]
-        means.add_row(Text(label), *(_pair(row["mean"], row["half"]) for row in scaled))
-        took = pl.concat([r.rounds.select(m.name for m in COSTS) for r in mine]).select(spent)
-        price.add_row(Text(label), *(f"{value:.1f}" for value in took.row(0)))
-        if label != first:
-            marks = ["*" if row["clear"] else " " for row in scaled]
-            cells = [_pair(row["difference"], row["difference_half"], "+") for row in scaled]
-            gaps.add_row(Text(label), *(c + m for c, m in zip(cells, marks, strict=True)))
-    tables = [means, gaps, price] if len(runs) > 1 else [means, price]
+    took = [pl.concat([r.rounds.select(m.name for m in COSTS) for r in mine]).select(spent).row(0)
+            for mine in runs.values()]  # fmt: skip
+    price = [Column(m.head, [f"{row[i]:.1f}" for row in took]) for i, m in enumerate(COSTS)]
     every = [run for mine in runs.values() for run in mine]
+    whose = "" if all(map(for_everyone, every)) else "priority clients' "
+    over = f"mean ± 95 %, {plural(len(runs[first]), 'seed')}"
+    labels = Column("method", list(runs))
+    tables: list[RenderableType] = [
+        Fitted(over if measures else f"{whose}loss and accuracy: {over}", labels, means)
+    ]
+    if others:
+        about = f"paired difference to {first} (* : the interval excludes 0)"
+        tables.append(Fitted(about, Column("method", others), gaps))
+    tables.append(Fitted("a round, on average", labels, price))
     return [*tables, *_baseline(every), *_notes(every), *_warnings(runs)]
 
 
@@ -98,22 +88,11 @@ def _warnings(runs: Runs) -> list[Text]:
                 found.setdefault(re.split(r"[:(]|\d", sentence)[0], []).append(run)
         for start, whose in found.items():
             sentence = next(s for s in whose[0].concerns if s.startswith(start))
-            some = "" if len(whose) == len(mine) else f", {len(whose)} of {len(mine)} seeds"
+            some = (
+                "" if len(whose) == len(mine) else f", {len(whose)} of {plural(len(mine), 'seed')}"
+            )
             lines.append(Text(f"attention: {label}{some}: {sentence}", style="bold red"))
     return lines
-
-
-def _table(title: str, heads: Sequence[str]) -> Table:
-    table = Table(title=_title(title), box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    table.title_justify = "left"
-    table.add_column("method")
-    for head in heads:
-        table.add_column(Text(head), justify="right")
-    return table
-
-
-def _title(text: str) -> Text:
-    return Text(text, style="table.title")
 
 
 def _pair(mean: float | None, half: float | None, sign: str = "") -> str:
@@ -122,14 +101,19 @@ def _pair(mean: float | None, half: float | None, sign: str = "") -> str:
     return f"{mean:{sign}.3f}" if half is None else f"{mean:{sign}.3f}±{half:.3f}"
 
 
+def _gap(row: Mapping[str, Any]) -> str:
+    """A paired difference with its interval, and a star where that excludes 0."""
+    return _pair(row["difference"], row["difference_half"], "+") + ("*" if row["clear"] else " ")
+
+
 def run_table(run: Run, measures: str | Iterable[str] = ()) -> RenderableType:
     """What one run came to, by the measures named or by all it took, and what is to be said of its
     data."""
     last = run.rounds.row(-1, named=True)
     about = f"{run.method}, seed {run.seed}, {run.engine} engine: round {last['round']}"
-    table = Table(title=_title(about))
-    table.add_column("measure")
-    table.add_column("value", justify="right")
+    table = Table()
+    table.add_column("measure", overflow="fold")
+    table.add_column("value", justify="right", no_wrap=True)
     taken = [m for m in MEASURES.values() if m.of is not None and last.get(m.name) is not None]
     for measure in named(measures) if measures else taken:
         value = last.get(measure.name)
@@ -156,4 +140,6 @@ def run_table(run: Run, measures: str | Iterable[str] = ()) -> RenderableType:
         got, honest = run.attackers.select(pl.col("weight", "honest_weight").mean()).row(0)
         table.add_row("an attacker's share of a step", f"{got:.4f}")
         table.add_row("... had it been honest", f"{honest:.4f}")
-    return Group(table, *_notes([run]), *_warnings({run.method: [run]}))
+    return Group(
+        Text(about, style="table.title"), table, *_notes([run]), *_warnings({run.method: [run]})
+    )

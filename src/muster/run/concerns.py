@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..errors import plural
 from ..lazy import pl
 
 Facts = dict[str, Any]
@@ -48,8 +49,8 @@ def _left(rounds: pl.DataFrame) -> str:
     since = int(rounds.filter(pl.col("pool") > 0)["round"].max() or 0) + 1  # type: ignore[arg-type]
     return (
         f"everybody had left by round {since}: the model meets nobody's requirement, and the "
-        f"{len(rounds) - since + 1} rounds from there on moved nothing; let clients stay longer "
-        "(participation.from_round), or ask less of the model (fewer steps in [requirement])"
+        f"{plural(len(rounds) - since + 1, 'round')} from there on moved nothing; let clients stay "
+        "longer (participation.from_round), or ask less of the model (fewer steps in [requirement])"
     )
 
 
@@ -64,8 +65,8 @@ def _refused(rounds: pl.DataFrame, clients: pl.DataFrame) -> str:
     reason, times = why["reason"].value_counts(sort=True).row(0)
     advice = next((a for start, a in ADVICE.items() if reason.startswith(start)), "")
     return (
-        f"in {len(lost)} of {len(rounds)} rounds every reply was refused ({times} times "
-        f"'{reason}')" + (f"; {advice}" if advice else "")
+        f"in {len(lost)} of {plural(len(rounds), 'round')} every reply was refused "
+        f"({plural(times, 'time')} '{reason}')" + (f"; {advice}" if advice else "")
     )
 
 
@@ -75,8 +76,8 @@ def _skipped(rounds: pl.DataFrame) -> str:
     if not len(idle):
         return ""
     return (
-        f"{len(idle)} of {len(rounds)} rounds moved nothing: nobody who was asked took part; ask "
-        "more clients a round, or make sure that some of them are priority clients"
+        f"{len(idle)} of {plural(len(rounds), 'round')} moved nothing: nobody who was asked took "
+        "part; ask more clients a round, or make sure that some of them are priority clients"
     )
 
 

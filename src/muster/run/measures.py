@@ -223,8 +223,9 @@ def evaluate(population: Population, view: View) -> dict[str, float]:
     return {name: value for name, value in taken if value is not None}
 
 
-def named(names: str | Iterable[str]) -> tuple[Measure, ...]:
-    """Measures by name, in the order given: a list, or text with commas between.
+def named(names: str | Iterable[str], kind: str = "measure") -> tuple[Measure, ...]:
+    """Measures by name, in the order given: a list, or text with commas between. An unknown one is
+    an error that calls it a `kind`.
 
     >>> [measure.head for measure in named("loss, test_accuracy")]
     ['loss', 'test acc']
@@ -235,6 +236,6 @@ def named(names: str | Iterable[str]) -> tuple[Measure, ...]:
         if word not in MEASURES:
             load_packages()
         if word not in MEASURES:
-            raise unknown("measure", str(word), MEASURES)
+            raise unknown(kind, str(word), MEASURES)
         found.append(MEASURES[word])
     return tuple(found)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from ..errors import MusterError
+from ..errors import MusterError, plural
 from ..lazy import nn, pl
 from .concerns import Facts, concerns
 from .trained import Own, Recipe, assembled, position, predictions, rescaled
@@ -123,7 +123,8 @@ class Run:
 
     def __repr__(self) -> str:
         state = "" if self.complete else ", interrupted"
-        return f"Run({self.method}, seed {self.seed}, {len(self.rounds)} rounds{state})"
+        rounds = plural(len(self.rounds), "round")
+        return f"Run({self.method}, seed {self.seed}, {rounds}{state})"
 
 
 class NoQuorum(MusterError):

@@ -95,7 +95,7 @@ def simulate(
             Keep(evaluate_every, place, checkpoint_every, resume),
             on_round,
             fed.note,
-            {**guesses(fed), "doubts": doubts(fed)},
+            {"data": fed.name, **guesses(fed), "doubts": doubts(fed)},
             recipe=Recipe.of(model, module, fed.inputs, task, method.serves),
         )
     finally:

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..checks import whole
 from ..engines.compute import How, compute_of
-from ..errors import MusterError, nearest
+from ..errors import MusterError, nearest, plural
 from ..federation import Federation
 from ..lazy import nn
 from ..local import Local
@@ -44,7 +44,7 @@ class ComparisonInterrupted(KeyboardInterrupt):
     """Ctrl-C during a comparison; `comparison` holds the seeds that every method finished."""
 
     def __init__(self, comparison: Comparison) -> None:
-        super().__init__(f"interrupted after {len(comparison.seeds)} seeds")
+        super().__init__(f"interrupted after {plural(len(comparison.seeds), 'seed')}")
         self.comparison = comparison
 
 
@@ -58,6 +58,7 @@ def compare(
     *,
     report_at: Iterable[int] = (),
     measures: str | Iterable[str] = (),
+    panels: str | Iterable[str] = (),
     folder: str | Path | None = None,
     config: Mapping[str, Any] | None = None,
     on_start: OnStart | None = None,
@@ -72,6 +73,7 @@ def compare(
     seeds       how many, or which
     report_at   the rounds whose numbers are printed; by default the last
     measures    what is printed and drawn, such as "loss, fairness"; by default the usual
+    panels      what is drawn, where that is something else
     folder      finished runs are saved here as they finish, and not run again by another call; an
                 interrupted one leaves its checkpoint and goes on from it, to the same bits
     config      what to keep with every run as its configuration
@@ -101,6 +103,7 @@ def compare(
     shown = {
         "report_at": at,
         "measures": tuple(m.name for m in named(measures)) if measures else (),
+        "panels": tuple(m.name for m in named(panels, "panel")) if panels else (),
     }
     keywords = {name: how.pop(name) for name in How.__annotations__ if name in how}
     compute = compute_of(how.get("compute"), typing.cast(How, keywords))

@@ -16,11 +16,11 @@ import tomli_w
 from rich.console import Group, RenderableType
 
 from .. import durable
-from ..errors import MusterError
+from ..errors import MusterError, plural
 from ..lazy import pl
 from ..report.figure import figure
 from ..report.intervals import Interval, at, compared, summary
-from ..report.tables import comparison_tables, counted
+from ..report.tables import comparison_tables
 from ..run import store
 from ..run.result import Run
 
@@ -38,6 +38,7 @@ class Comparison:
     complete   whether these are all that were asked for
     report_at  the rounds whose numbers are printed; empty: the last
     measures   what tables and the figure show; empty: the usual (see `muster.run.measures`)
+    panels     what the figure shows, by the names of measures; empty: the measures
     """
 
     runs: dict[str, list[Run]]
@@ -45,6 +46,7 @@ class Comparison:
     complete: bool = True
     report_at: tuple[int, ...] = ()
     measures: tuple[str, ...] = ()
+    panels: tuple[str, ...] = ()
 
     def __getitem__(self, label: str) -> list[Run]:
         return self.runs[label]
@@ -75,9 +77,11 @@ class Comparison:
         chosen = self.rounds_shown if chosen is None else chosen
         return summary(self.matched, chosen, self.measures if measures is None else measures)
 
-    def figure(self, path: str | Path, measures: str | Iterable[str] | None = None) -> Path:
-        """Draw every measure over the rounds to a file; its ending says the format."""
-        return figure(self.matched, path, self.measures if measures is None else measures)
+    def figure(self, path: str | Path, panels: str | Iterable[str] | None = None) -> Path:
+        """Draw measures over the rounds, and the paired differences to the first method, to a file
+        whose ending says the format: .png, .pdf or .svg. `panels="loss, fairness"` chooses."""
+        chosen = self.panels or self.measures if panels is None else panels
+        return figure(self.matched, path, chosen)
 
     def __rich__(self) -> RenderableType:
         return Group(*comparison_tables(self.matched, self.rounds_shown, self.measures))
@@ -91,7 +95,7 @@ class Comparison:
             f"{label} {Interval.of([at(run, measure.name, last) for run in mine])}"
             for label, mine in self.runs.items()
         )
-        seeds = counted(len(self.seeds), "seed")
+        seeds = plural(len(self.seeds), "seed")
         return f"Comparison({measure.name} after round {last}: {ends}; {seeds}{state})"
 
 
@@ -154,7 +158,7 @@ def load_comparison(folder: str | Path) -> Comparison:
         for seed in listed["seeds"]
         if store.is_run(place := place_of(folder, label, seed))
     }
-    shown = {name: tuple(listed[name]) for name in ("report_at", "measures")}
+    shown = {name: tuple(listed.get(name, ())) for name in ("report_at", "measures", "panels")}
     return gathered(found, listed["labels"], listed["seeds"], **shown)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from ... import rng
 from ...arrays import Int64
 from ...checks import require, whole
+from ...errors import plural
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,7 +73,7 @@ class Portions(Sequence[Int64]):
         return self.rows[self.offsets[k] : self.offsets[k + 1]]
 
     def __repr__(self) -> str:
-        return f"Portions({len(self)} clients, {len(self.rows)} rows)"
+        return f"Portions({plural(len(self), 'client')}, {plural(len(self.rows), 'row')})"
 
 
 Parts = Portions  # its name before `muster.parts` was a package
