@@ -7,7 +7,6 @@ that page.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
 import shutil
@@ -62,14 +61,16 @@ def desk(tmp_path_factory):
     folder = tmp_path_factory.mktemp("desk")
     shutil.copytree(ROOT / "examples", folder / "examples")
     (folder / "my.toml").write_text('data = "digits"\n[method]\nname = "fedalign"\n')
-    spec = importlib.util.spec_from_file_location("hospitals", ROOT / "examples" / "hospitals.py")
-    hospitals = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hospitals)
-    hospitals.write(folder / "hospitals")
+    page = (ROOT / "docs" / "own-data.md").read_text()
+    python = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        for makes in ("hospitals", "runs/visits"):  # as the page says
+            exec(next(code for code in python if f'("{makes}")' in code), {"__name__": "example"})
+        shutil.copy("hospitals/north.csv", "new.csv")
         few = ["--rounds", "2", "--checkpoint_every", "1"]
-        assert main(["run", "--data", "digits", *few, "--name", "NAME"]) == 0
+        for name in ("NAME", "hospitals"):
+            assert main(["run", "--data", "hospitals", *few, "--name", name]) == 0
         demo = ["--data", "digits", "--method", "fedalign", "--method", "fedavg", "--seeds", "2"]
         assert main(["compare", *demo, *few, "--name", "demo"]) == 0
     return folder
@@ -88,7 +89,6 @@ def run_line(line, capsys):
     assert said.out, "it says something"
 
 
-@pytest.mark.filterwarnings("ignore:features need scaling")
 @pytest.mark.parametrize("line", [line for line in LINES if REAL not in line])
 def test_it_runs(line, desk, monkeypatch, capsys):
     if why := lacking(line):
@@ -107,7 +107,6 @@ def test_it_runs(line, desk, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:features need scaling")
 @pytest.mark.parametrize("line", LINES)
 def test_it_runs_whole(line, desk, monkeypatch, capsys):
     if why := lacking(line):
