@@ -107,9 +107,14 @@ class Memories:
         self.table.put(self.who, self.rows)
         return Memories(self.table, who, rows)
 
+    @property
+    def written(self) -> Int64:
+        """The clients that have a row: those that have trained."""
+        return np.union1d(np.flatnonzero(self.table.touched), self.who)
+
     def saved(self) -> dict[str, Tensor]:
         """All of it as named tensors: who has a row, and the rows of those."""
-        clients = np.union1d(np.flatnonzero(self.table.touched), self.who)
+        clients = self.written
         rows = self.of(clients)
         named = {f"{part}/{n}": t.cpu() for part, m in rows.items() for n, t in m.items()}
         return {"who": torch.from_numpy(clients), **named}

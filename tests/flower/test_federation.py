@@ -402,6 +402,7 @@ def test_word_tampering_helper_really_tampers(setup):
     assert case.run().rounds["refused"].to_list() == [1]
 
 
+@pytest.mark.filterwarnings("ignore:features need scaling")
 def test_tables_whose_columns_lie_differently_are_told_apart(tmp_path):
     """Two sites with the same columns in another order: refused, or put in order by the run."""
     from muster.config.experiments import experiment

@@ -29,6 +29,8 @@ from .result import Interrupted, NoQuorum, OnRound, Run
 from .round import Setup, play
 from .trained import Own, Recipe
 
+LARGE = 2**30  # bytes of clients' own models that are not kept with the results any more
+
 
 @dataclass(frozen=True)
 class Keep:
@@ -186,9 +188,10 @@ def own_models(state: State) -> Own | None:
     memories = state.clients
     if memories is None or "own" not in memories.table.start:
         return None
-    if memories.table.mapped:
+    size = len(memories.written) * params.nbytes(memories.table.start["own"])
+    if size > LARGE:
         warnings.warn(
-            "clients' own models take more than a gigabyte: they are not kept with the results, "
+            f"clients' own models take {size / 2**30:.1f} GiB: they are not kept with the results, "
             "and run.model(client=...) is not there",
             MusterWarning,
             stacklevel=4,
