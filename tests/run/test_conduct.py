@@ -1,4 +1,4 @@
-"""What a run leaves: names in every table that lists clients, own models where they fit."""
+"""Names of clients in every table that lists them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import polars as pl
 import pytest
 
 import muster
-from helpers import nine_clients
-from muster.run import conduct
 from muster.run.conduct import with_names
 
 CALLED = np.array(["north", "south", "[red]", "", "east", "west"])
@@ -103,17 +101,3 @@ def test_warnings_call_clients_by_name():
         muster.simulate(
             fed, muster.methods.fedalign(), muster.models.MLP((3,)), 2, muster.Local(steps=1)
         )
-
-
-def test_own_models_that_are_too_large_are_not_kept_and_it_is_said(monkeypatch):
-    def go():
-        return muster.simulate(nine_clients(), muster.methods.ditto(), muster.models.Softmax(), 1)
-
-    run = go()
-    assert run.own is not None
-    size = sum(t.nbytes for t in run.own.models.values())
-    monkeypatch.setattr(conduct, "LARGE", size)
-    assert go().own is not None
-    monkeypatch.setattr(conduct, "LARGE", size - 1)
-    with pytest.warns(muster.MusterWarning, match="own models take .* are not kept"):
-        assert go().own is None

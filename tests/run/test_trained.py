@@ -96,7 +96,7 @@ def test_a_clients_own_model_under_two_names(fed):
 
 
 def test_own_models_too_large_to_keep_are_said_to_be(fed, monkeypatch):
-    monkeypatch.setattr("muster.memories.Table.__init__.__defaults__", (1,))
+    monkeypatch.setattr("muster.run.conduct.LARGE", 1)
     with pytest.warns(muster.MusterWarning, match="not kept with the results"):
         run = of(fed, M.ditto())
     with pytest.raises(muster.MusterError, match="ditto leaves no models of clients' own"):
