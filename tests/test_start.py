@@ -167,9 +167,7 @@ def test_ctrl_c_waits_until_a_library_is_loaded():
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@pytest.mark.parametrize(
-    "when", ["muster.cli.main", "muster.cli.runs", "numpy", "torch", "sklearn"]
-)
+@pytest.mark.parametrize("when", ["muster.cli.main", "muster.cli.runs", "numpy", "torch"])
 def test_ctrl_c_while_something_loads(when, tmp_path):
     """Ctrl-C at the very moment at which a module is looked for."""
     code = f"""

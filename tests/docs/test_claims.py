@@ -35,6 +35,7 @@ def check_fedalign_helps(seeds):
     return align, none, everyone
 
 
+@pytest.mark.slow
 def test_on_synth_at_low_noise_fedalign_helps_and_everyone_hurts():
     """Five seeds, E = 5 steps, batch 10, lr 0.1, eps 0.2."""
     align, none, everyone = check_fedalign_helps(range(5))

@@ -75,7 +75,7 @@ CASES = {
         lambda: nn.Sequential(
             nn.Linear(60, 100), nn.LayerNorm(100), nn.Tanh(), nn.Linear(100, 10)), M.ditto()),
     "a module of one's own, measured in many chunks": (
-        sizes(20), 2000, 32, lambda: Scribbler(2000), M.fedavg()),
+        sizes(6), 8000, 32, lambda: Scribbler(8000), M.fedavg()),
 }  # fmt: skip
 
 

@@ -368,8 +368,8 @@ def test_every_method_gives_the_same_numbers_on_both_engines_with_minibatches(na
     _, layers, _, fed = setup("mlp")
     local = muster.Local(steps=4, batch_size=5, lr=0.05)
     method = M.power_of_choice(5, 3) if name == "power_of_choice" else M.METHODS[name]()
-    a = go(fed, layers, method, "stacked", local=local)
-    b = go(fed, layers, method, "loop", local=local, processes=2)
+    a = go(fed, layers, method, "stacked", local=local, rounds=4)
+    b = go(fed, layers, method, "loop", local=local, rounds=4, processes=2)
     assert np.abs(flat(a) - flat(b)).max() < 1e-9
     assert np.isfinite(flat(a)).all()
 
@@ -378,7 +378,7 @@ def test_afl_and_mwfed_stay_sound_over_many_rounds():
     """Mixture weights at 0 and multiplicative weights far apart neither crash nor stop a run."""
     _, layers, _, fed = setup("softmax")
     for method in (M.afl(1.0, m=2), M.mwfed(1e3, m=2)):
-        run = go(fed, layers, method, rounds=300, evaluate_every=0)
+        run = go(fed, layers, method, rounds=200, evaluate_every=0)
         assert not run.rounds["skipped"].any()
         assert np.isfinite(flat(run)).all()
 

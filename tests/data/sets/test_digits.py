@@ -7,7 +7,9 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
+import muster.data.sets.digits as digits_module
 from muster.data import DATA, IID, Dirichlet, digits
+from muster.data.sets.digits import images
 from muster.errors import MusterError
 
 
@@ -50,3 +52,10 @@ def test_it_is_registered_and_refuses_too_many_clients() -> None:
     assert DATA["digits"] is digits
     with pytest.raises(MusterError, match="clients: 1798; allowed: at most one per row, so 1797"):
         digits(clients=1798)
+
+
+def test_the_images_are_scikit_learns_with_and_without_its_table(monkeypatch) -> None:
+    x, y = load_digits(return_X_y=True)
+    assert all(np.array_equal(a, b) for a, b in zip(images(), (x, y), strict=True))
+    monkeypatch.setattr(digits_module, "find_spec", lambda name: None)
+    assert all(np.array_equal(a, b) for a, b in zip(images(), (x, y), strict=True))
