@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -265,24 +265,23 @@ def main(wanted: list[str]) -> int:
     console = Console(width=max(150, Console().width))
     chosen = wanted or known
     names = [n for n in chosen if n in WORKLOADS]
-    tables: dict[str, list[list[str]]] = {}
-    if names:
-        tables["speed"] = speed(names, console)
-        show(console, "seconds a round (best of the repeats) and ratios", tables["speed"])
-    if "memory" in chosen:
-        tables["memory"] = memory(console)
-        show(console, "peak memory, data included", tables["memory"])
-    if "scale" in chosen:
-        tables["scale"] = scale()
-        show(console, "cost as the population grows", tables["scale"])
-    if "methods" in chosen:
-        tables["methods"] = methods(console)
-        show(console, "speed relative to FedAvg (1: as fast)", tables["methods"])
-    if "busy" in chosen:
-        tables["busy"] = busy(console)
-        show(console, "idle, and next to a busy process", tables["busy"])
-    if to_docs:
-        write(tables)
+    parts: list[tuple[str, str, Callable[[], list[list[str]]]]] = [
+        (
+            "speed",
+            "seconds a round (best of the repeats) and ratios",
+            lambda: speed(names, console),
+        ),
+        ("memory", "peak memory, data included", lambda: memory(console)),
+        ("scale", "cost as the population grows", scale),
+        ("methods", "speed relative to FedAvg (1: as fast)", lambda: methods(console)),
+        ("busy", "idle, and next to a busy process", lambda: busy(console)),
+    ]
+    for name, title, measure in parts:
+        if name in chosen or (name == "speed" and names):
+            table = measure()
+            show(console, title, table)
+            if to_docs:  # at once: what was measured is not lost with what comes after it
+                write({name: table})
     return 0
 
 
