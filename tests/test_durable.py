@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 from muster import durable
-from muster.durable import create, fresh, numbered, replacing, scratch, whole_folder, write
+from muster.durable import create, fresh, held, numbered, replacing, scratch, whole_folder, write
 
 SRC = Path(durable.__file__).parents[1]
 
@@ -275,3 +276,18 @@ def test_two_processes_never_get_the_same_folder(tmp_path):
     with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:
         places = list(pool.map(fresh, [tmp_path / "demo"] * 40))
     assert len(set(places)) == 40
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that forks")
+def test_a_child_that_outlives_the_block_does_not_hold_the_folder(tmp_path):
+    with held(tmp_path):
+        child = os.fork()
+        if child == 0:
+            time.sleep(30)
+            os._exit(0)
+    try:
+        with held(tmp_path):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)

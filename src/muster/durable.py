@@ -160,7 +160,12 @@ def held(folder: Path) -> Iterator[None]:
                 raise MusterError(
                     f"{folder}: in use by another run; wait for it to end, or use another folder"
                 ) from None
-        yield
+        try:
+            yield
+        finally:
+            if fcntl is not None:
+                # Closing is not enough: a forked worker that is still on its way out has it open.
+                fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 def numbered(folder: Path) -> Iterator[Path]:
