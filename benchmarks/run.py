@@ -203,11 +203,13 @@ def busy(console: Console) -> list[list[str]]:
     idle machine and next to a process that never sleeps."""
     rows = [["workload", "next to", "default s", "1 core s", "2 cores s", "default / best"]]
     choices = ("", ", processes=1", ", processes=2")
-    for name in ("W1", "W2", "W4", "W5"):
+    for name, repeats in (("W5", 3), ("W2", 1)):  # many small clients, and a large model
         for neighbouring in ("nothing", "a busy process"):
             seconds: list[list[float]] = [[] for _ in choices]
-            for i in range(3):
-                console.print(f"{name} next to {neighbouring}: repeat {i + 1} of 3", style="dim")
+            for i in range(repeats):
+                console.print(
+                    f"{name} next to {neighbouring}: repeat {i + 1} of {repeats}", style="dim"
+                )
                 with neighbour(neighbouring == "a busy process"):
                     for found, how in zip(seconds, choices, strict=True):
                         found.append(in_new_process(f"workloads.mean_round({name!r}{how})"))
