@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..errors import INTERRUPTED, MusterError
@@ -57,6 +57,7 @@ FILE has the columns the model was trained on; they are scaled as the training r
 or put into --out, is one line for each row: its class by name, and the probability of every class.
 If FILE has the column of labels too, the score is said.
 """
+SEVERAL: dict[str, Any] = {"action": "extend", "nargs": "+", "default": []}  # values of one flag
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -108,11 +109,12 @@ def reader() -> Reader:
     command.add_argument(
         "folder", nargs="?", metavar="DIR", help="where to put them; nothing is replaced"
     )
-    for flag, metavar, what in (
+    _flags(
+        command,
         ("--server", "HOST", "how clients reach the server"),
         ("--clients", "NAME", "a key pair for each"),
-    ):
-        command.flag(flag, action="extend", nargs="+", default=[], metavar=metavar, help=what)
+        **SEVERAL,
+    )
     command = add(
         "gate",
         handle=needs_flower(flower.gate),
@@ -121,18 +123,19 @@ def reader() -> Reader:
     command.add_argument(
         "folder", nargs="?", metavar="DIR", help="the server's keys, as `muster keys` made them"
     )
-    for flag, metavar, what in (
+    _flags(
+        command,
         ("--host", "HOST", "where to listen (0.0.0.0: everywhere)"),
         ("--port", "PORT", "the port nodes come to (9092)"),
         ("--superlink", "HOST:PORT", "the superlink, on this machine (127.0.0.1:9093)"),
-    ):
-        command.flag(flag, metavar=metavar, help=what)
+    )
     command = add(
         "node",
         handle=needs_flower(flower.node),
         help="a client's own node: its key, its data, one app",
     )
-    for flag, metavar, what in (
+    _flags(
+        command,
         ("--server", "HOST:PORT", "the server's gate"),
         ("--ca", "FILE", "the certificate by which the node knows the server"),
         ("--key", "FILE", "this client's private key"),
@@ -141,12 +144,9 @@ def reader() -> Reader:
         ("--requirement", "LOSS", "what it asks the model to stay below"),
         ("--test-fraction", "SHARE", "of its rows to hold out, where the file does not say"),
         ("--port", "PORT", "of the node's interface on this machine (any that is free)"),
-    ):
-        command.flag(flag, metavar=metavar, help=what)
-    command.flag(
-        "--app-hash", action="extend", nargs="+", default=[], metavar="HASH",
-        help="the app (or apps) its owner agreed to: nothing else is run",
-    )  # fmt: skip
+    )
+    agreed = "the app (or apps) its owner agreed to: nothing else is run"
+    _flags(command, ("--app-hash", "HASH", agreed), **SEVERAL)
     command = add(
         "methods",
         handle=methods.methods,
@@ -170,16 +170,22 @@ def reader() -> Reader:
     return top
 
 
+def _flags(command: Reader, *flags: tuple[str, str, str], **how: Any) -> None:
+    """Flags that take a value, each with what stands for it in the help and what it is."""
+    for flag, metavar, what in flags:
+        command.flag(flag, metavar=metavar, help=what, **how)
+
+
 def _add_predict(command: Reader) -> None:
     command.add_argument("run", nargs="?", metavar="RUN", help="a folder, such as runs/hospitals")
     command.add_argument("file", nargs="?", metavar="FILE", help="new rows: .csv, .parquet, .npz")
-    for flag, metavar, what in (
+    _flags(
+        command,
         ("--client", "NAME", "by a client's own model, where the method keeps them"),
         ("--out", "FILE", "where predictions go (.csv, .parquet); default: printed as CSV"),
         ("--model", "MODULE:NAME", "what builds the module, where that is code of yours"),
         ("--scale", "FILE", "of a federation's run: the manifest with [mean] and [std], or none"),
-    ):
-        command.flag(flag, metavar=metavar, help=what)
+    )
 
 
 def _add_data(command: Reader) -> None:

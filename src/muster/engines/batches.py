@@ -3,12 +3,13 @@
 `plan` turns `Local` into rows, drawn from the key (seed, "batches", round, client), so that every
 engine trains on the same batches.
 
-`cut` and `blocks` divide a plan into portions that threads take whole. The rule looks at the plan
-and the model alone, never at the number of threads: which clients are stacked together can show
-in the last bits of their numbers, so a cut that followed the threads would make results depend on
-them. A portion is large enough that its arithmetic outweighs what a step costs by itself, and
-small enough that its models stay in cache through all of its steps; within that, a round is cut
-into as many portions as a machine may have use for.
+`cut` divides a plan into portions that threads take whole. Its rule looks at the plan and the model
+alone, never at the number of threads: which clients are stacked together can show in the last bits
+of their numbers, so a cut that followed the threads would make results depend on them. A portion is
+large enough that its arithmetic outweighs what a step costs by itself, and small enough that its
+models stay in cache through all of its steps; within that, a round is cut into as many portions as
+a machine may have use for. `blocks` may follow the threads: clients that are walked through one by
+one do not show whom they were handed over with.
 """
 
 from __future__ import annotations

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Float64
+from ..arrays import Float64, Int64
 from .federation import Federation
 
 LARGE = 10.0  # a feature's size from which ordinary learning rates diverge
-LOOK_AT = 10_000  # rows, evenly spread, from which sizes are taken
+LOOK_AT = 1000  # rows, evenly spread, from which sizes are taken
 MANY = 20  # classes from which labels may be numbers in truth
 HAVE = 5  # training rows of a class from which its absence among test rows is worth a word
 
 
 def doubts(fed: Federation) -> list[str]:
     """What is to be said of a federation's data, in a sentence each."""
-    found = (_sizes(fed), _numbers(fed), _untested(fed))
+    counts = fed.label_counts().sum(0)
+    found = (_sizes(fed), _numbers(fed, counts), _untested(fed, counts))
     return [sentence for sentence in found if sentence]
 
 
@@ -48,11 +49,10 @@ def _sizes(fed: Federation) -> str:
     )
 
 
-def _numbers(fed: Federation) -> str:
+def _numbers(fed: Federation, counts: Int64) -> str:
     """Labels that are whole numbers, have gaps between them, and hardly ever repeat."""
     if fed.labels is not None and any(not label.isdecimal() for label in fed.labels):
         return ""
-    counts = fed.label_counts().sum(0)
     distinct, rows = int((counts > 0).sum()), int(counts.sum())
     gaps = fed.classes - distinct
     if distinct <= MANY or rows >= 10 * distinct or gaps < 0.1 * fed.classes:
@@ -64,12 +64,11 @@ def _numbers(fed: Federation) -> str:
     )
 
 
-def _untested(fed: Federation) -> str:
+def _untested(fed: Federation, counts: Int64) -> str:
     if fed.test is None:
         return ""
-    trained = fed.label_counts().sum(0)
     tested = fed.test.label_shares(fed.classes).sum(0)
-    lacking = np.flatnonzero((trained >= HAVE) & (tested == 0))
+    lacking = np.flatnonzero((counts >= HAVE) & (tested == 0))
     if not len(lacking):
         return ""
     names = [str(c) if fed.labels is None else fed.labels[c] for c in lacking[:3]]

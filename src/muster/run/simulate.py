@@ -61,7 +61,7 @@ def simulate(
     compute          how the work is run, Compute(engine, device, dtype, processes); each of these
                      may be given by itself instead
     """
-    check(
+    module = check(
         fed, method, model, rounds, local, seed, participation, attack, evaluate_every,
         checkpoint_every, task,
     )  # fmt: skip
@@ -71,7 +71,6 @@ def simulate(
     adversary = Adversary(attack, attackers_of(fed, attack, seed))
     if attack is not None:
         fed = attack.poison(fed, adversary.clients)
-    module = as_module(model, fed, seed, task)
     work = choose(chosen, module, fed, local, task)
     terms = Terms(method, local, int(rounds), int(seed), params.trainable(module), participation)
     setup = Setup(fed.population, terms, Stack(fed, terms, work, adversary))
@@ -114,9 +113,9 @@ def check(
     evaluate_every: int = 1,
     checkpoint_every: int = 10,
     task: Task = Multiclass(),
-) -> None:
-    """Raise the error of the first setting that cannot be, before anything is computed or written:
-    the arguments are those of `simulate`."""
+) -> nn.Module:
+    """The module to train, or the error of the first setting that cannot be, before anything is
+    computed or written. The arguments are those of `simulate`."""
     for what, given, kind in (
         ("fed", fed, Federation),
         ("local", local, Local),
@@ -142,4 +141,4 @@ def check(
             "client's rho_k; give requirement.steps (each trains that long alone) or a requirement "
             "for every client of your data, in Python muster.with_solo(fed, model)"
         )
-    as_module(model, fed, seed, task)
+    return as_module(model, fed, seed, task)
