@@ -11,8 +11,18 @@ task     what a model is to be good at            optimizer   how a client's wei
 """
 
 from .admit import Admit, Band, Everyone, Objective
-from .attacks import Attack, ForgeLoss, InflateAndNoise, LabelFlip, ScaleUpdate, sign_flip
+from .attacks import (
+    Attack,
+    Backdoor,
+    ForgeLoss,
+    InflateAndNoise,
+    LabelFlip,
+    Liars,
+    ScaleUpdate,
+    sign_flip,
+)
 from .claim import Appeal, Claim, Nothing, Unmet
+from .collusion import ALIE, IPM, Mimic
 from .effort import AsAsked, ByWeight, Effort
 from .invite import Fraction, Full, Invite, PowerOfChoice, Sample, WithReplacement
 from .join import Aligned, Always, Available, Join, Straggling
@@ -35,6 +45,8 @@ from .task import Multiclass, Task
 from .weigh import Claimed, DataShare, LossPower, Mixture, Uniform, Weigh
 
 __all__ = [
+    "ALIE",
+    "IPM",
     "SGD",
     "Adaptive",
     "AdaptiveMoments",
@@ -47,6 +59,7 @@ __all__ = [
     "Attack",
     "Available",
     "Average",
+    "Backdoor",
     "Band",
     "ByWeight",
     "Claim",
@@ -65,8 +78,10 @@ __all__ = [
     "Invite",
     "Join",
     "LabelFlip",
+    "Liars",
     "LossPower",
     "MetaGradient",
+    "Mimic",
     "Mixture",
     "Momentum",
     "Moreau",
