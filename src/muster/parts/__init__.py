@@ -5,6 +5,9 @@ solvers  how it trains                            claim    what it works out fro
 guard    what is malformed is refused             admit    the server's own rule
 weigh    how much each reply counts               step     how the model moves
 effort   how many local steps each takes          participation, attacks   who leaves, who lies
+robust   steps that liars cannot drag far          collusion   attackers who work together
+mixing   what is done to replies before           updates     replies as points
+trust    what strangers may do, and its check
 task     what a model is to be good at            optimizer   how a client's weights move
 
 `from muster.parts import Aligned, Band, SGD` serves a method of your own.
@@ -26,8 +29,16 @@ from .collusion import ALIE, IPM, Mimic
 from .effort import AsAsked, ByWeight, Effort
 from .invite import Fraction, Full, Invite, PowerOfChoice, Sample, WithReplacement
 from .join import Aligned, Always, Available, Join, Straggling
+from .mixing import Bucketing, NearestNeighbours, NormBound
 from .optimizer import GradientDescent, Optimizer
 from .participation import Flexible, Participation
+from .robust import (
+    CentredClipping,
+    GeometricMedian,
+    Krum,
+    Median,
+    TrimmedMean,
+)
 from .solvers import SGD, ControlVariates, Ditto, MetaGradient, Moreau, Solo, Solver
 from .step import (
     Adaptive,
@@ -42,6 +53,7 @@ from .step import (
     Step,
 )
 from .task import Multiclass, Task
+from .trust import Audit
 from .weigh import Claimed, DataShare, LossPower, Mixture, Uniform, Weigh
 
 __all__ = [
@@ -57,11 +69,14 @@ __all__ = [
     "Appeal",
     "AsAsked",
     "Attack",
+    "Audit",
     "Available",
     "Average",
     "Backdoor",
     "Band",
+    "Bucketing",
     "ByWeight",
+    "CentredClipping",
     "Claim",
     "Claimed",
     "ControlVariates",
@@ -73,13 +88,16 @@ __all__ = [
     "ForgeLoss",
     "Fraction",
     "Full",
+    "GeometricMedian",
     "GradientDescent",
     "InflateAndNoise",
     "Invite",
     "Join",
+    "Krum",
     "LabelFlip",
     "Liars",
     "LossPower",
+    "Median",
     "MetaGradient",
     "Mimic",
     "Mixture",
@@ -87,6 +105,8 @@ __all__ = [
     "Moreau",
     "Multiclass",
     "Multiplicative",
+    "NearestNeighbours",
+    "NormBound",
     "Nothing",
     "Objective",
     "Optimizer",
@@ -102,6 +122,7 @@ __all__ = [
     "Step",
     "Straggling",
     "Task",
+    "TrimmedMean",
     "Uniform",
     "Unmet",
     "Weigh",

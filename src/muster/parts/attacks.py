@@ -61,6 +61,10 @@ class Attack(Protocol):
         """What they send when they know what the honest clients send."""
         ...
 
+    def vote(self, offer: Offer, words: Float64) -> Float64:
+        """What they say of candidate models, `[model, attacker]`, instead of what they measured."""
+        ...
+
 
 def attackers_of(fed: Federation, attack: Attack | None, seed: int) -> Int64:
     """Who attacks: a seeded draw among the clients that may take part, or those of them that the
@@ -96,6 +100,9 @@ class Honest:
     def collude(self, offer: Offer, models: Params, clients: Int64, honest: Params) -> Params:
         """What each would send by itself."""
         return self.send(offer, models, clients)
+
+    def vote(self, offer: Offer, words: Float64) -> Float64:
+        return words
 
 
 def check_fraction(fraction: float) -> None:
@@ -210,6 +217,12 @@ class Liars:
         if self.asleep(offer):
             return models
         return self.then.collude(offer, models, clients, honest)
+
+    def vote(self, offer: Offer, words: Float64) -> Float64:
+        """The opposite of what they found: the best model is called the worst."""
+        if self.asleep(offer):
+            return words
+        return np.asarray(words.max(0) + words.min(0) - words, np.float64)
 
 
 @part(Attack, "scale_update")
@@ -328,6 +341,15 @@ class Adversary:
         loss, accuracy = appraisal.loss.copy(), appraisal.accuracy.copy()
         loss[who], accuracy[who] = lie.loss, lie.accuracy
         return Appraisal(loss, accuracy)
+
+    def vote(self, offer: Offer, clients: Int64, words: Float64) -> Float64:
+        """Everyone's word on candidate models."""
+        who = np.isin(clients, self.clients)
+        if self.attack is None or not who.any():
+            return words
+        words = words.copy()
+        words[:, who] = self.attack.vote(offer, words[:, who])
+        return words
 
     def send(self, offer: Offer, clients: Int64, models: Params) -> Params:
         """Everyone's models, the attackers' as they send them."""
