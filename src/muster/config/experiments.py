@@ -67,6 +67,9 @@ class Settings:
     participation      flexible: clients leave when the model fails their requirement
     attack             what some clients do instead of their part
     task               what the model is to be good at
+    trust              true: every method bounds and checks what clients outside the objective do;
+                       false: none does; default: fedalign and maxfl do where the configuration is
+                       that of a real federation, with a network or a list of clients
     evaluate_every     measure the model every n rounds (0: only after the last)
     checkpoint_every   save the state every n rounds
     report_at          rounds whose numbers a comparison prints; default: the last
@@ -87,6 +90,7 @@ class Settings:
     participation: Participation | None = None
     attack: Attack | None = None
     task: Task = Multiclass()
+    trust: bool | None = None
     evaluate_every: int = 1
     checkpoint_every: int = 50
     report_at: tuple[int, ...] = ()
@@ -262,7 +266,7 @@ def experiment(table: Table, trusted: bool = True) -> Experiment:
             raise MusterError(f"method label: {label!r}; give a plain name")
         if label in methods:
             raise MusterError(f"methods: two are called '{label}'; give them different labels")
-        methods[label] = chosen
+        methods[label] = trusting(chosen, table.get("trust"), federated=is_federated(table))
     network = build(Network, as_table("network", table.pop("network", {})), "network")
     listed = table.pop("clients", [])
     if not isinstance(listed, list):
@@ -277,6 +281,28 @@ def experiment(table: Table, trusted: bool = True) -> Experiment:
     for label in methods:
         result.method(label)
     return result
+
+
+def is_federated(table: Table) -> bool:
+    """Whether a configuration is that of a real federation: it has a network, or a list of
+    clients. Simulated, it means the same."""
+    return "network" in table or "clients" in table
+
+
+def trusting(method: Table, trust: Any, federated: bool) -> Table:
+    """A method's table with its trust written out, where it does not say itself.
+
+    >>> trusting({"name": "fedalign"}, None, federated=True)
+    {'name': 'fedalign', 'trust': True}
+    """
+    if "trust" in method or trust is False or (trust is None and not federated):
+        return method
+    maker = find(Method, method["name"], "method.name")
+    if "trust" in parameters(maker):
+        return {**method, "trust": True}
+    if trust is None or composed(method).serves == "own":
+        return method
+    return {**method, "trust": {"kind": "audit"}}
 
 
 def refuse_paths(value: Any, where: str) -> None:
