@@ -20,24 +20,21 @@ FEDALIGN = {"name": "fedalign", "epsilon": 5.0, "warmup": 0}
 CASES = {
     "fedalign": (FEDALIGN, {}),
     "maxfl": ({"name": "maxfl"}, {"requirement": {"steps": 15, "lr": 0.3}}),
-    "in half the bytes": (FEDALIGN, {"network": {"precision": "float16", "patience": 0.3}}),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_configuration_has_it_unless_it_says_no_and_the_weights_are_the_simulators(setup, name):
     method, settings = CASES[name]
-    case = setup(method, **{"trust": None, **settings})
+    case = setup(method, **{"trust": None, "rounds": 2, **settings})
     assert case.chosen.method(*case.chosen.methods).trust == Audit()
     real = case.run()
     assert (real.rounds["trials"] >= 4).all()
     assert case.chosen.network != Network()
-    if name == "in half the bytes":
-        return  # rounded on the way: no parity to the last digit
     simulated = case.simulate()
     assert_same(real, simulated)
     assert real.rounds["trials"].to_list() == simulated.rounds["trials"].to_list()
-    off = setup(method, **settings).run(name="off")
+    off = setup(method, rounds=2, **settings).run(name="off")
     assert "trials" not in off.rounds.columns
     extra = real.rounds["bytes_down"].sum() - off.rounds["bytes_down"].sum()
     least = simulated.rounds["trials"].sum() * 650 * 8  # a model of 650 numbers of eight bytes
@@ -84,7 +81,6 @@ def raises():
 
 BAD = {
     "too few": lambda: {"trial": [1.0]},
-    "not a number": lambda: {"trial": [float("nan")] * 5},
     "below 0": lambda: {"trial": [-1.0] * 5},
     "no list": lambda: {"trial": 1.0},
     "an error": raises,
@@ -109,7 +105,7 @@ def test_one_client_that_says_nothing_is_named_and_the_others_decide(setup):
     case.network = replace(case.network, quorum=0.0)
     case.nodes[1].tamper = tried(BAD["too few"])
     run = case.run()
-    assert run.moves.select("client", "move").rows() == [(1, "impossible trial")]
+    assert run.moves.select("client", "move").rows() == [(1, "impossible trial")] * 2
     assert (run.rounds["trials"] > 0).all()
 
 

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from rich import console as rich
     from rich.console import Console
 
-    from . import data, data_show, flower, methods, predict, runs
+    from . import data, data_show, flower, methods, predict, runs, trust
     from . import help as configuration
 else:
     # A command's module is loaded when it is that command's turn: help and mistakes are quick.
     rich = later("rich.console")
-    configuration, data, data_show, flower, methods, predict, runs = (
+    configuration, data, data_show, flower, methods, predict, runs, trust = (
         when_called(f"muster.cli.{name}")
-        for name in ("help", "data", "data_show", "flower", "methods", "predict", "runs")
+        for name in ("help", "data", "data_show", "flower", "methods", "predict", "runs", "trust")
     )
 
 EXAMPLES = """\
@@ -163,6 +163,19 @@ def reader() -> Reader:
     command.flag("--measures", metavar="NAME,...", help="what to show, such as loss,fairness")
     command.flag("--figure", metavar="FILE", help="draw them as well: a .png, .pdf or .svg")
     command.flag("--panels", metavar="NAME,...", help="what to draw, such as loss,fairness")
+    command = add(
+        "trust",
+        handle=trust.trust,
+        help="what attacks cost, by rule and by share of liars (minutes)",
+    )
+    _flags(
+        command,
+        ("--rules", "NAME;...", "some of the rules of docs/trust.md, such as 'fedalign, trust'"),
+        ("--attacks", "NAME;...", "some of the attacks, such as 'sign flip;ALIE'"),
+        ("--shares", "SHARE;...", "how many lie, of all clients (0.05;0.1;0.2;0.4)"),
+        ("--seeds", "N", "how many seeds (3)"),
+        ("--rounds", "N", "how many rounds (60)"),
+    )
     _add_predict(add(
         "predict", handle=predict.predict, help="classes and probabilities of new rows, by a run",
         description=PREDICT,
