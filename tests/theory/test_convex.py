@@ -156,6 +156,6 @@ def test_scaling_leaves_one_factor(fed):
 
 def test_mistakes_are_explained(fed):
     with pytest.raises(MusterError, match="lam: 0; allowed: above 0"):
-        convex.problem(fed, 0)
+        convex.constants(convex.problem(fed, 0), None)
     with pytest.raises(MusterError, match="norm: -1"):
         convex.scaled(fed, -1)

@@ -30,7 +30,7 @@ import numpy as np
 from scipy.special import log_softmax, softmax
 
 from ..arrays import Bool, Float64, Int64
-from ..checks import above
+from ..checks import above, at_least
 from ..errors import MusterError
 from ..federation import Federation
 from ..federation.ragged import features
@@ -124,10 +124,23 @@ class Problem:
             self.clients[0].lam,
         )
 
+    @cached_property
+    def longest(self) -> float:
+        """`X = max |(x, 1)|`."""
+        return max(float(np.linalg.norm(c.x, axis=1).max()) for c in self.clients)
+
+    @cached_property
+    def smoothness(self) -> float:
+        """`L = max_k lambda_max(X_k' X_k / D_k) / 2 + lam`: no F_k has more curvature anywhere."""
+        moments = ((c.x * c.weight[:, None]).T @ c.x for c in self.clients)
+        top = max(float(np.linalg.eigvalsh(moment)[-1]) for moment in moments)
+        return top / 2 + self.clients[0].lam
+
 
 def problem(fed: Federation, lam: float) -> Problem:
-    """The regularised problem on a federation's training rows."""
-    above("lam", lam)
+    """The regularised problem on a federation's training rows. (At lam = 0 there need be no
+    minimum, and no `constants`.)"""
+    at_least("lam", lam)
     clients = []
     for k in range(fed.n):
         x, y = fed.train.client(k)
@@ -178,8 +191,7 @@ class Constants:
 def constants(of: Problem, batch_size: int | None) -> Constants:
     """All constants of Theorem 1 for local SGD from W = 0; `batch_size=None` is the full batch."""
     lam = of.clients[0].lam
-    X = max(float(np.linalg.norm(c.x, axis=1).max()) for c in of.clients)
-    sharpest = max(float(np.linalg.eigvalsh(_moment(c))[-1]) for c in of.clients)
+    above("lam", lam)
     w_star, F_star = of.whole.minimum()
     least = np.array([c.minimum()[1] for c in of.clients])
     there = np.array([c.value(w_star) for c in of.clients])
@@ -187,10 +199,10 @@ def constants(of: Problem, batch_size: int | None) -> Constants:
     batch = smallest_batch([len(c.y) for c in of.clients], batch_size)
     return Constants(
         mu=lam,
-        L=sharpest / 2 + lam,
-        X=X,
-        G2=8 * X**2,
-        sigma2=0.0 if batch is None else 2 * X**2 / batch,
+        L=of.smoothness,
+        X=of.longest,
+        G2=8 * of.longest**2,
+        sigma2=0.0 if batch is None else 2 * of.longest**2 / batch,
         w_star=w_star,
         F_star=F_star,
         F_k_star=least,
@@ -210,8 +222,3 @@ def smallest_batch(sizes: list[int], batch_size: int | None) -> int | None:
     if batch_size is None:
         return None
     return min((n % batch_size or batch_size for n in sizes if n > batch_size), default=None)
-
-
-def _moment(c: Objective) -> Float64:
-    """`X_k' X_k / D_k`."""
-    return np.asarray((c.x * c.weight[:, None]).T @ c.x, np.float64)
