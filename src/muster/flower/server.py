@@ -119,7 +119,9 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
         scaled=False,
     )
     names = params.trainable(module)
-    terms = Terms(method, chosen.local, s.rounds, s.seed, names, s.participation)
+    terms = Terms(
+        method, chosen.local, s.rounds, s.seed, names, s.participation, s.decide_on, s.tuned_steps
+    )
     merge = needs_two_rows(module)
     steps = steps_of(population.sizes, chosen.local, merge)
     effort = steps_of(np.minimum(population.sizes, population.rows), chosen.local, merge)
