@@ -182,12 +182,14 @@ def maxfl(
 
 
 @part(Method, "fedavg")
-def fedavg(invite: Invite = Full()) -> Method:
+def fedavg(invite: Invite = Full(), warmup: Count = 0) -> Method:
     """FedAvg on every client ("All"): McMahan et al. 2017, w' = sum_k p_k w_k / sum_k p_k.
 
     invite       whom the server asks each round: one of the invite parts
+    warmup       rounds (a whole number) or share of rounds (a fraction) in which only priority
+                 clients are asked, as FedALIGN does
     """
-    return Method("fedavg", invite=invite)
+    return Method("fedavg", invite=invite, warmup=warmup)
 
 
 @part(Method, "fedavg_priority")
@@ -201,12 +203,16 @@ def fedavg_priority(invite: Invite = Full()) -> Method:
 
 
 @part(Method, "fedprox")
-def fedprox(mu: float = 1.0, priority_only: bool = False, invite: Invite = Full()) -> Method:
+def fedprox(
+    mu: float = 1.0, priority_only: bool = False, invite: Invite = Full(), warmup: Count = 0
+) -> Method:
     """FedAvg with a proximal term: Li et al. 2018, local gradient g + mu (w_k - w).
 
     mu             weight of the proximal term; 0 is FedAvg
     priority_only  ask priority clients only, as the paper's baseline does
     invite         whom the server asks each round: one of the invite parts
+    warmup         rounds (a whole number) or share of rounds (a fraction) in which only priority
+                   clients are asked, as FedALIGN does; all of them where it is for priority only
     """
     at_least("mu", mu)
     return Method(
@@ -214,7 +220,7 @@ def fedprox(mu: float = 1.0, priority_only: bool = False, invite: Invite = Full(
         invite=invite,
         solver=SGD(prox=mu),
         admit=Objective() if priority_only else Everyone(),
-        warmup=1.0 if priority_only else 0,
+        warmup=1.0 if priority_only else warmup,
     )
 
 

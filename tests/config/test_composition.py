@@ -129,7 +129,8 @@ def test_the_resolved_configuration_runs_to_the_same_bits(name):
 NEEDS = {  # what a part has no default for
     "sample": {"m": 3}, "fraction": {"fraction": 0.5}, "with_replacement": {"k": 2},
     "power_of_choice": {"m": 2, "d": 4}, "available": {"probability": 0.5},
-    "straggling": {"period": 2}, "loss_power": {"q": 1.0}, "q_fair": {"q": 1.0},
+    "apart": {"priority": 1}, "straggling": {"period": 2}, "loss_power": {"q": 1.0},
+    "q_fair": {"q": 1.0},
 }  # fmt: skip
 TOGETHER = {  # parts that need another part next to them
     ("solver", "control_variates"): {"step": "scaffold"},
