@@ -23,10 +23,10 @@ FLOORS = [
     {"protocol", "data"},
     {"parts"},
     {"local", "models", "methods", "tasks", "optimizers"},
-    {"engines", "theory"},
+    {"engines"},
     {"run"},
     {"report"},
-    {"study"},
+    {"study", "theory"},  # the papers' statements are held against runs, and drawn
     {"config"},
     {"flower"},
     {"cli"},

@@ -45,8 +45,9 @@ class Node:
             fed = required(fed, chosen, seed, diary)
         self.fed = fed
         self.trainable = params.trainable(self.module)
-        engine = choose(one_core(s), self.module, fed, chosen.local, s.task)
-        terms = Terms(self.method, chosen.local, s.rounds, seed, self.trainable, s.participation)
+        local = chosen.local_of(*chosen.methods)
+        engine = choose(one_core(s), self.module, fed, local, s.task)
+        terms = Terms(self.method, local, s.rounds, seed, self.trainable, s.participation)
         self.stack = Stack(fed, terms, engine)
 
     @property

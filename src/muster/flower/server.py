@@ -119,10 +119,11 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
         scaled=False,
     )
     names = params.trainable(module)
-    terms = Terms(method, chosen.local, s.rounds, s.seed, names, s.participation)
+    local = chosen.local_of(*chosen.methods)
+    terms = Terms(method, local, s.rounds, s.seed, names, s.participation)
     merge = needs_two_rows(module)
-    steps = steps_of(population.sizes, chosen.local, merge)
-    effort = steps_of(np.minimum(population.sizes, population.rows), chosen.local, merge)
+    steps = steps_of(population.sizes, local, merge)
+    effort = steps_of(np.minimum(population.sizes, population.rows), local, merge)
     remote = Remote(
         grid, registry, population, terms, steps, effort, network, text,
         events=came.events, say=say,
