@@ -255,6 +255,8 @@ class View:
     meets_test     the same on its held-out rows, against its own model there
     preferred      held-out accuracy of whichever it uses: the model if it appeals, else its own
     own, own_test  the same measures of the model it keeps for itself, where the method has one
+    meets_tuned    as `meets`, after a few local steps from the model, where they are taken
+    tuned_accuracy held-out accuracy after those steps
     """
 
     train: Appraisal
@@ -265,6 +267,8 @@ class View:
     preferred: Float64 | None = None
     own: Appraisal | None = None
     own_test: Appraisal | None = None
+    meets_tuned: Float64 | None = None
+    tuned_accuracy: Float64 | None = None
 
 
 @dataclass

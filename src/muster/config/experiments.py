@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..checks import whole
+from ..checks import one_of, whole
 from ..data import DATA
 from ..data.files.tables import ENDINGS
 from ..engines.compute import Compute
@@ -32,6 +32,7 @@ from ..parts.task import Multiclass, Task
 from ..registry import find
 from ..report.figure import as_formats
 from ..rng import MOST
+from ..run.clients import DECIDE_ON, DecideOn
 from ..run.measures import named as named_measures
 from ..run.solo import with_solo
 from ..schema import (
@@ -68,6 +69,8 @@ class Settings:
     participation      flexible: clients leave when the model fails their requirement
     attack             what some clients do instead of their part
     task               what the model is to be good at
+    decide_on          the rows all decisions go by: train or held_out
+    tuned_steps        measure the model after this many local steps of each client, too (0: do not)
     evaluate_every     measure the model every n rounds (0: only after the last)
     checkpoint_every   save the state every n rounds
     report_at          rounds whose numbers a comparison prints; default: the last
@@ -88,6 +91,8 @@ class Settings:
     participation: Participation | None = None
     attack: Attack | None = None
     task: Task = Multiclass()
+    decide_on: DecideOn = "train"
+    tuned_steps: int = 0
     evaluate_every: int = 1
     checkpoint_every: int = 50
     report_at: tuple[int, ...] = ()
@@ -100,6 +105,8 @@ class Settings:
         whole("rounds", self.rounds)
         whole("seed", self.seed, 0, MOST)
         as_seeds(self.seeds)
+        whole("tuned_steps", self.tuned_steps, 0)
+        one_of("decide_on", self.decide_on, DECIDE_ON)
         assert self.compute  # made, and so checked
         for at in self.report_at:
             whole("report_at", at, 1, self.rounds)

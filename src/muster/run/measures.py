@@ -215,6 +215,15 @@ TABLE = (
         Measure("preferred_accuracy", "test accuracy of the preferred model", share=True),
         lambda view: view.preferred,
     ),
+    # After `tuned_steps` local steps of each client's own (MaxFL, Table 4).
+    *over_clients(
+        Measure("gm_appeal_tuned", "appeal after local tuning", "appeal tuned", True),
+        lambda view: view.meets_tuned,
+    ),
+    *over_clients(
+        Measure("tuned_test_accuracy", "mean test accuracy after local tuning", share=True),
+        lambda view: view.tuned_accuracy,
+    ),
     # What the round itself counted.
     Measure("pool", "clients that may be asked"),
     Measure("left", "clients that left"),
