@@ -69,7 +69,7 @@ class Node:
     def memory(self, diary: Diary) -> Memory:
         """What it remembers, as a stack of one."""
         before = params.of_module(self.module, self.dtype, self.stack.device)
-        return diary.memory(self.method, before)
+        return diary.memory(self.stack.terms.memory(before))
 
     def memo(self, offer: Offer, diary: Diary) -> Memo:
         """What it makes of the offer's model, as far as its diary knows."""

@@ -133,7 +133,7 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
     setup = Setup(population, terms, remote)
     start = params.of_module(module, dtype_of(s.dtype), remote.device)
     # Clients that remember keep the last two rounds: a server may fall back by one, not by more.
-    often = 1 if method.solver.memory({}) else s.checkpoint_every
+    often = 1 if terms.memory({}) else s.checkpoint_every
     result = conduct(
         setup,
         module,
