@@ -118,10 +118,11 @@ def check_together(method: Method) -> None:
     """Refuse parts that count on each other and are not both there: SCAFFOLD's clients and its
     server, AFL's weights and its server, MW-Fed's effort and its server."""
     step, solver = method.step, method.solver
-    kept: tuple[str, ...] | None = getattr(step, "keeps", None)  # one's own need not say
-    for role in ("solver", "weigh", "effort"):
+    kept = set(getattr(step, "keeps", ()))
+    # A step of one's own need not say what it keeps.
+    for role in ("solver", "weigh", "effort") if hasattr(step, "keeps") else ():
         part = getattr(method, role)
-        for what in () if kept is None else set(getattr(part, "needs", ())) - set(kept):
+        for what in set(getattr(part, "needs", ())) - kept:
             able = " or ".join(n for n, s in kinds(Step).items() if what in getattr(s, "keeps", ()))
             raise MusterError(
                 f"method {role}: {type(part).__name__} goes by the server's '{what}', which the "

@@ -15,13 +15,8 @@ import tomli_w
 from rich.console import Console
 
 from .. import durable
-from ..config.experiments import (
-    Experiment,
-    experiment,
-    load_table,
-    override,
-    parse_value,
-)
+from ..config.experiments import Experiment, experiment, load_table
+from ..config.keys import override, parse_value
 from ..config.work import check_all, compared, how
 from ..errors import INTERRUPTED, MusterError, plural
 from ..report.figure import as_figure_path, figure, figures

@@ -260,6 +260,12 @@ def experiment(table: Table, trusted: bool = True) -> Experiment:
         ):
             refuse_paths(table.get(key), key)
     table = dict(table)
+    for command in ("sweep", "tune"):
+        if command in table:
+            raise MusterError(
+                f"{command}: this configuration has lists of values to try; run it with muster "
+                f"{command}, or leave [{command}] out"
+            )
     data = data_table(table.pop("data", {"name": "synth"}))
     maker = find(Federation, data["name"], "data.name")
     # Any data can be given weights of the objective, unless it takes them itself.
@@ -400,51 +406,3 @@ def laid_over(shared: Table, own: Table) -> Table:
 def with_steps(table: Table, steps: int) -> Table:
     """Local work of this many steps, unless the table says how much."""
     return table if {"steps", "epochs"} & set(table) else {"steps": steps, **table}
-
-
-def override(table: Table, flags: list[tuple[str, str]]) -> Table:
-    """Lay command-line flags (`method.epsilon`, "0.3") over a table.
-
-    A bare `--method NAME` chooses again, so it replaces the whole table of the method before.
-    """
-    table = {k: dict(v) if isinstance(v, dict) else v for k, v in table.items()}
-    for key, text in flags:
-        value = parse_value(text)
-        *path, last = key.split(".")
-        if not path:
-            if last in ("data", "model", "method") and isinstance(value, str):
-                value = {"name": value}
-            if last == "method":
-                table.pop("methods", None)
-            table[last] = value
-            continue
-        if path[0] == "method" and "method" not in table:
-            only = table.pop("methods", [])
-            if len(only) > 1:
-                raise MusterError(f"--{key}: the configuration has several methods; which one?")
-            table["method"] = named("method", only[0]) if only else {"name": "fedalign"}
-        inner: Any = table
-        for depth, step in enumerate(path):
-            if isinstance(inner.get(step), str):  # a bare name is short for a table
-                chosen = depth == 0 and step in ("data", "model", "method")
-                inner[step] = {"name" if chosen else "kind": inner[step]}
-            inner = inner.setdefault(step, {})
-            if not isinstance(inner, dict):
-                raise MusterError(f"--{key}: '{step}' is not a table here")
-        inner[last] = value
-    for name, default in (("data", "synth"), ("model", "softmax"), ("method", "fedalign")):
-        if isinstance(table.get(name), dict):
-            table[name].setdefault("name", default)
-    return table
-
-
-def parse_value(text: str) -> Any:
-    """A flag's value, read as TOML would read it; anything else is text.
-
-    >>> parse_value("0.3"), parse_value("[1, 2]"), parse_value("fedavg"), parse_value("true")
-    (0.3, [1, 2], 'fedavg', True)
-    """
-    try:
-        return tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
-        return text

@@ -166,10 +166,3 @@ def load_comparison(folder: str | Path) -> Comparison:
     }
     shown = {name: tuple(listed.get(name, ())) for name in ("report_at", "measures", "panels")}
     return gathered(found, listed["labels"], listed["seeds"], **shown)
-
-
-def load(folder: str | Path) -> Run | Comparison:
-    """Read results back: the run a folder holds, or the comparison."""
-    folder = Path(folder)
-    alone = store.is_run(folder) or not is_comparison(folder)
-    return store.load(folder) if alone else load_comparison(folder)
