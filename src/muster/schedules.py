@@ -1,6 +1,7 @@
 """Numbers that change over rounds: eps_t, and any other number a method takes.
 
-A schedule is a frozen part with one method, `at(t, rounds)`, for round t = 0 .. rounds - 1.
+A schedule is a frozen part with one method, `at(t, rounds)`, for round t = 0 .. rounds - 1. (A
+learning rate may count local steps instead: see `Local`.)
 Wherever a schedule is allowed, a plain number is too (`as_schedule`).
 """
 
@@ -85,7 +86,14 @@ class Linear:
 @part(Schedule, "inverse")
 @dataclass(frozen=True)
 class Inverse:
-    """`start / (1 + rate t)`: decay like 1/t."""
+    """`start / (1 + rate t)`: decay like 1/t.
+
+    The learning rate of the papers' theory, `2 / (mu (t + gamma))`, is
+    `Inverse(2 / (mu * gamma), 1 / gamma)`, with `Local(steps=E, lr=..., lr_counts="steps")`.
+
+    >>> Inverse(2 / (0.5 * 8), 1 / 8).at(3, 10) == 2 / (0.5 * (3 + 8))
+    True
+    """
 
     start: float
     rate: float = 1.0

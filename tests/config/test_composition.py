@@ -240,7 +240,7 @@ def test_a_package_of_parts_is_found_by_its_entry_point(mine, monkeypatch):
             return __import__("my_parts")
 
     monkeypatch.setattr(
-        registry, "entry_points", lambda group: [Point()] * (group == registry.GROUP)
+        registry.metadata, "entry_points", lambda group: [Point()] * (group == registry.GROUP)
     )
     monkeypatch.setattr(registry, "_loaded", set())
     monkeypatch.syspath_prepend(".")

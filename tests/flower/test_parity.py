@@ -79,6 +79,18 @@ VARIANTS = {
         },
     ),
     "epochs": ({"name": "fedavg"}, {"local": {"epochs": 1, "batch_size": 16, "lr": 0.2}}),
+    "a velocity that is kept, and rates by step": (
+        {"name": "ditto"},
+        {
+            "local": {
+                "steps": 4,
+                "batch_size": 16,
+                "lr_counts": "steps",
+                "lr": {"kind": "inverse", "start": 0.2, "rate": 0.1},
+                "optimizer": {"kind": "sgd", "momentum": 0.9, "clip": 1.0, "keep": True},
+            }
+        },
+    ),
     "an MLP": ({"name": "scaffold"}, {"model": {"name": "mlp", "hidden": [16]}}),
 }
 

@@ -6,7 +6,7 @@ import argparse
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,24 +15,17 @@ import tomli_w
 from rich.console import Console
 
 from .. import durable
-from ..config.experiments import (
-    Experiment,
-    Settings,
-    experiment,
-    load_table,
-    override,
-    parse_value,
-)
+from ..config.experiments import Experiment, experiment, load_table
+from ..config.keys import override, parse_value
+from ..config.work import check_all, compared, how
 from ..errors import INTERRUPTED, MusterError, plural
-from ..federation import Federation
 from ..report.figure import as_figure_path, figure, figures
 from ..report.tables import run_table
 from ..run import store
 from ..run.result import Interrupted, Run
-from ..run.simulate import check, simulate
+from ..run.simulate import simulate
 from ..schema import Table
-from ..study.compare import CHECKED, SIMULATE, ComparisonInterrupted
-from ..study.compare import compare as compare_methods
+from ..study.compare import ComparisonInterrupted
 from ..study.comparison import Comparison, is_comparison, load_comparison
 from .console import say
 from .progress import Progress
@@ -104,20 +97,6 @@ def begun(chosen: Experiment, going_on: Path | None) -> Iterator[Path]:
         raise
 
 
-def check_all(chosen: Experiment, fed: Federation, seed: int) -> None:
-    """Find a bad setting of any method before anything is written."""
-    settings = {name: value for name, value in how(chosen.settings).items() if name in CHECKED}
-    for label in chosen.methods:
-        method, rounds = chosen.method(label), chosen.settings.rounds
-        check(fed, method, chosen.spec(), rounds, chosen.local, seed, **settings)
-
-
-def how(settings: Settings) -> dict[str, Any]:
-    """The settings that `simulate` takes."""
-    names = {field.name for field in fields(settings)} & set(SIMULATE) - {"rounds", "seed"}
-    return {"compute": settings.compute, **{name: getattr(settings, name) for name in names}}
-
-
 def run(words: argparse.Namespace, console: Console) -> int:
     """`muster run`: one method, its results in a folder, its table on the screen."""
     several = "`muster run` runs one; use `muster compare` for several"
@@ -152,7 +131,7 @@ def run(words: argparse.Namespace, console: Console) -> int:
                 chosen.method(label),
                 chosen.spec(),
                 s.rounds,
-                chosen.local,
+                chosen.local_of(label),
                 s.seed,
                 checkpoint=keep,
                 resume=True,
@@ -208,21 +187,12 @@ def compare(words: argparse.Namespace, console: Console) -> int:
     every = s.rounds * len(seeds) * len(chosen.methods)
     with begun(chosen, going_on) as folder, Progress(every, console) as progress:
         try:
-            result = compare_methods(
+            result = compared(
+                chosen,
+                folder,
                 lambda seed: first if seed == seeds[0] else chosen.federation(seed),
-                {label: chosen.method(label) for label in chosen.methods},
-                chosen.spec(),
-                s.rounds,
-                chosen.local,
-                seeds,
-                report_at=s.report_at,
-                measures=s.measures,
-                panels=s.panels,
-                folder=folder,
-                config=chosen.resolved(),
                 on_start=progress.start,
                 on_round=progress,
-                **how(s),
             )
         except ComparisonInterrupted as stop:
             result, code = stop.comparison, INTERRUPTED

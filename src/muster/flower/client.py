@@ -20,6 +20,7 @@ from ..config.experiments import Experiment
 from ..federation import Federation
 from ..params import dtype_of
 from ..protocol import Offer
+from ..run.clients import Terms
 from .agreed import check_agreed, read_terms
 from .diary import Diary
 from .node import Node, seated
@@ -96,9 +97,10 @@ def _ready(message: Message, context: Context) -> tuple[Node, Offer, Diary, Any]
     text, seed = str(said["experiment"]), int(str(said["seed"]))
     # Its number too: a folder that two nodes share by mistake is nobody's memory.
     run = digest(f"{seed} {int(str(said['client']))} {text}")
-    dtype = dtype_of(chosen.settings.dtype)
     where = context.node_config.get("memory-path")
-    remembers = bool(chosen.method(*chosen.methods).solver.memory({}))
+    s = chosen.settings
+    dtype = dtype_of(s.dtype)
+    remembers = Terms(chosen.method(*chosen.methods), chosen.local, s.rounds, seed).memory({})
     counted = int(str(said["counted"])) if remembers else UNSAID
     diary = Diary(context.state, run, counted, dtype, Path(str(where)) if where else None)
     held = diary.held(int(str(said["round"])))

@@ -45,13 +45,14 @@ class Node:
             fed = required(fed, chosen, seed, diary)
         self.fed = fed
         self.trainable = params.trainable(self.module)
-        engine = choose(one_core(s), self.module, fed, chosen.local, s.task)
+        local = chosen.local_of(*chosen.methods)
+        engine = choose(one_core(s), self.module, fed, local, s.task)
         if s.decide_on == "held_out" and fed.test is None:
             raise MusterError(
                 "decide_on: this federation decides on held-out rows, and this client has none"
             )
         terms = Terms(
-            self.method, chosen.local, s.rounds, seed, self.trainable, s.participation,
+            self.method, local, s.rounds, seed, self.trainable, s.participation,
             s.decide_on, s.tuned_steps,
         )  # fmt: skip
         self.stack = Stack(fed, terms, engine)
@@ -68,7 +69,7 @@ class Node:
     def memory(self, diary: Diary) -> Memory:
         """What it remembers, as a stack of one."""
         before = params.of_module(self.module, self.dtype, self.stack.device)
-        return diary.memory(self.method, before)
+        return diary.memory(self.stack.terms.memory(before))
 
     def memo(self, offer: Offer, diary: Diary) -> Memo:
         """What it makes of the offer's model, as far as its diary knows."""

@@ -24,7 +24,11 @@ Moved = tuple[Params, Memory]
 
 
 class Step(Protocol):
-    """From the model and the weighed replies to the next model."""
+    """From the model and the weighed replies to the next model.
+
+    A step that remembers may name what it `keeps`, and one that works on more than models what of
+    the solvers' `sends` it `takes`: then a method whose parts do not go together is refused.
+    """
 
     @property
     def only_mean(self) -> bool:
@@ -56,6 +60,7 @@ class Stateless:
     """A step without memory."""
 
     only_mean: ClassVar[bool] = True
+    keeps: ClassVar[tuple[str, ...]] = ()
 
     def memory(self, model: Params, seen: Bool) -> Memory:
         return {}
@@ -175,6 +180,8 @@ class Scaffold:
 
     server_lr: float = 1.0
     only_mean: ClassVar[bool] = False
+    keeps: ClassVar[tuple[str, ...]] = ("control",)
+    takes: ClassVar[tuple[str, ...]] = ("change",)
 
     def __post_init__(self) -> None:
         above("server_lr", self.server_lr)
@@ -199,6 +206,7 @@ class Agnostic:
 
     rate: float = 0.1
     only_mean: ClassVar[bool] = False
+    keeps: ClassVar[tuple[str, ...]] = ("mixture",)
 
     def __post_init__(self) -> None:
         above("rate", self.rate)
@@ -232,6 +240,7 @@ class Multiplicative:
 
     factor: float = 4.0
     only_mean: ClassVar[bool] = False
+    keeps: ClassVar[tuple[str, ...]] = ("multiplicative",)
 
     def __post_init__(self) -> None:
         at_least("factor", self.factor, 1)
@@ -257,6 +266,7 @@ class Momentum:
     server_lr: float = 1.0
     beta: float = 0.9
     only_mean: ClassVar[bool] = True
+    keeps: ClassVar[tuple[str, ...]] = ("momentum",)
 
     def __post_init__(self) -> None:
         above("server_lr", self.server_lr)
@@ -288,6 +298,7 @@ class AdaptiveMoments:
     tau: float = 1e-3
     yogi: bool = False
     only_mean: ClassVar[bool] = True
+    keeps: ClassVar[tuple[str, ...]] = ("first", "second")
 
     def __post_init__(self) -> None:
         above("server_lr", self.server_lr)

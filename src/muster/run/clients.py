@@ -17,6 +17,7 @@ import numpy as np
 from .. import params
 from ..arrays import Bool, Float64, Int64
 from ..engines.base import Assignment, Engine
+from ..engines.descent import remembered
 from ..engines.measure import Split
 from ..federation import Federation
 from ..lazy import torch
@@ -69,6 +70,13 @@ class Terms:
     def warmup(self) -> int:
         """How many rounds ask only the objective's clients."""
         return self.method.warmup_rounds(self.rounds)
+
+    def memory(self, model: Params) -> Memory:
+        """What a client remembers before its first round: of its solver and of its optimizer."""
+        solver = self.method.solver
+        descents = getattr(solver, "descents", 1)
+        moving = {name: t for name, t in model.items() if name in self.trainable}
+        return solver.memory(model) | remembered(self.local.optimizer, descents, moving)
 
     def eps(self, t: int) -> float:
         """eps_t. What decays begins to when the others are first asked, after warm-up."""
@@ -282,7 +290,7 @@ class Stack:
 
     def after_steps(self, offer: Offer, clients: Int64, steps: int, purpose: str) -> Params:
         """The offer's model as each client has it after this many local steps of its own."""
-        local = replace(self.terms.local, steps=steps, epochs=None)
+        local = replace(self.terms.local, steps=steps, epochs=None, lr_counts="rounds")
         work, _ = self.engine.train(SGD(), offer, clients, {}, Assignment(None, local, purpose))
         return work.models
 

@@ -98,7 +98,7 @@ def simulate(
         return conduct(
             setup,
             module,
-            beginning(setup, start, method.solver.memory(start)),
+            beginning(setup, start, terms.memory(start)),
             whose,
             Keep(evaluate_every, place, checkpoint_every, resume),
             on_round,
