@@ -13,7 +13,7 @@ import pytest
 
 import muster
 from helpers import same_bits
-from muster.config import experiment, override, sweeps
+from muster.config import experiment, override, sweeps, units
 from muster.config.work import compared
 from muster.errors import MusterError
 from muster.run import store
@@ -32,8 +32,8 @@ OVER = {"data.priority": [2, 3]}
 def counted(monkeypatch):
     """The units that were run."""
     ran = []
-    real = sweeps.run_unit
-    monkeypatch.setattr(sweeps, "run_unit", lambda unit: (ran.append(unit), real(unit))[1])
+    real = units.run_unit
+    monkeypatch.setattr(units, "run_unit", lambda unit: (ran.append(unit), real(unit))[1])
     return ran
 
 
@@ -132,19 +132,22 @@ def test_keys_reach_the_methods_that_take_them():
 
     def epsilons(key, *values):
         plan = sweeps.planned(base, {key: list(values)})
-        return [[m.get("epsilon") for m in c.methods.values()] for c in plan.chosen]
+        return [
+            [m.get("epsilon") for m in c.methods.values()]
+            for c in (one.chosen for one in plan.cells)
+        ]
 
     assert epsilons("method.epsilon", 0.1, 0.9) == [[0.1, None, 0.1], [0.9, None, 0.9]]
     assert epsilons("methods.x.y.epsilon", 0.3) == [[None, None, 0.3]]
     plan = sweeps.planned(base, {"method.local.lr": [0.7]})
-    assert [plan.first.local_of(label).lr for label in plan.labels] == [0.7] * 3
+    assert [plan.first.local_of(label).lr for label in plan.first.methods] == [0.7] * 3
     plan = sweeps.planned(base, {"methods.fedavg.local.lr": [0.7]})
-    assert [plan.first.local_of(label).lr for label in plan.labels] == [0.1, 0.7, 0.1]
+    assert [plan.first.local_of(label).lr for label in plan.first.methods] == [0.1, 0.7, 0.1]
     plan = sweeps.planned(base, {"method.step": ["average", {"kind": "momentum", "beta": 0.5}]})
-    assert [type(plan.chosen[1].method(label).step).__name__ for label in plan.labels] == [
-        "Momentum"
-    ] * 3
-    assert plan.cells[1].name == "method.step=momentum(beta=0.5)"
+    assert [
+        type(plan.cells[1].chosen.method(label).step).__name__ for label in plan.first.methods
+    ] == ["Momentum"] * 3
+    assert plan.cells[1].cell.name == "method.step=momentum(beta=0.5)"
     assert base["methods"][1] == "fedavg", "what was given stays as it was"
 
 

@@ -15,7 +15,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
-from ..config.sweeps import Done
+from ..config.units import Done
 from ..errors import plural
 from .console import say
 

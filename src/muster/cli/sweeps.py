@@ -32,7 +32,7 @@ def sweep(words: argparse.Namespace, console: Console) -> int:
     folder = going_on or durable.fresh(Path(s.out) / s.name)
     code = 0
     try:
-        with Cells(len(plan.cells) * len(plan.seeds), console) as progress:
+        with Cells(sum(len(one.seeds) for one in plan.cells), console) as progress:
             result = run_plan(plan, folder, jobs, progress.seen)
     except SweepInterrupted as stop:
         result, code = stop.sweep, INTERRUPTED
