@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
@@ -40,13 +41,19 @@ NO_MATTER = ("seeds", "seed", "name", "out", "measures", "panels", "figures", "r
 
 @dataclass(frozen=True)
 class Done:
-    """One seed of one cell is finished: `done` of `total` are, `kept` of them from before."""
+    """One seed of one cell is finished.
+
+    done, total   seeds of cells that are finished, of all; `kept` of them were before
+    whole, cells  cells that are finished with all seeds, of all
+    """
 
     cell: str
     seed: int
     done: int
     total: int
     kept: int
+    whole: int
+    cells: int
 
 
 OnCell = Callable[[Done], None]
@@ -205,14 +212,18 @@ def run_plan(plan: Plan, folder: Path, jobs: int | None, on_cell: OnCell | None)
         ]
         total = len(plan.cells) * len(plan.seeds)
         kept = done = total - len(units)
+        waiting = Counter(unit.cell for unit in units)
         try:
             with Crowd(many) as crowd:
                 find_mistakes(plan, [at for at, _ in left], crowd)
                 begin(plan, folder, [at for at, _ in left])
                 for unit, _ in crowd.each(run_unit, units):
                     done += 1
+                    waiting[unit.cell] -= 1
                     if on_cell is not None:
-                        on_cell(Done(unit.cell, unit.seed, done, total, kept))
+                        whole = len(plan.cells) - sum(n > 0 for n in waiting.values())
+                        at = (done, total, kept, whole, len(plan.cells))
+                        on_cell(Done(unit.cell, unit.seed, *at))
         except KeyboardInterrupt:
             raise SweepInterrupted(collected(plan, folder)) from None
         return collected(plan, folder)
