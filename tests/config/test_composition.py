@@ -14,6 +14,7 @@ import tomli_w
 import muster
 from muster import registry
 from muster.config import experiment, override
+from muster.config.work import how
 from muster.methods import METHODS
 from muster.parts import (
     SGD,
@@ -299,3 +300,16 @@ def test_a_comparison_made_with_another_dtype_is_not_gone_on_with(tmp_path):
     muster.compare(*args, seeds=1, folder=tmp_path / "x", dtype="float64", processes=1)
     with pytest.raises(muster.MusterError, match="float"):
         muster.compare(*args, seeds=1, folder=tmp_path / "x")
+
+
+def test_how_decisions_and_tuning_are_set_reaches_the_run():
+    chosen = one("fedalign", decide_on="held_out", tuned_steps=3)
+    assert {"decide_on": "held_out", "tuned_steps": 3}.items() <= how(chosen.settings).items()
+    assert {"decide_on": "held_out", "tuned_steps": 3}.items() <= chosen.resolved().items()
+    flags = [("tuned_steps", "5"), ("attack.kind", "inflate_and_noise"), ("attack.stays", "true")]
+    settings = experiment(override(dict(BASE), flags)).settings
+    assert settings.tuned_steps == 5
+    assert settings.attack.stays
+    for key, wrong in (("decide_on", "test"), ("tuned_steps", -1)):
+        with pytest.raises(muster.MusterError, match=f"{key}: .*; allowed: "):
+            one("fedalign", **{key: wrong})

@@ -17,6 +17,7 @@ from flwr.clientapp import ClientApp
 
 from .. import __version__
 from ..config.experiments import Experiment
+from ..errors import MusterError
 from ..federation import Federation
 from ..params import dtype_of
 from ..protocol import Offer
@@ -87,7 +88,12 @@ def _what(message: Message, context: Context) -> tuple[Experiment, Federation]:
     if AGREED in context.run_config:
         check_agreed(text, str(context.run_config[AGREED]))
     chosen = read_terms(text)
-    return chosen, own_data(context.node_config, chosen.network, int(str(said["seed"])))
+    own = own_data(context.node_config, chosen.network, int(str(said["seed"])))
+    if chosen.settings.decide_on == "held_out" and own.test is None:
+        raise MusterError(
+            "decide_on: this federation decides on held-out rows, and this client has none"
+        )
+    return chosen, own
 
 
 def _ready(message: Message, context: Context) -> tuple[Node, Offer, Diary, Any]:

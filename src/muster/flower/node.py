@@ -47,10 +47,6 @@ class Node:
         self.trainable = params.trainable(self.module)
         local = chosen.local_of(*chosen.methods)
         engine = choose(one_core(s), self.module, fed, local, s.task)
-        if s.decide_on == "held_out" and fed.test is None:
-            raise MusterError(
-                "decide_on: this federation decides on held-out rows, and this client has none"
-            )
         terms = Terms(
             self.method, local, s.rounds, seed, self.trainable, s.participation,
             s.decide_on, s.tuned_steps,

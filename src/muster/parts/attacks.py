@@ -169,7 +169,8 @@ def sign_flip(fraction: float = 0.05, stays: bool = False) -> ScaleUpdate:
 @dataclass(frozen=True)
 class LabelFlip(Honest):
     """Train on (and judge the model by) turned labels, `y -> C - 1 - y`. The run's measures are
-    taken on the labels clients hold, the attackers' included."""
+    taken on the labels clients hold, the attackers' included. Held-out rows keep their labels, also
+    where decisions go by them."""
 
     fraction: float = 0.05
     stays: bool = False

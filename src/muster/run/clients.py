@@ -306,9 +306,9 @@ class Stack:
         """These clients' view with what they would make of the model after t rounds if they first
         took a few steps of their own from it, where the terms say so. Nothing of it is kept."""
         terms = self.terms
-        if terms.tuned_steps == 0 or terms.method.serves == "own":
-            return view
-        lr = terms.local.rate(max(t - 1, 0), terms.rounds)  # of the round that made the model
+        if t == 0 or terms.tuned_steps == 0 or terms.method.serves == "own":
+            return view  # a round makes a model to be measured, the start is none
+        lr = terms.local.rate(t - 1, terms.rounds)  # of the round that made the model
         offer = Offer(terms.seed, t, terms.rounds, model, lr=lr, trainable=terms.trainable)
         train, test = self.of_own(
             lambda who: self.after_steps(offer, who, terms.tuned_steps, "tuned"),

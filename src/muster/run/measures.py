@@ -217,11 +217,16 @@ TABLE = (
     ),
     # After `tuned_steps` local steps of each client's own (MaxFL, Table 4).
     *over_clients(
-        Measure("gm_appeal_tuned", "appeal after local tuning", "appeal tuned", True),
+        Measure(
+            "gm_appeal_tuned", "appeal after local tuning", "appeal tuned", True, compared=True
+        ),
         lambda view: view.meets_tuned,
     ),
     *over_clients(
-        Measure("tuned_test_accuracy", "mean test accuracy after local tuning", share=True),
+        Measure(
+            "tuned_test_accuracy", "mean test accuracy after local tuning", share=True,
+            compared=True,
+        ),
         lambda view: view.tuned_accuracy,
     ),
     # What the round itself counted.
