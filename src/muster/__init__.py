@@ -14,6 +14,7 @@ from . import moved
 
 if TYPE_CHECKING:
     from . import data, methods, models, optimizers, parts, schedules, tasks
+    from .config.sweeps import SweepInterrupted, sweep
     from .engines import Compute
     from .errors import MusterError, MusterWarning
     from .federation import Federation
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     from .run.solo import solo, with_solo
     from .run.store import load_runs, save
     from .study.compare import ComparisonInterrupted, compare
-    from .study.comparison import Comparison, load
+    from .study.comparison import Comparison
+    from .study.results import load
+    from .study.sweep import Sweep
 
 __version__ = "0.1.0"
 
@@ -43,10 +46,12 @@ _HOME = {
     "MusterError": "errors:MusterError",
     "MusterWarning": "errors:MusterWarning",
     "Run": "run.result:Run",
+    "Sweep": "study.sweep:Sweep",
+    "SweepInterrupted": "config.sweeps:SweepInterrupted",
     "attacks": "parts.attacks",
     "compare": "study.compare:compare",
     "data": "data",
-    "load": "study.comparison:load",
+    "load": "study.results:load",
     "load_runs": "run.store:load_runs",
     "methods": "methods",
     "models": "models",
@@ -56,6 +61,7 @@ _HOME = {
     "schedules": "schedules",
     "simulate": "run.simulate:simulate",
     "solo": "run.solo:solo",
+    "sweep": "config.sweeps:sweep",
     "tasks": "tasks",
     "with_solo": "run.solo:with_solo",
 }
@@ -72,6 +78,8 @@ __all__ = [
     "MusterError",
     "MusterWarning",
     "Run",
+    "Sweep",
+    "SweepInterrupted",
     "attacks",
     "compare",
     "data",
@@ -85,6 +93,7 @@ __all__ = [
     "schedules",
     "simulate",
     "solo",
+    "sweep",
     "tasks",
     "with_solo",
 ]

@@ -21,20 +21,22 @@ if TYPE_CHECKING:
     from rich import console as rich
     from rich.console import Console
 
-    from . import data, data_show, flower, methods, predict, runs
+    from . import data, data_show, flower, methods, predict, runs, sweeps
     from . import help as configuration
 else:
     # A command's module is loaded when it is that command's turn: help and mistakes are quick.
     rich = later("rich.console")
-    configuration, data, data_show, flower, methods, predict, runs = (
+    configuration, data, data_show, flower, methods, predict, runs, sweeps = (
         when_called(f"muster.cli.{name}")
-        for name in ("help", "data", "data_show", "flower", "methods", "predict", "runs")
+        for name in ("help", "data", "data_show", "flower", "methods", "predict", "runs", "sweeps")
     )
 
 EXAMPLES = """\
 examples:
   muster compare examples/demo.toml                 methods against each other, matched seeds
   muster compare --data digits --method fedalign --method fedavg
+  muster compare --data digits --method fedalign --measure loss,fairness
+  muster sweep my.toml --sweep.data.priority 2,4    the same over a grid of settings
   muster run --data digits --method fedalign        one run, everything else by default
   muster run my.toml --method.epsilon 0.4 --rounds 50
   muster run --resume runs/NAME                     go on where an interrupted run stopped
@@ -88,6 +90,7 @@ def reader() -> Reader:
     for name, handle, what in (
         ("run", runs.run, "run one method; results go to OUT/NAME"),
         ("compare", runs.compare, "run several methods on matched seeds; print paired intervals"),
+        ("sweep", sweeps.sweep, "compare over a grid of settings (--sweep.KEY VALUE,VALUE,...)"),
         ("federate", needs_flower(flower.federate), "run a real federation over Flower"),
     ):
         command = add(name, handle=handle, keys=True, more=configuration.all_keys, help=what,
@@ -96,9 +99,11 @@ def reader() -> Reader:
         command.add_argument(
             "config", nargs="?", metavar="CONFIG", help="a TOML file; flags are laid over it"
         )
-        again = "; again for another" if name == "compare" else ""
+        again = "; again for another" if name in ("compare", "sweep") else ""
         command.flag("--method", action="append", metavar="NAME", help=f"what to run{again}")
         command.flag("--resume", metavar="FOLDER", help="go on with the results in FOLDER")
+        if name == "sweep":
+            command.flag("--jobs", metavar="N", help="cells at once; default: as many as cores")
     command.flag("--local", metavar="N", help="N clients on this machine, all set up")
     command.flag("--app", metavar="DIR", help="write the app that `flwr run` takes")
     command = add(
@@ -161,8 +166,10 @@ def reader() -> Reader:
     command = add("show", handle=runs.show, help="print the results in a folder")
     command.add_argument("folder", nargs="?", metavar="FOLDER", help="such as runs/demo")
     command.flag("--measures", metavar="NAME,...", help="what to show, such as loss,fairness")
+    command.flag("--measure", dest="measures", metavar="NAME,...", help="the same")
     command.flag("--figure", metavar="FILE", help="draw them as well: a .png, .pdf or .svg")
     command.flag("--panels", metavar="NAME,...", help="what to draw, such as loss,fairness")
+    command.flag("--table", metavar="FILE", help="write the table too: a .csv, .tex or .parquet")
     _add_predict(add(
         "predict", handle=predict.predict, help="classes and probabilities of new rows, by a run",
         description=PREDICT,

@@ -17,9 +17,11 @@ from flwr.clientapp import ClientApp
 
 from .. import __version__
 from ..config.experiments import Experiment
+from ..errors import MusterError
 from ..federation import Federation
 from ..params import dtype_of
 from ..protocol import Offer
+from ..run.clients import Terms
 from .agreed import check_agreed, read_terms
 from .diary import Diary
 from .node import Node, seated
@@ -86,7 +88,12 @@ def _what(message: Message, context: Context) -> tuple[Experiment, Federation]:
     if AGREED in context.run_config:
         check_agreed(text, str(context.run_config[AGREED]))
     chosen = read_terms(text)
-    return chosen, own_data(context.node_config, chosen.network, int(str(said["seed"])))
+    own = own_data(context.node_config, chosen.network, int(str(said["seed"])))
+    if chosen.settings.decide_on == "held_out" and own.test is None:
+        raise MusterError(
+            "decide_on: this federation decides on held-out rows, and this client has none"
+        )
+    return chosen, own
 
 
 def _ready(message: Message, context: Context) -> tuple[Node, Offer, Diary, Any]:
@@ -96,9 +103,10 @@ def _ready(message: Message, context: Context) -> tuple[Node, Offer, Diary, Any]
     text, seed = str(said["experiment"]), int(str(said["seed"]))
     # Its number too: a folder that two nodes share by mistake is nobody's memory.
     run = digest(f"{seed} {int(str(said['client']))} {text}")
-    dtype = dtype_of(chosen.settings.dtype)
     where = context.node_config.get("memory-path")
-    remembers = bool(chosen.method(*chosen.methods).solver.memory({}))
+    s = chosen.settings
+    dtype = dtype_of(s.dtype)
+    remembers = Terms(chosen.method(*chosen.methods), chosen.local, s.rounds, seed).memory({})
     counted = int(str(said["counted"])) if remembers else UNSAID
     diary = Diary(context.state, run, counted, dtype, Path(str(where)) if where else None)
     held = diary.held(int(str(said["round"])))

@@ -29,6 +29,7 @@ from .registry import Registry
 from .strikes import Strikes
 from .wire import (
     FIGURES,
+    PREFIX,
     RAISED,
     UNSAID,
     Expected,
@@ -266,7 +267,8 @@ class Remote:
     def appraise(self, t: int, model: Params, clients: Int64) -> Appraisal:
         """F_k(w) and accuracy, as they say; NaN where they do not."""
         said = self._measure(t, model, [self._seat(int(k)) for k in clients])
-        return Appraisal(said["loss"][clients], said["accuracy"][clients])
+        of = PREFIX[self.terms.split]
+        return Appraisal(said[f"{of}loss"][clients], said[f"{of}accuracy"][clients])
 
     def stays(self, clients: Int64, memo: Memo) -> Bool:
         """Who said it stays. Who said nothing is not there to stay."""
@@ -297,7 +299,7 @@ class Remote:
         return View(
             Appraisal(said["loss"], said["accuracy"]), pair("test_"), said["useful"],
             given("meets"), given("meets_test"), given("preferred"),
-            pair("own_"), pair("own_test_"),
+            pair("own_"), pair("own_test_"), given("meets_tuned"), given("tuned_accuracy"),
         )  # fmt: skip
 
     def respond(

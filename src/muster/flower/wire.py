@@ -36,8 +36,10 @@ NONCE = "nonce"  # what an answer repeats of its question
 SERVER, EXTRA = "server.", "extra."  # before the name of a part of the memory
 FIGURES = (  # what a client may say of a model, each a number; left out where it has nothing to say
     "loss", "accuracy", "test_loss", "test_accuracy", "useful", "meets", "meets_test", "preferred",
-    "own_loss", "own_accuracy", "own_test_loss", "own_test_accuracy", "stays",
+    "own_loss", "own_accuracy", "own_test_loss", "own_test_accuracy", "meets_tuned",
+    "tuned_accuracy", "stays",
 )  # fmt: skip
+PREFIX = {"train": "", "test": "test_"}  # before the names of figures on these rows
 SAYS: dict[str, tuple[type, ...]] = {  # every key of a word, and the types it may have
     "round": (int,),
     "client": (int,),

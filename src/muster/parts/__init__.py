@@ -14,7 +14,7 @@ from .admit import Admit, Band, Everyone, Objective
 from .attacks import Attack, ForgeLoss, InflateAndNoise, LabelFlip, ScaleUpdate, sign_flip
 from .claim import Appeal, Claim, Nothing, Unmet
 from .effort import AsAsked, ByWeight, Effort
-from .invite import Fraction, Full, Invite, PowerOfChoice, Sample, WithReplacement
+from .invite import Apart, Fraction, Full, Invite, PowerOfChoice, Sample, WithReplacement
 from .join import Aligned, Always, Available, Join, Straggling
 from .optimizer import GradientDescent, Optimizer
 from .participation import Flexible, Participation
@@ -24,6 +24,7 @@ from .step import (
     AdaptiveMoments,
     Agnostic,
     Average,
+    Estimate,
     Momentum,
     Multiplicative,
     QFair,
@@ -42,6 +43,7 @@ __all__ = [
     "Agnostic",
     "Aligned",
     "Always",
+    "Apart",
     "Appeal",
     "AsAsked",
     "Attack",
@@ -55,6 +57,7 @@ __all__ = [
     "DataShare",
     "Ditto",
     "Effort",
+    "Estimate",
     "Everyone",
     "Flexible",
     "ForgeLoss",

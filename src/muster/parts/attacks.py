@@ -2,6 +2,9 @@
 
 An attack changes what an attacker reports of its loss, the model it sends, or the labels it
 trains on. Everything it does passes through the same guard and rules as an honest reply.
+
+Where clients are free to leave, an attacker leaves like an honest client, by what it really makes
+of the model; with `stays` it never does: it is not there for the model (MaxFL, Table 2).
 """
 
 from __future__ import annotations
@@ -30,6 +33,12 @@ class Attack(Protocol):
         """Share of the clients that attack, among all that may take part."""
         ...
 
+    @property
+    def stays(self) -> bool:
+        """Whether attackers stay where clients are free to leave, whatever they make of the
+        model."""
+        ...
+
     def poison(self, fed: Federation, attackers: Int64) -> Federation:
         """The federation with the attackers' training data as they make it."""
         ...
@@ -56,6 +65,8 @@ def attackers_of(fed: Federation, attack: Attack | None, seed: int) -> Int64:
 class Honest:
     """What an attack does not change."""
 
+    stays: bool = False
+
     def poison(self, fed: Federation, attackers: Int64) -> Federation:
         """Their data as it is."""
         return fed
@@ -81,6 +92,7 @@ class InflateAndNoise(Honest):
     fraction: float = 0.05
     loss_factor: float = 10.0
     noise: float = 1.0
+    stays: bool = False
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
@@ -110,6 +122,7 @@ class ForgeLoss(Honest):
     """
 
     fraction: float = 0.05
+    stays: bool = False
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
@@ -132,6 +145,7 @@ class ScaleUpdate(Honest):
 
     fraction: float = 0.05
     factor: float = 10.0
+    stays: bool = False
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
@@ -146,18 +160,20 @@ def scaled(offer: Offer, models: Params, factor: float) -> Params:
 
 
 @part(Attack, "sign_flip")
-def sign_flip(fraction: float = 0.05) -> ScaleUpdate:
+def sign_flip(fraction: float = 0.05, stays: bool = False) -> ScaleUpdate:
     """Send the update with its sign turned."""
-    return ScaleUpdate(fraction, -1.0)
+    return ScaleUpdate(fraction, -1.0, stays)
 
 
 @part(Attack, "label_flip")
 @dataclass(frozen=True)
 class LabelFlip(Honest):
     """Train on (and judge the model by) turned labels, `y -> C - 1 - y`. The run's measures are
-    taken on the labels clients hold, the attackers' included."""
+    taken on the labels clients hold, the attackers' included. Held-out rows keep their labels, also
+    where decisions go by them."""
 
     fraction: float = 0.05
+    stays: bool = False
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)

@@ -40,8 +40,8 @@ class Setup:
 def present_in(setup: Setup, t: int, memo: Memo) -> Bool:
     """Who takes part in the federation: never the unseen and, where clients are free to leave,
     only those the model still appeals to."""
-    present, leaving = ~setup.population.unseen, setup.terms.participation
-    if leaving is not None and t >= leaving.starts(setup.terms.rounds):
+    present = ~setup.population.unseen
+    if setup.terms.leaving(t):
         seen = np.flatnonzero(present)
         present[seen[~setup.clients.stays(seen, memo)]] = False
     return present
