@@ -37,6 +37,7 @@ examples:
   muster compare --data digits --method fedalign --method fedavg
   muster compare --data digits --method fedalign --measure loss,fairness
   muster sweep my.toml --sweep.data.priority 2,4    the same over a grid of settings
+  muster tune my.toml --tune.local.lr 0.03,0.1      settings for each method, by held-out rows
   muster run --data digits --method fedalign        one run, everything else by default
   muster run my.toml --method.epsilon 0.4 --rounds 50
   muster run --resume runs/NAME                     go on where an interrupted run stopped
@@ -91,6 +92,7 @@ def reader() -> Reader:
         ("run", runs.run, "run one method; results go to OUT/NAME"),
         ("compare", runs.compare, "run several methods on matched seeds; print paired intervals"),
         ("sweep", sweeps.sweep, "compare over a grid of settings (--sweep.KEY VALUE,VALUE,...)"),
+        ("tune", sweeps.tune, "choose each method's settings on seeds and rows of their own"),
         ("federate", needs_flower(flower.federate), "run a real federation over Flower"),
     ):
         command = add(name, handle=handle, keys=True, more=configuration.all_keys, help=what,
@@ -99,10 +101,10 @@ def reader() -> Reader:
         command.add_argument(
             "config", nargs="?", metavar="CONFIG", help="a TOML file; flags are laid over it"
         )
-        again = "; again for another" if name in ("compare", "sweep") else ""
+        again = "; again for another" if name in ("compare", "sweep", "tune") else ""
         command.flag("--method", action="append", metavar="NAME", help=f"what to run{again}")
         command.flag("--resume", metavar="FOLDER", help="go on with the results in FOLDER")
-        if name == "sweep":
+        if name in ("sweep", "tune"):
             command.flag("--jobs", metavar="N", help="cells at once; default: as many as cores")
     command.flag("--local", metavar="N", help="N clients on this machine, all set up")
     command.flag("--app", metavar="DIR", help="write the app that `flwr run` takes")
