@@ -57,7 +57,7 @@ def attackers_of(fed: Federation, attack: Attack | None, seed: int) -> Int64:
     if attack is None:
         return np.empty(0, np.int64)
     candidates = np.flatnonzero(~fed.unseen)
-    n = max(1, round(attack.fraction * len(candidates)))
+    n = max(1, round(attack.fraction * len(candidates))) if attack.fraction > 0 else 0
     chosen = rng.generator(seed, "attackers").choice(candidates, n, replace=False)
     return np.sort(chosen)
 
@@ -80,7 +80,7 @@ class Honest:
 
 def check_fraction(fraction: float) -> None:
     """Refuse a share of clients that cannot be."""
-    require(0.0 < fraction < 1.0, "attack fraction", fraction, "above 0, below 1")
+    require(0.0 <= fraction < 1.0, "attack fraction", fraction, "0 (nobody), or more and below 1")
 
 
 @part(Attack, "inflate_and_noise")
