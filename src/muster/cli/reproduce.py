@@ -84,7 +84,7 @@ def one(
         console.print(Text(f"  failed: {fault}", style="bold red"), soft_wrap=True)
     if keep and not wrong:
         results.save(found, home() / KEPT, plan.id)
-    say(console, f"  results: {folder / plan.id}.parquet, {found.facts['seconds']:.0f} s")
+    say(console, f"  results: {folder / plan.id}.parquet")
     return not wrong
 
 
@@ -104,15 +104,13 @@ def listing(console: Console) -> None:
     """Every experiment: what it shows, how long it took, what data it needs and whether it is
     here."""
     table = Table(box=SIMPLE_HEAD, show_lines=True, pad_edge=False)
-    for head in ("id", "what it shows", "took", "data"):
+    for head in ("id", "what it shows", "work", "data"):
         table.add_column(head, overflow="fold")
     for plan in plans().values():
         before = results.load(home() / KEPT, plan.id)
-        took = (
-            "-"
-            if before is None
-            else f"{before.facts['seconds'] / 60:.0f} min ({before.facts['size']})"
-        )
+        took = "-"
+        if before is not None:
+            took = f"{before.facts['seconds'] / 60:.0f} min of a core ({before.facts['size']})"
         data = {}
         for panel in plan.panels():
             missing = results.absent(panel)

@@ -161,8 +161,8 @@ def draw_methods(ax: Any, frame: pl.DataFrame, measure: Measure, looks: dict[str
         end, look = ends(frame, method, measure), looks[method]
         if end is not None:
             ax.errorbar(
-                end.mean * measure.scale, at, xerr=end.half * measure.scale, color=look.colour, marker=look.marker, capsize=2.5,
-                markersize=5,
+                end.mean * measure.scale, at, xerr=end.half * measure.scale,
+                color=look.colour, marker=look.marker, capsize=2.5, markersize=5,
             )  # fmt: skip
     ax.set_yticks(range(len(shown)), [as_written(m) for m in shown])
     ax.set_ylim(len(shown) - 0.5, -0.5)

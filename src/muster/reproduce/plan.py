@@ -24,8 +24,8 @@ from .claims import Claim
 
 Size = Literal["full", "small", "quick"]
 SIZES: tuple[Size, ...] = ("full", "small", "quick")
-KEYS = {"checks", "id", "title", "paper", "where", "common", "panels", "small", "quick", "keep", "claims",
-        "figures", "studies", "about", "uses"}  # fmt: skip
+KEYS = {"id", "title", "paper", "where", "about", "uses", "common", "panels", "studies", "small",
+        "quick", "keep", "claims", "checks", "figures"}  # fmt: skip
 # What the small file of results keeps of every round, where the runs have it.
 KEEP = ("loss", "test_accuracy", "fairness", "admitted_nonpriority")
 

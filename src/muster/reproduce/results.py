@@ -54,8 +54,9 @@ class Results:
     """What came out of an experiment.
 
     frame    one row per panel, swept cell, method, seed and round
-    facts    what it was made with: version, size, seconds, swept keys, digest of the file, the
-             candidates of a tuning with their scores, and which panels could not be run
+    facts    what it was made with: version, size, digest of the file, swept keys, seconds of work
+             (of all runs together, whenever they were run), the candidates of a tuning with their
+             scores, and which panels could not be run
     studies  the frame of each study of the theory
     """
 
@@ -87,8 +88,7 @@ def run(
 ) -> Results:
     """Run an experiment's panels; what is finished in the folder is not run again. A panel whose
     data is not here is left out, and the facts say so."""
-    began = time.monotonic()
-    frames, keys, tried, missing = [], dict.fromkeys(["panel"]), {}, {}
+    work, frames, keys, tried, missing = 0.0, [], dict.fromkeys(["panel"]), {}, {}
     for panel in plan.panels(size, seeds):
         if command := absent(panel):
             missing[panel.name] = command
@@ -101,6 +101,7 @@ def run(
         units = math.prod(map(len, over.values())) * len(as_seeds(table["seeds"]))
         with on_panel(panel, units) as on_cell:
             swept = sweep(table, over=over, folder=where / "runs", jobs=jobs, on_cell=on_cell)
+        work += float(swept.frame["seconds"].sum())
         keys |= dict.fromkeys(panel.over)
         few = thinned(swept.frame, plan.keep, list(panel.over))
         frames.append(few.with_columns(panel=pl.lit(panel.name)))
@@ -108,12 +109,14 @@ def run(
         raise MusterError(
             f"{plan.id}: its data is not here; get it with {'; '.join(missing.values())}"
         )
+    began = time.monotonic()
     studies = {name: studied(name, size, seeds) for name in plan.studies}
+    work += time.monotonic() - began
     facts: Table = {
         "version": __version__,
         "size": size,
         "digest": plan.digest,
-        "seconds": round(time.monotonic() - began, 1),
+        "seconds": round(work, 1),
         "keys": list(keys)[1:],
         "missing": missing,
         "tuning": tried,
