@@ -113,8 +113,7 @@ def listing(console: Console) -> None:
             took = f"{before.facts['seconds'] / 60:.0f} min of a core ({before.facts['size']})"
         data = {}
         for panel in plan.panels():
-            missing = results.absent(panel)
-            data[panel.data] = f"missing: {missing}" if missing else "here"
+            data[panel.data] = results.present(panel) or f"missing: {results.absent(panel)}"
         needs = ", ".join(f"{name} ({state})" for name, state in data.items())
         uses = f"the runs of {', '.join(plan.uses)}" if plan.uses else ""
         own = "generated" if plan.studies else ""

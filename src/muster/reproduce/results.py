@@ -70,12 +70,18 @@ class Results:
         return list(self.facts.get("keys", []))
 
 
+def present(panel: Panel) -> str:
+    """Whether a panel's data is here: "here", "subset here", or empty."""
+    entry = CATALOGUE.get(panel.data)
+    if entry is None or not entry.layouts:
+        return "here"
+    found = first_found(entry)
+    return "" if found is None else f"{found.layout.variant} here".strip()
+
+
 def absent(panel: Panel) -> str:
     """The command that gets a panel's data, where it is not here; else empty."""
-    entry = CATALOGUE.get(panel.data)
-    if entry is None or not entry.layouts or first_found(entry) is not None:
-        return ""
-    return entry.command
+    return "" if present(panel) else CATALOGUE[panel.data].command
 
 
 def run(
