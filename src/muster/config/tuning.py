@@ -33,7 +33,7 @@ from ..study.cells import Cell, as_over
 from ..study.compare import as_seeds
 from ..study.comparison import place_of
 from ..study.tuning import Candidate, Direction, Tuning, best, candidates, scored
-from .experiments import experiment
+from .experiments import experiment, load_table
 from .keys import addressed, label_of, listed_methods, put, takes
 from .sweeps import as_base
 from .units import CONFIG, OnCell, Planned, run_cells
@@ -214,6 +214,13 @@ def run_plan(plan: Plan, folder: Path, jobs: int | None, on_cell: OnCell | None)
         durable.write(folder / CONFIG, tomli_w.dumps(table))
 
     every = [cell for mine in plan.cells.values() for cell in mine]
+    if (folder / CONFIG).exists():
+        was = load_table(folder / CONFIG).get("tune", {}).get("share", Tune.share)
+        if was != plan.tune.share:
+            raise MusterError(
+                f"{folder}: its candidates were scored with share = {was}, this tuning has "
+                f"{plan.tune.share}; give another folder"
+            )
     with durable.held(folder):
         try:
             run_cells(every, folder, jobs, on_cell, begin, plan.tune.share)
