@@ -252,7 +252,7 @@ def show(words: argparse.Namespace, console: Console) -> int:
         measures = words.measures or found.config.get("measures", ())
         panels = words.panels or words.measures or found.config.get("panels") or measures
         console.print(run_table(found, measures))
-        drawn = None if out is None else figure({label_of(found): [found]}, out, panels)
+        drawn = None if out is None else figure({found.label: [found]}, out, panels)
     elif is_comparison(folder):
         result: Comparison = load_comparison(folder)
         if not result.seeds:
@@ -267,9 +267,3 @@ def show(words: argparse.Namespace, console: Console) -> int:
     if drawn is not None:
         say(console, f"figure:  {drawn}")
     return 0
-
-
-def label_of(found: Run) -> str:
-    """What a run's method is called: its label, where its configuration has only that one."""
-    labels = [method["label"] for method in found.config.get("methods", [])]
-    return labels[0] if len(labels) == 1 else found.method

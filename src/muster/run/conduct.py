@@ -27,6 +27,7 @@ from .ledger import TABLES, Ledger
 from .memo import Memo
 from .result import Interrupted, NoQuorum, OnRound, Run
 from .round import Setup, play
+from .surroundings import surroundings
 from .trained import Own, Recipe
 
 LARGE = 2**30  # bytes of clients' own models that are not kept with the results any more
@@ -83,16 +84,18 @@ def conduct(
     facts: Facts | None = None,
     quorum: float = 0.0,
     recipe: Recipe | None = None,
+    holdings: pl.DataFrame | None = None,
 ) -> Run:
     """Round after round from `state`, or from the last checkpoint, wherever the clients are.
 
-    `whose` tells one federation from another, so that a checkpoint is not taken for another's.
+    `whose` tells one federation from another, so that a checkpoint is not taken for another's;
+    `holdings` is who has which rows, where that is known here.
     The folder of checkpoints is held: two runs cannot write to it at the same time. A round in
     which less than `quorum` of the objective's weight was heard does not count, and ends the run.
     """
     with nullcontext() if keep.folder is None else held(keep.folder):
         return _conduct(
-            setup, module, state, whose, keep, on_round, note, facts or {}, quorum, recipe
+            setup, module, state, whose, keep, on_round, note, facts or {}, quorum, recipe, holdings
         )
 
 
@@ -107,6 +110,7 @@ def _conduct(
     facts: Facts,
     quorum: float,
     recipe: Recipe | None,
+    holdings: pl.DataFrame | None,
 ) -> Run:
     rounds, clients, n = setup.terms.rounds, setup.clients, setup.population.n
     ledger = Ledger()
@@ -154,6 +158,8 @@ def _conduct(
         if keep.folder is not None and state.round:
             save_checkpoint(keep.folder, state, ledger, identity)
     frames: dict[str, Any] = {**ledger.frames(), "final": final_of(setup, memo, state)}
+    if holdings is not None:
+        frames["holdings"] = holdings
     for name in (*TABLES, "final"):
         frames[name] = with_names(frames[name], setup.population.names)
     run = Run(
@@ -164,7 +170,12 @@ def _conduct(
         engine=clients.name,
         complete=complete,
         note=note,
-        facts={**facts, **ledger.facts, "moved": moved(start, state.model)},
+        facts={
+            **facts,
+            **ledger.facts,
+            "moved": moved(start, state.model),
+            "made_with": surroundings(),
+        },
         own=own_models(state),
         recipe=recipe,
     )

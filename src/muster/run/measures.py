@@ -41,6 +41,7 @@ class Measure:
     title     what a figure calls it
     short     the head of its column in a table; without one, the name in words
     share     whether it lies between 0 and 1
+    lower     whether less of it is better
     of        the number from everyone's view of the model; None where this federation has none.
               A measure without `of` is counted by the round itself
     scale     what tables and figures multiply it by (bytes are shown as kB)
@@ -58,6 +59,7 @@ class Measure:
     compared: bool = False
     panel: bool = False
     otherwise: str = ""
+    lower: bool = False
 
     @property
     def head(self) -> str:
@@ -124,14 +126,17 @@ def over_clients(measure: Measure, each: Each) -> tuple[Measure, Measure]:
 
 TABLE = (
     Measure(
-        "loss", "priority training loss", compared=True, panel=True,
+        "loss", "priority training loss", compared=True, panel=True, lower=True,
         of=on_objective(lambda view: view.train, "loss"),
     ),
     Measure(
         "train_accuracy", "priority training accuracy", share=True,
         of=on_objective(lambda view: view.train, "accuracy"),
     ),
-    Measure("test_loss", "priority test loss", of=on_objective(lambda view: view.test, "loss")),
+    Measure(
+        "test_loss", "priority test loss", lower=True,
+        of=on_objective(lambda view: view.test, "loss"),
+    ),
     Measure(
         "test_accuracy", "priority test accuracy", "test acc", True, compared=True, panel=True,
         of=on_objective(lambda view: view.test, "accuracy"),
@@ -145,6 +150,7 @@ TABLE = (
     # one, and that is what a comparison holds a personalised method against.
     Measure(
         "own_loss", "training loss of the model each uses", compared=True, otherwise="loss",
+        lower=True,
         of=if_kept(lambda view: view.own, "loss"),
     ),
     Measure(
