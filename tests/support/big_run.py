@@ -7,7 +7,13 @@ import polars as pl
 
 from muster.run.result import Run
 
-REASONS = np.array(["priority", "aligned", "loss too high", "loss outside the band", "failed: late"])
+# Names that a page, a script or a spreadsheet must not take for anything but text.
+NASTY = [
+    "<script>alert(1)</script>", "</script><b>", "a & b", '"quoted"', "=1+1", "]]>", "é", "<!--",
+]  # fmt: skip
+REASONS = np.array(
+    ["priority", "aligned", "loss too high", "loss outside the band", "failed: late"]
+)
 
 
 def big_run(clients, rounds, seed=0, method="fedalign", names=None):

@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 import time
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -67,7 +68,7 @@ class Page:
     def until(self, script, seconds=20.0):
         """Wait until a script says true."""
         end = time.monotonic() + seconds
-        while not self.run(script):
+        while not self.run(f"!!({script})"):
             assert time.monotonic() < end, f"never true: {script}"
             time.sleep(0.03)
 
@@ -103,12 +104,11 @@ class Browser:
             assert time.monotonic() < end, "chromium did not start in time"
             time.sleep(0.05)
         self.port = told.read_text().split()[0]
-        self.sockets = []
+        self.sockets = ExitStack()
         return self
 
     def __exit__(self, *error) -> None:
-        for socket in self.sockets:
-            socket.close()
+        self.sockets.close()
         self.process.terminate()
         self.process.wait(10)
         self.home.cleanup()
@@ -120,9 +120,7 @@ class Browser:
         )
         with urllib.request.urlopen(new) as answer:
             where = json.load(answer)["webSocketDebuggerUrl"]
-        socket = connect(where, max_size=None, compression=None)
-        self.sockets.append(socket)
-        page = Page(socket)
+        page = Page(self.sockets.enter_context(connect(where, max_size=None, compression=None)))
         for domain in ("Runtime", "Log", "Page", "Network"):
             page.ask(f"{domain}.enable")
         phone = width < 500

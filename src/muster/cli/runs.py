@@ -176,9 +176,10 @@ def run(words: argparse.Namespace, console: Console) -> int:
     return code or said_if_idle([result], console)
 
 
-def closing(folder: Path, drawn: Iterable[Path]) -> str:
+def closing(folder: Path, drawn: Iterable[Path], report: Path | None = None) -> str:
     """Where everything is."""
-    return f"results: {folder}\nfigure:  {', '.join(str(path) for path in drawn)}"
+    lines = [f"results: {folder}", f"figure:  {', '.join(str(path) for path in drawn)}"]
+    return "\n".join([*lines, *([f"report:  {report}"] if report else [])])
 
 
 def said_if_idle(runs: Iterable[Run], console: Console) -> int:
@@ -235,7 +236,7 @@ def compare(words: argparse.Namespace, console: Console) -> int:
         with durable.replacing(folder / "summary.parquet") as new:
             result.summary().write_parquet(new)
         drawn = figures(result.matched, folder, s.figures, s.shown_in_figure)
-        say(console, closing(folder, drawn))
+        say(console, closing(folder, drawn, result.report(folder / "report.html")))
     return code or said_if_idle(chain.from_iterable(result.runs.values()), console)
 
 

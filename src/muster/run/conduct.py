@@ -20,7 +20,7 @@ from ..lazy import nn, pl, torch
 from ..memories import Memories
 from ..params import Memory, Params
 from ..protocol import Entry, State
-from . import measures
+from . import measures, progress
 from .checkpoint import load_checkpoint, save_checkpoint
 from .concerns import Facts
 from .ledger import TABLES, Ledger
@@ -130,6 +130,7 @@ def _conduct(
         if state.round == 0 and np.isfinite(first["loss"]):
             ledger.facts["start_loss"] = first["loss"]
     complete = True
+    tell = progress.begun(keep.folder, setup.terms, clients.name, ledger.rows)
     try:
         while state.round < rounds:
             began = time.perf_counter()
@@ -145,6 +146,7 @@ def _conduct(
             state = following
             if keep.folder is not None and state.round % keep.every == 0:
                 save_checkpoint(keep.folder, state, ledger, identity)
+            tell(row)
             if on_round is not None:
                 on_round(row)
     except NoQuorum:

@@ -16,13 +16,11 @@ from .concerns import Facts, concerns
 from .trained import Own, Recipe, assembled, position, predictions, rescaled
 
 if TYPE_CHECKING:
-    from ..report.html import page
     from .trained import Built
-else:
-    page = later("muster.report.html.page")  # a floor above: only a run that is shown needs it
 
 OnRound = Callable[[dict[str, Any]], None]
 
+page = later("muster.report.html.page")  # a floor above: only a run that is shown needs it
 HOLDINGS = {"client": int, "label": int, "rows": int}
 
 
@@ -134,9 +132,9 @@ class Run:
         labels = [method["label"] for method in self.config.get("methods", [])]
         return str(labels[0]) if len(labels) == 1 else self.method
 
-    def report(self, path: str | Path) -> Path:
+    def report(self, path: str | Path, title: str = "") -> Path:
         """Write everything about this run to one HTML file that opens anywhere."""
-        return page.report({self.label: [self]}, path, complete=self.complete)
+        return page.report({self.label: [self]}, path, title=title, complete=self.complete)
 
     def _repr_html_(self) -> str:
         return page.inline({self.label: [self]})

@@ -27,9 +27,10 @@ def section(story: Story) -> Section:
     series, curves = [], []
     for label, mine in attacked.items():
         every = pl.concat([run.attackers for run in mine])
+        let_in = every["admitted"].sum() / len(every)
         got, honest = every.select(pl.col("weight", "honest_weight").mean()).row(0)
         rows.append([
-            label, every["client"].n_unique(), f"{every['admitted'].sum() / len(every):.3f}", f"{got:.4f}",
+            label, every["client"].n_unique(), f"{let_in:.3f}", f"{got:.4f}",
             f"{honest:.4f}", f"{got - honest:+.4f}",
         ])  # fmt: skip
         rounds = min(len(run.rounds) for run in mine)

@@ -23,13 +23,14 @@ STATES = (
     "left",
 )
 NOT_ASKED, BY_RIGHT, HELPER, SILENT, REFUSED, FAILED, LEFT = range(len(STATES))
-MOST = 250  # different reasons that are told apart
+MOST = 240  # different reasons that are told apart
 
 
 def picture(run: Run) -> dict[str, Any]:
     """The cells of a run: `kinds` says of each code what happened and why, `cells` has a code for
     each client and round."""
-    n, rounds = len(run.final), len(run.rounds)
+    # Of a run under way it is known up to its last checkpoint.
+    n, rounds = len(run.final), int(run.facts.get("ledger_until", len(run.rounds)))
     happened = run.clients.select(
         "round", "client", "reason",
         pl.when(pl.col("reason").str.starts_with("failed")).then(FAILED)
@@ -42,10 +43,9 @@ def picture(run: Run) -> dict[str, Any]:
     found = happened.group_by("state", "reason").len().sort("len", descending=True)
     usual = found.head(MOST).select("state", "reason").sort("state", "reason").rows()
     kinds += [(state, reason or "") for state, reason in usual]
-    # What is too rare to have a code of its own has that of its state.
-    kinds += [(state, "another reason") for state in (HELPER, SILENT, REFUSED, FAILED)][
-        : 4 if len(found) > MOST else 0
-    ]
+    if len(found) > MOST:  # what is too rare to have a code of its own has that of its state
+        states = (BY_RIGHT, HELPER, SILENT, REFUSED, FAILED)
+        kinds += [(state, "another reason") for state in states]
     code = {kind: i for i, kind in enumerate(kinds)}
     rare = {state: code.get((state, "another reason"), 0) for state in range(len(STATES))}
     keyed = pl.DataFrame(

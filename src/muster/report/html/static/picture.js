@@ -8,7 +8,8 @@ function picture(element) {
   const all = section("presence");
   const canvas = make("canvas", { "aria-hidden": "true" });
   const names = make("div", { class: "names", "aria-hidden": "true" });
-  const box = make("div", { class: "picture" }, names, canvas);
+  const below = make("div", { class: "below", "aria-hidden": "true" });
+  const box = make("div", { class: "picture" }, names, make("div", {}, canvas, below));
   element.append(box);
   let turn = 0;
   const again = async () => {
@@ -26,6 +27,8 @@ function picture(element) {
     const ratio = Math.min(3, devicePixelRatio || 1);
     canvas.width = Math.round(width * ratio); canvas.height = Math.round(n * rowHeight * ratio);
     canvas.style.width = `${width}px`; canvas.style.height = `${n * rowHeight}px`;
+    below.replaceChildren(make("span", {}, "round 1"), make("span", {}, String(rounds)));
+    below.style.width = `${width}px`;
     const palette = STATE_COLOURS.map((c) => rgb(colourOf(c)));
     const small = new OffscreenCanvas(rounds, n), pen = small.getContext("2d");
     const image = pen.createImageData(rounds, n);
