@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ..config.experiments import Experiment, experiment, load_table, override
+from ..config.experiments import Experiment, experiment, load_table
+from ..config.keys import override
 from ..durable import numbered
 from ..errors import MusterError
 from ..federation import Federation

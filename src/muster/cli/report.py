@@ -18,7 +18,9 @@ from ..report.html.page import page
 from ..report.html.story import Story
 from ..run.progress import Sight, sights
 from ..run.result import Run
-from ..study.comparison import is_comparison, load, read, together
+from ..study.comparison import is_comparison, read
+from ..study.results import load, together
+from ..study.sweep import Sweep
 from .console import say
 from .progress import duration
 
@@ -38,6 +40,8 @@ def report(words: argparse.Namespace, console: Console) -> int:
     if Path(out).suffix.lower() not in (".html", ".htm"):
         raise MusterError(f"--out: '{out}'; give the name of an .html file")
     found = load(folders[0]) if len(folders) == 1 else together(folders)
+    if isinstance(found, Sweep):
+        raise MusterError(f"{folders[0]}: a sweep; give one of its cells, which are folders in it")
     if isinstance(found, Run):
         made = found.report(out, words.title or "")
     else:

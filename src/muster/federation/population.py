@@ -68,6 +68,13 @@ class Population:
         """`a_k p_k`: each client's weight in the objective F. They sum to 1."""
         return self.importance * self.share
 
+    @cached_property
+    def others(self) -> Float64:
+        """Each client's share of the data among those that take part and are no priority clients:
+        they sum to 1, or are all 0 where there is no such client."""
+        rows = np.where(self.priority | self.unseen, 0, self.rows).astype(np.float64)
+        return rows / max(float(rows.sum()), 1.0)
+
 
 def check_role(who: str, priority: bool, importance: float, unseen: bool) -> None:
     """Refuse what one client cannot be."""

@@ -23,7 +23,6 @@ from safetensors.torch import save_file
 
 from ..durable import replacing
 from ..errors import MusterError
-from ..methods import Method
 from ..params import Memory, Params
 from .files import private_folder
 from .wire import UNSAID, pack, unpack
@@ -93,10 +92,10 @@ class Diary:
         self.write_note(solo=[loss, test_loss, test_accuracy])
         self.save()
 
-    def memory(self, method: Method, start: Params) -> Memory:
-        """What the solver remembers, as a stack of one: of the last counted round, or new."""
+    def memory(self, new: Memory) -> Memory:
+        """What the client remembers, as a stack of one: of the last counted round, or new."""
         found = self._parts(self.counts) if self.counts else {}
-        fresh = found or method.solver.memory(start)
+        fresh = found or new
         return {part: {name: t[None] for name, t in m.items()} for part, m in fresh.items()}
 
     def write(self, round: int, memory: Memory) -> None:

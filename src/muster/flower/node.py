@@ -7,6 +7,7 @@ it is, because nothing a client says of its own role would count.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,13 +20,13 @@ from ..errors import MusterError
 from ..federation import Federation
 from ..local import Local
 from ..models import as_module
-from ..params import Memory, dtype_of
+from ..params import Memory, Params, dtype_of
 from ..protocol import Appraisal, Offer, Replies, Roster, State, View
 from ..run.clients import Stack, Terms, needs_requirement
 from ..run.memo import Memo
 from ..run.solo import with_solo
 from .diary import Diary
-from .wire import FIGURES, Seat
+from .wire import FIGURES, PREFIX, UNSAID, Seat
 
 HERE = np.array([0])  # where the one client there is stands in its federation of one
 
@@ -45,8 +46,12 @@ class Node:
             fed = required(fed, chosen, seed, diary)
         self.fed = fed
         self.trainable = params.trainable(self.module)
-        engine = choose(one_core(s), self.module, fed, chosen.local, s.task)
-        terms = Terms(self.method, chosen.local, s.rounds, seed, self.trainable, s.participation)
+        local = chosen.local_of(*chosen.methods)
+        engine = choose(one_core(s), self.module, fed, local, s.task)
+        terms = Terms(
+            self.method, local, s.rounds, seed, self.trainable, s.participation,
+            s.decide_on, s.tuned_steps,
+        )  # fmt: skip
         self.stack = Stack(fed, terms, engine)
 
     @property
@@ -61,7 +66,7 @@ class Node:
     def memory(self, diary: Diary) -> Memory:
         """What it remembers, as a stack of one."""
         before = params.of_module(self.module, self.dtype, self.stack.device)
-        return diary.memory(self.method, before)
+        return diary.memory(self.stack.terms.memory(before))
 
     def memo(self, offer: Offer, diary: Diary) -> Memo:
         """What it makes of the offer's model, as far as its diary knows."""
@@ -77,16 +82,27 @@ class Node:
         memory = self.memory(diary)
         own_of = (lambda who: memory["own"]) if "own" in memory else None
         view = self.stack.views(offer.model, own_of, HERE)
-        said = figures(view)
+        if self.seat.counted != UNSAID:  # the whole view is asked for, not what a round needs
+            view = self.stack.with_tuned(view, offer.round, offer.model, HERE)
+        said, decides = figures(view), PREFIX[self.stack.terms.split]
         if self.method.serves == "global":
-            diary.note_appraisal(offer.round, said["loss"], said["accuracy"])
+            diary.note_appraisal(offer.round, said[f"{decides}loss"], said[f"{decides}accuracy"])
         memo = self.memo(offer, diary)
         said["stays"] = float(self.stack.stays(HERE, memo)[0])
         note(memo, offer, diary)
         if self.method.claim.needs_requirement and not self.method.reports:
             # From its loss and its claim together the server could work out its requirement.
-            del said["loss"], said["accuracy"]
+            del said[f"{decides}loss"]
+            if not decides:
+                del said["accuracy"]
         return self.word(offer.round) | {n: v for n, v in said.items() if not np.isnan(v)}
+
+    def trial(self, offer: Offer, models: Sequence[Params], diary: Diary) -> dict[str, Any]:
+        """What it makes of the offer's model and of others that might follow it."""
+        memo = self.memo(offer, diary)
+        words = self.stack.trial(offer, models, HERE, memo).words[:, 0]
+        note(memo, offer, diary)
+        return self.word(offer.round) | {"trial": [float(value) for value in words]}
 
     def train(self, offer: Offer, diary: Diary) -> tuple[dict[str, Any], Replies | None]:
         """Its answer to the offer: its word, and its replies if it joined."""
@@ -138,7 +154,7 @@ def figures(view: View) -> dict[str, float]:
         if appraisal is not None:
             said[f"{prefix}loss"] = float(appraisal.loss[0])
             said[f"{prefix}accuracy"] = float(appraisal.accuracy[0])
-    for name in ("useful", "meets", "meets_test", "preferred"):
+    for name in ("useful", "meets", "meets_test", "preferred", "meets_tuned", "tuned_accuracy"):
         value = getattr(view, name)
         if value is not None:
             said[name] = float(value[0])

@@ -119,10 +119,13 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
         scaled=False,
     )
     names = params.trainable(module)
-    terms = Terms(method, chosen.local, s.rounds, s.seed, names, s.participation)
+    local = chosen.local_of(*chosen.methods)
+    terms = Terms(
+        method, local, s.rounds, s.seed, names, s.participation, s.decide_on, s.tuned_steps
+    )
     merge = needs_two_rows(module)
-    steps = steps_of(population.sizes, chosen.local, merge)
-    effort = steps_of(np.minimum(population.sizes, population.rows), chosen.local, merge)
+    steps = steps_of(population.sizes, local, merge)
+    effort = steps_of(np.minimum(population.sizes, population.rows), local, merge)
     remote = Remote(
         grid, registry, population, terms, steps, effort, network, text,
         events=came.events, say=say,
@@ -130,7 +133,7 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
     setup = Setup(population, terms, remote)
     start = params.of_module(module, dtype_of(s.dtype), remote.device)
     # Clients that remember keep the last two rounds: a server may fall back by one, not by more.
-    often = 1 if method.solver.memory({}) else s.checkpoint_every
+    often = 1 if terms.memory({}) else s.checkpoint_every
     result = conduct(
         setup,
         module,

@@ -69,6 +69,8 @@ def identity_of(setup: Setup, state: State, whose: dict[str, str]) -> dict[str, 
         "engine": setup.clients.name,
         "model": str({name: tuple(t.shape) for name, t in state.model.items()}),
         "participation": repr(terms.participation),
+        "decide_on": terms.decide_on,
+        "tuned_steps": str(terms.tuned_steps),
         **whose,
     }
 
@@ -124,7 +126,7 @@ def _conduct(
     every = keep.evaluate_every or rounds
     # Measured after every round, a state's view is what clients would measure at its offer.
     reuse = keep.evaluate_every == 1 and setup.terms.method.serves == "global"
-    memo = Memo(clients.appraise, clients.view, n, reuse)
+    memo = Memo(clients.appraise, clients.view, n, setup.terms.split if reuse else None)
     if reuse:
         first = measures.evaluate(setup.population, memo.view(state))
         if state.round == 0 and np.isfinite(first["loss"]):

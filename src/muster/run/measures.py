@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from types import MappingProxyType
 
 import numpy as np
@@ -67,27 +68,43 @@ class Measure:
         return self.short or self.name.replace("_", " ")
 
 
-def on_objective(each: Callable[[View], Appraisal | None], what: str) -> Of:
-    """`sum_k a_k p_k v_k` (eq. 5) of the clients' losses or accuracies (`what`), over those that
-    gave one; NaN when none did."""
+def weighted(
+    weights: Callable[[Population], Float64],
+    each: Callable[[View], Appraisal | None],
+    what: str,
+) -> Of:
+    """`sum_k weight_k v_k` of the clients' losses or accuracies (`what`), over those that gave one;
+    NaN when none did. The weights sum to 1, or are all 0: then there is no such client, and no
+    measure."""
 
-    def of(population: Population, view: View) -> float:
-        appraisal = each(view)
+    def of(population: Population, view: View) -> float | None:
+        appraisal, w = each(view), weights(population)
+        if not w.any():
+            return None
         if appraisal is None:
             return float("nan")
         values: Float64 = getattr(appraisal, what)
         heard = ~np.isnan(values)
         if heard.all():
-            return float(population.objective @ values)
-        w = population.objective[heard]
+            return float(w @ values)
+        w = w[heard]
         return float(w @ values[heard] / w.sum()) if w.sum() > 0 else float("nan")
 
     return of
 
 
-def if_kept(each: Callable[[View], Appraisal | None], what: str) -> Of:
+def on_objective(each: Callable[[View], Appraisal | None], what: str) -> Of:
+    """On the objective: `sum_k a_k p_k v_k` (eq. 5)."""
+    return weighted(lambda population: population.objective, each, what)
+
+
+def on_others(each: Callable[[View], Appraisal | None], what: str) -> Of:
+    """On the clients that take part and are no priority clients, by their share of the data."""
+    return weighted(lambda population: population.others, each, what)
+
+
+def if_kept(each: Callable[[View], Appraisal | None], value: Of) -> Of:
     """The same of the models clients keep for themselves; None where the method has none."""
-    value = on_objective(each, what)
     return lambda population, view: None if each(view) is None else value(population, view)
 
 
@@ -124,22 +141,30 @@ def over_clients(measure: Measure, each: Each) -> tuple[Measure, Measure]:
     return replace(measure, of=seen), twin
 
 
+train = attrgetter("train")
+test = attrgetter("test")
+own = attrgetter("own")
+own_test = attrgetter("own_test")
+
 TABLE = (
     Measure(
         "loss", "priority training loss", compared=True, panel=True, lower=True,
-        of=on_objective(lambda view: view.train, "loss"),
+        of=on_objective(train, "loss"),
     ),
     Measure(
         "train_accuracy", "priority training accuracy", share=True,
-        of=on_objective(lambda view: view.train, "accuracy"),
+        of=on_objective(train, "accuracy"),
     ),
-    Measure(
-        "test_loss", "priority test loss", lower=True,
-        of=on_objective(lambda view: view.test, "loss"),
-    ),
+    Measure("test_loss", "priority test loss", lower=True, of=on_objective(test, "loss")),
     Measure(
         "test_accuracy", "priority test accuracy", "test acc", True, compared=True, panel=True,
-        of=on_objective(lambda view: view.test, "accuracy"),
+        of=on_objective(test, "accuracy"),
+    ),
+    # FedALIGN, Fig. 4: what the model is to those it is not for.
+    Measure("others_loss", "the others' training loss", lower=True, of=on_others(train, "loss")),
+    Measure(
+        "others_test_accuracy", "the others' test accuracy", "others test acc", True,
+        of=on_others(test, "accuracy"),
     ),
     # MaxFL, Table 1.
     *over_clients(
@@ -150,14 +175,25 @@ TABLE = (
     # one, and that is what a comparison holds a personalised method against.
     Measure(
         "own_loss", "training loss of the model each uses", compared=True, otherwise="loss",
-        lower=True,
-        of=if_kept(lambda view: view.own, "loss"),
+        lower=True, of=if_kept(own, on_objective(own, "loss")),
     ),
     Measure(
         "own_test_accuracy", "test accuracy of the model each uses", "own test acc", True,
         compared=True, otherwise="test_accuracy",
-        of=if_kept(lambda view: view.own_test, "accuracy"),
+        of=if_kept(own_test, on_objective(own_test, "accuracy")),
     ),
+    Measure(
+        "own_others_test_accuracy", "others' test accuracy of the model each uses",
+        "own others test acc", True, otherwise="others_test_accuracy",
+        of=if_kept(own_test, on_others(own_test, "accuracy")),
+    ),
+    over_clients(
+        Measure(
+            "own_mean_test_accuracy", "mean test accuracy of the model each uses", share=True,
+            otherwise="mean_test_accuracy",
+        ),
+        lambda view: None if view.own_test is None else view.own_test.accuracy,
+    )[0],  # those that only judge never made a model of their own
     # Section 1 of the FedALIGN paper: their loss is below `opinion.bar`.
     Measure(
         "fairness", "share of clients the model is useful to", share=True,
@@ -180,6 +216,20 @@ TABLE = (
     *over_clients(
         Measure("preferred_accuracy", "test accuracy of the preferred model", share=True),
         lambda view: view.preferred,
+    ),
+    # After `tuned_steps` local steps of each client's own (MaxFL, Table 4).
+    *over_clients(
+        Measure(
+            "gm_appeal_tuned", "appeal after local tuning", "appeal tuned", True, compared=True
+        ),
+        lambda view: view.meets_tuned,
+    ),
+    *over_clients(
+        Measure(
+            "tuned_test_accuracy", "mean test accuracy after local tuning", share=True,
+            compared=True,
+        ),
+        lambda view: view.tuned_accuracy,
     ),
     # What the round itself counted.
     Measure("pool", "clients that may be asked"),

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Float64, Int64
+from ..engines.measure import Split
 from ..federation import Federation
 from ..lazy import pl
 from ..protocol import Appraisal, View
@@ -40,6 +41,14 @@ def bar(fed: Federation, clients: Int64) -> Float64:
     return np.where(entropy > 0, entropy, np.log(fed.classes))
 
 
+def required(fed: Federation, clients: Int64, split: Split) -> Float64:
+    """What clients require of a model's loss on these rows: their rho_k on their training rows; on
+    held-out ones what their own model has there, where they have one, and else rho_k as well."""
+    assert fed.requirement is not None, "nobody requires anything"
+    held_out = fed.requirement_test
+    return (fed.requirement if split == "train" or held_out is None else held_out)[clients]
+
+
 def opinion(
     fed: Federation,
     clients: Int64,
@@ -56,16 +65,27 @@ def opinion(
     )
     if fed.requirement is None:
         return view
-    rho = fed.requirement[clients]
-    meets = train.loss < rho
+    meets = train.loss < required(fed, clients, "train")
     view = replace(view, meets=meets.astype(np.float64))
     if test is None:
         return view
-    alone = rho if fed.requirement_test is None else fed.requirement_test[clients]
-    view = replace(view, meets_test=(test.loss < alone).astype(np.float64))
+    meets_test = test.loss < required(fed, clients, "test")
+    view = replace(view, meets_test=meets_test.astype(np.float64))
     if fed.solo_accuracy is None:
         return view
     return replace(view, preferred=np.where(meets, test.accuracy, fed.solo_accuracy[clients]))
+
+
+def tuned(
+    fed: Federation, clients: Int64, view: View, train: Appraisal, test: Appraisal | None
+) -> View:
+    """A view with what the same clients make of the model after tuning it: whether it meets their
+    requirement then, and its held-out accuracy (MaxFL, Table 4)."""
+    view = replace(view, tuned_accuracy=None if test is None else test.accuracy)
+    if fed.requirement is None:
+        return view
+    meets = train.loss < required(fed, clients, "train")
+    return replace(view, meets_tuned=meets.astype(np.float64))
 
 
 def guesses(fed: Federation) -> dict[str, Any]:

@@ -134,10 +134,12 @@ class Run:
 
     def report(self, path: str | Path, title: str = "") -> Path:
         """Write everything about this run to one HTML file that opens anywhere."""
-        return page.report({self.label: [self]}, path, title=title, complete=self.complete)
+        where = Path(path)
+        page.report({self.label: [self]}, where, title=title, complete=self.complete)
+        return where
 
     def _repr_html_(self) -> str:
-        return page.inline({self.label: [self]})
+        return str(page.inline({self.label: [self]}))
 
     def __repr__(self) -> str:
         state = "" if self.complete else ", interrupted"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Unpack
 
 from .. import params
-from ..checks import whole
+from ..checks import one_of, whole
 from ..engines import Compute, How, choose, compute_of
 from ..errors import MusterError
 from ..federation import Federation
@@ -20,7 +20,7 @@ from ..parts.participation import Participation
 from ..parts.task import Multiclass, Task
 from ..rng import MOST
 from . import opinion
-from .clients import Stack, Terms, needs_requirement
+from .clients import DECIDE_ON, DecideOn, Stack, Terms, needs_requirement
 from .conduct import Keep, beginning, conduct
 from .forecast import check_memory
 from .result import OnRound, Run
@@ -43,6 +43,8 @@ def simulate(
     resume: bool = False,
     on_round: OnRound | None = None,
     task: Task = Multiclass(),
+    decide_on: DecideOn = "train",
+    tuned_steps: int = 0,
     compute: Compute | None = None,
     **how: Unpack[How],
 ) -> Run:
@@ -58,12 +60,16 @@ def simulate(
     resume           go on from the last checkpoint in that folder, to the bit-identical end
     on_round         called with each round's row
     task             what the model is to be good at: one of muster.tasks
+    decide_on        the rows by which clients judge the model for all that is decided in a round
+                     (who joins, is admitted, stays; claims; F(w)): "train", or "held_out"
+    tuned_steps      measure the model once more after this many local steps of each client's own
+                     (gm_appeal_tuned, tuned_test_accuracy); training does not notice. 0: do not
     compute          how the work is run, Compute(engine, device, dtype, processes); each of these
                      may be given by itself instead
     """
     module = check(
         fed, method, model, rounds, local, seed, participation, attack, evaluate_every,
-        checkpoint_every, task,
+        checkpoint_every, task, decide_on, tuned_steps,
     )  # fmt: skip
     chosen = compute_of(compute, how)
     if resume and checkpoint is None:
@@ -72,7 +78,10 @@ def simulate(
     if attack is not None:
         fed = attack.poison(fed, adversary.clients)
     work = choose(chosen, module, fed, local, task)
-    terms = Terms(method, local, int(rounds), int(seed), params.trainable(module), participation)
+    terms = Terms(
+        method, local, int(rounds), int(seed), params.trainable(module), participation, decide_on,
+        int(tuned_steps),
+    )  # fmt: skip
     setup = Setup(fed.population, terms, Stack(fed, terms, work, adversary))
     start = params.of_module(module, chosen.number, work.device)
     whose = {
@@ -89,7 +98,7 @@ def simulate(
         return conduct(
             setup,
             module,
-            beginning(setup, start, method.solver.memory(start)),
+            beginning(setup, start, terms.memory(start)),
             whose,
             Keep(evaluate_every, place, checkpoint_every, resume),
             on_round,
@@ -114,6 +123,8 @@ def check(
     evaluate_every: int = 1,
     checkpoint_every: int = 10,
     task: Task = Multiclass(),
+    decide_on: DecideOn = "train",
+    tuned_steps: int = 0,
 ) -> nn.Module:
     """The module to train, or the error of the first setting that cannot be, before anything is
     computed or written. The arguments are those of `simulate`."""
@@ -136,6 +147,13 @@ def check(
     whole("seed", seed, 0, MOST)
     whole("evaluate_every", evaluate_every, 0)
     whole("checkpoint_every", checkpoint_every)
+    whole("tuned_steps", tuned_steps, 0)
+    one_of("decide_on", decide_on, DECIDE_ON)
+    if decide_on == "held_out" and fed.test is None:
+        raise MusterError(
+            "decide_on: 'held_out', and this data has no held-out rows; give every client some, or "
+            "decide on 'train'"
+        )
     if fed.requirement is None and needs_requirement(method, participation):
         raise MusterError(
             f"requirement: {method.name if participation is None else 'participation'} needs each "

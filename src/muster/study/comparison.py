@@ -130,8 +130,15 @@ def is_comparison(folder: Path) -> bool:
 def note(folder: Path, made: Made, **listed: Any) -> None:
     """Write down what belongs to a comparison and what its runs are made with.
 
-    A folder whose runs were made otherwise is refused: they cannot stand next to new ones.
+    A folder whose runs were made otherwise is refused: they cannot stand next to new ones. Several
+    processes may note what they add to one comparison.
     """
+    folder.mkdir(parents=True, exist_ok=True)
+    with durable.turn(folder / MARKER):
+        _note(folder, made, listed)
+
+
+def _note(folder: Path, made: Made, listed: Mapping[str, Any]) -> None:
     before: dict[str, dict[str, str]] = {}
     if is_comparison(folder):
         before = read(folder)["made"]
@@ -146,7 +153,6 @@ def note(folder: Path, made: Made, **listed: Any) -> None:
                     f"{value}; give another folder"
                 )
     every = {kind: {**before.get(kind, {}), **values} for kind, values in made.items()}
-    folder.mkdir(parents=True, exist_ok=True)
     durable.write(folder / MARKER, tomli_w.dumps({**listed, "made": {**before, **every}}))
 
 
@@ -168,35 +174,3 @@ def load_comparison(folder: str | Path) -> Comparison:
     }
     shown = {name: tuple(listed.get(name, ())) for name in ("report_at", "measures", "panels")}
     return gathered(found, listed["labels"], listed["seeds"], **shown)
-
-
-def load(folder: str | Path) -> Run | Comparison:
-    """Read results back: the run a folder holds, or the comparison."""
-    folder = Path(folder)
-    alone = store.is_run(folder) or not is_comparison(folder)
-    return store.load(folder) if alone else load_comparison(folder)
-
-
-def together(folders: Iterable[str | Path]) -> Comparison:
-    """The runs of several folders as one comparison, on the seeds that all of them have. A method
-    whose label another folder has too is called by its folder as well."""
-    found: dict[tuple[str, int], Run] = {}
-    labels: dict[str, None] = {}
-    places = [Path(folder) for folder in folders]
-    for i, folder in enumerate(places):
-        if folder.resolve() in (place.resolve() for place in places[:i]):
-            raise MusterError(f"{folder}: given twice; give it once")
-        here = load(folder)
-        runs = {here.label: [here]} if isinstance(here, Run) else here.runs
-        for label, mine in runs.items():
-            name = f"{label} ({folder.name})" if label in labels else label
-            name = f"{label} ({folder})" if name in labels else name
-            labels[name] = None
-            found |= {(name, run.seed): run for run in mine}
-    every = sorted({seed for _, seed in found})
-    both = gathered(found, labels, every)
-    if not both.seeds:
-        raise MusterError(
-            "these runs have no seed in common, so they cannot be compared; give them one by one"
-        )
-    return both
