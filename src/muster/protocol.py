@@ -251,6 +251,21 @@ class Answers:
 
 
 @dataclass(frozen=True)
+class Trial:
+    """What appraisers say of the round's model and of others that might follow it.
+
+    words    `[model, appraiser]`, lower is better: F_k, or what a client's requirement makes of it;
+             NaN where there is no answer. The round's model comes first.
+    clients  the appraisers
+    traffic  bytes counted on the wire, up and down, for each; None: worked out from sizes
+    """
+
+    words: Float64
+    clients: Int64
+    traffic: tuple[Int64, Int64] | None = None
+
+
+@dataclass(frozen=True)
 class View:
     """What each client makes of a model; NaN where it was not asked or did not answer.
 

@@ -1,4 +1,4 @@
-"""`muster sweep`: any key of a configuration over lists of values."""
+"""`muster sweep` and `muster tune`: keys of a configuration over lists of values."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from .. import durable
+from ..config import tuning
 from ..config.experiments import load_table
 from ..config.sweeps import SweepInterrupted, planned, run_plan
 from ..errors import INTERRUPTED, MusterError, plural
@@ -37,8 +38,7 @@ def sweep(words: argparse.Namespace, console: Console) -> int:
     except SweepInterrupted as stop:
         result, code = stop.sweep, INTERRUPTED
     except MusterError:
-        if going_on is None and not is_sweep(folder):
-            shutil.rmtree(folder)  # nothing was run
+        clear(folder, going_on)
         raise
     if code:
         again = f"muster sweep --resume {folder}"
@@ -58,3 +58,36 @@ def shown(result: Sweep, folder: Path, formats: str | tuple[str, ...], console: 
     cells = plural(len([p for p in folder.iterdir() if p.is_dir()]), "cell")
     say(console, f"results: {folder} ({cells}; every round in sweep.parquet)")
     say(console, f"figure:  {', '.join(map(str, drawn))}")
+
+
+def tune(words: argparse.Namespace, console: Console) -> int:
+    """`muster tune`: a grid for each method, the same budget for all."""
+    going_on = resumed(words)
+    table = configured(words) if going_on is None else load_table(going_on / "config.toml")
+    if going_on is not None and "tune" not in table:
+        raise MusterError(f"--resume {going_on}: holds no tuning")
+    jobs = whole_number(words.jobs, "--jobs")
+    plan = tuning.planned(table, None)
+    s = next(iter(plan.cells.values()))[0].chosen.settings
+    folder = going_on or durable.fresh(Path(s.out) / s.name)
+    every = sum(len(one.seeds) for mine in plan.cells.values() for one in mine)
+    try:
+        with Cells(every, console) as progress:
+            result = tuning.run_plan(plan, folder, jobs, progress.seen)
+    except tuning.TuningInterrupted:
+        say(console, f"interrupted; go on with: muster tune --resume {folder}")
+        return INTERRUPTED
+    except MusterError:
+        clear(folder, going_on)
+        raise
+    console.print(result)
+    say(console, f"results: {folder} (every score in tuning.parquet)")
+    say(console, f"chosen:  {folder / tuning.MARKER}; run it with: muster compare "
+                 f"{folder / tuning.MARKER}")  # fmt: skip
+    return 0
+
+
+def clear(folder: Path, going_on: Path | None) -> None:
+    """Leave no new folder behind in which nothing was run."""
+    if going_on is None and not (folder / "config.toml").exists():
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,8 +1,9 @@
-"""The Flower client app: three requests, each answered by a `Node` on its own data.
+"""The Flower client app: four requests, each answered by a `Node` on its own data.
 
 hello     how many rows, of what shape
 evaluate  what do you make of this model
 train     here is an offer: join, or abstain
+trial     what would you make of each of these models, next to the round's
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from .agreed import check_agreed, read_terms
 from .diary import Diary
 from .node import Node, seated
 from .node_data import own_data
-from .wire import MODEL, NONCE, OFFER, UNSAID, WORD, read_offer, write_reply
+from .wire import MODEL, NONCE, OFFER, TRIAL, UNSAID, WORD, parts, read_offer, write_reply
 
 AGREED = "agreed"  # the terms that the node's owner agreed to, where a node keeps to them
 
@@ -67,6 +68,15 @@ def train(message: Message, context: Context) -> Message:
     if node.method.serves == "own":
         model = {}  # its own model is its own
     return answer(message, write_reply(word, precision, model, extra))
+
+
+@app.query("trial")
+def trial(message: Message, context: Context) -> Message:
+    """What this client makes of models that might follow the round's."""
+    node, offer, diary, precision = _ready(message, context)
+    tried = parts(message.content, TRIAL, node.dtype)
+    word = node.trial(offer, [tried[key] for key in sorted(tried, key=int)], diary)
+    return answer(message, write_reply(word, precision))
 
 
 def answer(message: Message, content: RecordDict) -> Message:

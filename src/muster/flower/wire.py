@@ -34,6 +34,8 @@ RAISED, AWAY = 2, 5  # Flower's codes: the client app raised, the node is gone
 OFFER, MODEL, WORD = "offer", "model", "word"
 NONCE = "nonce"  # what an answer repeats of its question
 SERVER, EXTRA = "server.", "extra."  # before the name of a part of the memory
+TRIAL = "trial."  # before the number of a model that is tried out
+MOST_TRIALS = 64  # models that a client may be asked to try out at once
 FIGURES = (  # what a client may say of a model, each a number; left out where it has nothing to say
     "loss", "accuracy", "test_loss", "test_accuracy", "useful", "meets", "meets_test", "preferred",
     "own_loss", "own_accuracy", "own_test_loss", "own_test_accuracy", "meets_tuned",
@@ -48,6 +50,7 @@ SAYS: dict[str, tuple[type, ...]] = {  # every key of a word, and the types it m
     "reason": (str,),
     "steps": (int,),
     "claim": (float,),
+    "trial": (list,),
     **dict.fromkeys(FIGURES, (float,)),
 }
 
@@ -335,6 +338,9 @@ def _wrong_word(word: dict[str, Any], expected: Expected) -> str:
             return f"malformed: unknown key '{line(key, 40)}'"
         if type(value) not in SAYS[key]:
             return f"malformed: {key} is no {SAYS[key][0].__name__}"
+    told = word.get("trial", [])
+    if len(told) > MOST_TRIALS or any(type(value) is not float for value in told):
+        return "malformed: trial is no list of floats"
     if word.get("round") != expected.round:
         return f"answers round {word.get('round')}, not {expected.round}"
     if word.get("client") != expected.client:

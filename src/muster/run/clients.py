@@ -7,7 +7,7 @@ over a network puts its messages behind the same interface.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, Protocol
@@ -27,7 +27,7 @@ from ..params import Memory, Params
 from ..parts.attacks import Adversary
 from ..parts.participation import Participation
 from ..parts.solvers import SGD
-from ..protocol import Answers, Appraisal, Offer, Replies, Roster, State, Truth, View
+from ..protocol import Answers, Appraisal, Offer, Replies, Roster, State, Trial, Truth, View
 from ..schedules import after
 from . import opinion
 from .memo import Memo
@@ -142,6 +142,10 @@ class Clients(Protocol):
         memory: Memory,
     ) -> Answers:
         """Ask them to train. `memory` is what those asked remember, where it is kept here."""
+        ...
+
+    def trial(self, offer: Offer, models: Sequence[Params], clients: Int64, memo: Memo) -> Trial:
+        """What these clients say of the offer's model and of others that might follow it."""
         ...
 
     def view(self, state: State) -> View:
@@ -278,6 +282,23 @@ class Stack:
                 joins = joins & self.content(joined.clients, memo)
             truth = Truth(joins, honest, method.claim(judged, rho))
         return Answers(decision, replies, true, taken, work.memory, nobody, truth)
+
+    def trial(self, offer: Offer, models: Sequence[Params], clients: Int64, memo: Memo) -> Trial:
+        """What they measure; attackers, whatever serves them."""
+        heard = [memo.of(clients), *(self.engine.appraise(m, clients) for m in models)]
+        words = np.stack([self.worth(some.loss, clients) for some in heard])
+        if self.adversary.attack is not None:
+            words = self.adversary.vote(offer, clients, words)
+        return Trial(words, clients)
+
+    def worth(self, loss: Float64, clients: Int64) -> Float64:
+        """What a loss is to a client, lower being better: the loss itself or, where clients weigh
+        by their requirement (MaxFL eq. 3), `sigmoid(F_k - rho_k)`, which nobody's word drives
+        beyond 0 and 1."""
+        if not self.terms.method.claim.needs_requirement:
+            return loss
+        gap = torch.from_numpy(loss - self.requirement(clients))
+        return np.asarray(torch.sigmoid(gap).numpy(), np.float64)
 
     def tuned(self, offer: Offer, clients: Int64, appraisal: Appraisal) -> Appraisal:
         """How clients judge the model for their claim: after a few local steps, where the method

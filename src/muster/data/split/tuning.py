@@ -27,7 +27,7 @@ def for_tuning(fed: Federation, share: float = 0.25, seed: int = 0) -> Federatio
     >>> fed = muster.data.digits(clients=4)
     >>> small = muster.data.for_tuning(fed, 0.25)
     >>> fed.train.sizes.tolist(), small.train.sizes.tolist(), small.test.sizes.tolist()
-    ([359, 359, 359, 361], [269, 269, 269, 271], [90, 90, 90, 90])
+    ([285, 285, 285, 285], [214, 214, 214, 214], [71, 71, 71, 71])
     """
     require(0 < share < 1, "tune.share", share, "between 0 and 1, exclusive")
     train = fed.train
