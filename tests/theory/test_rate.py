@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -21,8 +23,10 @@ def test_learning_rates():
 
 
 def test_the_objective_and_its_gradient_against_differences(problem):
+    few = [replace(c, x=c.x[:, -4:], y=c.y % 3, classes=3) for c in problem.clients]
+    problem = replace(problem, clients=tuple(few))
     draw = np.random.default_rng(0)
-    w = draw.standard_normal((10, 61))
+    w = draw.standard_normal((3, 4))
     losses = np.array([c.value(w) for c in problem.clients])
     rho = losses + draw.standard_normal(8)  # some met, some not
     value, size = rate.surrogate(problem, rho, w)
