@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from rich import console as rich
     from rich.console import Console
 
-    from . import data, data_show, flower, methods, predict, reproduce, runs, sweeps
+    from . import data, data_show, flower, methods, predict, report, reproduce, runs, sweeps
     from . import help as configuration
 else:
     # A command's module is loaded when it is that command's turn: help and mistakes are quick.
     rich = later("rich.console")
-    configuration, data, data_show, flower, methods, predict, reproduce, runs, sweeps = (
+    configuration, data, data_show, flower, methods, predict, report, reproduce, runs, sweeps = (
         when_called(f"muster.cli.{name}")
         for name in (
-            "help", "data", "data_show", "flower", "methods", "predict", "reproduce", "runs",
-            "sweeps",
+            "help", "data", "data_show", "flower", "methods", "predict", "report", "reproduce",
+            "runs", "sweeps",
         )
     )  # fmt: skip
 
@@ -45,6 +45,8 @@ examples:
   muster run my.toml --method.epsilon 0.4 --rounds 50
   muster run --resume runs/NAME                     go on where an interrupted run stopped
   muster federate --local 4 examples/federate.toml  a real federation on this machine
+  muster report runs/NAME                           results as one HTML file
+  muster watch runs/NAME                            follow what is under way
   muster predict runs/NAME new.csv                  class and probabilities of new rows
   muster reproduce fig2 --quick                     an experiment of the papers, in short
   muster methods                                    what exists, with paper and formula
@@ -180,7 +182,14 @@ def reader() -> Reader:
     command.flag("--measure", dest="measures", metavar="NAME,...", help="the same")
     command.flag("--figure", metavar="FILE", help="draw them as well: a .png, .pdf or .svg")
     command.flag("--panels", metavar="NAME,...", help="what to draw, such as loss,fairness")
+    command.flag("--against", metavar="KEY", help="of a sweep: the key to draw them against")
     command.flag("--table", metavar="FILE", help="write the table too: a .csv, .tex or .parquet")
+    _add_report(add(
+        "report", handle=report.report, help="results as one HTML file that opens anywhere"
+    ))  # fmt: skip
+    _add_watch(add(
+        "watch", handle=report.watch, help="follow a run, comparison or federation under way"
+    ))  # fmt: skip
     _add_reproduce(add(
         "reproduce", handle=reproduce.reproduce, description=REPRODUCE,
         help="run the papers' experiments again, and judge their claims",
@@ -196,6 +205,25 @@ def _flags(command: Reader, *flags: tuple[str, str, str], **how: Any) -> None:
     """Flags that take a value, each with what stands for it in the help and what it is."""
     for flag, metavar, what in flags:
         command.flag(flag, metavar=metavar, help=what, **how)
+
+
+def _add_report(command: Reader) -> None:
+    what = "such as runs/demo; several are compared on the seeds they share"
+    command.add_argument("folders", nargs="*", metavar="FOLDER", help=what)
+    _flags(
+        command,
+        ("--out", "FILE", "where the page goes (FOLDER/report.html)"),
+        ("--title", "TEXT", "what the page is called"),
+    )
+
+
+def _add_watch(command: Reader) -> None:
+    command.add_argument("folder", nargs="?", metavar="FOLDER", help="such as runs/demo")
+    _flags(command, ("--every", "SECONDS", "between two looks (2)"))
+    command.flag(
+        "--page", action="store_true", help="also FOLDER/live.html, which follows by itself"
+    )
+    command.flag("--once", action="store_true", help="look once")
 
 
 def _add_predict(command: Reader) -> None:

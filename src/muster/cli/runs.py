@@ -172,9 +172,10 @@ def run(words: argparse.Namespace, console: Console) -> int:
     return code or said_if_idle([result], console)
 
 
-def closing(folder: Path, drawn: Iterable[Path]) -> str:
+def closing(folder: Path, drawn: Iterable[Path], report: Path | None = None) -> str:
     """Where everything is."""
-    return f"results: {folder}\nfigure:  {', '.join(str(path) for path in drawn)}"
+    lines = [f"results: {folder}", f"figure:  {', '.join(str(path) for path in drawn)}"]
+    return "\n".join([*lines, *([f"report:  {report}"] if report else [])])
 
 
 def said_if_idle(runs: Iterable[Run], console: Console) -> int:
@@ -221,7 +222,7 @@ def compare(words: argparse.Namespace, console: Console) -> int:
         console.print(result)
         write_tables(result.summary(), folder)
         drawn = figures(result.matched, folder, s.figures, s.shown_in_figure)
-        say(console, closing(folder, drawn))
+        say(console, closing(folder, drawn, result.report(folder / "report.html")))
     return code or said_if_idle(chain.from_iterable(result.runs.values()), console)
 
 
@@ -229,6 +230,8 @@ def show(words: argparse.Namespace, console: Console) -> int:
     """`muster show FOLDER`: the tables of results that are there already, and their figure."""
     if words.folder is None:
         raise MusterError("show: give one folder of results, such as runs/demo")
+    if words.against and not (words.figure and is_sweep(Path(words.folder))):
+        raise MusterError("--against: of which figure? give a sweep, and --figure FILE.png")
     if words.panels and not words.figure:
         raise MusterError("--panels: of which figure? give --figure FILE.png as well")
     out = None if words.figure is None else as_figure_path(words.figure, "--figure")
@@ -240,14 +243,14 @@ def show(words: argparse.Namespace, console: Console) -> int:
         measures = words.measures or found.config.get("measures", ())
         panels = words.panels or words.measures or found.config.get("panels") or measures
         console.print(run_table(found, measures))
-        drawn = None if out is None else figure({label_of(found): [found]}, out, panels)
-        summary, keys = summary_of({label_of(found): [found]}, (len(found.rounds),), measures), ()
+        drawn = None if out is None else figure({found.label: [found]}, out, panels)
+        summary, keys = summary_of({found.label: [found]}, (len(found.rounds),), measures), ()
     elif is_sweep(folder):
         swept = load_sweep(folder)
         if words.measures:
             swept = replace(swept, measures=tuple(m.name for m in named(words.measures)))
         console.print(swept)
-        drawn = None if out is None else swept.figure(out, words.panels)
+        drawn = None if out is None else swept.figure(out, words.panels, words.against)
         summary, keys = swept.summary(), swept.keys
     elif is_comparison(folder):
         result: Comparison = load_comparison(folder)
@@ -266,9 +269,3 @@ def show(words: argparse.Namespace, console: Console) -> int:
     if drawn is not None:
         say(console, f"figure:  {drawn}")
     return 0
-
-
-def label_of(found: Run) -> str:
-    """What a run's method is called: its label, where its configuration has only that one."""
-    labels = [method["label"] for method in found.config.get("methods", [])]
-    return labels[0] if len(labels) == 1 else found.method

@@ -114,6 +114,9 @@ def run_cells(
         if not finished(folder, one.cell, one.chosen.methods, seed)
     ]
     waiting = {one.cell.name: one for one, _ in left}
+    if jobs is None:
+        # As many as there are cores, or `processes`; a GPU is given one stream of work.
+        jobs = min(one.chosen.settings.compute.workers() for one in cells)
     many = jobs_for(jobs, len(left))
     units = [
         Unit(name, one.table, seed, str(folder / name), many > 1, tuning)

@@ -42,6 +42,7 @@ class Measure:
     title     what a figure calls it
     short     the head of its column in a table; without one, the name in words
     share     whether it lies between 0 and 1
+    lower     whether less of it is better
     of        the number from everyone's view of the model; None where this federation has none.
               A measure without `of` is counted by the round itself
     scale     what tables and figures multiply it by (bytes are shown as kB)
@@ -59,6 +60,7 @@ class Measure:
     compared: bool = False
     panel: bool = False
     otherwise: str = ""
+    lower: bool = False
 
     @property
     def head(self) -> str:
@@ -146,20 +148,20 @@ own_test = attrgetter("own_test")
 
 TABLE = (
     Measure(
-        "loss", "priority training loss", compared=True, panel=True,
+        "loss", "priority training loss", compared=True, panel=True, lower=True,
         of=on_objective(train, "loss"),
     ),
     Measure(
         "train_accuracy", "priority training accuracy", share=True,
         of=on_objective(train, "accuracy"),
     ),
-    Measure("test_loss", "priority test loss", of=on_objective(test, "loss")),
+    Measure("test_loss", "priority test loss", lower=True, of=on_objective(test, "loss")),
     Measure(
         "test_accuracy", "priority test accuracy", "test acc", True, compared=True, panel=True,
         of=on_objective(test, "accuracy"),
     ),
     # FedALIGN, Fig. 4: what the model is to those it is not for.
-    Measure("others_loss", "the others' training loss", of=on_others(train, "loss")),
+    Measure("others_loss", "the others' training loss", lower=True, of=on_others(train, "loss")),
     Measure(
         "others_test_accuracy", "the others' test accuracy", "others test acc", True,
         of=on_others(test, "accuracy"),
@@ -173,7 +175,7 @@ TABLE = (
     # one, and that is what a comparison holds a personalised method against.
     Measure(
         "own_loss", "training loss of the model each uses", compared=True, otherwise="loss",
-        of=if_kept(own, on_objective(own, "loss")),
+        lower=True, of=if_kept(own, on_objective(own, "loss")),
     ),
     Measure(
         "own_test_accuracy", "test accuracy of the model each uses", "own test acc", True,

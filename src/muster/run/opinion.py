@@ -14,7 +14,10 @@ import numpy as np
 from ..arrays import Float64, Int64
 from ..engines.measure import Split
 from ..federation import Federation
+from ..lazy import pl
 from ..protocol import Appraisal, View
+
+LISTED = 5_000_000  # clients times classes up to which it is listed who has what
 
 
 def label_entropy(fed: Federation, clients: Int64) -> Float64:
@@ -101,3 +104,13 @@ def guesses(fed: Federation) -> dict[str, Any]:
         tested = fed.objective @ fed.test.label_shares(fed.classes)
         known["majority_test_accuracy"] = float(tested[best])
     return known
+
+
+def holdings(fed: Federation) -> pl.DataFrame | None:
+    """Who has which rows: one row for each client and class that it has; None where rows have no
+    classes, or there would be too many to list."""
+    if fed.train.y.is_floating_point() or fed.n * fed.classes > LISTED:
+        return None
+    counts = fed.label_counts()
+    client, label = np.nonzero(counts)
+    return pl.DataFrame({"client": client, "label": label, "rows": counts[client, label]})
