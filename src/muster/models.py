@@ -36,7 +36,7 @@ def _width(of: Shaped) -> int:
 def _outputs(of: Shaped) -> int:
     if not of.classes:
         raise MusterError(
-            "model: the task does not say how many outputs it needs; give an nn.Module that has them"
+            "model: the task does not say how many outputs it needs; give an nn.Module"
         )
     return of.classes
 
