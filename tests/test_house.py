@@ -28,6 +28,7 @@ FLOORS = [
     {"report"},
     {"study", "theory"},  # the papers' statements are held against runs, and drawn
     {"config"},
+    {"reproduce"},
     {"flower"},
     {"cli"},
 ]

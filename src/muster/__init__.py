@@ -15,6 +15,7 @@ from . import moved
 if TYPE_CHECKING:
     from . import data, methods, models, optimizers, parts, schedules, tasks
     from .config.sweeps import SweepInterrupted, sweep
+    from .config.tuning import TuningInterrupted, tune
     from .engines import Compute
     from .errors import MusterError, MusterWarning
     from .federation import Federation
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from .study.comparison import Comparison
     from .study.results import load
     from .study.sweep import Sweep
+    from .study.tuning import Tuning
 
 __version__ = "0.1.0"
 
@@ -48,6 +50,8 @@ _HOME = {
     "Run": "run.result:Run",
     "Sweep": "study.sweep:Sweep",
     "SweepInterrupted": "config.sweeps:SweepInterrupted",
+    "Tuning": "study.tuning:Tuning",
+    "TuningInterrupted": "config.tuning:TuningInterrupted",
     "attacks": "parts.attacks",
     "compare": "study.compare:compare",
     "data": "data",
@@ -63,6 +67,7 @@ _HOME = {
     "solo": "run.solo:solo",
     "sweep": "config.sweeps:sweep",
     "tasks": "tasks",
+    "tune": "config.tuning:tune",
     "with_solo": "run.solo:with_solo",
 }
 
@@ -80,6 +85,8 @@ __all__ = [
     "Run",
     "Sweep",
     "SweepInterrupted",
+    "Tuning",
+    "TuningInterrupted",
     "attacks",
     "compare",
     "data",
@@ -95,6 +102,7 @@ __all__ = [
     "solo",
     "sweep",
     "tasks",
+    "tune",
     "with_solo",
 ]
 

@@ -169,6 +169,21 @@ def held(folder: Path) -> Iterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_UN)
 
 
+def in_use(folder: Path) -> bool:
+    """Whether a process holds a folder at this moment; where that cannot be known, no."""
+    if fcntl is None:
+        return False
+    try:
+        with (folder / LOCK).open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_UN)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 @contextmanager
 def turn(path: Path) -> Iterator[None]:
     """Our turn to read a file and write it again: processes that ask for it wait for each other."""

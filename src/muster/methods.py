@@ -37,6 +37,7 @@ from .parts.step import (
     Stay,
     Step,
 )
+from .parts.trust import Audit, as_audit
 from .parts.weigh import Claimed, DataShare, LossPower, Mixture, Uniform, Weigh
 from .registry import kinds, part
 from .schedules import Constant, Count, Schedule, after, as_schedule, count
@@ -56,6 +57,8 @@ class Method:
     reference  whose data F(w) is measured on: all priority clients (the paper), or those asked,
                whose cost does not grow with the population
     serves     whose model is judged: the global one, or each client's own
+    trust      how far clients outside the objective are trusted: None (the papers) believes every
+               reply that is not malformed
     """
 
     name: str
@@ -73,6 +76,7 @@ class Method:
     warmup: Count = 0
     reference: Literal["all", "asked"] = "all"
     serves: Literal["global", "own"] = "global"
+    trust: Audit | None = None
 
     def __post_init__(self) -> None:
         count(self.warmup, 100, "warmup")
@@ -152,6 +156,7 @@ def fedalign(
     straggler_period: int = 1,
     reference: Literal["all", "asked"] = "all",
     server_lr: float = 1.0,
+    trust: bool | Audit = False,
 ) -> Method:
     """FedALIGN: Ravi & Shomorony, Algorithm 1; others count while |F_k(w) - F(w)| < eps_t.
 
@@ -168,6 +173,8 @@ def fedalign(
     reference         whose data F(w) is measured on: "all" priority clients (the paper), or those
                       "asked" in the round
     server_lr         the server's step towards the average of the admitted
+    trust             bound what clients outside the objective can do, and have the priority clients
+                      check it (docs/trust.md); false is the paper's
     """
     join: Join = Aligned(criterion)
     if straggler_period != 1:
@@ -184,12 +191,17 @@ def fedalign(
         epsilon=as_schedule(epsilon, "epsilon"),
         warmup=warmup,
         reference=reference,
+        trust=as_audit(trust),
     )
 
 
 @part(Method, "maxfl")
 def maxfl(
-    server_lr: float = 1.0, epsilon: float = 0.1, m: int | None = None, tune_steps: int = 0
+    server_lr: float = 1.0,
+    epsilon: float = 0.1,
+    m: int | None = None,
+    tune_steps: int = 0,
+    trust: bool | Audit = False,
 ) -> Method:
     """MaxFL: Cho et al., w' = w + server_lr / (sum q_k + epsilon) sum q_k (w_k - w), where
     q_k = s (1 - s), s = sigmoid(F_k(w) - rho_k), is largest where the model just appeals.
@@ -198,6 +210,8 @@ def maxfl(
     epsilon      keeps the step finite when every q_k is nearly 0
     m            clients asked each round, drawn uniformly; None: everyone
     tune_steps   local steps a client takes before it judges the model for its q_k (step 7)
+    trust        bound what a client can do, and have clients check it (docs/trust.md); false is the
+                 paper's
     """
     return Method(
         "maxfl",
@@ -206,17 +220,20 @@ def maxfl(
         step=Adaptive(server_lr, epsilon),
         claim=Appeal(),
         tune_steps=tune_steps,
+        trust=as_audit(trust),
     )
 
 
 @part(Method, "fedavg")
-def fedavg(invite: Invite = Full(), server_lr: float = 1.0) -> Method:
+def fedavg(invite: Invite = Full(), server_lr: float = 1.0, warmup: Count = 0) -> Method:
     """FedAvg on every client ("All"): McMahan et al. 2017, w' = sum_k p_k w_k / sum_k p_k.
 
     invite       whom the server asks each round: one of the invite parts
     server_lr    the server's step: how far the model moves towards that average
+    warmup       rounds (a whole number) or share of rounds (a fraction) in which only priority
+                 clients are asked, as FedALIGN does
     """
-    return Method("fedavg", invite=invite, step=Average(server_lr))
+    return Method("fedavg", invite=invite, step=Average(server_lr), warmup=warmup)
 
 
 @part(Method, "fedavg_priority")
@@ -233,7 +250,11 @@ def fedavg_priority(invite: Invite = Full(), server_lr: float = 1.0) -> Method:
 
 @part(Method, "fedprox")
 def fedprox(
-    mu: float = 1.0, priority_only: bool = False, invite: Invite = Full(), server_lr: float = 1.0
+    mu: float = 1.0,
+    priority_only: bool = False,
+    invite: Invite = Full(),
+    server_lr: float = 1.0,
+    warmup: Count = 0,
 ) -> Method:
     """FedAvg with a proximal term: Li et al. 2018, local gradient g + mu (w_k - w).
 
@@ -241,6 +262,8 @@ def fedprox(
     priority_only  ask priority clients only, as the paper's baseline does
     invite         whom the server asks each round: one of the invite parts
     server_lr      the server's step: how far the model moves towards the clients' average
+    warmup         rounds (a whole number) or share of rounds (a fraction) in which only priority
+                   clients are asked, as FedALIGN does; all of them where it is for priority only
     """
     at_least("mu", mu)
     return Method(
@@ -249,7 +272,7 @@ def fedprox(
         solver=SGD(prox=mu),
         admit=Objective() if priority_only else Everyone(),
         step=Average(server_lr),
-        warmup=1.0 if priority_only else 0,
+        warmup=1.0 if priority_only else warmup,
     )
 
 

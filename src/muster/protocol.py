@@ -27,7 +27,8 @@ class Roster:
     importance  a_k, the client's weight in the objective; 1 for priority clients
     share       what a reply counts by for its place in the objective: p_k, or what the invitation
                 made of it (eq. 55)
-    full        p_k, what it counts by beyond that, while it is aligned; as a rule the same
+    full        what it counts by beyond that, while it is aligned: p_k, or what the invitation made
+                of it
     ids         the numbers by which their randomness is keyed; as a rule their places
     """
 
@@ -45,7 +46,11 @@ class Roster:
 
     @classmethod
     def of(
-        cls, who: Population | Federation, clients: Int64, share: Float64 | None = None
+        cls,
+        who: Population | Federation,
+        clients: Int64,
+        share: Float64 | None = None,
+        full: Float64 | None = None,
     ) -> Roster:
         """These clients of a population."""
         population = who.population if isinstance(who, Federation) else who
@@ -55,7 +60,7 @@ class Roster:
             population.priority[clients],
             population.importance[clients],
             p if share is None else share,
-            p,
+            p if full is None else full,
             population.ids[clients],
         )
 
@@ -261,6 +266,21 @@ class Answers:
             truths[0] if truths else None,
             events=tuple(event for p in parts for event in p.events),
         )
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What appraisers say of the round's model and of others that might follow it.
+
+    words    `[model, appraiser]`, lower is better: F_k, or what a client's requirement makes of it;
+             NaN where there is no answer. The round's model comes first.
+    clients  the appraisers
+    traffic  bytes counted on the wire, up and down, for each; None: worked out from sizes
+    """
+
+    words: Float64
+    clients: Int64
+    traffic: tuple[Int64, Int64] | None = None
 
 
 @dataclass(frozen=True)

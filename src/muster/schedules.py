@@ -78,6 +78,8 @@ class Linear:
     end: float = 0.0
 
     def at(self, t: int, rounds: int) -> float:
+        if 0 < rounds - 1 <= t:
+            return self.end  # exactly: rounding must not leave an eps_t a little below 0
         return self.start + (self.end - self.start) * t / max(rounds - 1, 1)
 
 

@@ -253,8 +253,10 @@ def test_attackers_are_a_seeded_share_of_those_who_take_part(fed):
     draws = {tuple(attackers_of(fed, attack, s).tolist()) for s in range(20)}
     assert len(draws) > 10
     assert len(attackers_of(fed, None, 0)) == 0
+    assert len(attackers_of(fed, attacks.sign_flip(0.0), 0)) == 0
     with pytest.raises(
-        muster.MusterError, match=r"attack fraction: 1\.5; allowed: above 0, below 1"
+        muster.MusterError,
+        match=r"attack fraction: 1\.5; allowed: 0 \(nobody\), or more and below 1",
     ):
         attacks.sign_flip(1.5)
 

@@ -76,6 +76,7 @@ def federate(words: argparse.Namespace, console: Console) -> int:
             raise
     done = store.load(folder)
     console.print(run_table(done, chosen.settings.measures))
+    say(console, f"report:  {done.report(folder / 'report.html')}")
     return said_if_idle([done], console)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..config.experiments import Experiment, Settings, experiment
+from ..config.tuning import Tune
 from ..federation import Federation
 from ..methods import Method
 from ..models import Spec
@@ -43,6 +44,11 @@ def all_keys() -> str:
     for head, given in (("local", usual.local), ("requirement", own), ("network", usual.network)):
         said = dict.fromkeys(vars(given), "") | described(given)
         lines += ["", *rows(said, vars(given), f"{head}.")]
+    lines += ["", "  muster sweep: --sweep.KEY VALUE,VALUE,... for any of these keys"]
+    lines += [
+        "  muster tune: --tune.KEY VALUE,VALUE,... for local.KEY, method.KEY and",
+        *rows(described(Tune), vars(Tune()), "tune."),
+    ]
     for key, role in CHOSEN.items():
         lines += ["", f"  --{key} NAME, then --{key}.KEY VALUE:"]
         lines += chosen(role)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -15,18 +15,23 @@ import tomli_w
 from rich.console import Console
 
 from .. import durable
+from ..checks import whole
 from ..config.experiments import Experiment, experiment, load_table
 from ..config.keys import override, parse_value
 from ..config.work import check_all, compared, how
 from ..errors import INTERRUPTED, MusterError, plural
 from ..report.figure import as_figure_path, figure, figures
+from ..report.intervals import summary as summary_of
 from ..report.tables import run_table
+from ..report.written import as_table_path, write_table, write_tables
 from ..run import store
+from ..run.measures import named
 from ..run.result import Interrupted, Run
 from ..run.simulate import simulate
 from ..schema import Table
 from ..study.compare import ComparisonInterrupted
 from ..study.comparison import Comparison, is_comparison, load_comparison
+from ..study.sweep import is_sweep, load_sweep
 from .console import say
 from .progress import Progress
 
@@ -48,8 +53,20 @@ def configured(words: argparse.Namespace, first: Mapping[str, Any] | None = None
         table.pop("method", None)
         table["methods"] = [parse_value(name) for name in chosen]
     flags = [("method", name) for name in chosen if len(chosen) == 1]
-    flags += sorted(words.keys.items(), key=lambda flag: flag[0].count("."))
+    given = {("measures" if k == "measure" else k): v for k, v in words.keys.items()}
+    if len(given) < len(words.keys):
+        raise MusterError("--measure: given twice, as --measures too; give it once")
+    flags += sorted(given.items(), key=lambda flag: flag[0].count("."))
     return override(table, flags)
+
+
+def whole_number(text: str | None, flag: str) -> int | None:
+    """What a flag says as a whole number from 1, if it is given."""
+    if text is None:
+        return None
+    value = parse_value(text)
+    whole(flag, value)
+    return int(value)
 
 
 def one_method(words: argparse.Namespace, instead: str) -> None:
@@ -155,9 +172,10 @@ def run(words: argparse.Namespace, console: Console) -> int:
     return code or said_if_idle([result], console)
 
 
-def closing(folder: Path, drawn: Iterable[Path]) -> str:
+def closing(folder: Path, drawn: Iterable[Path], report: Path | None = None) -> str:
     """Where everything is."""
-    return f"results: {folder}\nfigure:  {', '.join(str(path) for path in drawn)}"
+    lines = [f"results: {folder}", f"figure:  {', '.join(str(path) for path in drawn)}"]
+    return "\n".join([*lines, *([f"report:  {report}"] if report else [])])
 
 
 def said_if_idle(runs: Iterable[Run], console: Console) -> int:
@@ -202,10 +220,9 @@ def compare(words: argparse.Namespace, console: Console) -> int:
         say(console, f"interrupted with {done}; go on with: {again}")
     if result.seeds:
         console.print(result)
-        with durable.replacing(folder / "summary.parquet") as new:
-            result.summary().write_parquet(new)
+        write_tables(result.summary(), folder)
         drawn = figures(result.matched, folder, s.figures, s.shown_in_figure)
-        say(console, closing(folder, drawn))
+        say(console, closing(folder, drawn, result.report(folder / "report.html")))
     return code or said_if_idle(chain.from_iterable(result.runs.values()), console)
 
 
@@ -213,16 +230,28 @@ def show(words: argparse.Namespace, console: Console) -> int:
     """`muster show FOLDER`: the tables of results that are there already, and their figure."""
     if words.folder is None:
         raise MusterError("show: give one folder of results, such as runs/demo")
+    if words.against and not (words.figure and is_sweep(Path(words.folder))):
+        raise MusterError("--against: of which figure? give a sweep, and --figure FILE.png")
     if words.panels and not words.figure:
         raise MusterError("--panels: of which figure? give --figure FILE.png as well")
     out = None if words.figure is None else as_figure_path(words.figure, "--figure")
+    table = None if words.table is None else as_table_path(words.table, "--table")
     folder = Path(words.folder)
+    keys: Sequence[str]
     if store.is_run(folder):
         found = store.load(folder)
         measures = words.measures or found.config.get("measures", ())
         panels = words.panels or words.measures or found.config.get("panels") or measures
         console.print(run_table(found, measures))
-        drawn = None if out is None else figure({label_of(found): [found]}, out, panels)
+        drawn = None if out is None else figure({found.label: [found]}, out, panels)
+        summary, keys = summary_of({found.label: [found]}, (len(found.rounds),), measures), ()
+    elif is_sweep(folder):
+        swept = load_sweep(folder)
+        if words.measures:
+            swept = replace(swept, measures=tuple(m.name for m in named(words.measures)))
+        console.print(swept)
+        drawn = None if out is None else swept.figure(out, words.panels, words.against)
+        summary, keys = swept.summary(), swept.keys
     elif is_comparison(folder):
         result: Comparison = load_comparison(folder)
         if not result.seeds:
@@ -232,14 +261,11 @@ def show(words: argparse.Namespace, console: Console) -> int:
             result = replace(result, measures=words.measures, panels=())
         console.print(result)
         drawn = None if out is None else result.figure(out, words.panels)
+        summary, keys = result.summary(), ["round"]
     else:
         raise MusterError(f"{folder}: no results here; give a folder such as runs/demo")
+    if table is not None:
+        say(console, f"table:   {write_table(summary, table, keys)}")
     if drawn is not None:
         say(console, f"figure:  {drawn}")
     return 0
-
-
-def label_of(found: Run) -> str:
-    """What a run's method is called: its label, where its configuration has only that one."""
-    labels = [method["label"] for method in found.config.get("methods", [])]
-    return labels[0] if len(labels) == 1 else found.method

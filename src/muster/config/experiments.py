@@ -19,6 +19,7 @@ import numpy as np
 from ..checks import one_of, whole
 from ..data import DATA
 from ..data.files.tables import ENDINGS
+from ..data.split.tuning import for_tuning
 from ..engines.compute import Compute
 from ..errors import MusterError
 from ..federation import Federation
@@ -160,10 +161,13 @@ class Experiment:
     importance: float | tuple[float, ...] | None = None
     own_local: dict[str, Local] = dataclasses.field(default_factory=dict)
 
-    def federation(self, seed: int) -> Federation:
+    def federation(self, seed: int, tuning: float | None = None) -> Federation:
         """The data of one seed, with the clients' requirements where they have any: a constant, or
-        what each gets alone."""
+        what each gets alone. With `tuning`, that share of each client's training rows in place of
+        its test rows (`muster.data.for_tuning`)."""
         fed: Federation = choose(Federation, self.data, "data", extra={"seed": seed})
+        if tuning is not None:
+            fed = for_tuning(fed, tuning, seed)
         fed = self._counted(fed)
         if self.importance is not None:
             a = as_importance(self.importance, fed.priority) * ~fed.unseen

@@ -8,6 +8,7 @@ take it.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -29,7 +30,9 @@ def override(table: Table, flags: list[tuple[str, str]]) -> Table:
     for key, text in flags:
         head, _, rest = key.partition(".")
         if head in LISTS and rest:
-            table.setdefault(head, {})[rest] = parse_list(text)
+            # `tune.budget` and its like are no keys of the configuration.
+            read = parse_list if head == "sweep" or "." in rest else parse_value
+            table.setdefault(head, {})[rest] = read(text)
         else:
             put(table, key, parse_value(text), f"--{key}")
     return with_names(table)
@@ -57,19 +60,19 @@ def put(table: Table, key: str, value: Any, where: str, all_methods: bool = Fals
         table[head] = value
         return
     if head == "methods":
-        listed = _listed(table)
-        entry, inner = _addressed(listed, rest, where)
+        listed = listed_methods(table)
+        entry, inner = addressed(listed, rest, where)
         table.pop("method", None)
         table["methods"] = listed
         _set(entry, inner, value, where)
         return
     if head == "method" and "method" not in table:
-        listed = _listed(table)
+        listed = listed_methods(table)
         if len(listed) > 1:
             if not all_methods:
                 raise MusterError(f"{where}: the configuration has several methods; which one?")
             table["methods"] = listed
-            for entry in _takers(listed, rest.partition(".")[0], where):
+            for entry in takes(listed, rest.partition(".")[0], where):
                 _set(entry, rest, value, where)
             return
         table.pop("methods", None)
@@ -77,7 +80,7 @@ def put(table: Table, key: str, value: Any, where: str, all_methods: bool = Fals
     _set(table, key, value, where)
 
 
-def _listed(table: Table) -> list[Table]:
+def listed_methods(table: Table) -> list[Table]:
     """The methods of a configuration as tables."""
     given = table.get("methods") or [table.get("method", CHOSEN["method"])]
     if not isinstance(given, list):
@@ -92,7 +95,7 @@ def label_of(entry: Table) -> str:
     return str(entry.get("label", entry["name"]))
 
 
-def _addressed(listed: list[Table], rest: str, where: str) -> tuple[Table, str]:
+def addressed(listed: Sequence[Table], rest: str, where: str) -> tuple[Table, str]:
     """The method that `LABEL.KEY` is about, and the key. Labels may have dots; dashes and
     underscores are alike, as in flags."""
     for entry in sorted(listed, key=lambda entry: -len(label_of(entry))):
@@ -102,7 +105,7 @@ def _addressed(listed: list[Table], rest: str, where: str) -> tuple[Table, str]:
     raise unknown(f"method in {where}:", rest.partition(".")[0], map(label_of, listed))
 
 
-def _takers(listed: list[Table], key: str, where: str) -> list[Table]:
+def takes(listed: Sequence[Table], key: str, where: str) -> Sequence[Table]:
     """The methods that take a key themselves; of a part that none takes, all."""
     if key == "local":
         return listed

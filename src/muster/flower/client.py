@@ -1,8 +1,9 @@
-"""The Flower client app: three requests, each answered by a `Node` on its own data.
+"""The Flower client app: four requests, each answered by a `Node` on its own data.
 
 hello     how many rows, of what shape
 evaluate  what do you make of this model
 train     here is an offer: join, or abstain
+trial     what would you make of each of these models, next to the round's
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from flwr.clientapp import ClientApp
 
 from .. import __version__
 from ..config.experiments import Experiment
+from ..errors import MusterError
 from ..federation import Federation
 from ..params import dtype_of
 from ..parts.task import Scoring, suited, targets_of
@@ -27,7 +29,7 @@ from .agreed import check_agreed, read_terms
 from .diary import Diary
 from .node import Node, seated
 from .node_data import own_data
-from .wire import MODEL, NONCE, OFFER, UNSAID, WORD, read_offer, write_reply
+from .wire import MODEL, NONCE, OFFER, TRIAL, UNSAID, WORD, parts, read_offer, write_reply
 
 AGREED = "agreed"  # the terms that the node's owner agreed to, where a node keeps to them
 
@@ -73,6 +75,15 @@ def train(message: Message, context: Context) -> Message:
     return answer(message, write_reply(word, precision, model, extra))
 
 
+@app.query("trial")
+def trial(message: Message, context: Context) -> Message:
+    """What this client makes of models that might follow the round's."""
+    node, offer, diary, precision = _ready(message, context)
+    tried = parts(message.content, TRIAL, node.dtype)
+    word = node.trial(offer, [tried[key] for key in sorted(tried, key=int)], diary)
+    return answer(message, write_reply(word, precision))
+
+
 def answer(message: Message, content: RecordDict) -> Message:
     """An answer to a message: it repeats the nonce, which nobody else was sent."""
     nonce = message.content.config_records[OFFER][NONCE]
@@ -93,7 +104,12 @@ def _what(message: Message, context: Context) -> tuple[Experiment, Federation]:
         check_agreed(text, str(context.run_config[AGREED]))
     chosen = read_terms(text)
     wants = targets_of(chosen.settings.task)
-    return chosen, own_data(context.node_config, chosen.network, int(str(said["seed"])), wants)
+    own = own_data(context.node_config, chosen.network, int(str(said["seed"])), wants)
+    if chosen.settings.decide_on == "held_out" and own.test is None:
+        raise MusterError(
+            "decide_on: this federation decides on held-out rows, and this client has none"
+        )
+    return chosen, own
 
 
 def _ready(message: Message, context: Context) -> tuple[Node, Offer, Diary, Any]:

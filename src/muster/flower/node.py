@@ -7,6 +7,7 @@ it is, because nothing a client says of its own role would count.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from ..errors import MusterError
 from ..federation import Federation
 from ..local import Local
 from ..models import as_module
-from ..params import Memory, dtype_of
+from ..params import Memory, Params, dtype_of
 from ..parts.task import suited
 from ..protocol import Appraisal, Offer, Replies, Roster, State, View
 from ..run.clients import Stack, Terms, needs_requirement
@@ -49,10 +50,6 @@ class Node:
         self.trainable = params.trainable(self.module)
         local = chosen.local_of(*chosen.methods)
         engine = choose(one_core(s), self.module, fed, local, s.task)
-        if s.decide_on == "held_out" and fed.test is None:
-            raise MusterError(
-                "decide_on: this federation decides on held-out rows, and this client has none"
-            )
         terms = Terms(
             self.method, local, s.rounds, seed, self.trainable, s.participation,
             s.decide_on, s.tuned_steps, s.task,
@@ -103,6 +100,13 @@ class Node:
             for name in names if not decides else ("loss",):
                 del said[decides + name]
         return self.word(offer.round) | {n: v for n, v in said.items() if not np.isnan(v)}
+
+    def trial(self, offer: Offer, models: Sequence[Params], diary: Diary) -> dict[str, Any]:
+        """What it makes of the offer's model and of others that might follow it."""
+        memo = self.memo(offer, diary)
+        words = self.stack.trial(offer, models, HERE, memo).words[:, 0]
+        note(memo, offer, diary)
+        return self.word(offer.round) | {"trial": [float(value) for value in words]}
 
     def train(self, offer: Offer, diary: Diary) -> tuple[dict[str, Any], Replies | None]:
         """Its answer to the offer: its word, and its replies if it joined."""

@@ -8,12 +8,12 @@ the first message that needs it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from flwr.app import MessageType
+from flwr.app import ArrayRecord, MessageType
 from flwr.serverapp import Grid
 
 from ..arrays import Bool, Float64, Int64
@@ -22,7 +22,18 @@ from ..federation import Population
 from ..params import Memory, Params
 from ..parts.guard import plausible
 from ..parts.scores import Score
-from ..protocol import Answers, Appraisal, Decision, Offer, Replies, Roster, State, Traffic, View
+from ..protocol import (
+    Answers,
+    Appraisal,
+    Decision,
+    Offer,
+    Replies,
+    Roster,
+    State,
+    Traffic,
+    Trial,
+    View,
+)
 from ..run.clients import Terms, no_replies
 from ..run.memo import Memo
 from .inbox import Exchange, exchange, limits_of
@@ -32,6 +43,7 @@ from .wire import (
     PREFIX,
     RAISED,
     SPLITS,
+    TRIAL,
     UNSAID,
     Expected,
     Packed,
@@ -40,6 +52,7 @@ from .wire import (
     as_sent,
     figures_of,
     line,
+    pack,
     read_reply,
     write_offer,
 )
@@ -47,9 +60,11 @@ from .wire import (
 SHARE = Score("share", "share")  # what else clients tell lies between 0 and 1
 COUNTED = "counted"  # the part of the state that says which replies were counted
 ABSENT = "failed: not connected"
+TRY = "query.trial"
 LOOK_EVERY = 1.0  # seconds between looks for clients that have not come
 
 Say = Callable[[str], None]
+Records = Mapping[str, ArrayRecord]
 
 
 @dataclass
@@ -143,11 +158,14 @@ class Remote:
         """A model as it arrives: rounded, where it travels in half the bytes."""
         return as_sent(model, self.network.precision)
 
-    def ask(self, kind: str, offer: Offer, seats: Iterable[Seat]) -> dict[int, Reply]:
+    def ask(
+        self, kind: str, offer: Offer, seats: Iterable[Seat], more: Records | None = None
+    ) -> dict[int, Reply]:
         """One request to some clients, and every one's reply, whatever came of it. Clients of the
-        objective that failed are asked again, as long as too few of them were heard."""
+        objective that failed are asked again, as long as too few of them were heard. `more` is what
+        travels with the offer."""
         seats = list(seats)
-        replies = self._request(kind, offer, seats, self.strikes.aside())
+        replies = self._request(kind, offer, seats, self.strikes.aside(), more)
         for _ in range(self.network.retries):
             lacking = self._lacking(seats, replies)
             if not lacking:
@@ -155,7 +173,7 @@ class Remote:
             for seat in lacking:
                 self.events.append((seat.client, f"asked again: {replies[seat.client].why}"))
             self._await([seat.client for seat in lacking])
-            replies |= self._request(kind, offer, lacking, frozenset())
+            replies |= self._request(kind, offer, lacking, frozenset(), more)
         for k, reply in replies.items():
             news = self.strikes.note(kind, k, reply.why)
             if news:
@@ -180,7 +198,12 @@ class Remote:
             time.sleep(max(0.0, min(LOOK_EVERY, until - time.monotonic())))
 
     def _request(
-        self, kind: str, offer: Offer, seats: list[Seat], unawaited: frozenset[int]
+        self,
+        kind: str,
+        offer: Offer,
+        seats: list[Seat],
+        unawaited: frozenset[int],
+        more: Records | None = None,
     ) -> dict[int, Reply]:
         """Send one request, and again with the model to those who no longer hold it."""
         nodes, strangers = self.registry.connected(self.grid)
@@ -198,6 +221,7 @@ class Remote:
                 if k in nodes:
                     carried[k] = carry_all or self.here.get(k) != offer.round
                     content = write_offer(packed, seat, self.experiment, carried[k])
+                    content.update(more or {})
                     contents[k] = (nodes[k], content)
             limits = {k: limits_of(what) for k, what in expected.items()}
             came = exchange(self.grid, contents, kind, self.network.patience, limits, unawaited)
@@ -286,6 +310,25 @@ class Remote:
         said = self._measure(t, model, [self._seat(int(k)) for k in clients])
         of = PREFIX[self.terms.split]
         return Appraisal(said[f"{of}loss"][clients], said[of + self._score][clients])
+
+    def trial(self, offer: Offer, models: Sequence[Params], clients: Int64, memo: Memo) -> Trial:
+        """What they say of the offer's model and of others; NaN where they do not, or say what
+        cannot be."""
+        seats = [self._seat(int(k)) for k in clients]
+        more = {f"{TRIAL}{i}": pack(m, self.network.precision) for i, m in enumerate(models)}
+        replies = self.ask(TRY, offer, seats, more)
+        words = np.full((len(models) + 1, len(clients)), np.nan)
+        for at, k in enumerate(clients.tolist()):
+            told = np.array(replies[k].word.get("trial", []), np.float64)
+            if replies[k].why:
+                self.events.append((k, f"tried nothing out: {replies[k].why}"))
+            elif len(told) != len(words) or not (np.isfinite(told) & (told >= 0)).all():
+                self.events.append((k, "impossible trial"))
+            else:
+                words[:, at] = told
+        up, down = self.counter.up[clients], self.counter.down[clients]
+        self.counter.up[clients], self.counter.down[clients] = 0, 0
+        return Trial(words, clients, (up, down))
 
     def stays(self, clients: Int64, memo: Memo) -> Bool:
         """Who said it stays. Who said nothing is not there to stay."""

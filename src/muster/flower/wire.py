@@ -35,6 +35,8 @@ RAISED, AWAY = 2, 5  # Flower's codes: the client app raised, the node is gone
 OFFER, MODEL, WORD = "offer", "model", "word"
 NONCE = "nonce"  # what an answer repeats of its question
 SERVER, EXTRA = "server.", "extra."  # before the name of a part of the memory
+TRIAL = "trial."  # before the number of a model that is tried out
+MOST_TRIALS = 64  # models that a client may be asked to try out at once
 SPLITS = ("", "test_", "own_", "own_test_")  # before the loss and the scores a client tells
 SAID = ("useful", "meets", "meets_test", "preferred", "meets_tuned", "stays")  # what else it tells
 
@@ -55,6 +57,7 @@ SAYS: dict[str, tuple[type, ...]] = {  # keys of a word besides figures, and the
     "reason": (str,),
     "steps": (int,),
     "claim": (float,),
+    "trial": (list,),
 }
 
 
@@ -348,6 +351,9 @@ def _wrong_word(word: dict[str, Any], expected: Expected) -> str:
             return f"malformed: unknown key '{line(key, 40)}'"
         if type(value) not in kinds:
             return f"malformed: {key} is no {kinds[0].__name__}"
+    told = word.get("trial", [])
+    if len(told) > MOST_TRIALS or any(type(value) is not float for value in told):
+        return "malformed: trial is no list of floats"
     if word.get("round") != expected.round:
         return f"answers round {word.get('round')}, not {expected.round}"
     if word.get("client") != expected.client:

@@ -5,25 +5,47 @@ solvers  how it trains                            claim    what it works out fro
 guard    what is malformed is refused             admit    the server's own rule
 weigh    how much each reply counts               step     how the model moves
 effort   how many local steps each takes          participation, attacks   who leaves, who lies
+robust   steps that liars cannot drag far          collusion   attackers who work together
+mixing   what is done to replies before           updates     replies as points
+trust    what strangers may do, and its check
 task     what a model is to be good at            optimizer   how a client's weights move
 
 `from muster.parts import Aligned, Band, SGD` serves a method of your own.
 """
 
 from .admit import Admit, Band, Everyone, Objective
-from .attacks import Attack, ForgeLoss, InflateAndNoise, LabelFlip, ScaleUpdate, sign_flip
+from .attacks import (
+    Attack,
+    Backdoor,
+    ForgeLoss,
+    InflateAndNoise,
+    LabelFlip,
+    Liars,
+    ScaleUpdate,
+    sign_flip,
+)
 from .claim import Appeal, Claim, Nothing, Unmet
+from .collusion import ALIE, IPM, Mimic
 from .effort import AsAsked, ByWeight, Effort
-from .invite import Fraction, Full, Invite, PowerOfChoice, Sample, WithReplacement
+from .invite import Apart, Fraction, Full, Invite, PowerOfChoice, Sample, WithReplacement
 from .join import Aligned, Always, Available, Join, Straggling
+from .mixing import Bucketing, NearestNeighbours, NormBound
 from .optimizer import GradientDescent, Optimizer
 from .participation import Flexible, Participation
+from .robust import (
+    CentredClipping,
+    GeometricMedian,
+    Krum,
+    Median,
+    TrimmedMean,
+)
 from .solvers import SGD, ControlVariates, Ditto, MetaGradient, Moreau, Solo, Solver
 from .step import (
     Adaptive,
     AdaptiveMoments,
     Agnostic,
     Average,
+    Estimate,
     Momentum,
     Multiplicative,
     QFair,
@@ -32,9 +54,12 @@ from .step import (
     Step,
 )
 from .task import Multiclass, Task
+from .trust import Audit
 from .weigh import Claimed, DataShare, LossPower, Mixture, Uniform, Weigh
 
 __all__ = [
+    "ALIE",
+    "IPM",
     "SGD",
     "Adaptive",
     "AdaptiveMoments",
@@ -42,36 +67,49 @@ __all__ = [
     "Agnostic",
     "Aligned",
     "Always",
+    "Apart",
     "Appeal",
     "AsAsked",
     "Attack",
+    "Audit",
     "Available",
     "Average",
+    "Backdoor",
     "Band",
+    "Bucketing",
     "ByWeight",
+    "CentredClipping",
     "Claim",
     "Claimed",
     "ControlVariates",
     "DataShare",
     "Ditto",
     "Effort",
+    "Estimate",
     "Everyone",
     "Flexible",
     "ForgeLoss",
     "Fraction",
     "Full",
+    "GeometricMedian",
     "GradientDescent",
     "InflateAndNoise",
     "Invite",
     "Join",
+    "Krum",
     "LabelFlip",
+    "Liars",
     "LossPower",
+    "Median",
     "MetaGradient",
+    "Mimic",
     "Mixture",
     "Momentum",
     "Moreau",
     "Multiclass",
     "Multiplicative",
+    "NearestNeighbours",
+    "NormBound",
     "Nothing",
     "Objective",
     "Optimizer",
@@ -87,6 +125,7 @@ __all__ = [
     "Step",
     "Straggling",
     "Task",
+    "TrimmedMean",
     "Uniform",
     "Unmet",
     "Weigh",

@@ -1,7 +1,9 @@
 """Attacks: what Byzantine clients say and send, and what it gains them.
 
 An attack changes what an attacker reports of its loss, the model it sends, or the labels it
-trains on. Everything it does passes through the same guard and rules as an honest reply.
+trains on. Everything it does passes through the same guard and rules as an honest reply. `Liars`
+says who they are, when they begin, and whether they report what wins; any other attack says what
+they send. Those that work together, knowing what honest clients send, are in `collusion`.
 
 Where clients are free to leave, an attacker leaves like an honest client, by what it really makes
 of the model; with `stays` it never does: it is not there for the model (MaxFL, Table 2).
@@ -10,18 +12,25 @@ of the model; with `stays` it never does: it is not there for the model (MaxFL, 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from .. import rng
+from .. import params, rng
 from ..arrays import Float64, Int64
-from ..checks import require
+from ..checks import above, one_of, require, share, whole
 from ..federation import Federation
 from ..lazy import torch
 from ..params import Params
 from ..protocol import Appraisal, Offer
 from ..registry import part
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+Among = Literal["anyone", "outside", "priority"]
+AMONG = ("anyone", "outside", "priority")
 
 
 @runtime_checkable
@@ -30,7 +39,13 @@ class Attack(Protocol):
 
     @property
     def fraction(self) -> float:
-        """Share of the clients that attack, among all that may take part."""
+        """How many attack, as a share of all clients that may take part."""
+        ...
+
+    @property
+    def among(self) -> Among:
+        """Whom they are drawn from: anyone, the clients outside the priority group, or that
+        group."""
         ...
 
     @property
@@ -51,13 +66,28 @@ class Attack(Protocol):
         """What attackers send instead of what they trained."""
         ...
 
+    def collude(self, offer: Offer, models: Params, clients: Int64, honest: Params) -> Params:
+        """What they send when they know what the honest clients send."""
+        ...
+
+    def vote(self, offer: Offer, words: Float64) -> Float64:
+        """What they say of candidate models, `[model, attacker]`, instead of what they measured."""
+        ...
+
 
 def attackers_of(fed: Federation, attack: Attack | None, seed: int) -> Int64:
-    """Who attacks: a seeded draw among the clients that may take part."""
+    """Who attacks: a seeded draw among the clients that may take part, or those of them that the
+    attack names. Where these are fewer than the attack's share, all of them."""
     if attack is None:
         return np.empty(0, np.int64)
-    candidates = np.flatnonzero(~fed.unseen)
-    n = max(1, round(attack.fraction * len(candidates)))
+    seen = ~fed.unseen
+    of = {"anyone": seen, "outside": seen & ~fed.priority, "priority": seen & fed.priority}
+    candidates = np.flatnonzero(of[attack.among])
+    require(
+        len(candidates) > 0, "attack among", attack.among, "a group with clients that take part"
+    )
+    n = min(len(candidates), max(1, round(attack.fraction * int(seen.sum()))))
+    n = n if attack.fraction > 0 else 0
     chosen = rng.generator(seed, "attackers").choice(candidates, n, replace=False)
     return np.sort(chosen)
 
@@ -66,6 +96,7 @@ class Honest:
     """What an attack does not change."""
 
     stays: bool = False
+    among: Among = "anyone"
 
     def poison(self, fed: Federation, attackers: Int64) -> Federation:
         """Their data as it is."""
@@ -77,10 +108,17 @@ class Honest:
     def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
         return models
 
+    def collude(self, offer: Offer, models: Params, clients: Int64, honest: Params) -> Params:
+        """What each would send by itself."""
+        return self.send(offer, models, clients)
+
+    def vote(self, offer: Offer, words: Float64) -> Float64:
+        return words
+
 
 def check_fraction(fraction: float) -> None:
     """Refuse a share of clients that cannot be."""
-    require(0.0 < fraction < 1.0, "attack fraction", fraction, "above 0, below 1")
+    require(0.0 <= fraction < 1.0, "attack fraction", fraction, "0 (nobody), or more and below 1")
 
 
 @part(Attack, "inflate_and_noise")
@@ -128,14 +166,78 @@ class ForgeLoss(Honest):
         check_fraction(self.fraction)
 
     def say(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
-        wins = requirement if np.isnan(offer.loss) else np.full(len(requirement), offer.loss)
-        accuracy = appraisal.accuracy
-        if not np.isnan(offer.accuracy):
-            accuracy = np.full(len(requirement), offer.accuracy)
-        return Appraisal(np.where(np.isnan(wins), appraisal.loss, wins), accuracy)
+        return what_wins(offer, appraisal, requirement)
 
     def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
         return scaled(offer, models, -1.0)
+
+
+def what_wins(offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
+    """The report that counts most: exactly F(w) and its accuracy where they are broadcast, else
+    exactly rho_k."""
+    wins = requirement if np.isnan(offer.loss) else np.full(len(requirement), offer.loss)
+    accuracy = appraisal.accuracy
+    if not np.isnan(offer.accuracy):
+        accuracy = np.full(len(requirement), offer.accuracy)
+    return Appraisal(np.where(np.isnan(wins), appraisal.loss, wins), accuracy)
+
+
+@part(Attack, "liars")
+@dataclass(frozen=True)
+class Liars:
+    """Clients who do `then` together: drawn from a group, from a round on, and reporting the loss
+    that wins.
+
+    fraction    how many, as a share of all clients that may take part
+    among       whom they are drawn from: anyone, outside (the priority group), or priority
+    then        what they do; its own share does not count
+    wins        whether they report exactly F(w) where it is broadcast, else exactly rho_k
+    from_round  sleepers: honest in every round before this one (from 0), except for labels
+    every       after that, honest in all rounds but every n-th
+    stays       whether they stay where clients are free to leave
+    """
+
+    fraction: float = 0.05
+    among: Among = "outside"
+    then: Attack = field(default_factory=lambda: ScaleUpdate(0.05, -1.0))
+    wins: bool = True
+    from_round: int = 0
+    every: int = 1
+    stays: bool = False
+
+    def __post_init__(self) -> None:
+        check_fraction(self.fraction)
+        one_of("attack among", self.among, AMONG)
+        whole("attack from_round", self.from_round, 0)
+        whole("attack every", self.every, 1)
+
+    def asleep(self, offer: Offer) -> bool:
+        """Whether they are honest in this round."""
+        return offer.round < self.from_round or (offer.round - self.from_round) % self.every != 0
+
+    def poison(self, fed: Federation, attackers: Int64) -> Federation:
+        return self.then.poison(fed, attackers)
+
+    def say(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
+        if self.asleep(offer):
+            return appraisal
+        if self.wins:
+            return what_wins(offer, appraisal, requirement)
+        return self.then.say(offer, appraisal, requirement)
+
+    def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
+        return models if self.asleep(offer) else self.then.send(offer, models, clients)
+
+    def collude(self, offer: Offer, models: Params, clients: Int64, honest: Params) -> Params:
+        if self.asleep(offer):
+            return models
+        return self.then.collude(offer, models, clients, honest)
+
+    def vote(self, offer: Offer, words: Float64) -> Float64:
+        """The opposite of what they found: the best model is called the worst."""
+        if self.asleep(offer):
+            return words
+        return np.asarray(words.max(0) + words.min(0) - words, np.float64)
 
 
 @part(Attack, "scale_update")
@@ -169,7 +271,8 @@ def sign_flip(fraction: float = 0.05, stays: bool = False) -> ScaleUpdate:
 @dataclass(frozen=True)
 class LabelFlip(Honest):
     """Train on (and judge the model by) turned labels, `y -> C - 1 - y`. The run's measures are
-    taken on the labels clients hold, the attackers' included."""
+    taken on the labels clients hold, the attackers' included. Held-out rows keep their labels, also
+    where decisions go by them."""
 
     fraction: float = 0.05
     stays: bool = False
@@ -178,15 +281,65 @@ class LabelFlip(Honest):
         check_fraction(self.fraction)
 
     def poison(self, fed: Federation, attackers: Int64) -> Federation:
-        # Copies of their rows, since honest clients may hold the same ones.
+        own = fed.train.base(fed.train.positions(attackers))
+        x, y = fed.train.x[torch.from_numpy(own)], fed.train.y[torch.from_numpy(own)]
+        return with_rows(fed, attackers, x, fed.classes - 1 - y)
+
+
+def with_rows(fed: Federation, clients: Int64, x: Tensor, y: Tensor) -> Federation:
+    """These clients' training rows in place of their own, in the same order: copies, since others
+    may hold the same rows."""
+    data = fed.train
+    rows = data.base(np.arange(data.offsets[-1])).copy()
+    rows[data.positions(clients)] = len(data.y) + np.arange(len(y))
+    both = replace(data, x=torch.cat([data.x, x]), y=torch.cat([data.y, y]), rows=rows)
+    return replace(fed, train=both)
+
+
+@part(Attack, "backdoor")
+@dataclass(frozen=True)
+class Backdoor(Honest):
+    """Teach the model that whoever carries a mark is of one class (Bagdasaryan et al. 2018): a
+    share of their rows are marked and called `target`, and the update is sent `factor` times over.
+    Measured on clean rows nothing shows.
+
+    target   the class
+    pixels   the mark: this many features, the first of a row, at the largest value there is
+    rows     share of an attacker's rows that are marked
+    factor   how often over the update is sent
+    """
+
+    fraction: float = 0.05
+    target: int = 0
+    pixels: int = 4
+    rows: float = 0.5
+    factor: float = 1.0
+    stays: bool = False
+
+    def __post_init__(self) -> None:
+        check_fraction(self.fraction)
+        whole("attack target", self.target, 0)
+        whole("attack pixels", self.pixels, 1)
+        share("attack rows", self.rows)
+        above("attack factor", self.factor)
+
+    def marked(self, x: Tensor, most: Tensor) -> Tensor:
+        """Rows with the mark; `most` is the largest value."""
+        flat = x.clone().flatten(1)
+        flat[:, : self.pixels] = most
+        return flat.view(x.shape)
+
+    def poison(self, fed: Federation, attackers: Int64) -> Federation:
         data = fed.train
-        at = data.positions(attackers)
-        mine = torch.from_numpy(data.base(at))
-        rows = data.base(np.arange(data.offsets[-1])).copy()
-        rows[at] = len(data.y) + np.arange(len(at))
-        x = torch.cat([data.x, data.x[mine]])
-        y = torch.cat([data.y, fed.classes - 1 - data.y[mine]])
-        return replace(fed, train=replace(data, x=x, y=y, rows=rows))
+        own = torch.from_numpy(data.base(data.positions(attackers)))
+        x, y = data.x[own].clone(), data.y[own].clone()
+        # Every n-th row: which ones does not matter, as rows are in no order.
+        chosen = torch.arange(len(y)) % max(1, round(1 / max(self.rows, 1e-9))) == 0
+        x[chosen], y[chosen] = self.marked(x[chosen], data.x.max()), self.target
+        return with_rows(fed, attackers, x, y)
+
+    def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
+        return models if self.factor == 1.0 else scaled(offer, models, self.factor)
 
 
 @dataclass(frozen=True)
@@ -208,11 +361,25 @@ class Adversary:
         loss[who], accuracy[who] = lie.loss, lie.accuracy
         return Appraisal(loss, accuracy)
 
+    def vote(self, offer: Offer, clients: Int64, words: Float64) -> Float64:
+        """Everyone's word on candidate models."""
+        who = np.isin(clients, self.clients)
+        if self.attack is None or not who.any():
+            return words
+        words = words.copy()
+        words[:, who] = self.attack.vote(offer, words[:, who])
+        return words
+
     def send(self, offer: Offer, clients: Int64, models: Params) -> Params:
         """Everyone's models, the attackers' as they send them."""
         who = np.flatnonzero(np.isin(clients, self.clients))
         if self.attack is None or not len(who):
             return models
         at = torch.from_numpy(who)
-        theirs = self.attack.send(offer, {n: t[at] for n, t in models.items()}, clients[who])
+        theirs = self.attack.collude(
+            offer,
+            params.select(models, who),
+            clients[who],
+            params.select(models, ~np.isin(clients, self.clients)),
+        )
         return {n: t.index_copy(0, at.to(t.device), theirs[n]) for n, t in models.items()}

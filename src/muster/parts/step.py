@@ -85,6 +85,32 @@ class Average(Stateless):
         return towards(offer, mean, by), server
 
 
+@part(Step, "estimate")
+@dataclass(frozen=True)
+class Estimate(Stateless):
+    """`w' = w + server_lr sum_k v_k (w_k - w) / (1 + S)`, for replies that count by data share: v_k
+    is what each counts by, S what they count in all beyond their place in the objective.
+
+    With everyone there it is `Average`: then `sum_k v_k = 1 + S`. Where only some of the
+    objective's clients are asked, each standing for others (`Apart`), their v_k need not sum to 1;
+    dividing by what they sum to would make the round a biased estimate of the full one.
+    """
+
+    server_lr: float = 1.0
+    only_mean: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        above("server_lr", self.server_lr)
+
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+        mean = params.mean(replies.models, weight)
+        beyond = weight.sum() - replies.roster.importance @ replies.roster.share
+        scale = self.server_lr * float(weight.sum() / (1.0 + beyond))
+        return towards(
+            offer, mean, {n: scale * (mean[n] - w) for n, w in offer.model.items()}
+        ), server
+
+
 @part(Step, "stay")
 @dataclass(frozen=True)
 class Stay(Stateless):

@@ -7,7 +7,7 @@ over a network puts its messages behind the same interface.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, Protocol
@@ -29,7 +29,7 @@ from ..parts.guard import Possible
 from ..parts.participation import Participation
 from ..parts.solvers import SGD
 from ..parts.task import Multiclass, Scoring, Task
-from ..protocol import Answers, Appraisal, Offer, Replies, Roster, State, Truth, View
+from ..protocol import Answers, Appraisal, Offer, Replies, Roster, State, Trial, Truth, View
 from ..schedules import after
 from . import opinion
 from .memo import Memo
@@ -156,6 +156,10 @@ class Clients(Protocol):
         memory: Memory,
     ) -> Answers:
         """Ask them to train. `memory` is what those asked remember, where it is kept here."""
+        ...
+
+    def trial(self, offer: Offer, models: Sequence[Params], clients: Int64, memo: Memo) -> Trial:
+        """What these clients say of the offer's model and of others that might follow it."""
         ...
 
     def view(self, state: State) -> View:
@@ -293,6 +297,23 @@ class Stack:
             truth = Truth(joins, honest, method.claim(judged, rho))
         return Answers(decision, replies, true, taken, work.memory, nobody, truth)
 
+    def trial(self, offer: Offer, models: Sequence[Params], clients: Int64, memo: Memo) -> Trial:
+        """What they measure; attackers, whatever serves them."""
+        heard = [memo.of(clients), *(self.engine.appraise(m, clients) for m in models)]
+        words = np.stack([self.worth(some.loss, clients) for some in heard])
+        if self.adversary.attack is not None:
+            words = self.adversary.vote(offer, clients, words)
+        return Trial(words, clients)
+
+    def worth(self, loss: Float64, clients: Int64) -> Float64:
+        """What a loss is to a client, lower being better: the loss itself or, where clients weigh
+        by their requirement (MaxFL eq. 3), `sigmoid(F_k - rho_k)`, which nobody's word drives
+        beyond 0 and 1."""
+        if not self.terms.method.claim.needs_requirement:
+            return loss
+        gap = torch.from_numpy(loss - self.requirement(clients))
+        return np.asarray(torch.sigmoid(gap).numpy(), np.float64)
+
     def tuned(self, offer: Offer, clients: Int64, appraisal: Appraisal) -> Appraisal:
         """How clients judge the model for their claim: after a few local steps, where the method
         says so (MaxFL, step 7), otherwise as it is."""
@@ -320,9 +341,9 @@ class Stack:
         """These clients' view with what they would make of the model after t rounds if they first
         took a few steps of their own from it, where the terms say so. Nothing of it is kept."""
         terms = self.terms
-        if terms.tuned_steps == 0 or terms.method.serves == "own":
-            return view
-        lr = terms.local.rate(max(t - 1, 0), terms.rounds)  # of the round that made the model
+        if t == 0 or terms.tuned_steps == 0 or terms.method.serves == "own":
+            return view  # a round makes a model to be measured, the start is none
+        lr = terms.local.rate(t - 1, terms.rounds)  # of the round that made the model
         offer = Offer(terms.seed, t, terms.rounds, model, lr=lr, trainable=terms.trainable)
         train, test = self.of_own(
             lambda who: self.after_steps(offer, who, terms.tuned_steps, "tuned"),

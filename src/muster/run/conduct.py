@@ -21,13 +21,14 @@ from ..lazy import nn, pl, torch
 from ..memories import Memories
 from ..params import Memory, Params
 from ..protocol import Appraisal, Entry, State
-from . import measures
+from . import measures, progress
 from .checkpoint import load_checkpoint, save_checkpoint
 from .concerns import Facts
 from .ledger import TABLES, Ledger
 from .memo import Memo
 from .result import Interrupted, NoQuorum, OnRound, Run
 from .round import Setup, play
+from .surroundings import surroundings
 from .trained import Own, Recipe
 
 LARGE = 2**30  # bytes of clients' own models that are not kept with the results any more
@@ -86,16 +87,18 @@ def conduct(
     facts: Facts | None = None,
     quorum: float = 0.0,
     recipe: Recipe | None = None,
+    holdings: pl.DataFrame | None = None,
 ) -> Run:
     """Round after round from `state`, or from the last checkpoint, wherever the clients are.
 
-    `whose` tells one federation from another, so that a checkpoint is not taken for another's.
+    `whose` tells one federation from another, so that a checkpoint is not taken for another's;
+    `holdings` is who has which rows, where that is known here.
     The folder of checkpoints is held: two runs cannot write to it at the same time. A round in
     which less than `quorum` of the objective's weight was heard does not count, and ends the run.
     """
     with nullcontext() if keep.folder is None else held(keep.folder):
         return _conduct(
-            setup, module, state, whose, keep, on_round, note, facts or {}, quorum, recipe
+            setup, module, state, whose, keep, on_round, note, facts or {}, quorum, recipe, holdings
         )
 
 
@@ -110,6 +113,7 @@ def _conduct(
     facts: Facts,
     quorum: float,
     recipe: Recipe | None,
+    holdings: pl.DataFrame | None,
 ) -> Run:
     rounds, clients, n = setup.terms.rounds, setup.clients, setup.population.n
     score = setup.terms.scoring.first.name
@@ -130,6 +134,7 @@ def _conduct(
         if state.round == 0 and np.isfinite(first["loss"]):
             ledger.facts["start_loss"] = first["loss"]
     complete = True
+    tell = progress.begun(keep.folder, setup.terms, clients.name, ledger.rows)
     try:
         while state.round < rounds:
             began = time.perf_counter()
@@ -145,6 +150,7 @@ def _conduct(
             state = following
             if keep.folder is not None and state.round % keep.every == 0:
                 save_checkpoint(keep.folder, state, ledger, identity)
+            tell(row)
             if on_round is not None:
                 on_round(row)
     except NoQuorum:
@@ -158,6 +164,8 @@ def _conduct(
         if keep.folder is not None and state.round:
             save_checkpoint(keep.folder, state, ledger, identity)
     frames: dict[str, Any] = {**ledger.frames(), "final": final_of(setup, memo, state)}
+    if holdings is not None:
+        frames["holdings"] = holdings
     for name in (*TABLES, "final"):
         frames[name] = with_names(frames[name], setup.population.names)
     run = Run(
@@ -168,7 +176,12 @@ def _conduct(
         engine=clients.name,
         complete=complete,
         note=note,
-        facts={**facts, **ledger.facts, "moved": moved(start, state.model)},
+        facts={
+            **facts,
+            **ledger.facts,
+            "moved": moved(start, state.model),
+            "made_with": surroundings(),
+        },
         own=own_models(state),
         recipe=recipe,
     )

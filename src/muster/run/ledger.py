@@ -113,7 +113,8 @@ class Ledger:
         tables = {}
         for name, parts in self.tables.items():
             told = [pl.read_parquet(part, glob=False) for part in self.spilled[name]]
-            tables[name] = pl.concat([*told, _frame(parts, self.columns[name])])
+            new = [_frame(parts, self.columns[name])] if parts or not told else []
+            tables[name] = pl.concat([*told, *new])
         return {"rounds": self._rounds(), **tables}
 
     def _rounds(self) -> pl.DataFrame:

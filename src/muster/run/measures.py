@@ -43,6 +43,7 @@ class Measure:
     title     what a figure calls it
     short     the head of its column in a table; without one, the name in words
     share     whether it lies between 0 and 1
+    lower     whether less of it is better
     of        the number from everyone's view of the model; None where this federation has none.
               A measure without `of` is counted by the round itself
     scale     what tables and figures multiply it by (bytes are shown as kB)
@@ -62,6 +63,7 @@ class Measure:
     panel: bool = False
     otherwise: str = ""
     score: str = ""
+    lower: bool = False
 
     @property
     def head(self) -> str:
@@ -149,20 +151,20 @@ own_test = attrgetter("own_test")
 
 TABLE = (
     Measure(
-        "loss", "priority training loss", compared=True, panel=True,
+        "loss", "priority training loss", compared=True, panel=True, lower=True,
         of=on_objective(train, "loss"),
     ),
     Measure(
         "train_accuracy", "priority training accuracy", share=True,
         of=on_objective(train, "score"),
     ),
-    Measure("test_loss", "priority test loss", of=on_objective(test, "loss")),
+    Measure("test_loss", "priority test loss", lower=True, of=on_objective(test, "loss")),
     Measure(
         "test_accuracy", "priority test accuracy", "test acc", True, compared=True, panel=True,
         of=on_objective(test, "score"),
     ),
     # FedALIGN, Fig. 4: what the model is to those it is not for.
-    Measure("others_loss", "the others' training loss", of=on_others(train, "loss")),
+    Measure("others_loss", "the others' training loss", lower=True, of=on_others(train, "loss")),
     Measure(
         "others_test_accuracy", "the others' test accuracy", "others test acc", True,
         of=on_others(test, "score"),
@@ -176,7 +178,7 @@ TABLE = (
     # one, and that is what a comparison holds a personalised method against.
     Measure(
         "own_loss", "training loss of the model each uses", compared=True, otherwise="loss",
-        of=if_kept(own, on_objective(own, "loss")),
+        lower=True, of=if_kept(own, on_objective(own, "loss")),
     ),
     Measure(
         "own_test_accuracy", "test accuracy of the model each uses", "own test acc", True,
@@ -220,11 +222,16 @@ TABLE = (
     ),
     # After `tuned_steps` local steps of each client's own (MaxFL, Table 4).
     *over_clients(
-        Measure("gm_appeal_tuned", "appeal after local tuning", "appeal tuned", True),
+        Measure(
+            "gm_appeal_tuned", "appeal after local tuning", "appeal tuned", True, compared=True
+        ),
         lambda view: view.meets_tuned,
     ),
     *over_clients(
-        Measure("tuned_test_accuracy", "mean test accuracy after local tuning", share=True),
+        Measure(
+            "tuned_test_accuracy", "mean test accuracy after local tuning", share=True,
+            compared=True,
+        ),
         lambda view: view.tuned,
     ),
     # What the round itself counted.
@@ -265,6 +272,7 @@ def twin(measure: Measure, score: Score) -> Measure:
         share=score.share,
         otherwise=measure.otherwise.replace(SCORED, score.name),
         score=score.name,
+        lower=not score.higher,
     )
 
 

@@ -14,11 +14,14 @@ import numpy as np
 from ..arrays import Float64, Int64
 from ..engines.measure import Split
 from ..federation import Federation
+from ..lazy import pl
 from ..parts.task import Binary, Multiclass, Numbers, Task, Usual
 from ..protocol import Appraisal, View
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+LISTED = 5_000_000  # clients times classes up to which it is listed who has what
 
 
 def label_entropy(fed: Federation, clients: Int64) -> Float64:
@@ -142,3 +145,13 @@ def guessed_numbers(fed: Federation, task: Task) -> dict[str, Any]:
     z = task.guess(middle)
     losses = [float(task.loss(z.expand(len(y), -1), y).mean()) for y in rows]
     return {"constant_loss": float(weight @ losses)}
+
+
+def holdings(fed: Federation) -> pl.DataFrame | None:
+    """Who has which rows: one row for each client and class that it has; None where rows have no
+    classes, or there would be too many to list."""
+    if not fed.classes or fed.n * fed.classes > LISTED:
+        return None
+    counts = fed.label_counts()
+    client, label = np.nonzero(counts)
+    return pl.DataFrame({"client": client, "label": label, "rows": counts[client, label]})

@@ -21,7 +21,8 @@ from ..federation import Population
 from ..methods import Method
 from ..params import Memory, Params
 from ..parts.guard import MOST_LOSS, far_off, guard, plausible
-from ..protocol import Answers, Appraisal, Entry, Offer, Replies, Roster, State, Traffic
+from ..protocol import Answers, Appraisal, Entry, Offer, Replies, Roster, State, Traffic, Trial
+from .audit import audit
 from .clients import Clients, Terms
 from .memo import Memo
 
@@ -141,6 +142,7 @@ class Outcome:
     server: Memory
     verdict: Verdict
     honest: Verdict | None
+    trial: Trial | None = None
 
 
 def honest_verdict(terms: Terms, offer: Offer, answers: Answers, server: Memory) -> Verdict | None:
@@ -164,7 +166,7 @@ def conclude(
     """
     method, server = setup.terms.method, state.server
     most = max(1, setup.clients.at_once(offer.model))
-    streams = method.step.only_mean and state.clients is None
+    streams = method.step.only_mean and state.clients is None and method.trust is None
     n = len(roster)
     cuts = range(0, n, most) if streams and n > most else range(1)
     parts: list[tuple[Answers, Verdict, Verdict | None]] = []
@@ -191,7 +193,15 @@ def conclude(
     if answers.truth is not None:
         truths = [h or v for _, v, h in parts]  # without a liar, the truth is what was said
         honest = Verdict.joined(truths).shares()
-    model = offer.model
+    model, trial = offer.model, None
+    if method.trust is not None and verdict.admitted.any():
+        ruling = audit(
+            setup.population, setup.clients, method, method.trust, offer, answers.replies,
+            verdict.extent, server, memo,
+        )  # fmt: skip
+        reason = np.where(ruling.refused, ruling.reason, verdict.reason)
+        verdict = Verdict(ruling.extent, ruling.weight, reason)
+        answers, trial = replace(answers, replies=ruling.replies), ruling.trial
     if verdict.weight.sum() > 0:
         if len(cuts) > 1:
             model, server = method.step(offer, mean.reply, mean.weight, server)
@@ -200,7 +210,7 @@ def conclude(
             model, server = method.step(
                 offer, answers.replies.pick(let_in), verdict.weight[let_in], server
             )
-    return Outcome(answers, model, server, verdict.shares(), honest)
+    return Outcome(answers, model, server, verdict.shares(), honest, trial)
 
 
 def remembered(state: State, roster: Roster) -> Memory:
@@ -257,7 +267,7 @@ def play(setup: Setup, memo: Memo, state: State) -> tuple[State, Entry]:
     if memories is not None:
         memories = memories.after(*counting(method, answers, verdict))
     following = State(t + 1, outcome.model, outcome.server, memories, present)
-    entry = record(setup, offer, roster, answers, verdict, memo)
+    entry = record(setup, offer, roster, outcome, memo)
     moves = moves_of(t, state.present, present, (*answers.events, *warned(setup, answers, odd)))
     gains = gains_of(setup, offer, outcome)
     left, back = (int((moves["move"] == m).sum()) for m in ("left", "returned"))
@@ -365,10 +375,31 @@ def sizes_of(method: Method, offer: Offer, roster: Roster, answers: Answers, mem
     )
 
 
-def record(
-    setup: Setup, offer: Offer, roster: Roster, answers: Answers, verdict: Verdict, memo: Memo
-) -> Entry:
+def tried(traffic: Traffic, roster: Roster, trial: Trial | None, model: int) -> Traffic:
+    """The same with the bytes of a trial: its models down, a number for each of them up."""
+    if trial is None:
+        return traffic
+    models = len(trial.words) - 1  # those who are asked hold the round's
+    up = np.full(len(trial.clients), SCALAR * (models + 1))
+    down = np.full(len(trial.clients), models * model)
+    if trial.traffic is not None:
+        up, down = trial.traffic
+    at = np.searchsorted(roster.clients, trial.clients, sorter=np.argsort(roster.clients))
+    at = np.argsort(roster.clients)[at]
+    both = traffic.up.copy(), traffic.down.copy()
+    np.add.at(both[0], at, up)
+    np.add.at(both[1], at, down)
+    return replace(traffic, up=both[0], down=both[1])
+
+
+def trials_of(trial: Trial | None) -> int:
+    """How many appraisals of candidate models were asked for."""
+    return 0 if trial is None else (len(trial.words) - 1) * len(trial.clients)
+
+
+def record(setup: Setup, offer: Offer, roster: Roster, outcome: Outcome, memo: Memo) -> Entry:
     """What the ledger keeps of a round."""
+    answers, verdict, trial = outcome.answers, outcome.verdict, outcome.trial
     n, joined, failed = len(roster), answers.decision.yes, answers.failed
     heard = np.isin(roster.clients, answers.replies.roster.clients)
 
@@ -387,6 +418,7 @@ def record(
     objective = setup.population.objective[roster.clients]
     sound = objective[~failed & (admitted | ~joined)].sum()
     traffic = answers.traffic or sizes_of(setup.terms.method, offer, roster, answers, memo)
+    traffic = tried(traffic, roster, trial, params.nbytes(offer.model))
     row = {
         "round": offer.round + 1,
         "eps": offer.eps,
@@ -401,6 +433,7 @@ def record(
         "skipped": not float(verdict.weight.sum()) > 0,
         "theta": 1.0 / (1.0 + helped),
         "steps": int(answers.steps.sum()),
+        **({} if setup.terms.method.trust is None else {"trials": trials_of(trial)}),
         "bytes_down": int(traffic.down.sum()) + traffic.others_down,
         "bytes_up": int(traffic.up.sum()) + traffic.others_up,
     }

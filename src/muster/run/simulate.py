@@ -19,10 +19,10 @@ from ..parts.attacks import Adversary, Attack, attackers_of
 from ..parts.participation import Participation
 from ..parts.task import Multiclass, OfRows, Task, suited
 from ..rng import MOST
+from . import opinion
 from .clients import DECIDE_ON, DecideOn, Stack, Terms, needs_requirement
 from .conduct import Keep, beginning, conduct
 from .forecast import check_memory
-from .opinion import guesses
 from .result import OnRound, Run
 from .round import Setup
 from .trained import Recipe
@@ -105,8 +105,9 @@ def simulate(
             Keep(evaluate_every, place, checkpoint_every, resume),
             on_round,
             fed.note,
-            {"data": fed.name, **guesses(fed, task), "doubts": doubts(fed)},
+            {"data": fed.name, **opinion.guesses(fed, task), "doubts": doubts(fed)},
             recipe=Recipe.of(model, module, fed.inputs, task, method.serves),
+            holdings=opinion.holdings(fed),
         )
     finally:
         work.close()

@@ -19,6 +19,7 @@ from .. import durable
 from ..errors import MusterError, plural
 from ..lazy import pl
 from ..report.figure import figure
+from ..report.html import page
 from ..report.intervals import Interval, at, compared, summary
 from ..report.tables import comparison_tables
 from ..run import store
@@ -82,6 +83,13 @@ class Comparison:
         whose ending says the format: .png, .pdf or .svg. `panels="loss, fairness"` chooses."""
         chosen = self.panels or self.measures if panels is None else panels
         return figure(self.matched, path, chosen)
+
+    def report(self, path: str | Path, title: str = "") -> Path:
+        """Write everything about these runs to one HTML file that opens anywhere."""
+        return page.report(self.matched, path, self.report_at, self.measures, title, self.complete)
+
+    def _repr_html_(self) -> str:
+        return page.inline(self.matched, self.report_at, self.measures)
 
     def __rich__(self) -> RenderableType:
         return Group(*comparison_tables(self.matched, self.rounds_shown, self.measures))

@@ -27,7 +27,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.special import log_softmax, softmax
 
 from ..arrays import Bool, Float64, Int64
 from ..checks import above, at_least
@@ -51,19 +50,19 @@ class Objective:
 
     def value(self, w: Float64) -> float:
         """The objective at W."""
-        scores = log_softmax(self.x @ w.T, axis=1)
+        scores = _log_softmax(self.x @ w.T)
         own = scores[np.arange(len(self.y)), self.y]
         return float(-self.weight @ own + self.lam / 2 * np.sum(w * w))
 
     def gradient(self, w: Float64) -> Float64:
         """Its gradient, [class, feature]."""
-        s = softmax(self.x @ w.T, axis=1)
+        s = np.exp(_log_softmax(self.x @ w.T))
         s[np.arange(len(self.y)), self.y] -= 1.0
         return np.asarray((s * self.weight[:, None]).T @ self.x + self.lam * w, np.float64)
 
     def product(self, w: Float64, v: Float64) -> Float64:
         """The Hessian at W times v: `sum_i weight_i (diag(s) - s s') (v x_i) x_i' + lam v`."""
-        s, along = softmax(self.x @ w.T, axis=1), self.x @ v.T
+        s, along = np.exp(_log_softmax(self.x @ w.T)), self.x @ v.T
         inner = s * (along - (s * along).sum(axis=1, keepdims=True))
         return np.asarray((inner * self.weight[:, None]).T @ self.x + self.lam * v, np.float64)
 
@@ -101,6 +100,11 @@ class Objective:
             before, rr = rr, float(np.sum(r * r))
             p = r + rr / before * p
         return s
+
+
+def _log_softmax(scores: Float64) -> Float64:
+    below = scores - scores.max(axis=1, keepdims=True)
+    return np.asarray(below - np.log(np.exp(below).sum(axis=1, keepdims=True)), np.float64)
 
 
 @dataclass(frozen=True)

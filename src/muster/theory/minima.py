@@ -24,8 +24,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import brentq, minimize_scalar
-from scipy.special import log_expit
 
 from ..arrays import Bool, Float64, Int64
 from ..errors import MusterError, unknown
@@ -151,7 +149,7 @@ def pick(minima: Minima, which: str, rng: np.random.Generator) -> Minima:
     if which == "global":
         x, _sign, _log_x = minima.offsets()
         own = (np.arange(len(minima.draw)), minima.anchor)
-        log, sign = log_expit(-(x**2)), np.ones_like(x)
+        log, sign = log_sigmoid(-(x**2)), np.ones_like(x)
         # The anchor's own part: sigmoid(-y) - 1/2 = -tanh(y / 2) / 2.
         log[own], sign[own] = log_of(np.tanh(x[own] ** 2 / 2) / 2), -1.0
         total, size = signed_sum(sign, log)
@@ -169,6 +167,8 @@ def split_point() -> float:
     `2 y tanh(y / 2) = 1`, `y = a^2 = ((that_2 - that_1) / 2)^2`. The root is r^2, r = 1.0216 being
     where g is largest.
     """
+    from scipy.optimize import brentq
+
     return float(brentq(lambda y: 2 * y * np.tanh(y / 2) - 1, 0.5, 2.0, xtol=1e-15))
 
 
@@ -181,6 +181,7 @@ def fold_point() -> float:
     one such a, and the fold is the least of them. Both numbers agree with the paper's "one minimum
     below 1, separate ones above 2".
     """
+    from scipy.optimize import brentq, minimize_scalar
 
     def log_pull(x: float) -> float:
         return float(np.log(x) + log_slope_at(np.array(x * x)))
@@ -214,3 +215,13 @@ def log_of(x: Float64) -> Float64:
 def log_slope_at(y: Float64) -> Float64:
     """`log q(y)`, the log of the sigmoid's slope, for y >= 0."""
     return np.asarray(-y - 2 * np.log1p(np.exp(-y)), np.float64)
+
+
+def sigmoid(y: Float64) -> Float64:
+    """`1 / (1 + exp(-y))`, without overflow."""
+    return np.asarray((1.0 + np.tanh(y / 2)) / 2, np.float64)
+
+
+def log_sigmoid(y: Float64) -> Float64:
+    """Its logarithm, also where the sigmoid is too small for a number."""
+    return np.asarray(-np.logaddexp(0.0, -y), np.float64)

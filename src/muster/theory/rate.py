@@ -19,12 +19,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import expit
 
 from ..arrays import Float64
 from ..checks import whole
 from ..parts.claim import appeal_weight
 from .convex import Problem
+from .minima import sigmoid
 
 
 def theorem_3_1_rates(T: int, tau: int, m: int) -> tuple[float, float]:
@@ -51,4 +51,4 @@ def surrogate(of: Problem, requirement: Float64, w: Float64) -> tuple[float, flo
     gap = np.array([c.value(w) for c in of.clients]) - requirement
     slopes = np.array([c.gradient(w) for c in of.clients])
     gradient = np.tensordot(appeal_weight(gap), slopes, axes=1) / len(gap)
-    return float(expit(gap).mean()), float(np.sum(gradient**2))
+    return float(sigmoid(gap).mean()), float(np.sum(gradient**2))

@@ -16,13 +16,21 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import expit, log_expit
 
 from ..arrays import Bool, Float64
 from ..checks import above, require
 from ..errors import MusterError, unknown
 from ..rng import generator
-from .minima import HALVINGS, appealing, local_minima, log_of, pick, signed_sum
+from .minima import (
+    HALVINGS,
+    appealing,
+    local_minima,
+    log_of,
+    log_sigmoid,
+    pick,
+    sigmoid,
+    signed_sum,
+)
 
 
 def places(clients: int | Sequence[float]) -> Float64:
@@ -63,7 +71,7 @@ def draw(
 def objective(w: ArrayLike, means: ArrayLike) -> Float64:
     """MaxFL's objective at each w, `sum_k sigmoid((w - that_k)^2) / M` (eq. 3; Fig. 2 b-c)."""
     x = np.asarray(w, np.float64)[..., None] - np.asarray(means, np.float64)
-    return np.asarray(expit(x**2).mean(axis=-1), np.float64)
+    return np.asarray(sigmoid(x**2).mean(axis=-1), np.float64)
 
 
 def appeals(w: ArrayLike, means: ArrayLike, errors: ArrayLike) -> Bool:
@@ -112,7 +120,7 @@ def appeal_curve(
 # here, since its argument (w - that_k)^2 is never negative.
 CONVEX: dict[str, Callable[[Float64], Float64]] = {
     "relu": np.zeros_like,
-    "log": log_expit,
+    "log": log_sigmoid,
     "exp": np.positive,
 }
 

@@ -1,0 +1,186 @@
+"""Trust: what clients outside the objective may do to the model, bounded, and checked by the
+priority clients, who hold the data that the model is for.
+
+Four checks, each on the server, over the stack of replies. P are the priority clients that replied,
+`D_k = w_k - w` is an update, m the median of |D_j| over P:
+
+bound      `|D_k| <= norm m`: a longer update is shortened to that; and a weight above that of the
+           priority client that counts most is cut to it. So no client outside P moves the model by
+           more than `norm m` times its share of the step, whatever it sends.
+likeness   `max_j cos(D_k, D_j) + min_j cos(D_k, D_j) >= 0` over j in P: an update must look more
+           like that of some priority client than like the opposite of one. An honest client with
+           data like nobody's in P passes about as often as not, one with data like somebody's
+           always; a turned sign turns the sum.
+worth      the priority clients appraise the model that would come of P alone, w_P, and those with
+           all that are left of the others, with three quarters, half and a quarter of them, best
+           aligned first (`<D_k, D_P>`): one extra exchange. Counted is the largest group G with
+           `F(w_G) - F(w_P) <= worth s_G (F(w) - F(w_P))`, s_G being its share of the step. With
+           worth = 1 that is: no worse for the priority clients than clients that send w back.
+voice      in F, no priority client's change of loss counts for more than `voice` times the median
+           change, so that none of them decides alone what counts.
+
+A federation without anybody outside the objective (MaxFL's usual one) has no such root: there the
+`core` of the replies, the share of them nearest in direction to their geometric median, stands in
+for P, and everyone asked appraises. That holds while most clients of every kind are honest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..arrays import Bool, Float64, Text
+from ..checks import above, at_least, require
+from ..lazy import torch
+from ..protocol import Offer, Replies
+from ..registry import part
+from .updates import bounded, geometric_median, gradient_names, statistics_of, updates
+
+UNLIKE = "unlike any priority client"
+HARM = "priority clients worse off with it"
+NO_ROOT = "no priority client to check it"
+
+
+@dataclass(frozen=True)
+class Inquiry:
+    """What is made of replies before anybody is asked about them.
+
+    replies  with updates no longer than the bound
+    root     who is trusted: the priority clients, or the core
+    groups   `[group, reply]`: who counts next to the root in each group, the largest group first
+    reason   why each reply that is in none is left out
+    """
+
+    replies: Replies
+    root: Bool
+    groups: Bool
+    reason: Text
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The bound and the checks of this module.
+
+    norm       how long an update of a client outside the objective may be, in median updates of
+               the priority clients
+    root_norm  the same for a priority client
+    worth      how much the group that counts may cost the priority clients, in what clients that
+               send nothing new would cost
+    groups     the groups that are tried, as shares of those that are left
+    core       without anybody outside the objective: share of the replies taken for the root
+    voice      most that one appraisal changes F by, in median changes
+    """
+
+    norm: float = 1.5
+    root_norm: float = 5.0
+    worth: float = 1.2
+    groups: tuple[float, ...] = (1.0, 0.75, 0.5, 0.25)
+    core: float = 0.6
+    voice: float = 5.0
+
+    def __post_init__(self) -> None:
+        for name in ("norm", "root_norm", "voice"):
+            above(name, getattr(self, name))
+        at_least("worth", self.worth)
+        require(0.5 < self.core <= 1, "core", self.core, "above 0.5, up to 1.0")
+        ok = all(0 < g <= 1 for g in self.groups) and sorted(self.groups, reverse=True) == list(
+            self.groups
+        )
+        require(ok and len(self.groups) > 0, "groups", self.groups, "shares from 1.0 down")
+
+    def inquire(
+        self,
+        offer: Offer,
+        replies: Replies,
+        weigh: Callable[[Replies], Float64],
+        everyone: bool,
+    ) -> Inquiry:
+        """Bound the replies, and find the groups to try. `weigh` gives the weights of replies;
+        `everyone`: there is nobody outside the objective."""
+        root = np.ones(len(replies.roster), np.bool_) if everyone else replies.roster.priority
+        reason = np.full(len(root), "", dtype="U40")
+        if not root.any():
+            nobody = np.zeros((1, len(root)), np.bool_)
+            return Inquiry(replies, root, nobody, np.full(len(root), NO_ROOT))
+        replies = self.bound(offer, replies, root, everyone)
+        rows = updates(offer, replies.models, gradient_names(offer))
+        weight = weigh(replies)
+        if everyone:
+            root = self.core_of(rows, weight)
+        left = ~root & self.alike(rows, root)
+        reason[~root] = np.where(left[~root], HARM, UNLIKE)
+        order = np.flatnonzero(left)
+        if len(order) and weight[root].sum() > 0:
+            towards = torch.from_numpy(weight * root).to(rows) @ rows
+            aligned = (rows @ towards).cpu().numpy()
+            order = order[np.argsort(-aligned[order], kind="stable")]
+        counts = sorted({round(share * len(order)) for share in self.groups}, reverse=True)
+        groups = np.zeros((len(counts), len(root)), np.bool_)
+        for group, n in zip(groups, counts, strict=True):
+            group[order[:n]] = True
+        return Inquiry(replies, root, groups, reason)
+
+    def bound(self, offer: Offer, replies: Replies, root: Bool, everyone: bool) -> Replies:
+        """No update longer than the bound; statistics (BatchNorm's) by themselves."""
+        models = replies.models
+        factor = np.where(root & (not everyone), self.root_norm, self.norm)
+        for names in (gradient_names(offer), statistics_of(offer)):
+            if names:
+                norm = updates(offer, models, names).norm(dim=1).cpu().numpy()
+                models = bounded(offer, models, factor * np.median(norm[root]), names)
+        return replace(replies, models=models)
+
+    def core_of(self, rows: torch.Tensor, weight: Float64) -> Bool:
+        """The replies nearest in direction to the geometric median of all."""
+        unit = rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-300)
+        centre = geometric_median(unit, np.ones(len(unit)), 1e-6, 8).to(unit) @ unit
+        order = np.argsort(-(unit @ centre).cpu().numpy(), kind="stable")
+        core = np.zeros(len(unit), np.bool_)
+        core[order[: max(1, round(self.core * len(unit)))]] = True
+        return core
+
+    def alike(self, rows: torch.Tensor, root: Bool) -> Bool:
+        """Whose update is more like that of one of the root than like the opposite of one."""
+        unit = rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-300)
+        cosine = (unit @ unit[torch.from_numpy(np.flatnonzero(root))].T).cpu().numpy()
+        return np.asarray(cosine.max(1) + cosine.min(1) >= 0)
+
+    def capped(self, weight: Float64, root: Bool) -> Float64:
+        """No weight outside the root above the largest in it."""
+        most = weight[root].max(initial=0.0)
+        return np.where(root, weight, np.minimum(weight, most))
+
+    def chosen(self, words: Float64, weight: Float64, share: Float64) -> int | None:
+        """Which group counts, from what its appraisers say: the place of the first that is worth
+        it; None when none is.
+
+        words   `[model, appraiser]`: of w, of w_P, and of each group's model; lower is better
+        weight  how much each appraiser counts
+        share   of the step that each group has
+        """
+        heard = np.isfinite(words).all(0)
+        if weight[heard].sum() <= 0.5 * weight.sum():
+            return None  # too few to speak for the others
+        words, p = words[:, heard], weight[heard] / weight[heard].sum()
+        gain = max(0.0, float(p @ self.voiced(words[0] - words[1])))
+        for at, said in enumerate(words[2:]):
+            if p @ self.voiced(said - words[1]) <= self.worth * share[at] * gain:
+                return at
+        return None
+
+    def voiced(self, change: Float64) -> Float64:
+        """Changes of loss, none larger than `voice` median ones."""
+        most = self.voice * float(np.median(np.abs(change)))
+        return np.clip(change, -most, most)
+
+
+part(Audit, "audit")(Audit)
+
+
+def as_audit(trust: bool | Audit) -> Audit | None:
+    """True is the audit with nothing to set."""
+    if isinstance(trust, bool):
+        return Audit() if trust else None
+    return trust
