@@ -43,3 +43,10 @@ def test_a_learning_rate_may_be_a_schedule(fed):
     losses = run.rounds["loss"].to_list()
     assert losses[0] < np.log(4)
     assert losses[1:] == pytest.approx([losses[0]] * 2, abs=1e-6)
+
+
+def test_a_line_ends_exactly_where_it_says():
+    """0.9 - 0.9 * 99 / 99 is a little below 0, which is no epsilon."""
+    assert M.fedalign(Linear(0.9)).schedule.at(99, 100) == 0.0
+    assert [Linear(0.3, 0.1).at(t, 3) for t in (0, 2, 5)] == [0.3, 0.1, 0.1]
+    assert Linear(0.3, 0.1).at(0, 1) == 0.3

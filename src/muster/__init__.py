@@ -14,6 +14,8 @@ from . import moved
 
 if TYPE_CHECKING:
     from . import data, methods, models, optimizers, parts, schedules, tasks
+    from .config.sweeps import SweepInterrupted, sweep
+    from .config.tuning import TuningInterrupted, tune
     from .engines import Compute
     from .errors import MusterError, MusterWarning
     from .federation import Federation
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
     from .run.solo import solo, with_solo
     from .run.store import load_runs, save
     from .study.compare import ComparisonInterrupted, compare
-    from .study.comparison import Comparison, load
+    from .study.comparison import Comparison
+    from .study.results import load
+    from .study.sweep import Sweep
+    from .study.tuning import Tuning
 
 __version__ = "0.1.0"
 
@@ -43,10 +48,14 @@ _HOME = {
     "MusterError": "errors:MusterError",
     "MusterWarning": "errors:MusterWarning",
     "Run": "run.result:Run",
+    "Sweep": "study.sweep:Sweep",
+    "SweepInterrupted": "config.sweeps:SweepInterrupted",
+    "Tuning": "study.tuning:Tuning",
+    "TuningInterrupted": "config.tuning:TuningInterrupted",
     "attacks": "parts.attacks",
     "compare": "study.compare:compare",
     "data": "data",
-    "load": "study.comparison:load",
+    "load": "study.results:load",
     "load_runs": "run.store:load_runs",
     "methods": "methods",
     "models": "models",
@@ -56,7 +65,9 @@ _HOME = {
     "schedules": "schedules",
     "simulate": "run.simulate:simulate",
     "solo": "run.solo:solo",
+    "sweep": "config.sweeps:sweep",
     "tasks": "tasks",
+    "tune": "config.tuning:tune",
     "with_solo": "run.solo:with_solo",
 }
 
@@ -72,6 +83,10 @@ __all__ = [
     "MusterError",
     "MusterWarning",
     "Run",
+    "Sweep",
+    "SweepInterrupted",
+    "Tuning",
+    "TuningInterrupted",
     "attacks",
     "compare",
     "data",
@@ -85,7 +100,9 @@ __all__ = [
     "schedules",
     "simulate",
     "solo",
+    "sweep",
     "tasks",
+    "tune",
     "with_solo",
 ]
 

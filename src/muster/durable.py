@@ -7,6 +7,7 @@ file or the new one, never a part of one.
     write(path, text)                one file
     with replacing(path) as new:     one file, written to the path `new` by any library
     with whole_folder(path) as new:  a folder with everything that is put into `new`
+    with turn(path):                 one file, read and written again by several processes
     fresh(folder)                    a new folder that no other process gets
 """
 
@@ -165,6 +166,35 @@ def held(folder: Path) -> Iterator[None]:
         finally:
             if fcntl is not None:
                 # Closing is not enough: a forked worker that is still on its way out has it open.
+                fcntl.flock(lock, fcntl.LOCK_UN)
+
+
+def in_use(folder: Path) -> bool:
+    """Whether a process holds a folder at this moment; where that cannot be known, no."""
+    if fcntl is None:
+        return False
+    try:
+        with (folder / LOCK).open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_UN)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+@contextmanager
+def turn(path: Path) -> Iterator[None]:
+    """Our turn to read a file and write it again: processes that ask for it wait for each other."""
+    place = path.with_name(f".{path.name}{LOCK}")
+    with place.open("w") as lock:
+        if fcntl is not None:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            if fcntl is not None:
                 fcntl.flock(lock, fcntl.LOCK_UN)
 
 

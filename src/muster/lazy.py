@@ -78,6 +78,10 @@ def when_called(name: str) -> ModuleType:
 
 
 if TYPE_CHECKING:
+    from http import client as http
+    from importlib import metadata
+    from urllib import request
+
     import polars as pl
     import safetensors.torch as safetensors
     import torch
@@ -90,8 +94,11 @@ else:
     Image = later("PIL.Image")
     datasets = later("sklearn.datasets")
     functional = later("torch.nn.functional")
+    http = later("http.client")
+    metadata = later("importlib.metadata")
     nn = later("torch.nn")
     pl = later("polars")
+    request = later("urllib.request")
     safetensors = later("safetensors.torch")
     sparse = later("scipy.sparse")
     torch = later("torch")
@@ -100,9 +107,12 @@ __all__ = [
     "Image",
     "datasets",
     "functional",
+    "http",
     "later",
+    "metadata",
     "nn",
     "pl",
+    "request",
     "safetensors",
     "sparse",
     "torch",

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
-from .checks import is_number, require, whole
+from .checks import is_number, one_of, require, whole
 from .errors import MusterError
 from .parts.optimizer import GradientDescent, Optimizer
 from .schedules import Schedule, as_schedule
@@ -20,8 +21,10 @@ class Local:
     """What a client does in a round: `steps` minibatch steps, or `epochs` passes over its data.
 
     The FedALIGN paper's E is one or the other, depending on the page; give exactly one.
-    `batch_size=None` is the full batch. `lr` is a number or a schedule over rounds. `optimizer` is
-    one of muster.optimizers; it starts again in every round.
+    `batch_size=None` is the full batch. `lr` is a number or a schedule. A schedule counts rounds,
+    or with `lr_counts="steps"` local steps: step j of round t is number `i = t E + j` of
+    `rounds E`, where E is `steps`. `optimizer` is one of muster.optimizers; it starts again in
+    every round, unless it keeps its state.
 
     Batches are cut from a fresh shuffle of the client's rows, the last one smaller when they do
     not divide; `steps` beyond one pass go on with the next shuffle.
@@ -32,6 +35,7 @@ class Local:
     batch_size: int | None = 32
     lr: float | Schedule = 0.1
     optimizer: Optimizer = GradientDescent()
+    lr_counts: Literal["rounds", "steps"] = "rounds"
 
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.epochs is None):
@@ -53,6 +57,28 @@ class Local:
                 f"local optimizer: {type(self.optimizer).__name__}; give one of muster.optimizers"
             )
 
+        one_of("local lr_counts", self.lr_counts, ("rounds", "steps"))
+        if self.lr_counts == "steps" and self.steps is None:
+            raise MusterError(
+                "local lr_counts: 'steps' needs steps, the same for every client; epochs are as "
+                "many steps as a client's rows make of them"
+            )
+
     def rate(self, t: int, rounds: int) -> float:
-        """The learning rate in round t."""
-        return self.lr.at(t, rounds) if isinstance(self.lr, Schedule) else self.lr
+        """The learning rate in round t; where it changes with every step, in its first one."""
+        return self.rate_at(t, 0, rounds)
+
+    def rate_at(self, t: int, step: int, rounds: int) -> float:
+        """The learning rate in a step of round t. Steps beyond `steps` (methods may ask for more)
+        go on counting, up to the last one of the run."""
+        if not isinstance(self.lr, Schedule):
+            return self.lr
+        if self.lr_counts == "rounds" or self.steps is None:
+            return self.lr.at(t, rounds)
+        total = rounds * self.steps
+        return self.lr.at(min(t * self.steps + step, total - 1), total)
+
+    @property
+    def constant(self) -> bool:
+        """Whether the learning rate stays the same through a round."""
+        return self.lr_counts == "rounds" or not isinstance(self.lr, Schedule)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .checks import above, at_least, is_number, one_of, whole
+from .errors import MusterError
 from .parts.admit import Admit, Band, Everyone, Objective
 from .parts.claim import Appeal, Claim, Nothing, Unmet
 from .parts.effort import AsAsked, ByWeight, Effort
@@ -84,6 +85,7 @@ class Method:
         whole("tune_steps", self.tune_steps, 0)
         if is_number(self.epsilon):
             object.__setattr__(self, "epsilon", as_schedule(self.epsilon, "epsilon"))
+        check_together(self)
 
     def warmup_rounds(self, rounds: int) -> int:
         """How many of this many rounds ask only the objective's clients."""
@@ -116,6 +118,28 @@ class Method:
         return self.reports or self.claim.needs_requirement
 
 
+def check_together(method: Method) -> None:
+    """Refuse parts that count on each other and are not both there: SCAFFOLD's clients and its
+    server, AFL's weights and its server, MW-Fed's effort and its server."""
+    step, solver = method.step, method.solver
+    kept = set(getattr(step, "keeps", ()))
+    # A step of one's own need not say what it keeps.
+    for role in ("solver", "weigh", "effort") if hasattr(step, "keeps") else ():
+        part = getattr(method, role)
+        for what in set(getattr(part, "needs", ())) - kept:
+            able = " or ".join(n for n, s in kinds(Step).items() if what in getattr(s, "keeps", ()))
+            raise MusterError(
+                f"method {role}: {type(part).__name__} goes by the server's '{what}', which the "
+                f"step {type(step).__name__} does not keep; give step = {able} with it"
+            )
+    for what in set(getattr(step, "takes", ())) - set(solver.sends):
+        able = " or ".join(n for n, s in kinds(Solver).items() if what in getattr(s, "sends", ()))
+        raise MusterError(
+            f"method step: {type(step).__name__} needs each client's '{what}', which the solver "
+            f"{type(solver).__name__} does not send; give solver = {able} with it"
+        )
+
+
 def invited(m: int | None) -> Invite:
     """m clients a round uniformly, or everyone."""
     return Full() if m is None else Sample(m)
@@ -131,13 +155,15 @@ def fedalign(
     availability: float = 1.0,
     straggler_period: int = 1,
     reference: Literal["all", "asked"] = "all",
+    server_lr: float = 1.0,
     trust: bool | Audit = False,
 ) -> Method:
     """FedALIGN: Ravi & Shomorony, Algorithm 1; others count while |F_k(w) - F(w)| < eps_t.
 
     epsilon           how far a client's loss may be from the priority clients' F(w) to count: a
                       number, or a schedule over rounds (muster.schedules)
-    criterion         what is compared, the clients' "loss" or their "accuracy"
+    criterion         what is compared, the clients' "loss" or the task's "score" ("accuracy", as
+                      the paper has it, is the same)
     warmup            rounds (a whole number) or share of rounds (a fraction) in which only priority
                       clients are asked; eps_t runs from its end
     prox              FedALIGN on FedProx: weight of the proximal term in local training
@@ -146,6 +172,7 @@ def fedalign(
     straggler_period  a client outside the objective answers every so many rounds only
     reference         whose data F(w) is measured on: "all" priority clients (the paper), or those
                       "asked" in the round
+    server_lr         the server's step towards the average of the admitted
     trust             bound what clients outside the objective can do, and have the priority clients
                       check it (docs/trust.md); false is the paper's
     """
@@ -160,6 +187,7 @@ def fedalign(
         join=join,
         solver=SGD(prox=prox),
         admit=Band(criterion),
+        step=Average(server_lr),
         epsilon=as_schedule(epsilon, "epsilon"),
         warmup=warmup,
         reference=reference,
@@ -197,31 +225,45 @@ def maxfl(
 
 
 @part(Method, "fedavg")
-def fedavg(invite: Invite = Full()) -> Method:
+def fedavg(invite: Invite = Full(), server_lr: float = 1.0, warmup: Count = 0) -> Method:
     """FedAvg on every client ("All"): McMahan et al. 2017, w' = sum_k p_k w_k / sum_k p_k.
 
     invite       whom the server asks each round: one of the invite parts
+    server_lr    the server's step: how far the model moves towards that average
+    warmup       rounds (a whole number) or share of rounds (a fraction) in which only priority
+                 clients are asked, as FedALIGN does
     """
-    return Method("fedavg", invite=invite)
+    return Method("fedavg", invite=invite, step=Average(server_lr), warmup=warmup)
 
 
 @part(Method, "fedavg_priority")
-def fedavg_priority(invite: Invite = Full()) -> Method:
+def fedavg_priority(invite: Invite = Full(), server_lr: float = 1.0) -> Method:
     """FedAvg on the priority clients only ("None"): w' = sum_P p_k w_k.
 
     invite       whom the server asks each round: one of the invite parts
+    server_lr    the server's step: how far the model moves towards that average
     """
     # A warm-up that never ends: nobody outside the objective is ever asked.
-    return Method("fedavg_priority", invite=invite, admit=Objective(), warmup=1.0)
+    step = Average(server_lr)
+    return Method("fedavg_priority", invite=invite, admit=Objective(), step=step, warmup=1.0)
 
 
 @part(Method, "fedprox")
-def fedprox(mu: float = 1.0, priority_only: bool = False, invite: Invite = Full()) -> Method:
+def fedprox(
+    mu: float = 1.0,
+    priority_only: bool = False,
+    invite: Invite = Full(),
+    server_lr: float = 1.0,
+    warmup: Count = 0,
+) -> Method:
     """FedAvg with a proximal term: Li et al. 2018, local gradient g + mu (w_k - w).
 
     mu             weight of the proximal term; 0 is FedAvg
     priority_only  ask priority clients only, as the paper's baseline does
     invite         whom the server asks each round: one of the invite parts
+    server_lr      the server's step: how far the model moves towards the clients' average
+    warmup         rounds (a whole number) or share of rounds (a fraction) in which only priority
+                   clients are asked, as FedALIGN does; all of them where it is for priority only
     """
     at_least("mu", mu)
     return Method(
@@ -229,7 +271,8 @@ def fedprox(mu: float = 1.0, priority_only: bool = False, invite: Invite = Full(
         invite=invite,
         solver=SGD(prox=mu),
         admit=Objective() if priority_only else Everyone(),
-        warmup=1.0 if priority_only else 0,
+        step=Average(server_lr),
+        warmup=1.0 if priority_only else warmup,
     )
 
 

@@ -19,11 +19,11 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from .errors import MusterError, listed, nearest
+from .lazy import metadata
 
 Part = TypeVar("Part", bound=Callable[..., Any])
 
@@ -112,7 +112,7 @@ def load_packages() -> None:
     """Import our own parts and the installed packages of parts, each once."""
     for module in OWN:
         importlib.import_module(module)
-    for point in entry_points(group=GROUP):
+    for point in metadata.entry_points(group=GROUP):
         if point.value not in _loaded:
             _loaded.add(point.value)
             point.load()

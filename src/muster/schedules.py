@@ -1,6 +1,7 @@
 """Numbers that change over rounds: eps_t, and any other number a method takes.
 
-A schedule is a frozen part with one method, `at(t, rounds)`, for round t = 0 .. rounds - 1.
+A schedule is a frozen part with one method, `at(t, rounds)`, for round t = 0 .. rounds - 1. (A
+learning rate may count local steps instead: see `Local`.)
 Wherever a schedule is allowed, a plain number is too (`as_schedule`).
 """
 
@@ -77,13 +78,22 @@ class Linear:
     end: float = 0.0
 
     def at(self, t: int, rounds: int) -> float:
+        if 0 < rounds - 1 <= t:
+            return self.end  # exactly: rounding must not leave an eps_t a little below 0
         return self.start + (self.end - self.start) * t / max(rounds - 1, 1)
 
 
 @part(Schedule, "inverse")
 @dataclass(frozen=True)
 class Inverse:
-    """`start / (1 + rate t)`: decay like 1/t."""
+    """`start / (1 + rate t)`: decay like 1/t.
+
+    The learning rate of the papers' theory, `2 / (mu (t + gamma))`, is
+    `Inverse(2 / (mu * gamma), 1 / gamma)`, with `Local(steps=E, lr=..., lr_counts="steps")`.
+
+    >>> Inverse(2 / (0.5 * 8), 1 / 8).at(3, 10) == 2 / (0.5 * (3 + 8))
+    True
+    """
 
     start: float
     rate: float = 1.0

@@ -74,7 +74,7 @@ BAD = {
     ("run", "-x"): "'-x': not understood; flags look like --method.epsilon 0.3",
     ("run", "--=1"): "'--=1': not understood; flags look like --method.epsilon 0.3",
     ("show", "a", "b"): "'b': not understood",
-    ("show", "a", "--measure", "x"): "unknown flag '--measure'; did you mean '--measures'? known",
+    ("show", "a", "--measurs", "x"): "unknown flag '--measurs'; did you mean '--measures'? known",
     ("methods", "--rounds=1"): "unknown flag '--rounds'; known: --help, --markdown",
     ("--verbose",): "unknown flag '--verbose'; did you mean '--version'?",
     ("-v",): "'-v': not understood",

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from muster.cli.main import main
-from muster.config.experiments import experiment, override
+from muster.config import experiment, override
 from muster.data.sources.catalogue import CATALOGUE
 from muster.data.sources.fetch import Home
 from muster.data.sources.readers import MNIST_FILES

@@ -14,6 +14,7 @@ import tomli_w
 import muster
 from muster import registry
 from muster.config import experiment, override
+from muster.config.work import how
 from muster.methods import METHODS
 from muster.parts import (
     SGD,
@@ -129,7 +130,8 @@ def test_the_resolved_configuration_runs_to_the_same_bits(name):
 NEEDS = {  # what a part has no default for
     "sample": {"m": 3}, "fraction": {"fraction": 0.5}, "with_replacement": {"k": 2},
     "power_of_choice": {"m": 2, "d": 4}, "available": {"probability": 0.5},
-    "straggling": {"period": 2}, "loss_power": {"q": 1.0}, "q_fair": {"q": 1.0},
+    "apart": {"priority": 1}, "straggling": {"period": 2}, "loss_power": {"q": 1.0},
+    "q_fair": {"q": 1.0},
 }  # fmt: skip
 TOGETHER = {  # parts that need another part next to them
     ("solver", "control_variates"): {"step": "scaffold"},
@@ -188,7 +190,7 @@ MINE = """
     from muster.registry import part
 
 
-    @part(Weigh, "half_share")
+    @part(Weigh, "my_half_share")
     @dataclass(frozen=True)
     class HalfShare:
         other: float = 0.5
@@ -210,7 +212,7 @@ def mine(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     yield
     sys.modules.pop("my_parts", None)
-    registry._parts[Weigh].pop("half_share", None)
+    registry._parts[Weigh].pop("my_half_share", None)
     for role in (Weigh, muster.Method):
         for name in [n for n in registry._parts[role] if ":" in n]:
             del registry._parts[role][name]
@@ -239,11 +241,11 @@ def test_a_package_of_parts_is_found_by_its_entry_point(mine, monkeypatch):
             return __import__("my_parts")
 
     monkeypatch.setattr(
-        registry, "entry_points", lambda group: [Point()] * (group == registry.GROUP)
+        registry.metadata, "entry_points", lambda group: [Point()] * (group == registry.GROUP)
     )
     monkeypatch.setattr(registry, "_loaded", set())
     monkeypatch.syspath_prepend(".")
-    assert one({"name": "fedavg", "weigh": "half_share"}).method("fedavg").weigh.other == 0.5
+    assert one({"name": "fedavg", "weigh": "my_half_share"}).method("fedavg").weigh.other == 0.5
 
 
 def test_what_cannot_be_imported_is_one_line(mine):
@@ -298,3 +300,16 @@ def test_a_comparison_made_with_another_dtype_is_not_gone_on_with(tmp_path):
     muster.compare(*args, seeds=1, folder=tmp_path / "x", dtype="float64", processes=1)
     with pytest.raises(muster.MusterError, match="float"):
         muster.compare(*args, seeds=1, folder=tmp_path / "x")
+
+
+def test_how_decisions_and_tuning_are_set_reaches_the_run():
+    chosen = one("fedalign", decide_on="held_out", tuned_steps=3)
+    assert {"decide_on": "held_out", "tuned_steps": 3}.items() <= how(chosen.settings).items()
+    assert {"decide_on": "held_out", "tuned_steps": 3}.items() <= chosen.resolved().items()
+    flags = [("tuned_steps", "5"), ("attack.kind", "inflate_and_noise"), ("attack.stays", "true")]
+    settings = experiment(override(dict(BASE), flags)).settings
+    assert settings.tuned_steps == 5
+    assert settings.attack.stays
+    for key, wrong in (("decide_on", "test"), ("tuned_steps", -1)):
+        with pytest.raises(muster.MusterError, match=f"{key}: .*; allowed: "):
+            one("fedalign", **{key: wrong})

@@ -18,8 +18,10 @@ import pytest
 import muster.cli.runs as runs
 from muster.cli.main import EXAMPLES, main
 from muster.config.experiments import experiment
+from muster.config.sweeps import sweep
 from muster.data.sources.catalogue import CATALOGUE
 from muster.data.sources.obtain import first_found
+from muster.reproduce import results
 
 ROOT = Path(__file__).parents[2]
 PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -47,6 +49,8 @@ def lacking(line):
     """Why a line cannot be run on this machine."""
     if "data get" in line:
         return "it fetches over the network: run it by hand"
+    if "--pages" in line:
+        return "it writes into the checkout: tests/reproduce/test_pages.py repeats it"
     words = re.findall(r"\w+", line)
     for name, entry in CATALOGUE.items():
         if name in words and entry.layouts and first_found(entry) is None:
@@ -100,9 +104,16 @@ def test_it_runs(line, desk, monkeypatch, capsys):
         few = replace(s, rounds=min(s.rounds, 2), seeds=s.all_seeds[:1], report_at=())
         return replace(chosen, settings=few)
 
+    def cut(table, **more):
+        return sweep({**table, "rounds": 2, "seeds": 1}, **more)
+
     monkeypatch.chdir(desk)
+    monkeypatch.setattr(results, "sweep", cut)
     if "--resume" not in line:
         monkeypatch.setattr(runs, "experiment", short)
+        if line.split()[1] in ("sweep", "tune"):  # their cells are read in other places
+            few = {"--rounds": "2", "--seeds": "1", "--jobs": "1"}
+            line += "".join(f" {k} {v}" for k, v in few.items() if k not in line)
     run_line(line, capsys)
 
 
@@ -117,5 +128,6 @@ def test_it_runs_whole(line, desk, monkeypatch, capsys):
 
 def test_there_are_lines_of_every_kind():
     commands = {line.split()[1] for line in LINES}
-    assert {"run", "compare", "show", "federate", "data", "methods"} <= commands
+    kinds = {"run", "compare", "show", "federate", "data", "methods", "sweep", "tune"}
+    assert kinds <= commands
     assert len(LINES) >= 18

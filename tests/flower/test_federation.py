@@ -15,6 +15,7 @@ from flower_grid import LocalGrid, Node
 from flower_setup import DATA
 from flower_tamper import in_training, word
 from muster.config.network import Member
+from muster.flower.loopback import write_client
 from muster.flower.wire import MODEL, OFFER, WORD
 
 FEDALIGN = {"name": "fedalign", "epsilon": 0.6, "warmup": 1}
@@ -348,6 +349,14 @@ def test_clients_that_do_not_fit_are_left_out_and_noted(setup, misfit):
     case.nodes[0].tamper = tamper  # a priority client
     with pytest.raises(muster.MusterError, match=r"client[01]: a priority client, and it"):
         case.run(name="second")
+
+
+def test_a_client_without_held_out_rows_is_no_client_of_a_run_that_decides_on_them(setup):
+    case = setup(decide_on="held_out", rounds=1)
+    write_client(replace(case.fed, test=None), 3, case.folder / "3.npz")
+    case.nodes[3].config["test-fraction"] = 0
+    assert set(case.run().clients["client"]) == {0, 1, 2, 4}
+    assert any("without client3" in s and "held-out rows, and this cl" in s for s in case.said)
 
 
 def test_a_federation_waits_for_its_priority_clients_and_enough_others(setup):

@@ -64,7 +64,33 @@ VARIANTS = {
     ),
     "a constant requirement": ({"name": "maxfl"}, {"requirement": 2.0}),
     "tuned before the claim": ({"name": "maxfl", "tune_steps": 3}, {"requirement": {"steps": 5}}),
+    "joins by held-out loss": (
+        {"name": "fedalign", "epsilon": 0.4, "warmup": 0},
+        {"decide_on": "held_out", "rounds": 4},
+    ),
+    "claims and leaves by held-out loss, tuned": (
+        {"name": "maxfl", "tune_steps": 2},
+        {
+            "decide_on": "held_out",
+            "tuned_steps": 2,
+            "requirement": {"steps": 3},
+            "participation": {"kind": "flexible", "from_round": 1},
+            "rounds": 4,
+        },
+    ),
     "epochs": ({"name": "fedavg"}, {"local": {"epochs": 1, "batch_size": 16, "lr": 0.2}}),
+    "a velocity that is kept, and rates by step": (
+        {"name": "ditto"},
+        {
+            "local": {
+                "steps": 4,
+                "batch_size": 16,
+                "lr_counts": "steps",
+                "lr": {"kind": "inverse", "start": 0.2, "rate": 0.1},
+                "optimizer": {"kind": "sgd", "momentum": 0.9, "clip": 1.0, "keep": True},
+            }
+        },
+    ),
     "an MLP": ({"name": "scaffold"}, {"model": {"name": "mlp", "hidden": [16]}}),
 }
 
@@ -84,6 +110,13 @@ def test_variants_are_the_same_too(setup, variant):
         assert not asked["joined"].all()
     if variant == "clients leave":
         assert len(real.moves)
+    if variant == "claims and leaves by held-out loss, tuned":
+        assert real.rounds["gm_appeal_tuned"].is_not_null().all()
+        # From it and q_k the server could work out what a client requires.
+        assert real.final["test_loss"].null_count() == real.final["name"].len()
+        assert real.final["test_accuracy"].is_not_null().all()
+    shared = [c for c in simulated.rounds.columns if "tuned" in c]
+    assert_frame_equal(real.rounds.select(shared), simulated.rounds.select(shared), abs_tol=1e-9)
 
 
 def test_clients_are_their_keys_wherever_they_connect_from(setup):

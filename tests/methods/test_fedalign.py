@@ -85,6 +85,23 @@ def test_fedalign_on_fedprox_agrees_with_numpy(engine):
     assert admitted(ours) == [let_in for _, let_in in history]
 
 
+@pytest.mark.parametrize("mu", [0.0, 0.5])
+@pytest.mark.parametrize("engine", ["stacked", "loop"])
+def test_fedavg_on_all_may_warm_up_on_the_priority_clients(engine, mu):
+    """Fig. 1's caption: only priority clients at first, then everyone."""
+    data, priority = reference.problem(1)
+    layers = random_layers((5, 4))
+    everyone = range(len(data))
+    first = reference.fedavg(data, priority, layers, 3, 3, 0.2, mu)
+    expected = reference.fedavg(data, everyone, first, 5, 3, 0.2, mu)
+    method = M.fedprox(mu, warmup=3) if mu else M.fedavg(warmup=3)
+    ours = run(data, priority, layers, method, 8, engine)
+    assert gap(layers_of(ours), expected) < 1e-9
+    assert ours.rounds["asked"].to_list() == [3] * 3 + [7] * 5
+    assert M.fedavg().warmup == M.fedprox().warmup == 0
+    assert M.fedprox(priority_only=True, warmup=3).warmup == 1.0
+
+
 @pytest.mark.parametrize("local", [{"steps": 4, "batch_size": 3}, {"epochs": 2, "batch_size": 4}])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_minibatches_agree_with_numpy_on_the_same_rows(local, engine):

@@ -12,6 +12,8 @@ import torch
 import muster
 import reference
 from helpers import federation, module_of, random_layers
+from muster import registry
+from muster.config import experiment
 from muster.parts import attacks
 from muster.parts.attacks import Adversary, attackers_of
 from muster.protocol import Appraisal, Offer
@@ -192,6 +194,39 @@ def test_honest_weights_are_those_of_an_honest_round(fed):
     assert lying.attackers["honest_weight"].to_list() == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("engine", ["stacked", "loop"])
+def test_attackers_who_stay_are_in_the_pool_whatever_they_make_of_the_model(fed, engine):
+    """From round 3 on the model meets nobody's requirement: honest clients leave, and so do
+    attackers unless they stay. Honesty would have taken them out of the pool."""
+    strict = federation(
+        reference.problem(0, clients=10)[0], fed.priority, requirement=np.full(10, 0.01)
+    )
+    free = {"participation": muster.Flexible(from_round=2), "engine": engine, "rounds": 4}
+    leaving = go(strict, M.maxfl(), attacks.InflateAndNoise(0.2), **free)
+    assert leaving.rounds["pool"].to_list() == [10, 10, 0, 0]
+    attack = attacks.InflateAndNoise(0.2, stays=True)
+    staying = go(strict, M.maxfl(), attack, **free)
+    who = attackers_of(strict, attack, 0).tolist()
+    assert who == attackers_of(strict, attacks.InflateAndNoise(0.2), 0).tolist()
+    assert staying.rounds["pool"].to_list() == [10, 10, 2, 2]
+    assert not set(staying.moves["client"]) & set(who)
+    gains = staying.attackers.sort("round", "client")
+    assert gains["client"].to_list() == who * 4
+    late = gains.filter(pl.col("round") > 2)
+    assert (late["weight"] > 0).all()
+    assert late["honest_weight"].to_list() == [0.0] * 4
+    assert (gains.filter(pl.col("round") <= 2)["honest_weight"] > 0).all()
+
+
+def test_every_attack_can_be_told_to_stay():
+    every = registry.kinds(attacks.Attack)
+    assert len(every) >= 5
+    for kind in every:
+        chosen = experiment({"attack": {"kind": kind, "stays": True}, "data": "digits"})
+        assert chosen.settings.attack.stays
+        assert not experiment({"attack": kind, "data": "digits"}).settings.attack.stays
+
+
 def test_an_inflated_loss_costs_weight_under_maxfl_and_buys_it_under_qffl(fed):
     attack = attacks.InflateAndNoise(0.3, loss_factor=10.0, noise=0.0)
     gain = {}
@@ -218,8 +253,10 @@ def test_attackers_are_a_seeded_share_of_those_who_take_part(fed):
     draws = {tuple(attackers_of(fed, attack, s).tolist()) for s in range(20)}
     assert len(draws) > 10
     assert len(attackers_of(fed, None, 0)) == 0
+    assert len(attackers_of(fed, attacks.sign_flip(0.0), 0)) == 0
     with pytest.raises(
-        muster.MusterError, match=r"attack fraction: 1\.5; allowed: above 0, below 1"
+        muster.MusterError,
+        match=r"attack fraction: 1\.5; allowed: 0 \(nobody\), or more and below 1",
     ):
         attacks.sign_flip(1.5)
 

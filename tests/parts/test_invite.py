@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import combinations
+
 import numpy as np
+import polars as pl
 import pytest
 
 import muster
 import reference
-from helpers import admitted, gap, layers_of, module_of, nine_clients, random_layers
+from helpers import admitted, federation, gap, layers_of, module_of, nine_clients, random_layers
+from muster.config.experiments import composed
 from muster.local import Local
-from muster.parts.invite import Fraction, Full, Sample, WithReplacement
+from muster.parts.invite import Apart, Fraction, Full, Sample, WithReplacement
+from muster.parts.step import Average, Estimate
 
 M = muster.methods
 
@@ -92,6 +98,127 @@ def test_a_fraction_of_all_clients_agrees_with_numpy(fed):
             models = [reference.local_sgd(layers, [data[k]] * 2, 0.1) for k in let_in]
             layers = reference.average(models, [p[k] for k in let_in])
     assert gap(layers_of(run), layers) < 1e-9
+
+
+# --- priority clients and the others, drawn apart ------------------------------------------------
+
+
+def test_groups_are_drawn_apart_by_count_or_fraction(fed):
+    pool = np.arange(9)
+    for apart, of_three, of_six in (
+        (Apart(2, 3), 2, 3),
+        (Apart(0.3, 0.5), 1, 3),
+        (Apart(0.01, 0.0), 1, 0),
+        (Apart(7, 1.0), 3, 6),
+        (Apart(1.0, 0), 3, 0),
+    ):
+        seen = set()
+        for t in range(20):
+            roster = apart(fed, pool, 0, t, no_losses)
+            assert (np.diff(roster.clients) > 0).all()
+            assert int(roster.priority.sum()) == of_three
+            assert int((~roster.priority).sum()) == of_six <= apart.most_asked(9)
+            group = np.where(roster.priority, 3 / of_three, 6 / max(of_six, 1))
+            assert np.allclose(roster.share, fed.share[roster.clients] * group)
+            assert np.array_equal(roster.full, roster.share)
+            seen.add(tuple(roster.clients.tolist()))
+        assert (len(seen) > 1) == (of_three < 3 or 0 < of_six < 6)
+
+
+def test_each_of_a_group_is_drawn_as_often_as_another(fed):
+    counts = np.zeros(9)
+    for t in range(1000):
+        counts[Apart(1, 2)(fed, np.arange(9), 0, t, no_losses).clients] += 1
+    assert np.abs(counts / 1000 - 1 / 3).max() < 0.06
+
+
+def test_every_method_asks_the_same_priority_clients_in_every_round(fed):
+    """In warm-up and after it, with others or without: what fig. 8 compares."""
+    invite = Apart(0.4, 0.5)
+    chosen = {}
+    for method in (
+        M.fedavg_priority(invite), M.fedalign(5.0, warmup=3, invite=invite),
+        M.fedavg(invite), M.fedprox(0.1, invite=invite, warmup=2),
+    ):  # fmt: skip
+        run = muster.simulate(fed, method, muster.models.Softmax(), 8, seed=4)
+        asked = run.clients.group_by("round", "priority").agg(pl.col("client").sort())
+        chosen[method.name] = asked.filter("priority").sort("round")["client"].to_list()
+        others = asked.filter(~pl.col("priority"))["round"].sort().to_list()
+        first = {"fedavg_priority": 9, "fedalign": 4, "fedavg": 1, "fedprox": 3}[method.name]
+        assert others == list(range(first, 9))
+    assert len({str(rounds) for rounds in chosen.values()}) == 1
+    assert all(len(clients) == 1 for clients in chosen["fedalign"])
+    assert len({tuple(clients) for clients in chosen["fedalign"]}) == 3
+
+
+def full_and_partial(data, step):
+    """One round of everyone, and one for each subset of 2 of 4 priority clients plus all others."""
+    fed = federation(data, [0, 1, 2, 3])
+    layers = random_layers((5, 4))
+    local = Local(steps=2, batch_size=None, lr=0.1)
+
+    def one(invite, seed):
+        method = replace(M.fedalign(0.25, warmup=0, invite=invite), step=step)
+        return muster.simulate(fed, method, module_of(layers), 1, local, seed, dtype="float64")
+
+    found = {}
+    for seed in range(200):
+        asked = Apart(2, 1.0)(fed, np.arange(9), seed, 0, no_losses).clients
+        chosen = tuple(asked[asked < 4].tolist())
+        if chosen not in found:
+            found[chosen] = layers_of(one(Apart(2, 1.0), seed))
+    assert sorted(found) == list(combinations(range(4), 2)), "every subset"
+    everyone = one(Full(), 0)
+    assert 0 < everyone.rounds["admitted_nonpriority"][0] < 5, "some others are aligned"
+    return layers_of(everyone), reference.average(list(found.values()), [1.0] * 6)
+
+
+def test_k_of_p_without_replacement_is_an_unbiased_estimate_of_the_full_round():
+    """A.4: over all subsets of the priority clients the mean of w' is the full round's w'."""
+    data, _ = reference.problem(0, clients=9)
+    full, mean = full_and_partial(data, Estimate())
+    assert gap(full, mean) < 1e-12
+    # An average divides by what the weights of those drawn sum to, which differs between subsets.
+    full, mean = full_and_partial(data, Average())
+    assert gap(full, mean) > 1e-4
+
+
+def test_with_clients_of_one_size_the_average_is_unbiased_too():
+    data = [(x[:5], y[:5]) for x, y in reference.problem(0, clients=9)[0]]
+    full, mean = full_and_partial(data, Average())
+    assert gap(full, mean) < 1e-12
+
+
+@pytest.mark.parametrize("engine", ["stacked", "loop"])
+def test_the_estimate_agrees_with_numpy(fed, engine):
+    """w + (|P|/K sum_S p_k (w_k - w) + sum_others p_k (w_k - w)) / (1 + S)."""
+    data, priority = reference.problem(0, clients=9)
+    layers = random_layers((5, 4))
+    method = replace(M.fedalign(1e9, warmup=0, invite=Apart(2, 1.0)), step=Estimate(0.7))
+    local = Local(steps=2, batch_size=None, lr=0.1)
+    run = muster.simulate(fed, method, module_of(layers), 1, local, dtype="float64", engine=engine)
+    total = sum(len(data[k][1]) for k in priority)
+    p = {k: len(data[k][1]) / total for k in range(9)}
+    asked = run.clients["client"].to_list()
+    own = {k: reference.local_sgd(layers, [data[k]] * 2, 0.1) for k in asked}
+    s = sum(p[k] for k in range(9) if k not in priority)
+    for j in range(2):
+        start = layers[0][j]
+        move = sum(p[k] * (3 / 2 if k in priority else 1) * (own[k][0][j] - start) for k in asked)
+        assert np.abs(layers_of(run)[0][j] - (start + 0.7 * move / (1 + s))).max() < 1e-12
+    assert run.rounds["theta"][0] == pytest.approx(1 / (1 + s))
+
+
+def test_counts_and_fractions_that_cannot_be_are_refused():
+    for wrong in ({"priority": 0}, {"priority": 0.0}, {"priority": 1.5}, {"priority": True}):
+        with pytest.raises(muster.MusterError, match=r"invite priority: .*; allowed: a whole"):
+            Apart(**wrong)
+    for wrong in (-1, 1.1, float("nan"), "all"):
+        with pytest.raises(muster.MusterError, match=r"invite others: .* a fraction from 0.0 to 1"):
+            Apart(1, wrong)
+    table = {"name": "fedalign", "invite": {"kind": "apart", "priority": 2, "others": 1.0}}
+    assert composed(table).invite == Apart(2, 1.0)
+    assert isinstance(composed(table).invite.priority, int)
 
 
 def test_reference_on_the_asked_needs_only_them(fed):

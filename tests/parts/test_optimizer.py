@@ -257,7 +257,10 @@ def test_in_a_file_by_its_name():
              "local": {"steps": 2, "optimizer": {"kind": "sgd"}}}  # fmt: skip
     chosen = experiment(table)
     assert chosen.local.optimizer == GradientDescent()
-    assert chosen.resolved()["local"]["optimizer"] == {"kind": "sgd"}
+    assert chosen.resolved()["local"]["optimizer"] == {
+        "kind": "sgd", "momentum": 0.0, "nesterov": False, "weight_decay": 0.0, "dampening": 0.0,
+        "keep": False,
+    }  # fmt: skip
     with pytest.raises(muster.MusterError, match=r"optimizer.kind: 'sgdd' is unknown"):
         experiment({**table, "local": {"steps": 2, "optimizer": {"kind": "sgdd"}}})
     with pytest.raises(muster.MusterError, match="local optimizer: float; give one of"):

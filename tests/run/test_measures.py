@@ -66,6 +66,53 @@ def test_measures_against_numpy():
     assert np.allclose(run.final["test_accuracy"], accuracies)
 
 
+@pytest.mark.parametrize("engine", ["stacked", "loop"])
+def test_the_others_are_measured_by_their_share_of_the_data(engine):
+    """In every round, on the common model and on each one's own; the unseen are in neither."""
+    data, priority = reference.problem(7)
+    held, _ = reference.problem(8)
+    fed = federation(data, priority, test=held, unseen=[6])
+    layers = random_layers((5, 4))
+    local = Local(steps=2, batch_size=None, lr=0.3)
+
+    def after(rounds, method):
+        return muster.simulate(
+            fed, method, module_of(layers), rounds, local, dtype="float64", engine=engine
+        )
+
+    others = [3, 4, 5]
+    share = np.array([len(data[k][1]) for k in others], float)
+    share /= share.sum()
+    run = after(3, muster.methods.perfedavg(0.5))
+    for t in (1, 2, 3):
+        w = layers_of(after(t, muster.methods.perfedavg(0.5)))
+        own = [reference.local_sgd(w, [pair], 0.5) for pair in data]
+        row = run.rounds.row(t - 1, named=True)
+        accuracy = np.array([reference.accuracy(w, *pair) for pair in held])
+        tuned = np.array([reference.accuracy(m, *p) for m, p in zip(own, held, strict=True)])
+        losses = [reference.loss(w, *data[k]) for k in others]
+        assert row["others_loss"] == pytest.approx(share @ losses, abs=1e-12)
+        assert row["others_test_accuracy"] == pytest.approx(share @ accuracy[others])
+        assert row["own_others_test_accuracy"] == pytest.approx(share @ tuned[others])
+        assert row["own_test_accuracy"] == pytest.approx(fed.objective @ tuned)
+        assert row["own_mean_test_accuracy"] == pytest.approx(tuned[:6].mean())
+    assert not np.allclose(tuned, accuracy)
+    # Without the federation each one's model is its own: the same measures, on any group.
+    alone = after(2, muster.methods.local()).rounds.row(-1, named=True)
+    own = [reference.local_sgd(layers, [pair] * 4, 0.3) for pair in data]
+    accuracy = np.array([reference.accuracy(m, *p) for m, p in zip(own, held, strict=True)])
+    assert alone["others_test_accuracy"] == pytest.approx(share @ accuracy[others])
+    assert alone["test_accuracy"] == pytest.approx(fed.objective @ accuracy)
+    assert alone["mean_test_accuracy"] == pytest.approx(accuracy[:6].mean())
+    assert "own_others_test_accuracy" not in alone
+    assert MEASURES["own_others_test_accuracy"].otherwise == "others_test_accuracy"
+
+
+def test_where_all_are_priority_clients_there_are_no_others():
+    everyone = federation(reference.problem(0, clients=6)[0])
+    assert not [name for name in evaluate(everyone.population, view_of()) if "others" in name]
+
+
 def test_every_number_of_a_round_is_in_the_table(fed):
     run = muster.simulate(fed, muster.methods.ditto(), muster.models.Softmax(), rounds=1)
     assert set(run.rounds.columns) - {"round"} <= set(MEASURES)

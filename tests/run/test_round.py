@@ -39,9 +39,9 @@ def test_a_silent_client_uploads_nothing_and_trains_nothing(fed, engine, monkeyp
         real_batches = stacked.StackedCohort._batches
 
         def batches(self):
-            for n, batch in real_batches(self):
+            for n, *rest in real_batches(self):
                 taken.extend(self.group.clients[:n].tolist())
-                yield n, batch
+                yield n, *rest
 
         monkeypatch.setattr(stacked.StackedCohort, "_batches", batches)
     run = muster.simulate(
@@ -156,6 +156,26 @@ def test_epsilon_decays_from_the_end_of_the_warm_up():
     # A schedule that names a round of the run means that round.
     step = M.fedalign(muster.schedules.StepTo(0.2, 0.0, at_round=6), warmup=2)
     assert [step.eps(t, 10) for t in (5, 6)] == [0.2, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        (muster.schedules.Linear(0.9, 0.0), [0.9, 0.9, 0.9, 0.6, 0.3, 0.0]),
+        (muster.schedules.Inverse(0.9, 2.0), [0.9, 0.9, 0.9, 0.3, 0.18, 0.9 / 7]),
+        (muster.schedules.Exponential(0.8, 0.5), [0.8, 0.8, 0.8, 0.4, 0.2, 0.1]),
+        (muster.schedules.StepTo(0.8, 0.1, at_round=3), [0.8, 0.8, 0.8, 0.1, 0.1, 0.1]),
+        (muster.schedules.StepTo(0.8, 0.0, at_round=1), [0.8, 0.0, 0.0, 0.0, 0.0, 0.0]),
+    ],
+    ids=lambda v: type(v).__name__,
+)
+def test_what_a_run_offers_decays_from_the_round_that_first_asks_the_others(
+    fed, schedule, expected
+):
+    run = muster.simulate(fed, M.fedalign(schedule, warmup=2), muster.models.Softmax(), rounds=6)
+    assert run.rounds["eps"].to_list() == pytest.approx(expected)
+    outside = run.clients.filter(~pl.col("priority"))["round"]
+    assert outside.min() == 3
 
 
 class Broken(muster.parts.ScaleUpdate):

@@ -71,4 +71,6 @@ class Setup:
             dtype=s.dtype,
             participation=s.participation,
             evaluate_every=s.evaluate_every,
+            decide_on=s.decide_on,
+            tuned_steps=s.tuned_steps,
         )

@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike
 from rich.console import Console
 
 from ..arrays import Int64
-from ..config.experiments import experiment, override
+from ..config.experiments import experiment
+from ..config.keys import override
 from ..data import DATA
 from ..data.sources.catalogue import CATALOGUE
 from ..errors import MusterError, MusterWarning, plural

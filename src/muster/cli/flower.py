@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ..config.experiments import Experiment, experiment, load_table, override
+from ..config.experiments import Experiment, experiment, load_table
+from ..config.keys import override
 from ..durable import numbered
 from ..errors import MusterError
 from ..federation import Federation
@@ -75,6 +76,7 @@ def federate(words: argparse.Namespace, console: Console) -> int:
             raise
     done = store.load(folder)
     console.print(run_table(done, chosen.settings.measures))
+    say(console, f"report:  {done.report(folder / 'report.html')}")
     return said_if_idle([done], console)
 
 

@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..config.experiments import Experiment, Settings, experiment
+from ..config.tuning import Tune
 from ..federation import Federation
 from ..methods import Method
 from ..models import Spec
+from ..parts.scores import SCORES
 from ..registry import kinds, roles, word
-from ..run.measures import MEASURES
+from ..run.measures import MEASURES, SCORED
 from ..schema import plain
 
 WIDTH, INDENT = 96, 22
@@ -42,6 +44,11 @@ def all_keys() -> str:
     for head, given in (("local", usual.local), ("requirement", own), ("network", usual.network)):
         said = dict.fromkeys(vars(given), "") | described(given)
         lines += ["", *rows(said, vars(given), f"{head}.")]
+    lines += ["", "  muster sweep: --sweep.KEY VALUE,VALUE,... for any of these keys"]
+    lines += [
+        "  muster tune: --tune.KEY VALUE,VALUE,... for local.KEY, method.KEY and",
+        *rows(described(Tune), vars(Tune()), "tune."),
+    ]
     for key, role in CHOSEN.items():
         lines += ["", f"  --{key} NAME, then --{key}.KEY VALUE:"]
         lines += chosen(role)
@@ -51,7 +58,10 @@ def all_keys() -> str:
         if role not in CHOSEN.values():
             lines += wrapped(word(role), "; ".join(called(n, t) for n, t in kinds(role).items()))
     lines += ["", "  --measures NAME,NAME,... and --panels NAME,NAME,...:"]
-    lines += rows({measure.name: measure.title for measure in MEASURES.values()}, {})
+    told = [m for m in MEASURES.values() if m.score in ("", SCORED)]
+    lines += rows({measure.name: measure.title for measure in told}, {})
+    others = ", ".join(name for name in SCORES if name != SCORED)
+    lines += wrapped("", f"and of a task's other scores, with its name for accuracy: {others}")
     return "\n".join(lines)
 
 

@@ -21,25 +21,48 @@ if TYPE_CHECKING:
     from rich import console as rich
     from rich.console import Console
 
-    from . import data, data_show, flower, methods, predict, runs, trust
+    from . import (
+        data,
+        data_show,
+        flower,
+        methods,
+        predict,
+        report,
+        reproduce,
+        runs,
+        sweeps,
+        trust,
+    )  # fmt: skip
     from . import help as configuration
 else:
     # A command's module is loaded when it is that command's turn: help and mistakes are quick.
     rich = later("rich.console")
-    configuration, data, data_show, flower, methods, predict, runs, trust = (
+    (
+        configuration, data, data_show, flower, methods, predict, report, reproduce, runs, sweeps,
+        trust,
+    ) = (
         when_called(f"muster.cli.{name}")
-        for name in ("help", "data", "data_show", "flower", "methods", "predict", "runs", "trust")
-    )
+        for name in (
+            "help", "data", "data_show", "flower", "methods", "predict", "report", "reproduce",
+            "runs", "sweeps", "trust",
+        )
+    )  # fmt: skip
 
 EXAMPLES = """\
 examples:
   muster compare examples/demo.toml                 methods against each other, matched seeds
   muster compare --data digits --method fedalign --method fedavg
+  muster compare --data digits --method fedalign --measure loss,fairness
+  muster sweep my.toml --sweep.data.priority 2,4    the same over a grid of settings
+  muster tune my.toml --tune.local.lr 0.03,0.1      settings for each method, by held-out rows
   muster run --data digits --method fedalign        one run, everything else by default
   muster run my.toml --method.epsilon 0.4 --rounds 50
   muster run --resume runs/NAME                     go on where an interrupted run stopped
   muster federate --local 4 examples/federate.toml  a real federation on this machine
+  muster report runs/NAME                           results as one HTML file
+  muster watch runs/NAME                            follow what is under way
   muster predict runs/NAME new.csv                  class and probabilities of new rows
+  muster reproduce fig2 --quick                     an experiment of the papers, in short
   muster methods                                    what exists, with paper and formula
   muster data                                       the data sets: what is here, how to get more
 """
@@ -56,6 +79,11 @@ What a run's model makes of new rows.
 FILE has the columns the model was trained on; they are scaled as the training rows were. Printed,
 or put into --out, is one line for each row: its class by name, and the probability of every class.
 If FILE has the column of labels too, the score is said.
+"""
+REPRODUCE = """\
+Run experiments of the papers again, say what came of each claim, and draw the figures.
+
+What is finished is kept, and not run again: an interrupted experiment goes on where it stopped.
 """
 SEVERAL: dict[str, Any] = {"action": "extend", "nargs": "+", "default": []}  # values of one flag
 
@@ -88,6 +116,8 @@ def reader() -> Reader:
     for name, handle, what in (
         ("run", runs.run, "run one method; results go to OUT/NAME"),
         ("compare", runs.compare, "run several methods on matched seeds; print paired intervals"),
+        ("sweep", sweeps.sweep, "compare over a grid of settings (--sweep.KEY VALUE,VALUE,...)"),
+        ("tune", sweeps.tune, "choose each method's settings on seeds and rows of their own"),
         ("federate", needs_flower(flower.federate), "run a real federation over Flower"),
     ):
         command = add(name, handle=handle, keys=True, more=configuration.all_keys, help=what,
@@ -96,9 +126,11 @@ def reader() -> Reader:
         command.add_argument(
             "config", nargs="?", metavar="CONFIG", help="a TOML file; flags are laid over it"
         )
-        again = "; again for another" if name == "compare" else ""
+        again = "; again for another" if name in ("compare", "sweep", "tune") else ""
         command.flag("--method", action="append", metavar="NAME", help=f"what to run{again}")
         command.flag("--resume", metavar="FOLDER", help="go on with the results in FOLDER")
+        if name in ("sweep", "tune"):
+            command.flag("--jobs", metavar="N", help="cells at once; default: as many as cores")
     command.flag("--local", metavar="N", help="N clients on this machine, all set up")
     command.flag("--app", metavar="DIR", help="write the app that `flwr run` takes")
     command = add(
@@ -161,21 +193,25 @@ def reader() -> Reader:
     command = add("show", handle=runs.show, help="print the results in a folder")
     command.add_argument("folder", nargs="?", metavar="FOLDER", help="such as runs/demo")
     command.flag("--measures", metavar="NAME,...", help="what to show, such as loss,fairness")
+    command.flag("--measure", dest="measures", metavar="NAME,...", help="the same")
     command.flag("--figure", metavar="FILE", help="draw them as well: a .png, .pdf or .svg")
     command.flag("--panels", metavar="NAME,...", help="what to draw, such as loss,fairness")
-    command = add(
-        "trust",
-        handle=trust.trust,
+    command.flag("--against", metavar="KEY", help="of a sweep: the key to draw them against")
+    command.flag("--table", metavar="FILE", help="write the table too: a .csv, .tex or .parquet")
+    _add_report(add(
+        "report", handle=report.report, help="results as one HTML file that opens anywhere"
+    ))  # fmt: skip
+    _add_watch(add(
+        "watch", handle=report.watch, help="follow a run, comparison or federation under way"
+    ))  # fmt: skip
+    _add_reproduce(add(
+        "reproduce", handle=reproduce.reproduce, description=REPRODUCE,
+        help="run the papers' experiments again, and judge their claims",
+    ))  # fmt: skip
+    _add_trust(add(
+        "trust", handle=trust.trust,
         help="what attacks cost, by rule and by share of liars (minutes)",
-    )
-    _flags(
-        command,
-        ("--rules", "NAME;...", "some of the rules of docs/trust.md, such as 'fedalign, trust'"),
-        ("--attacks", "NAME;...", "some of the attacks, such as 'sign flip;ALIE'"),
-        ("--shares", "SHARE;...", "how many lie, of all clients (0.05;0.1;0.2;0.4)"),
-        ("--seeds", "N", "how many seeds (3)"),
-        ("--rounds", "N", "how many rounds (60)"),
-    )
+    ))  # fmt: skip
     _add_predict(add(
         "predict", handle=predict.predict, help="classes and probabilities of new rows, by a run",
         description=PREDICT,
@@ -189,6 +225,36 @@ def _flags(command: Reader, *flags: tuple[str, str, str], **how: Any) -> None:
         command.flag(flag, metavar=metavar, help=what, **how)
 
 
+def _add_trust(command: Reader) -> None:
+    _flags(
+        command,
+        ("--rules", "NAME;...", "some of the rules of docs/trust.md, such as 'fedalign, trust'"),
+        ("--attacks", "NAME;...", "some of the attacks, such as 'sign flip;ALIE'"),
+        ("--shares", "SHARE;...", "how many lie, of all clients (0.05;0.1;0.2;0.4)"),
+        ("--seeds", "N", "how many seeds (3)"),
+        ("--rounds", "N", "how many rounds (60)"),
+    )
+
+
+def _add_report(command: Reader) -> None:
+    what = "such as runs/demo; several are compared on the seeds they share"
+    command.add_argument("folders", nargs="*", metavar="FOLDER", help=what)
+    _flags(
+        command,
+        ("--out", "FILE", "where the page goes (FOLDER/report.html)"),
+        ("--title", "TEXT", "what the page is called"),
+    )
+
+
+def _add_watch(command: Reader) -> None:
+    command.add_argument("folder", nargs="?", metavar="FOLDER", help="such as runs/demo")
+    _flags(command, ("--every", "SECONDS", "between two looks (2)"))
+    command.flag(
+        "--page", action="store_true", help="also FOLDER/live.html, which follows by itself"
+    )
+    command.flag("--once", action="store_true", help="look once")
+
+
 def _add_predict(command: Reader) -> None:
     command.add_argument("run", nargs="?", metavar="RUN", help="a folder, such as runs/hospitals")
     command.add_argument("file", nargs="?", metavar="FILE", help="new rows: .csv, .parquet, .npz")
@@ -198,6 +264,25 @@ def _add_predict(command: Reader) -> None:
         ("--out", "FILE", "where predictions go (.csv, .parquet); default: printed as CSV"),
         ("--model", "MODULE:NAME", "what builds the module, where that is code of yours"),
         ("--scale", "FILE", "of a federation's run: the manifest with [mean] and [std], or none"),
+    )
+
+
+def _add_reproduce(command: Reader) -> None:
+    command.add_argument("ids", nargs="*", metavar="ID", help="such as fig2; --list shows them")
+    for flag, what in (
+        ("--list", "every experiment: what it shows, how long it takes, the data it needs"),
+        ("--all", "every experiment, one after the other"),
+        ("--quick", "few rounds and seeds: about a minute each"),
+        ("--small", "smaller where the full size needs a bigger machine"),
+        ("--keep", "put the small file of results into experiments/results"),
+        ("--pages", "make docs/claims.md and docs/gallery.md from the results kept there"),
+    ):
+        command.flag(flag, action="store_true", help=what)
+    _flags(
+        command,
+        ("--seeds", "N", "how many seeds, in place of the file's"),
+        ("--jobs", "N", "processes that work side by side (as many as there are cores)"),
+        ("--out", "FOLDER", "where runs and results go (runs/reproduce)"),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import (
@@ -15,6 +15,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
+from ..config.units import Done
 from ..errors import plural
 from .console import say
 
@@ -24,13 +25,15 @@ LINE_EVERY = 5.0  # seconds between plain lines
 class Progress:
     """Counts rounds over all runs of a command. Use as a context manager."""
 
+    what = "round"
+
     def __init__(self, total: int, console: Console) -> None:
         self.total, self.console, self.done, self.resumed = total, console, 0, 0
         self.label = ""
         self.began = self.said = time.monotonic()
         self.bar: Bar | None = None
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         if self.console.is_terminal:
             self.bar = Bar(
                 TextColumn("{task.description}", markup=False),
@@ -90,8 +93,29 @@ class Progress:
 
     def _so_far(self) -> str:
         """`120 of 600 rounds in all, about 14 s left`."""
-        head = f"{self.done} of {plural(self.total, 'round')} in all"
+        head = f"{self.done} of {plural(self.total, self.what)} in all"
         return f"{head}, {self.left()}" if self.left() else head
+
+
+class Cells(Progress):
+    """Counts runs of a seed over all cells of a sweep."""
+
+    what = "run"
+
+    def seen(self, done: Done) -> None:
+        """A seed of a cell is finished."""
+        self.done, self.resumed = done.done, done.kept
+        self.label = f"{done.whole} of {plural(done.cells, 'cell')}"
+        if self.bar is not None:
+            note = f"{done.cell}, seed {done.seed}"
+            self.bar.update(
+                self.task, description=self.label, completed=self.done, note=note, left=self.left()
+            )
+            return
+        now = time.monotonic()
+        if now - self.said >= LINE_EVERY or done.done == done.total:
+            self.said = now
+            say(self.console, f"{self.label}: {self._so_far()}")
 
 
 def duration(seconds: float) -> str:

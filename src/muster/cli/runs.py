@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,25 +15,23 @@ import tomli_w
 from rich.console import Console
 
 from .. import durable
-from ..config.experiments import (
-    Experiment,
-    Settings,
-    experiment,
-    load_table,
-    override,
-    parse_value,
-)
+from ..checks import whole
+from ..config.experiments import Experiment, experiment, load_table
+from ..config.keys import override, parse_value
+from ..config.work import check_all, compared, how
 from ..errors import INTERRUPTED, MusterError, plural
-from ..federation import Federation
 from ..report.figure import as_figure_path, figure, figures
+from ..report.intervals import summary as summary_of
 from ..report.tables import run_table
+from ..report.written import as_table_path, write_table, write_tables
 from ..run import store
+from ..run.measures import named
 from ..run.result import Interrupted, Run
-from ..run.simulate import check, simulate
+from ..run.simulate import simulate
 from ..schema import Table
-from ..study.compare import CHECKED, SIMULATE, ComparisonInterrupted
-from ..study.compare import compare as compare_methods
+from ..study.compare import ComparisonInterrupted
 from ..study.comparison import Comparison, is_comparison, load_comparison
+from ..study.sweep import is_sweep, load_sweep
 from .console import say
 from .progress import Progress
 
@@ -55,8 +53,20 @@ def configured(words: argparse.Namespace, first: Mapping[str, Any] | None = None
         table.pop("method", None)
         table["methods"] = [parse_value(name) for name in chosen]
     flags = [("method", name) for name in chosen if len(chosen) == 1]
-    flags += sorted(words.keys.items(), key=lambda flag: flag[0].count("."))
+    given = {("measures" if k == "measure" else k): v for k, v in words.keys.items()}
+    if len(given) < len(words.keys):
+        raise MusterError("--measure: given twice, as --measures too; give it once")
+    flags += sorted(given.items(), key=lambda flag: flag[0].count("."))
     return override(table, flags)
+
+
+def whole_number(text: str | None, flag: str) -> int | None:
+    """What a flag says as a whole number from 1, if it is given."""
+    if text is None:
+        return None
+    value = parse_value(text)
+    whole(flag, value)
+    return int(value)
 
 
 def one_method(words: argparse.Namespace, instead: str) -> None:
@@ -104,20 +114,6 @@ def begun(chosen: Experiment, going_on: Path | None) -> Iterator[Path]:
         raise
 
 
-def check_all(chosen: Experiment, fed: Federation, seed: int) -> None:
-    """Find a bad setting of any method before anything is written."""
-    settings = {name: value for name, value in how(chosen.settings).items() if name in CHECKED}
-    for label in chosen.methods:
-        method, rounds = chosen.method(label), chosen.settings.rounds
-        check(fed, method, chosen.spec(), rounds, chosen.local, seed, **settings)
-
-
-def how(settings: Settings) -> dict[str, Any]:
-    """The settings that `simulate` takes."""
-    names = {field.name for field in fields(settings)} & set(SIMULATE) - {"rounds", "seed"}
-    return {"compute": settings.compute, **{name: getattr(settings, name) for name in names}}
-
-
 def run(words: argparse.Namespace, console: Console) -> int:
     """`muster run`: one method, its results in a folder, its table on the screen."""
     several = "`muster run` runs one; use `muster compare` for several"
@@ -152,7 +148,7 @@ def run(words: argparse.Namespace, console: Console) -> int:
                 chosen.method(label),
                 chosen.spec(),
                 s.rounds,
-                chosen.local,
+                chosen.local_of(label),
                 s.seed,
                 checkpoint=keep,
                 resume=True,
@@ -176,9 +172,10 @@ def run(words: argparse.Namespace, console: Console) -> int:
     return code or said_if_idle([result], console)
 
 
-def closing(folder: Path, drawn: Iterable[Path]) -> str:
+def closing(folder: Path, drawn: Iterable[Path], report: Path | None = None) -> str:
     """Where everything is."""
-    return f"results: {folder}\nfigure:  {', '.join(str(path) for path in drawn)}"
+    lines = [f"results: {folder}", f"figure:  {', '.join(str(path) for path in drawn)}"]
+    return "\n".join([*lines, *([f"report:  {report}"] if report else [])])
 
 
 def said_if_idle(runs: Iterable[Run], console: Console) -> int:
@@ -208,21 +205,12 @@ def compare(words: argparse.Namespace, console: Console) -> int:
     every = s.rounds * len(seeds) * len(chosen.methods)
     with begun(chosen, going_on) as folder, Progress(every, console) as progress:
         try:
-            result = compare_methods(
+            result = compared(
+                chosen,
+                folder,
                 lambda seed: first if seed == seeds[0] else chosen.federation(seed),
-                {label: chosen.method(label) for label in chosen.methods},
-                chosen.spec(),
-                s.rounds,
-                chosen.local,
-                seeds,
-                report_at=s.report_at,
-                measures=s.measures,
-                panels=s.panels,
-                folder=folder,
-                config=chosen.resolved(),
                 on_start=progress.start,
                 on_round=progress,
-                **how(s),
             )
         except ComparisonInterrupted as stop:
             result, code = stop.comparison, INTERRUPTED
@@ -232,10 +220,9 @@ def compare(words: argparse.Namespace, console: Console) -> int:
         say(console, f"interrupted with {done}; go on with: {again}")
     if result.seeds:
         console.print(result)
-        with durable.replacing(folder / "summary.parquet") as new:
-            result.summary().write_parquet(new)
+        write_tables(result.summary(), folder)
         drawn = figures(result.matched, folder, s.figures, s.shown_in_figure)
-        say(console, closing(folder, drawn))
+        say(console, closing(folder, drawn, result.report(folder / "report.html")))
     return code or said_if_idle(chain.from_iterable(result.runs.values()), console)
 
 
@@ -243,16 +230,28 @@ def show(words: argparse.Namespace, console: Console) -> int:
     """`muster show FOLDER`: the tables of results that are there already, and their figure."""
     if words.folder is None:
         raise MusterError("show: give one folder of results, such as runs/demo")
+    if words.against and not (words.figure and is_sweep(Path(words.folder))):
+        raise MusterError("--against: of which figure? give a sweep, and --figure FILE.png")
     if words.panels and not words.figure:
         raise MusterError("--panels: of which figure? give --figure FILE.png as well")
     out = None if words.figure is None else as_figure_path(words.figure, "--figure")
+    table = None if words.table is None else as_table_path(words.table, "--table")
     folder = Path(words.folder)
+    keys: Sequence[str]
     if store.is_run(folder):
         found = store.load(folder)
         measures = words.measures or found.config.get("measures", ())
         panels = words.panels or words.measures or found.config.get("panels") or measures
         console.print(run_table(found, measures))
-        drawn = None if out is None else figure({label_of(found): [found]}, out, panels)
+        drawn = None if out is None else figure({found.label: [found]}, out, panels)
+        summary, keys = summary_of({found.label: [found]}, (len(found.rounds),), measures), ()
+    elif is_sweep(folder):
+        swept = load_sweep(folder)
+        if words.measures:
+            swept = replace(swept, measures=tuple(m.name for m in named(words.measures)))
+        console.print(swept)
+        drawn = None if out is None else swept.figure(out, words.panels, words.against)
+        summary, keys = swept.summary(), swept.keys
     elif is_comparison(folder):
         result: Comparison = load_comparison(folder)
         if not result.seeds:
@@ -262,14 +261,11 @@ def show(words: argparse.Namespace, console: Console) -> int:
             result = replace(result, measures=words.measures, panels=())
         console.print(result)
         drawn = None if out is None else result.figure(out, words.panels)
+        summary, keys = result.summary(), ["round"]
     else:
         raise MusterError(f"{folder}: no results here; give a folder such as runs/demo")
+    if table is not None:
+        say(console, f"table:   {write_table(summary, table, keys)}")
     if drawn is not None:
         say(console, f"figure:  {drawn}")
     return 0
-
-
-def label_of(found: Run) -> str:
-    """What a run's method is called: its label, where its configuration has only that one."""
-    labels = [method["label"] for method in found.config.get("methods", [])]
-    return labels[0] if len(labels) == 1 else found.method

@@ -1,5 +1,6 @@
 """Configuration: an experiment as a table, checked before anything runs."""
 
-from .experiments import Experiment, Settings, experiment, load_table, override
+from .experiments import Experiment, Settings, experiment, load_table
+from .keys import override
 
 __all__ = ["Experiment", "Settings", "experiment", "load_table", "override"]

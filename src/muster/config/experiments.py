@@ -7,6 +7,7 @@ checked before anything runs, by the rules of `schema`.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import re
 import tomllib
 import typing
@@ -15,13 +16,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..checks import whole
+from ..checks import one_of, whole
 from ..data import DATA
 from ..data.files.tables import ENDINGS
+from ..data.split.tuning import for_tuning
 from ..engines.compute import Compute
 from ..errors import MusterError
 from ..federation import Federation
-from ..federation.federation import as_requirement
+from ..federation.federation import as_importance, as_requirement
 from ..local import Local
 from ..methods import Method
 from ..models import Spec
@@ -31,6 +33,7 @@ from ..parts.task import Multiclass, Task
 from ..registry import find
 from ..report.figure import as_formats
 from ..rng import MOST
+from ..run.clients import DECIDE_ON, DecideOn
 from ..run.measures import named as named_measures
 from ..run.solo import with_solo
 from ..schema import (
@@ -67,6 +70,8 @@ class Settings:
     participation      flexible: clients leave when the model fails their requirement
     attack             what some clients do instead of their part
     task               what the model is to be good at
+    decide_on          the rows all decisions go by: train or held_out
+    tuned_steps        measure the model after this many local steps of each client, too (0: do not)
     trust              true: every method bounds and checks what clients outside the objective do;
                        false: none does; default: fedalign and maxfl do where the configuration is
                        that of a real federation, with a network or a list of clients
@@ -90,6 +95,8 @@ class Settings:
     participation: Participation | None = None
     attack: Attack | None = None
     task: Task = Multiclass()
+    decide_on: DecideOn = "train"
+    tuned_steps: int = 0
     trust: bool | None = None
     evaluate_every: int = 1
     checkpoint_every: int = 50
@@ -103,6 +110,8 @@ class Settings:
         whole("rounds", self.rounds)
         whole("seed", self.seed, 0, MOST)
         as_seeds(self.seeds)
+        whole("tuned_steps", self.tuned_steps, 0)
+        one_of("decide_on", self.decide_on, DECIDE_ON)
         assert self.compute  # made, and so checked
         for at in self.report_at:
             whole("report_at", at, 1, self.rounds)
@@ -137,7 +146,8 @@ class Experiment:
     data         who holds what: a data set by name, or a path to files
     model        what is trained
     method       what runs
-    methods      a list of methods in its place, each with a name and, where wanted, a label
+    methods      a list of methods in its place, each with a name and, where wanted, a label and a
+                 `local` of its own, laid over the one for all
     local        what a client does in a round
     requirement  what clients ask of the model: a number, or the work each does alone to set its own
     network      the terms of a real federation
@@ -152,12 +162,20 @@ class Experiment:
     requirement: Local | float | None = None
     network: Network = Network()
     members: tuple[Member, ...] = ()
+    importance: float | tuple[float, ...] | None = None
+    own_local: dict[str, Local] = dataclasses.field(default_factory=dict)
 
-    def federation(self, seed: int) -> Federation:
+    def federation(self, seed: int, tuning: float | None = None) -> Federation:
         """The data of one seed, with the clients' requirements where they have any: a constant, or
-        what each gets alone."""
+        what each gets alone. With `tuning`, that share of each client's training rows in place of
+        its test rows (`muster.data.for_tuning`)."""
         fed: Federation = choose(Federation, self.data, "data", extra={"seed": seed})
+        if tuning is not None:
+            fed = for_tuning(fed, tuning, seed)
         fed = self._counted(fed)
+        if self.importance is not None:
+            a = as_importance(self.importance, fed.priority) * ~fed.unseen
+            fed = dataclasses.replace(fed, importance=a)
         if self.requirement is None:
             return fed
         if isinstance(self.requirement, Local):
@@ -191,6 +209,10 @@ class Experiment:
         """One of the methods, by its label."""
         return composed(self.methods[label])
 
+    def local_of(self, label: str) -> Local:
+        """What a client does in a round of this method: its own local work, or that of all."""
+        return self.own_local.get(label, self.local)
+
     def with_keys(self) -> Experiment:
         """The same with every member's key as text, so that no file is needed to read it."""
         members = tuple(dataclasses.replace(m, key=m.public_key().strip()) for m in self.members)
@@ -198,16 +220,19 @@ class Experiment:
 
     def resolved(self) -> Table:
         """The whole configuration as a table, every default written out."""
+        importance = {} if self.importance is None else {"importance": plain(self.importance)}
+        own = {label: {"local": plain(local)} for label, local in self.own_local.items()}
         return {
             **plain(self.settings),
-            "data": resolved(Federation, self.data, skip=("seed",)),
+            "data": resolved(Federation, self.data, skip=("seed",)) | importance,
             "model": resolved(Spec, self.model),
             "local": plain(self.local),
             **({} if self.requirement is None else {"requirement": plain(self.requirement)}),
             **({} if self.network == Network() else {"network": plain(self.network)}),
             **({"clients": [plain(m) for m in self.members]} if self.members else {}),
             "methods": [
-                {"label": label, **resolved(Method, table)} for label, table in self.methods.items()
+                {"label": label, **resolved(Method, table), **own.get(label, {})}
+                for label, table in self.methods.items()
             ],
         }
 
@@ -243,9 +268,21 @@ def experiment(table: Table, trusted: bool = True) -> Experiment:
         ):
             refuse_paths(table.get(key), key)
     table = dict(table)
+    for command in ("sweep", "tune"):
+        if command in table:
+            raise MusterError(
+                f"{command}: this configuration has lists of values to try; run it with muster "
+                f"{command}, or leave [{command}] out"
+            )
     data = data_table(table.pop("data", {"name": "synth"}))
+    maker = find(Federation, data["name"], "data.name")
+    # Any data can be given weights of the objective, unless it takes them itself.
+    importance = None if "importance" in parameters(maker) else data.pop("importance", None)
+    if importance is not None:
+        importance = convert(importance, float | tuple[float, ...], "data.importance")
     model = named("model", table.pop("model", {"name": "softmax"}))
-    local = build(Local, with_steps(as_table("local", table.pop("local", {})), 5), "local")
+    shared = as_table("local", table.pop("local", {}))
+    local = local_work(shared, "local")
     requirement = table.pop("requirement", None)
     if isinstance(requirement, dict):
         requirement = build(Local, with_steps(requirement, 100), "requirement")
@@ -259,6 +296,7 @@ def experiment(table: Table, trusted: bool = True) -> Experiment:
     if not isinstance(given, list) or not given:
         raise MusterError("methods: give a list of tables, each with a name")
     methods: dict[str, Table] = {}
+    own_local: dict[str, Local] = {}
     for item in given:
         chosen = named("method", item)
         label = chosen.pop("label", chosen["name"])
@@ -266,6 +304,9 @@ def experiment(table: Table, trusted: bool = True) -> Experiment:
             raise MusterError(f"method label: {label!r}; give a plain name")
         if label in methods:
             raise MusterError(f"methods: two are called '{label}'; give them different labels")
+        if "local" in chosen:
+            own = as_table(f"methods.{label}.local", chosen.pop("local"))
+            own_local[label] = local_work(laid_over(shared, own), f"methods.{label}.local")
         methods[label] = trusting(chosen, table.get("trust"), federated=is_federated(table))
     network = build(Network, as_table("network", table.pop("network", {})), "network")
     listed = table.pop("clients", [])
@@ -275,8 +316,10 @@ def experiment(table: Table, trusted: bool = True) -> Experiment:
     check_members(members)
     also = ("data", "model", "local", "method", "methods", "requirement", "network", "clients")
     settings = build(Settings, table, "", also=also)
-    result = Experiment(settings, data, model, methods, local, requirement, network, members)
-    check_keys(find(Federation, data["name"], "data.name"), data, "data", skip=("seed",))
+    result = Experiment(
+        settings, data, model, methods, local, requirement, network, members, importance, own_local
+    )
+    check_keys(maker, data, "data", skip=("seed",), also=("importance",))
     result.spec()
     for label in methods:
         result.method(label)
@@ -332,8 +375,29 @@ def composed(table: Table) -> Method:
     replaced = {k: v for k, v in table.items() if k in fields and k not in parameters(maker)}
     own = {k: v for k, v in table.items() if k not in replaced and k != "name"}
     method: Method = build(maker, own, "method", also=tuple(fields))
+    if not replaced:
+        return method
     parts = {k: convert(v, fields[k], f"method.{k}") for k, v in replaced.items()}
+    refuse_lost(method, maker, own, parts)
     return dataclasses.replace(method, **parts)
+
+
+def refuse_lost(method: Method, maker: Any, own: Table, parts: Table) -> None:
+    """Refuse a setting of a method that a part put in its place would lose without a word, such as
+    `prox` next to another solver."""
+    taken = inspect.signature(maker).parameters
+    required = {name for name, p in taken.items() if p.default is p.empty}
+    for key, value in own.items():
+        less = {k: v for k, v in own.items() if k != key}
+        if key in required:
+            continue
+        without: Method = build(maker, less, "method")
+        for name in parts:
+            if getattr(method, name) != getattr(without, name):
+                raise MusterError(
+                    f"method.{key}: {value!r} is part of the {name} that method.{name} replaces; "
+                    f"give one of the two, or say it in method.{name}"
+                )
 
 
 def data_table(value: Any) -> Table:
@@ -352,54 +416,23 @@ def data_table(value: Any) -> Table:
     return {**table, "name": "folder", "path": name}
 
 
+def local_work(table: Table, where: str) -> Local:
+    """Local work as a table says it."""
+    return typing.cast(Local, build(Local, with_steps(table, 5), where))
+
+
+def laid_over(shared: Table, own: Table) -> Table:
+    """A method's own settings of local work over those for all. Work is in steps or in epochs: one
+    takes the place of the other.
+
+    >>> laid_over({"steps": 5, "lr": 0.1}, {"epochs": 1})
+    {'lr': 0.1, 'epochs': 1}
+    """
+    amount = {"steps", "epochs"}
+    kept = {k: v for k, v in shared.items() if k not in amount or not amount & set(own)}
+    return kept | own
+
+
 def with_steps(table: Table, steps: int) -> Table:
     """Local work of this many steps, unless the table says how much."""
     return table if {"steps", "epochs"} & set(table) else {"steps": steps, **table}
-
-
-def override(table: Table, flags: list[tuple[str, str]]) -> Table:
-    """Lay command-line flags (`method.epsilon`, "0.3") over a table.
-
-    A bare `--method NAME` chooses again, so it replaces the whole table of the method before.
-    """
-    table = {k: dict(v) if isinstance(v, dict) else v for k, v in table.items()}
-    for key, text in flags:
-        value = parse_value(text)
-        *path, last = key.split(".")
-        if not path:
-            if last in ("data", "model", "method") and isinstance(value, str):
-                value = {"name": value}
-            if last == "method":
-                table.pop("methods", None)
-            table[last] = value
-            continue
-        if path[0] == "method" and "method" not in table:
-            only = table.pop("methods", [])
-            if len(only) > 1:
-                raise MusterError(f"--{key}: the configuration has several methods; which one?")
-            table["method"] = named("method", only[0]) if only else {"name": "fedalign"}
-        inner: Any = table
-        for depth, step in enumerate(path):
-            if isinstance(inner.get(step), str):  # a bare name is short for a table
-                chosen = depth == 0 and step in ("data", "model", "method")
-                inner[step] = {"name" if chosen else "kind": inner[step]}
-            inner = inner.setdefault(step, {})
-            if not isinstance(inner, dict):
-                raise MusterError(f"--{key}: '{step}' is not a table here")
-        inner[last] = value
-    for name, default in (("data", "synth"), ("model", "softmax"), ("method", "fedalign")):
-        if isinstance(table.get(name), dict):
-            table[name].setdefault("name", default)
-    return table
-
-
-def parse_value(text: str) -> Any:
-    """A flag's value, read as TOML would read it; anything else is text.
-
-    >>> parse_value("0.3"), parse_value("[1, 2]"), parse_value("fedavg"), parse_value("true")
-    (0.3, [1, 2], 'fedavg', True)
-    """
-    try:
-        return tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
-        return text

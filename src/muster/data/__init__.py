@@ -25,6 +25,7 @@ from .split.partition import (
     hold_out,
 )
 from .split.portions import Parts, Portions
+from .split.tuning import for_tuning
 
 DATA = kinds(Federation)  # data sets by name; what registers later is in it too
 
@@ -46,6 +47,7 @@ __all__ = [
     "federate",
     "femnist",
     "fmnist",
+    "for_tuning",
     "from_folder",
     "from_partitioner",
     "hold_out",

@@ -1,4 +1,5 @@
-"""Corrected descent along `g + pull (w - anchor) + correction`, as both engines run it.
+"""Descent as both engines run it: the optimizer, its memory and the learning rate of every step
+(`Course`), along `g + pull (w - anchor) + correction`.
 
 FedProx pulls towards the broadcast model, SCAFFOLD corrects by its control variates, plain SGD
 does neither. Any optimizer can follow that direction (`direction`). For plain SGD,
@@ -17,12 +18,73 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ..arrays import Float64, Int64
 from ..lazy import nn, torch
-from ..params import Params
+from ..local import Local
+from ..params import Memory, Params, copy
+from ..parts.optimizer import Optimizer, keeps
+from ..protocol import Offer
 from .layers import Layer
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+SLOT = "optimizer"  # what an optimizer remembers, as parts of a client's memory: optimizer0.mean
+
+
+class Course:
+    """The steps of some clients in one round.
+
+    rates  the learning rate of each step, as many as the busiest client takes
+    even   the one rate of all steps; None where they differ
+    kept   what the optimizer remembers at the end, for the clients' memory
+    """
+
+    def __init__(self, local: Local, offer: Offer, steps: Int64, memory: Memory) -> None:
+        self.optimizer: Optimizer = local.optimizer
+        self.steps = steps
+        most = int(steps.max(initial=0))
+        self.even = offer.lr if local.constant else None
+        self.rates = [
+            offer.lr if local.constant else local.rate_at(offer.round, j, offer.rounds)
+            for j in range(most)
+        ]
+        self._memory = {p: m for p, m in memory.items() if p.startswith(SLOT)}
+        self.kept: Memory = {}
+        self._descents = 0
+
+    @property
+    def path(self) -> Float64:
+        """The sum of its steps' learning rates, for each client."""
+        if self.even is not None:
+            return np.asarray(self.steps * self.even)
+        return np.array([sum(self.rates[:n]) for n in self.steps.tolist()])
+
+    def state(self, w: Params) -> Memory:
+        """What the optimizer remembers before a descent's first step, to be changed in place."""
+        slot = f"{SLOT}{self._descents}."
+        self._descents += 1
+        mine = {p: m for p, m in self._memory.items() if p.startswith(slot)}
+        last = {part.removeprefix(slot): copy(table) for part, table in mine.items()}
+        if not last:
+            return self.optimizer.start(w)
+        self.kept |= {slot + part: table for part, table in last.items()}
+        return last
+
+
+def remembered(optimizer: Optimizer, descents: int, model: Params) -> Memory:
+    """What each client begins with where an optimizer's state is to last: one model's worth for
+    each of the solver's descents a round."""
+    if not keeps(optimizer):
+        return {}
+    fresh = optimizer.start({name: t[None] for name, t in model.items()})
+    return {
+        f"{SLOT}{i}.{part}": {name: t[0] for name, t in table.items()}
+        for i in range(descents)
+        for part, table in fresh.items()
+    }
 
 
 def drift_of(
@@ -41,6 +103,25 @@ def drift_of(
             total = total - lr * correction[name]
         drift[name] = total.expand_as(t)
     return drift
+
+
+class Drifts:
+    """The drift for each learning rate: worked out once where it does not change."""
+
+    def __init__(
+        self, stack: Params, pull: float, anchor: Params | None, correction: Params | None
+    ) -> None:
+        self._stack, self._pull = stack, pull  # shapes alone are taken of the stack, which moves
+        self._anchor, self._correction = anchor, correction
+        self._lr = float("nan")
+        self._drift: Params | None = None
+
+    def at(self, lr: float) -> Params | None:
+        """What a step at this learning rate adds whatever the batch."""
+        if lr != self._lr:
+            self._lr = lr
+            self._drift = drift_of(self._stack, lr, self._pull, self._anchor, self._correction)
+        return self._drift
 
 
 def direction(

@@ -17,21 +17,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import rng
-from ..arrays import Int64
+from ..arrays import Float64, Int64
 from ..errors import MusterError, MusterWarning
 from ..federation import Federation
 from ..lazy import nn, torch
 from ..local import Local
 from ..params import Memory, Params
-from ..parts.optimizer import Optimizer
 from ..parts.solvers import Gradient, Solver, Work
-from ..parts.task import Multiclass, Task
+from ..parts.task import Multiclass, Task, by_row
 from ..protocol import Offer
 from .base import Assignment, Base, Replica, Room
 from .batches import Plan, needs_two_rows
 from .compute import Compute
 from .curvature import along
-from .descent import direction, drift_of
+from .descent import Course, Drifts, direction
 from .pool import Lost, Watch, Worker
 from .threads import one_thread
 
@@ -107,13 +106,14 @@ class Loop(Base):
         """One client: the solver on a stack of one."""
         client = np.array([k])
         (group,) = self.plans(solver, offer, client, assignment)
-        optimizer = (assignment.local or self.local).optimizer
+        local = assignment.local or self.local
+        course = Course(local, offer, group.steps // solver.draws, memory)
         key = rng.keys(offer.seed, "layers", offer.round, self.ids(client)[0])
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             # Layers that draw numbers themselves (Dropout) draw them from the client's key.
             torch.manual_seed(rng.torch_seed(key))
-            cohort = LoopCohort(self, group, offer.lr, optimizer, solver.draws)
-            return solver(cohort, offer, memory), cohort.steps
+            work = solver(LoopCohort(self, group, course, solver.draws), offer, memory)
+            return replace(work, memory=work.memory | course.kept), course.steps
 
     def _train_in_workers(
         self,
@@ -203,17 +203,20 @@ class Loop(Base):
 class LoopCohort:
     """One client at work: the module itself, trained in place."""
 
-    def __init__(
-        self, engine: Loop, group: Plan, lr: float, optimizer: Optimizer, draws: int = 1
-    ) -> None:
-        self.engine, self.group, self.lr, self.draws = engine, group, lr, draws
-        self.optimizer, self.steps = optimizer, group.steps // draws
+    def __init__(self, engine: Loop, group: Plan, course: Course, draws: int = 1) -> None:
+        self.engine, self.group, self.course, self.draws = engine, group, course, draws
+        self.steps = course.steps
         parameters = dict(engine.main.module.named_parameters())
         self.weights: list[Tensor] = [parameters[name] for name in engine.trainable]
 
-    def _batches(self) -> Iterator[list[Batch]]:
-        """For each step its batches."""
-        for s in range(int(self.steps[0])):
+    @property
+    def path(self) -> Float64:
+        """The sum of its steps' learning rates."""
+        return self.course.path
+
+    def _batches(self) -> Iterator[tuple[float, list[Batch]]]:
+        """For each step its learning rate and its batches."""
+        for s, lr in enumerate(self.course.rates):
             batches = []
             for i in range(s * self.draws, (s + 1) * self.draws):
                 rows = self.group.rows[0, i, : self.group.count[0, i]]
@@ -221,7 +224,7 @@ class LoopCohort:
                 if x.dim() == 4:
                     x = x.contiguous(memory_format=torch.channels_last)
                 batches.append(Batch(self.engine, self.weights, x, y))
-            yield batches
+            yield lr, batches
 
     def _enter(self, stack: Params) -> None:
         self.engine.main.load({name: t[0] for name, t in stack.items()})
@@ -244,20 +247,21 @@ class LoopCohort:
         """Corrected descent in place: by plain SGD, a few operations for all parameters together;
         by any optimizer, on a stack of one."""
         self._enter(stack)
-        if not self.optimizer.plain:
+        step = self.course.optimizer.step
+        if not self.course.optimizer.plain:
             w = {
                 n: t.detach()[None]
                 for n, t in zip(self.engine.trainable, self.weights, strict=True)
             }
-            state = self.optimizer.start(w)
-            for (batch,) in self._batches():
+            state = self.course.state(w)
+            for lr, (batch,) in self._batches():
                 g = _named(self.engine.trainable, batch.gradient())
-                self.optimizer.step(w, direction(w, g, pull, anchor, correction), state, self.lr)
+                step(w, direction(w, g, pull, anchor, correction), state, lr)
             return self._leave()
-        lr = self.lr
-        drift = drift_of(stack, lr, pull, anchor, correction)
-        add = None if drift is None else [drift[name][0] for name in self.engine.trainable]
-        for (batch,) in self._batches():
+        drifts = Drifts(stack, pull, anchor, correction)
+        for lr, (batch,) in self._batches():
+            drift = drifts.at(lr)
+            add = None if drift is None else [drift[name][0] for name in self.engine.trainable]
             grads = batch.gradient()
             if add is not None:
                 torch._foreach_mul_(self.weights, 1.0 - lr * pull)
@@ -271,9 +275,9 @@ class LoopCohort:
         """A direction of the solver's own; gradients are taken by loading the point they are at."""
         self._enter(stack)
         w = {name: stack[name] for name in self.engine.trainable}
-        state = self.optimizer.start(w)
-        for batches in self._batches():
-            self.optimizer.step(w, update(w, batches), state, self.lr)
+        state = self.course.state(w)
+        for lr, batches in self._batches():
+            self.course.optimizer.step(w, update(w, batches), state, lr)
         return {**self._leave(), **w}
 
 
@@ -307,7 +311,11 @@ class Batch:
     def _loss(self) -> Tensor:
         module = self.engine.main.module
         module.train()
-        return self.engine.task.loss(module(self.x), self.y).mean()
+        task, z = self.engine.task, module(self.x)
+        if by_row(task):
+            return task.loss(z, self.y).mean()
+        together: Tensor = task.of_rows(z, self.y, z.new_ones(len(z)))  # type: ignore[attr-defined]
+        return together
 
 
 def _named(names: Sequence[str], values: Sequence[Tensor]) -> Params:

@@ -9,29 +9,29 @@ A round's clients are cut into portions, which threads take whole, from first st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Int64
+from ..arrays import Float64, Int64
 from ..errors import MusterError
 from ..federation import Federation
 from ..federation.ragged import features
 from ..lazy import later, nn, torch
 from ..local import Local
 from ..params import Memory, Params
-from ..parts.optimizer import Optimizer
 from ..parts.solvers import Gradient, Solver, Work
-from ..parts.task import Multiclass, Task
+from ..parts.task import Multiclass, Task, by_row
 from ..protocol import Appraisal, Offer
 from .base import CHUNK, Assignment, Base, Room
 from .batches import Plan, blocks, cut, work
 from .compute import Compute
 from .curvature import along
-from .descent import direction, drift_of, fusable, fused_step
+from .descent import Course, Drifts, direction, fusable, fused_step
 from .layers import stackable
-from .measure import Split, means
+from .measure import Marks, Split
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -85,7 +85,7 @@ class Stacked(Base):
         """Train each portion of clients with similar batches as one stack."""
         groups = self.plans(solver, offer, clients, assignment)
         portions = [part for group in groups for part in cut(group, offer.model)]
-        optimizer = (assignment.local or self.local).optimizer
+        local = assignment.local or self.local
         room = Room(len(clients))
 
         @torch.no_grad()
@@ -93,8 +93,10 @@ class Stacked(Base):
             for i in numbers:
                 part = portions[i]
                 own = {name: _rows(m, part.at) for name, m in memory.items()}
-                cohort = StackedCohort(self, part, offer.lr, optimizer, solver.draws)
-                room.put(part.at, solver(cohort, offer, own), cohort.steps)
+                course = Course(local, offer, part.steps // solver.draws, own)
+                done = solver(StackedCohort(self, part, course, solver.draws), offer, own)
+                done = replace(done, memory=done.memory | course.kept)
+                room.put(part.at, done, course.steps)
 
         self.crew.share(len(portions), take)
         return room.work(), room.steps
@@ -105,11 +107,10 @@ class Stacked(Base):
         sizes = data.sizes[clients]
         if len(clients) > 1 and int(sizes.sum()) > AT_ONCE:
             halves = np.array_split(np.arange(len(clients)), 2)
-            parts = [self.appraise_each(_rows(stack, h), clients[h], split) for h in halves]
-            return Appraisal(
-                np.concatenate([p.loss for p in parts]), np.concatenate([p.accuracy for p in parts])
+            return Appraisal.joined(
+                [self.appraise_each(_rows(stack, h), clients[h], split) for h in halves]
             )
-        loss, score = np.empty(int(sizes.sum())), np.empty(int(sizes.sum()))
+        marks = Marks(self.task, self.scoring, int(sizes.sum()))
         ends = np.cumsum(sizes)
         groups = _alike(sizes, int(np.prod(data.x.shape[1:])))
 
@@ -124,11 +125,10 @@ class Stacked(Base):
                 z = self.forward(_rows(stack, group), x)
                 counts = np.arange(n.max()) < n[:, None]
                 at = ((ends[group] - n)[:, None] + slots)[counts]
-                loss[at] = self.task.loss(z, y).cpu().numpy()[counts]
-                score[at] = self.task.score(z, y).cpu().numpy()[counts]
+                marks.put(at, z, y, counts)
 
         self.crew.share(len(groups), look)
-        return means(data, clients, data.positions(clients), loss, score)
+        return marks.by_client(data, clients, data.positions(clients))
 
 
 def _alike(sizes: Int64, width: int) -> list[Int64]:
@@ -151,14 +151,17 @@ def _alike(sizes: Int64, width: int) -> list[Int64]:
 class StackedCohort:
     """One portion of clients at work on the stacked engine."""
 
-    def __init__(
-        self, engine: Stacked, group: Plan, lr: float, optimizer: Optimizer, draws: int = 1
-    ) -> None:
-        self.engine, self.group, self.lr, self.draws = engine, group, lr, draws
-        self.optimizer, self.steps = optimizer, group.steps // draws
+    def __init__(self, engine: Stacked, group: Plan, course: Course, draws: int = 1) -> None:
+        self.engine, self.group, self.course, self.draws = engine, group, course, draws
+        self.steps = course.steps
 
-    def _batches(self) -> Iterator[tuple[int, list[Batch]]]:
-        """For each step: how many clients take it, and its batches."""
+    @property
+    def path(self) -> Float64:
+        """The sum of its steps' learning rates, for each client."""
+        return self.course.path
+
+    def _batches(self) -> Iterator[tuple[int, float, list[Batch]]]:
+        """For each step: how many clients take it, its learning rate, and its batches."""
         group, engine = self.group, self.engine
         # Full batches are the same rows in every step, which the plan holds once.
         distinct = slice(0, 1) if group.rows.strides[1] == 0 else slice(None)
@@ -183,7 +186,7 @@ class StackedCohort:
                 drawn = torch.index_select(x, 0, at.flatten(), out=room)
                 inputs = features(drawn, engine.dtype).view(*at.shape, *shape)
                 batches.append(Batch(engine, inputs, y, weights))
-            yield n, batches
+            yield n, self.course.rates[s], batches
 
     def descend(
         self,
@@ -194,20 +197,20 @@ class StackedCohort:
     ) -> Params:
         """Corrected descent. Plain SGD is compiled for softmax regression, fused for fully
         connected models, and otherwise by autograd, as any optimizer is."""
-        if not self.optimizer.plain:
+        if not self.course.optimizer.plain:
             return self.iterate(
                 stack, lambda w, grads: direction(w, grads[0](w), pull, anchor, correction)
             )
-        lr, keep = self.lr, 1.0 - self.lr * pull
-        drift = drift_of(stack, lr, pull, anchor, correction)
+        drifts, even = Drifts(stack, pull, anchor, correction), self.course.even
         prefixes = self.engine.fused
         one = {name: t[0] for name, t in stack.items()}
-        if prefixes is not None and self._compiles(prefixes, one):
+        if prefixes is not None and even is not None and self._compiles(prefixes, one):
             parts = blocks(self.group, one, self.engine.crew.size)
-            self._compiled(stack, prefixes[0], keep, drift, parts)
+            self._compiled(stack, prefixes[0], even, 1.0 - even * pull, drifts.at(even), parts)
             return stack
-        for n, (batch,) in self._batches():
+        for n, lr, (batch,) in self._batches():
             w = _first(stack, n)
+            keep, drift = 1.0 - lr * pull, drifts.at(lr)
             if prefixes is not None:
                 x, scale = batch.x.flatten(2), batch.scale.unsqueeze(1)
                 fused_step(w, prefixes, x, batch.y, scale, lr, keep, drift)
@@ -225,7 +228,13 @@ class StackedCohort:
         return fits and float(work(self.group, model).sum()) >= COMPILE_FROM
 
     def _compiled(
-        self, stack: Params, prefix: str, keep: float, drift: Params | None, parts: list[slice]
+        self,
+        stack: Params,
+        prefix: str,
+        lr: float,
+        keep: float,
+        drift: Params | None,
+        parts: list[slice],
     ) -> None:
         descend = kernel.softmax_regression  # loaded here, before there are threads
         w, bias = stack[prefix + "weight"].numpy(), stack[prefix + "bias"].numpy()
@@ -239,7 +248,7 @@ class StackedCohort:
                 own = None if moves is None else (_packed(moves[0], at), _packed(moves[1], at))
                 descend(
                     w[at], bias[at], x, y, group.rows[at], group.count[at], self.steps[at],
-                    self.lr, keep, own,
+                    lr, keep, own,
                 )  # fmt: skip
 
         # Clients are apart from each other here, so idle threads may take some of them.
@@ -249,11 +258,11 @@ class StackedCohort:
         self, stack: Params, update: Callable[[Params, Sequence[Gradient]], Params]
     ) -> Params:
         """A direction of the solver's own, for the prefix of clients that take each step."""
-        state = self.optimizer.start(stack)
-        for n, batches in self._batches():
+        state = self.course.state(stack)
+        for n, lr, batches in self._batches():
             w = _first(stack, n)
             seen = {part: _first(table, n) for part, table in state.items()}
-            self.optimizer.step(w, update(w, batches), seen, self.lr)
+            self.course.optimizer.step(w, update(w, batches), seen, lr)
         return stack
 
 
@@ -281,8 +290,17 @@ class Batch:
 
     def _total(self, w: Params) -> tuple[Params, Tensor]:
         leaves = {name: t.detach().requires_grad_() for name, t in w.items()}
-        losses = self.engine.task.loss(self.engine.forward(leaves, self.x), self.y)
-        return leaves, (losses * self.scale).sum()
+        return leaves, total_loss(
+            self.engine.task, self.engine.forward(leaves, self.x), self.y, self.scale
+        )
+
+
+def total_loss(task: Task, z: Tensor, y: Tensor, scale: Tensor) -> Tensor:
+    """The sum of the clients' losses, each on its own rows."""
+    if by_row(task):
+        return (task.loss(z, y) * scale).sum()
+    total: Tensor = task.of_rows(z, y, scale).sum()  # type: ignore[attr-defined]
+    return total
 
 
 def _named(leaves: Params, values: Sequence[Tensor]) -> Params:

@@ -68,6 +68,13 @@ class Population:
         """`a_k p_k`: each client's weight in the objective F. They sum to 1."""
         return self.importance * self.share
 
+    @cached_property
+    def others(self) -> Float64:
+        """Each client's share of the data among those that take part and are no priority clients:
+        they sum to 1, or are all 0 where there is no such client."""
+        rows = np.where(self.priority | self.unseen, 0, self.rows).astype(np.float64)
+        return rows / max(float(rows.sum()), 1.0)
+
 
 def check_role(who: str, priority: bool, importance: float, unseen: bool) -> None:
     """Refuse what one client cannot be."""
@@ -86,12 +93,17 @@ class Shaped(Protocol):
 
     @property
     def classes(self) -> int:
-        """How many classes the labels have."""
+        """How many classes the labels have; 0: targets are numbers."""
         ...
 
     @property
     def image(self) -> tuple[int, ...] | None:
         """The shape of a row as an image, where it is one and lies flat."""
+        ...
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The shape of one target; () where it is one number or class."""
         ...
 
     def example(self) -> Tensor:
@@ -101,12 +113,15 @@ class Shaped(Protocol):
 
 @dataclass(frozen=True)
 class Space:
-    """Rows that are elsewhere: their shape, also as an image, and their number of classes."""
+    """Rows that are elsewhere: their shape, also as an image, their number of classes, the shape of
+    a target, and whether features are whole numbers (tokens)."""
 
     shape: tuple[int, ...]
     classes: int
     image: tuple[int, ...] | None = None
+    target: tuple[int, ...] = ()
+    whole: bool = False
 
     def example(self) -> Tensor:
         """A row of zeros."""
-        return torch.zeros(1, *self.shape)
+        return torch.zeros(1, *self.shape, dtype=torch.int64 if self.whole else None)

@@ -23,7 +23,6 @@ from safetensors.torch import save_file
 
 from ..durable import replacing
 from ..errors import MusterError
-from ..methods import Method
 from ..params import Memory, Params
 from .files import private_folder
 from .wire import UNSAID, pack, unpack
@@ -74,29 +73,29 @@ class Diary:
         self.write_note(held=t, appraised=-1)
 
     def appraisal(self, t: int) -> tuple[float, float] | None:
-        """Its loss and accuracy at the model of round t, if it measured them."""
+        """Its loss and score at the model of round t, if it measured them."""
         if self.note("appraised", -1) != t:
             return None
-        return self.note("loss", 0.0), self.note("accuracy", 0.0)
+        return self.note("loss", 0.0), self.note("score", 0.0)
 
-    def note_appraisal(self, t: int, loss: float, accuracy: float) -> None:
+    def note_appraisal(self, t: int, loss: float, score: float) -> None:
         """Keep what it measured."""
-        self.write_note(appraised=t, loss=loss, accuracy=accuracy)
+        self.write_note(appraised=t, loss=loss, score=score)
 
     def solo(self) -> tuple[float, float, float] | None:
-        """What it has alone (loss, held-out loss, held-out accuracy), if it knows."""
+        """What it has alone (loss, held-out loss, held-out score), if it knows."""
         found = self.note("solo", [])
         return (found[0], found[1], found[2]) if found else None
 
-    def note_solo(self, loss: float, test_loss: float, test_accuracy: float) -> None:
+    def note_solo(self, loss: float, test_loss: float, test_score: float) -> None:
         """Keep what it has alone."""
-        self.write_note(solo=[loss, test_loss, test_accuracy])
+        self.write_note(solo=[loss, test_loss, test_score])
         self.save()
 
-    def memory(self, method: Method, start: Params) -> Memory:
-        """What the solver remembers, as a stack of one: of the last counted round, or new."""
+    def memory(self, new: Memory) -> Memory:
+        """What the client remembers, as a stack of one: of the last counted round, or new."""
         found = self._parts(self.counts) if self.counts else {}
-        fresh = found or method.solver.memory(start)
+        fresh = found or new
         return {part: {name: t[None] for name, t in m.items()} for part, m in fresh.items()}
 
     def write(self, round: int, memory: Memory) -> None:

@@ -27,7 +27,7 @@ from .attacks import (
 from .claim import Appeal, Claim, Nothing, Unmet
 from .collusion import ALIE, IPM, Mimic
 from .effort import AsAsked, ByWeight, Effort
-from .invite import Fraction, Full, Invite, PowerOfChoice, Sample, WithReplacement
+from .invite import Apart, Fraction, Full, Invite, PowerOfChoice, Sample, WithReplacement
 from .join import Aligned, Always, Available, Join, Straggling
 from .mixing import Bucketing, NearestNeighbours, NormBound
 from .optimizer import GradientDescent, Optimizer
@@ -45,6 +45,7 @@ from .step import (
     AdaptiveMoments,
     Agnostic,
     Average,
+    Estimate,
     Momentum,
     Multiplicative,
     QFair,
@@ -66,6 +67,7 @@ __all__ = [
     "Agnostic",
     "Aligned",
     "Always",
+    "Apart",
     "Appeal",
     "AsAsked",
     "Attack",
@@ -83,6 +85,7 @@ __all__ = [
     "DataShare",
     "Ditto",
     "Effort",
+    "Estimate",
     "Everyone",
     "Flexible",
     "ForgeLoss",

@@ -4,6 +4,9 @@ An attack changes what an attacker reports of its loss, the model it sends, or t
 trains on. Everything it does passes through the same guard and rules as an honest reply. `Liars`
 says who they are, when they begin, and whether they report what wins; any other attack says what
 they send. Those that work together, knowing what honest clients send, are in `collusion`.
+
+Where clients are free to leave, an attacker leaves like an honest client, by what it really makes
+of the model; with `stays` it never does: it is not there for the model (MaxFL, Table 2).
 """
 
 from __future__ import annotations
@@ -45,6 +48,12 @@ class Attack(Protocol):
         group."""
         ...
 
+    @property
+    def stays(self) -> bool:
+        """Whether attackers stay where clients are free to leave, whatever they make of the
+        model."""
+        ...
+
     def poison(self, fed: Federation, attackers: Int64) -> Federation:
         """The federation with the attackers' training data as they make it."""
         ...
@@ -78,6 +87,7 @@ def attackers_of(fed: Federation, attack: Attack | None, seed: int) -> Int64:
         len(candidates) > 0, "attack among", attack.among, "a group with clients that take part"
     )
     n = min(len(candidates), max(1, round(attack.fraction * int(seen.sum()))))
+    n = n if attack.fraction > 0 else 0
     chosen = rng.generator(seed, "attackers").choice(candidates, n, replace=False)
     return np.sort(chosen)
 
@@ -85,6 +95,7 @@ def attackers_of(fed: Federation, attack: Attack | None, seed: int) -> Int64:
 class Honest:
     """What an attack does not change."""
 
+    stays: bool = False
     among: Among = "anyone"
 
     def poison(self, fed: Federation, attackers: Int64) -> Federation:
@@ -107,7 +118,7 @@ class Honest:
 
 def check_fraction(fraction: float) -> None:
     """Refuse a share of clients that cannot be."""
-    require(0.0 < fraction < 1.0, "attack fraction", fraction, "above 0, below 1")
+    require(0.0 <= fraction < 1.0, "attack fraction", fraction, "0 (nobody), or more and below 1")
 
 
 @part(Attack, "inflate_and_noise")
@@ -119,6 +130,7 @@ class InflateAndNoise(Honest):
     fraction: float = 0.05
     loss_factor: float = 10.0
     noise: float = 1.0
+    stays: bool = False
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
@@ -148,6 +160,7 @@ class ForgeLoss(Honest):
     """
 
     fraction: float = 0.05
+    stays: bool = False
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
@@ -181,6 +194,7 @@ class Liars:
     wins        whether they report exactly F(w) where it is broadcast, else exactly rho_k
     from_round  sleepers: honest in every round before this one (from 0), except for labels
     every       after that, honest in all rounds but every n-th
+    stays       whether they stay where clients are free to leave
     """
 
     fraction: float = 0.05
@@ -189,6 +203,7 @@ class Liars:
     wins: bool = True
     from_round: int = 0
     every: int = 1
+    stays: bool = False
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
@@ -232,6 +247,7 @@ class ScaleUpdate(Honest):
 
     fraction: float = 0.05
     factor: float = 10.0
+    stays: bool = False
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
@@ -246,18 +262,20 @@ def scaled(offer: Offer, models: Params, factor: float) -> Params:
 
 
 @part(Attack, "sign_flip")
-def sign_flip(fraction: float = 0.05) -> ScaleUpdate:
+def sign_flip(fraction: float = 0.05, stays: bool = False) -> ScaleUpdate:
     """Send the update with its sign turned."""
-    return ScaleUpdate(fraction, -1.0)
+    return ScaleUpdate(fraction, -1.0, stays)
 
 
 @part(Attack, "label_flip")
 @dataclass(frozen=True)
 class LabelFlip(Honest):
     """Train on (and judge the model by) turned labels, `y -> C - 1 - y`. The run's measures are
-    taken on the labels clients hold, the attackers' included."""
+    taken on the labels clients hold, the attackers' included. Held-out rows keep their labels, also
+    where decisions go by them."""
 
     fraction: float = 0.05
+    stays: bool = False
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
@@ -296,6 +314,7 @@ class Backdoor(Honest):
     pixels: int = 4
     rows: float = 0.5
     factor: float = 1.0
+    stays: bool = False
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -35,6 +35,8 @@ class AsAsked:
 class ByWeight:
     """The same work in all, divided in proportion to the server's multiplicative weights; at
     least one step each (MW-Fed, Blum et al. 2021)."""
+
+    needs: ClassVar[tuple[str, ...]] = ("multiplicative",)  # of what the step keeps
 
     def __call__(self, roster: Roster, steps: Int64, server: Memory) -> Int64:
         weight: Float64 = server["multiplicative"]["weight"].cpu().numpy()[roster.clients]

@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import rng
 from ..arrays import Float64, Int64
-from ..checks import require, whole
+from ..checks import is_number, is_whole, require, whole
 from ..federation import Population
 from ..protocol import Roster
 from ..registry import part
@@ -96,6 +96,74 @@ class Fraction:
         self, population: Population, pool: Int64, seed: int, round: int, losses: Losses
     ) -> Roster:
         return Sample(self.most_asked(len(pool)))(population, pool, seed, round, losses)
+
+
+@part(Invite, "apart")
+@dataclass(frozen=True)
+class Apart:
+    """Priority clients and the others drawn apart, each group uniformly without replacement, by a
+    count (a whole number) or a fraction of those in the pool (1.0: all of them). No round is
+    without a priority client while there is one.
+
+    Each client asked stands for those of its group that were not: of n clients m are asked, and it
+    counts by `p_k n / m`. `Apart(K, 1.0)` is A.4's K of the priority clients without replacement,
+    S, plus all others (Li et al. 2020):
+
+    `|P|/K sum_S p_k w_k + sum_admitted p_k w_k`, whose mean over all S is the full round's sum
+
+    The full round divides it by `1 + sum_admitted p_k`. `Average` divides by what the weights sum
+    to, which is the same where priority clients have the same number of rows, and otherwise makes
+    the round a slightly biased estimate of the full one. `Estimate` is unbiased.
+
+    Which priority clients are asked depends on the seed, the round and who of them is there, not on
+    the others: methods that differ in whom else they ask, and rounds of the warm-up, ask the same.
+    """
+
+    priority: int | float
+    others: int | float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, least in (("priority", 1), ("others", 0)):
+            value = getattr(self, name)
+            ok = is_whole(value) and value >= least
+            if not is_whole(value) and is_number(value):
+                ok = 0.0 < value <= 1.0 or value == least
+            fractions = "above 0.0, up to 1.0" if least else "from 0.0 to 1.0"
+            allowed = f"a whole number from {least}, or a fraction {fractions}"
+            require(ok, f"invite {name}", value, allowed)
+
+    def most_asked(self, n: int) -> int:
+        counts = [int(v) for v in (self.priority, self.others) if is_whole(v)]
+        fractions = [float(v) for v in (self.priority, self.others) if not is_whole(v)]
+        return min(n, sum(counts) + int(np.ceil(max(fractions, default=0.0) * n)))
+
+    def __call__(
+        self, population: Population, pool: Int64, seed: int, round: int, losses: Losses
+    ) -> Roster:
+        first = population.priority[pool]
+        asked, standing = [], []
+        for name, group in (("priority", pool[first]), ("others", pool[~first])):
+            m, n = number_of(getattr(self, name), len(group)), len(group)
+            draw = rng.generator(seed, f"invite {name}", round)
+            at = draw.choice(n, m, replace=False, shuffle=False) if m else np.empty(0, np.int64)
+            asked.append(group[at])
+            standing.append(np.full(m, n / max(m, 1)))
+        clients = np.concatenate(asked)
+        order = np.argsort(clients)
+        clients, scale = clients[order], np.concatenate(standing)[order]
+        share = population.share[clients] * scale
+        return Roster.of(population, clients, share, share)
+
+
+def number_of(part: int | float, n: int) -> int:
+    """How many of n clients: a count, or a fraction of them, which is at least one if it is not 0.
+
+    >>> number_of(5, 18), number_of(0.3, 18), number_of(0.01, 18), number_of(1.0, 18)
+    (5, 5, 1, 18)
+    """
+    if is_whole(part) or part == 0 or n == 0:
+        return min(int(part), n)
+    return Fraction(part).most_asked(n)
 
 
 @part(Invite, "with_replacement")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from .. import params
-from ..arrays import Int64
+from ..arrays import Float64, Int64
 from ..checks import above, at_least, whole
 from ..lazy import torch
 from ..params import Memory, Params
@@ -42,10 +42,18 @@ class Work:
 
 
 class Cohort(Protocol):
-    """Some clients at work: their batches, over a leading client axis."""
+    """Some clients at work: their batches, over a leading client axis.
 
-    lr: float
+    steps  how many each takes
+    path   the sum of its steps' learning rates, for each
+    """
+
     steps: Int64
+
+    @property
+    def path(self) -> Float64:
+        """The sum of its steps' learning rates, for each client."""
+        ...
 
     def descend(
         self,
@@ -72,6 +80,9 @@ class Cohort(Protocol):
 
 class Solver(Protocol):
     """A local solver.
+
+    A solver that descends more than once a round says so in a field `descents`, so that what an
+    optimizer keeps from round to round has room for each.
 
     draws  batches a step uses
     needs  parts of the server's memory that clients must be sent
@@ -167,7 +178,8 @@ class ControlVariates(Simple):
     """SCAFFOLD's client (Karimireddy et al. 2020, option II):
 
     `w_k <- w_k - lr (g_k(w_k) - c_k + c)`, then `c_k' = c_k - c + (w - w_k) / (steps lr)`, which is
-    the mean gradient of its steps where the optimizer is plain SGD.
+    the mean gradient of its steps where the optimizer is plain SGD. Where the learning rate changes
+    with every step, `steps lr` is the sum of them.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("control",)
@@ -181,12 +193,13 @@ class ControlVariates(Simple):
         c, own = offer.server["control"], memory["control"]
         start = params.expand(offer.model, len(cohort.steps))
         trained = cohort.descend(start, correction={n: c[n] - own[n] for n in own})
-        path = torch.from_numpy(cohort.steps * cohort.lr)  # in float64, whatever the run's
+        path = torch.from_numpy(cohort.path)  # in float64, whatever the run's
+        moved = bool((cohort.path > 0).all())
         change = {}
         for n, w in offer.model.items():
             length = path.to(w).view(-1, *(1,) * w.dim())
             # With a learning rate of 0 nothing was learned about the gradient.
-            slope = (w - trained[n]) / length if cohort.lr > 0 else c[n].expand_as(own[n])
+            slope = (w - trained[n]) / length if moved else c[n].expand_as(own[n])
             change[n] = slope - c[n]
         return Work(trained, {"control": {n: own[n] + change[n] for n in own}}, {"change": change})
 
@@ -288,6 +301,7 @@ class Ditto(Simple):
     it, `v <- v - lr (g(v) + lam (v - w))`, on the same batches."""
 
     lam: float = 1.0
+    descents: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         at_least("lam", self.lam)

@@ -24,7 +24,11 @@ Moved = tuple[Params, Memory]
 
 
 class Step(Protocol):
-    """From the model and the weighed replies to the next model."""
+    """From the model and the weighed replies to the next model.
+
+    A step that remembers may name what it `keeps`, and one that works on more than models what of
+    the solvers' `sends` it `takes`: then a method whose parts do not go together is refused.
+    """
 
     @property
     def only_mean(self) -> bool:
@@ -56,6 +60,7 @@ class Stateless:
     """A step without memory."""
 
     only_mean: ClassVar[bool] = True
+    keeps: ClassVar[tuple[str, ...]] = ()
 
     def memory(self, model: Params, seen: Bool) -> Memory:
         return {}
@@ -78,6 +83,32 @@ class Average(Stateless):
             return mean, server
         by = {n: self.server_lr * (mean[n] - w) for n, w in offer.model.items()}
         return towards(offer, mean, by), server
+
+
+@part(Step, "estimate")
+@dataclass(frozen=True)
+class Estimate(Stateless):
+    """`w' = w + server_lr sum_k v_k (w_k - w) / (1 + S)`, for replies that count by data share: v_k
+    is what each counts by, S what they count in all beyond their place in the objective.
+
+    With everyone there it is `Average`: then `sum_k v_k = 1 + S`. Where only some of the
+    objective's clients are asked, each standing for others (`Apart`), their v_k need not sum to 1;
+    dividing by what they sum to would make the round a biased estimate of the full one.
+    """
+
+    server_lr: float = 1.0
+    only_mean: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        above("server_lr", self.server_lr)
+
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+        mean = params.mean(replies.models, weight)
+        beyond = weight.sum() - replies.roster.importance @ replies.roster.share
+        scale = self.server_lr * float(weight.sum() / (1.0 + beyond))
+        return towards(
+            offer, mean, {n: scale * (mean[n] - w) for n, w in offer.model.items()}
+        ), server
 
 
 @part(Step, "stay")
@@ -149,6 +180,8 @@ class Scaffold:
 
     server_lr: float = 1.0
     only_mean: ClassVar[bool] = False
+    keeps: ClassVar[tuple[str, ...]] = ("control",)
+    takes: ClassVar[tuple[str, ...]] = ("change",)
 
     def __post_init__(self) -> None:
         above("server_lr", self.server_lr)
@@ -173,6 +206,7 @@ class Agnostic:
 
     rate: float = 0.1
     only_mean: ClassVar[bool] = False
+    keeps: ClassVar[tuple[str, ...]] = ("mixture",)
 
     def __post_init__(self) -> None:
         above("rate", self.rate)
@@ -206,6 +240,7 @@ class Multiplicative:
 
     factor: float = 4.0
     only_mean: ClassVar[bool] = False
+    keeps: ClassVar[tuple[str, ...]] = ("multiplicative",)
 
     def __post_init__(self) -> None:
         at_least("factor", self.factor, 1)
@@ -231,6 +266,7 @@ class Momentum:
     server_lr: float = 1.0
     beta: float = 0.9
     only_mean: ClassVar[bool] = True
+    keeps: ClassVar[tuple[str, ...]] = ("momentum",)
 
     def __post_init__(self) -> None:
         above("server_lr", self.server_lr)
@@ -262,6 +298,7 @@ class AdaptiveMoments:
     tau: float = 1e-3
     yogi: bool = False
     only_mean: ClassVar[bool] = True
+    keeps: ClassVar[tuple[str, ...]] = ("first", "second")
 
     def __post_init__(self) -> None:
         above("server_lr", self.server_lr)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -64,6 +64,8 @@ class LossPower:
 @dataclass(frozen=True)
 class Mixture:
     """By the server's mixture over clients, lambda_k (AFL, Mohri et al. 2019)."""
+
+    needs: ClassVar[tuple[str, ...]] = ("mixture",)  # of what the step keeps
 
     def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
         mixture: Float64 = server["mixture"]["lambda"].cpu().numpy()

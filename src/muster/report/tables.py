@@ -15,7 +15,8 @@ from rich.text import Text
 
 from ..errors import plural
 from ..lazy import pl
-from ..run.measures import MEASURES, named
+from ..parts.scores import known
+from ..run.measures import MEASURES, Measure, named
 from ..run.result import Run
 from .fitted import Column, Fitted
 from .intervals import Runs, compared, for_everyone, summary
@@ -52,31 +53,41 @@ def comparison_tables(
     over = f"mean ± 95 %, {plural(len(runs[first]), 'seed')}"
     labels = Column("method", list(runs))
     tables: list[RenderableType] = [
-        Fitted(over if measures else f"{whose}loss and accuracy: {over}", labels, means)
+        Fitted(over if measures else f"{whose}{_said(shown)}: {over}", labels, means)
     ]
     if others:
         about = f"paired difference to {first} (* : the interval excludes 0)"
         tables.append(Fitted(about, Column("method", others), gaps))
     tables.append(Fitted("a round, on average", labels, price))
-    return [*tables, *_baseline(every), *_notes(every), *_warnings(runs)]
+    return [*tables, *map(Text, baseline(every)), *map(Text, notes(every)), *_warnings(runs)]
 
 
-def _notes(runs: Iterable[Run]) -> list[Text]:
+def _said(shown: Sequence[Measure]) -> str:
+    """What a table is of: the loss, and the score."""
+    score = next((m.score for m in shown if m.score), "")
+    return f"loss and {known(score).title}" if score else "loss"
+
+
+def notes(runs: Iterable[Run]) -> list[str]:
     """What these results must say of their data, each thing once."""
-    return [Text(f"data: {note}") for note in dict.fromkeys(run.note for run in runs) if note]
+    return [f"data: {note}" for note in dict.fromkeys(run.note for run in runs) if note]
 
 
-def _baseline(runs: Sequence[Run]) -> list[Text]:
+def baseline(runs: Sequence[Run]) -> list[str]:
     """What accuracies are to be held against, over all seeds of the first method."""
     known = [r.facts["majority_test_accuracy"] for r in runs if "majority_test_accuracy" in r.facts]
     if not known:
         return []
     low, high = min(known), max(known)
     span = f"{low:.3f}" if f"{low:.3f}" == f"{high:.3f}" else f"{low:.3f} to {high:.3f}"
-    return [Text(f"always answering the most frequent class: test accuracy {span}")]
+    return [f"always answering the most frequent class: test accuracy {span}"]
 
 
 def _warnings(runs: Runs) -> list[Text]:
+    return [Text(line, style="bold red") for line in warnings_of(runs)]
+
+
+def warnings_of(runs: Runs) -> list[str]:
     """What is wrong with these runs, each thing once for each method, with the seeds it is wrong
     in."""
     lines = []
@@ -91,7 +102,7 @@ def _warnings(runs: Runs) -> list[Text]:
             some = (
                 "" if len(whose) == len(mine) else f", {len(whose)} of {plural(len(mine), 'seed')}"
             )
-            lines.append(Text(f"attention: {label}{some}: {sentence}", style="bold red"))
+            lines.append(f"attention: {label}{some}: {sentence}")
     return lines
 
 
@@ -141,5 +152,8 @@ def run_table(run: Run, measures: str | Iterable[str] = ()) -> RenderableType:
         table.add_row("an attacker's share of a step", f"{got:.4f}")
         table.add_row("... had it been honest", f"{honest:.4f}")
     return Group(
-        Text(about, style="table.title"), table, *_notes([run]), *_warnings({run.method: [run]})
+        Text(about, style="table.title"),
+        table,
+        *map(Text, notes([run])),
+        *_warnings({run.method: [run]}),
     )

@@ -10,25 +10,32 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
 from .. import params
 from ..arrays import Bool, Float64, Int64
 from ..engines.base import Assignment, Engine
+from ..engines.descent import remembered
+from ..engines.measure import Split
 from ..federation import Federation
 from ..lazy import torch
 from ..local import Local
 from ..methods import Method
 from ..params import Memory, Params
 from ..parts.attacks import Adversary
+from ..parts.guard import Possible
 from ..parts.participation import Participation
 from ..parts.solvers import SGD
+from ..parts.task import Multiclass, Scoring, Task
 from ..protocol import Answers, Appraisal, Offer, Replies, Roster, State, Trial, Truth, View
 from ..schedules import after
 from . import opinion
 from .memo import Memo
+
+DecideOn = Literal["train", "held_out"]
+DECIDE_ON = ("train", "held_out")
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,10 @@ class Terms:
 
     trainable      names of the parameters that move by gradient (the rest are statistics)
     participation  who is free to leave; None: everyone stays
+    decide_on      the rows by which clients judge the model for all that is decided in a round: who
+                   joins, is admitted, is polled, stays; what they claim, and F(w)
+    tuned_steps    local steps after which clients judge the model once more, for the measures alone
+    task           what the model is to be good at
     """
 
     method: Method
@@ -45,11 +56,41 @@ class Terms:
     seed: int
     trainable: tuple[str, ...] = ()
     participation: Participation | None = None
+    decide_on: DecideOn = "train"
+    tuned_steps: int = 0
+    task: Task = Multiclass()
+
+    @cached_property
+    def scoring(self) -> Scoring:
+        """What is reported of a model."""
+        return Scoring(self.task)
+
+    @cached_property
+    def possible(self) -> Possible:
+        """What reports can be true."""
+        return Possible.of(self.task)
+
+    @property
+    def split(self) -> Split:
+        """The rows that decisions go by."""
+        return "test" if self.decide_on == "held_out" else "train"
+
+    def leaving(self, t: int) -> bool:
+        """Whether clients are free to leave in this round."""
+        free = self.participation
+        return free is not None and t >= free.starts(self.rounds)
 
     @cached_property
     def warmup(self) -> int:
         """How many rounds ask only the objective's clients."""
         return self.method.warmup_rounds(self.rounds)
+
+    def memory(self, model: Params) -> Memory:
+        """What a client remembers before its first round: of its solver and of its optimizer."""
+        solver = self.method.solver
+        descents = getattr(solver, "descents", 1)
+        moving = {name: t for name, t in model.items() if name in self.trainable}
+        return solver.memory(model) | remembered(self.local.optimizer, descents, moving)
 
     def eps(self, t: int) -> float:
         """eps_t. What decays begins to when the others are first asked, after warm-up."""
@@ -95,7 +136,7 @@ class Clients(Protocol):
         ...
 
     def appraise(self, t: int, model: Params, clients: Int64) -> Appraisal:
-        """F_k(w) and accuracy on their training rows; NaN where there is no answer."""
+        """F_k(w) and the score on the rows they decide by; NaN where there is no answer."""
         ...
 
     def stays(self, clients: Int64, memo: Memo) -> Bool:
@@ -180,23 +221,38 @@ class Stack:
         rho = self.fed.requirement
         return np.full(len(clients), np.nan) if rho is None else rho[clients]
 
+    def required(self, clients: Int64) -> Float64:
+        """What each of these requires on the rows it decides by; NaN where it requires nothing."""
+        if self.fed.requirement is None:
+            return np.full(len(clients), np.nan)
+        return opinion.required(self.fed, clients, self.terms.split)
+
     def steps(self, clients: Int64) -> Int64:
         """How many steps `Local` asks of each."""
         return self.engine.steps(clients)
 
     def appraise(self, t: int, model: Params, clients: Int64) -> Appraisal:
-        """F_k(w) and accuracy on their training rows."""
-        return self.engine.appraise(model, clients)
+        """F_k(w) and the score on the rows they decide by."""
+        return self.engine.appraise(model, clients, self.terms.split)
 
     def stays(self, clients: Int64, memo: Memo) -> Bool:
-        """Who stays in the pool: everyone, or those the rule lets stay."""
+        """Who stays in the pool: those the rule lets stay, and attackers who are not there for
+        the model."""
+        attack = self.adversary.attack
+        staying = self.content(clients, memo)
+        if attack is not None and attack.stays:
+            staying = staying | np.isin(clients, self.attackers)
+        return staying
+
+    def content(self, clients: Int64, memo: Memo) -> Bool:
+        """Who would stay for the model's sake: everyone, or those the rule lets stay."""
         if self.terms.participation is None:
             return np.ones(len(clients), np.bool_)
-        return self.terms.participation(memo.of(clients).loss, self.requirement(clients))
+        return self.terms.participation(memo.of(clients).loss, self.required(clients))
 
     def report(self, offer: Offer, clients: Int64, memo: Memo) -> Appraisal:
         """What they measured; attackers, whatever serves them."""
-        return self.said(offer, clients, memo.of(clients), self.requirement(clients))
+        return self.said(offer, clients, memo.of(clients), self.required(clients))
 
     def respond(
         self,
@@ -210,7 +266,7 @@ class Stack:
         nothing and sends nothing."""
         method, asked = self.terms.method, roster.clients
         true = memo.of(asked) if method.appraises else memo.known.pick(asked)
-        said = self.said(offer, asked, true, self.requirement(asked))
+        said = self.said(offer, asked, true, self.required(asked))
         decision = method.join(offer, roster, said)
         nobody = np.zeros(len(roster), np.bool_)
         joined, word = roster.pick(decision.yes), said.pick(decision.yes)
@@ -223,7 +279,7 @@ class Stack:
             method.solver, offer, joined.clients, own,
             Assignment(None if steps is None else steps[decision.yes]),
         )  # fmt: skip
-        rho = self.requirement(joined.clients)
+        rho = self.required(joined.clients)
         judged = self.tuned(offer, joined.clients, true.pick(decision.yes))
         claim = np.full(len(joined), np.nan)
         if method.claim.needs_requirement:
@@ -235,7 +291,10 @@ class Stack:
         truth = None
         if np.isin(joined.clients, self.attackers).any():
             honest = true.pick(decision.yes)
-            truth = Truth(method.join(offer, joined, honest).yes, honest, method.claim(judged, rho))
+            joins = method.join(offer, joined, honest).yes
+            if self.terms.leaving(offer.round):
+                joins = joins & self.content(joined.clients, memo)
+            truth = Truth(joins, honest, method.claim(judged, rho))
         return Answers(decision, replies, true, taken, work.memory, nobody, truth)
 
     def trial(self, offer: Offer, models: Sequence[Params], clients: Int64, memo: Memo) -> Trial:
@@ -261,16 +320,37 @@ class Stack:
         steps = self.terms.method.tune_steps
         if steps == 0:
             return appraisal
-        local = replace(self.terms.local, steps=steps, epochs=None)
-        work, _ = self.engine.train(SGD(), offer, clients, {}, Assignment(None, local, "tune"))
-        return self.engine.appraise_each(work.models, clients)
+        models = self.after_steps(offer, clients, steps, "tune")
+        return self.engine.appraise_each(models, clients, self.terms.split)
+
+    def after_steps(self, offer: Offer, clients: Int64, steps: int, purpose: str) -> Params:
+        """The offer's model as each client has it after this many local steps of its own."""
+        local = replace(self.terms.local, steps=steps, epochs=None, lr_counts="rounds")
+        work, _ = self.engine.train(SGD(), offer, clients, {}, Assignment(None, local, purpose))
+        return work.models
 
     def view(self, state: State) -> View:
         """What every client makes of a state."""
         memories, own_of = state.clients, None
         if memories is not None and "own" in memories.table.start:
             own_of = lambda who: memories.of(who)["own"]  # noqa: E731
-        return self.views(state.model, own_of, np.arange(self.fed.n))
+        view = self.views(state.model, own_of, np.arange(self.fed.n))
+        return self.with_tuned(view, state.round, state.model, np.arange(self.fed.n))
+
+    def with_tuned(self, view: View, t: int, model: Params, clients: Int64) -> View:
+        """These clients' view with what they would make of the model after t rounds if they first
+        took a few steps of their own from it, where the terms say so. Nothing of it is kept."""
+        terms = self.terms
+        if t == 0 or terms.tuned_steps == 0 or terms.method.serves == "own":
+            return view  # a round makes a model to be measured, the start is none
+        lr = terms.local.rate(t - 1, terms.rounds)  # of the round that made the model
+        offer = Offer(terms.seed, t, terms.rounds, model, lr=lr, trainable=terms.trainable)
+        train, test = self.of_own(
+            lambda who: self.after_steps(offer, who, terms.tuned_steps, "tuned"),
+            clients,
+            self.at_once(model),
+        )
+        return opinion.tuned(self.fed, clients, view, train, test)
 
     def views(
         self, model: Params, own_of: Callable[[Int64], Params] | None, clients: Int64
@@ -289,7 +369,10 @@ class Stack:
         else:
             train = engine.appraise(model, clients)
             test = engine.appraise(model, clients, "test") if tested else None
-        return opinion.opinion(self.fed, clients, self.bars[clients], train, test, own, own_test)
+        return opinion.opinion(
+            self.fed, clients, self.bars[clients], train, test, own, own_test,
+            self.terms.scoring.first.name,
+        )  # fmt: skip
 
     def adapted(self, model: Params, clients: Int64) -> Params:
         """The model after the one step that a method such as Per-FedAvg prepares it for."""
@@ -315,7 +398,7 @@ class Stack:
     @cached_property
     def bars(self) -> Float64:
         """The loss below which the model is useful to each client."""
-        return opinion.bar(self.fed, np.arange(self.fed.n))
+        return opinion.bar(self.fed, np.arange(self.fed.n), self.terms.task)
 
 
 def no_replies(offer: Offer, roster: Roster) -> Replies:

@@ -13,20 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import params
+from ..arrays import Float64
 from ..durable import held
 from ..engines.threads import one_thread
 from ..errors import MusterWarning
 from ..lazy import nn, pl, torch
 from ..memories import Memories
 from ..params import Memory, Params
-from ..protocol import Entry, State
-from . import measures
+from ..protocol import Appraisal, Entry, State
+from . import measures, progress
 from .checkpoint import load_checkpoint, save_checkpoint
 from .concerns import Facts
 from .ledger import TABLES, Ledger
 from .memo import Memo
 from .result import Interrupted, NoQuorum, OnRound, Run
 from .round import Setup, play
+from .surroundings import surroundings
 from .trained import Own, Recipe
 
 LARGE = 2**30  # bytes of clients' own models that are not kept with the results any more
@@ -68,6 +70,8 @@ def identity_of(setup: Setup, state: State, whose: dict[str, str]) -> dict[str, 
         "engine": setup.clients.name,
         "model": str({name: tuple(t.shape) for name, t in state.model.items()}),
         "participation": repr(terms.participation),
+        "decide_on": terms.decide_on,
+        "tuned_steps": str(terms.tuned_steps),
         **whose,
     }
 
@@ -83,16 +87,18 @@ def conduct(
     facts: Facts | None = None,
     quorum: float = 0.0,
     recipe: Recipe | None = None,
+    holdings: pl.DataFrame | None = None,
 ) -> Run:
     """Round after round from `state`, or from the last checkpoint, wherever the clients are.
 
-    `whose` tells one federation from another, so that a checkpoint is not taken for another's.
+    `whose` tells one federation from another, so that a checkpoint is not taken for another's;
+    `holdings` is who has which rows, where that is known here.
     The folder of checkpoints is held: two runs cannot write to it at the same time. A round in
     which less than `quorum` of the objective's weight was heard does not count, and ends the run.
     """
     with nullcontext() if keep.folder is None else held(keep.folder):
         return _conduct(
-            setup, module, state, whose, keep, on_round, note, facts or {}, quorum, recipe
+            setup, module, state, whose, keep, on_round, note, facts or {}, quorum, recipe, holdings
         )
 
 
@@ -107,25 +113,28 @@ def _conduct(
     facts: Facts,
     quorum: float,
     recipe: Recipe | None,
+    holdings: pl.DataFrame | None,
 ) -> Run:
     rounds, clients, n = setup.terms.rounds, setup.clients, setup.population.n
-    ledger = Ledger()
+    score = setup.terms.scoring.first.name
+    ledger = Ledger(score)
     identity = identity_of(setup, state, whose)
     start = state.model
     if keep.resume and keep.folder is not None:
-        found = load_checkpoint(keep.folder, identity, state, clients.device)
+        found = load_checkpoint(keep.folder, identity, state, clients.device, score)
         if found is not None:
             state, ledger = found
 
     every = keep.evaluate_every or rounds
     # Measured after every round, a state's view is what clients would measure at its offer.
     reuse = keep.evaluate_every == 1 and setup.terms.method.serves == "global"
-    memo = Memo(clients.appraise, clients.view, n, reuse)
+    memo = Memo(clients.appraise, clients.view, n, setup.terms.split if reuse else None)
     if reuse:
         first = measures.evaluate(setup.population, memo.view(state))
         if state.round == 0 and np.isfinite(first["loss"]):
             ledger.facts["start_loss"] = first["loss"]
     complete = True
+    tell = progress.begun(keep.folder, setup.terms, clients.name, ledger.rows)
     try:
         while state.round < rounds:
             began = time.perf_counter()
@@ -141,6 +150,7 @@ def _conduct(
             state = following
             if keep.folder is not None and state.round % keep.every == 0:
                 save_checkpoint(keep.folder, state, ledger, identity)
+            tell(row)
             if on_round is not None:
                 on_round(row)
     except NoQuorum:
@@ -154,6 +164,8 @@ def _conduct(
         if keep.folder is not None and state.round:
             save_checkpoint(keep.folder, state, ledger, identity)
     frames: dict[str, Any] = {**ledger.frames(), "final": final_of(setup, memo, state)}
+    if holdings is not None:
+        frames["holdings"] = holdings
     for name in (*TABLES, "final"):
         frames[name] = with_names(frames[name], setup.population.names)
     run = Run(
@@ -164,7 +176,12 @@ def _conduct(
         engine=clients.name,
         complete=complete,
         note=note,
-        facts={**facts, **ledger.facts, "moved": moved(start, state.model)},
+        facts={
+            **facts,
+            **ledger.facts,
+            "moved": moved(start, state.model),
+            "made_with": surroundings(),
+        },
         own=own_models(state),
         recipe=recipe,
     )
@@ -228,6 +245,13 @@ def final_of(setup: Setup, memo: Memo, state: State) -> pl.DataFrame:
     population, view = setup.population, memo.view(state)
     train, test = view.train, view.test
     everyone, unknown = np.arange(population.n), np.full(population.n, np.nan)
+    scores = setup.terms.scoring.names
+
+    def measured(split: str, values: Appraisal | None) -> dict[str, Float64]:
+        taken = {} if values is None else {"loss": values.loss, scores[0]: values.score}
+        taken |= {} if values is None else values.more
+        return {f"{split}_{name}": taken.get(name, unknown) for name in ("loss", *scores)}
+
     return pl.DataFrame(
         {
             "client": everyone,
@@ -235,10 +259,8 @@ def final_of(setup: Setup, memo: Memo, state: State) -> pl.DataFrame:
             "unseen": population.unseen,
             "attacker": np.isin(everyone, setup.clients.attackers),
             "rows": population.sizes,
-            "train_loss": train.loss,
-            "train_accuracy": train.accuracy,
-            "test_loss": unknown if test is None else test.loss,
-            "test_accuracy": unknown if test is None else test.accuracy,
+            **measured("train", train),
+            **measured("test", test),
             "requirement": setup.clients.requirement(everyone),
             "useful": pl.Series(view.useful, nan_to_null=True).cast(pl.Boolean),
         }

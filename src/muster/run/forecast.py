@@ -67,7 +67,7 @@ def check_memory(setup: Setup, model: Params) -> None:
     asked = int(
         min(n, getattr(method.invite, "most_asked", lambda n: 1)(n))
     )  # numpy's small integers overflow
-    own = sum(params.nbytes(m) for m in method.solver.memory(model).values())
+    own = sum(params.nbytes(m) for m in setup.terms.memory(model).values())
     if method.step.only_mean and not own:
         asked = min(asked, max(1, clients.at_once(model)))
     copies = 1 + len(method.solver.sends)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..arrays import Int64
+from ..engines.measure import Split
 from ..params import Params
 from ..protocol import Appraisal, State, View
 
@@ -24,12 +25,13 @@ class Memo:
 
     ask, ask_all  how clients are asked: for their appraisal of a round's model, and for everyone's
                   view of a state
-    reuse         whether what a view says of the model serves as the clients' appraisals too
+    reuse         whether what a view says of the model, on which rows, serves as the clients'
+                  appraisals too; None: it does not
     consulted     who needed the model to give an answer in this round, asked to train or not
     polled        who told its loss before the invitation was made
     """
 
-    def __init__(self, ask: Ask, ask_all: AskAll, n: int, reuse: bool = False) -> None:
+    def __init__(self, ask: Ask, ask_all: AskAll, n: int, reuse: Split | None = None) -> None:
         self.ask, self.ask_all, self.n, self.reuse = ask, ask_all, n, reuse
         self.state: State | None = None
         self._forget()
@@ -54,7 +56,7 @@ class Memo:
 
     def put(self, clients: Int64, some: Appraisal) -> None:
         """What these clients make of the model, known from elsewhere."""
-        self.known.loss[clients], self.known.accuracy[clients] = some.loss, some.accuracy
+        self.known.loss[clients], self.known.score[clients] = some.loss, some.score
         self.done[clients] = True
 
     def of(self, clients: Int64) -> Appraisal:
@@ -78,6 +80,8 @@ class Memo:
         self.turn(state)
         if self._view is None:
             self._view = self.ask_all(state)
-            if self.reuse:
-                self.put(np.arange(self.n), self._view.train)
+            if self.reuse is not None:
+                known = self._view.train if self.reuse == "train" else self._view.test
+                if known is not None:
+                    self.put(np.arange(self.n), known)
         return self._view

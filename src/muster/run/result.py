@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from ..errors import MusterError, plural
-from ..lazy import nn, pl
+from ..lazy import later, nn, pl
 from .concerns import Facts, concerns
 from .trained import Own, Recipe, assembled, position, predictions, rescaled
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from .trained import Built
 
 OnRound = Callable[[dict[str, Any]], None]
+
+page = later("muster.report.html.page")  # a floor above: only a run that is shown needs it
+HOLDINGS = {"client": int, "label": int, "rows": int}
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Run:
     attackers  one row per round and attacker: its share of the step, and what honesty would have
              got
     final    one row per client: the last model on its training and held-out data
+    holdings one row per client and class that it has training rows of, where that is known
     own      the models that clients keep for themselves, where the method has them
     recipe   how the model is put together again: columns, scale, labels, what built it
     note     what these results must say of their data
@@ -55,6 +59,7 @@ class Run:
     facts: Facts = field(default_factory=dict)
     own: Own | None = None
     recipe: Recipe | None = None
+    holdings: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOLDINGS))
 
     @property
     def labels(self) -> tuple[str, ...] | None:
@@ -120,6 +125,21 @@ class Run:
     def idle(self) -> bool:
         """Whether every round was skipped: nobody's reply counted, and nothing was learned."""
         return len(self.rounds) > 0 and bool(self.rounds["skipped"].all())
+
+    @property
+    def label(self) -> str:
+        """What its method is called: its label, where its configuration has only that one."""
+        labels = [method["label"] for method in self.config.get("methods", [])]
+        return str(labels[0]) if len(labels) == 1 else self.method
+
+    def report(self, path: str | Path, title: str = "") -> Path:
+        """Write everything about this run to one HTML file that opens anywhere."""
+        where = Path(path)
+        page.report({self.label: [self]}, where, title=title, complete=self.complete)
+        return where
+
+    def _repr_html_(self) -> str:
+        return str(page.inline({self.label: [self]}))
 
     def __repr__(self) -> str:
         state = "" if self.complete else ", interrupted"

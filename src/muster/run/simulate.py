@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Unpack
 
 from .. import params
-from ..checks import whole
+from ..checks import one_of, whole
 from ..engines import Compute, How, choose, compute_of
 from ..errors import MusterError
 from ..federation import Federation
@@ -17,12 +17,12 @@ from ..methods import Method
 from ..models import Spec, as_module
 from ..parts.attacks import Adversary, Attack, attackers_of
 from ..parts.participation import Participation
-from ..parts.task import Multiclass, Task
+from ..parts.task import Multiclass, OfRows, Task, suited
 from ..rng import MOST
-from .clients import Stack, Terms, needs_requirement
+from . import opinion
+from .clients import DECIDE_ON, DecideOn, Stack, Terms, needs_requirement
 from .conduct import Keep, beginning, conduct
 from .forecast import check_memory
-from .opinion import guesses
 from .result import OnRound, Run
 from .round import Setup
 from .trained import Recipe
@@ -42,7 +42,9 @@ def simulate(
     checkpoint_every: int = 10,
     resume: bool = False,
     on_round: OnRound | None = None,
-    task: Task = Multiclass(),
+    task: Task | OfRows = Multiclass(),
+    decide_on: DecideOn = "train",
+    tuned_steps: int = 0,
     compute: Compute | None = None,
     **how: Unpack[How],
 ) -> Run:
@@ -57,14 +59,20 @@ def simulate(
     checkpoint       a folder: the state is saved there every `checkpoint_every` rounds
     resume           go on from the last checkpoint in that folder, to the bit-identical end
     on_round         called with each round's row
-    task             what the model is to be good at: one of muster.tasks
+    task             what the model is to be good at: one of muster.tasks, or a function of outputs
+                     and targets that gives the loss of each row
+    decide_on        the rows by which clients judge the model for all that is decided in a round
+                     (who joins, is admitted, stays; claims; F(w)): "train", or "held_out"
+    tuned_steps      measure the model once more after this many local steps of each client's own
+                     (gm_appeal_tuned, tuned_test_accuracy); training does not notice. 0: do not
     compute          how the work is run, Compute(engine, device, dtype, processes); each of these
                      may be given by itself instead
     """
     module = check(
         fed, method, model, rounds, local, seed, participation, attack, evaluate_every,
-        checkpoint_every, task,
+        checkpoint_every, task, decide_on, tuned_steps,
     )  # fmt: skip
+    fed, task = suited(fed, task)
     chosen = compute_of(compute, how)
     if resume and checkpoint is None:
         raise MusterError("resume: needs checkpoint=FOLDER, where the run left its state")
@@ -72,7 +80,10 @@ def simulate(
     if attack is not None:
         fed = attack.poison(fed, adversary.clients)
     work = choose(chosen, module, fed, local, task)
-    terms = Terms(method, local, int(rounds), int(seed), params.trainable(module), participation)
+    terms = Terms(
+        method, local, int(rounds), int(seed), params.trainable(module), participation, decide_on,
+        int(tuned_steps), task,
+    )  # fmt: skip
     setup = Setup(fed.population, terms, Stack(fed, terms, work, adversary))
     start = params.of_module(module, chosen.number, work.device)
     whose = {
@@ -89,13 +100,14 @@ def simulate(
         return conduct(
             setup,
             module,
-            beginning(setup, start, method.solver.memory(start)),
+            beginning(setup, start, terms.memory(start)),
             whose,
             Keep(evaluate_every, place, checkpoint_every, resume),
             on_round,
             fed.note,
-            {"data": fed.name, **guesses(fed), "doubts": doubts(fed)},
+            {"data": fed.name, **opinion.guesses(fed, task), "doubts": doubts(fed)},
             recipe=Recipe.of(model, module, fed.inputs, task, method.serves),
+            holdings=opinion.holdings(fed),
         )
     finally:
         work.close()
@@ -112,7 +124,9 @@ def check(
     attack: Attack | None = None,
     evaluate_every: int = 1,
     checkpoint_every: int = 10,
-    task: Task = Multiclass(),
+    task: Task | OfRows = Multiclass(),
+    decide_on: DecideOn = "train",
+    tuned_steps: int = 0,
 ) -> nn.Module:
     """The module to train, or the error of the first setting that cannot be, before anything is
     computed or written. The arguments are those of `simulate`."""
@@ -121,7 +135,6 @@ def check(
         ("local", local, Local),
         ("participation", participation, Participation | None),
         ("attack", attack, Attack | None),
-        ("task", task, Task),
     ):
         if not isinstance(given, kind):
             names = str(getattr(kind, "__name__", kind)).replace("muster.", "")
@@ -135,10 +148,18 @@ def check(
     whole("seed", seed, 0, MOST)
     whole("evaluate_every", evaluate_every, 0)
     whole("checkpoint_every", checkpoint_every)
+    whole("tuned_steps", tuned_steps, 0)
+    one_of("decide_on", decide_on, DECIDE_ON)
+    if decide_on == "held_out" and fed.test is None:
+        raise MusterError(
+            "decide_on: 'held_out', and this data has no held-out rows; give every client some, or "
+            "decide on 'train'"
+        )
     if fed.requirement is None and needs_requirement(method, participation):
         raise MusterError(
             f"requirement: {method.name if participation is None else 'participation'} needs each "
             "client's rho_k; give requirement.steps (each trains that long alone) or a requirement "
             "for every client of your data, in Python muster.with_solo(fed, model)"
         )
+    fed, task = suited(fed, task)
     return as_module(model, fed, seed, task)

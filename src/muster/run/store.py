@@ -29,6 +29,7 @@ from .trained import Own, Recipe
 FRAMES = ("rounds", "clients", "moves", "attackers", "final")
 MARKER = "run.toml"  # a folder that has it holds a run, complete
 RECIPE = "model.json"  # columns, scale, labels, what was built: see `trained.Recipe`
+HOLDINGS = "holdings.parquet"  # the rows of each class that every client has
 OWN = "own.safetensors"  # the models clients keep for themselves, and whose they are
 WHOSE = "clients"  # their numbers, next to models/NAME
 
@@ -48,7 +49,7 @@ def save(run: Run, folder: str | Path) -> Path:
         "facts": run.facts,
         "config": run.config,
     }
-    for stale in folder.glob("figure.*"):
+    for stale in (*folder.glob("figure.*"), *folder.glob("report.html")):
         stale.unlink()  # drawn of what was here before
     with writable(folder), whole_folder(folder, marker=MARKER) as new:
         for name in FRAMES:
@@ -59,6 +60,8 @@ def save(run: Run, folder: str | Path) -> Path:
         )
         if run.recipe is not None:
             (new / RECIPE).write_text(json.dumps(run.recipe.table(), indent=1))
+        if len(run.holdings):
+            run.holdings.write_parquet(new / HOLDINGS)
         if run.own is not None:
             models = {
                 f"models/{name}": np.require(a, requirements="C")
@@ -103,6 +106,8 @@ def load(folder: str | Path) -> Run:
         recipe = own = None
         if RECIPE in sums:
             recipe = Recipe.of_table(json.loads((folder / RECIPE).read_text()))
+        if HOLDINGS in sums:
+            frames["holdings"] = pl.read_parquet(folder / HOLDINGS, glob=False)
         if OWN in sums:
             saved = load_file(folder / OWN)
             whose = saved.pop(WHOSE)

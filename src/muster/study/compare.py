@@ -16,9 +16,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from ..checks import whole
+from ..checks import require, whole
 from ..engines.compute import How, compute_of
-from ..errors import MusterError, nearest, plural
+from ..errors import MusterError, nearest, plural, unknown
 from ..federation import Federation
 from ..lazy import nn
 from ..local import Local
@@ -53,9 +53,10 @@ def compare(
     methods: Mapping[str, Method] | Sequence[Method],
     model: nn.Module | Spec,
     rounds: int,
-    local: Local = SIMULATE["local"].default,
+    local: Local | Mapping[str, Local] = SIMULATE["local"].default,
     seeds: int | Iterable[int] = 5,
     *,
+    only: Iterable[int] | None = None,
     report_at: Iterable[int] = (),
     measures: str | Iterable[str] = (),
     panels: str | Iterable[str] = (),
@@ -70,7 +71,10 @@ def compare(
     data        a federation, the same for all seeds, or a function of the seed that makes one
     methods     by label, or a list of them: then each is called by its own name, numbered when two
                 have the same
+    local       what a client does in a round; or that of each method, by its label
     seeds       how many, or which
+    only        of these seeds, those to run now; the others are for another process, and the same
+                folder
     report_at   the rounds whose numbers are printed; by default the last
     measures    what is printed and drawn, such as "loss, fairness"; by default the usual
     panels      what is drawn, where that is something else
@@ -91,6 +95,10 @@ def compare(
     (['fedalign', 'fedavg'], (0, 1))
     """
     labelled, every = as_labelled(methods), as_seeds(seeds)
+    works = by_label(local, labelled)
+    now = every if only is None else as_seeds(only)
+    for seed in now:
+        require(seed in every, "only", seed, f"the seeds of the comparison, {list(every)}")
     whole("rounds", rounds)
     at = tuple(report_at)
     for t in at:
@@ -99,7 +107,7 @@ def compare(
     for name in how:
         if name not in allowed:
             raise MusterError(f"compare: unknown argument '{name}'; {nearest(name, allowed)}")
-    how |= {"model": model, "rounds": rounds, "local": local, "on_round": on_round}
+    how |= {"model": model, "rounds": rounds, "on_round": on_round}
     shown = {
         "report_at": at,
         "measures": tuple(m.name for m in named(measures)) if measures else (),
@@ -111,7 +119,7 @@ def compare(
     settings = {
         name: written(how.get(name, p.default))
         for name, p in SIMULATE.items()
-        if name not in (*OURS, *NO_MATTER, "compute")
+        if name not in (*OURS, *NO_MATTER, "compute", "local")
     } | {
         f.name: written(getattr(compute, f.name)) for f in fields(compute) if f.name != "processes"
     }
@@ -119,24 +127,30 @@ def compare(
         "settings": settings,
         "methods": {label: written(method) for label, method in labelled.items()},
     }
+    if len(set(map(written, works.values()))) == 1:
+        settings["local"] = written(next(iter(works.values())))
+    else:
+        settings["local"] = "by method"
+        made["local"] = {label: written(mine) for label, mine in works.items()}
     where = None if folder is None else Path(folder)
     found: dict[tuple[str, int], Run] = {}
     try:
-        for seed in every:
+        for seed in now:
             fed = federation_of(data, seed)
             asked = {name: how[name] for name in CHECKED if name in how}
-            for method in labelled.values():  # the last one's error must not wait for the others
-                check(fed, method, seed=seed, **asked)
+            for label, method in labelled.items():  # the last one's error waits for no other
+                check(fed, method, local=works[label], seed=seed, **asked)
             if where is not None:
                 held = {str(seed): f"{fed.name} {fed!r} {fed.fingerprint()}"}
                 note(where, {**made, "data": held}, labels=[*labelled], seeds=[*every], **shown)
             for label, method in labelled.items():
                 place = None if where is None else place_of(where, label, seed)
-                run = one(fed, label, method, seed, place, config or {}, on_start, how)
+                mine = {**how, "local": works[label]}
+                run = one(fed, label, method, seed, place, config or {}, on_start, mine)
                 found[label, seed] = run
     except KeyboardInterrupt:
-        raise ComparisonInterrupted(gathered(found, labelled, every, **shown)) from None
-    return gathered(found, labelled, every, **shown)
+        raise ComparisonInterrupted(gathered(found, labelled, now, **shown)) from None
+    return gathered(found, labelled, now, **shown)
 
 
 def one(
@@ -205,6 +219,20 @@ def as_labelled(methods: Mapping[str, Method] | Sequence[Method]) -> dict[str, M
         if not isinstance(label, str) or not label or "/" in label or label.startswith("."):
             raise MusterError(f"method label: {label!r}; give a plain name")
     return labelled
+
+
+def by_label(local: Local | Mapping[str, Local], labels: Iterable[str]) -> dict[str, Local]:
+    """The local work of each method, by its label."""
+    if not isinstance(local, Mapping):
+        return dict.fromkeys(labels, local)
+    labels = list(labels)
+    for label in local:
+        if label not in labels:
+            raise unknown("method in local", str(label), labels)
+    lacking = [label for label in labels if label not in local]
+    if lacking:
+        raise MusterError(f"local: none for '{lacking[0]}'; give one for each method, or one Local")
+    return {label: local[label] for label in labels}
 
 
 def as_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:

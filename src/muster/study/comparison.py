@@ -19,6 +19,7 @@ from .. import durable
 from ..errors import MusterError, plural
 from ..lazy import pl
 from ..report.figure import figure
+from ..report.html import page
 from ..report.intervals import Interval, at, compared, summary
 from ..report.tables import comparison_tables
 from ..run import store
@@ -83,6 +84,13 @@ class Comparison:
         chosen = self.panels or self.measures if panels is None else panels
         return figure(self.matched, path, chosen)
 
+    def report(self, path: str | Path, title: str = "") -> Path:
+        """Write everything about these runs to one HTML file that opens anywhere."""
+        return page.report(self.matched, path, self.report_at, self.measures, title, self.complete)
+
+    def _repr_html_(self) -> str:
+        return page.inline(self.matched, self.report_at, self.measures)
+
     def __rich__(self) -> RenderableType:
         return Group(*comparison_tables(self.matched, self.rounds_shown, self.measures))
 
@@ -122,8 +130,15 @@ def is_comparison(folder: Path) -> bool:
 def note(folder: Path, made: Made, **listed: Any) -> None:
     """Write down what belongs to a comparison and what its runs are made with.
 
-    A folder whose runs were made otherwise is refused: they cannot stand next to new ones.
+    A folder whose runs were made otherwise is refused: they cannot stand next to new ones. Several
+    processes may note what they add to one comparison.
     """
+    folder.mkdir(parents=True, exist_ok=True)
+    with durable.turn(folder / MARKER):
+        _note(folder, made, listed)
+
+
+def _note(folder: Path, made: Made, listed: Mapping[str, Any]) -> None:
     before: dict[str, dict[str, str]] = {}
     if is_comparison(folder):
         before = read(folder)["made"]
@@ -138,7 +153,6 @@ def note(folder: Path, made: Made, **listed: Any) -> None:
                     f"{value}; give another folder"
                 )
     every = {kind: {**before.get(kind, {}), **values} for kind, values in made.items()}
-    folder.mkdir(parents=True, exist_ok=True)
     durable.write(folder / MARKER, tomli_w.dumps({**listed, "made": {**before, **every}}))
 
 
@@ -160,10 +174,3 @@ def load_comparison(folder: str | Path) -> Comparison:
     }
     shown = {name: tuple(listed.get(name, ())) for name in ("report_at", "measures", "panels")}
     return gathered(found, listed["labels"], listed["seeds"], **shown)
-
-
-def load(folder: str | Path) -> Run | Comparison:
-    """Read results back: the run a folder holds, or the comparison."""
-    folder = Path(folder)
-    alone = store.is_run(folder) or not is_comparison(folder)
-    return store.load(folder) if alone else load_comparison(folder)

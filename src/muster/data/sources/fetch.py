@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Protocol
 
 from ...errors import MusterError
+from ...lazy import request
 
 Tick = Callable[[str, int, int | None], None]  # what is being fetched, bytes so far, bytes in all
 
@@ -116,7 +116,7 @@ class Home:
 
 def download(address: str, path: Path, tick: Tick) -> None:
     """One file, in pieces; a connection that ends early is an error."""
-    with urllib.request.urlopen(address, timeout=PATIENCE) as answer, open(path, "wb") as file:
+    with request.urlopen(address, timeout=PATIENCE) as answer, open(path, "wb") as file:
         length = answer.headers.get("Content-Length")
         total = None if length is None else int(length)
         done = 0

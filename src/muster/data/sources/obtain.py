@@ -15,12 +15,11 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 from ...errors import MusterError, first_line
-from ...lazy import pl
+from ...lazy import http, pl
 from . import cache
 from .cache import Arrays, Stored
 from .fetch import Source, Tick, quiet
@@ -310,7 +309,7 @@ def obtain(data: DataSet, folder: str | Path | None = None, tick: Tick = quiet) 
                     if paths := layout.find(into):
                         return convert(data, layout, paths, source.label, must_store=True)
                 raise MusterError("it lacks the files")
-            except (MusterError, OSError, HTTPException) as error:
+            except (MusterError, OSError, http.HTTPException) as error:
                 reasons.append(f"{source.label}: {first_line(error)}")
     used = "" if held is None else f"; meanwhile the {held.layout.variant} in {held.where} is used"
     files = "; or ".join(", ".join(x.files) for x in data.layouts)

@@ -1,0 +1,206 @@
+"""`muster report` and `muster watch`: results as a page, and a run that is under way."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+
+from .. import durable
+from ..checks import above
+from ..errors import MusterError, plural
+from ..report.fitted import Column, Fitted
+from ..report.html.page import page
+from ..report.html.story import Story
+from ..run.progress import Sight, sights
+from ..run.result import Run
+from ..study.comparison import is_comparison, read
+from ..study.results import load, together
+from ..study.sweep import Sweep
+from .console import say
+from .progress import duration
+
+REPORT, LIVE = "report.html", "live.html"
+SPARKS = "▁▂▃▄▅▆▇█"
+WIDTH = 12  # letters of a small curve
+EVERY = 2.0  # seconds between two looks
+BETWEEN, WAITING = 5.0, 60.0  # seconds between two runs at most, and before the first round
+
+
+def report(words: argparse.Namespace, console: Console) -> int:
+    """`muster report RUN_OR_FOLDER ... [--out FILE.html] [--title TEXT]`."""
+    if not words.folders:
+        raise MusterError("report: of which results? give a folder, such as runs/demo")
+    folders = [Path(folder) for folder in words.folders]
+    out = words.out or (folders[0] / REPORT if len(folders) == 1 else REPORT)
+    if Path(out).suffix.lower() not in (".html", ".htm"):
+        raise MusterError(f"--out: '{out}'; give the name of an .html file")
+    found = load(folders[0]) if len(folders) == 1 else together(folders)
+    if isinstance(found, Sweep):
+        raise MusterError(f"{folders[0]}: a sweep; give one of its cells, which are folders in it")
+    if isinstance(found, Run):
+        made = found.report(out, words.title or "")
+    else:
+        if not found.seeds:
+            again = f"muster compare --resume {folders[0]}"
+            raise MusterError(f"{folders[0]}: no seed is complete yet; go on with: {again}")
+        made = found.report(out, words.title or "")
+    say(console, f"report:  {made}")
+    return 0
+
+
+def watch(words: argparse.Namespace, console: Console) -> int:
+    """`muster watch FOLDER [--every SECONDS] [--page] [--once]`: follow what is under way until it
+    is done, or has stopped."""
+    if words.folder is None:
+        raise MusterError("watch: which run? give its folder, such as runs/demo")
+    folder, every = Path(words.folder), _seconds(words.every)
+    above("--every", every)
+    seen = sights(folder)
+    if words.page:
+        show_page(folder, seen, every)
+        say(console, f"page:    {folder / LIVE} (it loads itself again)")
+    if words.once or not console.is_terminal:
+        console.print(table(seen, folder))
+    if words.once:
+        return 0
+    moved = time.monotonic()
+    with Live(console=console, auto_refresh=False) as live:
+        while not complete(seen, folder) and time.monotonic() - moved < patience(seen):
+            if console.is_terminal:
+                live.update(table(seen, folder), refresh=True)
+            time.sleep(every)
+            before, seen = seen, sights(folder)
+            if _done(before) != _done(seen):
+                moved = time.monotonic()
+                if words.page:
+                    show_page(folder, seen, every)
+        if console.is_terminal:
+            live.update(table(seen, folder), refresh=True)
+    if words.page:
+        show_page(folder, seen, 0)
+    if not console.is_terminal:
+        console.print(table(seen, folder))
+    say(console, ended(seen, folder))
+    return 0
+
+
+def _seconds(text: str | None) -> float:
+    try:
+        return EVERY if text is None else float(text)
+    except ValueError:
+        raise MusterError(f"--every: '{text}'; give seconds, such as 2") from None
+
+
+def _done(seen: Sequence[Sight]) -> int:
+    return sum(len(s.rows) + (s.state == "done") for s in seen)
+
+
+def complete(seen: Sequence[Sight], folder: Path) -> bool:
+    """Whether everything that is to run has run."""
+    return sum(s.state == "done" for s in seen) >= planned(folder)
+
+
+def planned(folder: Path) -> int:
+    """How many runs a folder is to have."""
+    if not is_comparison(folder):
+        return 1
+    listed = read(folder)
+    return len(listed["labels"]) * len(listed["seeds"])
+
+
+def patience(seen: Sequence[Sight]) -> float:
+    """How many seconds without a new round it takes to say that nothing will come any more: as
+    many as there are while somebody holds the folder."""
+    states = {s.state for s in seen}
+    if "under way" in states:
+        return float("inf")
+    return WAITING if states == {"waiting"} else BETWEEN
+
+
+def ended(seen: Sequence[Sight], folder: Path) -> str:
+    """What there is to say once nothing moves any more."""
+    if complete(seen, folder):
+        return f"done: {folder}; look at it with: muster report {folder}"
+    far = next((s for s in seen if s.state != "done"), seen[-1])
+    command = "compare" if is_comparison(folder) else "run"
+    if far.about.get("engine") == "flower":
+        command = "federate --local N"
+    return (
+        f"not under way: it stopped after round {len(far.rows)} of {far.label}, seed {far.seed}; "
+        f"go on with: muster {command} --resume {folder}"
+    )
+
+
+def table(seen: Sequence[Sight], folder: Path) -> RenderableType:
+    """One row per run: how far it is, how it does, how long it has to go."""
+    last = [s.rows[-1] if s.rows else {} for s in seen]
+    losses = [[row["loss"] for row in s.rows if row.get("loss") is not None] for s in seen]
+    columns = [
+        Column("round", [f"{len(s.rows)}/{s.rounds or '?'}" for s in seen]),
+        Column("loss", [_number(_latest(s, "loss")) for s in seen]),
+        Column("", [spark(mine) for mine in losses], left=True),
+        Column("test acc", [_number(_latest(s, "test_accuracy")) for s in seen]),
+        *(
+            Column(name, [str(row.get(name, "-")) for row in last])
+            for name in ("admitted", "silent", "failed")
+        ),
+        Column("state", [state_of(s) for s in seen], left=True),
+    ]
+    labels = Column("run", [f"{s.label}, seed {s.seed}" for s in seen], left=True)
+    done = sum(s.state == "done" for s in seen)
+    title = f"{folder}: {done} of {plural(planned(folder), 'run')} done"
+    return Fitted(title, labels, columns)
+
+
+def state_of(s: Sight) -> str:
+    """What a run does, and for how long it still will."""
+    if s.state == "under way" and s.rows:
+        return f"{duration(s.left)} left"
+    return s.state
+
+
+def _latest(s: Sight, name: str) -> float | None:
+    return next((row[name] for row in reversed(s.rows) if row.get(name) is not None), None)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def spark(values: Sequence[float]) -> str:
+    """A small curve of the later values.
+
+    >>> spark([1.0, 0.5, 0.0])
+    '█▅▁'
+    """
+    n = len(values)
+    some = [values[i * n // min(n, WIDTH)] for i in range(min(n, WIDTH))]
+    if not some:
+        return ""
+    low, span = min(some), max(some) - min(some) or 1.0
+    return "".join(SPARKS[round((v - low) / span * (len(SPARKS) - 1))] for v in some)
+
+
+def show_page(folder: Path, seen: Sequence[Sight], every: float) -> Path | None:
+    """Write what there is so far as a page that loads itself again; None before the first round."""
+    runs: dict[str, dict[int, Run]] = {}
+    for s in seen:
+        if s.rows:
+            runs.setdefault(s.label, {})[s.seed] = s.run()
+    if not runs:
+        return None
+    # Seeds that every method has begun; the methods that have begun before there is one.
+    shared = set.intersection(*(set(mine) for mine in runs.values()))
+    shown = {label: [mine[s] for s in sorted(shared or set(mine))] for label, mine in runs.items()}
+    if not shared:
+        label = next(iter(shown))
+        shown = {label: shown[label]}
+    place = folder / LIVE
+    story = Story(shown, complete=complete(seen, folder))
+    durable.write(place, page(story, refresh=max(1, round(every)) if every else 0))
+    return place

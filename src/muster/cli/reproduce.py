@@ -1,0 +1,144 @@
+"""`muster reproduce`: the papers' experiments, and what they say about the papers' claims."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from .. import durable
+from ..config.units import OnCell
+from ..errors import INTERRUPTED, MusterError
+from ..reproduce import pages, results
+from ..reproduce.plan import Panel, Plan, Size, find, home, plans
+from .console import say
+from .progress import Cells
+from .runs import whole_number
+
+BROKEN = 1  # of an experiment in which a check failed
+KEPT = "results"  # in the folder of the experiments' files
+
+
+def reproduce(words: argparse.Namespace, console: Console) -> int:
+    """`muster reproduce ID...`, `--all`, `--list` or `--pages`."""
+    if words.list:
+        listing(console)
+        return 0
+    if words.pages:
+        return make_pages(console)
+    if words.all == bool(words.ids):
+        raise MusterError("reproduce: which experiment? give an id, --all, or --list to see them")
+    chosen = list(plans().values()) if words.all else [find(id) for id in words.ids]
+    size: Size = "quick" if words.quick else "small" if words.small else "full"
+    seeds = whole_number(words.seeds, "--seeds")
+    jobs = whole_number(words.jobs, "--jobs")
+    out = Path(words.out or "runs/reproduce")
+    every = in_order(chosen)
+    try:
+        sound = [one(plan, size, seeds, jobs, out, words.keep, console) for plan in every]
+    except KeyboardInterrupt:
+        say(console, "interrupted; the same command goes on from here")
+        return INTERRUPTED
+    return 0 if all(sound) else BROKEN
+
+
+def in_order(chosen: Sequence[Plan]) -> list[Plan]:
+    """Experiments with those whose results they use before them, each once."""
+    every: dict[str, Plan] = {}
+    for plan in chosen:
+        for used in (find(id) for id in plan.uses):
+            every.setdefault(used.id, used)
+        every.setdefault(plan.id, plan)
+    return list(every.values())
+
+
+def one(
+    plan: Plan, size: Size, seeds: int | None, jobs: int | None, out: Path, keep: bool,
+    console: Console,
+) -> bool:  # fmt: skip
+    """Run an experiment, say what came of its claims, draw its figures. Whether its checks hold."""
+    say(console, f"{plan.id}: {plan.title} ({plan.where})")
+    # Sizes and seeds have folders of their own: their runs cannot stand next to each other.
+    name = "-".join([size, *([] if seeds is None else [f"{seeds}seeds"])])
+    folder = out / name
+    found = results.run(plan, folder / plan.id, size, seeds, jobs, progress(console))
+    results.save(found, folder, plan.id)
+    whole = results.together(plan, folder)
+    assert whole is not None  # just saved
+    for verdict in pages.verdicts(plan, whole):
+        console.print(Text(f"  {verdict.says}\n    {verdict.word}"), soft_wrap=True)
+        if verdict.numbers:
+            console.print(Text(f"      {verdict.numbers}"), soft_wrap=True)
+        for finding in verdict.findings:
+            console.print(Text(f"      {pages.line_of(finding, verdict.findings)}"), soft_wrap=True)
+    drawn = pages.figures(plan, whole, folder / plan.id)
+    for path in drawn:
+        say(console, f"  figure: {path}")
+    wrong = pages.faults(plan, whole)
+    for fault in wrong:
+        console.print(Text(f"  failed: {fault}", style="bold red"), soft_wrap=True)
+    if keep and not wrong:
+        results.save(found, home() / KEPT, plan.id)
+    say(console, f"  results: {folder / plan.id}.parquet")
+    return not wrong
+
+
+def progress(console: Console) -> results.OnPanel:
+    """Say which panel is at work, how many of its cells are done, and the time left."""
+
+    @contextmanager
+    def on_panel(panel: Panel, units: int) -> Iterator[OnCell]:
+        say(console, f"  {panel.name}: {panel.data}")
+        with Cells(units, console) as cells:
+            yield cells.seen
+
+    return on_panel
+
+
+def listing(console: Console) -> None:
+    """Every experiment: what it shows, how long it took, what data it needs and whether it is
+    here."""
+    table = Table(box=SIMPLE_HEAD, show_lines=True, pad_edge=False)
+    for head in ("id", "what it shows", "work", "data"):
+        table.add_column(head, overflow="fold")
+    for plan in plans().values():
+        before = results.load(home() / KEPT, plan.id)
+        took = "-"
+        if before is not None:
+            took = f"{before.facts['seconds'] / 60:.0f} min of a core ({before.facts['size']})"
+        data = {}
+        for panel in plan.panels():
+            data[panel.data] = results.present(panel) or f"missing: {results.absent(panel)}"
+        needs = ", ".join(f"{name} ({state})" for name, state in data.items())
+        uses = f"the runs of {', '.join(plan.uses)}" if plan.uses else ""
+        own = "generated" if plan.studies else ""
+        table.add_row(
+            plan.id,
+            Text(f"{plan.title}\n{plan.where}"),
+            took,
+            Text("; ".join(filter(None, [needs, uses, own]))),
+        )
+    console.print(table)
+
+
+def make_pages(console: Console) -> int:
+    """docs/claims.md and docs/gallery.md from the results that are kept."""
+    folder, docs = home() / KEPT, home().parent / "docs"
+    if not docs.is_dir():
+        raise MusterError("--pages: only in a checkout of muster, where docs/ is")
+    every = list(plans().values())
+    shutil.rmtree(docs / "gallery", ignore_errors=True)
+    for name, text in (
+        ("claims.md", pages.claims_page(every, folder)),
+        ("gallery.md", pages.gallery_page(every, folder, docs)),
+    ):
+        durable.write(docs / name, text)
+        say(console, f"{docs / name}")
+    return 0

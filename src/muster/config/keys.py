@@ -1,0 +1,158 @@
+"""Keys: one setting of a configuration by its dotted name, from a flag, a sweep or a tuning.
+
+`data.priority` is the key `priority` of the table `data`. One method of several is addressed by its
+label (`methods.fedalign.epsilon`); `method.epsilon` means the only one, and in a sweep all that
+take it.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
+
+from ..errors import MusterError, unknown
+from ..methods import Method
+from ..registry import find
+from ..schema import Table, named, parameters
+
+CHOSEN = {"data": "synth", "model": "softmax", "method": "fedalign"}  # by name, and by default
+LISTS = ("sweep", "tune")  # tables whose keys are keys of the configuration, with lists of values
+
+
+def override(table: Table, flags: list[tuple[str, str]]) -> Table:
+    """Lay command-line flags (`method.epsilon`, "0.3") over a table.
+
+    A bare `--method NAME` chooses again, so it replaces the whole table of the method before.
+    """
+    table = deepcopy(table)
+    for key, text in flags:
+        head, _, rest = key.partition(".")
+        if head in LISTS and rest:
+            # `tune.budget` and its like are no keys of the configuration.
+            read = parse_list if head == "sweep" or "." in rest else parse_value
+            table.setdefault(head, {})[rest] = read(text)
+        else:
+            put(table, key, parse_value(text), f"--{key}")
+    return with_names(table)
+
+
+def with_names(table: Table) -> Table:
+    """The same with the default's name where a table of data, model or method has none."""
+    for name, default in CHOSEN.items():
+        if isinstance(table.get(name), dict):
+            table[name].setdefault("name", default)
+    return table
+
+
+def put(table: Table, key: str, value: Any, where: str, all_methods: bool = False) -> None:
+    """Set one key in a table, in place.
+
+    all_methods  whether `method.KEY` means every one of several methods that takes KEY
+    """
+    head, _, rest = key.partition(".")
+    if not rest:
+        if head in CHOSEN and isinstance(value, str):
+            value = {"name": value}
+        if head == "method":
+            table.pop("methods", None)
+        table[head] = value
+        return
+    if head == "methods":
+        listed = listed_methods(table)
+        entry, inner = addressed(listed, rest, where)
+        table.pop("method", None)
+        table["methods"] = listed
+        _set(entry, inner, value, where)
+        return
+    if head == "method" and "method" not in table:
+        listed = listed_methods(table)
+        if len(listed) > 1:
+            if not all_methods:
+                raise MusterError(f"{where}: the configuration has several methods; which one?")
+            table["methods"] = listed
+            for entry in takes(listed, rest.partition(".")[0], where):
+                _set(entry, rest, value, where)
+            return
+        table.pop("methods", None)
+        table["method"] = listed[0]
+    _set(table, key, value, where)
+
+
+def listed_methods(table: Table) -> list[Table]:
+    """The methods of a configuration as tables."""
+    given = table.get("methods") or [table.get("method", CHOSEN["method"])]
+    if not isinstance(given, list):
+        raise MusterError("methods: give a list of tables, each with a name")
+    if isinstance(given[0], dict) and "methods" not in table:
+        given = [{"name": CHOSEN["method"], **given[0]}]
+    return [named("method", item) for item in given]
+
+
+def label_of(entry: Table) -> str:
+    """What a method of a configuration is called."""
+    return str(entry.get("label", entry["name"]))
+
+
+def addressed(listed: Sequence[Table], rest: str, where: str) -> tuple[Table, str]:
+    """The method that `LABEL.KEY` is about, and the key. Labels may have dots; dashes and
+    underscores are alike, as in flags."""
+    for entry in sorted(listed, key=lambda entry: -len(label_of(entry))):
+        label = label_of(entry)
+        if rest.replace("-", "_").startswith(label.replace("-", "_") + "."):
+            return entry, rest[len(label) + 1 :]
+    raise unknown(f"method in {where}:", rest.partition(".")[0], map(label_of, listed))
+
+
+def takes(listed: Sequence[Table], key: str, where: str) -> Sequence[Table]:
+    """The methods that take a key themselves; of a part that none takes, all."""
+    if key == "local":
+        return listed
+    takers = [e for e in listed if key in parameters(find(Method, e["name"], "method.name"))]
+    if not takers and key in parameters(Method, skip=("name",)):
+        return listed
+    if not takers:
+        names = ", ".join(label_of(entry) for entry in listed)
+        raise MusterError(f"{where}: none of the methods ({names}) takes '{key}'")
+    return takers
+
+
+def _set(table: Table, key: str, value: Any, where: str) -> None:
+    *path, last = key.split(".")
+    inner: Any = table
+    for depth, step in enumerate(path):
+        if isinstance(inner.get(step), str):  # a bare name is short for a table
+            chosen = depth == 0 and step in CHOSEN
+            inner[step] = {"name" if chosen else "kind": inner[step]}
+        inner = inner.setdefault(step, {})
+        if not isinstance(inner, dict):
+            raise MusterError(f"{where}: '{step}' is not a table here")
+    inner[last] = value
+
+
+def parse_value(text: str) -> Any:
+    """A flag's value, read as TOML would read it; anything else is text.
+
+    >>> parse_value("0.3"), parse_value("[1, 2]"), parse_value("fedavg"), parse_value("true")
+    (0.3, [1, 2], 'fedavg', True)
+    """
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def parse_list(text: str) -> list[Any]:
+    """A flag's values, with commas between.
+
+    >>> parse_list("2,6,12"), parse_list("low, high"), parse_list("0.5"), parse_list("[1, 2]")
+    ([2, 6, 12], ['low', 'high'], [0.5], [1, 2])
+    """
+    whole = parse_value(text)
+    if isinstance(whole, list):
+        return whole
+    both = parse_value(f"[{text}]")  # tables have commas of their own
+    return (
+        both if isinstance(both, list) else [parse_value(word.strip()) for word in text.split(",")]
+    )

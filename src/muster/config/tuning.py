@@ -1,0 +1,261 @@
+"""Tune: a grid of settings for each method, the same number of candidates for all, chosen without
+a look at the reported seeds or at any test row.
+
+    [tune]
+    seeds = [100, 101, 102]
+    "local.lr" = [0.03, 0.1, 0.3]
+    "methods.fedalign.epsilon" = [0.1, 0.2, 0.4]
+
+`local.KEY` is tuned for each method by itself, `method.KEY` for each method that takes it. Every
+candidate fits on a part of the training rows and is scored on the rest (`data.for_tuning`).
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+
+from .. import durable
+from ..checks import require, whole
+from ..errors import MusterError
+from ..report.intervals import column_of
+from ..run import store
+from ..run.measures import named
+from ..schema import Table, build, plain
+from ..study.cells import Cell, as_over
+from ..study.compare import as_seeds
+from ..study.comparison import place_of
+from ..study.tuning import Candidate, Direction, Tuning, best, candidates, scored
+from .experiments import experiment, load_table
+from .keys import addressed, label_of, listed_methods, put, takes
+from .sweeps import as_base
+from .units import CONFIG, OnCell, Planned, run_cells
+
+MARKER = "chosen.toml"  # the configuration with what was chosen
+
+
+@dataclass(frozen=True)
+class Tune:
+    """How settings are chosen, next to the keys and their values.
+
+    seeds      the seeds to tune on, none of them reported: a list; default: three after the
+               reported ones
+    share      the share of each client's training rows that candidates are scored on
+    measure    what is scored, on those rows
+    direction  whether the highest ("max") or the lowest ("min") is best; default: the lowest loss,
+               the highest of anything else
+    budget     candidates of each method; default: as many as the method with fewest has
+    seed       of the draw, where a method's grid has more candidates than the budget
+    """
+
+    seeds: tuple[int, ...] = ()
+    share: float = 0.25
+    measure: str = "test_accuracy"
+    direction: Literal["max", "min", "auto"] = "auto"
+    budget: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require(0 < self.share < 1, "tune.share", self.share, "between 0 and 1, exclusive")
+        named(self.measure)
+        if self.budget is not None:
+            whole("tune.budget", self.budget)
+
+    @property
+    def best(self) -> Direction:
+        """Which way is better."""
+        if self.direction != "auto":
+            return self.direction
+        return "min" if self.measure.endswith("loss") else "max"
+
+
+SETTINGS = tuple(field.name for field in fields(Tune))
+
+
+class TuningInterrupted(KeyboardInterrupt):
+    """Ctrl-C during a tuning; what is finished is in its folder."""
+
+
+def tune(
+    table: Mapping[str, Any] | str | Path,
+    over: Mapping[str, Any] | None = None,
+    folder: str | Path | None = None,
+    jobs: int | None = None,
+    on_cell: OnCell | None = None,
+) -> Tuning:
+    """Choose settings for each method of a configuration.
+
+    table    a configuration, as a table or a TOML file, with [tune]
+    over     in place of [tune]: lists of values by key, and `seeds`, `share`, `measure`,
+             `direction`, `budget`
+    folder   candidates are kept here as they finish, and not run again; `tuning.parquet` and
+             `chosen.toml` are written here
+    jobs, on_cell   as in `muster.sweep`
+
+    >>> import muster
+    >>> small = {"data": {"name": "digits", "clients": 10, "priority": 2}, "rounds": 2, "seeds": 2,
+    ...          "methods": ["fedalign", "fedavg"]}
+    >>> done = muster.tune(small, {"local.lr": [0.01, 0.1], "seeds": [7]}, jobs=1)
+    >>> sorted(done.chosen), done.frame.height
+    (['fedalign', 'fedavg'], 4)
+    """
+    plan = planned(table, over)
+    if folder is not None:
+        return run_plan(plan, Path(folder), jobs, on_cell)
+    with tempfile.TemporaryDirectory() as place:
+        return run_plan(plan, Path(place), jobs, on_cell)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A tuning before it is run."""
+
+    base: Table
+    given: Table
+    tune: Tune
+    seeds: tuple[int, ...]
+    tried: dict[str, list[dict[str, Any]]]
+    cells: dict[str, list[Planned]]
+
+
+def planned(table: Mapping[str, Any] | str | Path, over: Mapping[str, Any] | None) -> Plan:
+    """Every candidate of every method, checked."""
+    base = as_base(table)
+    own = base.pop("tune", {})
+    base.pop("sweep", None)
+    given = deepcopy(dict(own if over is None else over))
+    settings = {key: given[key] for key in given if key in SETTINGS}
+    if isinstance(settings.get("seeds"), (tuple, range)):
+        settings["seeds"] = list(settings["seeds"])
+    chosen: Tune = build(Tune, settings, "tune")
+    lists = as_over({k: v for k, v in given.items() if k not in SETTINGS}, "tune")
+    reported = experiment(base).settings.all_seeds
+    seeds = chosen.seeds or tuple(range(max(reported) + 1, max(reported) + 4))
+    as_seeds(seeds)
+    both = sorted(set(seeds) & set(reported))
+    if both:
+        raise MusterError(
+            f"tune.seeds: {both[0]} is among the reported seeds {list(reported)}; give others"
+        )
+    entries = listed_methods(base)
+    grids = {label_of(entry): own_lists(entry, lists, entries) for entry in entries}
+    sizes = {label: math.prod(map(len, mine.values())) for label, mine in grids.items()}
+    fewest = min(sizes, key=lambda label: sizes[label])
+    budget = sizes[fewest] if chosen.budget is None else chosen.budget
+    if budget > sizes[fewest]:
+        raise MusterError(
+            f"tune.budget: {budget}, and {fewest} has {sizes[fewest]} to try; every method gets as "
+            "many, so give it more values, or a smaller budget"
+        )
+    tried = {label: candidates(mine, budget, chosen.seed) for label, mine in grids.items()}
+    cells = {
+        label: [candidate_cell(base, label, one, seeds) for one in mine]
+        for label, mine in tried.items()
+    }
+    return Plan(base, given, chosen, seeds, tried, cells)
+
+
+def own_lists(
+    entry: Table, lists: Mapping[str, list[Any]], entries: Sequence[Table]
+) -> dict[str, list[Any]]:
+    """What is tried for one method: values by key, as within its own table."""
+    found: dict[str, list[Any]] = {}
+    for key, values in lists.items():
+        head, _, rest = key.partition(".")
+        if head == "local" and rest:
+            found[key] = values
+        elif head == "method" and rest:
+            takers = takes(entries, rest.partition(".")[0], f"tune.{key}")
+            if any(taker is entry for taker in takers):
+                found[rest] = values
+        elif head == "methods" and rest:
+            whose, inner = addressed(entries, rest, f"tune.{key}")
+            if whose is entry:
+                found[inner] = values
+        else:
+            raise MusterError(
+                f"tune.{key}: not a setting of a method; give local.KEY, method.KEY or "
+                "methods.LABEL.KEY"
+            )
+    return found
+
+
+def candidate_cell(base: Table, label: str, values: Candidate, seeds: Sequence[int]) -> Planned:
+    """The experiment of one candidate: its method alone, on the validation seeds."""
+    table = with_values(base, label, values)
+    table["methods"] = [e for e in table["methods"] if label_of(e) == label]
+    table["seeds"] = list(seeds)
+    return Planned.of(Cell({"method": label, **values}), table)
+
+
+def with_values(base: Table, label: str, values: Candidate) -> Table:
+    """A configuration in which one method has these values of its own."""
+    table = deepcopy(base)
+    table["methods"] = listed_methods(table)
+    table.pop("method", None)
+    for key, value in values.items():
+        put(table, f"methods.{label}.{key}", deepcopy(value), f"tune.{key}")
+    return table
+
+
+def run_plan(plan: Plan, folder: Path, jobs: int | None, on_cell: OnCell | None) -> Tuning:
+    """Run what is not finished, choose, and write down every score and the choice."""
+
+    def begin() -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        table = {**plain(plan.base), "tune": plain(plan.given)}
+        durable.write(folder / CONFIG, tomli_w.dumps(table))
+
+    every = [cell for mine in plan.cells.values() for cell in mine]
+    if (folder / CONFIG).exists():
+        was = load_table(folder / CONFIG).get("tune", {}).get("share", Tune.share)
+        if was != plan.tune.share:
+            raise MusterError(
+                f"{folder}: its candidates were scored with share = {was}, this tuning has "
+                f"{plan.tune.share}; give another folder"
+            )
+    with durable.held(folder):
+        try:
+            run_cells(every, folder, jobs, on_cell, begin, plan.tune.share)
+        except KeyboardInterrupt:
+            raise TuningInterrupted("interrupted") from None
+        return concluded(plan, folder)
+
+
+def concluded(plan: Plan, folder: Path) -> Tuning:
+    """Choose from what was run."""
+    scores = {
+        label: [
+            [score_of(folder, cell, label, seed, plan.tune.measure) for seed in plan.seeds]
+            for cell in mine
+        ]
+        for label, mine in plan.cells.items()
+    }
+    at_best = {label: best(mine, plan.tune.best) for label, mine in scores.items()}
+    chosen = {label: plan.tried[label][i] for label, i in at_best.items()}
+    table = deepcopy(plan.base)
+    for label, values in chosen.items():
+        table = with_values(table, label, values)
+    table["name"] = f"{table.get('name', 'run')}-tuned"
+    frame = scored(plan.tried, scores, plan.seeds, at_best)
+    with durable.replacing(folder / "tuning.parquet") as new:
+        frame.write_parquet(new)
+    durable.write(folder / MARKER, tomli_w.dumps(plain(table)))
+    return Tuning(frame, chosen, table, plan.tune.measure, plan.tune.best, folder)
+
+
+def score_of(folder: Path, planned: Planned, label: str, seed: int, measure: str) -> float:
+    """What a candidate scored in one seed, after the last round; nan where it diverged."""
+    run = store.load(place_of(folder / planned.cell.name, label, seed))
+    column = column_of(run, measure)
+    if column is None:
+        raise MusterError(f"tune.measure: {label} does not take '{measure}'; give another")
+    value = run.rounds[column][-1]
+    return math.nan if value is None else float(value)

@@ -1,0 +1,46 @@
+"""Appeal, fairness, held-out and preferred accuracy: whom the model serves, over the rounds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...run.measures import MEASURES
+from ..intervals import Interval, at, column_of
+from .answer import shown
+from .curves import drawn, panels
+from .markup import Section, paragraph, table
+from .story import Story
+
+SERVES = (
+    "gm_appeal", "gm_appeal_test", "fairness", "preferred_accuracy", "test_accuracy",
+    "mean_test_accuracy", "own_test_accuracy", "gm_appeal_unseen", "preferred_accuracy_unseen",
+)  # fmt: skip
+
+
+def section(story: Story) -> Section:
+    """The measures that say whom the model serves, as far as they were taken."""
+    there = [MEASURES[name] for name in SERVES if name in MEASURES]
+    taken = [m for m in there if any(column_of(run, m.name) == m.name for run in story.every)]
+    curves = panels(story, [m for m in taken if m.name != "test_accuracy"])
+    rows = []
+    for measure in taken:
+        cells: list[str | None] = []
+        for mine in story.runs.values():
+            values = np.array([at(run, measure.name, story.last) for run in mine])
+            known = bool(np.isfinite(values).all())
+            cells.append(shown(Interval.of(values), measure) if known else None)
+        rows.append([measure.title, *cells])
+    requires = any(run.final["requirement"].is_not_null().any() for run in story.every
+                   if "requirement" in run.final.columns)  # fmt: skip
+    said = paragraph(
+        "Appeal is the share of clients whose requirement the model meets; preferred is the model "
+        "if it appeals to a client, else its own."
+        if requires
+        else "No client stated a requirement, so appeal is not known; [requirement] in a "
+        "configuration, or muster.with_solo in Python, sets one.",
+        "Fairness is the share of clients to whom the model is useful at all.",
+    )
+    body = f"{said}{drawn(story, curves, 'appeal')}"
+    head = ["measure", *story.labels]
+    body += table("appeal", head, rows, f"after round {story.last}, mean ± 95 % interval")
+    return Section("appeal", "Whom the model serves", body, curves)

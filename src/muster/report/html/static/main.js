@@ -1,0 +1,70 @@
+// Put everything into its place.
+const CHARTS = { lines, forest, picture, gains, band, bars };
+for (const element of document.querySelectorAll(".chart")) CHARTS[element.dataset.chart](element);
+for (const table of document.querySelectorAll("table[data-csv]")) if (!table.closest(".behind")) enhance(table);
+for (const details of document.querySelectorAll("details.behind")) behind(details);
+
+// Methods are switched on and off for all charts at once.
+for (const group of document.querySelectorAll(".switches")) {
+  METHODS.forEach((method, i) => {
+    const button = make("button", { type: "button", class: `switch m${method.colour}`, "aria-pressed": "true" });
+    const sample = document.createElementNS(SVG, "svg");
+    for (const [name, value] of Object.entries({ width: 34, height: 12, "aria-hidden": "true" })) sample.setAttribute(name, value);
+    draw(sample, "line", { x1: 0, x2: 34, y1: 6, y2: 6, class: `line m${method.colour}`, "stroke-dasharray": method.dashes });
+    mark(sample, i, 17, 6, true, 3.5);
+    button.append(sample, method.label);
+    button.addEventListener("click", () => {
+      if (hidden.has(i)) hidden.delete(i); else hidden.add(i);
+      button.setAttribute("aria-pressed", String(isShown(i)));
+      redraw((each) => ["lines", "forest"].includes(each.element.dataset.chart));
+    });
+    group.append(button);
+  });
+  if (DATA.seeds.length > 1) {
+    const bands = make("button", { type: "button", class: "switch", "aria-pressed": "true" }, "intervals");
+    bands.addEventListener("click", () => {
+      banded = !banded;
+      bands.setAttribute("aria-pressed", String(banded));
+      redraw((each) => each.element.dataset.chart === "lines");
+    });
+    group.append(bands);
+  }
+}
+
+// Which run a section is about, and in which order its clients stand.
+function choice(title, options, value, change) {
+  const select = make("select");
+  for (const [key, said] of options) select.append(make("option", { value: key }, said));
+  select.value = String(value());
+  select.addEventListener("change", () => change(select.value));
+  pickListeners.push(() => { select.value = String(value()); });
+  return make("label", {}, `${title} `, select);
+}
+for (const place of document.querySelectorAll(".pick")) {
+  if (METHODS.length > 1 && !place.dataset.seeds) {
+    place.append(choice("method", METHODS.map((m, i) => [i, m.label]), () => picked.method, (v) => pickAgain({ method: Number(v) })));
+  }
+  if (DATA.seeds.length > 1) {
+    place.append(choice("seed", DATA.seeds.map((s, i) => [i, s]), () => picked.seed, (v) => pickAgain({ seed: Number(v) })));
+  }
+  if (place.dataset.sorts) {
+    place.append(choice("sorted by", ["role", "name", "admission", "gain", "number"].map((s) => [s, s]), () => picked.sort, (v) => pickAgain({ sort: v })));
+  }
+  const shown = make("span", { class: "note" });
+  const runs = section(place.closest("section").id).runs;
+  const say = () => {
+    const name = pickedIn(runs), wanted = `${picked.method}/${picked.seed}`;
+    shown.textContent = name === wanted || place.dataset.seeds ? "" : `not there for this choice: shown is ${called(name)}`;
+  };
+  pickListeners.push(say);
+  say();
+  place.append(shown);
+}
+for (const button of document.querySelectorAll("button[data-save]")) {
+  button.addEventListener("click", () => saveAs(button.dataset.save, document.getElementById("config").textContent, "text/plain"));
+}
+theme(themed);
+// A page that is printed is printed light, with its charts as wide as the paper.
+addEventListener("beforeprint", () => { document.documentElement.setAttribute("data-print", ""); redraw(); });
+addEventListener("afterprint", () => { document.documentElement.removeAttribute("data-print"); redraw(); });
+document.documentElement.setAttribute("data-ready", "");

@@ -1,0 +1,208 @@
+"""What a sweep came to: paired intervals within each cell, as a table and against a swept key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import RenderableType
+from rich.text import Text
+
+from ..errors import MusterError, plural
+from ..lazy import pl
+from ..run.measures import MEASURES, Measure, named
+from .figure import HEIGHT, NAMES, WIDTH, add_legend, as_figure_path
+from .fitted import Column, Fitted
+from .intervals import Interval
+from .style import Look, as_written, tidy
+
+LOGARITHMIC = 30.0  # times the smallest value that the largest is: more is drawn by powers of ten
+TICKS = 8  # values of a key that are all written below the axis
+ROWS = 6  # of panels in one figure
+
+
+def measures_of(frame: pl.DataFrame, names: str | Iterable[str] = ()) -> tuple[Measure, ...]:
+    """The measures of a sweep: those named, or the usual ones that were taken."""
+    if names:
+        wanted = named(names)
+        for m in wanted:
+            if m.name not in frame.columns and m.otherwise not in frame.columns:
+                raise MusterError(f"measure '{m.name}': no run of this sweep took it")
+        return wanted
+    return tuple(m for m in MEASURES.values() if m.compared and m.name in frame.columns)
+
+
+def swept_summary(
+    frame: pl.DataFrame,
+    keys: Sequence[str],
+    labels: Sequence[str],
+    measures: str | Iterable[str] = (),
+    round: int | None = None,
+) -> pl.DataFrame:
+    """One row for each cell, method and measure: mean, interval, and the paired difference `this -
+    first method` with its interval, over the seeds that every method finished."""
+    rows: list[dict[str, Any]] = []
+    if round is not None:
+        frame = frame.filter(pl.col("round") <= round)
+    taken = measures_of(frame, measures)
+    for cell, here in frame.group_by(keys, maintain_order=True):
+        ends = here.group_by("method", "seed", maintain_order=True).agg(
+            pl.col("round").max(), *(_last(m, frame.columns) for m in taken)
+        )
+        mine = {label: ends.filter(pl.col("method") == label) for label in labels}
+        both = set.intersection(*(set(e["seed"]) for e in mine.values()))
+        for label, end in mine.items():
+            end = end.filter(pl.col("seed").is_in(both)).sort("seed")
+            first = mine[labels[0]].filter(pl.col("seed").is_in(both)).sort("seed")
+            for m in taken if both else ():
+                a, b = (e[m.name].to_numpy().astype(np.float64) for e in (end, first))
+                mean, gap = Interval.of(a), Interval.of(a - b)
+                rows.append(
+                    {
+                        **dict(zip(keys, cell, strict=True)),
+                        "method": label,
+                        "round": end["round"].max(),
+                        "measure": m.name,
+                        "seeds": len(a),
+                        "mean": mean.mean,
+                        "half": mean.half,
+                        "difference": gap.mean,
+                        "difference_half": gap.half,
+                        "clear": label != labels[0] and gap.excludes_zero,
+                    }
+                )
+    if not rows:
+        raise MusterError("sweep: no seed of any cell was finished by every method; go on with it")
+    return pl.DataFrame(rows).fill_nan(None)
+
+
+def _last(measure: Measure, columns: Sequence[str]) -> pl.Expr:
+    """A measure when it was last taken, or else what stands in for it."""
+    names = [name for name in (measure.name, measure.otherwise) if name in columns]
+    ends = [pl.col(name).cast(pl.Float64).drop_nulls().last() for name in names]
+    return pl.coalesce(ends).alias(measure.name)
+
+
+def swept_tables(
+    summary: pl.DataFrame, keys: Sequence[str], concerns: Iterable[str] = ()
+) -> list[RenderableType]:
+    """Cells and methods down, measures across: the means, then the paired differences to the first
+    method of the same cell."""
+    measures = [MEASURES[name] for name in summary["measure"].unique(maintain_order=True)]
+    first = summary["method"][0]
+    names = {key: key.rpartition(".")[2] for key in keys}
+    if len(set(names.values())) < len(names):
+        names = {key: key for key in keys}
+
+    def table(title: str, kept: pl.DataFrame, mean: str, half: str, sign: str) -> Fitted:
+        columns = []
+        each = kept.filter(pl.col("measure") == measures[0].name)
+        for key in keys[1:]:
+            columns.append(Column(names[key], [_text(v) for v in each[key]], left=True))
+        columns.append(Column("method", each["method"].to_list(), left=True))
+        for m in measures:
+            rows = kept.filter(pl.col("measure") == m.name).iter_rows(named=True)
+            columns.append(Column(m.head, [_pair(row, mean, half, m.scale, sign) for row in rows]))
+        return Fitted(title, Column(names[keys[0]], [_text(v) for v in each[keys[0]]]), columns)
+
+    seeds = summary["seeds"].unique().sort()
+    over = plural(int(seeds[-1]), "seed")
+    if len(seeds) > 1:
+        over = f"{seeds[0]} to {over}"
+    tables: list[RenderableType] = [table(f"mean ± 95 %, {over}", summary, "mean", "half", "")]
+    others = summary.filter(pl.col("method") != first)
+    if len(others):
+        about = f"paired difference to {first} in the same cell (* : the interval excludes 0)"
+        tables.append(table(about, others, "difference", "difference_half", "+"))
+    return [*tables, *(Text(f"attention: {said}", style="bold red") for said in concerns)]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _pair(row: Mapping[str, Any], mean: str, half: str, scale: float, sign: str) -> str:
+    if row[mean] is None:
+        return "-"
+    star = ("*" if row["clear"] else " ") if sign else ""
+    said = f"{row[mean] * scale:{sign}.3f}"
+    return said + (star if row[half] is None else f"±{row[half] * scale:.3f}{star}")
+
+
+def swept_figure(summary: pl.DataFrame, keys: Sequence[str], along: str, path: str | Path) -> Path:
+    """Measures across, the values of the other keys down; in each panel every method's mean against
+    the swept key, with its 95 % interval. Words, and numbers of one size, stand where they stand;
+    numbers of several sizes by powers of ten."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    path = as_figure_path(path)
+    measures = [MEASURES[name] for name in summary["measure"].unique(maintain_order=True)]
+    labels = summary["method"].unique(maintain_order=True).to_list()
+    others = [key for key in keys if key != along]
+    rows = summary.select(others).unique(maintain_order=True).rows() if others else [()]
+    if len(rows) > ROWS:
+        raise MusterError(
+            f"figure: {len(rows)} cells next to '{along}', and there is room for {ROWS}; draw "
+            "fewer of them from sweep.summary()"
+        )
+    looks = {label: Look.of(i) for i, label in enumerate(labels)}
+    aside = 0.08 * min(max(map(len, labels)), NAMES) + 0.3
+    size = (WIDTH * len(measures) + 2 * aside, HEIGHT * len(rows) + 0.6)
+    fig = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(fig)
+    axes = fig.subplots(len(rows), len(measures), squeeze=False)
+    for down, values in enumerate(rows):
+        here = summary
+        for key, value in zip(others, values, strict=True):
+            here = here.filter(pl.col(key) == value)
+        title = ", ".join(f"{k} = {_text(v)}" for k, v in zip(others, values, strict=True))
+        for across, m in enumerate(measures):
+            ax = axes[down, across]
+            draw_against(ax, here.filter(pl.col("measure") == m.name), along, looks, m)
+            said = f"{m.title}\n{title}" if title else m.title
+            ax.set_title(as_written(said), fontsize=10)
+    if len(labels) > 1:
+        add_legend(fig, looks)
+    seeds = plural(int(summary["seeds"].to_numpy().max()), "seed")
+    note = f"Mean over {seeds} after the last round, with its 95 % interval."
+    fig.supxlabel(note, fontsize=8, x=0.01, ha="left", color="0.3")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fig.savefig(path, dpi=130)
+    return path
+
+
+def draw_against(
+    ax: Any, rows: pl.DataFrame, along: str, looks: Mapping[str, Look], measure: Measure
+) -> None:
+    """Every method's mean against a key, with its interval."""
+    values = rows[along].unique(maintain_order=True)
+    numbers = values.dtype.is_numeric()
+    if not numbers:
+        at = {value: float(i) for i, value in enumerate(values)}
+        ax.set_xticks(range(len(values)), [as_written(_text(v)) for v in values])
+    else:
+        at = {value: float(value) for value in values}
+        if min(at.values()) > 0 and max(at.values()) >= LOGARITHMIC * min(at.values()):
+            ax.set_xscale("log")
+            ax.minorticks_off()
+        if len(values) <= TICKS:
+            ax.set_xticks(sorted(at.values()), [_text(v) for v in sorted(values)])
+    for i, (label, look) in enumerate(looks.items()):
+        mine = rows.filter(pl.col("method") == label, pl.col("mean").is_not_null())
+        x = np.array([at[value] for value in mine[along]])
+        order = np.argsort(x)
+        mean = mine["mean"].to_numpy()[order] * measure.scale
+        half = mine["half"].cast(pl.Float64).to_numpy()[order] * measure.scale
+        ax.errorbar(
+            x[order], mean, yerr=np.nan_to_num(half), color=look.colour, marker=look.marker,
+            linestyle=look.dashes if numbers else "none", markersize=5, capsize=2.5,
+            linewidth=1.4, zorder=3 + i / 100,
+        )  # fmt: skip
+    ax.tick_params(labelsize=8)
+    ax.set_xlabel(as_written(along), fontsize=8)
+    tidy(ax)

@@ -1,0 +1,170 @@
+"""The figures of an experiment, drawn from its small file of results.
+
+A figure has one column per panel and one row per measure. Along x are the rounds, a swept key, the
+panels themselves, or the methods. Lines and points are means over the seeds with 95 % intervals;
+with `against`, paired differences to a method, and zero as a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..lazy import pl
+from ..report.curves import Curve, draw_curves
+from ..report.figure import add_legend
+from ..report.intervals import Interval, mean_and_half
+from ..report.style import Look, as_written, folded, tidy
+from ..report.swept import draw_against
+from ..run.measures import MEASURES, Measure
+from .claims import over_rounds
+from .plan import Drawing, Plan
+
+WIDTH, HEIGHT = 3.1, 2.5  # inches of one panel
+SALT = "muster"  # the same results make the same file
+
+
+def draw(plan: Plan, drawing: Drawing, frame: pl.DataFrame, path: Path) -> Path:
+    """One figure of an experiment to a file."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    if drawing.panels:
+        frame = frame.filter(pl.col("panel").is_in(list(drawing.panels)))
+    apart = drawing.x not in ("panel",)
+    panels = frame["panel"].unique(maintain_order=True).to_list() if apart else [""]
+    if apart and drawing.x in frame.columns and drawing.x not in ("round", "method"):
+        swept = frame.filter(pl.col(drawing.x).is_not_null())
+        panels = [p for p in panels if p in set(swept["panel"])]
+    measures = [m for m in drawing.measures if m in frame.columns]
+    looks = looks_of(frame, drawing.against)
+    many = len(looks) > 1 and drawing.x != "method"
+    size = (WIDTH * len(panels) + (1.6 if many else 0.3), HEIGHT * len(measures) + 0.4)
+    fig = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(fig)
+    axes = fig.subplots(len(measures), len(panels), squeeze=False)
+    for row, name in enumerate(measures):
+        measure = MEASURES[name]
+        for column, panel in enumerate(panels):
+            ax = axes[row][column]
+            here = frame.filter(pl.col("panel") == panel) if apart else frame
+            draw_panel(ax, here, drawing, measure, looks)
+            if row == 0 and apart:
+                ax.set_title(as_written(panel), fontsize=9)
+            if column == 0:
+                less = f" - {drawing.against}" if drawing.against else ""
+                ax.set_ylabel(folded(measure.title + less, 30), fontsize=8)
+    if many:
+        add_legend(fig, looks)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with matplotlib.rc_context({"svg.hashsalt": SALT}):
+        fig.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else None)
+    return path
+
+
+def looks_of(frame: pl.DataFrame, against: str) -> dict[str, Look]:
+    """A look for each method, the same in every figure of an experiment."""
+    methods = frame["method"].unique(maintain_order=True).to_list()
+    return {m: Look.of(i) for i, m in enumerate(methods) if m != against}
+
+
+def draw_panel(
+    ax: Any, frame: pl.DataFrame, drawing: Drawing, measure: Measure, looks: dict[str, Look]
+) -> None:
+    """One measure of one panel."""
+    if drawing.x == "round":
+        curves = {m: curve(frame, m, measure, drawing.against) for m in looks}
+        kept = {m: c for m, c in curves.items() if c is not None}
+        if drawing.against:
+            ax.axhline(0, color="0.5", linewidth=1)
+            draw_curves(ax, kept, looks, signed(measure))
+        else:
+            draw_curves(ax, kept, looks, measure)
+        return
+    if drawing.x == "method":
+        draw_methods(ax, frame, measure, looks)
+        return
+    draw_swept(ax, frame, drawing, measure, looks)
+
+
+def signed(measure: Measure) -> Measure:
+    """Differences of a share are no shares."""
+    return replace(measure, share=False)
+
+
+def curve(frame: pl.DataFrame, method: str, measure: Measure, against: str) -> Curve | None:
+    """A method's mean over the seeds after each round, or its paired difference to another's."""
+    name = measure.name
+    wide = by_seed(frame, method, name)
+    if against and wide is not None:
+        other = by_seed(frame, against, name)
+        if other is None:
+            return None
+        rounds, seeds = (sorted(set(a) & set(b)) for a, b in zip(wide[:2], other[:2], strict=True))
+        values = np.array([[wide[2][r, s] - other[2][r, s] for r in rounds] for s in seeds])
+    elif wide is not None:
+        rounds, seeds = sorted(wide[0]), sorted(wide[1])
+        values = np.array([[wide[2][r, s] for r in rounds] for s in seeds])
+    else:
+        return None
+    return Curve(np.array(rounds, np.float64), *mean_and_half(values * measure.scale))
+
+
+def by_seed(
+    frame: pl.DataFrame, method: str, measure: str
+) -> tuple[set[int], set[int], dict[tuple[int, int], float]] | None:
+    """The rounds that every seed has, the seeds, and the value of each pair of them."""
+    mine = frame.filter(pl.col("method") == method, pl.col(measure).is_not_null())
+    if mine.is_empty():
+        return None
+    values = {(r, s): v for r, s, v in mine.select("round", "seed", measure).iter_rows()}
+    seeds = {s for _, s in values}
+    rounds = {r for r, _ in values if all((r, s) in values for s in seeds)}
+    return rounds, seeds, values
+
+
+def ends(frame: pl.DataFrame, method: str, measure: Measure, against: str = "") -> Interval | None:
+    """Where a method ends, or its paired difference to another there."""
+    side = {"measure": measure.name}
+    mine = over_rounds(frame.filter(pl.col("method") == method), side)
+    if against:
+        less = over_rounds(frame.filter(pl.col("method") == against), side)
+        mine = {seed: mine[seed] - less[seed] for seed in mine.keys() & less.keys()}
+    return Interval.of(list(mine.values())) if mine else None
+
+
+def draw_swept(
+    ax: Any, frame: pl.DataFrame, drawing: Drawing, measure: Measure, looks: dict[str, Look]
+) -> None:
+    """Where methods end, along a swept key."""
+    key = drawing.x
+    rows = [
+        {key: value, "method": method, "mean": end.mean, "half": end.half}
+        for value in frame[key].drop_nulls().unique(maintain_order=True)
+        for method in looks
+        if (end := ends(frame.filter(pl.col(key) == value), method, measure, drawing.against))
+    ]
+    if drawing.against:
+        ax.axhline(0, color="0.5", linewidth=1)
+    draw_against(ax, pl.DataFrame(rows), key, looks, measure)
+
+
+def draw_methods(ax: Any, frame: pl.DataFrame, measure: Measure, looks: dict[str, Look]) -> None:
+    """Where methods end, one below the other."""
+    shown: Sequence[str] = [m for m in looks if ends(frame, m, measure) is not None]
+    for at, method in enumerate(shown):
+        end, look = ends(frame, method, measure), looks[method]
+        if end is not None:
+            ax.errorbar(
+                end.mean * measure.scale, at, xerr=end.half * measure.scale,
+                color=look.colour, marker=look.marker, capsize=2.5, markersize=5,
+            )  # fmt: skip
+    ax.set_yticks(range(len(shown)), [as_written(m) for m in shown])
+    ax.set_ylim(len(shown) - 0.5, -0.5)
+    ax.tick_params(labelsize=8)
+    tidy(ax)

@@ -1,0 +1,48 @@
+"""Results of any kind, read back from their folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..errors import MusterError
+from ..run import store
+from ..run.result import Run
+from .comparison import Comparison, gathered, is_comparison, load_comparison
+from .sweep import Sweep, is_sweep, load_sweep
+
+
+def load(folder: str | Path) -> Run | Comparison | Sweep:
+    """Read results back: the run, the comparison or the sweep that a folder holds."""
+    folder = Path(folder)
+    if is_sweep(folder):
+        return load_sweep(folder)
+    alone = store.is_run(folder) or not is_comparison(folder)
+    return store.load(folder) if alone else load_comparison(folder)
+
+
+def together(folders: Iterable[str | Path]) -> Comparison:
+    """The runs of several folders as one comparison, on the seeds that all of them have. A method
+    whose label another folder has too is called by its folder as well."""
+    found: dict[tuple[str, int], Run] = {}
+    labels: dict[str, None] = {}
+    places = [Path(folder) for folder in folders]
+    for i, folder in enumerate(places):
+        if folder.resolve() in (place.resolve() for place in places[:i]):
+            raise MusterError(f"{folder}: given twice; give it once")
+        here = load(folder)
+        if isinstance(here, Sweep):
+            raise MusterError(f"{folder}: a sweep; give it alone, or one of its cells")
+        runs = {here.label: [here]} if isinstance(here, Run) else here.runs
+        for label, mine in runs.items():
+            name = f"{label} ({folder.name})" if label in labels else label
+            name = f"{label} ({folder})" if name in labels else name
+            labels[name] = None
+            found |= {(name, run.seed): run for run in mine}
+    every = sorted({seed for _, seed in found})
+    both = gathered(found, labels, every)
+    if not both.seeds:
+        raise MusterError(
+            "these runs have no seed in common, so they cannot be compared; give them one by one"
+        )
+    return both

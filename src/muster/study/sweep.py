@@ -1,0 +1,188 @@
+"""A sweep: comparisons over a grid of settings, and what they say together.
+
+On disk it is a folder with one comparison for each cell (`data.priority=2,local.lr=0.1`), and
+`sweep.toml`, which says what was swept over what, of which methods and seeds.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from rich.console import Group, RenderableType
+
+from .. import durable
+from ..checks import is_whole
+from ..errors import MusterError, plural
+from ..lazy import pl
+from ..report.swept import swept_figure, swept_summary, swept_tables
+from ..run import store
+from .cells import Cell, Over, column_of, grid, shown
+from .comparison import place_of
+
+MARKER = "sweep.toml"  # a folder that has it holds a sweep
+
+FIRST = ("method", "seed", "round")  # the columns between the swept keys and the measures
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """Runs of several methods on the same seeds in every cell of a grid.
+
+    frame     one row for each cell, method, seed and round: the swept keys, `method`, `seed`,
+              `round`, and every column of `run.rounds`
+    over      the swept keys, each with its values
+    methods   the labels of the methods
+    seeds     the seeds of every cell
+    complete  whether every run that was asked for is in it
+    measures  what tables and the figure show; empty: the usual (see `muster.run.measures`)
+    concerns  what is wrong with some of the runs, and in how many
+    folder    where the cells are; each is a comparison: `muster.load(sweep.folder / name)`
+    """
+
+    frame: pl.DataFrame
+    over: dict[str, list[Any]]
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...]
+    complete: bool = True
+    measures: tuple[str, ...] = ()
+    concerns: tuple[str, ...] = ()
+    folder: Path | None = None
+
+    @property
+    def keys(self) -> list[str]:
+        """The swept keys."""
+        return list(self.over)
+
+    def summary(
+        self, measures: str | Iterable[str] | None = None, round: int | None = None
+    ) -> pl.DataFrame:
+        """One row for each cell, method and measure: the mean over the seeds that every method of
+        the cell finished, with its 95 % interval, and the paired difference to the first method
+        with its own. Measured after `round`; by default after the last."""
+        self._some()
+        chosen = self.measures if measures is None else measures
+        return swept_summary(self.frame, self.keys, self.methods, chosen, round)
+
+    def figure(
+        self,
+        path: str | Path,
+        measures: str | Iterable[str] | None = None,
+        key: str | None = None,
+        round: int | None = None,
+    ) -> Path:
+        """Draw measures against a swept key (by default the one with most values) to a file whose
+        ending says the format: .png, .pdf or .svg. The other keys make rows of panels."""
+        along = max(self.over, key=lambda k: len(self.over[k])) if key is None else key
+        if along not in self.over:
+            raise MusterError(f"figure: '{along}' was not swept; one of {', '.join(self.over)}")
+        return swept_figure(self.summary(measures, round), self.keys, along, path)
+
+    def __rich__(self) -> RenderableType:
+        return Group(*swept_tables(self.summary(), self.keys, self.concerns))
+
+    def __repr__(self) -> str:
+        cells = plural(len(grid(self.over)), "cell")
+        state = "" if self.complete else ", interrupted"
+        methods, seeds = plural(len(self.methods), "method"), plural(len(self.seeds), "seed")
+        return f"Sweep({', '.join(self.over)}: {cells}, {methods}, {seeds}{state})"
+
+    def _some(self) -> None:
+        if not len(self.frame):
+            raise MusterError("sweep: nothing is finished yet; go on with it")
+
+
+def is_sweep(folder: Path) -> bool:
+    """Whether a folder holds a sweep, finished or not."""
+    return (folder / MARKER).exists()
+
+
+def note(folder: Path, over: Over, **listed: Any) -> None:
+    """Write down what is swept over what: `labels`, `seeds` and `measures`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    keys = [{"key": key, "values": list(values)} for key, values in over.items()]
+    durable.write(folder / MARKER, tomli_w.dumps({**listed, "over": keys}))
+
+
+def load_sweep(folder: str | Path) -> Sweep:
+    """Read a sweep back, as far as it is done."""
+    folder = Path(folder)
+    with store.readable(folder / MARKER):
+        listed = tomllib.loads((folder / MARKER).read_text())
+        over = {entry["key"]: entry["values"] for entry in listed["over"]}
+        labels, seeds = tuple(listed["labels"]), tuple(listed["seeds"])
+    return gathered(folder, over, labels, seeds, tuple(listed.get("measures", ())))
+
+
+@dataclass
+class _Concerns:
+    """What is wrong with runs, each thing once for each method, with how often it is."""
+
+    found: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+
+    def add(self, label: str, cell: str, sentences: Sequence[str]) -> None:
+        for sentence in sentences:
+            # Numbers differ from run to run; what is wrong is what comes before them.
+            start = sentence.split(":")[0].rstrip("0123456789. ")
+            self.found.setdefault((label, start), []).append(f"{cell}: {sentence}")
+
+    def said(self, runs: int) -> tuple[str, ...]:
+        return tuple(
+            f"{label}, {len(cells)} of {plural(runs, 'run')}, the first in {cells[0]}"
+            for (label, _), cells in self.found.items()
+        )
+
+
+def gathered(
+    folder: Path,
+    over: Over,
+    labels: Sequence[str],
+    seeds: Sequence[int],
+    measures: tuple[str, ...] = (),
+) -> Sweep:
+    """The sweep that the runs in a folder make. A run is read, and only its rounds are kept."""
+    cells = grid(over)
+    columns = {key: dict(zip(map(shown, v), column_of(v), strict=True)) for key, v in over.items()}
+    frames: list[pl.DataFrame] = []
+    wrong = _Concerns()
+    for cell in cells:
+        here = {key: columns[key][shown(value)] for key, value in cell.values.items()}
+        for label in labels:
+            for seed in seeds:
+                place = place_of(folder / cell.name, label, seed)
+                if not store.is_run(place):
+                    continue
+                run = store.load(place)
+                wrong.add(label, cell.name, run.concerns)
+                frames.append(with_cell(run.rounds, here, label, seed))
+    frame = pl.concat(frames, how="diagonal_relaxed") if frames else pl.DataFrame()
+    return Sweep(
+        frame,
+        {key: list(values) for key, values in over.items()},
+        tuple(labels),
+        tuple(seeds),
+        len(frames) == len(cells) * len(labels) * len(seeds),
+        measures,
+        wrong.said(len(cells) * len(seeds)),
+        folder,
+    )
+
+
+def with_cell(
+    rounds: pl.DataFrame, values: Mapping[str, Any], label: str, seed: int
+) -> pl.DataFrame:
+    """A run's rounds, with the cell, method and seed they are of in the first columns."""
+    head = [pl.lit(v, pl.Int64 if is_whole(v) else None).alias(key) for key, v in values.items()]
+    rest = [name for name in rounds.columns if name not in (*values, *FIRST)]
+    return rounds.select(
+        *head, pl.lit(label).alias("method"), pl.lit(seed, pl.Int64).alias("seed"), "round", *rest
+    )
+
+
+def finished(folder: Path, cell: Cell, labels: Iterable[str], seed: int) -> bool:
+    """Whether every method of a cell has its run of this seed."""
+    return all(store.is_run(place_of(folder / cell.name, label, seed)) for label in labels)

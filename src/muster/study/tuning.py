@@ -1,0 +1,153 @@
+"""A tuning: what every candidate of every method scored, and which was chosen.
+
+On disk it is a folder with one comparison for each candidate, `tuning.parquet` with every score,
+and `chosen.toml`, a configuration in which each method has what was chosen for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from rich.console import Group, RenderableType
+
+from .. import rng
+from ..errors import MusterError, plural
+from ..lazy import pl
+from ..report.fitted import Column, Fitted
+from ..report.intervals import Interval
+from ..run.measures import MEASURES
+from .cells import Over, column_of, grid, shown
+
+Direction = Literal["max", "min"]
+Candidate = Mapping[str, Any]  # values by key, as within the method's own table
+
+
+@dataclass(frozen=True, eq=False)
+class Tuning:
+    """The scores of a tuning.
+
+    frame      one row for each method, candidate and seed: the candidate's number and settings, its
+               `score`, and whether it was `chosen`
+    chosen     the settings that were chosen, by method
+    table      the configuration with them, ready to be compared on the reported seeds
+    measure    what was scored, on rows held out of the training rows
+    direction  whether more of it is better ("max") or less ("min")
+    folder     where everything is
+    """
+
+    frame: pl.DataFrame
+    chosen: Mapping[str, Candidate]
+    table: dict[str, Any]
+    measure: str
+    direction: Direction
+    folder: Path | None = None
+
+    def summary(self) -> pl.DataFrame:
+        """One row for each method and candidate: its settings, and the mean of its score with the
+        95 % interval."""
+        rows = []
+        keys = [name for name in self.frame.columns if name not in OWN]
+        for _, mine in self.frame.group_by("method", "candidate", maintain_order=True):
+            first = mine.row(0, named=True)
+            found = Interval.of(mine["score"].cast(pl.Float64).fill_null(np.nan).to_numpy())
+            head = {name: first[name] for name in ("method", "candidate", *keys, "chosen")}
+            rows.append({**head, "seeds": len(mine), "mean": found.mean, "half": found.half})
+        return pl.DataFrame(rows, infer_schema_length=None).fill_nan(None)
+
+    def __rich__(self) -> RenderableType:
+        better = "the highest" if self.direction == "max" else "the lowest"
+        head = MEASURES[self.measure].head
+        tables: list[RenderableType] = []
+        summary = self.summary()
+        keys = [name for name in self.frame.columns if name not in OWN]
+        for (label,), mine in summary.group_by("method", maintain_order=True):
+            own = [key for key in keys if mine[key].null_count() < len(mine)]
+            said = [
+                ", ".join(f"{k} = {shown(row[k])}" for k in own) or "as it is"
+                for row in mine.iter_rows(named=True)
+            ]
+            scores = [
+                "-" if m is None else f"{m:.4f}" if h is None else f"{m:.4f}±{h:.4f}"
+                for m, h in mine.select("mean", "half").iter_rows()
+            ]
+            stars = ["chosen" if c else "" for c in mine["chosen"]]
+            seeds = plural(int(mine["seeds"][0]), "validation seed")
+            title = f"{label}: {head} on held-out training rows, {seeds}; {better} is chosen"
+            columns = [Column(head, scores), Column("", stars, left=True)]
+            tables.append(Fitted(title, Column("candidate", said), columns))
+        return Group(*tables)
+
+    def __repr__(self) -> str:
+        said = "; ".join(
+            f"{label}: {', '.join(f'{k}={shown(v)}' for k, v in values.items())}"
+            for label, values in self.chosen.items()
+        )
+        return f"Tuning({said})"
+
+
+OWN = ("method", "candidate", "seed", "score", "chosen")  # columns of the frame that are no keys
+
+
+def candidates(over: Over, budget: int, seed: int) -> list[dict[str, Any]]:
+    """As many candidates of a grid as the budget allows: all of them in their order, or else a
+    sample without replacement.
+
+    >>> [c["lr"] for c in candidates({"lr": [1, 2, 3, 4]}, 4, 0)]
+    [1, 2, 3, 4]
+    >>> len(candidates({"lr": [1, 2, 3, 4], "mu": [0, 1]}, 3, 0))
+    3
+    """
+    every = [dict(cell.values) for cell in grid(over)]
+    if len(every) <= budget:
+        return every
+    drawn = rng.generator(seed, "tuning").choice(len(every), budget, replace=False)
+    return [every[i] for i in sorted(drawn)]
+
+
+def best(scores: Sequence[Sequence[float]], direction: Direction) -> int:
+    """The candidate of the best mean score; of several, the first. One without a score in some
+    seed (nan: its training diverged) is not chosen.
+
+    >>> best([[0.1, 0.3], [0.2, 0.4], [float("nan"), 1.0]], "max")
+    1
+    """
+    means = np.array([np.mean(mine) for mine in scores], np.float64)
+    means = means if direction == "max" else -means
+    if np.isnan(means).all():
+        raise MusterError(
+            "tune: no candidate has a score in every seed; look at tuning.parquet, and give "
+            "smaller learning rates"
+        )
+    return int(np.nanargmax(means))
+
+
+def scored(
+    tried: Mapping[str, Sequence[Candidate]],
+    scores: Mapping[str, Sequence[Sequence[float]]],
+    seeds: Sequence[int],
+    chosen: Mapping[str, int],
+) -> pl.DataFrame:
+    """Every score as a frame. A key that a method does not have is null for it."""
+    keys = list(dict.fromkeys(k for mine in tried.values() for c in mine for k in c))
+    typed: dict[str, dict[str, Any]] = {}
+    for key in keys:
+        values = [c[key] for mine in tried.values() for c in mine if key in c]
+        typed[key] = dict(zip(map(shown, values), column_of(values), strict=True))
+    rows = [
+        {
+            "method": label,
+            "candidate": i,
+            **{key: typed[key][shown(c[key])] if key in c else None for key in keys},
+            "seed": seed,
+            "score": scores[label][i][j],
+            "chosen": i == chosen[label],
+        }
+        for label, mine in tried.items()
+        for i, c in enumerate(mine)
+        for j, seed in enumerate(seeds)
+    ]
+    return pl.DataFrame(rows, infer_schema_length=None).fill_nan(None)

@@ -1,0 +1,119 @@
+"""`muster report` and `muster watch`."""
+
+from __future__ import annotations
+
+import pytest
+
+import muster
+import muster.cli.report as command
+from muster.cli.main import main
+from muster.run.result import Interrupted
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A comparison, and a run of another method on one of its seeds."""
+    place = tmp_path_factory.mktemp("runs")
+    fed = muster.data.digits(clients=6, priority=2)
+    how = {"model": muster.models.Softmax(), "rounds": 3}
+    m = muster.methods
+    muster.compare(fed, [m.fedalign(), m.fedavg()], seeds=2, folder=place / "both", **how)
+    for seed in (1, 7):
+        run = muster.simulate(fed, m.fedavg_priority(), seed=seed, **how)
+        muster.save(run, place / f"alone{seed}")
+    muster.save(muster.simulate(fed, m.fedavg(), seed=1, **how), place / "again")
+    return place
+
+
+def test_a_folder_has_its_report(folder, capsys):
+    assert main(["report", str(folder / "both")]) == 0
+    assert capsys.readouterr().out.strip() == f"report:  {folder / 'both' / 'report.html'}"
+    text = (folder / "both" / "report.html").read_text()
+    assert "2 methods on digits" in text
+    assert (
+        main(
+            ["report", str(folder / "alone1"), "--out", str(folder / "x.html"), "--title", "A <b>"]
+        )
+        == 0
+    )
+    assert "<h1>A &lt;b&gt;</h1>" in (folder / "x.html").read_text()
+
+
+def test_several_are_compared_on_the_seeds_they_share(folder, capsys):
+    out = str(folder / "all.html")
+    names = [str(folder / name) for name in ("both", "alone1", "again")]
+    assert main(["report", *names, "--out", out]) == 0
+    text = (folder / "all.html").read_text()
+    assert "4 methods on digits" in text
+    assert "fedavg (again)" in text
+    assert "seed 1" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["report"], "give a folder, such as runs/demo"),
+        (["report", "nowhere"], "no run here"),
+        (["report", "{}/both", "--out", "x.pdf"], "give the name of an .html file"),
+        (["report", "{}/both", "{}/alone7"], "no seed in common"),
+        (["report", "{}/alone1", "{}/again", "{}/again"], "given twice"),
+        (["watch"], "give its folder"),
+        (["watch", "nowhere"], "no such folder"),
+        (["watch", "{}/both", "--every", "soon"], "give seconds"),
+        (["watch", "{}/both", "--every", "0"], "above 0"),
+    ],
+)
+def test_what_cannot_be_is_one_line(folder, words, said, capsys):
+    assert main([word.format(folder) for word in words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_what_is_done_is_said_at_once(folder, capsys):
+    assert main(["watch", str(folder / "both"), "--page"]) == 0
+    out = capsys.readouterr().out
+    assert "4 of 4 runs done" in out
+    assert "3/3" in out
+    assert f"done: {folder / 'both'}" in out
+    assert "http-equiv" in (folder / "both" / "live.html").read_text()
+    assert 'http-equiv="refresh"' not in (folder / "both" / "live.html").read_text()
+
+
+def test_what_stopped_is_said_with_the_way_to_go_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command, "BETWEEN", 0.05)
+
+    def stop(row):
+        if row["round"] == 2:
+            raise KeyboardInterrupt
+
+    place = tmp_path / "stopped"
+    with pytest.raises(Interrupted):
+        muster.simulate(
+            muster.data.digits(clients=4), muster.methods.fedavg(), muster.models.Softmax(), 5,
+            checkpoint=place / "checkpoints", on_round=stop,
+        )  # fmt: skip
+    assert main(["watch", str(place), "--every", "0.02"]) == 0
+    out = capsys.readouterr().out
+    assert "it stopped after round 2 of fedavg, seed 0" in out
+    assert f"muster run --resume {place}" in out.replace("\n", "")
+
+
+def test_a_run_under_way_is_followed_to_its_end(tmp_path, capsys):
+    """The run is watched from inside, a look a round: no second process is needed."""
+    place = tmp_path / "live"
+
+    def look(row):
+        assert main(["watch", str(place), "--once", "--page"]) == 0
+        out = capsys.readouterr().out
+        assert f"{row['round']}/3" in out
+        assert "left" in out
+        page = (place / "live.html").read_text()
+        assert '<meta http-equiv="refresh" content="2">' in page
+        assert "It is not finished" in page
+
+    run = muster.simulate(
+        muster.data.digits(clients=4), muster.methods.fedavg(), muster.models.Softmax(), 3,
+        checkpoint=place / "checkpoints", checkpoint_every=1, on_round=look,
+    )  # fmt: skip
+    muster.save(run, place)
+    assert main(["watch", str(place)]) == 0
+    assert "done" in capsys.readouterr().out

@@ -1,0 +1,137 @@
+"""`muster sweep` and `muster tune` from the command line, and tables as files."""
+
+from __future__ import annotations
+
+import csv
+import tomllib
+
+import polars as pl
+import pytest
+
+import muster
+from muster.cli.main import main
+from muster.config import units
+from muster.errors import INTERRUPTED
+
+CONFIG = """
+rounds = 2
+seeds = 2
+data = {name = "digits", clients = 6}
+local = {steps = 2, batch_size = 8}
+methods = ["fedavg", "fedalign"]
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.toml").write_text(CONFIG)
+    return tmp_path
+
+
+def test_a_sweep_leaves_tables_figures_and_cells(here, capsys):
+    flags = ["--sweep.data.priority", "2,3", "--measure", "loss,fairness", "--figures", "pdf,png"]
+    assert main(["sweep", "small.toml", *flags, "--jobs", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "2 of 2 cells: 4 of 4 runs in all" in said
+    assert "paired difference to fedavg in the same cell" in said
+    assert "fairness" in said
+    assert "test acc" not in said
+    folder = here / "runs" / "small"
+    for name in ("figure.pdf", "figure.png", "summary.parquet", "sweep.parquet"):
+        assert (folder / name).stat().st_size > 500
+    frame = pl.read_parquet(folder / "summary.parquet")
+    with (folder / "summary.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["mean"]) for row in rows] == pytest.approx(frame["mean"].to_list())
+    tex = (folder / "summary.tex").read_text()
+    assert tex.count(r"\\") == 1 + 2 * 2, "a head, and a line for each cell and method"
+    first = frame.row(0, named=True)
+    assert f"2 & fedavg & ${first['mean']:.3f} \\pm {first['half']:.3f}$" in tex
+    # A cell is a comparison, and a sweep is shown again.
+    assert main(["show", "runs/small/data.priority=3"]) == 0
+    assert "fairness @2" in capsys.readouterr().out
+    assert main(["show", "runs/small", "--measure", "silent", "--figure", "a.svg"]) == 0
+    assert "silent" in capsys.readouterr().out
+    assert (here / "a.svg").exists()
+
+
+def test_ctrl_c_and_resume(here, capsys, monkeypatch):
+    real = units.run_unit
+    ran = []
+
+    def run(unit):
+        if len(ran) == 3:
+            ran.append("stopped")
+            raise KeyboardInterrupt
+        ran.append(unit.seed)
+        real(unit)
+
+    monkeypatch.setattr(units, "run_unit", run)
+    flags = ["--sweep.data.priority", "2,3", "--jobs", "1"]
+    assert main(["sweep", "small.toml", *flags]) == INTERRUPTED
+    assert "go on with: muster sweep --resume runs/small" in capsys.readouterr().out
+    assert main(["sweep", "--resume", "runs/small", "--jobs", "1"]) == 0
+    assert ran == [0, 1, 0, "stopped", 1]
+    assert muster.load("runs/small").complete
+    assert main(["sweep", "--resume", "runs/small/data.priority=2"]) == 2
+    assert "holds no sweep" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("sweep small.toml", "sweep: over what?"),
+        ("sweep small.toml --sweep.data.priority 2,99 --jobs 1", "data.priority=99: priority"),
+        ("sweep small.toml --sweep.data.priority 2 --jobs 0", "--jobs: 0; allowed"),
+        ("compare small.toml --sweep.data.priority 2", "run it with muster sweep"),
+        ("tune small.toml --tune.local.lr 0.1 --tune.seeds 0", "tune.seeds: 0"),
+        ("compare small.toml --measure loss --measures loss", "--measure: given twice"),
+        ("show runs --table a.doc", "--table: 'a.doc'; its ending says the kind"),
+    ],
+)
+def test_mistakes_are_one_line_and_leave_no_folder(here, capsys, line, said):
+    assert main(line.split()) == 2
+    found = capsys.readouterr()
+    assert said in found.err
+    assert found.err.count("\n") == 1
+    assert not (here / "runs").exists() or not any((here / "runs").iterdir())
+
+
+def test_tuning_says_what_was_chosen(here, capsys):
+    flags = ["--tune.local.lr", "0.001,0.3", "--tune.seeds", "[9]", "--jobs", "1", "--name", "t"]
+    assert main(["tune", "small.toml", *flags]) == 0
+    said = capsys.readouterr().out
+    assert said.count("chosen") >= 3
+    assert "run it with: muster compare runs/t/chosen.toml" in said
+    table = tomllib.loads((here / "runs/t/chosen.toml").read_text())
+    assert table["name"] == "t-tuned"
+    assert [m["local"]["lr"] for m in table["methods"]] == [0.3, 0.3]
+    scores = pl.read_parquet(here / "runs/t/tuning.parquet")
+    assert scores.filter(pl.col("local.lr") == 0.3)["chosen"].all()
+    assert main(["compare", "runs/t/chosen.toml"]) == 0
+    assert "runs/t-tuned" in capsys.readouterr().out
+    assert main(["tune", "--resume", "runs/t", "--jobs", "1"]) == 0
+
+
+@pytest.mark.parametrize("ending", ["csv", "tex", "parquet"])
+def test_any_results_are_written_as_tables(here, capsys, ending):
+    assert main(["compare", "small.toml", "--measure", "loss", "--seeds", "1"]) == 0
+    assert (here / "runs/small/summary.csv").exists()
+    assert (here / "runs/small/summary.tex").exists()
+    for folder in ("runs/small", "runs/small/fedavg-seed0"):
+        out = f"out/{folder.replace('/', '-')}.{ending}"
+        line = ["show", folder, "--measure", "train_accuracy", "--table", out]
+        assert main(line) == 0
+        assert f"table:   {out}" in capsys.readouterr().out
+        text = (here / out).read_bytes()
+        assert b"train" in text
+
+
+def test_measure_is_measures(here, capsys):
+    assert main(["compare", "small.toml", "--measure", "fairness,silent", "--seeds", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "fairness @2" in said
+    assert "silent @2" in said
+    assert main(["run", "small.toml", "--method", "fedavg", "--measure", "silent"]) == 0
+    assert "silent" in capsys.readouterr().out

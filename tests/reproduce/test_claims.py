@@ -1,0 +1,144 @@
+"""Claims are judged by paired intervals, checked here against scipy, and by nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+
+from muster.errors import MusterError
+from muster.report.intervals import Interval
+from muster.reproduce.claims import Claim, findings, holds, judged, values
+
+WHERE = {"id": "c", "says": "a is above b", "where": "nowhere"}
+
+
+def runs(values, panel="p", **keys):
+    """Results of methods, each a list with one number per seed, after rounds 1 and 2."""
+    rows = [
+        {"panel": panel, **keys, "method": m, "seed": s, "round": t, "acc": v - (2 - t) * 0.5}
+        for m, mine in values.items()
+        for s, v in enumerate(mine)
+        for t in (1, 2)
+    ]
+    return pl.DataFrame(rows)
+
+
+def claim(left, right, **more):
+    return Claim.of({**WHERE, "left": {"measure": "acc", **left}, "right": right, **more})
+
+
+def test_the_interval_is_that_of_the_paired_difference():
+    draw = np.random.default_rng(0)
+    base = draw.normal(size=8)
+    a, b = base + 0.3 + 0.1 * draw.normal(size=8), base
+    (found,) = findings(claim({"method": "a"}, {"method": "b"}), runs({"a": a, "b": b}), [])
+    low, high = stats.ttest_rel(a, b).confidence_interval(0.95)
+    assert (found.gap.mean - found.gap.half, found.gap.mean + found.gap.half) == pytest.approx(
+        (low, high), rel=1e-9
+    )
+    assert found.seeds == 8
+    assert found.holds is True
+    # The means alone overlap: only the pairing shows it.
+    assert found.left.mean - found.left.half < found.right.mean + found.right.half
+
+
+@pytest.mark.parametrize(
+    ("shift", "word"),
+    [
+        (0.5, "holds"),
+        (-0.5, "does not hold: the opposite is clear"),
+        (0.0, "does not hold: no clear difference"),
+    ],
+)
+def test_the_verdict_follows_the_interval(shift, word):
+    noise = np.array([-0.1, 0.05, 0.1, -0.05, 0.0])
+    frame = runs({"a": shift + noise, "b": np.zeros(5)})
+    assert judged(claim({"method": "a"}, {"method": "b"}), frame, [], "").word == word
+
+
+def test_a_claim_that_holds_in_some_cells_says_in_which():
+    few, many = (
+        runs({"a": [1.0, 1.1], "b": [0.0, 0.1]}, k=1),
+        runs({"a": [0.0, 0.1], "b": [1.0, 1.1]}, k=5),
+    )
+    verdict = judged(claim({"method": "a"}, {"method": "b"}), pl.concat([few, many]), ["k"], "")
+    assert verdict.word == "holds when k 1"
+    assert [f.holds for f in verdict.findings] == [True, False]
+
+
+def test_cells_are_compared_with_each_other_where_a_side_names_one():
+    frame = pl.concat([runs({"a": [1.0, 2.0]}, k=1), runs({"a": [3.0, 4.0]}, k=5)])
+    asked = claim({"method": "a", "k": 5}, {"k": 1})
+    (found,) = findings(asked, frame, ["k"])
+    assert found.gap.mean == pytest.approx(2.0)
+    assert found.holds
+
+
+def test_each_other_method_is_a_cell_and_a_number_can_be_a_side():
+    frame = runs({"a": [1.0, 1.1], "b": [0.0, 0.1], "c": [2.0, 2.1]})
+    verdict = judged(claim({"method": "a"}, {"method": "*"}), frame, [], "")
+    assert verdict.word == "holds when against b"
+    fixed = claim({"method": "a"}, {"value": 1.05}, **{"is": "about", "margin": 1.0})
+    assert judged(fixed, frame, [], "").word == "holds"
+
+
+def test_rounds_are_the_last_one_until_a_round_or_the_mean_over_some():
+    frame = runs({"a": [1.0]})
+    side = {"method": "a", "measure": "acc"}
+    assert values(frame, side) == {0: 1.0}
+    assert values(frame, {**side, "rounds": 1}) == {0: 0.5}
+    assert values(frame, {**side, "rounds": [1, 2]}) == {0: 0.75}
+
+
+def test_a_lead_over_one_method_can_be_compared_between_cells():
+    frame = pl.concat(
+        [
+            runs({"a": [1.0, 1.2], "b": [0.0, 0.1]}, "x"),
+            runs({"a": [3.0, 3.2], "b": [0.0, 0.1]}, "y"),
+        ]
+    )
+    asked = claim({"method": "a", "minus": "b", "panel": "x"}, {"panel": "y"}, **{"is": "below"})
+    found = findings(asked, frame, [])
+    assert [f.gap.mean for f in found] == [pytest.approx(-2.0)]
+
+
+def test_one_seed_decides_nothing_and_what_was_not_run_is_said():
+    one = judged(claim({"method": "a"}, {"method": "b"}), runs({"a": [1.0], "b": [0.0]}), [], "")
+    assert one.word == "does not hold: no clear difference"
+    none = judged(claim({"method": "a"}, {"method": "b"}), None, [], "get it")
+    assert (none.word, none.needs) == ("not run here", "get it")
+
+
+@pytest.mark.parametrize(
+    ("relation", "mean", "half", "margin", "expected"),
+    [
+        ("above", 0.2, 0.1, 0.0, True),
+        ("above", -0.2, 0.1, 0.0, False),
+        ("below", -0.2, 0.1, 0.0, True),
+        ("below", 0.2, 0.3, 0.0, None),
+        ("about", 0.0, 0.01, 0.05, True),
+        ("about", 0.2, 0.01, 0.05, False),
+        ("about", 0.04, 0.02, 0.05, None),
+        ("not below", -0.01, 0.01, 0.05, True),
+        ("not below", -0.2, 0.01, 0.05, False),
+        ("above", 1.0, float("nan"), 0.0, None),
+    ],
+)
+def test_relations(relation, mean, half, margin, expected):
+    assert holds(Interval(mean, half), relation, margin) is expected
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"nosuch": 1}, "unknown key 'nosuch'"),
+        ({"left": {"measure": "acc"}}, "left has no method"),
+        ({"is": "higher"}, "higher"),
+    ],
+)
+def test_a_claim_written_wrong_is_one_line(table, said):
+    whole = {**WHERE, "left": {"method": "a", "measure": "acc"}, "right": {"method": "b"}, **table}
+    with pytest.raises(MusterError, match=said):
+        Claim.of(whole)

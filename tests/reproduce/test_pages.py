@@ -1,0 +1,111 @@
+"""docs/claims.md and docs/gallery.md say what the kept results say: made again here."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+from PIL import Image
+
+from muster.cli.main import main
+from muster.cli.reproduce import KEPT
+from muster.reproduce import pages, results
+from muster.reproduce.plan import home, plans
+
+FOLDER, DOCS = home() / KEPT, home().parent / "docs"
+PLANS = list(plans().values())
+KINDS = ("holds", "does not hold", "not run here")
+
+
+@pytest.fixture(scope="module")
+def gallery(tmp_path_factory):
+    docs = tmp_path_factory.mktemp("docs")
+    return docs, pages.gallery_page(PLANS, FOLDER, docs)
+
+
+def test_the_claims_page_is_what_the_results_say():
+    assert (DOCS / "claims.md").read_text() == pages.claims_page(PLANS, FOLDER)
+
+
+def test_the_gallery_is_drawn_from_the_results(gallery):
+    docs, text = gallery
+    assert (DOCS / "gallery.md").read_text() == text
+    drawn = sorted(path.name for path in (docs / "gallery").glob("*.png"))
+    assert sorted(path.name for path in (DOCS / "gallery").glob("*.png")) == drawn
+    assert set(re.findall(r"gallery/([\w.-]+)", text)) == set(drawn)
+    for name in drawn:
+        ours, theirs = (
+            np.asarray(Image.open(folder / "gallery" / name).convert("L"), np.int16)
+            for folder in (docs, DOCS)
+        )
+        assert ours.shape == theirs.shape, name
+        # Fonts may differ by a shade from one machine to another; lines do not move.
+        assert (np.abs(ours - theirs) > 64).mean() < 0.002, name
+
+
+def test_every_claim_has_a_verdict():
+    text = (DOCS / "claims.md").read_text()
+    for plan in PLANS:
+        for verdict in pages.verdicts(plan, results.together(plan, FOLDER)):
+            assert verdict.says in text
+            assert verdict.word.startswith(KINDS)
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.id)
+def test_kept_results_are_of_the_file_as_it_is_and_pass_its_checks(plan):
+    found = results.load(FOLDER, plan.id)
+    if found is None:
+        pytest.skip(f"not run here: muster reproduce {plan.id} --keep")
+    assert found.facts["digest"] == plan.digest
+    assert found.facts["size"] in ("full", "small")
+    whole = results.together(plan, FOLDER)
+    assert whole is not None
+    assert pages.faults(plan, whole) == []
+    for panel in plan.panels(found.facts["size"]):
+        if panel.name in found.facts["missing"]:
+            continue
+        mine = found.frame.filter(pl.col("panel") == panel.name)
+        assert set(mine["seed"]) == set(range(panel.config["seeds"]))
+        assert mine["round"].max() == panel.config["rounds"]
+
+
+def test_the_results_are_small():
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 10e6
+
+
+def test_the_list_names_every_experiment_and_its_data(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    assert main(["reproduce", "--list"]) == 0
+    said = capsys.readouterr().out
+    for plan in PLANS:
+        assert plan.id in said
+    assert "fmnist" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "which experiment?"),
+        (["fig11"], "unknown experiment 'fig11'"),
+        (["fig2", "--seeds", "0"], "--seeds"),
+        (["fig2", "--all"], "which experiment?"),
+    ],
+)
+def test_mistakes_are_one_line(words, said, capsys):
+    assert main(["reproduce", *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.id)
+def test_the_quick_form_runs_and_its_checks_hold(plan, tmp_path, capsys):
+    missing = [command for panel in plan.panels() if (command := results.absent(panel))]
+    if missing:
+        pytest.skip(f"run {missing[0]}")
+    code = main(["reproduce", plan.id, "--quick", "--out", str(tmp_path)])
+    assert code == 0, capsys.readouterr().out

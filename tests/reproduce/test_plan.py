@@ -1,0 +1,111 @@
+"""Every experiment of SPEC is a file, every file is a set of configurations that can run."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster.config.sweeps import planned
+from muster.errors import MusterError
+from muster.reproduce.claims import OWN
+from muster.reproduce.plan import SIZES, find, home, laid, plans, read
+from muster.run.measures import MEASURES
+
+SPEC = [
+    *(f"fig{n}" for n in range(1, 11)), "decay", "bound",
+    "table1", "table2", "table3", "table4", "ablation-rho", "ablation-fair", "toy",
+]  # fmt: skip
+PLANS = plans()
+
+
+def test_every_experiment_of_the_papers_is_there():
+    assert set(SPEC) <= set(PLANS)
+    assert {id for id, plan in PLANS.items() if plan.about == "paper"} == set(SPEC)
+
+
+@pytest.mark.parametrize("id", PLANS)
+@pytest.mark.parametrize("size", SIZES)
+def test_every_panel_is_a_configuration_that_can_run(id, size):
+    for panel in PLANS[id].panels(size):
+        plan = planned(panel.config, panel.over or {"rounds": [panel.config["rounds"]]})
+        assert set(plan.over) - {"rounds"} == set(panel.over)
+
+
+@pytest.mark.parametrize("id", PLANS)
+def test_claims_checks_and_figures_speak_of_what_is_run(id):
+    plan = PLANS[id]
+    panels = [p for one in (id, *plan.uses) for p in PLANS[one].panels()]
+    labels = {m.get("label", m["name"]) for p in panels for m in p.config["methods"]}
+    keys = {"panel", *(key for p in panels for key in p.over)}
+    names = {p.name for p in panels}
+    assert (plan.claims and plan.checks) or plan.studies
+    for claim in (*plan.claims, *plan.checks):
+        assert set(claim.panels) <= names
+        for side in (claim.left, claim.right):
+            assert set(side) - set(OWN) <= keys
+            assert side.get("panel") in {None, *names}
+            if "value" in side:
+                continue
+            assert side["method"] in {*labels, "*"}
+            assert side["measure"] in MEASURES
+            assert side.get("minus") in {None, *labels}
+    for drawing in plan.drawings:
+        assert drawing.x in {"round", "panel", "method", *keys}
+        assert set(drawing.measures) <= set(MEASURES)
+        assert drawing.against in {"", *labels}
+        assert set(drawing.panels) <= names
+    ids = [claim.id for claim in plan.claims]
+    assert len(set(ids)) == len(ids)
+
+
+def test_what_names_another_part_takes_its_place():
+    below = {"data": {"name": "synth", "noise": "low"}, "local": {"steps": 5, "lr": 0.1}}
+    assert laid(below, {"data": {"noise": "high"}})["data"] == {"name": "synth", "noise": "high"}
+    assert laid(below, {"data": {"name": "digits"}})["data"] == {"name": "digits"}
+    assert laid(below, {"local": {"epochs": 5}})["local"] == {"lr": 0.1, "epochs": 5}
+
+
+def test_sizes_are_laid_over_each_panel():
+    plan = find("fig1")
+    full, small, quick = (plan.panel("cifar10", size) for size in SIZES)
+    assert (full.config["rounds"], full.config["data"]["clients"], full.less) == (200, 60, {})
+    assert small.config["rounds"] == 20
+    assert small.config["methods"] == full.config["methods"]
+    assert quick.config["rounds"] == 2
+    assert plan.panel("fmnist", "small").less == {}
+    assert plan.panel("fmnist", "quick", seeds=7).config["seeds"] == 7
+
+
+def test_what_decides_results_changes_the_digest_and_words_do_not(tmp_path):
+    text = (home() / "fig7.toml").read_text()
+
+    def digest(text):
+        (tmp_path / "fig7.toml").write_text(text)
+        return read(tmp_path / "fig7.toml").digest
+
+    before = digest(text)
+    assert digest(text.replace("title = ", "title = '' # ")) == before
+    assert digest(text.replace("Some warm-up", "A warm-up")) == before
+    assert digest(text.replace("lr = 0.1", "lr = 0.2")) != before
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("id = 1", "id: missing"),
+        ("nosuch = 1", "unknown key 'nosuch'"),
+        ("[", "not valid TOML"),
+        ("id = 'x'\ntitle = ''\npaper = 'fedalign'\nwhere = ''", "nothing to run"),
+        ("id = 'y'\ntitle = ''\npaper = 'fedalign'\nwhere = ''", "a file of another name"),
+        ("id = 'x'\ntitle = ''\npaper = 'other'\nwhere = ''", "other"),
+    ],
+)
+def test_a_file_written_wrong_is_one_line(tmp_path, text, said):
+    (tmp_path / "x.toml").write_text(text)
+    with pytest.raises(MusterError, match=said) as error:
+        read(tmp_path / "x.toml")
+    assert str(error.value).startswith("x.toml: ")
+
+
+def test_an_unknown_experiment_is_told_the_nearest():
+    with pytest.raises(MusterError, match="unknown experiment 'fig11'"):
+        find("fig11")
