@@ -88,6 +88,8 @@ def _tried(module: nn.Module, example: Tensor) -> str:
                     alone = torch.func.functional_call(twin, own, (x[k],))
                     if not torch.allclose(said[k], alone, atol=CLOSE, rtol=CLOSE):
                         return f"{type(module).__name__} gives other numbers when it is mapped"
+    except Warning:  # torch would take one client after another, and says so
+        return f"{type(module).__name__} has operations that torch.func does not map"
     except Exception as error:
         return f"{type(module).__name__} cannot be mapped over clients ({first_line(error)[:80]})"
     return ""
