@@ -183,7 +183,7 @@ def check_kept(folder: Path, chosen: Experiment) -> None:
     if not (folder / CONFIG).exists():
         return
     before, now = (what_matters(t) for t in (load_table(folder / CONFIG), plain(chosen.resolved())))
-    for key in before.keys() & now.keys():
+    for key in (key for key in before if key in now):
         if before[key] != now[key]:
             raise MusterError(
                 f"{folder}: its runs were made with {key} = {before[key]}, this sweep has "

@@ -20,6 +20,7 @@ from ..tables import baseline, notes, warnings_of
 from .markup import Section, paragraph, say, table
 from .story import Story
 
+NOBODY = "no clear winner"
 FEW = 3  # methods that a headline has room for
 
 
@@ -84,7 +85,7 @@ class Standing:
                 f"{self.best} is ahead {what}: clearly of {_listed(self.beaten)}, not clearly of "
                 f"{_listed(self.open)}"
             )
-        return f"no clear winner {what}"
+        return f"{NOBODY} {what}"
 
 
 def _listed(labels: list[str]) -> str:
@@ -182,8 +183,9 @@ def answers(story: Story) -> list[str]:
     if not stand:
         return ["Nothing that all methods measured can be compared."]
     head = "; ".join(s.headline() for s in stand)
-    said = [f"{head[:1].upper()}{head[1:]}."]
-    return [*said, *(s.sentence() for s in stand), cost(story, stand[0].best)]
+    if head.startswith(NOBODY):  # a method's name stays as it is
+        head = f"{head[:1].upper()}{head[1:]}"
+    return [f"{head}.", *(s.sentence() for s in stand), cost(story, stand[0].best)]
 
 
 def section(story: Story) -> Section:

@@ -33,10 +33,12 @@ from . import (
 from .markup import dashes, embedded, say
 from .story import Story
 
-SECTIONS = (
-    answer, curves, differences, presence, clients, appeal, attackers, band, costs, holdings,
-    settings,
-)  # fmt: skip
+# In the order a reader asks, each with what links call it.
+SECTIONS = {
+    "Answer": answer, "Curves": curves, "Differences": differences, "Who took part": presence,
+    "Clients": clients, "Whom it serves": appeal, "Attackers": attackers, "Epsilon": band,
+    "Costs": costs, "Data": holdings, "How to repeat it": settings,
+}  # fmt: skip
 SCRIPTS = (
     "base.js", "table.js", "axes.js", "lines.js", "forest.js", "picture.js", "gains.js",
     "band.js", "bars.js", "main.js",
@@ -74,7 +76,7 @@ SHAPE = """\
 def page(story: Story, refresh: int = 0) -> str:
     """The whole page as text; with `refresh`, one that loads itself again after that many
     seconds."""
-    made = [part.section(story) for part in SECTIONS]
+    made = {link: part.section(story) for link, part in SECTIONS.items()}
     data = {
         "methods": [
             {"label": label, "colour": i % len(OKABE_ITO), "dashes": dashes(Look.of(i)),
@@ -82,7 +84,7 @@ def page(story: Story, refresh: int = 0) -> str:
             for i, label in enumerate(story.labels)
         ],
         "seeds": story.seeds,
-        "sections": {part.name: part.data for part in made if part.data},
+        "sections": {part.name: part.data for part in made.values() if part.data},
     }  # fmt: skip
     style, script = static()
     return SHAPE.format(
@@ -92,8 +94,10 @@ def page(story: Story, refresh: int = 0) -> str:
         style_sum=checksum(style),
         script_sum=checksum(script),
         refresh=f'<meta http-equiv="refresh" content="{refresh}">\n' if refresh else "",
-        links="".join(f'<li><a href="#{s.name}">{say(s.title)}</a></li>' for s in made),
-        sections="\n".join(part.html() for part in made),
+        links="".join(
+            f'<li><a href="#{part.name}">{say(link)}</a></li>' for link, part in made.items()
+        ),
+        sections="\n".join(part.html() for part in made.values()),
         data=embedded(data),
         footer=say(f"Made by muster {__version__}."),
     )
