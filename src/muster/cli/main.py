@@ -115,6 +115,9 @@ def reader() -> Reader:
         again = "; again for another" if name in ("compare", "sweep", "tune") else ""
         command.flag("--method", action="append", metavar="NAME", help=f"what to run{again}")
         command.flag("--resume", metavar="FOLDER", help="go on with the results in FOLDER")
+        if name in ("run", "compare"):
+            trackers = "send every round to tensorboard, mlflow, wandb or trackio as well"
+            command.flag("--track", action="append", metavar="NAME", help=trackers)
         if name in ("sweep", "tune"):
             command.flag("--jobs", metavar="N", help="cells at once; default: as many as cores")
     command.flag("--local", metavar="N", help="N clients on this machine, all set up")

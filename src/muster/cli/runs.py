@@ -34,6 +34,7 @@ from ..study.comparison import Comparison, is_comparison, load_comparison
 from ..study.sweep import is_sweep, load_sweep
 from .console import say
 from .progress import Progress
+from .tracking import as_trackers, told
 
 FRUITLESS = 1  # of a run that ended and learned nothing
 
@@ -117,6 +118,7 @@ def begun(chosen: Experiment, going_on: Path | None) -> Iterator[Path]:
 def run(words: argparse.Namespace, console: Console) -> int:
     """`muster run`: one method, its results in a folder, its table on the screen."""
     several = "`muster run` runs one; use `muster compare` for several"
+    trackers = as_trackers(words.track)
     going_on = resumed(words)
     if going_on is None:
         one_method(words, several)
@@ -139,9 +141,13 @@ def run(words: argparse.Namespace, console: Console) -> int:
     fed = chosen.federation(s.seed)  # before anything is written: it may not be there
     check_all(chosen, fed, s.seed)
     code = 0
-    with begun(chosen, going_on) as folder, Progress(s.rounds, console) as progress:
+    with (
+        begun(chosen, going_on) as folder,
+        Progress(s.rounds, console) as progress,
+        told(trackers, s.name, folder, progress, console) as tell,
+    ):
         keep = folder / "checkpoints"
-        progress.start(label, s.seed, store.checkpointed(keep))
+        tell.start(label, s.seed, store.checkpointed(keep))
         try:
             result = simulate(
                 fed,
@@ -152,7 +158,7 @@ def run(words: argparse.Namespace, console: Console) -> int:
                 s.seed,
                 checkpoint=keep,
                 resume=True,
-                on_round=progress,
+                on_round=tell,
                 **how(s),
             )
         except Interrupted as stop:
@@ -192,6 +198,7 @@ def said_if_idle(runs: Iterable[Run], console: Console) -> int:
 
 def compare(words: argparse.Namespace, console: Console) -> int:
     """`muster compare`: several methods on matched seeds, with paired intervals."""
+    trackers = as_trackers(words.track)
     going_on = resumed(words)
     if going_on is None:
         chosen = experiment(configured(words))
@@ -203,14 +210,18 @@ def compare(words: argparse.Namespace, console: Console) -> int:
     check_all(chosen, first, seeds[0])
     code = 0
     every = s.rounds * len(seeds) * len(chosen.methods)
-    with begun(chosen, going_on) as folder, Progress(every, console) as progress:
+    with (
+        begun(chosen, going_on) as folder,
+        Progress(every, console) as progress,
+        told(trackers, s.name, folder, progress, console) as tell,
+    ):
         try:
             result = compared(
                 chosen,
                 folder,
                 lambda seed: first if seed == seeds[0] else chosen.federation(seed),
-                on_start=progress.start,
-                on_round=progress,
+                on_start=tell.start,
+                on_round=tell,
             )
         except ComparisonInterrupted as stop:
             result, code = stop.comparison, INTERRUPTED
