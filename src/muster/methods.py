@@ -162,7 +162,8 @@ def fedalign(
 
     epsilon           how far a client's loss may be from the priority clients' F(w) to count: a
                       number, or a schedule over rounds (muster.schedules)
-    criterion         what is compared, the clients' "loss" or their "accuracy"
+    criterion         what is compared, the clients' "loss" or the task's "score" ("accuracy", as
+                      the paper has it, is the same)
     warmup            rounds (a whole number) or share of rounds (a fraction) in which only priority
                       clients are asked; eps_t runs from its end
     prox              FedALIGN on FedProx: weight of the proximal term in local training

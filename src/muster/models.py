@@ -16,7 +16,7 @@ from .errors import MusterError, first_line
 from .federation import Shaped, Space
 from .federation.ragged import features
 from .lazy import nn, torch
-from .parts.task import Multiclass, Task
+from .parts.task import Multiclass, Task, numbers_in
 from .registry import kinds, part
 
 
@@ -33,6 +33,14 @@ def _width(of: Shaped) -> int:
     return int(np.prod(of.shape))
 
 
+def _outputs(of: Shaped) -> int:
+    if not of.classes:
+        raise MusterError(
+            "model: the task does not say how many outputs it needs; give an nn.Module"
+        )
+    return of.classes
+
+
 def _mlp(sizes: tuple[int, ...]) -> nn.Sequential:
     layers: list[nn.Module] = [nn.Flatten()]
     for i, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False)):
@@ -46,10 +54,16 @@ class Softmax:
     """Softmax (multinomial logistic) regression, from w = 0."""
 
     def build(self, of: Shaped, seed: int) -> nn.Module:
-        model = _mlp((_width(of), of.classes))
+        model = _mlp((_width(of), _outputs(of)))
         for p in model.parameters():
             nn.init.zeros_(p)
         return model
+
+
+@part(Spec, "linear")
+@dataclass(frozen=True)
+class Linear(Softmax):
+    """A linear model, from w = 0: linear, logistic, Poisson or Cox regression, by the task."""
 
 
 @part(Spec, "mlp")
@@ -65,7 +79,7 @@ class MLP:
 
     def build(self, of: Shaped, seed: int) -> nn.Module:
         with _seeded(seed):
-            return _mlp((_width(of), *self.hidden, of.classes))
+            return _mlp((_width(of), *self.hidden, _outputs(of)))
 
 
 @part(Spec, "cnn")
@@ -98,7 +112,7 @@ class CNN:
                 nn.Flatten(),
                 *_dense(flat, 512),
                 *_dense(512, 128),
-                nn.Linear(128, of.classes),
+                nn.Linear(128, _outputs(of)),
             )
             for m in model.modules():
                 if isinstance(m, (nn.Conv2d, nn.Linear)):
@@ -133,7 +147,7 @@ def as_module(
     model: nn.Module | Spec, of: Shaped, seed: int, task: Task = Multiclass()
 ) -> nn.Module:
     """The module to train, checked against the rows and labels it has to fit."""
-    outputs = task.outputs(of.classes)
+    outputs = task.outputs(numbers_in(of))
     if isinstance(model, Spec) and not isinstance(model, nn.Module):
         model = model.build(
             of if outputs == of.classes else Space(of.shape, outputs, of.image), seed
@@ -153,11 +167,11 @@ def as_module(
     for name, t in model.state_dict().items():
         if t.is_floating_point() and not bool(torch.isfinite(t).all()):
             raise MusterError(f"model: parameter {name} holds nan or inf before training")
-    _probe(model, of, outputs)
+    _probe(model, of, outputs, task)
     return model
 
 
-def _probe(model: nn.Module, of: Shaped, outputs: int) -> None:
+def _probe(model: nn.Module, of: Shaped, outputs: int, task: Task) -> None:
     """Run one row through the model: does it take these rows, and has it enough outputs?"""
     first = next((p for p in model.parameters()), torch.zeros(1))
     was_training = model.training
@@ -172,11 +186,21 @@ def _probe(model: nn.Module, of: Shaped, outputs: int) -> None:
         ) from None
     finally:
         model.train(was_training)
-    if z.dim() != 2 or z.shape[0] != 1 or z.shape[1] < outputs:
-        why = f"labels go from 0 to {of.classes - 1}" if outputs == of.classes else "by its task"
+    if not isinstance(z, torch.Tensor):
+        raise MusterError(
+            f"model: it gives {type(z).__name__}, not a tensor of outputs; wrap it in a module "
+            "that returns the one that the loss is of"
+        )
+    places = of.target if getattr(task, "axes", 1) == 2 else ()
+    wider = outputs == of.classes
+    fits = z.dim() == 2 + len(places) and z.shape[:-1] == (1, *places)
+    fits = fits and (z.shape[-1] >= outputs if wider or not outputs else z.shape[-1] == outputs)
+    if not fits:
+        why = f"labels go from 0 to {of.classes - 1}" if wider else f"by its task ({task!r})"
+        shape = ", ".join(map(str, (1, *places, outputs or "outputs")))
         raise MusterError(
             f"model: its output for one row has shape {tuple(z.shape)}; {why}, so it must be "
-            f"(1, {outputs}) or wider"
+            f"({shape})" + (" or wider" if wider else "")
         )
 
 

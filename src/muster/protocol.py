@@ -87,20 +87,29 @@ class Roster:
 
 @dataclass(frozen=True)
 class Appraisal:
-    """What clients measure of a model on their own data: F_k(w) and accuracy."""
+    """What clients measure of a model on their own data: F_k(w), the task's score, and what other
+    scores it has, by name."""
 
     loss: Float64
-    accuracy: Float64
+    score: Float64
+    more: dict[str, Float64] = field(default_factory=dict)
+
+    @property
+    def accuracy(self) -> Float64:
+        """The score of a task whose score it is."""
+        return self.score
 
     def pick(self, rows: Bool | Int64) -> Appraisal:
         """Some clients' measurements."""
-        return Appraisal(self.loss[rows], self.accuracy[rows])
+        more = {name: values[rows] for name, values in self.more.items()}
+        return Appraisal(self.loss[rows], self.score[rows], more)
 
     @classmethod
     def joined(cls, parts: Sequence[Appraisal]) -> Appraisal:
         """The measurements of one group of clients after another's."""
+        more = {n: np.concatenate([p.more[n] for p in parts]) for n in parts[0].more}
         return cls(
-            np.concatenate([p.loss for p in parts]), np.concatenate([p.accuracy for p in parts])
+            np.concatenate([p.loss for p in parts]), np.concatenate([p.score for p in parts]), more
         )
 
     @classmethod
@@ -113,12 +122,14 @@ class Appraisal:
 class Offer:
     """What the server broadcasts: the model, and what clients need to decide.
 
-    loss, accuracy  F(w) and its accuracy on the priority clients (NaN when no rule needs them)
-    eps             eps_t, how far a client may be from F(w) and still be aligned
-    lr              the clients' learning rate this round
-    population      how many clients may ever take part, N
-    trainable       names of the parameters that move by gradient (the rest are statistics)
-    server          the server's memory that clients need (a control variate, say)
+    loss, score   F(w) and its score on the priority clients (NaN when no rule needs them)
+    eps           eps_t, how far a client may be from F(w) and still be aligned
+    lr            the clients' learning rate this round; where it changes with every step, the first
+    population    how many clients may ever take part, N
+    trainable     names of the parameters that move by gradient (the rest are statistics)
+    server        the server's memory that clients need (a control variate, say)
+    called        what the score is called
+    higher        whether more of it is better
     """
 
     seed: int
@@ -126,12 +137,19 @@ class Offer:
     rounds: int
     model: Params
     loss: float = float("nan")
-    accuracy: float = float("nan")
+    score: float = float("nan")
     eps: float = float("nan")
     lr: float = float("nan")
     population: int = 0
     trainable: tuple[str, ...] = ()
     server: Memory = field(default_factory=dict)
+    called: str = "accuracy"
+    higher: bool = True
+
+    @property
+    def accuracy(self) -> float:
+        """The score of a task whose score it is."""
+        return self.score
 
 
 @dataclass(frozen=True)
@@ -146,7 +164,7 @@ class Decision:
 class Replies:
     """What came back from the clients that trained: a stack of models, and their word on it.
 
-    appraisal  F_k(w) and accuracy, as the client reports them
+    appraisal  F_k(w) and the score, as the client reports them
     claim      the one number a client works out from what only it knows (q_k, say); else NaN
     extra      what else the solver sends (a change of control variate, say)
     """
@@ -269,14 +287,15 @@ class Trial:
 class View:
     """What each client makes of a model; NaN where it was not asked or did not answer.
 
-    train, test    loss and accuracy on its training and held-out rows
+    train, test    loss and scores on its training and held-out rows
     useful         1 where the model is better than what it has without it, else 0
     meets          1 where its requirement is met, on its training rows (None: nobody has one)
     meets_test     the same on its held-out rows, against its own model there
-    preferred      held-out accuracy of whichever it uses: the model if it appeals, else its own
+    preferred      held-out score of whichever it uses: the model if it appeals, else its own
     own, own_test  the same measures of the model it keeps for itself, where the method has one
     meets_tuned    as `meets`, after a few local steps from the model, where they are taken
-    tuned_accuracy held-out accuracy after those steps
+    tuned          held-out score after those steps
+    called         what the score is called
     """
 
     train: Appraisal
@@ -288,7 +307,27 @@ class View:
     own: Appraisal | None = None
     own_test: Appraisal | None = None
     meets_tuned: Float64 | None = None
-    tuned_accuracy: Float64 | None = None
+    tuned: Float64 | None = None
+    called: str = "accuracy"
+
+    def of(self, score: str) -> View | None:
+        """The same view with another of its scores as the score; None where it has no such."""
+        if score == self.called:
+            return self
+        if score not in self.train.more:
+            return None
+
+        def turned(appraisal: Appraisal | None) -> Appraisal | None:
+            if appraisal is None:
+                return None
+            nothing = np.full(len(appraisal.loss), np.nan)
+            return Appraisal(appraisal.loss, appraisal.more.get(score, nothing))
+
+        train = Appraisal(self.train.loss, self.train.more[score])
+        return replace(
+            self, train=train, test=turned(self.test), own=turned(self.own),
+            own_test=turned(self.own_test), preferred=None, tuned=None, called=score,
+        )  # fmt: skip
 
 
 @dataclass

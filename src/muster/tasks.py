@@ -1,12 +1,43 @@
-"""Tasks by name, for `muster.simulate(..., task=muster.tasks.multiclass())`."""
+"""Tasks by name, for `muster.simulate(..., task=muster.tasks.regression())`.
+
+A function of outputs and targets that gives the loss of each row is a task too; `custom` gives it a
+score of its own.
+"""
 
 from __future__ import annotations
 
-from .parts.task import Multiclass, Task
+from .parts.task import (
+    Binary,
+    Custom,
+    Huber,
+    Multiclass,
+    Multilabel,
+    NextToken,
+    Poisson,
+    Regression,
+    Survival,
+    Task,
+)
 
-__all__ = ["Task", "multiclass"]
+__all__ = [
+    "Task",
+    "binary",
+    "custom",
+    "huber",
+    "multiclass",
+    "multilabel",
+    "next_token",
+    "poisson",
+    "regression",
+    "survival",
+]
 
-
-def multiclass() -> Task:
-    """One of several classes: cross-entropy and accuracy. The default."""
-    return Multiclass()
+multiclass = Multiclass
+binary = Binary
+multilabel = Multilabel
+regression = Regression
+huber = Huber
+poisson = Poisson
+survival = Survival
+next_token = NextToken
+custom = Custom

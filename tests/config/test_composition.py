@@ -190,7 +190,7 @@ MINE = """
     from muster.registry import part
 
 
-    @part(Weigh, "half_share")
+    @part(Weigh, "my_half_share")
     @dataclass(frozen=True)
     class HalfShare:
         other: float = 0.5
@@ -212,7 +212,7 @@ def mine(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     yield
     sys.modules.pop("my_parts", None)
-    registry._parts[Weigh].pop("half_share", None)
+    registry._parts[Weigh].pop("my_half_share", None)
     for role in (Weigh, muster.Method):
         for name in [n for n in registry._parts[role] if ":" in n]:
             del registry._parts[role][name]
@@ -245,7 +245,7 @@ def test_a_package_of_parts_is_found_by_its_entry_point(mine, monkeypatch):
     )
     monkeypatch.setattr(registry, "_loaded", set())
     monkeypatch.syspath_prepend(".")
-    assert one({"name": "fedavg", "weigh": "half_share"}).method("fedavg").weigh.other == 0.5
+    assert one({"name": "fedavg", "weigh": "my_half_share"}).method("fedavg").weigh.other == 0.5
 
 
 def test_what_cannot_be_imported_is_one_line(mine):

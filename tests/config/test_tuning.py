@@ -74,6 +74,8 @@ def test_what_is_finished_is_not_run_again(tmp_path, monkeypatch):
     assert not (tmp_path / "chosen.toml").exists()
     muster.tune(BASE, TUNE, tmp_path, jobs=1)
     assert len(ran) == 8, "each once"
+    with pytest.raises(MusterError, match=r"scored with share = 0.25, this tuning has 0.5"):
+        muster.tune(BASE, {**TUNE, "share": 0.5}, tmp_path, jobs=1)
 
 
 @pytest.fixture

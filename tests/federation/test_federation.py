@@ -46,7 +46,14 @@ BAD_FEDERATIONS = {
         lambda: make([(X, [0, 1, 5, 1])], classes=5),
         "label 5 of client 0, row 2 is out of range; allowed: 0 to 4",
     ),
-    "fractional label": (lambda: make([(X, [0, 0.5, 1, 1])]), r"train\[0\] y holds fractions"),
+    "targets of different shapes": (
+        lambda: make([(X, np.ones((4, 2))), (X, np.ones((4, 3)))]),
+        r"train\[1\]: targets have shape \(3,\), those of client 0 \(2,\)",
+    ),
+    "another shape of test targets": (
+        lambda: make([(X, np.ones((4, 2)))], test=[(X, np.ones((4, 3)))]),
+        r"test targets have shape \(3,\), train targets \(2,\)",
+    ),
     "nan label": (lambda: make([(X, [0, np.nan, 1, 1])]), r"train\[0\] y holds nan"),
     "x and y of different length": (
         lambda: make([GOOD, (X, [0, 1])]),

@@ -125,7 +125,10 @@ def test_a_task_of_ones_own_gives_the_numbers_of_plain_torch(name, mu, engine):
     gaps = [np.abs(a - b).max() for a, b in zip(run.weights.values(), expected, strict=True)]
     assert max(gaps) < 1e-9
     assert run.rounds["loss"][-1] == pytest.approx(loss, abs=1e-9)
-    measured = np.average(run.final["train_accuracy"], weights=run.final["rows"])
+    called = f"train_{task.score_name.replace(' ', '_')}"
+    measured = np.average(run.final[called], weights=run.final["rows"])
+    assert run.rounds[called][-1] == pytest.approx(score, abs=1e-9)
+    assert ("train_accuracy" in run.rounds.columns) == (task.score_name == "accuracy")
     assert measured == pytest.approx(score, abs=1e-9)
 
 
@@ -203,7 +206,7 @@ def test_a_model_by_name_has_the_outputs_its_task_needs():
 def test_what_is_no_task_is_refused_and_another_ones_checkpoint_too(tmp_path):
     data, _ = reference.problem(0)
     fed = federation(data)
-    with pytest.raises(muster.MusterError, match="task: str; give a Task"):
+    with pytest.raises(muster.MusterError, match=r"task: str; give one of muster\.tasks"):
         muster.simulate(fed, M.fedavg(), muster.models.Softmax(), 1, task="regression")
     muster.simulate(fed, M.fedavg(), network(4), 2, checkpoint=tmp_path, checkpoint_every=1)
     with pytest.raises(muster.MusterError, match="task"):

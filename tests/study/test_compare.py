@@ -315,3 +315,18 @@ def test_a_function_and_a_module_of_the_same_name_live_together():
         "assert Interval is intervals.Interval and simulate is muster.simulate\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_seeds_of_a_comparison_can_be_divided_among_processes(tmp_path):
+    first = both(seeds=2, only=[1], folder=tmp_path)
+    assert (first.seeds, first.complete) == ((1,), True)
+    assert not muster.load(tmp_path).complete, "the other seed belongs to it"
+    both(seeds=2, only=[0], folder=tmp_path)
+    whole = muster.load(tmp_path)
+    assert (whole.seeds, whole.complete) == ((0, 1), True)
+    alone = both(seeds=2)
+    assert all(same_bits(a, b) for n in alone.runs for a, b in zip(alone[n], whole[n], strict=True))
+    listed = tomllib.loads((tmp_path / "comparison.toml").read_text())
+    assert set(listed["made"]["data"]) == {"0", "1"}
+    with pytest.raises(muster.MusterError, match="only: 5; allowed: the seeds of the comparison"):
+        both(seeds=2, only=[5])

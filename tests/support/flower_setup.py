@@ -32,6 +32,7 @@ class Setup:
             "local": {"steps": 20, "batch_size": 8, "lr": 0.2},
             "network": {"wait": 0.2, "patience": 0.3},
             "checkpoint_every": 1,
+            "trust": False,  # what is tested is the papers' methods, unless a test says so
             **settings,
         }
         self.chosen = experiment(table)

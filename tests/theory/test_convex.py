@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 import muster
 from muster.errors import MusterError
-from muster.theory import convex
+from muster.theory import bounds, convex
 
 LAM, BATCH = 0.1, 10
 
@@ -152,6 +152,20 @@ def test_scaling_leaves_one_factor(fed):
     assert ratio.std() < 1e-9 * ratio.mean()
     assert fed.train.x.norm(dim=1).max() == pytest.approx(1.0)
     assert (raw.test.x.double() / fed.test.x).mean() == pytest.approx(float(ratio.mean()))
+
+
+def test_on_raw_rows_the_bound_says_nothing(fed):
+    """L is some fifty times as large, and with it the T from which the bound falls below the
+    error at the start."""
+    raw = muster.data.synth(priority=2, others=3, max_rows=50)
+    needed = []
+    for data in (fed, raw):
+        c = convex.constants(convex.problem(data, LAM), BATCH)
+        C = bounds.first_constant(c, 1, "repaired") + bounds.second_constant(c) * c.Gamma
+        needed.append(C / c.start - bounds.offset(c, 1))
+    assert convex.problem(raw, LAM).smoothness > 40
+    assert needed[0] < 2_000
+    assert needed[1] > 200 * needed[0]
 
 
 def test_mistakes_are_explained(fed):

@@ -110,6 +110,19 @@ def test_verdicts_of_mean_estimation(toy):
     assert judged(toy.with_columns(y=pl.col("x") * 0 + 0.5))["lemma-2.1"] == "does not hold"
 
 
+def test_one_seed_has_no_interval(bound, rate):
+    one = bound.filter(pl.col("seed") == 0)
+    assert judged(one)["theorem1-repaired"] == "holds"
+    assert judged(rate.filter(pl.col("seed") == 0))["theorem-3.1-objective"] == "holds"
+
+
+def test_a_table_can_hold_what_is_said(bound, corollary2, toy, rate):
+    for frame in (bound, corollary2, toy, rate, study.weights()):
+        for verdict in verdicts(frame):
+            assert set(verdict) == {"id", "says", "where", "numbers", "verdict"}
+            assert not set("|*\n") & set("".join(verdict.values()))
+
+
 def test_weights_of_figure_3():
     frame = study.weights()
     assert judged(frame) == {"fig3": "holds"}
@@ -151,7 +164,7 @@ def test_mistakes_are_explained(toy, tmp_path):
             call(pl.DataFrame({"x": [1]}))
         with pytest.raises(MusterError, match="did you mean 'toy'"):
             call(toy.with_columns(study=pl.lit("tyo")))
-    with pytest.raises(MusterError, match="seeds: 1; allowed: whole numbers from 2"):
-        study.bound(seeds=1)
+    with pytest.raises(MusterError, match="seeds: 0; allowed: whole numbers from 1"):
+        study.bound(seeds=0)
     with pytest.raises(MusterError, match="rounds: 100; allowed: whole numbers from 128"):
         study.rate(rounds=100)

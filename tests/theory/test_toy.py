@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 from muster.errors import MusterError
 from muster.parts.claim import appeal_weight
 from muster.rng import generator
-from muster.theory import minima, rate, toy
+from muster.theory import minima, toy
 
 GRID = [0.0, 0.25, 1.0, 4.0, 9.0, 25.0]
 DRAWS = 3000
@@ -169,10 +169,6 @@ def test_weights_of_figure_3():
     assert np.isnan(appeal_weight(np.nan))
 
 
-def test_learning_rates_of_theorem_3_1():
-    assert rate.theorem_3_1_rates(T=400, tau=25, m=4) == (1 / 500, 10.0)
-
-
 # -------------------------------------------------------------------------------------- the minima
 
 
@@ -250,7 +246,6 @@ def test_the_global_minimum_is_found_where_objectives_agree_to_float64():
         (lambda: minima.local_minima([[1.0, np.nan]]), "finite"),
         (lambda: toy.convex_minimiser([0.0, 1.0], "lag"), "did you mean 'log'"),
         (lambda: toy.appeal_curve([1.0], which="globl"), "did you mean 'global'"),
-        (lambda: rate.theorem_3_1_rates(0, 1, 1), "T: 0"),
         (lambda: toy.theorem_2_1(-1.0), "gamma2: -1"),
     ],
 )

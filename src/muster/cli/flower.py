@@ -87,6 +87,7 @@ def _chosen(words: argparse.Namespace, clients: int | None) -> tuple[Experiment,
         raise MusterError("federate: give a configuration, such as examples/federate.toml")
     one_method(words, "a federation runs one")
     table = configured(words, {"checkpoint_every": 1})
+    table.setdefault("network", {})  # a real federation, whatever the file says of its network
     chosen = experiment(table)
     data = find(Federation, chosen.data["name"], "data.name")
     if clients is not None and "clients" in parameters(data):

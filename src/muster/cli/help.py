@@ -17,8 +17,9 @@ from ..config.tuning import Tune
 from ..federation import Federation
 from ..methods import Method
 from ..models import Spec
+from ..parts.scores import SCORES
 from ..registry import kinds, roles, word
-from ..run.measures import MEASURES
+from ..run.measures import MEASURES, SCORED
 from ..schema import plain
 
 WIDTH, INDENT = 96, 22
@@ -57,7 +58,10 @@ def all_keys() -> str:
         if role not in CHOSEN.values():
             lines += wrapped(word(role), "; ".join(called(n, t) for n, t in kinds(role).items()))
     lines += ["", "  --measures NAME,NAME,... and --panels NAME,NAME,...:"]
-    lines += rows({measure.name: measure.title for measure in MEASURES.values()}, {})
+    told = [m for m in MEASURES.values() if m.score in ("", SCORED)]
+    lines += rows({measure.name: measure.title for measure in told}, {})
+    others = ", ".join(name for name in SCORES if name != SCORED)
+    lines += wrapped("", f"and of a task's other scores, with its name for accuracy: {others}")
     return "\n".join(lines)
 
 

@@ -185,6 +185,7 @@ def reader() -> Reader:
     command.flag("--measure", dest="measures", metavar="NAME,...", help="the same")
     command.flag("--figure", metavar="FILE", help="draw them as well: a .png, .pdf or .svg")
     command.flag("--panels", metavar="NAME,...", help="what to draw, such as loss,fairness")
+    command.flag("--against", metavar="KEY", help="of a sweep: the key to draw them against")
     command.flag("--table", metavar="FILE", help="write the table too: a .csv, .tex or .parquet")
     _add_report(add(
         "report", handle=report.report, help="results as one HTML file that opens anywhere"

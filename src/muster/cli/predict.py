@@ -44,5 +44,5 @@ def predict(words: argparse.Namespace, console: Console) -> int:
         aside = console
         say(aside, f"predictions: {out} ({plural(len(said), 'row')})")
     if (known := score(said)) is not None:
-        say(aside, f"accuracy {known['accuracy']:.4f}, loss {known['loss']:.4f}")
+        say(aside, ", ".join(f"{name} {value:.4f}" for name, value in known.items()))
     return 0

@@ -241,6 +241,8 @@ def show(words: argparse.Namespace, console: Console) -> int:
     """`muster show FOLDER`: the tables of results that are there already, and their figure."""
     if words.folder is None:
         raise MusterError("show: give one folder of results, such as runs/demo")
+    if words.against and not (words.figure and is_sweep(Path(words.folder))):
+        raise MusterError("--against: of which figure? give a sweep, and --figure FILE.png")
     if words.panels and not words.figure:
         raise MusterError("--panels: of which figure? give --figure FILE.png as well")
     out = None if words.figure is None else as_figure_path(words.figure, "--figure")
@@ -259,7 +261,7 @@ def show(words: argparse.Namespace, console: Console) -> int:
         if words.measures:
             swept = replace(swept, measures=tuple(m.name for m in named(words.measures)))
         console.print(swept)
-        drawn = None if out is None else swept.figure(out, words.panels)
+        drawn = None if out is None else swept.figure(out, words.panels, words.against)
         summary, keys = swept.summary(), swept.keys
     elif is_comparison(folder):
         result: Comparison = load_comparison(folder)

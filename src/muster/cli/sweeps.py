@@ -10,7 +10,7 @@ from rich.console import Console
 
 from .. import durable
 from ..config import tuning
-from ..config.experiments import load_table
+from ..config.experiments import Settings, load_table
 from ..config.sweeps import SweepInterrupted, planned, run_plan
 from ..errors import INTERRUPTED, MusterError, plural
 from ..report.figure import as_formats
@@ -44,17 +44,18 @@ def sweep(words: argparse.Namespace, console: Console) -> int:
         again = f"muster sweep --resume {folder}"
         say(console, f"interrupted; go on with: {again}")
     if len(result.frame):
-        shown(result, folder, s.figures, console)
+        shown(result, folder, s, console)
     return code
 
 
-def shown(result: Sweep, folder: Path, formats: str | tuple[str, ...], console: Console) -> None:
+def shown(result: Sweep, folder: Path, s: Settings, console: Console) -> None:
     """Print what a sweep came to, and leave it in its folder."""
     console.print(result)
     with durable.replacing(folder / "sweep.parquet") as new:
         result.frame.write_parquet(new)
     write_tables(result.summary(), folder, result.keys)
-    drawn = [result.figure(folder / f"figure.{name}") for name in as_formats(formats)]
+    panels = s.panels or None
+    drawn = [result.figure(folder / f"figure.{name}", panels) for name in as_formats(s.figures)]
     cells = plural(len([p for p in folder.iterdir() if p.is_dir()]), "cell")
     say(console, f"results: {folder} ({cells}; every round in sweep.parquet)")
     say(console, f"figure:  {', '.join(map(str, drawn))}")

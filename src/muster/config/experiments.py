@@ -72,6 +72,9 @@ class Settings:
     task               what the model is to be good at
     decide_on          the rows all decisions go by: train or held_out
     tuned_steps        measure the model after this many local steps of each client, too (0: do not)
+    trust              true: every method bounds and checks what clients outside the objective do;
+                       false: none does; default: fedalign and maxfl do where the configuration is
+                       that of a real federation, with a network or a list of clients
     evaluate_every     measure the model every n rounds (0: only after the last)
     checkpoint_every   save the state every n rounds
     report_at          rounds whose numbers a comparison prints; default: the last
@@ -94,6 +97,7 @@ class Settings:
     task: Task = Multiclass()
     decide_on: DecideOn = "train"
     tuned_steps: int = 0
+    trust: bool | None = None
     evaluate_every: int = 1
     checkpoint_every: int = 50
     report_at: tuple[int, ...] = ()
@@ -303,7 +307,7 @@ def experiment(table: Table, trusted: bool = True) -> Experiment:
         if "local" in chosen:
             own = as_table(f"methods.{label}.local", chosen.pop("local"))
             own_local[label] = local_work(laid_over(shared, own), f"methods.{label}.local")
-        methods[label] = chosen
+        methods[label] = trusting(chosen, table.get("trust"), federated=is_federated(table))
     network = build(Network, as_table("network", table.pop("network", {})), "network")
     listed = table.pop("clients", [])
     if not isinstance(listed, list):
@@ -320,6 +324,28 @@ def experiment(table: Table, trusted: bool = True) -> Experiment:
     for label in methods:
         result.method(label)
     return result
+
+
+def is_federated(table: Table) -> bool:
+    """Whether a configuration is that of a real federation: it has a network, or a list of
+    clients. Simulated, it means the same."""
+    return "network" in table or "clients" in table
+
+
+def trusting(method: Table, trust: Any, federated: bool) -> Table:
+    """A method's table with its trust written out, where it does not say itself.
+
+    >>> trusting({"name": "fedalign"}, None, federated=True)
+    {'name': 'fedalign', 'trust': True}
+    """
+    if "trust" in method or trust is False or (trust is None and not federated):
+        return method
+    maker = find(Method, method["name"], "method.name")
+    if "trust" in parameters(maker):
+        return {**method, "trust": True}
+    if trust is None or composed(method).serves == "own":
+        return method
+    return {**method, "trust": {"kind": "audit"}}
 
 
 def refuse_paths(value: Any, where: str) -> None:

@@ -53,7 +53,8 @@ def sweep(
              a method by its label, `"methods.fedalign.epsilon"`, or `"method.epsilon"` for all that
              take it; without it, the configuration's own [sweep]
     folder   cells are kept here as they finish, and not run again by another call
-    jobs     processes that work side by side, each on one core; 1: all in this one
+    jobs     processes that work side by side, each on one core; by default as many as cores (or
+             the configuration's `processes`); 1: all in this one
     on_cell  called with `Done` after every seed of every cell
 
     Ctrl-C raises `SweepInterrupted`, which holds what is finished.

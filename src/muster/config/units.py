@@ -114,6 +114,9 @@ def run_cells(
         if not finished(folder, one.cell, one.chosen.methods, seed)
     ]
     waiting = {one.cell.name: one for one, _ in left}
+    if jobs is None:
+        # As many as there are cores, or `processes`; a GPU is given one stream of work.
+        jobs = min(one.chosen.settings.compute.workers() for one in cells)
     many = jobs_for(jobs, len(left))
     units = [
         Unit(name, one.table, seed, str(folder / name), many > 1, tuning)
@@ -180,7 +183,7 @@ def check_kept(folder: Path, chosen: Experiment) -> None:
     if not (folder / CONFIG).exists():
         return
     before, now = (what_matters(t) for t in (load_table(folder / CONFIG), plain(chosen.resolved())))
-    for key in before.keys() & now.keys():
+    for key in (key for key in before if key in now):
         if before[key] != now[key]:
             raise MusterError(
                 f"{folder}: its runs were made with {key} = {before[key]}, this sweep has "

@@ -22,7 +22,7 @@ from ..lazy import functional, nn, torch
 from ..local import Local
 from ..params import Memory, Params, of_module, trainable
 from ..parts.solvers import Solver, Work
-from ..parts.task import Multiclass, Task
+from ..parts.task import Multiclass, Scoring, Task
 from ..protocol import Appraisal, Offer
 from .batches import Plan, plan, steps_of
 from .compute import Compute
@@ -111,6 +111,7 @@ class Base:
     ) -> None:
         self.dtype, self.device = compute.number, compute.place()
         self.fed, self.local, self.task = fed, local, task
+        self.scoring = Scoring(task)
         self.crew = Crew(compute.workers())
         self.original = module
         self.main = self.replica()
@@ -119,11 +120,15 @@ class Base:
         # What clients send back.
         self.travels = tuple(of_module(self.main.module, self.dtype, self.device))
         self.x = {"train": fed.train.x.to(self.device)}
-        self.y = {"train": fed.train.y.to(self.device)}
+        self.y = {"train": self._targets(fed.train.y)}
         if fed.test is not None:
-            self.x["test"], self.y["test"] = fed.test.x.to(self.device), fed.test.y.to(self.device)
+            self.x["test"], self.y["test"] = fed.test.x.to(self.device), self._targets(fed.test.y)
         width = max(1, int(np.prod(fed.train.x.shape[1:])))
         self.chunk = int(np.clip(CHUNK // width, 64, 8192))
+
+    def _targets(self, y: Tensor) -> Tensor:
+        """Targets as the task takes them: whole numbers as they are, others in the run's dtype."""
+        return y.to(self.device, self.dtype if y.is_floating_point() else y.dtype)
 
     merge_single = False  # whether a last batch of one row must join the one before it
 
@@ -182,9 +187,7 @@ class Base:
         """Loss and score of a module on one chunk of rows."""
         span = slice(chunk * self.chunk, min((chunk + 1) * self.chunk, seen.n))
         x, y = self.batch(seen.split, span if seen.rows is None else seen.rows[span])
-        z = module(x)
-        seen.loss[span] = self.task.loss(z, y).cpu().numpy()
-        seen.score[span] = self.task.score(z, y).cpu().numpy()
+        seen.marks.put(span, module(x), y)
 
     def chunks(self, seen: Seen) -> int:
         """Into how many chunks rows are cut: by their size alone, whoever looks at them."""
@@ -192,7 +195,7 @@ class Base:
 
     def appraise(self, model: Params, clients: Int64, split: Split = "train") -> Appraisal:
         """Loss and score of one model on each client's rows, in one pass over the rows."""
-        seen = Seen(self.data(split), clients, split)
+        seen = Seen(self.data(split), clients, split, self.task, self.scoring)
         n = self.chunks(seen)
         seats = self.seated(n)
 
@@ -209,20 +212,19 @@ class Base:
         """Loss and score of each client's own model on its rows, one client at a time."""
         data, n = self.data(split), len(clients)
         seats = self.seated(n)
-        loss, score = np.empty(n), np.empty(n)
+        found: list[Appraisal | None] = [None] * n
 
         @torch.no_grad()
         def work(seat: int, numbers: Iterator[int]) -> None:
             for i in numbers:
                 seats[seat].load({name: t[i] for name, t in stack.items()})
-                seen = Seen(data, clients[i : i + 1], split)
+                seen = Seen(data, clients[i : i + 1], split, self.task, self.scoring)
                 for chunk in range(self.chunks(seen)):
                     self.look(seats[seat].module, seen, chunk)
-                own = seen.by_client()
-                loss[i], score[i] = own.loss[0], own.accuracy[0]
+                found[i] = seen.by_client()
 
         self.crew.share(n, work)
-        return Appraisal(loss, score)
+        return Appraisal.joined([one for one in found if one is not None])
 
     def close(self) -> None:
         """Let go of the threads."""

@@ -24,7 +24,7 @@ from ..lazy import nn, torch
 from ..local import Local
 from ..params import Memory, Params
 from ..parts.solvers import Gradient, Solver, Work
-from ..parts.task import Multiclass, Task
+from ..parts.task import Multiclass, Task, by_row
 from ..protocol import Offer
 from .base import Assignment, Base, Replica, Room
 from .batches import Plan, needs_two_rows
@@ -311,7 +311,11 @@ class Batch:
     def _loss(self) -> Tensor:
         module = self.engine.main.module
         module.train()
-        return self.engine.task.loss(module(self.x), self.y).mean()
+        task, z = self.engine.task, module(self.x)
+        if by_row(task):
+            return task.loss(z, self.y).mean()
+        together: Tensor = task.of_rows(z, self.y, z.new_ones(len(z)))  # type: ignore[attr-defined]
+        return together
 
 
 def _named(names: Sequence[str], values: Sequence[Tensor]) -> Params:

@@ -23,7 +23,7 @@ from ..lazy import later, nn, torch
 from ..local import Local
 from ..params import Memory, Params
 from ..parts.solvers import Gradient, Solver, Work
-from ..parts.task import Multiclass, Task
+from ..parts.task import Multiclass, Task, by_row
 from ..protocol import Appraisal, Offer
 from .base import CHUNK, Assignment, Base, Room
 from .batches import Plan, blocks, cut, work
@@ -31,7 +31,7 @@ from .compute import Compute
 from .curvature import along
 from .descent import Course, Drifts, direction, fusable, fused_step
 from .layers import stackable
-from .measure import Split, means
+from .measure import Marks, Split
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -107,11 +107,10 @@ class Stacked(Base):
         sizes = data.sizes[clients]
         if len(clients) > 1 and int(sizes.sum()) > AT_ONCE:
             halves = np.array_split(np.arange(len(clients)), 2)
-            parts = [self.appraise_each(_rows(stack, h), clients[h], split) for h in halves]
-            return Appraisal(
-                np.concatenate([p.loss for p in parts]), np.concatenate([p.accuracy for p in parts])
+            return Appraisal.joined(
+                [self.appraise_each(_rows(stack, h), clients[h], split) for h in halves]
             )
-        loss, score = np.empty(int(sizes.sum())), np.empty(int(sizes.sum()))
+        marks = Marks(self.task, self.scoring, int(sizes.sum()))
         ends = np.cumsum(sizes)
         groups = _alike(sizes, int(np.prod(data.x.shape[1:])))
 
@@ -126,11 +125,10 @@ class Stacked(Base):
                 z = self.forward(_rows(stack, group), x)
                 counts = np.arange(n.max()) < n[:, None]
                 at = ((ends[group] - n)[:, None] + slots)[counts]
-                loss[at] = self.task.loss(z, y).cpu().numpy()[counts]
-                score[at] = self.task.score(z, y).cpu().numpy()[counts]
+                marks.put(at, z, y, counts)
 
         self.crew.share(len(groups), look)
-        return means(data, clients, data.positions(clients), loss, score)
+        return marks.by_client(data, clients, data.positions(clients))
 
 
 def _alike(sizes: Int64, width: int) -> list[Int64]:
@@ -292,8 +290,17 @@ class Batch:
 
     def _total(self, w: Params) -> tuple[Params, Tensor]:
         leaves = {name: t.detach().requires_grad_() for name, t in w.items()}
-        losses = self.engine.task.loss(self.engine.forward(leaves, self.x), self.y)
-        return leaves, (losses * self.scale).sum()
+        return leaves, total_loss(
+            self.engine.task, self.engine.forward(leaves, self.x), self.y, self.scale
+        )
+
+
+def total_loss(task: Task, z: Tensor, y: Tensor, scale: Tensor) -> Tensor:
+    """The sum of the clients' losses, each on its own rows."""
+    if by_row(task):
+        return (task.loss(z, y) * scale).sum()
+    total: Tensor = task.of_rows(z, y, scale).sum()  # type: ignore[attr-defined]
+    return total
 
 
 def _named(leaves: Params, values: Sequence[Tensor]) -> Params:

@@ -20,6 +20,8 @@ HAVE = 5  # training rows of a class from which its absence among test rows is w
 
 def doubts(fed: Federation) -> list[str]:
     """What is to be said of a federation's data, in a sentence each."""
+    if fed.classes == 0:
+        return [sentence for sentence in (_sizes(fed),) if sentence]
     counts = fed.label_counts().sum(0)
     found = (_sizes(fed), _numbers(fed, counts), _untested(fed, counts))
     return [sentence for sentence in found if sentence]
@@ -59,8 +61,8 @@ def _numbers(fed: Federation, counts: Int64) -> str:
         return ""
     return (
         f"labels look like numbers to predict, not classes: {distinct} different ones between 0 "
-        f"and {fed.classes - 1} in {rows} rows; muster trains classifiers: cut them into a few "
-        "classes (above or below the median, say)"
+        f'and {fed.classes - 1} in {rows} rows; take a task for numbers (task = "regression"), or '
+        "cut them into a few classes (above or below the median, say)"
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from ..lazy import torch
 from ..registry import find
 from .inputs import PIXELS, REAL, WHOLE, Inputs, Scale
 from .population import Population
-from .ragged import Pair, Ragged, Shared, check, from_pairs
+from .ragged import Pair, Ragged, Shared, are_labels, check, from_pairs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -101,10 +101,11 @@ class Federation:
                 others 0 (Prioritized FL) up to 1 (plain FL); section 5 of the FedALIGN paper
     requirement rho_k, the loss client k asks the model to stay below (None: not asked)
     unseen      clients that never train and only judge the model
+    classes     how many there are; 0: targets are numbers (one or several for each row)
     names, labels, columns   what clients, classes and features are called, where the data says so
     ids         the numbers by which clients' randomness is keyed; None: 0 to n - 1
     counted     how many of its rows each client counts for in p_k; None: all
-    requirement_test, solo_accuracy   the held-out loss and accuracy of the client's own model,
+    requirement_test, solo_score   the held-out loss and score of the client's own model,
                 where its requirement came from one
     note        what results on this data must say: that it is a subset, or how it was split
     image       the shape of a row as an image (channels, height, width), where rows are images that
@@ -123,7 +124,7 @@ class Federation:
     unseen: Bool
     name: str = "federation"
     requirement_test: Float64 | None = None
-    solo_accuracy: Float64 | None = None
+    solo_score: Float64 | None = None
     note: str = ""
     names: NDArray[np.str_] | None = None
     labels: tuple[str, ...] | None = None
@@ -160,7 +161,8 @@ class Federation:
         name: str = "federation",
         unseen: ArrayLike = (),
     ) -> Federation:
-        """A federation from each client's (x, y).
+        """A federation from each client's (x, y). Whole numbers from 0, one for each row, are
+        classes; other targets are numbers, as are all with `classes=0`.
 
         >>> import numpy as np
         >>> client = (np.eye(4), [0, 1, 0, 1])
@@ -178,7 +180,7 @@ class Federation:
             name,
             unseen,
         )
-        alone = fed.one_class()
+        alone = fed.one_class() if fed.classes else np.empty(0, np.int64)
         if len(alone):
             warnings.warn(
                 f"{len(alone)} of {fed.n} clients hold a single class (the first is client "
@@ -203,6 +205,8 @@ class Federation:
     ) -> Federation:
         """A federation from data that is already joined; this is where everything is checked."""
         n = len(train.offsets) - 1
+        if classes is None and not all(are_labels(d.y) for d in (train, test) if d is not None):
+            classes = 0
         check(train, "train", classes)
         if test is not None:
             if len(test.offsets) - 1 != n:
@@ -215,10 +219,15 @@ class Federation:
                     f"test rows have shape {tuple(test.x.shape[1:])}, train rows "
                     f"{tuple(train.x.shape[1:])}; they must agree"
                 )
+            if test.y.shape[1:] != train.y.shape[1:]:
+                raise MusterError(
+                    f"test targets have shape {tuple(test.y.shape[1:])}, train targets "
+                    f"{tuple(train.y.shape[1:])}; they must agree"
+                )
             check(test, "test", classes)
-        tops = [int(d.y.max()) + 1 for d in (train, test) if d is not None]
+        tops = [int(d.y.max()) + 1 for d in (train, test) if d is not None and classes is None]
         found = max(tops) if classes is None else classes
-        if found < 2:
+        if found < 2 and classes != 0:
             raise MusterError("train: every label is 0; there is nothing to learn from one class")
         judges = np.asarray(unseen)
         judges = as_mask(judges.astype(np.int64) if judges.size == 0 else judges, n, "unseen")
@@ -234,6 +243,11 @@ class Federation:
             name,
             note=note,
         )
+
+    @property
+    def solo_accuracy(self) -> Float64 | None:
+        """The score of a task whose score it is."""
+        return self.solo_score
 
     @property
     def n(self) -> int:
@@ -269,6 +283,21 @@ class Federation:
         """The shape of one row."""
         return tuple(self.train.x.shape[1:])
 
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The shape of one target; () where it is one number or class."""
+        return tuple(self.train.y.shape[1:])
+
+    def numbers(self) -> Federation:
+        """The same with targets that are numbers and no classes."""
+        if self.classes == 0:
+            return self
+
+        def real(data: Ragged | None) -> Any:
+            return None if data is None else replace(data, y=data.y.double())
+
+        return replace(self, train=real(self.train), test=real(self.test), classes=0, labels=None)
+
     def example(self) -> Tensor:
         """The first row, as a batch of one."""
         return self.train.x[:1]
@@ -281,7 +310,7 @@ class Federation:
             kind = PIXELS
         return Inputs(
             self.shape, self.classes, kind, self.labels, self.image, self.columns,
-            self.label_column, self.aside, self.scale,
+            self.label_column, self.aside, self.scale, target=self.target,
         )  # fmt: skip
 
     def fingerprint(self) -> str:
@@ -307,7 +336,7 @@ class Federation:
             add(data.x[::every].cpu().numpy())
         for values in (
             self.ids, self.priority, self.importance, self.unseen, self.requirement,
-            self.requirement_test, self.solo_accuracy, self.counted,
+            self.requirement_test, self.solo_score, self.counted,
         ):  # fmt: skip
             add(values)
         return f"{digest:08x}"
@@ -325,8 +354,14 @@ class Federation:
         flat = np.bincount(who * self.classes + y, minlength=self.n * self.classes)
         return flat.reshape(self.n, self.classes)
 
+    def about_targets(self) -> str:
+        """What there is to predict, in a few words."""
+        if self.classes:
+            return plural(self.classes, "class")
+        return f"targets {list(self.target)}" if self.target else "a number to predict"
+
     def __repr__(self) -> str:
         return (
             f"Federation({plural(self.n, 'client')}, {int(self.priority.sum())} priority, "
-            f"{plural(int(self.train.offsets[-1]), 'row')}, {plural(self.classes, 'class')})"
+            f"{plural(int(self.train.offsets[-1]), 'row')}, {self.about_targets()})"
         )

@@ -39,7 +39,8 @@ class Inputs:
     """The rows a model was trained on, without the rows.
 
     shape    of one row
-    classes  how many there are
+    classes  how many there are; 0: targets are numbers
+    target   the shape of one target; () where it is one number or class
     kind     what features are: "pixels" (bytes, seen as 0 to 1), "whole" (tokens), "real"; "" where
              that is not known here
     labels   what classes are called, where the data says so
@@ -61,6 +62,7 @@ class Inputs:
     aside: tuple[str, ...] | None = ()
     scale: Scale | None = None
     scaled: bool = True
+    target: tuple[int, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -93,12 +93,17 @@ class Shaped(Protocol):
 
     @property
     def classes(self) -> int:
-        """How many classes the labels have."""
+        """How many classes the labels have; 0: targets are numbers."""
         ...
 
     @property
     def image(self) -> tuple[int, ...] | None:
         """The shape of a row as an image, where it is one and lies flat."""
+        ...
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The shape of one target; () where it is one number or class."""
         ...
 
     def example(self) -> Tensor:
@@ -108,12 +113,15 @@ class Shaped(Protocol):
 
 @dataclass(frozen=True)
 class Space:
-    """Rows that are elsewhere: their shape, also as an image, and their number of classes."""
+    """Rows that are elsewhere: their shape, also as an image, their number of classes, the shape of
+    a target, and whether features are whole numbers (tokens)."""
 
     shape: tuple[int, ...]
     classes: int
     image: tuple[int, ...] | None = None
+    target: tuple[int, ...] = ()
+    whole: bool = False
 
     def example(self) -> Tensor:
         """A row of zeros."""
-        return torch.zeros(1, *self.shape)
+        return torch.zeros(1, *self.shape, dtype=torch.int64 if self.whole else None)

@@ -92,7 +92,7 @@ class Ragged:
     @property
     def nbytes(self) -> int:
         """Bytes of the stored rows, features and labels."""
-        return int(self.x.numel() * self.x.element_size() + self.y.numel() * 8)
+        return int(sum(t.numel() * t.element_size() for t in (self.x, self.y)))
 
 
 @dataclass(frozen=True)
@@ -185,13 +185,29 @@ def as_tensor(a: Any, what: str) -> Tensor:
 
 def as_labels(y: Any, what: str) -> Tensor:
     """Whole-number labels as int64."""
-    labels = as_tensor(y, what)
+    labels = as_targets(y, what)
     if labels.is_floating_point():
-        if not bool(torch.isfinite(labels).all()):
-            raise MusterError(f"{what} holds nan or inf; labels must be whole numbers from 0")
-        if not bool((labels == labels.round()).all()):
-            raise MusterError(f"{what} holds fractions; labels must be whole numbers from 0")
-    return labels.to(torch.int64)
+        raise MusterError(f"{what} holds fractions; labels must be whole numbers from 0")
+    return labels
+
+
+def as_targets(y: Any, what: str) -> Tensor:
+    """Labels (whole numbers from 0) as int64; other numbers, and several for each row, as they
+    are."""
+    targets = as_tensor(y, what)
+    if targets.is_floating_point() and not bool(torch.isfinite(targets).all()):
+        raise MusterError(f"{what} holds nan or inf; targets must be finite")
+    if targets.is_floating_point() and (targets.dim() > 1 or not are_labels(targets)):
+        return targets
+    return targets.to(torch.int64)
+
+
+def are_labels(y: Tensor) -> bool:
+    """Whether targets are meant as classes: one whole number for each row (from 0, where they come
+    as fractions could)."""
+    if not y.is_floating_point():
+        return y.dim() == 1
+    return y.dim() == 1 and bool(((y == y.round()) & (y >= 0)).all())
 
 
 def from_pairs(pairs: Sequence[Pair], split: str) -> Ragged:
@@ -202,11 +218,16 @@ def from_pairs(pairs: Sequence[Pair], split: str) -> Ragged:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise MusterError(f"{split}[{k}] must be a pair (x, y); got {type(pair).__name__}")
         x = as_tensor(pair[0], f"{split}[{k}] x")
-        y = as_labels(pair[1], f"{split}[{k}] y")
-        if y.dim() != 1 or x.dim() < 1 or len(x) != len(y):
+        y = as_targets(pair[1], f"{split}[{k}] y")
+        if y.dim() < 1 or x.dim() < 1 or len(x) != len(y):
             raise MusterError(
                 f"{split}[{k}]: x has shape {tuple(x.shape)} and y {tuple(y.shape)}; "
                 "give one label for each row of x"
+            )
+        if ys and y.shape[1:] != ys[0].shape[1:]:
+            raise MusterError(
+                f"{split}[{k}]: targets have shape {tuple(y.shape[1:])}, those of client 0 "
+                f"{tuple(ys[0].shape[1:])}; every client needs the same targets"
             )
         if x.dim() < 2:
             raise MusterError(
@@ -222,15 +243,21 @@ def from_pairs(pairs: Sequence[Pair], split: str) -> Ragged:
         ys.append(y)
     if not xs:
         raise MusterError(f"{split} is empty; give at least one client's (x, y)")
-    dtype = xs[0].dtype
-    for x in xs:
-        dtype = torch.promote_types(dtype, x.dtype)
     offsets = np.concatenate([[0], np.cumsum([len(y) for y in ys])]).astype(np.int64)
-    return Ragged(torch.cat([x.to(dtype) for x in xs]), torch.cat(ys), offsets)
+    return Ragged(_joined(xs), _joined(ys), offsets)
+
+
+def _joined(arrays: Sequence[Tensor]) -> Tensor:
+    """One array after another, in a type that holds them all."""
+    dtype = arrays[0].dtype
+    for a in arrays:
+        dtype = torch.promote_types(dtype, a.dtype)
+    return torch.cat([a.to(dtype) for a in arrays])
 
 
 def check(data: Ragged, split: str, classes: int | None) -> None:
-    """Refuse empty clients, values that are not finite, and labels out of range, by name."""
+    """Refuse empty clients, values that are not finite, and labels out of range, by name. With
+    `classes` 0 targets are numbers, and may be any."""
     empty = np.flatnonzero(data.sizes == 0)
     if len(empty):
         raise MusterError(f"{split}: client {empty[0]} is empty; every client needs a row")
@@ -250,7 +277,15 @@ def check(data: Ragged, split: str, classes: int | None) -> None:
         used = torch.from_numpy(np.flatnonzero(mark))
     y = data.y if used is None else data.y[used]
     bad = (y < 0) if classes is None else (y < 0) | (y >= classes)
-    if bool(bad.any()):
+    if classes == 0 and y.is_floating_point():
+        finite = torch.isfinite(y).flatten(1).all(1) if y.dim() > 1 else torch.isfinite(y)
+        if not bool(finite.all()):
+            first = int((~finite).nonzero()[0, 0])
+            row = first if used is None else int(used[first])
+            raise MusterError(
+                f"{split}: the target of {place(row)} is not finite; clean or drop that row"
+            )
+    if classes != 0 and bool(bad.any()):
         first = int(bad.nonzero()[0, 0])
         row = first if used is None else int(used[first])
         allowed = "0 upwards" if classes is None else f"0 to {classes - 1}"

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from flwr.app import ConfigRecord, ConfigRecordValues, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
@@ -21,6 +22,7 @@ from ..config.experiments import Experiment
 from ..errors import MusterError
 from ..federation import Federation
 from ..params import dtype_of
+from ..parts.task import Scoring, suited, targets_of
 from ..protocol import Offer
 from ..run.clients import Terms
 from .agreed import check_agreed, read_terms
@@ -37,11 +39,14 @@ app = ClientApp()
 @app.query("hello")
 def hello(message: Message, context: Context) -> Message:
     """What the server must know of this client to count it in: sample count and shapes."""
-    _, own = _what(message, context)
+    chosen, own = _what(message, context)
+    own, _ = suited(own, chosen.settings.task)
     word: dict[str, ConfigRecordValues] = {
         "rows": int(own.train.sizes[0]),
         "shape": list(own.train.x.shape[1:]),
         "classes": own.classes,
+        "target": list(own.target),
+        "whole": not own.train.x.is_floating_point() and own.train.x.dtype != torch.uint8,
         "columns": digest("\n".join(own.columns or ())),
         "version": __version__,
     }
@@ -98,7 +103,8 @@ def _what(message: Message, context: Context) -> tuple[Experiment, Federation]:
     if AGREED in context.run_config:
         check_agreed(text, str(context.run_config[AGREED]))
     chosen = read_terms(text)
-    own = own_data(context.node_config, chosen.network, int(str(said["seed"])))
+    wants = targets_of(chosen.settings.task)
+    own = own_data(context.node_config, chosen.network, int(str(said["seed"])), wants)
     if chosen.settings.decide_on == "held_out" and own.test is None:
         raise MusterError(
             "decide_on: this federation decides on held-out rows, and this client has none"
@@ -120,7 +126,8 @@ def _ready(message: Message, context: Context) -> tuple[Node, Offer, Diary, Any]
     counted = int(str(said["counted"])) if remembers else UNSAID
     diary = Diary(context.state, run, counted, dtype, Path(str(where)) if where else None)
     held = diary.held(int(str(said["round"])))
-    offer, seat = read_offer(message.content, dtype, held)
+    score = Scoring(s.task).first
+    offer, seat = read_offer(message.content, dtype, held, score)
     if MODEL in message.content:
         diary.hold(offer.round, offer.model)
     node = Node(chosen, seated(own, seat), seat, diary, seed)

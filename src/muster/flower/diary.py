@@ -73,23 +73,23 @@ class Diary:
         self.write_note(held=t, appraised=-1)
 
     def appraisal(self, t: int) -> tuple[float, float] | None:
-        """Its loss and accuracy at the model of round t, if it measured them."""
+        """Its loss and score at the model of round t, if it measured them."""
         if self.note("appraised", -1) != t:
             return None
-        return self.note("loss", 0.0), self.note("accuracy", 0.0)
+        return self.note("loss", 0.0), self.note("score", 0.0)
 
-    def note_appraisal(self, t: int, loss: float, accuracy: float) -> None:
+    def note_appraisal(self, t: int, loss: float, score: float) -> None:
         """Keep what it measured."""
-        self.write_note(appraised=t, loss=loss, accuracy=accuracy)
+        self.write_note(appraised=t, loss=loss, score=score)
 
     def solo(self) -> tuple[float, float, float] | None:
-        """What it has alone (loss, held-out loss, held-out accuracy), if it knows."""
+        """What it has alone (loss, held-out loss, held-out score), if it knows."""
         found = self.note("solo", [])
         return (found[0], found[1], found[2]) if found else None
 
-    def note_solo(self, loss: float, test_loss: float, test_accuracy: float) -> None:
+    def note_solo(self, loss: float, test_loss: float, test_score: float) -> None:
         """Keep what it has alone."""
-        self.write_note(solo=[loss, test_loss, test_accuracy])
+        self.write_note(solo=[loss, test_loss, test_score])
         self.save()
 
     def memory(self, new: Memory) -> Memory:

@@ -286,11 +286,15 @@ def write_client(
 ) -> None:
     """One client's rows as the file its node reads; labels as numbers, or by these names."""
     called = np.arange(fed.classes) if labels is None else np.array(labels)
+
+    def told(y: Any) -> Any:
+        return called[y.numpy()] if fed.classes else y.numpy()
+
     x, y = fed.train.client(k)
-    arrays: dict[str, Any] = {"x": x.numpy(), "y": called[y.numpy()]}
+    arrays: dict[str, Any] = {"x": x.numpy(), "y": told(y)}
     if fed.test is not None:
         test_x, test_y = fed.test.client(k)
-        arrays |= {"x_test": test_x.numpy(), "y_test": called[test_y.numpy()]}
+        arrays |= {"x_test": test_x.numpy(), "y_test": told(test_y)}
         weight = fed.test.counts_by(fed.test.positions(np.array([k])))
         if weight is not None:
             arrays["weight_test"] = weight

@@ -21,12 +21,13 @@ from ..federation import Federation
 from ..local import Local
 from ..models import as_module
 from ..params import Memory, Params, dtype_of
+from ..parts.task import suited
 from ..protocol import Appraisal, Offer, Replies, Roster, State, View
 from ..run.clients import Stack, Terms, needs_requirement
 from ..run.memo import Memo
 from ..run.solo import with_solo
 from .diary import Diary
-from .wire import FIGURES, PREFIX, UNSAID, Seat
+from .wire import PREFIX, SAID, SPLITS, UNSAID, Seat
 
 HERE = np.array([0])  # where the one client there is stands in its federation of one
 
@@ -40,6 +41,7 @@ class Node:
         s = chosen.settings
         self.seat, self.dtype = seat, dtype_of(s.dtype)
         self.method = chosen.method(*chosen.methods)
+        fed, _ = suited(fed, s.task)
         self.module = as_module(chosen.spec(), fed, seed, s.task)
         needed = needs_requirement(self.method, s.participation)
         if needed or chosen.requirement is not None:
@@ -50,7 +52,7 @@ class Node:
         engine = choose(one_core(s), self.module, fed, local, s.task)
         terms = Terms(
             self.method, local, s.rounds, seed, self.trainable, s.participation,
-            s.decide_on, s.tuned_steps,
+            s.decide_on, s.tuned_steps, s.task,
         )  # fmt: skip
         self.stack = Stack(fed, terms, engine)
 
@@ -74,7 +76,8 @@ class Node:
         memo.turn(State(offer.round, offer.model))
         noted = diary.appraisal(offer.round)
         if noted is not None:
-            memo.put(HERE, Appraisal(*(np.array([value]) for value in noted)))
+            loss, score = (np.array([value]) for value in noted)
+            memo.put(HERE, Appraisal(loss, score))
         return memo
 
     def measure(self, offer: Offer, diary: Diary) -> dict[str, Any]:
@@ -86,15 +89,16 @@ class Node:
             view = self.stack.with_tuned(view, offer.round, offer.model, HERE)
         said, decides = figures(view), PREFIX[self.stack.terms.split]
         if self.method.serves == "global":
-            diary.note_appraisal(offer.round, said[f"{decides}loss"], said[f"{decides}accuracy"])
+            diary.note_appraisal(offer.round, said[f"{decides}loss"], said[decides + view.called])
         memo = self.memo(offer, diary)
         said["stays"] = float(self.stack.stays(HERE, memo)[0])
         note(memo, offer, diary)
         if self.method.claim.needs_requirement and not self.method.reports:
             # From its loss and its claim together the server could work out its requirement.
-            del said[f"{decides}loss"]
-            if not decides:
-                del said["accuracy"]
+            # (A training score may be the loss by another name, as perplexity is.)
+            names = ("loss", *self.stack.terms.scoring.names)
+            for name in names if not decides else ("loss",):
+                del said[decides + name]
         return self.word(offer.round) | {n: v for n, v in said.items() if not np.isnan(v)}
 
     def trial(self, offer: Offer, models: Sequence[Params], diary: Diary) -> dict[str, Any]:
@@ -126,7 +130,9 @@ class Node:
         word["steps"] = int(answers.steps[0])
         if self.method.reports:
             word["loss"] = float(answers.replies.appraisal.loss[0])
-            word["accuracy"] = float(answers.replies.appraisal.accuracy[0])
+            score = float(answers.replies.appraisal.score[0])
+            if not np.isnan(score):  # its rows may leave it without one
+                word[offer.called] = score
         if self.method.claim.needs_requirement:
             word["claim"] = float(answers.replies.claim[0])
         return word, answers.replies
@@ -141,23 +147,21 @@ def note(memo: Memo, offer: Offer, diary: Diary) -> None:
     """Keep what it measured of the model for the next message about it."""
     if memo.done[0]:
         known = memo.known
-        diary.note_appraisal(offer.round, float(known.loss[0]), float(known.accuracy[0]))
+        diary.note_appraisal(offer.round, float(known.loss[0]), float(known.score[0]))
 
 
 def figures(view: View) -> dict[str, float]:
     """A view of one client as the numbers of its word."""
-    pairs = {
-        "": view.train, "test_": view.test, "own_": view.own, "own_test_": view.own_test
-    }  # fmt: skip
-    said = dict.fromkeys(FIGURES, np.nan)
-    for prefix, appraisal in pairs.items():
-        if appraisal is not None:
-            said[f"{prefix}loss"] = float(appraisal.loss[0])
-            said[f"{prefix}accuracy"] = float(appraisal.accuracy[0])
-    for name in ("useful", "meets", "meets_test", "preferred", "meets_tuned", "tuned_accuracy"):
-        value = getattr(view, name)
-        if value is not None:
-            said[name] = float(value[0])
+    said: dict[str, float] = {}
+    for prefix, appraisal in zip(
+        SPLITS, (view.train, view.test, view.own, view.own_test), strict=True
+    ):
+        of = appraisal or Appraisal.unknown(1)
+        told = {"loss": of.loss, view.called: of.score, **of.more}
+        said |= {prefix + name: float(values[0]) for name, values in told.items()}
+    tuned = {f"tuned_{view.called}": view.tuned}
+    for name, value in (tuned | {n: getattr(view, n, None) for n in SAID}).items():
+        said[name] = np.nan if value is None else float(value[0])
     return said
 
 
@@ -191,17 +195,17 @@ def required(fed: Federation, chosen: Experiment, seed: int, diary: Diary) -> Fe
         done = with_solo(
             fed, chosen.spec(), chosen.requirement, seed, task=s.task, compute=one_core(s)
         )
-        loss, test_loss, test_accuracy = (
+        loss, test_loss, test_score = (
             np.nan if values is None else float(values[0])
-            for values in (done.requirement, done.requirement_test, done.solo_accuracy)
+            for values in (done.requirement, done.requirement_test, done.solo_score)
         )
-        noted = (loss, test_loss, test_accuracy)
+        noted = (loss, test_loss, test_score)
         diary.note_solo(*noted)
-    rho, rho_test, accuracy = (np.array([value]) for value in noted)
+    rho, rho_test, score = (np.array([value]) for value in noted)
     tested = fed.test is not None
     return replace(
         fed,
         requirement=rho,
         requirement_test=rho_test if tested else None,
-        solo_accuracy=accuracy if tested else None,
+        solo_score=score if tested else None,
     )

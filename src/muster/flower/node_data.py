@@ -13,11 +13,14 @@ from ..config.network import Network
 from ..data import from_folder
 from ..errors import MusterError, nearest
 from ..federation import Federation
+from ..parts.task import Targets
 
 OWNERS = ("data-path", "requirement", "memory-path", "test-fraction")  # what an owner may set
 
 
-def own_data(config: Mapping[str, Any], network: Network, seed: int) -> Federation:
+def own_data(
+    config: Mapping[str, Any], network: Network, seed: int, targets: Targets | None = None
+) -> Federation:
     """The federation of one that a node's owner configured with --node-config.
 
     data-path      a table (parquet, CSV) or npz with this client's rows; a manifest beside it is
@@ -37,7 +40,9 @@ def own_data(config: Mapping[str, Any], network: Network, seed: int) -> Federati
     if not path.endswith(".npz"):
         options["label"] = network.label
         options["features"] = network.columns or None
-    if network.classes:
+    if targets == "numbers":
+        options["targets"] = targets
+    elif network.classes:
         names = network.classes
         options["classes"] = names if isinstance(names, tuple) else tuple(range(names))
     if "test-fraction" in config:
@@ -45,7 +50,8 @@ def own_data(config: Mapping[str, Any], network: Network, seed: int) -> Federati
     fed = from_folder(path, **options, seed=seed)
     if fed.n != 1:
         raise MusterError(f"{path}: holds {fed.n} clients; a node reads the file of one")
-    if not network.classes and not all(name.isdecimal() for name in fed.labels or ()):
+    named = any(not name.isdecimal() for name in fed.labels or ())
+    if named and not network.classes:
         raise MusterError(
             f"{path}: its labels are names, which every client must number alike; list them in "
             'the run\'s configuration: [network] classes = ["...", "..."]'

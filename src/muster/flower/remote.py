@@ -21,6 +21,7 @@ from ..config.network import Network
 from ..federation import Population
 from ..params import Memory, Params
 from ..parts.guard import plausible
+from ..parts.scores import Score
 from ..protocol import (
     Answers,
     Appraisal,
@@ -39,9 +40,9 @@ from .inbox import Exchange, exchange, limits_of
 from .registry import Registry
 from .strikes import Strikes
 from .wire import (
-    FIGURES,
     PREFIX,
     RAISED,
+    SPLITS,
     TRIAL,
     UNSAID,
     Expected,
@@ -49,12 +50,14 @@ from .wire import (
     Reply,
     Seat,
     as_sent,
+    figures_of,
     line,
     pack,
     read_reply,
     write_offer,
 )
 
+SHARE = Score("share", "share")  # what else clients tell lies between 0 and 1
 COUNTED = "counted"  # the part of the state that says which replies were counted
 ABSENT = "failed: not connected"
 TRY = "query.trial"
@@ -247,16 +250,25 @@ class Remote:
         rows, dtype = int(self.population.sizes[k]), next(iter(offer.model.values())).dtype
         common = (offer.round, k, rows, dtype, self.network.precision)
         if kind != MessageType.TRAIN:
-            return Expected(*common)
+            return Expected(*common, figures=self._figures)
         shapes = {name: tuple(t.shape) for name, t in offer.model.items()}
         extra = dict.fromkeys(self.terms.method.solver.sends, shapes)
-        return Expected(*common, {} if self.terms.method.serves == "own" else shapes, extra, steps)
+        models = {} if self.terms.method.serves == "own" else shapes
+        return Expected(*common, models, extra, steps, self._figures)
+
+    @property
+    def _score(self) -> str:
+        return self.terms.scoring.first.name
+
+    @property
+    def _figures(self) -> tuple[str, ...]:
+        return figures_of(self.terms.scoring.names)
 
     def _offer(self, t: int, model: Params) -> Offer:
         population = int((~self.population.unseen).sum())
         return Offer(
             self.terms.seed, t, self.terms.rounds, self.arriving(model),
-            population=population, trainable=self.terms.trainable,
+            population=population, trainable=self.terms.trainable, called=self._score,
         )  # fmt: skip
 
     def _seat(self, k: int, steps: int = -1, counted: int = UNSAID) -> Seat:
@@ -267,20 +279,25 @@ class Remote:
         """Every figure of these clients' words on a model; NaN where there is none."""
         n = self.population.n
         replies = self.ask(MessageType.EVALUATE, self._offer(t, model), seats)
-        said = {name: np.full(n, np.nan) for name in FIGURES}
+        scoring = self.terms.scoring
+        figures = self._figures
+        said = {name: np.full(n, np.nan) for name in figures}
         for k, reply in replies.items():
             if reply.why:
                 self.events.append((k, f"did not evaluate: {reply.why}"))
                 continue
             for name, values in said.items():
                 values[k] = reply.figure(name)
-        shares = [name for name in FIGURES if not name.endswith("loss")]
-        for name in shares:
-            values = said[name]
-            values[~((values >= 0) & (values <= 1))] = np.nan
-        for name in (name for name in FIGURES if name.endswith("loss")):
+        by_name = {split + score.name: score for split in SPLITS for score in scoring.scores}
+        by_name |= dict.fromkeys(("preferred", f"tuned_{scoring.first.name}"), scoring.first)
+        for name in (name for name in figures if not name.endswith("loss")):
+            values, score = said[name], by_name.get(name, SHARE)
+            values[~((values >= score.least) & (values <= score.most))] = np.nan
+        # Of the loss alone: whether its score can be was looked at above.
+        can, unscored = replace(self.terms.possible, undefined=True), np.full(n, np.nan)
+        for name in (name for name in figures if name.endswith("loss")):
             values, heard = said[name], ~np.isnan(said[name])
-            sound = plausible(Appraisal(values, np.zeros(n)), self.population.priority).yes
+            sound = plausible(Appraisal(values, unscored), self.population.priority, can).yes
             for liar in np.flatnonzero(heard & ~sound):
                 self.events.append((int(liar), f"impossible {name}"))
             values[~sound] = np.nan
@@ -289,10 +306,10 @@ class Remote:
         return said
 
     def appraise(self, t: int, model: Params, clients: Int64) -> Appraisal:
-        """F_k(w) and accuracy, as they say; NaN where they do not."""
+        """F_k(w) and the score, as they say; NaN where they do not."""
         said = self._measure(t, model, [self._seat(int(k)) for k in clients])
         of = PREFIX[self.terms.split]
-        return Appraisal(said[f"{of}loss"][clients], said[f"{of}accuracy"][clients])
+        return Appraisal(said[f"{of}loss"][clients], said[of + self._score][clients])
 
     def trial(self, offer: Offer, models: Sequence[Params], clients: Int64, memo: Memo) -> Trial:
         """What they say of the offer's model and of others; NaN where they do not, or say what
@@ -332,17 +349,24 @@ class Remote:
         seats = [self._seat(int(k), counted=int(counted[k])) for k in inside]
         said = self._measure(state.round, state.model, seats)
 
+        def told(prefix: str) -> Appraisal:
+            first, *names = self.terms.scoring.names
+            more = {name: said[prefix + name] for name in names}
+            return Appraisal(said[f"{prefix}loss"], said[prefix + first], more)
+
         def pair(prefix: str) -> Appraisal | None:
-            loss, accuracy = said[f"{prefix}loss"], said[f"{prefix}accuracy"]
-            return None if np.isnan(accuracy).all() else Appraisal(loss, accuracy)
+            appraisal = told(prefix)
+            nothing = np.isnan(appraisal.loss).all() and np.isnan(appraisal.score).all()
+            return None if nothing else appraisal
 
         def given(name: str) -> Float64 | None:
             return None if np.isnan(said[name]).all() else said[name]
 
         return View(
-            Appraisal(said["loss"], said["accuracy"]), pair("test_"), said["useful"],
+            told(""), pair("test_"), said["useful"],
             given("meets"), given("meets_test"), given("preferred"),
-            pair("own_"), pair("own_test_"), given("meets_tuned"), given("tuned_accuracy"),
+            pair("own_"), pair("own_test_"), given("meets_tuned"), given(f"tuned_{self._score}"),
+            self._score,
         )  # fmt: skip
 
     def respond(
@@ -371,15 +395,15 @@ class Remote:
         )
         decision = Decision(joined, reason)
         known = memo.known.pick(asked)
-        loss, accuracy = known.loss.copy(), known.accuracy.copy()
+        loss, score = known.loss.copy(), known.score.copy()
         for i in np.flatnonzero(sound):
             if self.terms.method.reports:
-                loss[i], accuracy[i] = said[i].figure("loss"), said[i].figure("accuracy")
+                loss[i], score[i] = said[i].figure("loss"), said[i].figure(self._score)
         events, self.events = tuple(self.events), []
         answers = Answers(
             decision,
             no_replies(offer, roster),
-            Appraisal(loss, accuracy),
+            Appraisal(loss, score),
             np.empty(0, np.int64),
             {},
             failed,
@@ -391,9 +415,7 @@ class Remote:
         heard = [said[i] for i in np.flatnonzero(sound)]
         return replace(
             answers,
-            replies=stacked(
-                offer, roster.pick(sound), heard, Appraisal(loss, accuracy).pick(sound)
-            ),
+            replies=stacked(offer, roster.pick(sound), heard, Appraisal(loss, score).pick(sound)),
             steps=np.array([r.word.get("steps", 0) for r in heard], np.int64),
             memory={COUNTED: {"round": torch.full((len(heard),), offer.round + 1)}},
         )

@@ -27,6 +27,7 @@ from ..errors import MusterError, plural
 from ..federation import Inputs, Population, Space
 from ..models import as_module
 from ..params import dtype_of
+from ..parts.scores import Score
 from ..report.figure import figures
 from ..run import store
 from ..run.clients import Terms
@@ -104,7 +105,7 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
     agreed = replace(network, features=came.shape, classes=named)
     text = shared_terms(replace(chosen, network=agreed))
     method = chosen.method(*chosen.methods)
-    space = Space(came.shape, came.classes, network.image or None)
+    space = Space(came.shape, came.classes, network.image or None, came.target, came.whole)
     spec = chosen.spec()
     module = as_module(spec, space, s.seed, s.task)
     inputs = Inputs(
@@ -117,11 +118,12 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
         label=network.label,
         aside=None if network.columns else (),
         scaled=False,
+        target=space.target,
     )
     names = params.trainable(module)
     local = chosen.local_of(*chosen.methods)
     terms = Terms(
-        method, local, s.rounds, s.seed, names, s.participation, s.decide_on, s.tuned_steps
+        method, local, s.rounds, s.seed, names, s.participation, s.decide_on, s.tuned_steps, s.task
     )
     merge = needs_two_rows(module)
     steps = steps_of(population.sizes, local, merge)
@@ -145,7 +147,7 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
             "module": params.signature(module, space.example()),
         },
         Keep(s.evaluate_every, folder / "checkpoints", often, resume=True),
-        reporter(s.rounds, say),
+        reporter(s.rounds, say, terms.scoring.first),
         quorum=network.quorum,
         recipe=Recipe.of(spec, module, inputs, s.task, method.serves),
     )
@@ -162,14 +164,14 @@ def role(member: Member) -> str:
     return "unseen" if member.unseen else f"importance {member.importance:g}"
 
 
-def reporter(rounds: int, say: Say) -> OnRound:
+def reporter(rounds: int, say: Say, score: Score) -> OnRound:
     """Says a line a round."""
 
     def on_round(row: dict[str, Any]) -> None:
         loss = row.get("loss", np.nan)
         figures = f", loss {loss:.4f}" if np.isfinite(loss) else ""
-        accuracy = row.get("test_accuracy", np.nan)
-        figures += f", test accuracy {accuracy:.4f}" if np.isfinite(accuracy) else ""
+        value = row.get(f"test_{score.name}", np.nan)
+        figures += f", test {score.title} {value:.4f}" if np.isfinite(value) else ""
         say(
             f"round {row['round']}/{rounds}: asked {row['asked']}, admitted {row['admitted']}, "
             f"abstained {row['silent']}, failed {row['failed']}, refused {row['refused']}"
@@ -191,6 +193,8 @@ class Attendance:
     shape: tuple[int, ...]
     classes: int
     events: list[tuple[int, str]]
+    target: tuple[int, ...] = ()
+    whole: bool = False
 
     def population(self) -> Population:
         """The clients as their server knows them: who, in what role, with how many rows."""
@@ -233,15 +237,18 @@ def gather(
         sound = (w for k, w in words.items() if members[k].priority and not isinstance(w, str))
         classes = max((int(w["classes"]) for w in sound), default=0)
     why: dict[int, str] = {}
-    columns = ""
+    columns, whole = "", False
+    target: tuple[int, ...] | None = None
     for k, word in words.items():
         if isinstance(word, str):
             why[k] = word
-        elif wrong := misfit(word, shape, columns, classes, network.most_rows):
+        elif wrong := misfit(word, shape, columns, classes, target, network.most_rows):
             why[k] = wrong
         else:
             rows[k], shape = word["rows"], shape or tuple(word["shape"])
             columns = columns or word["columns"]
+            target = tuple(word["target"]) if target is None else target
+            whole = whole or word["whole"]
     for k in range(n):
         if not rows[k]:
             reason = why.get(k, came.missing.get(k, "it has not connected"))
@@ -271,7 +278,7 @@ def gather(
             say(f"{members[k].name} {differs}: results may differ; install the same version")
             events.append((k, differs))
     say(f"{int((rows > 0).sum())} of {plural(n, 'client')} are in, with {int(rows.sum())} rows")
-    return Attendance(registry, rows, counted, shape, classes, events)
+    return Attendance(registry, rows, counted, shape, classes, events, target or (), whole)
 
 
 def introduction(message: Message) -> Table | str:
@@ -281,7 +288,8 @@ def introduction(message: Message) -> Table | str:
         return f"its client app failed (code {message.error.code}{said and ': '}{said})"
     try:
         word: Table = dict(message.content.config_records[WORD])
-        kinds = {"rows": int, "shape": list, "classes": int, "columns": str, "version": str}
+        kinds = {"rows": int, "shape": list, "classes": int, "columns": str, "version": str,
+                 "target": list, "whole": bool}  # fmt: skip
         if all(type(word.get(key)) is kind for key, kind in kinds.items()) and possible(word):
             return word
     except Exception as error:
@@ -292,12 +300,20 @@ def introduction(message: Message) -> Table | str:
 def possible(word: Table) -> bool:
     """Whether there are rows of the shape and classes a client states, and room for a model of
     them."""
-    shape, classes = word["shape"], word["classes"]
-    whole = len(shape) <= MOST_AXES and all(type(n) is int and n > 0 for n in shape)
-    return whole and math.prod(shape) <= MOST_FEATURES and 1 <= classes <= MOST_CLASSES
+    shapes = (word["shape"], word["target"])
+    whole = all(len(s) <= MOST_AXES and all(type(n) is int and n > 0 for n in s) for s in shapes)
+    small = whole and all(math.prod(s) <= MOST_FEATURES for s in shapes)
+    return small and 0 <= word["classes"] <= MOST_CLASSES
 
 
-def misfit(word: Table, shape: tuple[int, ...], columns: str, classes: int, most_rows: int) -> str:
+def misfit(
+    word: Table,
+    shape: tuple[int, ...],
+    columns: str,
+    classes: int,
+    target: tuple[int, ...] | None,
+    most_rows: int,
+) -> str:
     """Why a client does not fit the federation; "" when it does."""
     if not 1 <= word["rows"] <= most_rows:
         return f"it states {word['rows']} rows (allowed: 1 to {most_rows})"
@@ -305,6 +321,10 @@ def misfit(word: Table, shape: tuple[int, ...], columns: str, classes: int, most
         return f"its rows have shape {tuple(word['shape'])}, the federation's {shape}"
     if columns and word["columns"] != columns:
         return "its columns are others, or in another order: list them in network.columns"
+    if target is not None and tuple(word["target"]) != target:
+        return f"its targets have shape {tuple(word['target'])}, the federation's {target}"
+    if (word["classes"] == 0) != (classes == 0):
+        return "its targets are numbers" if classes else "its targets are classes"
     if classes and word["classes"] > classes:
         return f"it has {word['classes']} classes, the federation {classes}"
     return ""

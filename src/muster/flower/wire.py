@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from ..config.network import Precision
 from ..params import Memory, Params
+from ..parts.scores import Score
 from ..protocol import Offer
 
 UNSAID = -1
@@ -36,13 +37,19 @@ NONCE = "nonce"  # what an answer repeats of its question
 SERVER, EXTRA = "server.", "extra."  # before the name of a part of the memory
 TRIAL = "trial."  # before the number of a model that is tried out
 MOST_TRIALS = 64  # models that a client may be asked to try out at once
-FIGURES = (  # what a client may say of a model, each a number; left out where it has nothing to say
-    "loss", "accuracy", "test_loss", "test_accuracy", "useful", "meets", "meets_test", "preferred",
-    "own_loss", "own_accuracy", "own_test_loss", "own_test_accuracy", "meets_tuned",
-    "tuned_accuracy", "stays",
-)  # fmt: skip
+SPLITS = ("", "test_", "own_", "own_test_")  # before the loss and the scores a client tells
+SAID = ("useful", "meets", "meets_test", "preferred", "meets_tuned", "stays")  # what else it tells
+
+
+def figures_of(scores: tuple[str, ...]) -> tuple[str, ...]:
+    """What a client may say of a model, each a number; left out where it has nothing to say. Scores
+    go by their names, the one that decides first."""
+    told = [f"{split}{name}" for split in SPLITS for name in ("loss", *scores)]
+    return (*told, *SAID, f"tuned_{scores[0]}")
+
+
 PREFIX = {"train": "", "test": "test_"}  # before the names of figures on these rows
-SAYS: dict[str, tuple[type, ...]] = {  # every key of a word, and the types it may have
+SAYS: dict[str, tuple[type, ...]] = {  # keys of a word besides figures, and their types
     "round": (int,),
     "client": (int,),
     "rows": (int,),
@@ -51,7 +58,6 @@ SAYS: dict[str, tuple[type, ...]] = {  # every key of a word, and the types it m
     "steps": (int,),
     "claim": (float,),
     "trial": (list,),
-    **dict.fromkeys(FIGURES, (float,)),
 }
 
 
@@ -163,7 +169,7 @@ def write_offer(packed: Packed, seat: Seat, experiment: str, carry: bool) -> Rec
         "round": offer.round,
         "rounds": offer.rounds,
         "loss": offer.loss,
-        "accuracy": offer.accuracy,
+        offer.called: offer.score,
         "eps": offer.eps,
         "lr": offer.lr,
         "population": offer.population,
@@ -181,9 +187,11 @@ def write_offer(packed: Packed, seat: Seat, experiment: str, carry: bool) -> Rec
     return RecordDict(content)
 
 
-def read_offer(content: RecordDict, dtype: torch.dtype, held: Params | None) -> tuple[Offer, Seat]:
+def read_offer(
+    content: RecordDict, dtype: torch.dtype, held: Params | None, score: Score
+) -> tuple[Offer, Seat]:
     """The offer in a message, with the model it carries or the one this client holds. Which
-    parameters move by gradient the client knows itself."""
+    parameters move by gradient, and what the score is, the client knows itself."""
     said: Mapping[str, Any] = content.config_records[OFFER]
     model = unpack(content.array_records[MODEL], dtype) if MODEL in content else held
     if model is None:
@@ -194,11 +202,13 @@ def read_offer(content: RecordDict, dtype: torch.dtype, held: Params | None) -> 
         rounds=int(said["rounds"]),
         model=model,
         loss=float(said["loss"]),
-        accuracy=float(said["accuracy"]),
+        score=float(said[score.name]),
         eps=float(said["eps"]),
         lr=float(said["lr"]),
         population=int(said["population"]),
         server=parts(content, SERVER, dtype),
+        called=score.name,
+        higher=score.higher,
     )
     seat = Seat(
         int(said["client"]),
@@ -242,6 +252,7 @@ class Expected:
     shapes  of the model's arrays; None: the request was to measure, not to train
     extra   of the arrays the solver sends beside it, by part
     steps   the most it may have taken
+    figures what it may say of the model
     """
 
     round: int
@@ -252,6 +263,7 @@ class Expected:
     shapes: dict[str, tuple[int, ...]] | None = None
     extra: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
     steps: int = 0
+    figures: tuple[str, ...] = figures_of(("accuracy",))
 
     @property
     def travels(self) -> str:
@@ -334,10 +346,11 @@ def _read(content: RecordDict, expected: Expected) -> Reply:
 
 def _wrong_word(word: dict[str, Any], expected: Expected) -> str:
     for key, value in word.items():
-        if key not in SAYS:
+        kinds = (float,) if key in expected.figures else SAYS.get(key)
+        if kinds is None:
             return f"malformed: unknown key '{line(key, 40)}'"
-        if type(value) not in SAYS[key]:
-            return f"malformed: {key} is no {SAYS[key][0].__name__}"
+        if type(value) not in kinds:
+            return f"malformed: {key} is no {kinds[0].__name__}"
     told = word.get("trial", [])
     if len(told) > MOST_TRIALS or any(type(value) is not float for value in told):
         return "malformed: trial is no list of floats"

@@ -65,8 +65,8 @@ class Band:
     """In full when the client's measure lies within eps_t of the priority clients' (Algorithm 1,
     step 4; eq. 7, 18), otherwise by its importance a_k, which is 1 for priority clients:
 
-    loss      `|F_k(w) - F(w)| < eps_t`
-    accuracy  `|acc_k(w) - acc(w)| < eps_t`
+    loss   `|F_k(w) - F(w)| < eps_t`
+    score  `|s_k(w) - s(w)| < eps_t`, the task's score; `accuracy`, the paper's word, is the same
 
     With importance between 0 and 1 this is generalized PFL (section 5): the client is always in
     the objective with a_k, and counts in full while it is aligned.
@@ -86,6 +86,6 @@ class Band:
         if self.criterion == "loss":
             own, model = appraisal.loss, offer.loss
         else:
-            own, model = appraisal.accuracy, offer.accuracy
+            own, model = appraisal.score, offer.score
         aligned = (own > model - offer.eps) & (own < model + offer.eps)
         return np.where(aligned, 1.0, roster.importance)

@@ -314,6 +314,7 @@ class Backdoor(Honest):
     pixels: int = 4
     rows: float = 0.5
     factor: float = 1.0
+    stays: bool = False
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)

@@ -46,6 +46,7 @@ class ALIE(Together):
 
     fraction: float = 0.05
     z: float = 1.5
+    stays: bool = False
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
@@ -63,6 +64,7 @@ class IPM(Together):
 
     fraction: float = 0.05
     factor: float = 1.0
+    stays: bool = False
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
@@ -83,6 +85,7 @@ class Mimic(Together):
 
     fraction: float = 0.05
     which: int = 0
+    stays: bool = False
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)

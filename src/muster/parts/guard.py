@@ -6,24 +6,53 @@ every rule of the server.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from .. import params
 from ..arrays import Bool
 from ..protocol import Appraisal, Decision, Offer, Replies
+from .scores import SCORES, Score
+from .task import Scoring, Task, least_loss
 
 MOST_WEIGHT = 1e15  # beyond this a float32 square overflows, and with it every server optimizer
 MOST_LOSS = 100.0  # times the middle report of the round (or 1): beyond it, a lie or a bug
 
 
-def possible(appraisal: Appraisal) -> Decision:
-    """Which reports can be true of any model at all: a finite loss from 0, an accuracy of 0 to
-    1."""
-    loss, accuracy = appraisal.loss, appraisal.accuracy
-    loss_ok = np.isfinite(loss) & (loss >= 0)
-    accuracy_ok = (accuracy >= 0) & (accuracy <= 1)
-    reason = np.where(~loss_ok, "impossible loss", np.where(accuracy_ok, "", "impossible accuracy"))
-    return Decision(loss_ok & accuracy_ok, reason)
+@dataclass(frozen=True)
+class Possible:
+    """What can be true of any model at all, by the task.
+
+    least      what no loss is below
+    score      what its score can be
+    undefined  whether a client's rows may leave it without a score (the AUC of one class)
+    """
+
+    least: float = 0.0
+    score: Score = SCORES["accuracy"]
+    undefined: bool = False
+
+    @classmethod
+    def of(cls, task: Task) -> Possible:
+        """By this task."""
+        scoring = Scoring(task)
+        return cls(least_loss(task), scoring.first, any(i == 0 for i, _ in scoring.of_all))
+
+
+USUAL = Possible()
+
+
+def possible(appraisal: Appraisal, can: Possible = USUAL) -> Decision:
+    """Which reports can be true of any model at all: a finite loss from 0, an accuracy of 0 to 1,
+    or whatever the task's can be."""
+    loss, score = appraisal.loss, appraisal.score
+    loss_ok = np.isfinite(loss) & (loss >= can.least)
+    score_ok = (score >= can.score.least) & (score <= can.score.most)
+    if can.undefined:
+        score_ok |= np.isnan(score)
+    why = np.where(score_ok, "", f"impossible {can.score.name}")
+    return Decision(loss_ok & score_ok, np.where(~loss_ok, "impossible loss", why))
 
 
 def outlying(appraisal: Appraisal) -> Bool:
@@ -39,16 +68,16 @@ def outlying(appraisal: Appraisal) -> Bool:
     return loss > most
 
 
-def far_off(appraisal: Appraisal, priority: Bool) -> Bool:
+def far_off(appraisal: Appraisal, priority: Bool, can: Possible = USUAL) -> Bool:
     """The priority clients whose report counts although it is far above the others'."""
-    return possible(appraisal).yes & outlying(appraisal) & priority
+    return possible(appraisal, can).yes & outlying(appraisal) & priority
 
 
-def plausible(appraisal: Appraisal, priority: Bool) -> Decision:
+def plausible(appraisal: Appraisal, priority: Bool, can: Possible = USUAL) -> Decision:
     """Which reports count: those that can be true, and are not far above the others'. A priority
     client's counts whenever it can be true (Algorithm 1): the model is for it, and it is it that
     must be told when the model is bad for it."""
-    word = possible(appraisal)
+    word = possible(appraisal, can)
     strange = outlying(appraisal) & ~priority
     reason = np.where(word.yes & strange, "impossible loss", word.reason)
     return Decision(word.yes & ~strange, reason)
@@ -60,6 +89,7 @@ def guard(
     appraised: bool,
     most_claim: float = float("nan"),
     by_loss: bool = False,
+    can: Possible = USUAL,
 ) -> Decision:
     """Which replies may be looked at: right names and shapes, finite models, possible losses and
     claims (from 0 to `most_claim`; NaN when nothing is claimed).
@@ -88,7 +118,7 @@ def guard(
                 negative = (t < 0).flatten(1).any(1).cpu().numpy()
                 refuse(negative, "malformed: negative variance")
     if appraised:
-        word = plausible(replies.appraisal, replies.roster.priority & (not by_loss))
+        word = plausible(replies.appraisal, replies.roster.priority & (not by_loss), can)
         for why in np.unique(word.reason[~word.yes]):
             refuse(~word.yes & (word.reason == why), str(why))
     if not np.isnan(most_claim):

@@ -17,7 +17,7 @@ from ..checks import one_of, share, whole
 from ..protocol import Appraisal, Decision, Offer, Roster
 from ..registry import part
 
-Criterion = Literal["loss", "accuracy"]
+Criterion = Literal["loss", "score", "accuracy"]
 
 
 class Join(Protocol):
@@ -33,7 +33,7 @@ class Join(Protocol):
         ...
 
 
-CRITERIA = ("loss", "accuracy")
+CRITERIA = ("loss", "score", "accuracy")
 
 
 def by_right(roster: Roster) -> Text:
@@ -58,8 +58,9 @@ class Always:
 class Aligned:
     """A client outside the objective trains only when the model suits it (Algorithm 1, step 3):
 
-    loss      `F_k(w) < F(w) + eps_t`
-    accuracy  `acc_k(w) > acc(w) - eps_t`
+    loss   `F_k(w) < F(w) + eps_t`
+    score  `s_k(w) > s(w) - eps_t`, the task's score; where less of it is better, `s_k(w) < s(w) +
+           eps_t`. `accuracy`, the paper's word, is the same
 
     Strict, so that eps = 0 admits nobody even where all losses tie (eq. 7, 18).
     """
@@ -74,10 +75,13 @@ class Aligned:
         if self.criterion == "loss":
             suits = appraisal.loss < offer.loss + offer.eps
         else:
-            suits = appraisal.accuracy > offer.accuracy - offer.eps
+            sign = 1.0 if offer.higher else -1.0
+            suits = sign * appraisal.score > sign * offer.score - offer.eps
         member = roster.importance > 0
-        why_not = "loss too high" if self.criterion == "loss" else "accuracy too low"
-        if np.isnan(offer.loss if self.criterion == "loss" else offer.accuracy):
+        why_not = f"{offer.called} too {'low' if offer.higher else 'high'}"
+        if self.criterion == "loss":
+            why_not = "loss too high"
+        if np.isnan(offer.loss if self.criterion == "loss" else offer.score):
             why_not = "F(w) unknown"
         reason = np.where(member, by_right(roster), np.where(suits, "aligned", why_not))
         return Decision(member | suits, reason)

@@ -1,24 +1,43 @@
 """Task: what a model is to be good at, and how that is counted.
 
-A task says what the loss of a row is, what its score is, and how many outputs a model needs for
-it. Both engines ask it and nobody else: cross-entropy and accuracy are `Multiclass`, one task
+A task says what the loss of a row is, what scores are reported, and how many outputs a model needs
+for it. Both engines ask it and nobody else: cross-entropy and accuracy are `Multiclass`, one task
 among others.
 
 Outputs and targets may have any axes before that of the rows (clients, in the stacked engine),
 so a task is written once, over a leading client axis, like every other part. A client's loss is
-the mean over its rows, weighted where they have weights.
+the mean over its rows, weighted where they have weights; the one exception is a task whose loss
+ties rows together (`Survival`), which gives the loss of a whole set of rows (`of_rows`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
-from ..lazy import functional
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arrays import Float64
+from ..checks import above, require, share
+from ..errors import MusterError, unknown
+from ..federation import Federation, Shaped
+from ..lazy import functional, torch
 from ..registry import part
+from . import scores as count
+from .scores import Score, known
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+Targets = Literal["classes", "numbers"]
+OfRows: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
+OfAll: TypeAlias = "Callable[[NDArray[Any], NDArray[Any], Float64], float]"
+
+IGNORED = -100  # a token that does not count, as torch has it
+SMALL = 1e-12  # the least share of a class or label that a guess gives it
 
 
 @runtime_checkable
@@ -28,6 +47,9 @@ class Task(Protocol):
     score_name     what the score is called
     cross_entropy  whether a row's loss is exactly -log softmax(z)_y: then engines may take a
                    gradient that was worked out by hand
+
+    Our own tasks know more (`Usual`): several scores, scores of all rows together, a loss that is
+    no mean over rows, what to guess without a model. A task of one's own need not.
     """
 
     @property
@@ -41,7 +63,8 @@ class Task(Protocol):
         ...
 
     def outputs(self, classes: int) -> int:
-        """How many outputs a model needs for data of this many classes."""
+        """How many outputs a model needs for data of this many classes, or where targets are
+        numbers, of this many in each row; 0: any number."""
         ...
 
     def loss(self, z: Tensor, y: Tensor) -> Tensor:
@@ -54,20 +77,558 @@ class Task(Protocol):
         ...
 
 
-@part(Task, "multiclass")
-@dataclass(frozen=True)
-class Multiclass:
-    """One of several classes: cross-entropy `-log softmax(z)_y`, and accuracy `argmax z = y`."""
+class Usual:
+    """What our own tasks share. A subclass has a field `scores`, of which the first is the score
+    that `criterion="score"` compares.
 
-    score_name: ClassVar[str] = "accuracy"
-    cross_entropy: ClassVar[bool] = True
+    rows     scores that are means over rows, of outputs and targets; `perplexity` is the
+             exponential of one
+    of_all   scores of all rows together, of outputs, targets and how much each row counts
+    targets  what targets are: classes, or numbers
+    by_row   whether a client's loss is the mean of its rows'
+    least    what no loss is below
+    axes     how many axes the outputs for one row have
+    """
+
+    scores: tuple[str, ...]
+    rows: ClassVar[Mapping[str, OfRows]] = {}
+    of_all: ClassVar[Mapping[str, OfAll]] = {}
+    targets: ClassVar[Targets] = "numbers"
+    by_row: ClassVar[bool] = True
+    least: ClassVar[float] = 0.0
+    axes: ClassVar[int] = 1
+    cross_entropy = False
+
+    def __post_init__(self) -> None:
+        have = [*self.rows, *self.of_all]
+        if not self.scores:
+            raise MusterError(f"scores: none; name at least one of {', '.join(have)}")
+        for name in self.scores:
+            if name not in have:
+                raise unknown("score", str(name), have)
+
+    @property
+    def score_name(self) -> str:
+        return self.scores[0]
 
     def outputs(self, classes: int) -> int:
         return classes
 
+    def score(self, z: Tensor, y: Tensor) -> Tensor:
+        """Each row's part of the first score, where that is a mean over rows."""
+        return self.rows[self.score_name](z, y)
+
     def loss(self, z: Tensor, y: Tensor) -> Tensor:
-        flat = functional.cross_entropy(z.flatten(0, -2), y.flatten(), reduction="none")
-        return flat.view(y.shape)
+        """Each row's loss."""
+        raise NotImplementedError
+
+    def of_rows(self, z: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        """The loss of each set of rows, `[...]`, by how much each row counts; 0 for padding."""
+        return (self.loss(z, y) * weight).sum(-1) / weight.sum(-1)
+
+    def guess(self, y: Tensor) -> Tensor:
+        """The outputs `[1, outputs]` that suit these targets best (or nearly so) without any
+        features: what a model is to be held against."""
+        raise NotImplementedError
+
+
+def weights_of(given: tuple[float, ...], z: Tensor, what: str = "weights") -> Tensor | None:
+    """A weight for each output, or None where there are none."""
+    if not given:
+        return None
+    if len(given) != z.shape[-1]:
+        raise MusterError(f"{what}: {len(given)} for {z.shape[-1]} outputs; give one for each")
+    return torch.tensor(given, dtype=z.dtype, device=z.device)
+
+
+def _check_weights(weights: tuple[float, ...]) -> None:
+    for w in weights:
+        above("weights", w)
+
+
+def _multiclass(each: Callable[..., float]) -> OfAll:
+    return lambda z, y, w: count.one_against_rest(each, y, count.softmax(z), w)
+
+
+def _confidence(z: NDArray[Any], y: NDArray[Any], w: Float64) -> float:
+    p = count.softmax(z)
+    return count.calibration_error(p.argmax(1) == y, p.max(1), w)
+
+
+@part(Task, "multiclass")
+@dataclass(frozen=True)
+class Multiclass(Usual):
+    """One of several classes: cross-entropy `-log softmax(z)_y`, and accuracy `argmax z = y`.
+
+    weights    of the classes: a row's loss counts by its class's, as in torch's `reduction="none"`;
+               a client's loss is the mean of that over its rows
+    smoothing  of the labels: `1 - smoothing + smoothing / C` for the right class, `smoothing / C`
+               for the others
+    scores     what is reported: accuracy, balanced_accuracy, f1 (macro), auc and average_precision
+               (one against the rest, over the classes a client holds), calibration_error
+    """
+
+    weights: tuple[float, ...] = ()
+    smoothing: float = 0.0
+    scores: tuple[str, ...] = ("accuracy",)
+    targets: ClassVar[Targets] = "classes"
+    rows: ClassVar[Mapping[str, OfRows]] = {"accuracy": lambda z, y: z.argmax(-1) == y}
+    of_all: ClassVar[Mapping[str, OfAll]] = {
+        "balanced_accuracy": lambda z, y, w: count.balanced_accuracy(y, z.argmax(-1), w),
+        "f1": lambda z, y, w: count.f1(y, z.argmax(-1), w),
+        "auc": _multiclass(count.auc),
+        "average_precision": _multiclass(count.average_precision),
+        "calibration_error": _confidence,
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        share("smoothing", self.smoothing)
+        _check_weights(self.weights)
+
+    @property
+    def cross_entropy(self) -> bool:  # type: ignore[override]
+        return not self.weights and self.smoothing == 0.0
+
+    def loss(self, z: Tensor, y: Tensor) -> Tensor:
+        flat = z.flatten(0, -2)
+        if self.cross_entropy:
+            losses = functional.cross_entropy(flat, y.flatten(), reduction="none")
+        else:
+            losses = functional.cross_entropy(
+                flat, y.flatten(), weights_of(self.weights, z), reduction="none",
+                label_smoothing=self.smoothing,
+            )  # fmt: skip
+        return losses.view(y.shape)
+
+    def guess(self, y: Tensor) -> Tensor:
+        shares = torch.bincount(y).double() / len(y)
+        if len(self.weights) > len(shares):
+            shares = functional.pad(shares, (0, len(self.weights) - len(shares)))
+        return shares.clamp(min=SMALL).log()[None]
+
+
+def _one(z: Tensor, y: Tensor) -> Tensor:
+    """One output as one number for each row, where targets are."""
+    return z.squeeze(-1) if z.dim() > y.dim() else z
+
+
+def _first(z: NDArray[Any]) -> NDArray[Any]:
+    return z.reshape(len(z), -1)[:, 0]
+
+
+@part(Task, "binary")
+@dataclass(frozen=True)
+class Binary(Usual):
+    """Yes or no, one output: `-log sigmoid(z)` for 1, `-log (1 - sigmoid(z))` for 0.
+
+    weights    of 0 and of 1: a row's loss counts by its class's
+    smoothing  of the labels: `1 - smoothing / 2` for 1, `smoothing / 2` for 0
+    scores     accuracy (z > 0), balanced_accuracy, f1 (of 1), auc, average_precision,
+               calibration_error (of the chance of 1)
+    """
+
+    weights: tuple[float, ...] = ()
+    smoothing: float = 0.0
+    scores: tuple[str, ...] = ("accuracy", "auc")
+    targets: ClassVar[Targets] = "classes"
+    rows: ClassVar[Mapping[str, OfRows]] = {"accuracy": lambda z, y: (_one(z, y) > 0) == (y > 0.5)}
+    of_all: ClassVar[Mapping[str, OfAll]] = {
+        "balanced_accuracy": lambda z, y, w: count.balanced_accuracy(y, 1 * (_first(z) > 0), w),
+        "f1": lambda z, y, w: count.f1_of(y > 0.5, _first(z) > 0, w),
+        "auc": lambda z, y, w: count.auc(y > 0.5, _first(z), w),
+        "average_precision": lambda z, y, w: count.average_precision(y > 0.5, _first(z), w),
+        "calibration_error": lambda z, y, w: count.calibration_error(
+            y > 0.5, count.sigmoid(_first(z)), w
+        ),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        share("smoothing", self.smoothing)
+        _check_weights(self.weights)
+        require(len(self.weights) in (0, 2), "weights", self.weights, "two, of 0 and of 1")
+
+    def outputs(self, classes: int) -> int:
+        if classes > 2:
+            raise MusterError(f"task binary: {classes} classes; allowed: 2, or tasks.multiclass()")
+        return 1
+
+    def loss(self, z: Tensor, y: Tensor) -> Tensor:
+        z, y = _one(z, y), y.to(z.dtype)
+        smooth = y * (1.0 - self.smoothing) + self.smoothing / 2
+        losses = functional.binary_cross_entropy_with_logits(z, smooth, reduction="none")
+        if self.weights:
+            no, yes = self.weights
+            losses = torch.where(y > 0.5, yes * losses, no * losses)
+        return losses
+
+    def guess(self, y: Tensor) -> Tensor:
+        return torch.logit(y.double().mean(0).clamp(SMALL, 1 - SMALL)).view(1, 1)
+
+
+def _by_label(each: Callable[..., float]) -> OfAll:
+    def of(z: NDArray[Any], y: NDArray[Any], w: Float64) -> float:
+        found = [each(y[:, i] > 0.5, z[:, i].astype(np.float64), w) for i in range(y.shape[1])]
+        return count._mean(found)
+
+    return of
+
+
+@part(Task, "multilabel")
+@dataclass(frozen=True)
+class Multilabel(Usual):
+    """Several yes-or-no labels, one output for each: the mean over labels of `Binary`'s loss.
+    Targets are rows of 0 and 1.
+
+    weights  of the labels: a label's loss counts by its weight
+    scores   accuracy (the share of labels that are right), and means over labels of f1, auc,
+             average_precision
+    """
+
+    weights: tuple[float, ...] = ()
+    smoothing: float = 0.0
+    scores: tuple[str, ...] = ("accuracy", "auc")
+    rows: ClassVar[Mapping[str, OfRows]] = {
+        "accuracy": lambda z, y: ((z > 0) == (y > 0.5)).to(z.dtype).mean(-1)
+    }
+    of_all: ClassVar[Mapping[str, OfAll]] = {
+        "f1": _by_label(lambda y, z, w: count.f1_of(y, z > 0, w)),
+        "auc": _by_label(count.auc),
+        "average_precision": _by_label(count.average_precision),
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        share("smoothing", self.smoothing)
+        _check_weights(self.weights)
+
+    def loss(self, z: Tensor, y: Tensor) -> Tensor:
+        smooth = y.to(z.dtype) * (1.0 - self.smoothing) + self.smoothing / 2
+        return functional.binary_cross_entropy_with_logits(
+            z, smooth, weights_of(self.weights, z), reduction="none"
+        ).mean(-1)
+
+    def guess(self, y: Tensor) -> Tensor:
+        return torch.logit(y.double().mean(0, keepdim=True).clamp(SMALL, 1 - SMALL))
+
+
+def _beside(z: Tensor, y: Tensor) -> Tensor:
+    """Targets in the shape of the outputs: one number for each row is a row of one."""
+    return (y if y.dim() == z.dim() else y.unsqueeze(-1)).to(z.dtype)
+
+
+def _real(z: NDArray[Any], y: NDArray[Any], w: Float64) -> float:
+    return count.r2(y.astype(np.float64), z.astype(np.float64), w)
+
+
+class Numbers(Usual):
+    """What regressions share: targets are numbers, as many outputs as there are in each row, and a
+    row's loss is the mean over them. The guess is their mean."""
+
+    rows: ClassVar[Mapping[str, OfRows]] = {"mae": lambda z, y: (z - _beside(z, y)).abs().mean(-1)}
+    of_all: ClassVar[Mapping[str, OfAll]] = {"r2": _real}
+
+    def guess(self, y: Tensor) -> Tensor:
+        return y.double().reshape(len(y), -1).mean(0, keepdim=True)
+
+
+@part(Task, "regression")
+@dataclass(frozen=True)
+class Regression(Numbers):
+    """Numbers: squared error `(z - y)^2`.
+
+    scores   r2, mae
+    """
+
+    scores: tuple[str, ...] = ("r2", "mae")
+
+    def loss(self, z: Tensor, y: Tensor) -> Tensor:
+        return (z - _beside(z, y)).square().mean(-1)
+
+
+@part(Task, "huber")
+@dataclass(frozen=True)
+class Huber(Numbers):
+    """Numbers among which some are far off: `(z - y)^2 / 2` up to `delta`, from there on
+    `delta (|z - y| - delta / 2)`.
+
+    scores   r2, mae
+    """
+
+    delta: float = 1.0
+    scores: tuple[str, ...] = ("r2", "mae")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        above("delta", self.delta)
+
+    def loss(self, z: Tensor, y: Tensor) -> Tensor:
+        y = _beside(z, y)
+        return functional.huber_loss(z, y, reduction="none", delta=self.delta).mean(-1)
+
+
+@part(Task, "poisson")
+@dataclass(frozen=True)
+class Poisson(Numbers):
+    """Counts with mean `exp(z)`: `exp(z) - y z`, which may be below 0; with `full` the term in y
+    alone too, by Stirling, as torch has it.
+
+    scores   mae and r2, of `exp(z)`
+    """
+
+    full: bool = False
+    scores: tuple[str, ...] = ("mae", "r2")
+    least: ClassVar[float] = -float("inf")
+    rows: ClassVar[Mapping[str, OfRows]] = {
+        "mae": lambda z, y: (z.exp() - _beside(z, y)).abs().mean(-1)
+    }
+    of_all: ClassVar[Mapping[str, OfAll]] = {
+        "r2": lambda z, y, w: _real(np.exp(z.astype(np.float64)), y, w)
+    }
+
+    def loss(self, z: Tensor, y: Tensor) -> Tensor:
+        return functional.poisson_nll_loss(
+            z, _beside(z, y), log_input=True, full=self.full, reduction="none"
+        ).mean(-1)
+
+    def guess(self, y: Tensor) -> Tensor:
+        return super().guess(y).clamp(min=SMALL).log()
+
+
+@part(Task, "survival")
+@dataclass(frozen=True)
+class Survival(Usual):
+    """Time to an event: Cox's partial likelihood (Breslow for ties). A target is (time, event),
+    with event 1 where it happened then and 0 where the row was last seen then; the output is the
+    log risk. Of a set of rows the loss is
+
+    `-1/|events| sum over events i of (z_i - log sum over j with time_j >= time_i of exp(z_j))`
+
+    It ties rows together, so it is no mean over rows. In training the set is the batch: whom an
+    event is compared with are the batch's rows (take batches large enough to hold events; one
+    without has a loss of 0). A client's loss, by which it decides, is that of all its rows. Rows of
+    two clients are never compared.
+
+    scores   c_index (Harrell)
+    """
+
+    scores: tuple[str, ...] = ("c_index",)
+    by_row: ClassVar[bool] = False
+    of_all: ClassVar[Mapping[str, OfAll]] = {
+        "c_index": lambda z, y, w: count.c_index(
+            y[:, 0].astype(np.float64), y[:, 1] > 0.5, _first(z).astype(np.float64), w
+        )
+    }
+
+    def outputs(self, classes: int) -> int:
+        require(classes == 2, "task survival: numbers in a target", classes, "2, (time, event)")
+        return 1
+
+    def of_rows(self, z: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        """The loss of each set of rows: `[...]` from `[..., rows, 1]`, `[..., rows, 2]` and
+        `[..., rows]`, where a weight of 0 marks padding."""
+        counts = weight > 0
+        weight = weight * (counts.sum(-1) / weight.sum(-1)).unsqueeze(-1)
+        # From the latest time to the earliest, padding last: whoever is at risk comes first.
+        time = torch.where(counts, y[..., 0].to(z.dtype), -float("inf"))
+        time, order = time.sort(dim=-1, descending=True, stable=True)
+        risk, w = z.squeeze(-1).gather(-1, order), weight.gather(-1, order)
+        event = (y[..., 1].to(z.dtype).gather(-1, order) > 0.5) * w
+        weighed = risk + torch.where(w > 0, w, 1.0).log()
+        at_risk = torch.logcumsumexp(weighed, -1)
+        # Rows of the same time are at risk together: up to the last of them.
+        last = torch.searchsorted(-time.contiguous(), -time.contiguous(), right=True) - 1
+        terms = event * (at_risk.gather(-1, last.clamp(min=0)) - risk)
+        events = event.sum(-1)
+        return terms.sum(-1) / torch.where(events > 0, events, 1.0)
+
+    def guess(self, y: Tensor) -> Tensor:
+        return torch.zeros(1, 1, dtype=torch.float64)
+
+
+def _tokens(z: Tensor, y: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Each row's mean cross-entropy over its tokens."""
+    flat = functional.cross_entropy(
+        z.flatten(0, -2), y.flatten(), ignore_index=IGNORED, reduction="none",
+        label_smoothing=smoothing,
+    )  # fmt: skip
+    return flat.view(y.shape).sum(-1) / (y != IGNORED).sum(-1).clamp(min=1)
+
+
+def _tokens_right(z: Tensor, y: Tensor) -> Tensor:
+    counts = y != IGNORED
+    right = ((z.argmax(-1) == y) & counts).sum(-1)
+    return right.to(z.dtype) / counts.sum(-1).clamp(min=1)
+
+
+@part(Task, "next_token")
+@dataclass(frozen=True)
+class NextToken(Usual):
+    """The next token at every place of a sequence: outputs `[rows, places, tokens]`, targets
+    `[rows, places]`, and a row's loss is the mean cross-entropy over its places. Places whose
+    target is -100 (padding) do not count.
+
+    scores   perplexity, the exponential of a client's mean cross-entropy (without smoothing);
+             accuracy, the share of tokens that are right
+    """
+
+    smoothing: float = 0.0
+    scores: tuple[str, ...] = ("perplexity", "accuracy")
+    axes: ClassVar[int] = 2
+    rows: ClassVar[Mapping[str, OfRows]] = {"perplexity": _tokens, "accuracy": _tokens_right}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        share("smoothing", self.smoothing)
+
+    def outputs(self, classes: int) -> int:
+        return 0
+
+    def loss(self, z: Tensor, y: Tensor) -> Tensor:
+        return _tokens(z, y, self.smoothing)
+
+    def guess(self, y: Tensor) -> Tensor:
+        there = y[y != IGNORED]
+        shares = torch.bincount(there).double() / max(1, len(there))
+        return shares.clamp(min=SMALL).log().expand(1, *y.shape[1:], -1)
+
+
+@dataclass(frozen=True)
+class Custom:
+    """A loss of one's own: `loss(z, y)` gives the loss of each row `[rows]`, from outputs
+    `[rows, outputs]` and targets `[rows]`, in torch.
+
+    score   the same for a score; default: minus the loss
+    name    what the score is called
+    higher  whether more of it is better
+    needs   how many outputs a model must have; 0: any number
+    axes    how many axes the outputs for one row have
+    targets "classes" or "numbers"
+    """
+
+    of: OfRows
+    of_score: OfRows | None = None
+    name: str = "minus_loss"
+    higher: bool = True
+    needs: int = 0
+    axes: int = 1
+    targets: Targets = "numbers"
+    cross_entropy: ClassVar[bool] = False
+    least: ClassVar[float] = -float("inf")
+
+    @property
+    def score_name(self) -> str:
+        return self.name
+
+    def outputs(self, classes: int) -> int:
+        return self.needs
+
+    def loss(self, z: Tensor, y: Tensor) -> Tensor:
+        return self._each(self.of, z, y)
 
     def score(self, z: Tensor, y: Tensor) -> Tensor:
-        return z.argmax(-1) == y
+        return -self.loss(z, y) if self.of_score is None else self._each(self.of_score, z, y)
+
+    def _each(self, what: OfRows, z: Tensor, y: Tensor) -> Tensor:
+        """It knows rows; whatever axes there are before them are rows too."""
+        shape = z.shape[: z.dim() - self.axes]
+        flat = what(z.flatten(0, len(shape) - 1), y.flatten(0, len(shape) - 1))
+        if flat.shape != (shape.numel(),):
+            raise MusterError(
+                f"task {_called(what)}: gives {tuple(flat.shape)} for {shape.numel()} rows; give "
+                'the loss of each row (reduction="none"), not their mean'
+            )
+        return flat.view(shape)
+
+    def __repr__(self) -> str:
+        return f"Custom({_called(self.of)}, {_called(self.of_score)}, {self.name})"
+
+
+def as_task(given: Any) -> Task:
+    """A task, or a loss of each row as one."""
+    if isinstance(given, Task):
+        return given
+    if callable(given) and not isinstance(given, type):
+        return Custom(given)
+    raise MusterError(
+        f"task: {type(given).__name__}; give one of muster.tasks, or a function of outputs and "
+        "targets that gives the loss of each row"
+    )
+
+
+def by_row(task: Task) -> bool:
+    """Whether a client's loss is the mean of its rows'."""
+    return bool(getattr(task, "by_row", True))
+
+
+def least_loss(task: Task) -> float:
+    """What no loss is below."""
+    return float(getattr(task, "least", 0.0))
+
+
+def targets_of(task: Task) -> Targets | None:
+    """What targets are; None where the task does not say."""
+    return getattr(task, "targets", None)
+
+
+def suited(fed: Federation, given: Any) -> tuple[Federation, Task]:
+    """A federation whose targets are what the task takes, and the task."""
+    task = as_task(given)
+    wants = targets_of(task)
+    if wants == "classes" and not fed.classes:
+        raise MusterError(
+            f"task {type(task).__name__.lower()}: it takes classes (whole numbers from 0), and "
+            f"these targets are {fed.about_targets()}; take muster.tasks.regression(), or another "
+            "task for numbers"
+        )
+    return (fed.numbers() if wants == "numbers" else fed), task
+
+
+def numbers_in(of: Shaped) -> int:
+    """How many classes there are, or where targets are numbers, how many in each row."""
+    return of.classes or int(np.prod(of.target, dtype=np.int64))
+
+
+class Scoring:
+    """What is reported of a model by a task.
+
+    scores   what is known of each
+    first    the one that `criterion="score"` compares
+    rows     those that are means over rows: their places, and how they are taken
+    of_all   those of all rows together
+    """
+
+    def __init__(self, task: Task) -> None:
+        names: tuple[str, ...] | None = getattr(task, "scores", None)
+        self.scores: tuple[Score, ...]
+        self.rows: list[tuple[int, OfRows]]
+        self.of_all: list[tuple[int, OfAll]] = []
+        if names is None:
+            one = known(re.sub(r"\W+", "_", task.score_name))
+            if one.name == "loss":
+                raise MusterError("score: 'loss' is what the loss is called; call it otherwise")
+            self.scores = (replace(one, higher=getattr(task, "higher", one.higher)),)
+            self.first = self.scores[0]
+            self.rows = [(0, task.score)]
+            return
+        assert isinstance(task, Usual), "a task with several scores knows how they are taken"
+        self.scores = tuple(known(name) for name in names)
+        self.first = self.scores[0]
+        at = list(enumerate(names))
+        self.rows = [(i, task.rows[name]) for i, name in at if name in task.rows]
+        self.of_all = [(i, task.of_all[name]) for i, name in at if name in task.of_all]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What they are called, the one that decides first."""
+        return tuple(score.name for score in self.scores)
+
+    def finished(self, i: int, mean: Float64) -> Float64:
+        """A score from the mean over rows."""
+        return np.exp(mean) if self.scores[i].name == "perplexity" else mean
+
+
+def _called(what: object) -> str:
+    name = getattr(what, "__qualname__", None)
+    return f"{getattr(what, '__module__', '')}:{name}" if name else repr(what)

@@ -15,7 +15,8 @@ from rich.text import Text
 
 from ..errors import plural
 from ..lazy import pl
-from ..run.measures import MEASURES, named
+from ..parts.scores import known
+from ..run.measures import MEASURES, Measure, named
 from ..run.result import Run
 from .fitted import Column, Fitted
 from .intervals import Runs, compared, for_everyone, summary
@@ -52,13 +53,19 @@ def comparison_tables(
     over = f"mean ± 95 %, {plural(len(runs[first]), 'seed')}"
     labels = Column("method", list(runs))
     tables: list[RenderableType] = [
-        Fitted(over if measures else f"{whose}loss and accuracy: {over}", labels, means)
+        Fitted(over if measures else f"{whose}{_said(shown)}: {over}", labels, means)
     ]
     if others:
         about = f"paired difference to {first} (* : the interval excludes 0)"
         tables.append(Fitted(about, Column("method", others), gaps))
     tables.append(Fitted("a round, on average", labels, price))
     return [*tables, *map(Text, baseline(every)), *map(Text, notes(every)), *_warnings(runs)]
+
+
+def _said(shown: Sequence[Measure]) -> str:
+    """What a table is of: the loss, and the score."""
+    score = next((m.score for m in shown if m.score), "")
+    return f"loss and {known(score).title}" if score else "loss"
 
 
 def notes(runs: Iterable[Run]) -> list[str]:

@@ -58,7 +58,10 @@ def verdicts(plan: Plan, results: Results | None) -> list[Verdict]:
 
 def faults(plan: Plan, results: Results) -> list[str]:
     """What must be so and is not."""
-    return [fault for check in plan.checks for fault in broken(check, results.frame, results.keys)]
+    found = [v for v in verdicts(plan, results) if v.id in plan.sure and v.word != "holds"]
+    return [f"{v.says} ({v.numbers}: {v.word})" for v in found] + [
+        fault for check in plan.checks for fault in broken(check, results.frame, results.keys)
+    ]
 
 
 def claims_page(plans: Sequence[Plan], folder: Path) -> str:

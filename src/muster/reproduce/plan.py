@@ -25,7 +25,7 @@ from .claims import Claim
 Size = Literal["full", "small", "quick"]
 SIZES: tuple[Size, ...] = ("full", "small", "quick")
 KEYS = {"id", "title", "paper", "where", "about", "uses", "common", "panels", "studies", "small",
-        "quick", "keep", "claims", "checks", "figures"}  # fmt: skip
+        "quick", "keep", "claims", "checks", "figures", "sure"}  # fmt: skip
 # What the small file of results keeps of every round, where the runs have it.
 KEEP = ("loss", "test_accuracy", "fairness", "admitted_nonpriority")
 
@@ -79,6 +79,7 @@ class Plan:
     studies  the studies of the theory (`muster.theory.study`) that it runs, by their names
     about    "paper", or "ours" of what the papers do not have
     uses     experiments whose results it takes in, by their ids
+    sure     of a study's statements those that must hold, by their ids
     digest   of the part of its file that decides the results
     """
 
@@ -96,6 +97,7 @@ class Plan:
     studies: tuple[str, ...] = ()
     about: str = ""
     uses: tuple[str, ...] = ()
+    sure: tuple[str, ...] = ()
     digest: str = ""
 
     def panels(self, size: Size = "full", seeds: int | None = None) -> list[Panel]:
@@ -206,6 +208,7 @@ def read(path: Path) -> Plan:
             tuple(table.get("studies", ())),
             table.get("about", "paper"),
             tuple(table.get("uses", ())),
+            tuple(table.get("sure", ())),
             digest_of(table),
         )
     except tomllib.TOMLDecodeError as error:

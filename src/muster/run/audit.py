@@ -46,8 +46,9 @@ def audit(
     memo: Memo,
 ) -> Ruling:
     """Bound, check and try out the replies that were admitted to this extent."""
-    seen = ~population.unseen
-    everyone = bool((population.importance[seen] > 0).all())
+    seen, heard = ~population.unseen, replies.roster.priority[extent > 0].any()
+    # A method that is not for the priority clients may ask a round without any of them.
+    everyone = bool(population.priority[seen].all()) or not (heard or method.refers)
 
     def weigh(some: Replies, to: Float64) -> Float64:
         weight = np.zeros(len(to))

@@ -19,7 +19,7 @@ from ..errors import MusterError, MusterWarning
 from ..lazy import safetensors, torch
 from ..params import Memory
 from ..protocol import State
-from .ledger import Ledger
+from .ledger import SCORE, Ledger
 from .store import checkpoints, digest, readable, writable
 
 if TYPE_CHECKING:
@@ -69,10 +69,14 @@ def damage(place: Path) -> str:
 
 
 def load_checkpoint(
-    folder: Path, identity: dict[str, str], beginning: State, device: torch.device
+    folder: Path,
+    identity: dict[str, str],
+    beginning: State,
+    device: torch.device,
+    score: str = SCORE,
 ) -> tuple[State, Ledger] | None:
     """The last sound checkpoint, laid over the state a run begins with; None without any. One of
-    another run is refused."""
+    another run is refused. `score` is what the run's score is called."""
     found = checkpoints(folder)
     wrong = {place: damage(place) for place in found}
     sound = [place for place in found if not wrong[place]]
@@ -93,7 +97,7 @@ def load_checkpoint(
     with readable(place):
         saved = json.loads((place / "identity.json").read_text())
         tensors = safetensors.load_file(place / "s.safetensors", device=str(device))
-        ledger = Ledger.read(place)
+        ledger = Ledger.read(place, score)
     for key, value in identity.items():
         if saved.get(key) != value:
             raise MusterError(

@@ -25,8 +25,10 @@ from ..local import Local
 from ..methods import Method
 from ..params import Memory, Params
 from ..parts.attacks import Adversary
+from ..parts.guard import Possible
 from ..parts.participation import Participation
 from ..parts.solvers import SGD
+from ..parts.task import Multiclass, Scoring, Task
 from ..protocol import Answers, Appraisal, Offer, Replies, Roster, State, Trial, Truth, View
 from ..schedules import after
 from . import opinion
@@ -45,6 +47,7 @@ class Terms:
     decide_on      the rows by which clients judge the model for all that is decided in a round: who
                    joins, is admitted, is polled, stays; what they claim, and F(w)
     tuned_steps    local steps after which clients judge the model once more, for the measures alone
+    task           what the model is to be good at
     """
 
     method: Method
@@ -55,6 +58,17 @@ class Terms:
     participation: Participation | None = None
     decide_on: DecideOn = "train"
     tuned_steps: int = 0
+    task: Task = Multiclass()
+
+    @cached_property
+    def scoring(self) -> Scoring:
+        """What is reported of a model."""
+        return Scoring(self.task)
+
+    @cached_property
+    def possible(self) -> Possible:
+        """What reports can be true."""
+        return Possible.of(self.task)
 
     @property
     def split(self) -> Split:
@@ -122,7 +136,7 @@ class Clients(Protocol):
         ...
 
     def appraise(self, t: int, model: Params, clients: Int64) -> Appraisal:
-        """F_k(w) and accuracy on the rows they decide by; NaN where there is no answer."""
+        """F_k(w) and the score on the rows they decide by; NaN where there is no answer."""
         ...
 
     def stays(self, clients: Int64, memo: Memo) -> Bool:
@@ -218,7 +232,7 @@ class Stack:
         return self.engine.steps(clients)
 
     def appraise(self, t: int, model: Params, clients: Int64) -> Appraisal:
-        """F_k(w) and accuracy on the rows they decide by."""
+        """F_k(w) and the score on the rows they decide by."""
         return self.engine.appraise(model, clients, self.terms.split)
 
     def stays(self, clients: Int64, memo: Memo) -> Bool:
@@ -355,7 +369,10 @@ class Stack:
         else:
             train = engine.appraise(model, clients)
             test = engine.appraise(model, clients, "test") if tested else None
-        return opinion.opinion(self.fed, clients, self.bars[clients], train, test, own, own_test)
+        return opinion.opinion(
+            self.fed, clients, self.bars[clients], train, test, own, own_test,
+            self.terms.scoring.first.name,
+        )  # fmt: skip
 
     def adapted(self, model: Params, clients: Int64) -> Params:
         """The model after the one step that a method such as Per-FedAvg prepares it for."""
@@ -381,7 +398,7 @@ class Stack:
     @cached_property
     def bars(self) -> Float64:
         """The loss below which the model is useful to each client."""
-        return opinion.bar(self.fed, np.arange(self.fed.n))
+        return opinion.bar(self.fed, np.arange(self.fed.n), self.terms.task)
 
 
 def no_replies(offer: Offer, roster: Roster) -> Replies:

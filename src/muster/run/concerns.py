@@ -113,10 +113,12 @@ def _loss(rounds: pl.DataFrame, facts: Facts) -> str:
 def _guess(rounds: pl.DataFrame, facts: Facts) -> str:
     """A model that knows no more than how frequent the labels are."""
     loss, guess = _last(rounds, "loss"), facts.get("constant_loss")
-    if loss is not None and guess is not None and loss > guess * (1 + 1e-9):
+    if loss is not None and guess is not None and loss > guess + 1e-9 * abs(guess):
+        classes = "majority_accuracy" in facts
+        what = "answering with the labels' frequencies" if classes else "answering their mean"
         return (
-            f"the model is worse than a constant prediction: loss {loss:.4g}, where answering with "
-            f"the labels' frequencies has {guess:.4g}; train longer, or with another local.lr"
+            f"the model is worse than a constant prediction: loss {loss:.4g}, where {what} has "
+            f"{guess:.4g}; train longer, or with another local.lr"
         )
     accuracy, most = _last(rounds, "test_accuracy"), facts.get("majority_test_accuracy")
     if accuracy is not None and most is not None and accuracy <= most + 1e-12:

@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import params
+from ..arrays import Float64
 from ..durable import held
 from ..engines.threads import one_thread
 from ..errors import MusterWarning
 from ..lazy import nn, pl, torch
 from ..memories import Memories
 from ..params import Memory, Params
-from ..protocol import Entry, State
+from ..protocol import Appraisal, Entry, State
 from . import measures, progress
 from .checkpoint import load_checkpoint, save_checkpoint
 from .concerns import Facts
@@ -115,11 +116,12 @@ def _conduct(
     holdings: pl.DataFrame | None,
 ) -> Run:
     rounds, clients, n = setup.terms.rounds, setup.clients, setup.population.n
-    ledger = Ledger()
+    score = setup.terms.scoring.first.name
+    ledger = Ledger(score)
     identity = identity_of(setup, state, whose)
     start = state.model
     if keep.resume and keep.folder is not None:
-        found = load_checkpoint(keep.folder, identity, state, clients.device)
+        found = load_checkpoint(keep.folder, identity, state, clients.device, score)
         if found is not None:
             state, ledger = found
 
@@ -243,6 +245,13 @@ def final_of(setup: Setup, memo: Memo, state: State) -> pl.DataFrame:
     population, view = setup.population, memo.view(state)
     train, test = view.train, view.test
     everyone, unknown = np.arange(population.n), np.full(population.n, np.nan)
+    scores = setup.terms.scoring.names
+
+    def measured(split: str, values: Appraisal | None) -> dict[str, Float64]:
+        taken = {} if values is None else {"loss": values.loss, scores[0]: values.score}
+        taken |= {} if values is None else values.more
+        return {f"{split}_{name}": taken.get(name, unknown) for name in ("loss", *scores)}
+
     return pl.DataFrame(
         {
             "client": everyone,
@@ -250,10 +259,8 @@ def final_of(setup: Setup, memo: Memo, state: State) -> pl.DataFrame:
             "unseen": population.unseen,
             "attacker": np.isin(everyone, setup.clients.attackers),
             "rows": population.sizes,
-            "train_loss": train.loss,
-            "train_accuracy": train.accuracy,
-            "test_loss": unknown if test is None else test.loss,
-            "test_accuracy": unknown if test is None else test.accuracy,
+            **measured("train", train),
+            **measured("test", test),
             "requirement": setup.clients.requirement(everyone),
             "useful": pl.Series(view.useful, nan_to_null=True).cast(pl.Boolean),
         }

@@ -18,6 +18,8 @@ from ..protocol import Entry
 
 Columns = dict[str, NDArray[Any]]
 
+SCORE = "accuracy"  # in these tables; a run's own has the name of its task's score
+
 # The tables next to `rounds`, and their columns, which they have even while they are empty.
 TABLES: dict[str, dict[str, type]] = {
     "clients": {
@@ -30,7 +32,7 @@ TABLES: dict[str, dict[str, type]] = {
         "weight": float,
         "claim": float,
         "loss": float,
-        "accuracy": float,
+        SCORE: float,
         "steps": int,
         "bytes_up": int,
         "bytes_down": int,
@@ -56,7 +58,12 @@ class Ledger:
     hundred thousand clients does not fill the memory while the run lasts.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, score: str = SCORE) -> None:
+        # What each table has while it is empty, under the name of the task's score.
+        self.columns = {
+            table: {score if name == SCORE else name: kind for name, kind in columns.items()}
+            for table, columns in TABLES.items()
+        }
         self.facts: dict[str, float] = {}  # what was measured before the first round
         self.rows: list[dict[str, Any]] = []
         self.tables: dict[str, list[Columns]] = {name: [] for name in TABLES}
@@ -78,7 +85,7 @@ class Ledger:
     def _spill(self, name: str) -> None:
         """Move what is in memory of a table to disk."""
         part = self._place(name)
-        _frame(self.tables[name], TABLES[name]).write_parquet(part)
+        _frame(self.tables[name], self.columns[name]).write_parquet(part)
         self.spilled[name].append(part)
         self.tables[name] = []
 
@@ -106,7 +113,8 @@ class Ledger:
         tables = {}
         for name, parts in self.tables.items():
             told = [pl.read_parquet(part, glob=False) for part in self.spilled[name]]
-            tables[name] = pl.concat([*told, _frame(parts, TABLES[name])])
+            new = [_frame(parts, self.columns[name])] if parts or not told else []
+            tables[name] = pl.concat([*told, *new])
         return {"rounds": self._rounds(), **tables}
 
     def _rounds(self) -> pl.DataFrame:
@@ -122,12 +130,12 @@ class Ledger:
             for part in self.spilled[name]:
                 link(part, folder / part.name)
             last = f"{name}-{len(self.spilled[name]):06d}.parquet"
-            _frame(parts, TABLES[name]).write_parquet(folder / last)
+            _frame(parts, self.columns[name]).write_parquet(folder / last)
 
     @classmethod
-    def read(cls, folder: Path) -> Ledger:
+    def read(cls, folder: Path, score: str = SCORE) -> Ledger:
         """A ledger that goes on from what was written."""
-        ledger = cls()
+        ledger = cls(score)
         ledger.facts = json.loads((folder / "facts.json").read_text())
         ledger.rows = pl.read_parquet(folder / "rounds.parquet", glob=False).to_dicts()
         for name in TABLES:

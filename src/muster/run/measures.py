@@ -17,7 +17,7 @@ imported when a name is not known yet, so its measures are found like its parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from types import MappingProxyType
@@ -27,6 +27,7 @@ import numpy as np
 from ..arrays import Float64
 from ..errors import MusterError, unknown
 from ..federation import Population
+from ..parts.scores import SCORES, Score, known
 from ..protocol import Appraisal, View
 from ..registry import load_packages
 
@@ -46,6 +47,7 @@ class Measure:
     of        the number from everyone's view of the model; None where this federation has none.
               A measure without `of` is counted by the round itself
     scale     what tables and figures multiply it by (bytes are shown as kB)
+    score     the score it is of; it is there in runs whose task reports that one
     compared  whether a comparison's table has it unasked
     panel     whether the figure has a panel of it unasked
     otherwise the measure that stands in for it in a comparison, for methods that do not have it
@@ -60,6 +62,7 @@ class Measure:
     compared: bool = False
     panel: bool = False
     otherwise: str = ""
+    score: str = ""
     lower: bool = False
 
     @property
@@ -73,7 +76,7 @@ def weighted(
     each: Callable[[View], Appraisal | None],
     what: str,
 ) -> Of:
-    """`sum_k weight_k v_k` of the clients' losses or accuracies (`what`), over those that gave one;
+    """`sum_k weight_k v_k` of the clients' losses or scores (`what`), over those that gave one;
     NaN when none did. The weights sum to 1, or are all 0: then there is no such client, and no
     measure."""
 
@@ -153,23 +156,23 @@ TABLE = (
     ),
     Measure(
         "train_accuracy", "priority training accuracy", share=True,
-        of=on_objective(train, "accuracy"),
+        of=on_objective(train, "score"),
     ),
     Measure("test_loss", "priority test loss", lower=True, of=on_objective(test, "loss")),
     Measure(
         "test_accuracy", "priority test accuracy", "test acc", True, compared=True, panel=True,
-        of=on_objective(test, "accuracy"),
+        of=on_objective(test, "score"),
     ),
     # FedALIGN, Fig. 4: what the model is to those it is not for.
     Measure("others_loss", "the others' training loss", lower=True, of=on_others(train, "loss")),
     Measure(
         "others_test_accuracy", "the others' test accuracy", "others test acc", True,
-        of=on_others(test, "accuracy"),
+        of=on_others(test, "score"),
     ),
     # MaxFL, Table 1.
     *over_clients(
         Measure("mean_test_accuracy", "mean test accuracy of the clients", share=True),
-        lambda view: None if view.test is None else view.test.accuracy,
+        lambda view: None if view.test is None else view.test.score,
     ),
     # Of the models that clients keep for themselves. Where a method keeps none, they use the global
     # one, and that is what a comparison holds a personalised method against.
@@ -180,19 +183,19 @@ TABLE = (
     Measure(
         "own_test_accuracy", "test accuracy of the model each uses", "own test acc", True,
         compared=True, otherwise="test_accuracy",
-        of=if_kept(own_test, on_objective(own_test, "accuracy")),
+        of=if_kept(own_test, on_objective(own_test, "score")),
     ),
     Measure(
         "own_others_test_accuracy", "others' test accuracy of the model each uses",
         "own others test acc", True, otherwise="others_test_accuracy",
-        of=if_kept(own_test, on_others(own_test, "accuracy")),
+        of=if_kept(own_test, on_others(own_test, "score")),
     ),
     over_clients(
         Measure(
             "own_mean_test_accuracy", "mean test accuracy of the model each uses", share=True,
             otherwise="mean_test_accuracy",
         ),
-        lambda view: None if view.own_test is None else view.own_test.accuracy,
+        lambda view: None if view.own_test is None else view.own_test.score,
     )[0],  # those that only judge never made a model of their own
     # Section 1 of the FedALIGN paper: their loss is below `opinion.bar`.
     Measure(
@@ -229,7 +232,7 @@ TABLE = (
             "tuned_test_accuracy", "mean test accuracy after local tuning", share=True,
             compared=True,
         ),
-        lambda view: view.tuned_accuracy,
+        lambda view: view.tuned,
     ),
     # What the round itself counted.
     Measure("pool", "clients that may be asked"),
@@ -252,8 +255,48 @@ TABLE = (
     Measure("seconds", "seconds"),
 )  # fmt: skip
 
-_known: dict[str, Measure] = {measure.name: measure for measure in TABLE}
+SCORED = "accuracy"  # the score whose measures the table has; those of others are made of them
+
+
+def twin(measure: Measure, score: Score) -> Measure:
+    """The same measure of another score. Scores that are no means over rows are taken of each
+    client's rows and pooled as a weighted mean over clients: its title says so."""
+    if score.name == SCORED:
+        return replace(measure, score=SCORED)
+    short = measure.short.replace(SCORED, "acc").replace("acc", score.head)
+    return replace(
+        measure,
+        name=measure.name.replace(SCORED, score.name),
+        title=measure.title.replace(SCORED, score.title) + (POOLED if score.pooled else ""),
+        short=short,
+        share=score.share,
+        otherwise=measure.otherwise.replace(SCORED, score.name),
+        score=score.name,
+        lower=not score.higher,
+    )
+
+
+POOLED = ", mean of the clients'"
+
+
+def with_twins(measures: Iterable[Measure], scores: Iterable[Score]) -> Iterator[Measure]:
+    """Measures, and of those that are of a score, one for each."""
+    for measure in measures:
+        if SCORED in measure.name:
+            yield from (twin(measure, score) for score in scores)
+        else:
+            yield measure
+
+
+_known: dict[str, Measure] = {m.name: m for m in with_twins(TABLE, SCORES.values())}
 MEASURES: Mapping[str, Measure] = MappingProxyType(_known)
+
+
+def know(score: str) -> None:
+    """Make room for a score of a task of one's own."""
+    if f"test_{score}" not in _known:
+        of_score = [m for m in TABLE if SCORED in m.name]
+        _known.update({m.name: m for m in with_twins(of_score, [known(score)])})
 
 
 def register(*measures: Measure) -> None:
@@ -275,8 +318,16 @@ def _home(measure: Measure) -> tuple[str, str]:
 def evaluate(population: Population, view: View) -> dict[str, float]:
     """A row's measures of a model, from every client's view of it. Clients that gave none are
     left out."""
-    taken = ((m.name, m.of(population, view)) for m in MEASURES.values() if m.of is not None)
-    return {name: value for name, value in taken if value is not None}
+    for score in (view.called, *view.train.more):
+        know(score)
+    views = {score: view.of(score) for score in (view.called, *view.train.more)}
+    found: dict[str, float] = {}
+    for m in MEASURES.values():
+        seen = views.get(m.score) if m.score else view
+        value = None if m.of is None or seen is None else m.of(population, seen)
+        if value is not None:
+            found[m.name] = value
+    return found
 
 
 def named(names: str | Iterable[str], kind: str = "measure") -> tuple[Measure, ...]:

@@ -56,7 +56,7 @@ class Memo:
 
     def put(self, clients: Int64, some: Appraisal) -> None:
         """What these clients make of the model, known from elsewhere."""
-        self.known.loss[clients], self.known.accuracy[clients] = some.loss, some.accuracy
+        self.known.loss[clients], self.known.score[clients] = some.loss, some.score
         self.done[clients] = True
 
     def of(self, clients: Int64) -> Appraisal:

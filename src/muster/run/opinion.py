@@ -7,7 +7,7 @@ another client's rows.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,11 @@ from ..arrays import Float64, Int64
 from ..engines.measure import Split
 from ..federation import Federation
 from ..lazy import pl
+from ..parts.task import Binary, Multiclass, Numbers, Task, Usual
 from ..protocol import Appraisal, View
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LISTED = 5_000_000  # clients times classes up to which it is listed who has what
 
@@ -28,17 +32,37 @@ def label_entropy(fed: Federation, clients: Int64) -> Float64:
     return np.asarray(-np.sum(f * np.log(np.where(f > 0, f, 1.0)), axis=1), np.float64)
 
 
-def bar(fed: Federation, clients: Int64) -> Float64:
+def bar(fed: Federation, clients: Int64, task: Task = Multiclass()) -> Float64:
     """The loss below which the model is useful to each client: its requirement rho_k where it has
-    one, otherwise the loss of its best constant prediction, H_k.
+    one, otherwise the loss of its best constant prediction: H_k for classes, that of its mean for
+    numbers, of equal risks for survival. NaN where the task knows no guess.
 
     A client that holds a single class has H_k = 0, which no model can beat, and nothing to compare
     with but guessing among all C classes: its bar is `log C`.
     """
     if fed.requirement is not None:
         return fed.requirement[clients]
-    entropy = label_entropy(fed, clients)
-    return np.where(entropy > 0, entropy, np.log(fed.classes))
+    if fed.classes and task.cross_entropy:
+        entropy = label_entropy(fed, clients)
+        return np.where(entropy > 0, entropy, np.log(fed.classes))
+    guessed = guessed_loss(fed, clients, task)
+    lone = fed.classes > 0 and isinstance(task, (Multiclass, Binary))
+    return np.where(guessed > 1e-9, guessed, np.log(fed.classes)) if lone else guessed
+
+
+def guessed_loss(fed: Federation, clients: Int64, task: Task) -> Float64:
+    """The loss of each client's best constant prediction on its training rows; NaN where the task
+    knows none."""
+    if not isinstance(task, Usual):
+        return np.full(len(clients), np.nan)
+    return np.array([constant_loss(task, fed.train.client(int(k))[1]) for k in clients])
+
+
+def constant_loss(task: Usual, y: Tensor) -> float:
+    """The loss of the best constant prediction of these targets."""
+    z = task.guess(y)
+    z = z.expand(len(y), *z.shape[1:])
+    return float(task.of_rows(z, y, z.new_ones(len(y))))
 
 
 def required(fed: Federation, clients: Int64, split: Split) -> Float64:
@@ -57,12 +81,13 @@ def opinion(
     test: Appraisal | None,
     own: Appraisal | None = None,
     own_test: Appraisal | None = None,
+    called: str = "accuracy",
 ) -> View:
     """What some clients make of a model, from their appraisals of it and what only they know: the
-    requirement, and what they would fall back on. `useful_below` is their `bar`."""
-    view = View(
-        train, test, (train.loss < useful_below).astype(np.float64), own=own, own_test=own_test
-    )
+    requirement, and what they would fall back on. `useful_below` is their `bar`, `called` what
+    their score is called."""
+    useful = np.where(np.isnan(useful_below), np.nan, train.loss < useful_below)
+    view = View(train, test, useful, own=own, own_test=own_test, called=called)
     if fed.requirement is None:
         return view
     meets = train.loss < required(fed, clients, "train")
@@ -71,33 +96,35 @@ def opinion(
         return view
     meets_test = test.loss < required(fed, clients, "test")
     view = replace(view, meets_test=meets_test.astype(np.float64))
-    if fed.solo_accuracy is None:
+    if fed.solo_score is None:
         return view
-    return replace(view, preferred=np.where(meets, test.accuracy, fed.solo_accuracy[clients]))
+    return replace(view, preferred=np.where(meets, test.score, fed.solo_score[clients]))
 
 
 def tuned(
     fed: Federation, clients: Int64, view: View, train: Appraisal, test: Appraisal | None
 ) -> View:
     """A view with what the same clients make of the model after tuning it: whether it meets their
-    requirement then, and its held-out accuracy (MaxFL, Table 4)."""
-    view = replace(view, tuned_accuracy=None if test is None else test.accuracy)
+    requirement then, and its held-out score (MaxFL, Table 4)."""
+    view = replace(view, tuned=None if test is None else test.score)
     if fed.requirement is None:
         return view
     meets = train.loss < required(fed, clients, "train")
     return replace(view, meets_tuned=meets.astype(np.float64))
 
 
-def guesses(fed: Federation) -> dict[str, Any]:
-    """What needs no model: the loss of the best constant prediction on the objective, and the
-    accuracy of always answering its most frequent class, and what that is called."""
+def guesses(fed: Federation, task: Task = Multiclass()) -> dict[str, Any]:
+    """What needs no model: the loss of the best constant prediction on the objective, and of
+    classes the accuracy of always answering its most frequent one, and what that is called."""
+    if not fed.classes or task.score_name != "accuracy" or not isinstance(task, Usual):
+        return guessed_numbers(fed, task)
     shares = fed.objective @ fed.train.label_shares(fed.classes)
     best = int(shares.argmax())
     some = shares[shares > 0]
-    known: dict[str, Any] = {
-        "constant_loss": float(-(some * np.log(some)).sum()),
-        "majority_accuracy": float(shares[best]),
-    }
+    known: dict[str, Any] = {"majority_accuracy": float(shares[best])}
+    plain = isinstance(task, Binary) and not task.weights and not task.smoothing
+    if task.cross_entropy or plain:
+        known["constant_loss"] = float(-(some * np.log(some)).sum())
     if fed.labels is not None:
         known["majority_class"] = fed.labels[best]
     if fed.test is not None:
@@ -106,10 +133,24 @@ def guesses(fed: Federation) -> dict[str, Any]:
     return known
 
 
+def guessed_numbers(fed: Federation, task: Task) -> dict[str, Any]:
+    """What a constant prediction has where targets are numbers: the loss of answering the mean of
+    all rows that the objective counts."""
+    members = np.flatnonzero(fed.objective > 0)
+    if not isinstance(task, Numbers) or not len(members):
+        return {}
+    weight = fed.objective[members]
+    rows = [fed.train.client(int(k))[1].double() for k in members]
+    middle = sum(w * y.mean(0, keepdim=True) for w, y in zip(weight, rows, strict=True))
+    z = task.guess(middle)
+    losses = [float(task.loss(z.expand(len(y), -1), y).mean()) for y in rows]
+    return {"constant_loss": float(weight @ losses)}
+
+
 def holdings(fed: Federation) -> pl.DataFrame | None:
     """Who has which rows: one row for each client and class that it has; None where rows have no
     classes, or there would be too many to list."""
-    if fed.train.y.is_floating_point() or fed.n * fed.classes > LISTED:
+    if not fed.classes or fed.n * fed.classes > LISTED:
         return None
     counts = fed.label_counts()
     client, label = np.nonzero(counts)

@@ -58,8 +58,9 @@ def pool_of(setup: Setup, t: int, present: Bool) -> Int64:
 def reference_of(
     setup: Setup, offer: Offer, asked: Int64, memo: Memo
 ) -> tuple[float, float, Int64]:
-    """F(w) and its accuracy: the objective's clients' weighted word on w (eq. 5), as far as it is
-    there and possible; and the priority clients whose word is far from all others'.
+    """F(w) and its score: the objective's clients' weighted word on w (eq. 5), as far as it is
+    there and possible; and the priority clients whose word is far from all others'. Clients whose
+    rows leave them without a score (the AUC of one class) are left out of the score.
 
     NaN when none of them was asked and the method measures on the asked only, or none gave a
     possible answer: then nobody else can tell whether it is aligned, and stays silent.
@@ -70,12 +71,18 @@ def reference_of(
         members = asked[weight[asked] > 0]
     own = setup.clients.report(offer, members, memo) if len(members) else Appraisal.unknown(0)
     priority = setup.population.priority[members]
-    sound = plausible(own, priority).yes
+    can = setup.terms.possible
+    sound = plausible(own, priority, can).yes
     if not sound.any():
         return float("nan"), float("nan"), members[:0]
     w = weight[members[sound]] / weight[members[sound]].sum()
-    odd = members[far_off(own, priority)]
-    return float(w @ own.loss[sound]), float(w @ own.accuracy[sound]), odd
+    odd = members[far_off(own, priority, can)]
+    score = own.score[sound]
+    scored = ~np.isnan(score)
+    mean = float(w @ score) if scored.all() else float("nan")
+    if scored.any() and not scored.all():
+        mean = float(w[scored] @ score[scored] / w[scored].sum())
+    return float(w @ own.loss[sound]), mean, odd
 
 
 @dataclass(frozen=True)
@@ -113,7 +120,7 @@ VERDICT = ("extent", "weight", "reason")
 def judge(terms: Terms, offer: Offer, replies: Replies, server: Memory) -> Verdict:
     """Guard, admit and weigh: how much each reply counts. Weights are as the rule gives them."""
     method = terms.method
-    sound = guard(offer, replies, method.reports, method.claim.most, method.losses)
+    sound = guard(offer, replies, method.reports, method.claim.most, method.losses, terms.possible)
     extent = np.where(sound.yes, method.admit(offer, replies.roster, replies.appraisal), 0.0)
     if offer.round < terms.warmup:
         # Warm-up is for the objective: whoever is in it by a_k counts by a_k, aligned or not.
@@ -250,8 +257,8 @@ def play(setup: Setup, memo: Memo, state: State) -> tuple[State, Entry]:
     offer = offer_of(setup, state)
     odd = asked[:0]
     if method.refers:
-        loss, accuracy, odd = reference_of(setup, offer, asked, memo)
-        offer = replace(offer, loss=loss, accuracy=accuracy, eps=setup.terms.eps(t))
+        loss, score, odd = reference_of(setup, offer, asked, memo)
+        offer = replace(offer, loss=loss, score=score, eps=setup.terms.eps(t))
 
     steps = method.effort(roster, clients.steps(asked), state.server) if len(asked) else None
     outcome = conclude(setup, offer, roster, steps, memo, state)
@@ -280,6 +287,8 @@ def offer_of(setup: Setup, state: State) -> Offer:
         population=int((~setup.population.unseen).sum()),
         trainable=terms.trainable,
         server={part: state.server[part] for part in terms.method.solver.needs},
+        called=terms.scoring.first.name,
+        higher=terms.scoring.first.higher,
     )
 
 
@@ -289,7 +298,10 @@ def warned(setup: Setup, answers: Answers, odd: Int64) -> list[tuple[int, str]]:
     replies, method = answers.replies, setup.terms.method
     if method.reports and not method.losses:
         odd = np.union1d(
-            odd, replies.roster.clients[far_off(replies.appraisal, replies.roster.priority)]
+            odd,
+            replies.roster.clients[
+                far_off(replies.appraisal, replies.roster.priority, setup.terms.possible)
+            ],
         )
     names = setup.population.names
     for k in odd.tolist():
@@ -435,7 +447,7 @@ def record(setup: Setup, offer: Offer, roster: Roster, outcome: Outcome, memo: M
         "weight": spread(verdict.weight, 0.0),
         "claim": spread(answers.replies.claim, np.nan),
         "loss": answers.measured.loss,
-        "accuracy": answers.measured.accuracy,
+        offer.called: answers.measured.score,
         "steps": spread(answers.steps, 0),
         "bytes_up": traffic.up,
         "bytes_down": traffic.down,

@@ -17,7 +17,7 @@ from ..methods import Method
 from ..models import Spec, as_module
 from ..parts.attacks import Adversary, Attack, attackers_of
 from ..parts.participation import Participation
-from ..parts.task import Multiclass, Task
+from ..parts.task import Multiclass, OfRows, Task, suited
 from ..rng import MOST
 from . import opinion
 from .clients import DECIDE_ON, DecideOn, Stack, Terms, needs_requirement
@@ -42,7 +42,7 @@ def simulate(
     checkpoint_every: int = 10,
     resume: bool = False,
     on_round: OnRound | None = None,
-    task: Task = Multiclass(),
+    task: Task | OfRows = Multiclass(),
     decide_on: DecideOn = "train",
     tuned_steps: int = 0,
     compute: Compute | None = None,
@@ -59,7 +59,8 @@ def simulate(
     checkpoint       a folder: the state is saved there every `checkpoint_every` rounds
     resume           go on from the last checkpoint in that folder, to the bit-identical end
     on_round         called with each round's row
-    task             what the model is to be good at: one of muster.tasks
+    task             what the model is to be good at: one of muster.tasks, or a function of outputs
+                     and targets that gives the loss of each row
     decide_on        the rows by which clients judge the model for all that is decided in a round
                      (who joins, is admitted, stays; claims; F(w)): "train", or "held_out"
     tuned_steps      measure the model once more after this many local steps of each client's own
@@ -71,6 +72,7 @@ def simulate(
         fed, method, model, rounds, local, seed, participation, attack, evaluate_every,
         checkpoint_every, task, decide_on, tuned_steps,
     )  # fmt: skip
+    fed, task = suited(fed, task)
     chosen = compute_of(compute, how)
     if resume and checkpoint is None:
         raise MusterError("resume: needs checkpoint=FOLDER, where the run left its state")
@@ -80,7 +82,7 @@ def simulate(
     work = choose(chosen, module, fed, local, task)
     terms = Terms(
         method, local, int(rounds), int(seed), params.trainable(module), participation, decide_on,
-        int(tuned_steps),
+        int(tuned_steps), task,
     )  # fmt: skip
     setup = Setup(fed.population, terms, Stack(fed, terms, work, adversary))
     start = params.of_module(module, chosen.number, work.device)
@@ -103,7 +105,7 @@ def simulate(
             Keep(evaluate_every, place, checkpoint_every, resume),
             on_round,
             fed.note,
-            {"data": fed.name, **opinion.guesses(fed), "doubts": doubts(fed)},
+            {"data": fed.name, **opinion.guesses(fed, task), "doubts": doubts(fed)},
             recipe=Recipe.of(model, module, fed.inputs, task, method.serves),
             holdings=opinion.holdings(fed),
         )
@@ -122,7 +124,7 @@ def check(
     attack: Attack | None = None,
     evaluate_every: int = 1,
     checkpoint_every: int = 10,
-    task: Task = Multiclass(),
+    task: Task | OfRows = Multiclass(),
     decide_on: DecideOn = "train",
     tuned_steps: int = 0,
 ) -> nn.Module:
@@ -133,7 +135,6 @@ def check(
         ("local", local, Local),
         ("participation", participation, Participation | None),
         ("attack", attack, Attack | None),
-        ("task", task, Task),
     ):
         if not isinstance(given, kind):
             names = str(getattr(kind, "__name__", kind)).replace("muster.", "")
@@ -160,4 +161,5 @@ def check(
             "client's rho_k; give requirement.steps (each trains that long alone) or a requirement "
             "for every client of your data, in Python muster.with_solo(fed, model)"
         )
+    fed, task = suited(fed, task)
     return as_module(model, fed, seed, task)

@@ -20,7 +20,7 @@ from ..lazy import nn
 from ..local import Local
 from ..models import Spec, as_module
 from ..parts.solvers import SGD
-from ..parts.task import Multiclass, Task
+from ..parts.task import Multiclass, OfRows, Task, suited
 from ..protocol import Appraisal, Offer
 
 TOGETHER = 256  # clients trained at once: bounds the memory their models take
@@ -39,12 +39,13 @@ def solo(
     model: nn.Module | Spec,
     local: Local = Local(steps=100, batch_size=32, lr=0.1),
     seed: int = 0,
-    task: Task = Multiclass(),
+    task: Task | OfRows = Multiclass(),
     compute: Compute | None = None,
     **how: Unpack[How],
 ) -> OwnModels:
     """Train every client alone from the model's starting point and measure what it gets."""
     chosen = compute_of(compute, how)
+    fed, task = suited(fed, task)
     module = as_module(model, fed, seed, task)
     work = choose(chosen, module, fed, local, task)
     try:
@@ -68,7 +69,7 @@ def with_solo(
     model: nn.Module | Spec,
     local: Local = Local(steps=100, batch_size=32, lr=0.1),
     seed: int = 0,
-    task: Task = Multiclass(),
+    task: Task | OfRows = Multiclass(),
     compute: Compute | None = None,
     **how: Unpack[How],
 ) -> Federation:
@@ -84,5 +85,5 @@ def with_solo(
         fed,
         requirement=result.train.loss,
         requirement_test=None if result.test is None else result.test.loss,
-        solo_accuracy=None if result.test is None else result.test.accuracy,
+        solo_score=None if result.test is None else result.test.score,
     )

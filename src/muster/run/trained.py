@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +29,9 @@ from ..federation import Inputs, Scale, Space
 from ..federation.ragged import features
 from ..lazy import nn, pl, torch
 from ..models import Spec
-from ..parts.task import Task
-from ..registry import name_of
+from ..parts.scores import r2
+from ..parts.task import Binary, Multiclass, Numbers, Poisson, Survival, Task, numbers_in
+from ..registry import kinds, name_of
 from ..schema import convert, plain
 
 TOGETHER = 4096  # rows that go through a model at once
@@ -50,6 +51,7 @@ class Recipe:
     model    the table of the spec that built it; None: a module of the user's
     called   the import path of what built it
     module   the module itself, as long as it is at hand
+    task     the table of its task; of code of the user's, what it is called
     """
 
     inputs: Inputs
@@ -58,6 +60,7 @@ class Recipe:
     model: dict[str, Any] | None = None
     called: str = ""
     module: nn.Module | None = None
+    task: dict[str, Any] = field(default_factory=lambda: {"kind": "multiclass"})
 
     @classmethod
     def of(
@@ -68,7 +71,10 @@ class Recipe:
         ours = name is not None and ":" not in name
         called = f"{type(model).__module__}:{type(model).__qualname__}"
         table = plain(model) if ours else None
-        return cls(inputs, task.outputs(inputs.classes), serves, table, called, module)
+        kind = name_of(Task, task)
+        known = plain(task) if kind is not None and ":" not in kind else {"kind": repr(task)}
+        outputs = task.outputs(numbers_in(inputs))
+        return cls(inputs, outputs, serves, table, called, module, known)
 
     def table(self) -> dict[str, Any]:
         """All of it but the module, as plain values."""
@@ -178,27 +184,53 @@ def built(build: Built, recipe: Recipe | None) -> nn.Module:
     return made
 
 
-def answers(module: nn.Module, inputs: Inputs, x: NDArray[Any]) -> Float64:
-    """Probabilities `softmax(z)` of each class for rows that are prepared."""
+def answers(module: nn.Module, x: NDArray[Any]) -> Float64:
+    """Outputs for rows that are prepared."""
     dtype = next((p.dtype for p in module.parameters()), torch.float32)
     found = []
     with torch.no_grad():
         for start in range(0, len(x), TOGETHER):
             rows = features(torch.from_numpy(x[start : start + TOGETHER].copy()), dtype)
-            z = module(rows)[:, : inputs.classes]
-            found.append(torch.softmax(z.double(), dim=1).numpy())
+            found.append(module(rows).double().numpy())
     return np.concatenate(found)
+
+
+def told(recipe: Recipe, z: Float64) -> dict[str, Any]:
+    """What outputs mean, as columns: of classes the likeliest and the chance of each, of numbers
+    the numbers, of survival the log risk."""
+    task = as_known(recipe.task)
+    if isinstance(task, Multiclass | Binary):
+        p = torch.softmax(torch.from_numpy(z)[:, : recipe.inputs.classes], dim=1).numpy()
+        if isinstance(task, Binary):
+            yes = torch.sigmoid(torch.from_numpy(z)[:, 0]).numpy()
+            p = np.stack([1.0 - yes, yes], 1)
+        names = np.array(recipe.inputs.names)
+        chances = {f"{CHANCE}{name}": p[:, c] for c, name in enumerate(names.tolist())}
+        return {ANSWER: names[p.argmax(1)], **chances}
+    z = np.exp(z) if isinstance(task, Poisson) else z
+    if isinstance(task, Survival):
+        return {"log_risk": z[:, 0]}
+    if isinstance(task, Numbers):
+        many = z.shape[1] > 1
+        return {f"{ANSWER}_{i}" if many else ANSWER: z[:, i] for i in range(z.shape[1])}
+    raise MusterError(
+        f"predict: there is no table of answers for the task {recipe.task.get('kind')}; ask "
+        "run.model() itself"
+    )
+
+
+def as_known(table: dict[str, Any]) -> Task | None:
+    """The task of a table, where it is one of ours."""
+    if table.get("kind") not in kinds(Task):
+        return None
+    task: Task = convert(table, Task, "task")
+    return task
 
 
 def predictions(module: nn.Module, recipe: Recipe, rows: Any) -> pl.DataFrame:
     """One row for each of the new rows: the class with the highest probability, and every
-    probability. Where the rows have labels, those too."""
+    probability; or whatever its task predicts. Where the rows have labels, those too."""
     inputs = recipe.inputs
-    if recipe.outputs != inputs.classes:
-        raise MusterError(
-            f"predict: this run's task has {recipe.outputs} outputs for {inputs.classes} classes, "
-            "so they are no probabilities; ask run.model() itself"
-        )
     if not inputs.scaled:
         raise MusterError(
             "predict: across a network clients scale their own rows, and how is not known here; "
@@ -210,13 +242,11 @@ def predictions(module: nn.Module, recipe: Recipe, rows: Any) -> pl.DataFrame:
         x, y = columns_of(as_frame(rows), inputs)
     else:
         x, y = np.asarray(rows), None
-    p = answers(module, inputs, inputs.prepared(x))
-    names = np.array(inputs.names)
+    z = answers(module, inputs.prepared(x))
     said = {
-        ROW: np.arange(1, len(p) + 1),
+        ROW: np.arange(1, len(z) + 1),
         **({} if y is None else {LABEL: y.alias(LABEL)}),
-        ANSWER: names[p.argmax(1)],
-        **{f"{CHANCE}{name}": p[:, c] for c, name in enumerate(names.tolist())},
+        **told(recipe, z),
     }
     return pl.DataFrame(said)
 
@@ -256,9 +286,14 @@ def as_frame(rows: Any) -> pl.DataFrame:
 
 
 def score(said: pl.DataFrame) -> dict[str, float] | None:
-    """Accuracy and loss of predictions whose rows have labels; None where they have none."""
-    if LABEL not in said.columns:
+    """Accuracy and loss of predictions whose rows have labels, R2 and the mean absolute error of
+    numbers; None where there is nothing to hold them against."""
+    if LABEL not in said.columns or ANSWER not in said.columns:
         return None
+    if said[ANSWER].dtype.is_float():
+        y, told = (said[name].to_numpy().astype(np.float64) for name in (LABEL, ANSWER))
+        found = r2(y, told, np.ones(len(y)))
+        return {"R2": found, "mean absolute error": float(np.abs(y - told).mean())}
     names = [name.removeprefix(CHANCE) for name in said.columns if name.startswith(CHANCE)]
     at = said[LABEL].replace_strict(names, list(range(len(names))), return_dtype=pl.Int64)
     p = said.select(pl.col(f"{CHANCE}{name}") for name in names).to_numpy()

@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import TypeVar
 
 from ..checks import whole
-from ..engines.threads import cores
 from ..errors import MusterError
 from ..lazy import torch
 
@@ -26,11 +25,10 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
-def jobs_for(jobs: int | None, tasks: int) -> int:
-    """How many processes to use for this many tasks; None: as many as there are cores."""
-    if jobs is not None:
-        whole("jobs", jobs)
-    return max(1, min(cores() if jobs is None else jobs, tasks))
+def jobs_for(jobs: int, tasks: int) -> int:
+    """How many processes to use for this many tasks."""
+    whole("jobs", jobs)
+    return max(1, min(jobs, tasks))
 
 
 class Crowd:

@@ -107,7 +107,7 @@ def draw_bound(frame: pl.DataFrame, path: str | Path) -> Path:
     seeds = frame["seed"].n_unique()
     caption = (
         f"Mean over {seeds} seeds with its 95 % interval. Grey: the error before the first step. "
-        "From w* the printed bound is 0 at T = 1."
+        "From the optimum the printed bound is 0 at T = 1."
     )
     return _written(fig, path, caption)
 

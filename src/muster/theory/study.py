@@ -82,7 +82,7 @@ def bound(
     the first step. Last comes FedALIGN started at the optimum, with full batches and one seed:
     there the printed bound begins at 0.
     """
-    whole("seeds", seeds, 2)
+    whole("seeds", seeds)
     whole("rounds", rounds)
     fed = small()
     of = problem(fed, LAM)
@@ -99,7 +99,7 @@ def bound(
     return pl.concat(frames)
 
 
-FROM_OPTIMUM = "FedALIGN from w*"
+FROM_OPTIMUM = "FedALIGN from the optimum"
 
 
 def _against(
@@ -299,7 +299,7 @@ def rate(seeds: int = 5, rounds: int = 1600, quick: bool = False) -> pl.DataFram
     Ftilde(w_t) and |grad Ftilde(w_t)|^2. The eight clients of the small SYNTH federation require
     what 20 solo steps gave them; 4 are asked each round for 5 local steps of batch 10.
     """
-    whole("seeds", seeds, 2)
+    whole("seeds", seeds)
     whole("rounds", rounds, 128)
     most = min(rounds, 256) if quick else rounds
     fed = with_solo(small(), Softmax(), Local(steps=20, batch_size=BATCH, lr=1.0), dtype="float64")

@@ -36,6 +36,7 @@ def from_folder(
     test_fraction: float | None = None,
     scale: Literal["none", "pooled"] | None = None,
     seed: int = 0,
+    targets: Literal["classes", "numbers"] | None = None,
 ) -> Federation:
     """A federation from files: parquet, CSV or npz (arrays x, y and perhaps x_test, y_test).
 
@@ -48,6 +49,8 @@ def from_folder(
     features       the columns to learn from, numbers all; default: every other column
     classes        the labels in the order of their numbers; default: whole numbers as they are,
                    anything else sorted
+    targets        "numbers": labels are numbers to predict (npz files may have several for each
+                   row), for a task such as regression; default "classes"
     priority       names or positions of the priority clients, a number n for the first n, "all";
                    default: those the manifest says, or else everyone
     split          a column that holds "train" or "test"
@@ -64,6 +67,7 @@ def from_folder(
         "client": client,
         "features": features,
         "classes": classes,
+        "targets": targets,
         "priority": priority,
         "split": split,
         "test_fraction": test_fraction,

@@ -31,6 +31,7 @@ class Options:
     client: str | None = None
     features: tuple[str, ...] | None = None
     classes: tuple[str | int, ...] | None = None
+    targets: Literal["classes", "numbers"] | None = None
     priority: int | tuple[str | int, ...] | Literal["all"] | None = None
     split: str | None = None
     test_fraction: float | None = None
@@ -39,6 +40,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.split is not None and self.test_fraction is not None:
             raise MusterError("split and test_fraction are both given; give one of them")
+        if self.targets == "numbers" and self.classes is not None:
+            raise MusterError("classes: given together with targets = 'numbers'; give one of them")
         held = self.test_fraction
         require(held is None or 0 <= held < 1, "test_fraction", held, "0 (none) to below 1")
         for name in ("features", "classes"):

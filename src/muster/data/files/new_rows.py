@@ -72,6 +72,8 @@ def columns_of(frame: pl.DataFrame, inputs: Inputs, where: Path = Path("rows")) 
 
 def named(y: pl.Series, inputs: Inputs, where: Path) -> pl.Series:
     """Labels by the names the model knows them by; whole numbers as they are written there."""
+    if not inputs.classes:
+        return y.cast(pl.Float64)
     text = y.cast(pl.String)
     whole = text.cast(pl.Float64, strict=False)
     whole = whole.set(whole.fill_null(0.5) != whole.fill_null(0.5).floor(), None)

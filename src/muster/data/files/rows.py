@@ -50,8 +50,13 @@ def assemble(
     owner, names = owners_of(blocks)
     roles = list(roles_of(names).values())
     asked = [role.requirement for role in roles if role.requirement is not None]
-    y, labels = encode(pl.concat(same_kind([b.y for b in blocks])), options.classes, blocks)
-    test = held_out(blocks, y, owner, names, options, seed)
+    labels: tuple[str, ...] | None
+    if options.targets == "numbers":
+        y, labels = numbers_of(blocks), None
+    else:
+        y, labels = encode(pl.concat(same_kind([b.y for b in blocks])), options.classes, blocks)
+    strata = np.zeros(len(y), np.int64) if labels is None else y
+    test = held_out(blocks, strata, owner, names, options, seed)
     x = rescale(join([block.x for block in blocks]), ~test)
     fed = Federation.from_ragged(
         ragged(x, y, owner, ~test, names, "training"),
@@ -59,11 +64,12 @@ def assemble(
         priority=priority_of(options, roles, names),
         requirement=asked or None,
         importance=np.array([role.importance for role in roles]) if roles else 0.0,
-        classes=len(labels),
+        classes=0 if labels is None else len(labels),
         name=name,
         unseen=np.flatnonzero([role.unseen for role in roles]),
     )
-    warn_of_single_class(fed, names)
+    if labels is not None:
+        warn_of_single_class(fed, names)
     fed = replace(fed, names=names, labels=labels, columns=blocks[0].features or None)
     for sentence in doubts(fed):
         warnings.warn(sentence, MusterWarning, stacklevel=3)
@@ -103,6 +109,12 @@ def encode(
     y: pl.Series, classes: Sequence[str | int] | None, blocks: Sequence[Block]
 ) -> tuple[Int64, tuple[str, ...]]:
     """Labels as numbers from 0, and what each number stands for."""
+    for block in blocks:
+        if block.numbers is not None and block.numbers.ndim > 1:
+            raise MusterError(
+                f"{block.where}: y has shape {block.numbers.shape}; give one label for each row, "
+                'or targets = "numbers"'
+            )
     whole = as_whole(y, blocks)
     if classes is None and whole is not None:
         if (low := int(whole.min())) < 0:
@@ -129,6 +141,31 @@ def encode(
             f"{nearest(str(text[row]), known)}"
         )
     return codes.to_numpy(), tuple(known)
+
+
+def numbers_of(blocks: Sequence[Block]) -> NDArray[Any]:
+    """Targets that are numbers, as many for each row as the files have."""
+    parts: list[NDArray[Any]] = []
+    for block in blocks:
+        given = block.numbers
+        if given is None:
+            given = block.y.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+        if given.dtype.kind not in "fiub":
+            raise MusterError(f"{block.where}: targets are {given.dtype}; give numbers")
+        if parts and given.shape[1:] != parts[0].shape[1:]:
+            raise MusterError(
+                f"{block.where}: targets of shape {given.shape[1:]}, those before it "
+                f"{parts[0].shape[1:]}; they must agree"
+            )
+        wrong = ~np.isfinite(given.reshape(len(given), -1)).all(1)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise MusterError(
+                f"{block.where}: column '{block.y.name}', row {row + 1}: {block.y[row]!r} is no "
+                "number to predict; fix it or drop the row"
+            )
+        parts.append(given)
+    return join(parts)
 
 
 def as_whole(y: pl.Series, blocks: Sequence[Block]) -> Int64 | None:
@@ -206,7 +243,7 @@ def weights(blocks: Sequence[Block]) -> Float64 | None:
 
 def ragged(
     x: NDArray[Any],
-    y: Int64,
+    y: NDArray[Any],
     owner: Int64,
     chosen: Bool,
     names: Names,

@@ -55,6 +55,7 @@ class Block:
     client: pl.Series | None = None
     test: Bool | None = None
     weight: Float64 | None = None
+    numbers: NDArray[Any] | None = None  # targets as an npz file has them, which may be several
 
 
 def header(path: Path) -> list[str]:
@@ -285,7 +286,7 @@ def array_block(path: Path, arrays: dict[str, NDArray[Any]], x: str, y: str, tes
     if rows.dtype.kind not in "fiub" or labels.dtype.kind not in "fiubU":
         key, kind = (y, labels) if rows.dtype.kind in "fiub" else (x, rows)
         raise MusterError(f"{path}: {key} holds {kind.dtype}; give numbers")
-    if rows.ndim < 2 or labels.ndim != 1 or len(rows) != len(labels):
+    if rows.ndim < 2 or labels.ndim < 1 or len(rows) != len(labels):
         raise MusterError(
             f"{path}: {x} has shape {rows.shape} and {y} {labels.shape}; give rows of features "
             "and one label for each"
@@ -309,13 +310,15 @@ def array_block(path: Path, arrays: dict[str, NDArray[Any]], x: str, y: str, tes
     where = f"{path}: {y}" if test else str(path)
     if labels.dtype.kind != "U":
         labels = labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64)
-    column = present(pl.Series(y, labels), path)
+    single = labels if labels.ndim == 1 else np.zeros(len(labels), np.int64)
+    column = present(pl.Series(y, single), path)
     weight = arrays.get(WEIGHT) if test else None
     if weight is not None and not (
-        weight.shape == labels.shape
+        weight.shape == labels.shape[:1]
         and weight.dtype.kind == "f"
         and (weight > 0).all()
         and np.isfinite(weight).all()
     ):
         raise MusterError(f"{path}: {WEIGHT}: give a number above 0 for each row of {x}")
-    return Block(path.stem, where, rows, column, test=np.full(len(rows), test), weight=weight)
+    held = np.full(len(rows), test)
+    return Block(path.stem, where, rows, column, test=held, weight=weight, numbers=labels)

@@ -40,7 +40,7 @@ def for_tuning(fed: Federation, share: float = 0.25, seed: int = 0) -> Federatio
             "holds out a part of them; give clients of two rows and more"
         )
     rows = train.base(np.arange(train.offsets[-1]))
-    labels = train.y.cpu().numpy()
+    labels = train.y.cpu().numpy() if fed.classes else np.zeros(len(train.y), np.int64)
     fit, judged = hold_out(Portions(rows, train.offsets), labels, share, seed)
     note = "tuning: a part of the training rows stands in for the test rows"
     return replace(
@@ -50,5 +50,5 @@ def for_tuning(fed: Federation, share: float = 0.25, seed: int = 0) -> Federatio
         note=f"{fed.note}; {note}" if fed.note else note,
         # They told of test rows.
         requirement_test=None,
-        solo_accuracy=None,
+        solo_score=None,
     )

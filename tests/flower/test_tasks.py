@@ -1,0 +1,108 @@
+"""FedALIGN and MaxFL on a regression, a binary, a survival and a token task: the same numbers on
+both engines and over the grid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from polars.testing import assert_frame_equal
+
+import muster
+import tasks as case
+from flower_grid import LocalGrid, Node
+from flower_parity import assert_same
+from muster import registry
+from muster.config.experiments import experiment
+from muster.config.network import members_of
+from muster.federation import Federation
+from muster.flower.loopback import write_client
+from muster.flower.server import federate
+from muster.models import Spec
+
+KINDS = {
+    "regression": {"kind": "regression"},
+    "binary": {"kind": "binary", "scores": ["auc", "accuracy"]},
+    "survival": "survival",
+    "next_token": "next_token",
+}
+METHODS = {
+    "loss": ({"name": "fedalign", "epsilon": 0.2, "warmup": 1}, {}),
+    "score": ({"name": "fedalign", "epsilon": 0.3, "warmup": 1, "criterion": "score"}, {}),
+    "maxfl": ({"name": "maxfl"}, {"requirement": {"steps": 4, "lr": 0.1}}),
+}
+
+
+@pytest.fixture
+def named():
+    """The kinds' data and models by name, forgotten afterwards."""
+    before = {role: dict(known) for role, known in registry._parts.items()}
+    for kind in KINDS:
+
+        def data(seed: int = 0, kind: str = kind) -> Federation:
+            return case.of(kind)
+
+        @dataclass(frozen=True)
+        class Model:
+            of_kind: ClassVar[str] = kind
+
+            def build(self, of, seed):
+                return case.model_of(self.of_kind)
+
+        registry.part(Federation, f"rows_{kind}")(data)
+        registry.part(Spec, f"model_{kind}")(Model)
+    yield
+    for role, known in before.items():
+        registry._parts[role].clear()
+        registry._parts[role].update(known)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_numbers_on_both_engines_and_over_the_grid(kind, method, named, tmp_path):
+    table, more = METHODS[method]
+    chosen = experiment(
+        {
+            "name": "test", "rounds": 3, "dtype": "float64", "data": f"rows_{kind}",
+            "model": f"model_{kind}", "task": KINDS[kind], "method": table,
+            "local": {"steps": 3, "batch_size": 5, "lr": 0.1, "optimizer": {
+                "kind": "sgd", "momentum": 0.5}},
+            "network": {"wait": 0.2, "patience": 0.3}, "checkpoint_every": 1, **more,
+        }
+    )  # fmt: skip
+    fed, s = chosen.federation(0), chosen.settings
+    nodes = []
+    for k in range(fed.n):
+        write_client(fed, k, tmp_path / f"{k}.npz")
+        nodes.append(Node({"data-path": str(tmp_path / f"{k}.npz")}))
+    members = members_of(fed, [node.key.decode() for node in nodes])
+    said = []
+    listed = replace(chosen, members=members)
+    real = federate(LocalGrid(nodes), listed, tmp_path / "run", said.append)
+    runs = [
+        muster.simulate(
+            fed, chosen.method(*chosen.methods), chosen.spec(), s.rounds, chosen.local,
+            task=s.task, dtype="float64", engine=engine, processes=1,
+        )
+        for engine in ("stacked", "loop")
+    ]  # fmt: skip
+    first = s.task.score_name
+    columns = [f"test_{name}" for name in ("loss", *s.task.scores)]
+    for run in runs:
+        assert_same(real, run)
+        assert_frame_equal(
+            real.rounds.select(columns), run.rounds.select(columns), abs_tol=1e-9, rel_tol=0
+        )
+        assert_frame_equal(
+            real.final.select(columns), run.final.select(columns), abs_tol=1e-9, rel_tol=0
+        )
+        assert np.isfinite(run.rounds[f"test_{first}"].to_numpy()).all()
+    if "accuracy" not in s.task.scores:
+        assert not any("accuracy" in c for c in (*real.rounds.columns, *real.final.columns))
+        assert not any("accuracy" in line for line in said)
+    assert first in real.clients.columns
+    if method != "maxfl":
+        others = real.clients.filter(~real.clients["priority"])
+        assert len(others), "others were asked"
