@@ -187,6 +187,9 @@ def reader() -> Reader:
     command.flag("--panels", metavar="NAME,...", help="what to draw, such as loss,fairness")
     command.flag("--against", metavar="KEY", help="of a sweep: the key to draw them against")
     command.flag("--table", metavar="FILE", help="write the table too: a .csv, .tex or .parquet")
+    _add_figure(add(
+        "figure", handle=runs.draw, help="draw results again, or for a paper (--paper)"
+    ))  # fmt: skip
     _add_report(add(
         "report", handle=report.report, help="results as one HTML file that opens anywhere"
     ))  # fmt: skip
@@ -208,6 +211,18 @@ def _flags(command: Reader, *flags: tuple[str, str, str], **how: Any) -> None:
     """Flags that take a value, each with what stands for it in the help and what it is."""
     for flag, metavar, what in flags:
         command.flag(flag, metavar=metavar, help=what, **how)
+
+
+def _add_figure(command: Reader) -> None:
+    command.add_argument("folder", nargs="?", metavar="FOLDER", help="such as runs/demo")
+    what = "at a column's width, with paired differences: FOLDER/paper.pdf and .svg"
+    command.flag("--paper", action="store_true", help=what)
+    command.flag("--wide", action="store_true", help="with --paper: across both columns")
+    _flags(
+        command,
+        ("--panels", "NAME,...", "what to draw, such as loss,fairness"),
+        ("--out", "FILE", "one file instead: a .png, .pdf or .svg"),
+    )
 
 
 def _add_report(command: Reader) -> None:

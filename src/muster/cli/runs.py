@@ -22,6 +22,7 @@ from ..config.work import check_all, compared, how
 from ..errors import INTERRUPTED, MusterError, plural
 from ..report.figure import as_figure_path, figure, figures
 from ..report.intervals import summary as summary_of
+from ..report.paper import paper
 from ..report.tables import run_table
 from ..report.written import as_table_path, write_table, write_tables
 from ..run import store
@@ -31,7 +32,8 @@ from ..run.simulate import simulate
 from ..schema import Table
 from ..study.compare import ComparisonInterrupted
 from ..study.comparison import Comparison, is_comparison, load_comparison
-from ..study.sweep import is_sweep, load_sweep
+from ..study.results import load
+from ..study.sweep import Sweep, is_sweep, load_sweep
 from .console import say
 from .progress import Progress
 from .tracking import as_trackers, told
@@ -235,6 +237,32 @@ def compare(words: argparse.Namespace, console: Console) -> int:
         drawn = figures(result.matched, folder, s.figures, s.shown_in_figure)
         say(console, closing(folder, drawn, result.report(folder / "report.html")))
     return code or said_if_idle(chain.from_iterable(result.runs.values()), console)
+
+
+def draw(words: argparse.Namespace, console: Console) -> int:
+    """`muster figure FOLDER [--paper] [--wide] [--out FILE] [--panels NAME,...]`."""
+    if words.folder is None:
+        raise MusterError("figure: of which results? give a folder, such as runs/demo")
+    folder = Path(words.folder)
+    found = load(folder)
+    if isinstance(found, Sweep):
+        raise MusterError(f"{folder}: a sweep; draw it with: muster show {folder} --figure FILE")
+    if words.wide and not words.paper:
+        raise MusterError("--wide: is for --paper; give both, or neither")
+    runs = {found.label: [found]} if isinstance(found, Run) else found.matched
+    usual = ("paper.pdf", "paper.svg") if words.paper else ("figure.png",)
+    places = [folder / name for name in usual]
+    if words.out is not None:
+        places = [as_figure_path(words.out, "--out")]
+    chosen = found.config.get("panels", ()) if isinstance(found, Run) else found.panels
+    panels = words.panels or chosen
+    for place in places:
+        if words.paper:
+            paper(runs, place, panels, bool(words.wide))
+        else:
+            figure(runs, place, panels)
+    say(console, f"figure:  {', '.join(map(str, places))}")
+    return 0
 
 
 def show(words: argparse.Namespace, console: Console) -> int:
