@@ -7,6 +7,7 @@ from ..moved import keep_names
 from ..registry import kinds
 from .files.folder import from_folder
 from .files.huggingface import from_partitioner
+from .sets.diabetes import diabetes
 from .sets.digits import digits
 from .sets.images import cifar10, emnist, femnist, fmnist, mnist
 from .sets.sent140 import sent140
@@ -42,6 +43,7 @@ __all__ = [
     "Shards",
     "by_column",
     "cifar10",
+    "diabetes",
     "digits",
     "emnist",
     "federate",
