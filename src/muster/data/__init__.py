@@ -9,6 +9,7 @@ from .files.folder import from_folder
 from .files.huggingface import from_partitioner
 from .sets.diabetes import diabetes
 from .sets.digits import digits
+from .sets.heart import heart
 from .sets.images import cifar10, emnist, femnist, fmnist, mnist
 from .sets.sent140 import sent140
 from .sets.synth import synth
@@ -52,6 +53,7 @@ __all__ = [
     "for_tuning",
     "from_folder",
     "from_partitioner",
+    "heart",
     "hold_out",
     "mnist",
     "read_idx",
