@@ -278,11 +278,13 @@ class Trial:
              NaN where there is no answer. The round's model comes first.
     clients  the appraisers
     traffic  bytes counted on the wire, up and down, for each; None: worked out from sizes
+    events   what else happened to a client, for the ledger
     """
 
     words: Float64
     clients: Int64
     traffic: tuple[Int64, Int64] | None = None
+    events: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -21,16 +21,30 @@ if TYPE_CHECKING:
     from rich import console as rich
     from rich.console import Console
 
-    from . import data, data_show, flower, methods, predict, report, reproduce, runs, sweeps
+    from . import (
+        data,
+        data_show,
+        flower,
+        methods,
+        predict,
+        report,
+        reproduce,
+        runs,
+        sweeps,
+        trust,
+    )  # fmt: skip
     from . import help as configuration
 else:
     # A command's module is loaded when it is that command's turn: help and mistakes are quick.
     rich = later("rich.console")
-    configuration, data, data_show, flower, methods, predict, report, reproduce, runs, sweeps = (
+    (
+        configuration, data, data_show, flower, methods, predict, report, reproduce, runs, sweeps,
+        trust,
+    ) = (
         when_called(f"muster.cli.{name}")
         for name in (
             "help", "data", "data_show", "flower", "methods", "predict", "report", "reproduce",
-            "runs", "sweeps",
+            "runs", "sweeps", "trust",
         )
     )  # fmt: skip
 
@@ -115,6 +129,9 @@ def reader() -> Reader:
         again = "; again for another" if name in ("compare", "sweep", "tune") else ""
         command.flag("--method", action="append", metavar="NAME", help=f"what to run{again}")
         command.flag("--resume", metavar="FOLDER", help="go on with the results in FOLDER")
+        if name in ("run", "compare"):
+            trackers = "send every round to tensorboard, mlflow, wandb or trackio as well"
+            command.flag("--track", action="append", metavar="NAME", help=trackers)
         if name in ("sweep", "tune"):
             command.flag("--jobs", metavar="N", help="cells at once; default: as many as cores")
     command.flag("--local", metavar="N", help="N clients on this machine, all set up")
@@ -184,6 +201,9 @@ def reader() -> Reader:
     command.flag("--panels", metavar="NAME,...", help="what to draw, such as loss,fairness")
     command.flag("--against", metavar="KEY", help="of a sweep: the key to draw them against")
     command.flag("--table", metavar="FILE", help="write the table too: a .csv, .tex or .parquet")
+    _add_figure(add(
+        "figure", handle=runs.draw, help="draw results again, or for a paper (--paper)"
+    ))  # fmt: skip
     _add_report(add(
         "report", handle=report.report, help="results as one HTML file that opens anywhere"
     ))  # fmt: skip
@@ -193,6 +213,10 @@ def reader() -> Reader:
     _add_reproduce(add(
         "reproduce", handle=reproduce.reproduce, description=REPRODUCE,
         help="run the papers' experiments again, and judge their claims",
+    ))  # fmt: skip
+    _add_trust(add(
+        "trust", handle=trust.trust,
+        help="what attacks cost, by rule and by share of liars (minutes)",
     ))  # fmt: skip
     _add_predict(add(
         "predict", handle=predict.predict, help="classes and probabilities of new rows, by a run",
@@ -205,6 +229,29 @@ def _flags(command: Reader, *flags: tuple[str, str, str], **how: Any) -> None:
     """Flags that take a value, each with what stands for it in the help and what it is."""
     for flag, metavar, what in flags:
         command.flag(flag, metavar=metavar, help=what, **how)
+
+
+def _add_trust(command: Reader) -> None:
+    _flags(
+        command,
+        ("--rules", "NAME;...", "some of the rules of docs/trust.md, such as 'fedalign, trust'"),
+        ("--attacks", "NAME;...", "some of the attacks, such as 'sign flip;ALIE'"),
+        ("--shares", "SHARE;...", "how many lie, of all clients (0.05;0.1;0.2;0.4)"),
+        ("--seeds", "N", "how many seeds (3)"),
+        ("--rounds", "N", "how many rounds (60)"),
+    )
+
+
+def _add_figure(command: Reader) -> None:
+    command.add_argument("folder", nargs="?", metavar="FOLDER", help="such as runs/demo")
+    what = "at a column's width, with paired differences: FOLDER/paper.pdf and .svg"
+    command.flag("--paper", action="store_true", help=what)
+    command.flag("--wide", action="store_true", help="with --paper: across both columns")
+    _flags(
+        command,
+        ("--panels", "NAME,...", "what to draw, such as loss,fairness"),
+        ("--out", "FILE", "one file instead: a .png, .pdf or .svg"),
+    )
 
 
 def _add_report(command: Reader) -> None:

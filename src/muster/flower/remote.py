@@ -329,7 +329,8 @@ class Remote:
                 words[:, at] = told
         up, down = self.counter.up[clients], self.counter.down[clients]
         self.counter.up[clients], self.counter.down[clients] = 0, 0
-        return Trial(words, clients, (up, down))
+        events, self.events = tuple(self.events), []
+        return Trial(words, clients, (up, down), events)
 
     def stays(self, clients: Int64, memo: Memo) -> Bool:
         """Who said it stays. Who said nothing is not there to stay."""

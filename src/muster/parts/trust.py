@@ -8,13 +8,13 @@ bound      `|D_k| <= norm m`: a longer update is shortened to that; and a weight
            priority client that counts most is cut to it. So no client outside P moves the model by
            more than `norm m` times its share of the step, whatever it sends. Replies that are
            copies of one another (a cosine above `copy`) share the weight of one.
-likeness   `max_j cos(D_k, D_j) + min_j cos(D_k, D_j) >= 0` over j in P: an update must look more
-           like that of some priority client than like the opposite of one. An honest client with
-           data like nobody's in P passes about as often as not, one with data like somebody's
-           always; a turned sign turns the sum.
+likeness   `l_k = sum_j cos(D_k, D_j)^3 >= 0` over j in P: an update must be more like those of
+           some priority clients than like the opposite of some. The cube lets those of its kind
+           speak: clients with other data are nearly at right angles to it. A turned sign turns the
+           sum; who has data like nobody's in P passes about as often as not.
 worth      the priority clients appraise the model that would come of P alone, w_P, and those with
-           all that are left of the others, with three quarters, half and a quarter of them, best
-           aligned first (`<D_k, D_P>`): one extra exchange. Counted is the largest group G with
+           all that are left of the others, with three quarters, half and a quarter of them, the
+           likest first: one extra exchange. Counted is the largest group G with
            `F(w_G) - F(w_P) <= worth s_G (F(w) - F(w_P))`, s_G being its share of the step. With
            worth = 1 that is: no worse for the priority clients than clients that send w back.
 voice      in F, no priority client's change of loss counts for more than `voice` times the median
@@ -27,7 +27,6 @@ for P, and everyone asked appraises. That holds while most clients of every kind
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -99,11 +98,10 @@ class Audit:
         self,
         offer: Offer,
         replies: Replies,
-        weigh: Callable[[Replies], Float64],
         everyone: bool,
     ) -> Inquiry:
-        """Bound the replies, and find the groups to try. `weigh` gives the weights of replies;
-        `everyone`: there is nobody outside the objective."""
+        """Bound the replies, and find the groups to try. `everyone`: there is nobody outside the
+        objective."""
         root = np.ones(len(replies.roster), np.bool_) if everyone else replies.roster.priority
         reason = np.full(len(root), "", dtype="U40")
         if not root.any():
@@ -114,19 +112,16 @@ class Audit:
         rows = updates(offer, replies.models, gradient_names(offer))
         unit = rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-300)
         cosine = (unit @ unit.T).cpu().numpy()
-        weight = weigh(replies)
         suspects = ~root | everyone
         same = (cosine > self.copy) & suspects & suspects[:, None]
         copies = np.maximum(1, same.sum(1))
         if everyone:
             root = self.core_of(unit, cosine, copies)
-        left = ~root & self.alike(cosine[:, root])
+        like = likeness(cosine[:, root])
+        left = ~root & (like >= 0)
         reason[~root] = np.where(left[~root], HARM, UNLIKE)
         order = np.flatnonzero(left)
-        if len(order) and weight[root].sum() > 0:
-            towards = torch.from_numpy(weight * root).to(rows) @ rows
-            aligned = (rows @ towards).cpu().numpy()
-            order = order[np.argsort(-aligned[order], kind="stable")]
+        order = order[np.argsort(-like[order], kind="stable")]
         counts = sorted({round(share * len(order)) for share in self.groups}, reverse=True)
         groups = np.zeros((len(counts), len(root)), np.bool_)
         for group, n in zip(groups, counts, strict=True):
@@ -145,10 +140,9 @@ class Audit:
 
     def core_of(self, unit: torch.Tensor, cosine: Float64, copies: Int64) -> Bool:
         """The replies nearest in direction to the geometric median of all, of those that are more
-        like the others than unlike: `sum_j c_kj |c_kj| > 0`, c the cosine, over all that are no
-        copies of k. Among clients of one kind the honest, being most, are like most."""
-        others = np.where(cosine > self.copy, 0.0, cosine)
-        kin = (others * np.abs(others)).sum(1) > 0
+        like the others than unlike, copies aside: among clients of one kind the honest, being most,
+        are like most."""
+        kin = likeness(np.where(cosine > self.copy, 0.0, cosine)) > 0
         centre = geometric_median(unit, 1 / copies, 1e-6, 8).to(unit) @ unit
         order = np.argsort(-(unit @ centre).cpu().numpy(), kind="stable")
         if kin.any():
@@ -156,11 +150,6 @@ class Audit:
         core = np.zeros(len(unit), np.bool_)
         core[order[: max(1, round(self.core * len(unit)))]] = True
         return core
-
-    def alike(self, cosine: Float64) -> Bool:
-        """Whose update is more like that of one of the root than like the opposite of one, by its
-        cosines `[reply, root]`."""
-        return np.asarray(cosine.max(1) + cosine.min(1) >= 0)
 
     def capped(self, weight: Float64, root: Bool, copies: Int64) -> Float64:
         """Copies share one weight, and no weight outside the root is above the largest in it."""
@@ -192,6 +181,11 @@ class Audit:
 
 
 part(Audit, "audit")(Audit)
+
+
+def likeness(cosine: Float64) -> Float64:
+    """`sum_j cos^3` of each reply, from its cosines to others `[reply, other]`."""
+    return np.asarray((cosine**3).sum(1), np.float64)
 
 
 def as_audit(trust: bool | Audit) -> Audit | None:

@@ -58,9 +58,7 @@ def audit(
         return weight
 
     admitted = extent > 0
-    inquiry = trust.inquire(
-        offer, replies.pick(admitted), lambda some: weigh(some, extent[admitted]), everyone
-    )
+    inquiry = trust.inquire(offer, replies.pick(admitted), everyone)
     checked, root = inquiry.replies, inquiry.root
     own = np.zeros(int(admitted.sum())) if everyone else checked.roster.importance
 
