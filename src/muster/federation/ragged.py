@@ -183,14 +183,6 @@ def as_tensor(a: Any, what: str) -> Tensor:
         return torch.from_numpy(array)
 
 
-def as_labels(y: Any, what: str) -> Tensor:
-    """Whole-number labels as int64."""
-    labels = as_targets(y, what)
-    if labels.is_floating_point():
-        raise MusterError(f"{what} holds fractions; labels must be whole numbers from 0")
-    return labels
-
-
 def as_targets(y: Any, what: str) -> Tensor:
     """Labels (whole numbers from 0) as int64; other numbers, and several for each row, as they
     are."""
