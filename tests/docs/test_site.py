@@ -56,10 +56,8 @@ def test_links_lead_to_pages_or_are_text(site):
 
 def test_the_site_is_built_without_a_warning(tmp_path):
     pytest.importorskip("mkdocs", reason="run `pip install 'muster-fl[docs]'`")
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(tmp_path / "site")],
-        cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
+    words = ["mkdocs", "build", "--strict", "--quiet", "-d", str(tmp_path / "site")]
+    done = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     pages = {page.name for page in (tmp_path / "site").glob("*.html")}
     assert {"index.html", "api.html", "report.html", "tutorial-comparison.html"} <= pages
