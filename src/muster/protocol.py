@@ -130,6 +130,7 @@ class Offer:
     server        the server's memory that clients need (a control variate, say)
     called        what the score is called
     higher        whether more of it is better
+    frozen        what tells the frozen parameters from others, which do not travel
     """
 
     seed: int
@@ -145,6 +146,7 @@ class Offer:
     server: Memory = field(default_factory=dict)
     called: str = "accuracy"
     higher: bool = True
+    frozen: str = ""
 
     @property
     def accuracy(self) -> float:
@@ -276,11 +278,13 @@ class Trial:
              NaN where there is no answer. The round's model comes first.
     clients  the appraisers
     traffic  bytes counted on the wire, up and down, for each; None: worked out from sizes
+    events   what else happened to a client, for the ledger
     """
 
     words: Float64
     clients: Int64
     traffic: tuple[Int64, Int64] | None = None
+    events: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -21,16 +21,30 @@ if TYPE_CHECKING:
     from rich import console as rich
     from rich.console import Console
 
-    from . import data, data_show, flower, methods, predict, report, reproduce, runs, sweeps
+    from . import (
+        data,
+        data_show,
+        flower,
+        methods,
+        predict,
+        report,
+        reproduce,
+        runs,
+        sweeps,
+        trust,
+    )  # fmt: skip
     from . import help as configuration
 else:
     # A command's module is loaded when it is that command's turn: help and mistakes are quick.
     rich = later("rich.console")
-    configuration, data, data_show, flower, methods, predict, report, reproduce, runs, sweeps = (
+    (
+        configuration, data, data_show, flower, methods, predict, report, reproduce, runs, sweeps,
+        trust,
+    ) = (
         when_called(f"muster.cli.{name}")
         for name in (
             "help", "data", "data_show", "flower", "methods", "predict", "report", "reproduce",
-            "runs", "sweeps",
+            "runs", "sweeps", "trust",
         )
     )  # fmt: skip
 
@@ -200,6 +214,10 @@ def reader() -> Reader:
         "reproduce", handle=reproduce.reproduce, description=REPRODUCE,
         help="run the papers' experiments again, and judge their claims",
     ))  # fmt: skip
+    _add_trust(add(
+        "trust", handle=trust.trust,
+        help="what attacks cost, by rule and by share of liars (minutes)",
+    ))  # fmt: skip
     _add_predict(add(
         "predict", handle=predict.predict, help="classes and probabilities of new rows, by a run",
         description=PREDICT,
@@ -211,6 +229,17 @@ def _flags(command: Reader, *flags: tuple[str, str, str], **how: Any) -> None:
     """Flags that take a value, each with what stands for it in the help and what it is."""
     for flag, metavar, what in flags:
         command.flag(flag, metavar=metavar, help=what, **how)
+
+
+def _add_trust(command: Reader) -> None:
+    _flags(
+        command,
+        ("--rules", "NAME;...", "some of the rules of docs/trust.md, such as 'fedalign, trust'"),
+        ("--attacks", "NAME;...", "some of the attacks, such as 'sign flip;ALIE'"),
+        ("--shares", "SHARE;...", "how many lie, of all clients (0.05;0.1;0.2;0.4)"),
+        ("--seeds", "N", "how many seeds (3)"),
+        ("--rounds", "N", "how many rounds (60)"),
+    )
 
 
 def _add_figure(command: Reader) -> None:

@@ -74,6 +74,8 @@ def one(
     assert whole is not None  # just saved
     for verdict in pages.verdicts(plan, whole):
         console.print(Text(f"  {verdict.says}\n    {verdict.word}"), soft_wrap=True)
+        if verdict.numbers:
+            console.print(Text(f"      {verdict.numbers}"), soft_wrap=True)
         for finding in verdict.findings:
             console.print(Text(f"      {pages.line_of(finding, verdict.findings)}"), soft_wrap=True)
     drawn = pages.figures(plan, whole, folder / plan.id)

@@ -217,6 +217,11 @@ def from_pairs(pairs: Sequence[Pair], split: str) -> Ragged:
     for k, pair in enumerate(pairs):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise MusterError(f"{split}[{k}] must be a pair (x, y); got {type(pair).__name__}")
+        if isinstance(pair[0], (tuple, dict)) and not _is_rows(pair[0]):
+            raise MusterError(
+                f"{split}[{k}] x: several inputs; join them to one array (features next to each "
+                "other), and take it apart in the module's forward"
+            )
         x = as_tensor(pair[0], f"{split}[{k}] x")
         y = as_targets(pair[1], f"{split}[{k}] y")
         if y.dim() < 1 or x.dim() < 1 or len(x) != len(y):
@@ -245,6 +250,11 @@ def from_pairs(pairs: Sequence[Pair], split: str) -> Ragged:
         raise MusterError(f"{split} is empty; give at least one client's (x, y)")
     offsets = np.concatenate([[0], np.cumsum([len(y) for y in ys])]).astype(np.int64)
     return Ragged(_joined(xs), _joined(ys), offsets)
+
+
+def _is_rows(x: tuple[Any, ...] | dict[str, Any]) -> bool:
+    """Whether a tuple is one of rows, not of inputs."""
+    return isinstance(x, tuple) and not any(np.ndim(part) > 1 for part in x)
 
 
 def _joined(arrays: Sequence[Tensor]) -> Tensor:

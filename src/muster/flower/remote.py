@@ -269,6 +269,7 @@ class Remote:
         return Offer(
             self.terms.seed, t, self.terms.rounds, self.arriving(model),
             population=population, trainable=self.terms.trainable, called=self._score,
+            frozen=self.terms.frozen,
         )  # fmt: skip
 
     def _seat(self, k: int, steps: int = -1, counted: int = UNSAID) -> Seat:
@@ -328,7 +329,8 @@ class Remote:
                 words[:, at] = told
         up, down = self.counter.up[clients], self.counter.down[clients]
         self.counter.up[clients], self.counter.down[clients] = 0, 0
-        return Trial(words, clients, (up, down))
+        events, self.events = tuple(self.events), []
+        return Trial(words, clients, (up, down), events)
 
     def stays(self, clients: Int64, memo: Memo) -> Bool:
         """Who said it stays. Who said nothing is not there to stay."""

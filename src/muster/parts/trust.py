@@ -6,14 +6,15 @@ Four checks, each on the server, over the stack of replies. P are the priority c
 
 bound      `|D_k| <= norm m`: a longer update is shortened to that; and a weight above that of the
            priority client that counts most is cut to it. So no client outside P moves the model by
-           more than `norm m` times its share of the step, whatever it sends.
-likeness   `max_j cos(D_k, D_j) + min_j cos(D_k, D_j) >= 0` over j in P: an update must look more
-           like that of some priority client than like the opposite of one. An honest client with
-           data like nobody's in P passes about as often as not, one with data like somebody's
-           always; a turned sign turns the sum.
+           more than `norm m` times its share of the step, whatever it sends. Replies that are
+           copies of one another (a cosine above `copy`) share the weight of one.
+likeness   `l_k = sum_j cos(D_k, D_j)^3 >= 0` over j in P: an update must be more like those of
+           some priority clients than like the opposite of some. The cube lets those of its kind
+           speak: clients with other data are nearly at right angles to it. A turned sign turns the
+           sum; who has data like nobody's in P passes about as often as not.
 worth      the priority clients appraise the model that would come of P alone, w_P, and those with
-           all that are left of the others, with three quarters, half and a quarter of them, best
-           aligned first (`<D_k, D_P>`): one extra exchange. Counted is the largest group G with
+           all that are left of the others, with three quarters, half and a quarter of them, the
+           likest first: one extra exchange. Counted is the largest group G with
            `F(w_G) - F(w_P) <= worth s_G (F(w) - F(w_P))`, s_G being its share of the step. With
            worth = 1 that is: no worse for the priority clients than clients that send w back.
 voice      in F, no priority client's change of loss counts for more than `voice` times the median
@@ -26,12 +27,11 @@ for P, and everyone asked appraises. That holds while most clients of every kind
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..arrays import Bool, Float64, Text
+from ..arrays import Bool, Float64, Int64, Text
 from ..checks import above, at_least, require
 from ..lazy import torch
 from ..protocol import Offer, Replies
@@ -49,12 +49,14 @@ class Inquiry:
 
     replies  with updates no longer than the bound
     root     who is trusted: the priority clients, or the core
+    copies   how many replies share the weight of each
     groups   `[group, reply]`: who counts next to the root in each group, the largest group first
     reason   why each reply that is in none is left out
     """
 
     replies: Replies
     root: Bool
+    copies: Int64
     groups: Bool
     reason: Text
 
@@ -71,17 +73,19 @@ class Audit:
     groups     the groups that are tried, as shares of those that are left
     core       without anybody outside the objective: share of the replies taken for the root
     voice      most that one appraisal changes F by, in median changes
+    copy       cosine of two updates above which one is a copy of the other
     """
 
     norm: float = 1.5
     root_norm: float = 5.0
-    worth: float = 1.2
+    worth: float = 1.0
     groups: tuple[float, ...] = (1.0, 0.75, 0.5, 0.25)
     core: float = 0.6
     voice: float = 5.0
+    copy: float = 0.999
 
     def __post_init__(self) -> None:
-        for name in ("norm", "root_norm", "voice"):
+        for name in ("norm", "root_norm", "voice", "copy"):
             above(name, getattr(self, name))
         at_least("worth", self.worth)
         require(0.5 < self.core <= 1, "core", self.core, "above 0.5, up to 1.0")
@@ -94,33 +98,35 @@ class Audit:
         self,
         offer: Offer,
         replies: Replies,
-        weigh: Callable[[Replies], Float64],
         everyone: bool,
     ) -> Inquiry:
-        """Bound the replies, and find the groups to try. `weigh` gives the weights of replies;
-        `everyone`: there is nobody outside the objective."""
+        """Bound the replies, and find the groups to try. `everyone`: there is nobody outside the
+        objective."""
         root = np.ones(len(replies.roster), np.bool_) if everyone else replies.roster.priority
         reason = np.full(len(root), "", dtype="U40")
         if not root.any():
             nobody = np.zeros((1, len(root)), np.bool_)
-            return Inquiry(replies, root, nobody, np.full(len(root), NO_ROOT))
+            alone = np.ones(len(root), np.int64)
+            return Inquiry(replies, root, alone, nobody, np.full(len(root), NO_ROOT))
         replies = self.bound(offer, replies, root, everyone)
         rows = updates(offer, replies.models, gradient_names(offer))
-        weight = weigh(replies)
+        unit = rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-300)
+        cosine = (unit @ unit.T).cpu().numpy()
+        suspects = ~root | everyone
+        same = (cosine > self.copy) & suspects & suspects[:, None]
+        copies = np.maximum(1, same.sum(1))
         if everyone:
-            root = self.core_of(rows, weight)
-        left = ~root & self.alike(rows, root)
+            root = self.core_of(unit, cosine, copies)
+        like = likeness(cosine[:, root])
+        left = ~root & (like >= 0)
         reason[~root] = np.where(left[~root], HARM, UNLIKE)
         order = np.flatnonzero(left)
-        if len(order) and weight[root].sum() > 0:
-            towards = torch.from_numpy(weight * root).to(rows) @ rows
-            aligned = (rows @ towards).cpu().numpy()
-            order = order[np.argsort(-aligned[order], kind="stable")]
+        order = order[np.argsort(-like[order], kind="stable")]
         counts = sorted({round(share * len(order)) for share in self.groups}, reverse=True)
         groups = np.zeros((len(counts), len(root)), np.bool_)
         for group, n in zip(groups, counts, strict=True):
             group[order[:n]] = True
-        return Inquiry(replies, root, groups, reason)
+        return Inquiry(replies, root, copies, groups, reason)
 
     def bound(self, offer: Offer, replies: Replies, root: Bool, everyone: bool) -> Replies:
         """No update longer than the bound; statistics (BatchNorm's) by themselves."""
@@ -132,25 +138,23 @@ class Audit:
                 models = bounded(offer, models, factor * np.median(norm[root]), names)
         return replace(replies, models=models)
 
-    def core_of(self, rows: torch.Tensor, weight: Float64) -> Bool:
-        """The replies nearest in direction to the geometric median of all."""
-        unit = rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-300)
-        centre = geometric_median(unit, np.ones(len(unit)), 1e-6, 8).to(unit) @ unit
+    def core_of(self, unit: torch.Tensor, cosine: Float64, copies: Int64) -> Bool:
+        """The replies nearest in direction to the geometric median of all, of those that are more
+        like the others than unlike, copies aside: among clients of one kind the honest, being most,
+        are like most."""
+        kin = likeness(np.where(cosine > self.copy, 0.0, cosine)) > 0
+        centre = geometric_median(unit, 1 / copies, 1e-6, 8).to(unit) @ unit
         order = np.argsort(-(unit @ centre).cpu().numpy(), kind="stable")
+        if kin.any():
+            order = order[kin[order]]
         core = np.zeros(len(unit), np.bool_)
         core[order[: max(1, round(self.core * len(unit)))]] = True
         return core
 
-    def alike(self, rows: torch.Tensor, root: Bool) -> Bool:
-        """Whose update is more like that of one of the root than like the opposite of one."""
-        unit = rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-300)
-        cosine = (unit @ unit[torch.from_numpy(np.flatnonzero(root))].T).cpu().numpy()
-        return np.asarray(cosine.max(1) + cosine.min(1) >= 0)
-
-    def capped(self, weight: Float64, root: Bool) -> Float64:
-        """No weight outside the root above the largest in it."""
-        most = weight[root].max(initial=0.0)
-        return np.where(root, weight, np.minimum(weight, most))
+    def capped(self, weight: Float64, root: Bool, copies: Int64) -> Float64:
+        """Copies share one weight, and no weight outside the root is above the largest in it."""
+        weight = weight / copies
+        return np.where(root, weight, np.minimum(weight, weight[root].max(initial=0.0)))
 
     def chosen(self, words: Float64, weight: Float64, share: Float64) -> int | None:
         """Which group counts, from what its appraisers say: the place of the first that is worth
@@ -177,6 +181,11 @@ class Audit:
 
 
 part(Audit, "audit")(Audit)
+
+
+def likeness(cosine: Float64) -> Float64:
+    """`sum_j cos^3` of each reply, from its cosines to others `[reply, other]`."""
+    return np.asarray((cosine**3).sum(1), np.float64)
 
 
 def as_audit(trust: bool | Audit) -> Audit | None:

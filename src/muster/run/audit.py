@@ -58,9 +58,7 @@ def audit(
         return weight
 
     admitted = extent > 0
-    inquiry = trust.inquire(
-        offer, replies.pick(admitted), lambda some: weigh(some, extent[admitted]), everyone
-    )
+    inquiry = trust.inquire(offer, replies.pick(admitted), everyone)
     checked, root = inquiry.replies, inquiry.root
     own = np.zeros(int(admitted.sum())) if everyone else checked.roster.importance
 
@@ -68,7 +66,7 @@ def audit(
         """How far replies count, and their weights, when those of a group count in full: the
         others only for their own place in the objective."""
         to = np.where(root | group, extent[admitted], np.minimum(extent[admitted], own))
-        return to, trust.capped(weigh(checked, to), root)
+        return to, trust.capped(weigh(checked, to), root, inquiry.copies)
 
     def model(weight: Float64) -> Params:
         let_in = weight > 0

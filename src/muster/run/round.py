@@ -268,7 +268,10 @@ def play(setup: Setup, memo: Memo, state: State) -> tuple[State, Entry]:
         memories = memories.after(*counting(method, answers, verdict))
     following = State(t + 1, outcome.model, outcome.server, memories, present)
     entry = record(setup, offer, roster, outcome, memo)
-    moves = moves_of(t, state.present, present, (*answers.events, *warned(setup, answers, odd)))
+    events = (*answers.events, *warned(setup, answers, odd))
+    if outcome.trial is not None:
+        events += outcome.trial.events
+    moves = moves_of(t, state.present, present, events)
     gains = gains_of(setup, offer, outcome)
     left, back = (int((moves["move"] == m).sum()) for m in ("left", "returned"))
     row = {**entry.round, "pool": len(pool), "left": left, "returned": back}
@@ -289,6 +292,7 @@ def offer_of(setup: Setup, state: State) -> Offer:
         server={part: state.server[part] for part in terms.method.solver.needs},
         called=terms.scoring.first.name,
         higher=terms.scoring.first.higher,
+        frozen=terms.frozen,
     )
 
 

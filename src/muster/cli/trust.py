@@ -1,0 +1,58 @@
+"""`muster trust`: what attacks cost, every attack by every rule by the share of liars."""
+
+from __future__ import annotations
+
+import argparse
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from rich.text import Text
+
+from ..errors import MusterError
+from ..study import attacked
+from .console import say
+
+
+def trust(words: argparse.Namespace, console: Console) -> int:
+    """`muster trust`, or with --rules, --attacks, --shares, --seeds, --rounds less of it."""
+    rules = names(words.rules) or list(attacked.RULES)
+    attacks = names(words.attacks) or list(attacked.ATTACKS)
+    try:
+        shares = [float(share) for share in names(words.shares)] or list(attacked.SHARES)
+        seeds = int(words.seeds or 3)
+        rounds = int(words.rounds or attacked.ROUNDS)
+    except ValueError as error:
+        raise MusterError(f"trust: {error}; shares are numbers, seeds and rounds whole") from None
+    for what, ok, given, allowed in (
+        ("shares", all(0 < s < 1 for s in shares), shares, "above 0, below 1"),
+        ("seeds", seeds > 0, seeds, "whole numbers from 1"),
+        ("rounds", rounds > 0, rounds, "whole numbers from 1"),
+    ):
+        if not ok:
+            raise MusterError(f"{what}: {given}; allowed: {allowed}")
+    todo = attacked.cells(rules, attacks, shares, seeds)
+    grounds = attacked.Grounds(rounds)
+    done = [
+        grounds.row(cell)
+        for cell in track(todo, f"{len(todo)} runs", console=console, transient=True)
+    ]
+    frame = attacked.table_of(done)
+    for attack in attacks:
+        table = Table(title=f"{attack}: points of accuracy lost, ± 95 %, {seeds} seeds")
+        here = shares[:1] if attack == attacked.ONCE else shares
+        table.add_column("rule")
+        for share in here:
+            once = attack == attacked.ONCE
+            table.add_column("once" if once else f"{100 * share:g} % lie", justify="right")
+        for rule in rules:
+            lost = [attacked.written(attacked.lost(frame, rule, attack, s)) for s in here]
+            table.add_row(Text(rule), *lost)
+        console.print(table)
+    say(console, "priority clients' held-out accuracy on digits; docs/trust.md says what this is")
+    return 0
+
+
+def names(text: str | None) -> list[str]:
+    """What stands between semicolons: names may hold commas."""
+    return [part.strip() for part in (text or "").split(";") if part.strip()]
