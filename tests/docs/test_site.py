@@ -54,6 +54,7 @@ def test_links_lead_to_pages_or_are_text(site):
     assert site.relinked("[r](../README.md)", ROOT / "docs" / "x.md") == "[r](index.md)"
 
 
+@pytest.mark.slow
 def test_the_site_is_built_without_a_warning(tmp_path):
     pytest.importorskip("mkdocs", reason="run `pip install 'muster-fl[docs]'`")
     words = ["mkdocs", "build", "--strict", "--quiet", "-d", str(tmp_path / "site")]
