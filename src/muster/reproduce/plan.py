@@ -101,8 +101,15 @@ class Plan:
     digest: str = ""
 
     def panels(self, size: Size = "full", seeds: int | None = None) -> list[Panel]:
-        """The panels at a size. A panel that has no `small` form is small in full."""
-        return [self.panel(name, size, seeds) for name in self.own]
+        """The panels at a size. A panel that has no `small` form is small in full; one that says
+        `skip` is left out."""
+        return [
+            self.panel(name, size, seeds) for name in self.own if name not in self.skipped(size)
+        ]
+
+    def skipped(self, size: Size) -> list[str]:
+        """The panels that a size leaves out: they need a bigger machine."""
+        return [name for name, own in self.own.items() if own.get(size, {}).get("skip", False)]
 
     def panel(self, name: str, size: Size, seeds: int | None = None) -> Panel:
         """One panel at a size."""

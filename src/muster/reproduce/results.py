@@ -94,7 +94,8 @@ def run(
 ) -> Results:
     """Run an experiment's panels; what is finished in the folder is not run again. A panel whose
     data is not here is left out, and the facts say so."""
-    work, frames, keys, tried, missing = 0.0, [], dict.fromkeys(["panel"]), {}, {}
+    work, frames, keys, tried = 0.0, [], dict.fromkeys(["panel"]), {}
+    missing = {name: f"muster reproduce {plan.id}" for name in plan.skipped(size)}
     for panel in plan.panels(size, seeds):
         if command := absent(panel):
             missing[panel.name] = command
