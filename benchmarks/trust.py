@@ -55,9 +55,12 @@ def todo() -> list[tuple[bool, Cell]]:
     inside = [a for a in ATTACKS if not a.startswith("priority")]
     other = cells(EVERYONE, inside, (0.2,), SEEDS)
 
-    def turn(cell: Cell) -> tuple[int, int]:
+    def turn(cell: Cell) -> tuple[int, int, int]:
+        if cell.attack is None:
+            return 0, 0, 0
         rule = FIRST.index(cell.rule) if cell.rule in FIRST else len(FIRST)
-        return (0 if cell.attack is None else 1 + rule, 0 if cell.share >= 0.2 else 1)
+        share = (0.2, 0.4, 0.1, 0.05).index(cell.share)
+        return (1, rule, share) if rule < 2 else (2, share, rule)
 
     made.sort(key=turn)
     last = next(i for i, cell in enumerate(made) if cell.attack and cell.rule not in FIRST[:2])
