@@ -25,7 +25,7 @@ FLOORS = [
     {"local", "models", "methods", "tasks", "optimizers"},
     {"engines"},
     {"run"},
-    {"report"},
+    {"report", "trackers"},
     {"study", "theory"},  # the papers' statements are held against runs, and drawn
     {"config"},
     {"reproduce"},

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from . import moved
 
 if TYPE_CHECKING:
-    from . import data, methods, models, optimizers, parts, schedules, tasks
+    from . import data, methods, models, optimizers, parts, schedules, tasks, trackers
     from .config.sweeps import SweepInterrupted, sweep
     from .config.tuning import TuningInterrupted, tune
     from .engines import Compute
@@ -67,6 +67,7 @@ _HOME = {
     "solo": "run.solo:solo",
     "sweep": "config.sweeps:sweep",
     "tasks": "tasks",
+    "trackers": "trackers",
     "tune": "config.tuning:tune",
     "with_solo": "run.solo:with_solo",
 }
@@ -102,6 +103,7 @@ __all__ = [
     "solo",
     "sweep",
     "tasks",
+    "trackers",
     "tune",
     "with_solo",
 ]

@@ -6,6 +6,7 @@ A spec draws its starting parameters from the run's seed.
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -178,14 +179,20 @@ def _probe(model: nn.Module, of: Shaped, outputs: int, task: Task) -> None:
     model.eval()
     row = features(of.example(), first.dtype).to(first.device)
     try:
-        with torch.no_grad():
-            z = model(row)
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            twin = deepcopy(model)  # what it keeps of a call stays out of the user's own
+            z, again = twin(row), twin(row)
     except Exception as error:
         raise MusterError(
             f"model: it cannot take rows of shape {of.shape}: {first_line(error)}"
         ) from None
     finally:
         model.train(was_training)
+    if isinstance(z, torch.Tensor) and not torch.equal(z, again):
+        raise MusterError(
+            "model: the same row twice gives different outputs: it keeps something from batch to "
+            "batch, or draws numbers out of training; let forward depend on its rows alone"
+        )
     if not isinstance(z, torch.Tensor):
         raise MusterError(
             f"model: it gives {type(z).__name__}, not a tensor of outputs; wrap it in a module "

@@ -1,7 +1,9 @@
 """Models as named tensors. A *stack* of models is the same with a leading client axis.
 
-The names are those of the module's own `state_dict`. Only floating-point entries travel and are
-averaged; BatchNorm's running statistics are among them, its integer batch counter is not.
+The names are those of the module's own `state_dict`. Only what training changes travels and is
+averaged: floating-point parameters that are not frozen, and floating-point buffers (BatchNorm's
+running statistics are among them, its integer batch counter is not). Frozen parameters stay in the
+module, one copy for all clients.
 """
 
 from __future__ import annotations
@@ -32,11 +34,13 @@ def dtype_of(name: str) -> torch.dtype:
 
 
 def of_module(module: nn.Module, dtype: torch.dtype, device: torch.device) -> Params:
-    """A copy of the module's floating-point state; what it holds under two names, once."""
+    """A copy of the module's floating-point state that training changes; what it holds under two
+    names, once."""
     seen: set[int] = set()
     state: Params = {}
+    still = frozen(module)
     for name, t in module.state_dict().items():
-        if not t.is_floating_point() or (t.numel() and t.data_ptr() in seen):
+        if not t.is_floating_point() or name in still or (t.numel() and t.data_ptr() in seen):
             continue
         seen.add(t.data_ptr())
         state[name] = t.detach().to(device=device, dtype=dtype, copy=True).contiguous()
@@ -70,6 +74,21 @@ def signature(module: nn.Module, example: Tensor) -> str:
             said = []
     text = f"{type(module).__module__}.{module!r} {said}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def frozen(module: nn.Module) -> dict[str, Tensor]:
+    """The parameters that training does not change, under every name they have."""
+    named = module.named_parameters(remove_duplicate=False)
+    return {name: p.detach() for name, p in named if not p.requires_grad}
+
+
+def frozen_digest(module: nn.Module) -> str:
+    """What tells frozen parameters from others; "" where there are none. They do not travel, so
+    everyone must have the same."""
+    digest = hashlib.sha256()
+    for name, t in sorted(frozen(module).items()):
+        digest.update(name.encode() + t.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16] if frozen(module) else ""
 
 
 def trainable(module: nn.Module) -> tuple[str, ...]:

@@ -130,6 +130,7 @@ class Offer:
     server        the server's memory that clients need (a control variate, say)
     called        what the score is called
     higher        whether more of it is better
+    frozen        what tells the frozen parameters from others, which do not travel
     """
 
     seed: int
@@ -145,6 +146,7 @@ class Offer:
     server: Memory = field(default_factory=dict)
     called: str = "accuracy"
     higher: bool = True
+    frozen: str = ""
 
     @property
     def accuracy(self) -> float:

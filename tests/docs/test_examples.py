@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import polars as pl
@@ -26,6 +27,27 @@ def test_the_appeal_study_runs(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "gm_appeal_unseen" in done.stdout
+
+
+@pytest.mark.skipif(
+    not all(find_spec(name) for name in ("peft", "transformers", "flwr")),
+    reason="needs peft, transformers and Flower: pip install 'muster-fl[lora,flower]'",
+)
+def test_adapters_alone_travel(tmp_path):
+    script = ROOT / "examples" / "lora.py"
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    everything, trains = map(
+        float,
+        re.search(r"a model of ([\d.]+) kB, of which ([\d.]+) kB train", done.stdout).groups(),
+    )
+    up = [(float(kb), int(n)) for kb, n in re.findall(r"up ([\d.]+) kB from (\d+)", done.stdout)]
+    assert len(up) == 8
+    # What travels is what trains; over a grid with a head for each array.
+    assert all(trains * n * 0.99 <= kb <= trains * n * 1.6 < everything * n / 4 for kb, n in up)
+    assert float(done.stdout.split()[-1]) < 1e-6
 
 
 def test_the_hospitals_are_told_apart(tmp_path):

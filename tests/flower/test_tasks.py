@@ -8,7 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+import torch
 from polars.testing import assert_frame_equal
+from torch import nn
 
 import muster
 import tasks as case
@@ -18,6 +20,7 @@ from muster import registry
 from muster.config.experiments import experiment
 from muster.config.network import members_of
 from muster.federation import Federation
+from muster.flower import server
 from muster.flower.loopback import write_client
 from muster.flower.server import federate
 from muster.models import Spec
@@ -59,6 +62,15 @@ def named():
         registry._parts[role].update(known)
 
 
+def grid_of(fed, folder):
+    """A node for each client, with its rows in a file, and the list of them."""
+    nodes = []
+    for k in range(fed.n):
+        write_client(fed, k, folder / f"{k}.npz")
+        nodes.append(Node({"data-path": str(folder / f"{k}.npz")}))
+    return LocalGrid(nodes), members_of(fed, [node.key.decode() for node in nodes])
+
+
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_numbers_on_both_engines_and_over_the_grid(kind, method, named, tmp_path):
@@ -73,14 +85,9 @@ def test_the_same_numbers_on_both_engines_and_over_the_grid(kind, method, named,
         }
     )  # fmt: skip
     fed, s = chosen.federation(0), chosen.settings
-    nodes = []
-    for k in range(fed.n):
-        write_client(fed, k, tmp_path / f"{k}.npz")
-        nodes.append(Node({"data-path": str(tmp_path / f"{k}.npz")}))
-    members = members_of(fed, [node.key.decode() for node in nodes])
+    grid, members = grid_of(fed, tmp_path)
     said = []
-    listed = replace(chosen, members=members)
-    real = federate(LocalGrid(nodes), listed, tmp_path / "run", said.append)
+    real = federate(grid, replace(chosen, members=members), tmp_path / "run", said.append)
     runs = [
         muster.simulate(
             fed, chosen.method(*chosen.methods), chosen.spec(), s.rounds, chosen.local,
@@ -106,3 +113,47 @@ def test_the_same_numbers_on_both_engines_and_over_the_grid(kind, method, named,
     if method != "maxfl":
         others = real.clients.filter(~real.clients["priority"])
         assert len(others), "others were asked"
+
+
+def build(seed):
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(4, 500), nn.Tanh(), nn.Linear(500, 1)).double()
+    model[0].requires_grad_(False)
+    return model
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """A large layer that is frozen, and a small one that trains."""
+
+    def build(self, of, seed):
+        return build(0)
+
+
+def test_frozen_parameters_do_not_cross_the_grid_and_must_agree(named, tmp_path, monkeypatch):
+    registry.part(Spec, "frozen")(Frozen)
+    chosen = experiment(
+        {
+            "name": "test", "rounds": 2, "dtype": "float64", "data": "rows_regression",
+            "model": "frozen", "task": "regression", "method": "fedavg",
+            "local": {"steps": 2, "lr": 0.01}, "network": {"wait": 0.2, "patience": 0.3},
+        }
+    )  # fmt: skip
+    fed = chosen.federation(0)
+    grid, members = grid_of(fed, tmp_path)
+    listed = replace(chosen, members=members)
+    real = federate(grid, listed, tmp_path / "run", lambda line: None)
+    run = muster.simulate(
+        fed, chosen.method("fedavg"), Frozen(), 2, chosen.local, task=chosen.settings.task,
+        dtype="float64",
+    )  # fmt: skip
+    assert_same(real, run)
+    trains, everything = 8 * 501, 8 * (501 + 2500)
+    assert (run.clients["bytes_up"] == trains).all()
+    assert ((real.clients["bytes_up"] >= trains) & (real.clients["bytes_up"] < 2 * trains)).all()
+    assert real.rounds["bytes_down"][1] < 0.5 * everything * fed.n
+    monkeypatch.setattr(server, "as_module", lambda *given: build(1))
+    grid, members = grid_of(fed, tmp_path)
+    told = []
+    with pytest.raises(muster.MusterError, match=r"heard 0\.00 of the objective's weight"):
+        federate(grid, replace(chosen, members=members), tmp_path / "other", told.append)

@@ -75,7 +75,10 @@ BAD_RUNS = {
     "q": (lambda: M.qffl(q=-1.0), r"q: -1\.0; allowed: 0"),
     "epsilon": (lambda: M.fedalign(epsilon=-1), "epsilon: -1.0 in round 1 of 100; allowed: 0"),
     "epsilon text": (lambda: M.fedalign(epsilon="big"), "epsilon: 'big'; give a number or a sch"),
-    "criterion": (lambda: M.fedalign(criterion="f1"), "criterion: 'f1'; allowed: loss, accuracy"),
+    "criterion": (
+        lambda: M.fedalign(criterion="f1"),
+        "criterion: 'f1'; allowed: loss, score, accuracy",
+    ),
     "warmup": (
         lambda: M.fedalign(warmup=1.5),
         "warmup: 1.5; allowed: a whole",

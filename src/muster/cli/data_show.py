@@ -50,8 +50,12 @@ def show(words: argparse.Namespace, console: Console) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MusterWarning)  # single classes are what the table shows
         fed = chosen.federation(chosen.settings.seed)
-    counts = fed.label_counts()
     say(console, heading(fed))
+    if not fed.classes:
+        console.print(number_table(fed))
+        say(console, "targets are numbers: there are no classes to draw")
+        return 0
+    counts = fed.label_counts()
     console.print(client_table(fed, counts))
     if fed.classes <= WIDEST and fed.labels is not None:
         say(console, f"labels, from left to right: {', '.join(class_names(fed))}")
@@ -77,13 +81,12 @@ def heading(fed: Federation) -> str:
     return (
         f"{fed.name}: {plural(fed.n, 'client')}, {int(fed.priority.sum())} priority{unseen}; "
         f"{plural(rows, 'training row')}, {tested}; rows of {shape} {kind}; "
-        f"{plural(fed.classes, 'class')}"
+        f"{fed.about_targets()}"
     )
 
 
-def client_table(fed: Federation, counts: Int64) -> Fitted:
-    """The first clients, a row each."""
-    some = np.arange(min(fed.n, SHOWN))
+def roles_and_sizes(fed: Federation, some: Int64) -> list[Column]:
+    """What some clients are, how many rows they have, and what they require."""
     columns = [
         Column("role", [role(fed, int(k)) for k in some], left=True),
         Column("rows", [str(size) for size in fed.train.sizes[some]]),
@@ -92,6 +95,23 @@ def client_table(fed: Federation, counts: Int64) -> Fitted:
         columns.append(Column("test", [str(size) for size in fed.test.sizes[some]]))
     if fed.requirement is not None:
         columns.append(Column("requirement", [f"{rho:.4g}" for rho in fed.requirement[some]]))
+    return columns
+
+
+def number_table(fed: Federation) -> Fitted:
+    """The first clients, a row each, with the mean and the deviation of their targets."""
+    some = np.arange(min(fed.n, SHOWN))
+    columns = roles_and_sizes(fed, some)
+    targets = [fed.train.client(int(k))[1].double().flatten() for k in some]
+    columns.append(Column("mean target", [f"{float(y.mean()):.4g}" for y in targets]))
+    columns.append(Column("deviation", [f"{float(y.std(correction=0)):.4g}" for y in targets]))
+    return Fitted("", Column("client", client_names(fed)[some].tolist()), columns)
+
+
+def client_table(fed: Federation, counts: Int64) -> Fitted:
+    """The first clients, a row each."""
+    some = np.arange(min(fed.n, SHOWN))
+    columns = roles_and_sizes(fed, some)
     columns.append(Column("classes", [str(held) for held in (counts[some] > 0).sum(axis=1)]))
     if fed.classes <= WIDEST:
         columns.append(Column("labels", sparks(counts[some]), left=True))

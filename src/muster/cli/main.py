@@ -129,6 +129,9 @@ def reader() -> Reader:
         again = "; again for another" if name in ("compare", "sweep", "tune") else ""
         command.flag("--method", action="append", metavar="NAME", help=f"what to run{again}")
         command.flag("--resume", metavar="FOLDER", help="go on with the results in FOLDER")
+        if name in ("run", "compare"):
+            trackers = "send every round to tensorboard, mlflow, wandb or trackio as well"
+            command.flag("--track", action="append", metavar="NAME", help=trackers)
         if name in ("sweep", "tune"):
             command.flag("--jobs", metavar="N", help="cells at once; default: as many as cores")
     command.flag("--local", metavar="N", help="N clients on this machine, all set up")
@@ -198,6 +201,9 @@ def reader() -> Reader:
     command.flag("--panels", metavar="NAME,...", help="what to draw, such as loss,fairness")
     command.flag("--against", metavar="KEY", help="of a sweep: the key to draw them against")
     command.flag("--table", metavar="FILE", help="write the table too: a .csv, .tex or .parquet")
+    _add_figure(add(
+        "figure", handle=runs.draw, help="draw results again, or for a paper (--paper)"
+    ))  # fmt: skip
     _add_report(add(
         "report", handle=report.report, help="results as one HTML file that opens anywhere"
     ))  # fmt: skip
@@ -233,6 +239,18 @@ def _add_trust(command: Reader) -> None:
         ("--shares", "SHARE;...", "how many lie, of all clients (0.05;0.1;0.2;0.4)"),
         ("--seeds", "N", "how many seeds (3)"),
         ("--rounds", "N", "how many rounds (60)"),
+    )
+
+
+def _add_figure(command: Reader) -> None:
+    command.add_argument("folder", nargs="?", metavar="FOLDER", help="such as runs/demo")
+    what = "at a column's width, with paired differences: FOLDER/paper.pdf and .svg"
+    command.flag("--paper", action="store_true", help=what)
+    command.flag("--wide", action="store_true", help="with --paper: across both columns")
+    _flags(
+        command,
+        ("--panels", "NAME,...", "what to draw, such as loss,fairness"),
+        ("--out", "FILE", "one file instead: a .png, .pdf or .svg"),
     )
 
 

@@ -22,6 +22,7 @@ from ..config.work import check_all, compared, how
 from ..errors import INTERRUPTED, MusterError, plural
 from ..report.figure import as_figure_path, figure, figures
 from ..report.intervals import summary as summary_of
+from ..report.paper import paper
 from ..report.tables import run_table
 from ..report.written import as_table_path, write_table, write_tables
 from ..run import store
@@ -31,9 +32,11 @@ from ..run.simulate import simulate
 from ..schema import Table
 from ..study.compare import ComparisonInterrupted
 from ..study.comparison import Comparison, is_comparison, load_comparison
-from ..study.sweep import is_sweep, load_sweep
+from ..study.results import load
+from ..study.sweep import Sweep, is_sweep, load_sweep
 from .console import say
 from .progress import Progress
+from .tracking import as_trackers, told
 
 FRUITLESS = 1  # of a run that ended and learned nothing
 
@@ -117,6 +120,7 @@ def begun(chosen: Experiment, going_on: Path | None) -> Iterator[Path]:
 def run(words: argparse.Namespace, console: Console) -> int:
     """`muster run`: one method, its results in a folder, its table on the screen."""
     several = "`muster run` runs one; use `muster compare` for several"
+    trackers = as_trackers(words.track)
     going_on = resumed(words)
     if going_on is None:
         one_method(words, several)
@@ -139,9 +143,13 @@ def run(words: argparse.Namespace, console: Console) -> int:
     fed = chosen.federation(s.seed)  # before anything is written: it may not be there
     check_all(chosen, fed, s.seed)
     code = 0
-    with begun(chosen, going_on) as folder, Progress(s.rounds, console) as progress:
+    with (
+        begun(chosen, going_on) as folder,
+        Progress(s.rounds, console) as progress,
+        told(trackers, s.name, folder, progress, console) as tell,
+    ):
         keep = folder / "checkpoints"
-        progress.start(label, s.seed, store.checkpointed(keep))
+        tell.start(label, s.seed, store.checkpointed(keep))
         try:
             result = simulate(
                 fed,
@@ -152,7 +160,7 @@ def run(words: argparse.Namespace, console: Console) -> int:
                 s.seed,
                 checkpoint=keep,
                 resume=True,
-                on_round=progress,
+                on_round=tell,
                 **how(s),
             )
         except Interrupted as stop:
@@ -192,6 +200,7 @@ def said_if_idle(runs: Iterable[Run], console: Console) -> int:
 
 def compare(words: argparse.Namespace, console: Console) -> int:
     """`muster compare`: several methods on matched seeds, with paired intervals."""
+    trackers = as_trackers(words.track)
     going_on = resumed(words)
     if going_on is None:
         chosen = experiment(configured(words))
@@ -203,14 +212,18 @@ def compare(words: argparse.Namespace, console: Console) -> int:
     check_all(chosen, first, seeds[0])
     code = 0
     every = s.rounds * len(seeds) * len(chosen.methods)
-    with begun(chosen, going_on) as folder, Progress(every, console) as progress:
+    with (
+        begun(chosen, going_on) as folder,
+        Progress(every, console) as progress,
+        told(trackers, s.name, folder, progress, console) as tell,
+    ):
         try:
             result = compared(
                 chosen,
                 folder,
                 lambda seed: first if seed == seeds[0] else chosen.federation(seed),
-                on_start=progress.start,
-                on_round=progress,
+                on_start=tell.start,
+                on_round=tell,
             )
         except ComparisonInterrupted as stop:
             result, code = stop.comparison, INTERRUPTED
@@ -224,6 +237,32 @@ def compare(words: argparse.Namespace, console: Console) -> int:
         drawn = figures(result.matched, folder, s.figures, s.shown_in_figure)
         say(console, closing(folder, drawn, result.report(folder / "report.html")))
     return code or said_if_idle(chain.from_iterable(result.runs.values()), console)
+
+
+def draw(words: argparse.Namespace, console: Console) -> int:
+    """`muster figure FOLDER [--paper] [--wide] [--out FILE] [--panels NAME,...]`."""
+    if words.folder is None:
+        raise MusterError("figure: of which results? give a folder, such as runs/demo")
+    folder = Path(words.folder)
+    found = load(folder)
+    if isinstance(found, Sweep):
+        raise MusterError(f"{folder}: a sweep; draw it with: muster show {folder} --figure FILE")
+    if words.wide and not words.paper:
+        raise MusterError("--wide: is for --paper; give both, or neither")
+    runs = {found.label: [found]} if isinstance(found, Run) else found.matched
+    usual = ("paper.pdf", "paper.svg") if words.paper else ("figure.png",)
+    places = [folder / name for name in usual]
+    if words.out is not None:
+        places = [as_figure_path(words.out, "--out")]
+    chosen = found.config.get("panels", ()) if isinstance(found, Run) else found.panels
+    panels = words.panels or chosen
+    for place in places:
+        if words.paper:
+            paper(runs, place, panels, bool(words.wide))
+        else:
+            figure(runs, place, panels)
+    say(console, f"figure:  {', '.join(map(str, places))}")
+    return 0
 
 
 def show(words: argparse.Namespace, console: Console) -> int:

@@ -29,7 +29,7 @@ from ..methods import Method
 from ..models import Spec
 from ..parts.attacks import Attack
 from ..parts.participation import Participation
-from ..parts.task import Multiclass, Task
+from ..parts.task import Multiclass, Task, targets_of
 from ..registry import find
 from ..report.figure import as_formats
 from ..rng import MOST
@@ -169,7 +169,11 @@ class Experiment:
         """The data of one seed, with the clients' requirements where they have any: a constant, or
         what each gets alone. With `tuning`, that share of each client's training rows in place of
         its test rows (`muster.data.for_tuning`)."""
-        fed: Federation = choose(Federation, self.data, "data", extra={"seed": seed})
+        data = self.data
+        takes = parameters(find(Federation, data["name"], "data.name"))
+        if "targets" in takes and targets_of(self.settings.task) == "numbers":
+            data = {"targets": "numbers", **data}  # files say what the task takes
+        fed: Federation = choose(Federation, data, "data", extra={"seed": seed})
         if tuning is not None:
             fed = for_tuning(fed, tuning, seed)
         fed = self._counted(fed)

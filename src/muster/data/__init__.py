@@ -7,7 +7,9 @@ from ..moved import keep_names
 from ..registry import kinds
 from .files.folder import from_folder
 from .files.huggingface import from_partitioner
+from .sets.diabetes import diabetes
 from .sets.digits import digits
+from .sets.heart import heart
 from .sets.images import cifar10, emnist, femnist, fmnist, mnist
 from .sets.sent140 import sent140
 from .sets.synth import synth
@@ -42,6 +44,7 @@ __all__ = [
     "Shards",
     "by_column",
     "cifar10",
+    "diabetes",
     "digits",
     "emnist",
     "federate",
@@ -50,6 +53,7 @@ __all__ = [
     "for_tuning",
     "from_folder",
     "from_partitioner",
+    "heart",
     "hold_out",
     "mnist",
     "read_idx",

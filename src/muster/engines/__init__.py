@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..federation import Federation
+from ..federation.ragged import features
 from ..lazy import nn
 from ..local import Local
 from ..parts.task import Multiclass, Task
@@ -10,6 +11,7 @@ from .base import Engine
 from .compute import Compute, How, compute_of
 from .layers import stackable
 from .loop import Loop
+from .mapped import refused
 from .stacked import Stacked
 
 __all__ = ["Compute", "Engine", "How", "Loop", "Stacked", "choose", "compute_of"]
@@ -22,8 +24,18 @@ def choose(
     local: Local,
     task: Task = Multiclass(),
 ) -> Engine:
-    """The engine for this model: stacked when every layer has a stacked form, else the loop."""
-    auto = compute.engine == "auto"
-    if compute.engine == "stacked" or (auto and not isinstance(stackable(module), str)):
+    """The engine for this model: stacked when every layer has a stacked form or the module can be
+    mapped over clients, else the loop. It says why it was chosen."""
+    if compute.engine == "stacked":
         return Stacked(module, fed, local, compute, task)
-    return Loop(module, fed, local, compute, task)
+    why = "it was asked for"
+    if compute.engine == "auto":
+        missing = stackable(module)
+        if not isinstance(missing, str):
+            return Stacked(module, fed, local, compute, task)
+        why = refused(module, features(fed.train.x[:2], compute.number))
+        if not why:
+            return Stacked(module, fed, local, compute, task)
+    loop = Loop(module, fed, local, compute, task)
+    loop.why = why
+    return loop

@@ -53,6 +53,7 @@ class Engine(Protocol):
     """How models are measured and trained, over a leading client axis."""
 
     name: str
+    why: str
     device: torch.device
 
     def appraise(self, model: Params, clients: Int64, split: Split = "train") -> Appraisal:
@@ -100,6 +101,7 @@ class Base:
     """A private copy of the user's module, the federation's data, and how to measure."""
 
     name = "base"
+    why = ""  # it was chosen, in a few words
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ which layer has no stacked form. Activations are `[client, batch, ...]`, paramet
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
@@ -44,6 +44,31 @@ class Layer:
     module: nn.Module
     prefix: str
     apply: Apply
+
+
+class Draws:
+    """What Dropout draws: for each client from a generator of its own, exactly what torch draws
+    when the client trains alone."""
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+
+    def drop(self, h: Tensor, p: float, counts: Sequence[int]) -> Tensor:
+        """`h` with about a share p of it set to 0 and the rest made up for it. `counts` is how many
+        rows of each client count; padding is set to 0."""
+        if p == 0.0:
+            return h
+        mask = torch.zeros_like(h)
+        for own, generator, n in zip(mask, self.generators, counts, strict=False):
+            if p < 1.0:
+                noise = torch.empty(own[:n].shape, dtype=h.dtype)
+                own[:n] = noise.bernoulli_(1.0 - p, generator=generator).div_(1.0 - p)
+        return h * mask
+
+
+def dropping(layers: list[Layer] | str) -> bool:
+    """Whether some layer draws numbers in training."""
+    return not isinstance(layers, str) and any(type(x.module) is nn.Dropout for x in layers)
 
 
 def _linear(module: nn.Linear, prefix: str) -> Apply:
@@ -88,6 +113,8 @@ def _leaf(module: nn.Module, prefix: str) -> Apply | None:
         return _layer_norm(module, prefix)
     if kind is nn.Embedding and module.max_norm is None and module.padding_idx is None:
         return _embedding(module, prefix)
+    if kind is nn.Dropout:
+        return lambda p, h: h  # in training `Draws` stands in for it
     if kind is nn.Flatten and module.start_dim == 1 and module.end_dim == -1:
         return lambda p, h: h.flatten(2)
     if kind in elementwise():
@@ -113,7 +140,5 @@ def stackable(module: nn.Module, prefix: str = "") -> list[Layer] | str:
             if next(layer.module.parameters(), None) is not None
         ]
         return "a layer used twice" if len(set(owners)) < len(owners) else layers
-    if any(not p.requires_grad for p in module.parameters()):
-        return f"{type(module).__name__} with frozen parameters"
     apply = _leaf(module, prefix)
     return type(module).__name__ if apply is None else [Layer(module, prefix, apply)]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import params, rng
 from ..arrays import Float64, Int64
 from ..errors import MusterError
 from ..federation import Federation
@@ -30,7 +31,8 @@ from .batches import Plan, blocks, cut, work
 from .compute import Compute
 from .curvature import along
 from .descent import Course, Drifts, direction, fusable, fused_step
-from .layers import stackable
+from .layers import Draws, dropping, stackable
+from .mapped import Mapped, refused
 from .measure import Marks, Split
 
 if TYPE_CHECKING:
@@ -58,19 +60,37 @@ class Stacked(Base):
         task: Task = Multiclass(),
     ) -> None:
         super().__init__(module, fed, local, compute, task)
+        self.frozen = params.frozen(self.main.module)
         layers = stackable(self.main.module)
+        self.mapped: Mapped | None = None
+        self.why = "every layer has a stacked form"
         if isinstance(layers, str):
-            raise MusterError(
-                f"engine: 'stacked' has no form for {layers}; use engine='loop' or 'auto'"
-            )
+            example = features(fed.train.x[:2], self.dtype)
+            wrong = refused(module, example, forced=compute.engine == "stacked")
+            if wrong:
+                raise MusterError(f"engine: 'stacked': {wrong}; use engine='loop' or 'auto'")
+            self.mapped = Mapped(lambda: self.replica().module)
+            self.why = f"{layers} has no stacked form, so the module is mapped over clients"
+            layers = []
         self.layers = layers
-        flat = fed.train.x.dim() == 2 or isinstance(layers[0].module, nn.Flatten)
-        # The fused and compiled steps hold the derivative of cross-entropy.
-        self.fused = fusable(layers) if flat and task.cross_entropy else None
+        flat = bool(layers) and (fed.train.x.dim() == 2 or isinstance(layers[0].module, nn.Flatten))
+        # The fused and compiled steps hold the derivative of cross-entropy, and move every layer.
+        plain = flat and task.cross_entropy and not self.frozen
+        self.fused = fusable(layers) if plain else None
 
-    def forward(self, stack: Params, x: Tensor) -> Tensor:
-        """Outputs `[K, B, outputs]` of each client's model on its own inputs `[K, B, ...]`."""
+    def forward(self, stack: Params, x: Tensor, batch: Batch | None = None) -> Tensor:
+        """Outputs `[K, B, outputs]` of each client's model on its own inputs `[K, B, ...]`; with a
+        batch, in training."""
+        if self.mapped is not None:
+            return self.mapped(stack, x, batch is not None)
+        if self.frozen:
+            # One copy for all: seen by each client through a view.
+            n = len(x)
+            stack = {**stack, **{name: t.expand(n, *t.shape) for name, t in self.frozen.items()}}
         for layer in self.layers:
+            if batch is not None and batch.draws is not None and type(layer.module) is nn.Dropout:
+                x = batch.draws.drop(x, layer.module.p, batch.counts)
+                continue
             x = layer.apply(stack, x)
         return x
 
@@ -94,12 +114,21 @@ class Stacked(Base):
                 part = portions[i]
                 own = {name: _rows(m, part.at) for name, m in memory.items()}
                 course = Course(local, offer, part.steps // solver.draws, own)
-                done = solver(StackedCohort(self, part, course, solver.draws), offer, own)
+                draws = self.draws(offer, part.clients)
+                cohort = StackedCohort(self, part, course, solver.draws, draws)
+                done = solver(cohort, offer, own)
                 done = replace(done, memory=done.memory | course.kept)
                 room.put(part.at, done, course.steps)
 
         self.crew.share(len(portions), take)
         return room.work(), room.steps
+
+    def draws(self, offer: Offer, clients: Int64) -> Draws | None:
+        """What these clients' Dropout draws in a round; None where there is none."""
+        if not dropping(self.layers):
+            return None
+        keys = rng.keys(offer.seed, "layers", offer.round, self.ids(clients))
+        return Draws([rng.torch_seed(key) for key in keys])
 
     def appraise_each(self, stack: Params, clients: Int64, split: Split = "train") -> Appraisal:
         """Each client's own model on its rows, several clients of similar size at a time."""
@@ -151,9 +180,11 @@ def _alike(sizes: Int64, width: int) -> list[Int64]:
 class StackedCohort:
     """One portion of clients at work on the stacked engine."""
 
-    def __init__(self, engine: Stacked, group: Plan, course: Course, draws: int = 1) -> None:
-        self.engine, self.group, self.course, self.draws = engine, group, course, draws
-        self.steps = course.steps
+    def __init__(
+        self, engine: Stacked, group: Plan, course: Course, per_step: int, draws: Draws | None
+    ) -> None:
+        self.engine, self.group, self.course, self.per_step = engine, group, course, per_step
+        self.steps, self.draws = course.steps, draws
 
     @property
     def path(self) -> Float64:
@@ -173,19 +204,19 @@ class StackedCohort:
         x = engine.x["train"].flatten(1)
         # Into the same memory every step: allocating it again costs more than filling it.
         width = rows[0].numel() if len(rows) else 0
-        rooms = [x.new_empty(width, x.shape[1]) for _ in range(self.draws)]
+        rooms = [x.new_empty(width, x.shape[1]) for _ in range(self.per_step)]
         shape = engine.x["train"].shape[1:]
         # For models so small that a step costs what calling it costs, the calls here count too.
         steps = list(zip(rows.unbind(0), targets.unbind(0), scale.unbind(0), strict=True))
-        for s, n in enumerate(group.active()[:: self.draws]):
+        for s, n in enumerate(group.active()[:: self.per_step]):
             batches: list[Batch] = []
-            for i, room in enumerate(rooms, start=s * self.draws):
+            for i, room in enumerate(rooms, start=s * self.per_step):
                 at, y, weights = steps[i % len(steps)]
                 if n < len(group.at):
                     at, y, weights, room = at[:n], y[:n], weights[:n], room[: n * at.shape[1]]
                 drawn = torch.index_select(x, 0, at.flatten(), out=room)
                 inputs = features(drawn, engine.dtype).view(*at.shape, *shape)
-                batches.append(Batch(engine, inputs, y, weights))
+                batches.append(Batch(engine, inputs, y, weights, self.draws))
             yield n, self.course.rates[s], batches
 
     def descend(
@@ -273,14 +304,24 @@ class Batch:
     scale  [n, B]: 1 / |batch| for rows that count, 0 for padding
     """
 
-    def __init__(self, engine: Stacked, x: Tensor, y: Tensor, scale: Tensor) -> None:
-        self.engine, self.x, self.y, self.scale = engine, x, y, scale
+    def __init__(
+        self, engine: Stacked, x: Tensor, y: Tensor, scale: Tensor, draws: Draws | None = None
+    ) -> None:
+        self.engine, self.x, self.y, self.scale, self.draws = engine, x, y, scale, draws
+
+    @property
+    def counts(self) -> list[int]:
+        """How many rows of each client count."""
+        counts: list[int] = (self.scale > 0).sum(1).tolist()
+        return counts
 
     def __call__(self, w: Params) -> Params:
         """Each client's gradient: that of the sum over clients of their mean losses."""
         with torch.enable_grad():
             leaves, total = self._total(w)
-            return _named(leaves, torch.autograd.grad(total, list(leaves.values())))
+            values = list(leaves.values())
+            # A parameter the output does not depend on has a gradient of zeros.
+            return _named(leaves, torch.autograd.grad(total, values, materialize_grads=True))
 
     def hessian(self, w: Params, v: Params) -> Params:
         """Each client's `H(w) v`: the gradient of the gradient along v."""
@@ -291,7 +332,7 @@ class Batch:
     def _total(self, w: Params) -> tuple[Params, Tensor]:
         leaves = {name: t.detach().requires_grad_() for name, t in w.items()}
         return leaves, total_loss(
-            self.engine.task, self.engine.forward(leaves, self.x), self.y, self.scale
+            self.engine.task, self.engine.forward(leaves, self.x, self), self.y, self.scale
         )
 
 

@@ -1,8 +1,18 @@
 """Who takes part and what they hold."""
 
 from .federation import Federation
-from .inputs import Inputs, Scale
+from .inputs import Inputs, Preparation, Scale
 from .population import Population, Shaped, Space
 from .ragged import Ragged, Shared
 
-__all__ = ["Federation", "Inputs", "Population", "Ragged", "Scale", "Shaped", "Shared", "Space"]
+__all__ = [
+    "Federation",
+    "Inputs",
+    "Population",
+    "Preparation",
+    "Ragged",
+    "Scale",
+    "Shaped",
+    "Shared",
+    "Space",
+]

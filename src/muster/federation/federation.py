@@ -22,7 +22,7 @@ from ..arrays import Bool, Float64, Int64
 from ..errors import MusterError, MusterWarning, plural
 from ..lazy import torch
 from ..registry import find
-from .inputs import PIXELS, REAL, WHOLE, Inputs, Scale
+from .inputs import PIXELS, REAL, WHOLE, Inputs, Preparation, Scale
 from .population import Population
 from .ragged import Pair, Ragged, Shared, are_labels, check, from_pairs
 
@@ -111,6 +111,7 @@ class Federation:
     image       the shape of a row as an image (channels, height, width), where rows are images that
                 lie flat
     scale       what was done to the features when they were read
+    prepare     how they were made of the columns of tables, where they are not those columns
     label_column, aside   of tables: the column of labels, and others that are no features (None:
                 any may be there)
     """
@@ -135,6 +136,7 @@ class Federation:
     scale: Scale | None = None
     label_column: str | None = None
     aside: tuple[str, ...] | None = ()
+    prepare: Preparation | None = None
 
     @classmethod
     def from_folder(cls, path: str | Path, **options: Any) -> Federation:
@@ -309,8 +311,9 @@ class Federation:
         if self.train.x.dtype == torch.uint8:
             kind = PIXELS
         return Inputs(
-            self.shape, self.classes, kind, self.labels, self.image, self.columns,
-            self.label_column, self.aside, self.scale, target=self.target,
+            self.shape, self.classes, kind, self.labels, self.image,
+            self.columns if self.prepare is None else self.prepare.columns,
+            self.label_column, self.aside, self.scale, target=self.target, prepare=self.prepare,
         )  # fmt: skip
 
     def fingerprint(self) -> str:

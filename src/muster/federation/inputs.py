@@ -35,6 +35,70 @@ class Scale:
 
 
 @dataclass(frozen=True, eq=False)
+class Preparation:
+    """Columns of a table as features: categories as 0 and 1 for each level, missing numbers by the
+    mean, and next to a column in which training rows miss something, whether it is missing.
+
+    Fitted on training rows from what clients can tell without showing rows: which levels there
+    are, and of each column how many numbers, their sum and their sum of squares.
+
+    columns  of the table, in order
+    levels   of those that are categories, by name
+    holes    columns in which something may be missing
+    mean     of each column, which stands in for what is missing; 0 for categories
+    std      what numbers are divided by, after the mean is taken off; empty: they stay as they are
+    """
+
+    columns: tuple[str, ...]
+    levels: dict[str, tuple[str, ...]]
+    holes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What features are called."""
+        made: list[str] = []
+        for name in self.columns:
+            made += [f"{name}={level}" for level in self.levels.get(name, ())]
+            made += [] if name in self.levels else [name]
+            made += [f"{name} missing"] if name in self.holes else []
+        return tuple(made)
+
+    @classmethod
+    def fitted(
+        cls,
+        x: NDArray[Any],
+        columns: tuple[str, ...],
+        levels: dict[str, tuple[str, ...]],
+        scaled: bool,
+    ) -> Preparation:
+        """From training rows: numbers, or the places of levels; NaN where something is missing."""
+        there = ~np.isnan(x)
+        count = np.maximum(there.sum(0), 1)
+        mean = np.where(there, x, 0.0).sum(0) / count
+        std = np.sqrt(np.maximum(np.where(there, x**2, 0.0).sum(0) / count - mean**2, 0.0))
+        holes = tuple(name for name, full in zip(columns, there.all(0), strict=True) if not full)
+        plain = np.array([name not in levels for name in columns])
+        return cls(
+            columns, levels, holes, tuple(np.where(plain, mean, 0.0).tolist()),
+            tuple(np.where(plain & (std > 1e-9), std, 1.0).tolist()) if scaled else (),
+        )  # fmt: skip
+
+    def __call__(self, x: NDArray[Any]) -> NDArray[np.float32]:
+        made: list[NDArray[Any]] = []
+        for j, name in enumerate(self.columns):
+            lacks = np.isnan(x[:, j])
+            if name in self.levels:
+                made += [x[:, j] == level for level in range(len(self.levels[name]))]
+            else:
+                filled = np.where(lacks, self.mean[j], x[:, j])
+                made.append((filled - self.mean[j]) / self.std[j] if self.std else filled)
+            made += [lacks] if name in self.holes else []
+        return np.stack(made, 1).astype(np.float32)
+
+
+@dataclass(frozen=True, eq=False)
 class Inputs:
     """The rows a model was trained on, without the rows.
 
@@ -49,6 +113,7 @@ class Inputs:
     label    the column of labels, where rows come from tables
     aside    other columns that a table may have; None: any
     scale    what was done to features before training; None: nothing
+    prepare  how features were made of columns; None: they are the columns
     scaled   whether that is known here: across a network clients scale their own rows
     """
 
@@ -63,6 +128,7 @@ class Inputs:
     scale: Scale | None = None
     scaled: bool = True
     target: tuple[int, ...] = ()
+    prepare: Preparation | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -75,6 +141,8 @@ class Inputs:
 
     def prepared(self, x: NDArray[Any]) -> NDArray[Any]:
         """New rows as the model saw those it was trained on; images may lie flat or stand."""
+        if self.prepare is not None and x.ndim == 2 and x.shape[1] == len(self.prepare.columns):
+            x = self.prepare(np.asarray(x, np.float64))
         flat = (int(np.prod(self.shape)),)
         known = (self.shape, flat, *([] if self.image is None else [self.image]))
         if x.dtype.kind not in "fiub" or x.ndim < 2 or x.shape[1:] not in known:
@@ -109,6 +177,11 @@ class Inputs:
         if self.scale is not None:
             mean, std = (a.ravel().tolist() for a in (self.scale.mean, self.scale.std))
             plain["scale"] = {"mean": mean, "std": std}
+        if self.prepare is not None:
+            plain["prepare"] = {
+                **{k: list(getattr(self.prepare, k)) for k in ("columns", "holes", "mean", "std")},
+                "levels": {name: list(known) for name, known in self.prepare.levels.items()},
+            }
         return plain
 
     @classmethod
@@ -120,4 +193,8 @@ class Inputs:
             shape = values["shape"]
             mean, std = (np.array(scale[k], np.float64).reshape(shape) for k in ("mean", "std"))
             values["scale"] = Scale(mean, std)
+        if (made := values.get("prepare")) is not None:
+            levels = {name: tuple(known) for name, known in made["levels"].items()}
+            rest = {k: tuple(v) for k, v in made.items() if k != "levels"}
+            values["prepare"] = Preparation(levels=levels, **rest)
         return cls(**values)

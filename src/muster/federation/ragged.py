@@ -183,14 +183,6 @@ def as_tensor(a: Any, what: str) -> Tensor:
         return torch.from_numpy(array)
 
 
-def as_labels(y: Any, what: str) -> Tensor:
-    """Whole-number labels as int64."""
-    labels = as_targets(y, what)
-    if labels.is_floating_point():
-        raise MusterError(f"{what} holds fractions; labels must be whole numbers from 0")
-    return labels
-
-
 def as_targets(y: Any, what: str) -> Tensor:
     """Labels (whole numbers from 0) as int64; other numbers, and several for each row, as they
     are."""
@@ -217,6 +209,11 @@ def from_pairs(pairs: Sequence[Pair], split: str) -> Ragged:
     for k, pair in enumerate(pairs):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise MusterError(f"{split}[{k}] must be a pair (x, y); got {type(pair).__name__}")
+        if isinstance(pair[0], (tuple, dict)) and not _is_rows(pair[0]):
+            raise MusterError(
+                f"{split}[{k}] x: several inputs; join them to one array (features next to each "
+                "other), and take it apart in the module's forward"
+            )
         x = as_tensor(pair[0], f"{split}[{k}] x")
         y = as_targets(pair[1], f"{split}[{k}] y")
         if y.dim() < 1 or x.dim() < 1 or len(x) != len(y):
@@ -245,6 +242,11 @@ def from_pairs(pairs: Sequence[Pair], split: str) -> Ragged:
         raise MusterError(f"{split} is empty; give at least one client's (x, y)")
     offsets = np.concatenate([[0], np.cumsum([len(y) for y in ys])]).astype(np.int64)
     return Ragged(_joined(xs), _joined(ys), offsets)
+
+
+def _is_rows(x: tuple[Any, ...] | dict[str, Any]) -> bool:
+    """Whether a tuple is one of rows, not of inputs."""
+    return isinstance(x, tuple) and not any(np.ndim(part) > 1 for part in x)
 
 
 def _joined(arrays: Sequence[Tensor]) -> Tensor:

@@ -21,7 +21,7 @@ from .. import __version__
 from ..config.experiments import Experiment
 from ..errors import MusterError
 from ..federation import Federation
-from ..params import dtype_of
+from ..params import dtype_of, frozen_digest
 from ..parts.task import Scoring, suited, targets_of
 from ..protocol import Offer
 from ..run.clients import Terms
@@ -131,4 +131,9 @@ def _ready(message: Message, context: Context) -> tuple[Node, Offer, Diary, Any]
     if MODEL in message.content:
         diary.hold(offer.round, offer.model)
     node = Node(chosen, seated(own, seat), seat, diary, seed)
+    if offer.frozen != frozen_digest(node.module):
+        raise MusterError(
+            "model: its frozen parameters are not the server's, and they do not travel; build the "
+            "same model from the same files"
+        )
     return node, replace(offer, trainable=node.trainable), diary, said["precision"]

@@ -269,6 +269,7 @@ class Remote:
         return Offer(
             self.terms.seed, t, self.terms.rounds, self.arriving(model),
             population=population, trainable=self.terms.trainable, called=self._score,
+            frozen=self.terms.frozen,
         )  # fmt: skip
 
     def _seat(self, k: int, steps: int = -1, counted: int = UNSAID) -> Seat:

@@ -123,8 +123,9 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
     names = params.trainable(module)
     local = chosen.local_of(*chosen.methods)
     terms = Terms(
-        method, local, s.rounds, s.seed, names, s.participation, s.decide_on, s.tuned_steps, s.task
-    )
+        method, local, s.rounds, s.seed, names, s.participation, s.decide_on, s.tuned_steps, s.task,
+        params.frozen_digest(module),
+    )  # fmt: skip
     merge = needs_two_rows(module)
     steps = steps_of(population.sizes, local, merge)
     effort = steps_of(np.minimum(population.sizes, population.rows), local, merge)

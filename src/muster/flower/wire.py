@@ -180,6 +180,7 @@ def write_offer(packed: Packed, seat: Seat, experiment: str, carry: bool) -> Rec
         "counted": seat.counted,
         "precision": packed.precision,
         "experiment": experiment,
+        "frozen": offer.frozen,
     }
     content: dict[str, Any] = {OFFER: ConfigRecord(numbers), **packed.server}
     if carry:
@@ -209,6 +210,7 @@ def read_offer(
         server=parts(content, SERVER, dtype),
         called=score.name,
         higher=score.higher,
+        frozen=str(said["frozen"]),
     )
     seat = Seat(
         int(said["client"]),

@@ -19,6 +19,7 @@ import numpy as np
 from .. import params, rng
 from ..arrays import Float64, Int64
 from ..checks import above, one_of, require, share, whole
+from ..errors import MusterError
 from ..federation import Federation
 from ..lazy import torch
 from ..params import Params
@@ -281,9 +282,19 @@ class LabelFlip(Honest):
         check_fraction(self.fraction)
 
     def poison(self, fed: Federation, attackers: Int64) -> Federation:
+        with_classes(fed, "label_flip")
         own = fed.train.base(fed.train.positions(attackers))
         x, y = fed.train.x[torch.from_numpy(own)], fed.train.y[torch.from_numpy(own)]
         return with_rows(fed, attackers, x, fed.classes - 1 - y)
+
+
+def with_classes(fed: Federation, attack: str) -> None:
+    """Refuse an attack on classes where there are none."""
+    if not fed.classes:
+        raise MusterError(
+            f"attack {attack}: it changes classes, and these targets are {fed.about_targets()}; "
+            "choose another attack"
+        )
 
 
 def with_rows(fed: Federation, clients: Int64, x: Tensor, y: Tensor) -> Federation:
@@ -330,6 +341,7 @@ class Backdoor(Honest):
         return flat.view(x.shape)
 
     def poison(self, fed: Federation, attackers: Int64) -> Federation:
+        with_classes(fed, "backdoor")
         data = fed.train
         own = torch.from_numpy(data.base(data.positions(attackers)))
         x, y = data.x[own].clone(), data.y[own].clone()

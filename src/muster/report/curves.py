@@ -31,6 +31,18 @@ MAGNITUDES = 100.0  # between the smallest and the largest value: more is drawn 
 
 
 @dataclass(frozen=True)
+class Axis:
+    """How an axis is chosen.
+
+    cut     an axis that is this many times as long as the later rounds need is cut to them
+    beyond  how far bands may reach beyond the means, as a multiple of the means' span
+    """
+
+    cut: float = CUT
+    beyond: float = BEYOND
+
+
+@dataclass(frozen=True)
 class Curve:
     """The mean of a measure over the seeds after each round, and its interval's half-width (NaN of
     a single seed)."""
@@ -66,12 +78,17 @@ def curve_of(runs: Sequence[Run], measure: Measure) -> Curve | None:
 
 
 def draw_curves(
-    ax: Any, curves: Mapping[str, Curve], looks: Mapping[str, Look], measure: Measure
+    ax: Any,
+    curves: Mapping[str, Curve],
+    looks: Mapping[str, Look],
+    measure: Measure,
+    axis: Axis = Axis(),
+    size: float = 1.0,
 ) -> None:
-    """Every method's curve with its band."""
+    """Every method's curve with its band, in lines and marks of this size."""
     from matplotlib.ticker import MaxNLocator
 
-    low, high = limits(list(curves.values()), measure)
+    low, high = limits(list(curves.values()), measure, axis)
     if by_powers(list(curves.values()), measure):
         ax.set_yscale("log")
     banded = len(curves) <= BANDED
@@ -82,13 +99,14 @@ def draw_curves(
             ax.fill_between(curve.x, *curve.band(measure), color=look.colour, alpha=0.12, lw=0)
         ax.plot(
             curve.x, curve.mean, label=label, color=look.colour, linestyle=look.dashes,
-            linewidth=1.5 + 2.0 * min(above[i], WIDEST), alpha=0.5 if above[i] else 1.0,
+            linewidth=size * (1.5 + 2.0 * min(above[i], WIDEST)), alpha=0.5 if above[i] else 1.0,
             solid_capstyle="butt", dash_capstyle="butt", zorder=3 + i / 100,
         )  # fmt: skip
         some = marked(len(curve.x), i, len(curves))
         ax.plot(
-            curve.x[some], curve.mean[some], linestyle="none", marker=look.marker, markersize=4.5,
-            color=look.colour, markeredgecolor="white", markeredgewidth=0.5, zorder=5 + i / 100,
+            curve.x[some], curve.mean[some], linestyle="none", marker=look.marker,
+            markersize=4.5 * size, color=look.colour, markeredgecolor="white", markeredgewidth=0.5,
+            zorder=5 + i / 100,
         )  # fmt: skip
     if curves:
         ax.set_ylim(low, high)
@@ -131,13 +149,13 @@ def _together(one: Curve, other: Curve, span: float) -> bool:
     return bool((gap <= NEAR * span).mean() >= TOGETHER)
 
 
-def limits(curves: Sequence[Curve], measure: Measure) -> tuple[float, float]:
+def limits(curves: Sequence[Curve], measure: Measure, axis: Axis = Axis()) -> tuple[float, float]:
     """Where the axis of a panel ends.
 
     It holds all means, unless those of the first quarter of the rounds would stretch it to more
-    than `CUT` times what the later ones need. It holds most of the bands, as far as they reach
-    beyond the means by no more than `BEYOND` times their span: those of two seeds may be a hundred
-    times wider than anything there is to see.
+    than `axis.cut` times what the later ones need. It holds most of the bands, as far as they reach
+    beyond the means by no more than `axis.beyond` times their span: those of two seeds may be a
+    hundred times wider than anything there is to see.
     """
     every = _finite([c.mean for c in curves])
     if not len(every):
@@ -146,7 +164,7 @@ def limits(curves: Sequence[Curve], measure: Measure) -> tuple[float, float]:
     late = [late if late.any() else np.ones_like(late) for late in later]
     means = _finite([c.mean[which] for c, which in zip(curves, late, strict=True)])
     means = means if len(means) else every
-    if np.ptp(means) == 0 or np.ptp(every) <= CUT * np.ptp(means):
+    if np.ptp(means) == 0 or np.ptp(every) <= axis.cut * np.ptp(means):
         means = every
     low, high = float(means.min()), float(means.max())
     if len(curves) <= BANDED:
@@ -156,7 +174,7 @@ def limits(curves: Sequence[Curve], measure: Measure) -> tuple[float, float]:
         # All but the widest tenth: a single wild round would make everything else small.
         lowest, highest = min(low, np.quantile(lows, 0.1)), max(high, np.quantile(highs, 0.9))
         # Where all means are alike, the bands are all there is.
-        room = BEYOND * (high - low) or np.inf
+        room = axis.beyond * (high - low) or np.inf
         low, high = max(low - room, lowest), min(high + room, highest)
     room = 0.06 * (high - low) or 0.05 * abs(high) or 0.05
     floor = 0.0 if every.min() >= 0 else -np.inf

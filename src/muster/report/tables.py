@@ -117,6 +117,12 @@ def _gap(row: Mapping[str, Any]) -> str:
     return _pair(row["difference"], row["difference_half"], "+") + ("*" if row["clear"] else " ")
 
 
+def _engine(run: Run) -> list[Text]:
+    """Why this engine ran."""
+    why = run.facts.get("engine_why")
+    return [Text(f"{run.engine} engine: {why}")] if why else []
+
+
 def run_table(run: Run, measures: str | Iterable[str] = ()) -> RenderableType:
     """What one run came to, by the measures named or by all it took, and what is to be said of its
     data."""
@@ -154,6 +160,7 @@ def run_table(run: Run, measures: str | Iterable[str] = ()) -> RenderableType:
     return Group(
         Text(about, style="table.title"),
         table,
+        *_engine(run),
         *map(Text, notes([run])),
         *_warnings({run.method: [run]}),
     )

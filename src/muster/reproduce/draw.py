@@ -63,7 +63,7 @@ def draw(plan: Plan, drawing: Drawing, frame: pl.DataFrame, path: Path) -> Path:
         add_legend(fig, looks)
     path.parent.mkdir(parents=True, exist_ok=True)
     with matplotlib.rc_context({"svg.hashsalt": SALT}):
-        fig.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else None)
+        fig.savefig(path, dpi=90, metadata={"Date": None} if path.suffix == ".svg" else None)
     return path
 
 

@@ -5,18 +5,17 @@ experiments. No row of either is written by hand.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
 from ..report.intervals import Interval
+from ..schema import Table
 from ..theory import figures as theory_figures
 from ..theory.verdicts import verdicts as judge_study
 from .claims import Finding, Verdict, broken, judged, said
 from .draw import draw
-from .plan import Plan
+from .plan import Panel, Plan
 from .results import Results, together
 
 PAPERS = {"fedalign": "FedALIGN (Prioritized FL)", "maxfl": "MaxFL (Global Model Appeal)"}
@@ -133,21 +132,50 @@ def ran(plan: Plan, results: Results | None) -> str:
     if results is None:
         return "Not run here."
     facts = results.facts
-    parts = []
-    for name in results.frame["panel"].unique(maintain_order=True).to_list():
-        if name not in plan.own:
-            continue
-        panel = plan.panel(name, facts["size"])
-        size = "at full size" if not panel.less else f"smaller: {compact(panel.less)}"
-        parts.append(f"{name} {size}")
+    there = set(results.frame["panel"]) if results.frame.width else set()
+    parts = [
+        panel_ran(plan.panel(name, facts["size"]), facts) for name in plan.own if name in there
+    ]
+    if results.studies:
+        parts.append("at full size")
     left = [f"{name} not run (`{command}`)" for name, command in facts.get("missing", {}).items()]
     also = [f"the runs of {id}" for id in plan.uses]
     return "Run here: " + "; ".join([*parts, *also, *left]) + "."
 
 
-def compact(table: dict[str, Any]) -> str:
-    """A table of settings in one line."""
-    return "`" + tomli_w.dumps({"x": table}).replace("\n", " ").replace("[x]", "").strip() + "`"
+def panel_ran(panel: Panel, facts: Table) -> str:
+    """What was run of one panel."""
+    config = panel.config
+    size = "in full"
+    if panel.less:
+        size = f"smaller ({compact(panel.less)})"
+    elif panel.name in facts.get("subsets", []):
+        size = "in full, on a subset of the data"
+    tuned = ", tuned" if panel.name in facts.get("tuning", {}) else ""
+    return f"{panel.name}, {config['rounds']} rounds, {config['seeds']} seeds, {size}{tuned}"
+
+
+def compact(table: Table) -> str:
+    """A table of settings in one line, without what every size of a panel says anyway.
+
+    >>> compact({"rounds": 20, "seeds": 3, "data": {"clients": 12}})
+    '`data.clients = 12`'
+    """
+    flat = [
+        f"{key} = {value}"
+        for key, value in flattened(table)
+        if key not in ("rounds", "seeds", "evaluate_every")
+    ]
+    return f"`{', '.join(flat)}`" if flat else "fewer rounds or seeds"
+
+
+def flattened(table: Table, above: str = "") -> Iterator[tuple[str, Any]]:
+    """Every setting of a table by its dotted key."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from flattened(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
 
 
 def gallery_page(plans: Sequence[Plan], folder: Path, docs: Path) -> str:

@@ -125,6 +125,7 @@ def run(
         "seconds": round(work, 1),
         "keys": list(keys)[1:],
         "missing": missing,
+        "subsets": [p.name for p in plan.panels(size) if "subset" in present(p)],
         "tuning": tried,
         "studies": list(studies),
     }

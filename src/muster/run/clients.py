@@ -48,6 +48,7 @@ class Terms:
                    joins, is admitted, is polled, stays; what they claim, and F(w)
     tuned_steps    local steps after which clients judge the model once more, for the measures alone
     task           what the model is to be good at
+    frozen         what tells the frozen parameters from others, where they are elsewhere
     """
 
     method: Method
@@ -59,6 +60,7 @@ class Terms:
     decide_on: DecideOn = "train"
     tuned_steps: int = 0
     task: Task = Multiclass()
+    frozen: str = ""
 
     @cached_property
     def scoring(self) -> Scoring:

@@ -294,6 +294,7 @@ def offer_of(setup: Setup, state: State) -> Offer:
         server={part: state.server[part] for part in terms.method.solver.needs},
         called=terms.scoring.first.name,
         higher=terms.scoring.first.higher,
+        frozen=terms.frozen,
     )
 
 

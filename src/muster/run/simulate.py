@@ -105,7 +105,12 @@ def simulate(
             Keep(evaluate_every, place, checkpoint_every, resume),
             on_round,
             fed.note,
-            {"data": fed.name, **opinion.guesses(fed, task), "doubts": doubts(fed)},
+            {
+                "data": fed.name,
+                "engine_why": work.why,
+                **opinion.guesses(fed, task),
+                "doubts": doubts(fed),
+            },
             recipe=Recipe.of(model, module, fed.inputs, task, method.serves),
             holdings=opinion.holdings(fed),
         )

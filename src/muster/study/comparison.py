@@ -21,6 +21,7 @@ from ..lazy import pl
 from ..report.figure import figure
 from ..report.html import page
 from ..report.intervals import Interval, at, compared, summary
+from ..report.paper import paper as paper_figure
 from ..report.tables import comparison_tables
 from ..run import store
 from ..run.result import Run
@@ -78,10 +79,19 @@ class Comparison:
         chosen = self.rounds_shown if chosen is None else chosen
         return summary(self.matched, chosen, self.measures if measures is None else measures)
 
-    def figure(self, path: str | Path, panels: str | Iterable[str] | None = None) -> Path:
+    def figure(
+        self,
+        path: str | Path,
+        panels: str | Iterable[str] | None = None,
+        paper: bool = False,
+        wide: bool = False,
+    ) -> Path:
         """Draw measures over the rounds, and the paired differences to the first method, to a file
-        whose ending says the format: .png, .pdf or .svg. `panels="loss, fairness"` chooses."""
+        whose ending says the format: .png, .pdf or .svg. `panels="loss, fairness"` chooses;
+        `paper` draws them for a paper, at the width of a column or (`wide`) of both."""
         chosen = self.panels or self.measures if panels is None else panels
+        if paper:
+            return paper_figure(self.matched, path, chosen, wide)
         return figure(self.matched, path, chosen)
 
     def report(self, path: str | Path, title: str = "") -> Path:

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 import muster
 from big_run import NASTY, big_run
@@ -260,3 +261,21 @@ def test_runs_that_do_not_fit_are_left_out_and_it_is_said(monkeypatch):
     made = presence.section(Story({"a": seeds}))
     assert list(made.data["runs"]) == ["0/0"]
     assert "2 of 3 runs are left out here" in made.body
+
+
+def test_a_task_without_classes_has_its_own_scores():
+    draw = np.random.default_rng(0)
+    data = [
+        (draw.normal(size=(20, 3)).astype("f4"), draw.normal(size=20).astype("f4"))
+        for _ in range(4)
+    ]
+    fed = muster.Federation.from_arrays(train=data, test=data, priority=[0])
+    run = muster.simulate(
+        fed, muster.methods.fedavg(), torch.nn.Linear(3, 1), 2, task=muster.tasks.regression()
+    )
+    made = data_of(page(Story({"fedavg": [run]})))["sections"]
+    assert made["clients"]["score"] == "r2"
+    told = made["clients"]["runs"]["0/0"]["test score"]
+    assert told == pytest.approx(run.final["test_r2"].to_list(), rel=1e-4)
+    assert made["data"]["classes"] == ["rows"]
+    assert "mean_test_mae" in made["appeal"]

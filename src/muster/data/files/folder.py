@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from ...arrays import Bool
 from ...errors import MusterError, nearest
-from ...federation import Federation, Scale
+from ...federation import Federation, Preparation, Scale
 from ...registry import part
 from .manifest import MANIFEST, Manifest, Options, Role, find_manifest, laid_over, read_manifest
 from .rows import Names, assemble, natural
-from .tables import ENDINGS, TABLES, Block, Columns, header, read_npz, read_table
+from .tables import ENDINGS, TABLES, Block, Columns, coded, header, read_npz, read_table
 
 LABEL, CLIENT = "label", "client"  # columns so called need not be named
 
@@ -37,6 +37,8 @@ def from_folder(
     scale: Literal["none", "pooled"] | None = None,
     seed: int = 0,
     targets: Literal["classes", "numbers"] | None = None,
+    categories: tuple[str, ...] | None = None,
+    missing: Literal["error", "mean"] | None = None,
 ) -> Federation:
     """A federation from files: parquet, CSV or npz (arrays x, y and perhaps x_test, y_test).
 
@@ -56,6 +58,9 @@ def from_folder(
     split          a column that holds "train" or "test"
     test_fraction  or else the share of its rows each client holds out, drawn from the seed and the
                    client's name; default 0.2, unless npz files have an x_test; 0: none
+    categories     columns of categories: a feature of 0 and 1 for each level that any client has
+    missing        "mean": a missing number is the mean of all training rows, and one more feature
+                   says that it was missing; default "error"
     scale          "pooled": every feature less its mean, by its deviation, over all training rows
     """
     place = Path(path).expanduser()
@@ -72,16 +77,31 @@ def from_folder(
         "split": split,
         "test_fraction": test_fraction,
         "scale": scale,
+        "categories": categories,
+        "missing": missing,
     }
     options = laid_over(manifest.options, given)
     options = replace(options, client=client_column(files, options, place.is_dir()))
     exact = options.scale == "pooled" or bool(manifest.mean)
     blocks = read_files(files, options, exact)
+    preparing = bool(options.categories) or options.missing == "mean"
+    if preparing and (manifest.mean or files[0].suffix not in TABLES):
+        raise MusterError(
+            "categories, missing: they are for tables, and not together with [mean] and [std]"
+        )
+    made: list[Preparation] = []
+    levels = levels_of(blocks)
+    if preparing:
+        blocks = [replace(b, x=coded(b.x, b.texts, b.features, levels)) for b in blocks]
     alone = options.client is None and not place.is_dir()
 
     done: list[Scale] = []
 
     def rescale(x: NDArray[Any], train: Bool) -> NDArray[Any]:
+        if preparing:
+            scaled = options.scale == "pooled"
+            made.append(Preparation.fitted(x[train], blocks[0].features, levels, scaled))
+            return made[0](x)
         if manifest.mean:
             x, scale = agreed(x, blocks[0], manifest)
         elif options.scale == "pooled":
@@ -103,7 +123,8 @@ def from_folder(
     others = (options.client, options.split)
     return replace(
         fed,
-        columns=tuple(manifest.mean) or fed.columns,
+        columns=made[0].names if made else tuple(manifest.mean) or fed.columns,
+        prepare=made[0] if made else None,
         scale=done[0] if done else None,
         label_column=(options.label or LABEL) if tables else None,
         # With features named, every other column is passed over.
@@ -161,7 +182,10 @@ def client_column(files: Sequence[Path], options: Options, folder: bool) -> str 
 def read_files(files: Sequence[Path], options: Options, exact: bool) -> list[Block]:
     """All files, each with the features of the first."""
     blocks: list[Block] = []
-    columns = Columns(options.label or LABEL, options.client, options.split, options.features)
+    columns = Columns(
+        options.label or LABEL, options.client, options.split, options.features,
+        options.categories or (), options.missing == "mean",
+    )  # fmt: skip
     for file in files:
         if file.suffix in TABLES:
             blocks.append(read_table(file, columns, blocks[0] if blocks else None, exact))
@@ -176,6 +200,15 @@ def read_files(files: Sequence[Path], options: Options, exact: bool) -> list[Blo
                 )
             blocks.append(block)
     return blocks
+
+
+def levels_of(blocks: Sequence[Block]) -> dict[str, tuple[str, ...]]:
+    """The levels of each category that any file has, in the order of their names."""
+    found: dict[str, set[str]] = {}
+    for block in blocks:
+        for name, text in block.texts.items():
+            found.setdefault(name, set()).update(text.drop_nulls().unique().to_list())
+    return {name: tuple(sorted(known, key=natural)) for name, known in found.items()}
 
 
 def pooled(x: NDArray[Any], train: Bool) -> Scale:

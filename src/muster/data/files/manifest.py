@@ -36,6 +36,8 @@ class Options:
     split: str | None = None
     test_fraction: float | None = None
     scale: Literal["none", "pooled"] | None = None
+    categories: tuple[str, ...] | None = None
+    missing: Literal["error", "mean"] | None = None
 
     def __post_init__(self) -> None:
         if self.split is not None and self.test_fraction is not None:
@@ -44,7 +46,7 @@ class Options:
             raise MusterError("classes: given together with targets = 'numbers'; give one of them")
         held = self.test_fraction
         require(held is None or 0 <= held < 1, "test_fraction", held, "0 (none) to below 1")
-        for name in ("features", "classes"):
+        for name in ("features", "classes", "categories"):
             values = getattr(self, name)
             if values is not None and (not values or len(set(map(str, values))) < len(values)):
                 raise MusterError(f"{name}: {list(values)}; give different names, at least one")

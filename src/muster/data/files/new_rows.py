@@ -15,7 +15,18 @@ from numpy.typing import NDArray
 from ...errors import MusterError, nearest
 from ...federation import Inputs
 from ...lazy import pl
-from .tables import ENDINGS, TABLES, array_block, header, npz_arrays, numbers, rows_of, values
+from .tables import (
+    ENDINGS,
+    TABLES,
+    array_block,
+    as_level,
+    coded,
+    header,
+    npz_arrays,
+    numbers,
+    rows_of,
+    values,
+)
 
 if TYPE_CHECKING:
     Rows = tuple[NDArray[Any], pl.Series | None]
@@ -64,10 +75,22 @@ def columns_of(frame: pl.DataFrame, inputs: Inputs, where: Path = Path("rows")) 
     if not len(frame):
         raise MusterError(f"{where}: no rows; give at least one")
     exact = inputs.scale is not None
-    x = numbers(frame.select(inputs.columns or ()), where, exact, "fix it or drop the row")
+    made = inputs.prepare
+    if made is not None:
+        texts = {name: as_level(frame[name]) for name in made.levels}
+        measured = [name for name in made.columns if name not in made.levels]
+        x = numbers(frame.select(measured), where, True, "fix it or drop the row", bool(made.holes))
+        x = coded(x, texts, made.columns, made.levels, str(where))
+    else:
+        x = plain_numbers(frame, inputs, where, exact)
     if inputs.label not in names or inputs.label is None:
         return x, None
     return x, named(values(frame[inputs.label], where, "labels"), inputs, where)
+
+
+def plain_numbers(frame: pl.DataFrame, inputs: Inputs, where: Path, exact: bool) -> NDArray[Any]:
+    """The columns that are features."""
+    return numbers(frame.select(inputs.columns or ()), where, exact, "fix it or drop the row")
 
 
 def named(y: pl.Series, inputs: Inputs, where: Path) -> pl.Series:

@@ -70,7 +70,10 @@ def assemble(
     )
     if labels is not None:
         warn_of_single_class(fed, names)
-    fed = replace(fed, names=names, labels=labels, columns=blocks[0].features or None)
+    columns = blocks[0].features
+    # Where features are made of columns, whoever makes them knows what they are called.
+    told = columns if columns and x.shape[1:] == (len(columns),) else None
+    fed = replace(fed, names=names, labels=labels, columns=told)
     for sentence in doubts(fed):
         warnings.warn(sentence, MusterWarning, stacklevel=3)
     return fed

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,29 @@ from ...lazy import pl
 TABLES = (".csv", ".parquet")
 ENDINGS = (*TABLES, ".npz")
 ARRAYS = ("x", "y", "x_test", "y_test")
+HOLES = ("", "?", "NA", "nan", "NaN")  # what stands where a number is missing
 WEIGHT = "weight_test"  # how much each test row counts, where they do not all count alike
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Which column is what. `features` None: all that are nothing else."""
+    """Which column is what. `features` None: all that are nothing else.
+
+    categories  features that are text or numbers to be told apart, not measured
+    holes       whether numbers may be missing
+    """
 
     label: str
     client: str | None = None
     split: str | None = None
     features: tuple[str, ...] | None = None
+    categories: tuple[str, ...] = ()
+    holes: bool = False
+
+    @property
+    def prepared(self) -> bool:
+        """Whether features are to be made of columns."""
+        return bool(self.categories) or self.holes
 
     @property
     def roles(self) -> dict[str, str]:
@@ -55,6 +67,7 @@ class Block:
     client: pl.Series | None = None
     test: Bool | None = None
     weight: Float64 | None = None
+    texts: dict[str, pl.Series] = field(default_factory=dict)  # features that are categories
     numbers: NDArray[Any] | None = None  # targets as an npz file has them, which may be several
 
 
@@ -121,18 +134,60 @@ def read_table(path: Path, columns: Columns, like: Block | None, exact: bool) ->
             f"{path}: column '{extra[0]}' is not in {like.where}; give every file the same "
             "columns, or name those to use with features=[...]"
         )
+    for name in columns.categories:
+        if name not in features:
+            raise MusterError(f"{path}: category '{name}' is no feature; {nearest(name, features)}")
     frame = rows_of(path, [*columns.roles.values(), *features])
     if not len(frame):
         raise MusterError(f"{path}: no rows; give at least one")
+    measured = [name for name in features if name not in columns.categories]
+    x = numbers(frame.select(measured), path, exact or columns.prepared, holes=columns.holes)
     return Block(
         path.stem,
         str(path),
-        numbers(frame.select(features), path, exact),
+        x,
         values(frame[columns.label], path, "labels"),
         features,
         None if columns.client is None else owners(frame[columns.client], path),
         None if columns.split is None else is_test(frame[columns.split], path),
+        texts={c: as_level(frame[c]) for c in columns.categories},
     )
+
+
+def as_level(column: pl.Series) -> pl.Series:
+    """A column of categories as text, numbers alike however they are written; null where one is
+    missing."""
+    text = column.cast(pl.String).str.strip_chars()
+    number = text.cast(pl.Float64, strict=False)
+    whole = number.set((number != number.floor()).fill_null(True), None).cast(pl.Int64)
+    text = pl.select(pl.coalesce(whole.cast(pl.String), text)).to_series()
+    return text.set(text == "", None)
+
+
+def coded(
+    x: NDArray[Any],
+    texts: dict[str, pl.Series],
+    features: tuple[str, ...],
+    levels: dict[str, tuple[str, ...]],
+    where: str = "",
+) -> NDArray[Any]:
+    """All features in their order: numbers, and categories as the places of their levels; NaN where
+    something is missing. A level that nobody had in training is an error."""
+    made = np.full((len(x), len(features)), np.nan)
+    measured = [j for j, name in enumerate(features) if name not in levels]
+    made[:, measured] = x
+    for name, text in texts.items():
+        known = levels[name]
+        at = text.replace_strict(known, range(len(known)), default=None, return_dtype=pl.Int64)
+        strange = at.is_null() & text.is_not_null()
+        if strange.any():
+            row = int(strange.arg_max() or 0)
+            raise MusterError(
+                f"{where}: column '{name}', row {row + 1}: '{text[row]}' is no level the model "
+                f"knows; {nearest(str(text[row]), known)}"
+            )
+        made[:, features.index(name)] = at.cast(pl.Float64).fill_null(np.nan).to_numpy()
+    return made
 
 
 def rows_of(path: Path, names: Sequence[str]) -> pl.DataFrame:
@@ -178,8 +233,12 @@ def numbers(
     path: Path,
     exact: bool,
     advice: str = "write it as one, or leave the column out with features=[...]",
+    holes: bool = False,
 ) -> NDArray[Any]:
-    """Feature columns as one array of finite numbers; `advice` is for what is no number."""
+    """Feature columns as one array of finite numbers; `advice` is for what is no number. With
+    `holes`, NaN where one is missing."""
+    if not frame.width:
+        return np.empty((len(frame), 0))
     for name, kind in frame.schema.items():
         if not (kind.is_numeric() or kind in (pl.String, pl.Boolean)):
             raise MusterError(f"{path}: column '{name}' holds {kind}; features must be numbers")
@@ -188,6 +247,9 @@ def numbers(
     parsed = frame.with_columns(pl.col(text).cast(pl.Float64, strict=False))
     x: NDArray[Any] = parsed.select(pl.all().cast(wanted)).to_numpy(order="c")
     wrong = ~np.isfinite(x)
+    if holes and wrong.any():
+        nothing = pl.all().is_null() | pl.all().cast(pl.String).is_in(HOLES)
+        wrong &= ~frame.select(nothing).to_numpy()
     if wrong.any():
         i, j = (int(at[0]) for at in np.nonzero(wrong))
         value, name = frame[i, j], frame.columns[j]

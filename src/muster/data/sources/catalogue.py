@@ -230,6 +230,13 @@ DIGITS = DataSet(
     "CC BY 4.0",
     0,
 )
+DIABETES = DataSet(
+    "diabetes",
+    "Diabetes",
+    "442 patients that come with scikit-learn, a number to predict (Efron et al. 2004)",
+    "BSD 3-Clause, as scikit-learn",
+    0,
+)
 SYNTH = DataSet(
     "synth", "SYNTH(alpha, beta)", "generated, with noisy bystanders, 10 classes", "-", 0
 )
@@ -237,7 +244,7 @@ SYNTH = DataSet(
 CATALOGUE = {
     data.name: data
     for data in (
-        SYNTH, DIGITS, FMNIST, MNIST, CIFAR10, EMNIST_BALANCED, EMNIST_BYCLASS, FEMNIST, SENT140,
-        GLOVE,
+        SYNTH, DIGITS, DIABETES, FMNIST, MNIST, CIFAR10, EMNIST_BALANCED, EMNIST_BYCLASS, FEMNIST,
+        SENT140, GLOVE,
     )
 }  # fmt: skip

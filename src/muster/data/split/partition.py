@@ -19,7 +19,7 @@ from ...arrays import Bool, Int64, UInt64
 from ...checks import above, require, whole
 from ...errors import MusterError
 from ...federation import Federation
-from ...federation.ragged import Pair, Ragged, Shared, as_labels, as_tensor
+from ...federation.ragged import Pair, Ragged, Shared, are_labels, as_targets, as_tensor
 from ...lazy import torch
 from ...registry import kinds, part
 from .portions import Portions, check_split, class_after_class, deal
@@ -261,9 +261,9 @@ def joined(parts: Sequence[Int64], rows: int, what: str) -> Portions:
 
 
 def as_pair(x: Any, y: Any, what: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Features and labels that belong together, without copying them."""
-    features, labels = as_tensor(x, f"{what} x"), as_labels(y, f"{what} y")
-    if labels.dim() != 1 or features.dim() < 1 or len(features) != len(labels):
+    """Features and targets that belong together, without copying them."""
+    features, labels = as_tensor(x, f"{what} x"), as_targets(y, f"{what} y")
+    if labels.dim() < 1 or features.dim() < 1 or len(features) != len(labels):
         raise MusterError(
             f"{what}: x has shape {tuple(features.shape)} and y {tuple(labels.shape)}; "
             "give one label for each row of x"
@@ -327,6 +327,8 @@ def federate(
     train = Ragged(features, labels, mine.offsets, mine.rows)
     held_out: Ragged | None = None
     if test is not None:
+        if not are_labels(labels):
+            raise MusterError("test: shared by labels, and targets are numbers; give test_parts")
         held_out = reweighted(train, *as_pair(*test, "test"))
     elif test_parts is not None:
         own = joined(test_parts, len(labels), "test_parts")

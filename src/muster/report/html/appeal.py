@@ -1,27 +1,37 @@
-"""Appeal, fairness, held-out and preferred accuracy: whom the model serves, over the rounds."""
+"""Appeal, fairness, held-out and preferred scores: whom the model serves, over the rounds."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ...run.measures import MEASURES
-from ..intervals import Interval, at, column_of
+from ...run.measures import MEASURES, Measure
+from ..intervals import Interval, at
 from .answer import shown
 from .curves import drawn, panels
 from .markup import Section, paragraph, table
 from .story import Story
 
+# What the names of such measures begin with; scores have names of their own behind it.
 SERVES = (
-    "gm_appeal", "gm_appeal_test", "fairness", "preferred_accuracy", "test_accuracy",
-    "mean_test_accuracy", "own_test_accuracy", "gm_appeal_unseen", "preferred_accuracy_unseen",
+    "gm_appeal", "fairness", "preferred_", "test_", "mean_test_", "own_test_", "others_test_",
 )  # fmt: skip
+
+
+def serving(story: Story) -> list[Measure]:
+    """The measures that say whom the model serves, as far as any run took them."""
+    taken = {name for run in story.every for name in run.rounds.columns}
+    return [
+        measure
+        for start in SERVES
+        for name, measure in MEASURES.items()
+        if name.startswith(start) and not name.endswith("loss") and name in taken
+    ]
 
 
 def section(story: Story) -> Section:
     """The measures that say whom the model serves, as far as they were taken."""
-    there = [MEASURES[name] for name in SERVES if name in MEASURES]
-    taken = [m for m in there if any(column_of(run, m.name) == m.name for run in story.every)]
-    curves = panels(story, [m for m in taken if m.name != "test_accuracy"])
+    taken = serving(story)
+    curves = panels(story, [m for m in taken if not m.name.startswith("test_")])
     rows = []
     for measure in taken:
         cells: list[str | None] = []
@@ -40,7 +50,7 @@ def section(story: Story) -> Section:
         "configuration, or muster.with_solo in Python, sets one.",
         "Fairness is the share of clients to whom the model is useful at all.",
     )
-    body = f"{said}{drawn(story, curves, 'appeal')}"
+    body = f"{said}{drawn(story.labels, curves, 'appeal')}"
     head = ["measure", *story.labels]
     body += table("appeal", head, rows, f"after round {story.last}, mean ± 95 % interval")
     return Section("appeal", "Whom the model serves", body, curves)

@@ -20,18 +20,24 @@ from .story import CLIENTS, Story, column, names_of, numbers
 
 ROLES = ("priority", "other", "unseen")
 COLUMNS = (
-    "client", "role", "rows", "before", "after", "gain", "alone", "test accuracy",
-    "alone test accuracy", "useful", "asked", "admitted", "silent", "refused", "failed",
+    "client", "role", "rows", "before", "after", "gain", "alone", "test score",
+    "alone test score", "useful", "asked", "admitted", "silent", "refused", "failed",
     "share of the steps",
 )  # fmt: skip
 
 
+def score_of(run: Run) -> str:
+    """What the task's first score is called: accuracy, as a rule."""
+    tested = [name.removeprefix("test_") for name in run.final.columns if name[:5] == "test_"]
+    return next((name for name in tested if name != "loss"), "accuracy")
+
+
 def alone_of(story: Story, run: Run, seed: int) -> tuple[list[Any], list[Any]]:
-    """Every client's loss and held-out accuracy without the federation; Nones where not known."""
+    """Every client's loss and held-out score without the federation; Nones where not known."""
     for mine in story.runs.values():
         own = mine[seed]
         if own.recipe is not None and own.recipe.serves == "own" and len(own.final):
-            return column(own.final, "train_loss"), column(own.final, "test_accuracy")
+            return column(own.final, "train_loss"), column(own.final, f"test_{score_of(run)}")
     return column(run.final, "requirement"), [None] * len(run.final)
 
 
@@ -49,7 +55,7 @@ def columns_of(story: Story, run: Run, seed: int) -> dict[str, list[Any]]:
     counted = final.select("client").join(counts_of(run), on="client", how="left").sort("client")
     before, after = first_losses(run), final["train_loss"].cast(pl.Float64).to_numpy()
     total = max(float(counted["weight"].sum()), 1e-300)
-    alone, alone_accuracy = alone_of(story, run, seed)
+    alone, alone_score = alone_of(story, run, seed)
     role = pl.when(pl.col("unseen")).then(2).when(pl.col("priority")).then(0).otherwise(1)
     attacker = final["attacker"].to_list() if "attacker" in final.columns else []
     return {
@@ -61,8 +67,8 @@ def columns_of(story: Story, run: Run, seed: int) -> dict[str, list[Any]]:
         "after": numbers(after),
         "gain": numbers(before - after),
         "alone": alone,
-        "test accuracy": column(final, "test_accuracy"),
-        "alone test accuracy": alone_accuracy,
+        "test score": column(final, f"test_{score_of(run)}"),
+        "alone test score": alone_score,
         "useful": final["useful"].cast(pl.Int8).to_list(),
         **{
             name: counted[name].fill_null(0).to_list()
@@ -101,5 +107,6 @@ def section(story: Story) -> Section:
         f"{chart('gains', 'clients', 'loss of each client before and after')}"
         f"{behind('Every client in a table', 'clients')}"
     )
-    data = {"roles": ROLES, "columns": COLUMNS, "alone": known, "runs": shown}
+    score = score_of(story.every[0]).replace("_", " ")
+    data = {"roles": ROLES, "score": score, "columns": COLUMNS, "alone": known, "runs": shown}
     return Section("clients", title, body, data)

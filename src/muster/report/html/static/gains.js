@@ -30,7 +30,7 @@ function gains(element) {
         const k = order[i];
         const lines = [`${run.client[k]}, ${roleOf(run.role[k])}${run.attacker.includes(k) ? ", attacker" : ""}`, `loss ${short(run.before[k])} → ${short(run.after[k])}`];
         if (run.alone[k] !== null) lines.push(`alone ${short(run.alone[k])}`);
-        if (run["test accuracy"][k] !== null) lines.push(`test accuracy ${short(run["test accuracy"][k])}`);
+        if (run["test score"][k] !== null) lines.push(`test ${all.score} ${short(run["test score"][k])}`);
         lines.push(`admitted in ${run.admitted[k]} of ${run.asked[k]} rounds it was asked`);
         tell(lines, px, py);
       }, () => {});
@@ -42,5 +42,6 @@ BEHIND.clients = () => {
   const all = section("clients"), name = pickedIn(all.runs), run = all.runs[name];
   const columns = all.columns.filter((c) => run[c].some((v) => v !== null));
   const value = (c, k) => (c === "role" ? `${roleOf(run.role[k])}${run.attacker.includes(k) ? ", attacker" : ""}` : c === "useful" ? (run[c][k] === null ? null : run[c][k] ? "yes" : "no") : run[c][k]);
-  return tableOf("clients", columns, orderOf(name, run.client.length).map((k) => columns.map((c) => value(c, k))));
+  const head = columns.map((c) => c.replace("score", all.score));
+  return tableOf("clients", head, orderOf(name, run.client.length).map((k) => columns.map((c) => value(c, k))));
 };

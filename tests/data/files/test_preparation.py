@@ -1,0 +1,109 @@
+"""Categories and missing values: features that every client makes alike, and new rows too."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+import muster
+from muster.cli.main import main
+from muster.federation import Inputs, Preparation
+
+NORTH = "age,pain,sugar,ill\n60,sharp,5.0,1\n50,,,0\n40,dull,7.0,1\n70,dull,6.0,0\n"
+SOUTH = "age,pain,sugar,ill\n30,none,4.0,0\n?,sharp,8.0,1\n20,none,,0\n80,dull,5.5,1\n"
+HOW = {"label": "ill", "categories": ("pain",), "missing": "mean", "test_fraction": 0}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "clinics").mkdir()
+    (tmp_path / "clinics" / "north.csv").write_text(NORTH)
+    (tmp_path / "clinics" / "south.csv").write_text(SOUTH)
+    return tmp_path / "clinics"
+
+
+def test_levels_are_those_of_everybody_and_what_is_missing_is_told(folder):
+    with pytest.warns(muster.MusterWarning, match="features need scaling"):
+        fed = muster.Federation.from_folder(folder, **HOW)
+    assert fed.columns == (
+        "age", "age missing", "pain=dull", "pain=none", "pain=sharp", "pain missing", "sugar",
+        "sugar missing",
+    )  # fmt: skip
+    x = fed.train.client(0)[0].numpy()
+    sugar = np.mean([5, 7, 6, 4, 8, 5.5])
+    assert x.tolist() == pytest.approx(
+        np.array([
+            [60, 0, 0, 0, 1, 0, 5, 0], [50, 0, 0, 0, 0, 1, sugar, 1], [40, 0, 1, 0, 0, 0, 7, 0],
+            [70, 0, 1, 0, 0, 0, 6, 0],
+        ])
+    )  # fmt: skip
+    assert fed.train.client(1)[0][1, :2].tolist() == [50.0, 1.0], "the mean of seven ages is 50"
+
+
+def test_numbers_are_scaled_by_what_is_there_and_categories_stay(folder):
+    fed = muster.Federation.from_folder(folder, **HOW, scale="pooled")
+    ages = np.array([60, 50, 40, 70, 30, 20, 80.0])
+    x = np.concatenate([fed.train.client(k)[0].numpy() for k in range(2)])
+    assert x[:5, 0] == pytest.approx((ages[:5] - 50) / ages.std(), abs=1e-6)
+    assert x[5, 0] == 0.0, "a missing age is the mean"
+    assert set(np.unique(x[:, 1:6])) == {0.0, 1.0}
+
+
+def test_only_training_rows_are_fitted_to(folder):
+    """Held-out rows may be extreme: what is filled in does not follow them."""
+    table = pl.concat(
+        [pl.read_csv(folder / f"{n}.csv", infer_schema=False).with_columns(client=pl.lit(n))
+         for n in ("north", "south")]
+    ).with_columns(split=pl.Series(["train", "train", "test", "train"] * 2))  # fmt: skip
+    extreme = pl.when(pl.col("split") == "test").then(pl.lit("999")).otherwise(pl.col("sugar"))
+    table.with_columns(sugar=extreme).write_csv(folder.parent / "all.csv")
+    how = {**HOW, "test_fraction": None, "split": "split", "client": "client"}
+    with pytest.warns(muster.MusterWarning, match="features need scaling"):
+        fed = muster.Federation.from_folder(folder.parent / "all.csv", **how)
+    assert fed.prepare.mean[2] == pytest.approx(np.mean([5.0, 6.0, 4.0, 8.0, 5.5]))
+
+
+def test_from_files_to_a_prediction_of_raw_rows(folder, capsys):
+    assert main([
+        "run", "--data", "clinics", "--data.label", "ill", "--data.categories", "[\"pain\"]",
+        "--data.missing", "mean", "--data.scale", "pooled", "--model", "linear", "--task", "binary",
+        "--method", "fedavg", "--rounds", "5", "--name", "pain",
+    ]) == 0  # fmt: skip
+    new = folder.parent / "new.csv"
+    new.write_text("pain,sugar,age\nsharp,,55\n,6.0,?\n")
+    capsys.readouterr()
+    assert main(["predict", "runs/pain", "new.csv"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[0] == "row,prediction,p_0,p_1"
+    run = muster.load("runs/pain")
+    made = run.recipe.inputs.prepare
+    x = made(np.array([[55.0, 2.0, np.nan], [np.nan, np.nan, 6.0]]))
+    import torch
+
+    p = torch.sigmoid(run.model()(torch.from_numpy(x))[:, 0]).tolist()
+    assert [float(r.split(",")[3]) for r in rows[1:]] == pytest.approx(p, abs=1e-6)
+    new.write_text("pain,sugar,age\nshapr,5,55\n")
+    assert main(["predict", "runs/pain", "new.csv"]) == 2
+    assert "column 'pain', row 1: 'shapr' is no level the model knows" in capsys.readouterr().err
+
+
+def test_what_a_model_takes_survives_being_written_down():
+    made = Preparation(("a", "b"), {"b": ("x", "y")}, ("a",), (1.5, 0.0), (2.0, 1.0))
+    inputs = Inputs((4,), 2, columns=("a", "b"), prepare=made)
+    again = Inputs.of_table(inputs.table()).prepare
+    assert vars(again) == vars(made)
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ({"missing": None}, "column 'sugar', row 2: is missing; fill it in or drop the row"),
+        ({"categories": ("pian",)}, "category 'pian' is no feature; did you mean 'pain'"),
+        ({"categories": None}, "column 'pain', row 1: 'sharp' is not a number"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line(folder, how, says):
+    with pytest.raises(muster.MusterError, match=says):
+        muster.Federation.from_folder(folder, **{**HOW, **how})

@@ -1,0 +1,223 @@
+"""Any module: what people use most runs, on the engine that suits it, with the same numbers on both
+and for any number of processes; what cannot be is said in one line."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from torch import nn
+
+import muster
+import tasks as case
+from helpers import same_bits
+from muster.engines.layers import Draws
+from muster.report.tables import run_table
+
+M, T = muster.methods, muster.tasks
+LOCAL = muster.Local(steps=3, batch_size=4, lr=0.1)
+
+
+class Residual(nn.Module):
+    """Attention, GroupNorm and LayerNorm around a way past them."""
+
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(4, 8)
+        self.attend = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.group, self.layer = nn.GroupNorm(2, 8), nn.LayerNorm(8)
+        self.out = nn.Linear(8, 3)
+        self.register_buffer("place", torch.linspace(0, 1, 8), persistent=False)
+
+    def forward(self, x):
+        h = self.up(x) + self.place
+        h = self.layer(h + self.attend(h[:, None], h[:, None], h[:, None])[0][:, 0])
+        return self.out(h + self.group(h))
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.embed = nn.Embedding(case.TOKENS, 4)
+        self.cell = kind(4, 5, batch_first=True)
+        self.out = nn.Linear(5, case.TOKENS)
+
+    def forward(self, x):
+        return self.out(self.cell(self.embed(x))[0])
+
+
+class Transformer(nn.Module):
+    def __init__(self, dropout=0.0):
+        super().__init__()
+        self.embed = nn.Embedding(case.TOKENS, 8)
+        self.body = nn.TransformerEncoderLayer(8, 2, 16, dropout, batch_first=True)
+        self.out = nn.Linear(8, case.TOKENS, bias=False)
+        self.out.weight = self.embed.weight  # tied
+
+    def forward(self, x):
+        mask = torch.full((x.shape[1],) * 2, -1e9, dtype=self.out.weight.dtype).triu(1)
+        return self.out(self.body(self.embed(x), src_mask=mask))
+
+
+class Pooled(nn.Module):
+    """No parameters of its own."""
+
+    def forward(self, x):
+        return x.unflatten(-1, (2, 2)).mean(-1)
+
+
+def frozen():
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+    model[0].requires_grad_(False)
+    return model
+
+
+def half_frozen():
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+    model[2].weight.requires_grad_(False)
+    return model
+
+
+# name: (module, data, engine that is chosen, why)
+MODULES = {
+    "attention, norms, residual": (Residual, "multiclass", "stacked", "Residual has no stacked"),
+    "lstm": (lambda: Recurrent(nn.LSTM), "next_token", "loop", "LSTM .cell. has no stacked form"),
+    "gru": (lambda: Recurrent(nn.GRU), "next_token", "loop", "GRU .cell. has no stacked form"),
+    "transformer, tied": (Transformer, "next_token", None, ""),
+    "transformer, dropout": (lambda: Transformer(0.2), "next_token", "loop", "draws numbers"),
+    "dropout": (
+        lambda: nn.Sequential(
+            nn.Dropout(0.2), nn.Linear(4, 6), nn.Tanh(), nn.Dropout(0.5), nn.Linear(6, 3)),
+        "multiclass", "stacked", "every layer"),
+    "frozen layer": (frozen, "multiclass", "stacked", "every layer"),
+    "frozen weight": (half_frozen, "multiclass", "stacked", "every layer"),
+    "without parameters of its own": (
+        lambda: nn.Sequential(Pooled(), nn.Linear(2, 3)), "multiclass", "stacked", "Pooled has no"),
+    "convolution": (
+        lambda: nn.Sequential(
+            nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 2, 3), nn.Flatten(), nn.Linear(4, 3)),
+        "multiclass", "loop", "Conv1d .1. is faster one client at a time"),
+    "batch norm": (
+        lambda: nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3)),
+        "multiclass", "loop", "running_mean is a statistic"),
+}  # fmt: skip
+
+
+def run_of(name, engine="auto", **more):
+    build, kind, _, _ = MODULES[name]
+    torch.manual_seed(2)
+    task = T.next_token() if kind == "next_token" else T.multiclass()
+    how = {"processes": 1, **more}
+    return muster.simulate(
+        case.of(kind), M.fedavg(), build().double(), 2, LOCAL, task=task, dtype="float64",
+        engine=engine, **how,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_modules_run_on_the_engine_that_suits_them_and_say_why(name):
+    _, _, engine, why = MODULES[name]
+    run, loop = run_of(name), run_of(name, "loop")
+    if engine is not None:
+        assert run.engine == engine
+        assert re.search(why, run.facts["engine_why"]), run.facts["engine_why"]
+    assert loop.facts["engine_why"] == "it was asked for"
+    for key, w in loop.weights.items():
+        assert np.abs(run.weights[key] - w).max() < 1e-9, key
+    assert run.rounds["loss"][-1] == pytest.approx(loop.rounds["loss"][-1], abs=1e-9)
+    assert run.facts["moved"]
+
+
+@pytest.mark.parametrize("name", ["dropout", "transformer, dropout", "frozen layer"])
+def test_any_number_of_processes_gives_the_same_bits(name):
+    for engine in ("auto", "loop"):
+        assert same_bits(*(run_of(name, engine, processes=n) for n in (1, 2)))
+
+
+def test_what_dropout_draws_for_a_client_is_what_torch_draws_for_it_alone():
+    h = torch.ones(2, 5, 3)
+    found = Draws([7, 8]).drop(h, 0.4, [5, 3])
+    for k, n in enumerate((5, 3)):
+        torch.manual_seed(7 + k)
+        assert torch.equal(found[k, :n], nn.functional.dropout(h[k, :n], 0.4))
+    assert not found[1, 3:].any()
+    assert torch.equal(Draws([1]).drop(h, 0.0, [5]), h)
+
+
+def test_a_forced_stack_takes_what_can_be_and_says_what_cannot():
+    stacked = run_of("convolution", "stacked")
+    loop = run_of("convolution", "loop")
+    for key, w in loop.weights.items():
+        assert np.abs(stacked.weights[key] - w).max() < 1e-9
+    for name, says in (
+        ("lstm", "LSTM .cell. has no stacked form"),
+        ("batch norm", "is a statistic that a training pass changes"),
+        ("transformer, dropout", "draws numbers for each client by itself"),
+    ):
+        with pytest.raises(muster.MusterError, match=f"engine: 'stacked': .*{says}"):
+            run_of(name, "stacked")
+
+
+def test_the_table_of_a_run_says_which_engine_and_why():
+    said = io.StringIO()
+    Console(width=120, file=said).print(run_table(run_of("lstm")))
+    assert "loop engine: LSTM (cell) has no stacked form" in said.getvalue()
+
+
+@pytest.mark.parametrize("name", ["frozen layer", "frozen weight"])
+def test_what_is_frozen_neither_moves_nor_travels(name):
+    """Bytes are those of what trains, each way, and the frozen numbers are the module's own."""
+    run = run_of(name)
+    build = MODULES[name][0]
+    torch.manual_seed(2)
+    model = build().double()
+    trains = sum(p.numel() * 8 for p in model.parameters() if p.requires_grad)
+    asked = run.rounds["asked"].to_numpy()
+    assert (run.rounds["bytes_up"].to_numpy() == asked * trains).all()
+    assert (run.rounds["bytes_down"].to_numpy() == asked * trains).all()
+    for key, p in model.named_parameters():
+        same = np.array_equal(run.weights[key], p.detach().numpy())
+        assert same == (not p.requires_grad), key
+
+
+class Remembers(nn.Module):
+    """Adds what it said last."""
+
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(4, 3)
+        self.last = 0.0
+
+    def forward(self, x):
+        self.last = self.out(x) + 0.5 * self.last
+        return self.last
+
+
+def test_a_module_that_keeps_state_between_batches_is_refused():
+    with pytest.raises(muster.MusterError, match="the same row twice gives different outputs") as e:
+        muster.simulate(case.of("multiclass"), M.fedavg(), Remembers(), 1)
+    assert "\n" not in str(e.value)
+
+
+def test_several_inputs_are_refused_with_what_to_do():
+    x, y = np.ones((4, 3)), [0, 1, 0, 1]
+    for several in ((x, np.ones((4, 2))), {"a": x, "b": x}, (torch.ones(4, 3), torch.ones(4, 1))):
+        with pytest.raises(muster.MusterError, match=r"train\[0\] x: several inputs; join them"):
+            muster.Federation.from_arrays([(several, y)])
+
+
+def test_outputs_that_are_no_tensor_are_refused():
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.out = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.out(x), x
+
+    with pytest.raises(muster.MusterError, match="it gives tuple, not a tensor of outputs"):
+        muster.simulate(case.of("multiclass"), M.fedavg(), Pair(), 1)
