@@ -55,9 +55,12 @@ def todo() -> list[tuple[bool, Cell]]:
     inside = [a for a in ATTACKS if not a.startswith("priority")]
     other = cells(EVERYONE, inside, (0.2,), SEEDS)
 
-    def turn(cell: Cell) -> tuple[int, int]:
+    def turn(cell: Cell) -> tuple[int, int, int]:
+        if cell.attack is None:
+            return 0, 0, 0
         rule = FIRST.index(cell.rule) if cell.rule in FIRST else len(FIRST)
-        return (0 if cell.attack is None else 1 + rule, 0 if cell.share >= 0.2 else 1)
+        share = (0.2, 0.4, 0.1, 0.05).index(cell.share)
+        return (1, rule, share) if rule < 2 else (2, share, rule)
 
     made.sort(key=turn)
     last = next(i for i, cell in enumerate(made) if cell.attack and cell.rule not in FIRST[:2])
@@ -98,50 +101,49 @@ def of(frame: pl.DataFrame, rule: str, attack: str = "none", share: float = 0.0)
     return frame.filter(pl.col("rule") == rule, pl.col("attack") == attack, here)
 
 
-def against(a: pl.DataFrame, b: pl.DataFrame) -> Interval:
-    """Points that a loses to b, seed by seed."""
+def against(a: pl.DataFrame, b: pl.DataFrame) -> Interval | None:
+    """Points that a loses to b, seed by seed; None where nothing was run."""
     both = a.select("seed", mine="accuracy").join(b.select("seed", "accuracy"), on="seed")
-    return Interval.of(100 * (both["accuracy"] - both["mine"]).to_numpy())
+    return Interval.of(100 * (both["accuracy"] - both["mine"]).to_numpy()) if len(both) else None
 
 
 def goals(frame: pl.DataFrame) -> str:
     """What was wanted, and what came of it."""
     half = frame.filter(~pl.col("everyone"))
-    rows = []
+    lines = ["| what | wanted | points lost | |", "|---|---|---|---|"]
+
+    def goal(what: str, most: float, lost: Interval | None, where: str = "") -> None:
+        if lost is not None:
+            came = "met" if lost.mean < most else "missed"
+            lines.append(f"| {what} | under {most:g} | {written(lost)}{where} | {came} |")
+
     for rule in ("fedalign", "maxfl"):
         plain, trust = of(half, rule), of(half, f"{rule}, trust")
-        cost = against(trust, plain)
-        n = len(trust)
-        rows.append(
-            (f"{rule}, nobody lies, {n} seeds", "under 0.5", written(cost), cost.mean < 0.5)
-        )
+        goal(f"{rule}, nobody lies, {len(trust)} seeds", 0.5, against(trust, plain))
+    few = half.filter(pl.col("seed") < SEEDS)
     better = max(
-        (
-            of(half, rule).filter(pl.col("seed") < SEEDS)
-            for rule in ("fedalign", "fedavg on priority")
-        ),
+        (of(few, rule) for rule in ("fedalign", "fedavg on priority")),
         key=lambda part: points(part).mean,
     )
     outside = [a for a in ATTACKS if not a.startswith("priority") and a != ONCE]
     for attack in outside:
-        gaps = {s: against(of(half, "fedalign, trust", attack, s), better) for s in SHARES}
-        worst = max(gaps, key=lambda s: gaps[s].mean)
-        text = f"{written(gaps[worst])} (at {100 * worst:g} %)"
-        rows.append((f"fedalign, {attack}, up to 40 %", "under 1", text, gaps[worst].mean < 1))
+        found = {s: against(of(half, "fedalign, trust", attack, s), better) for s in SHARES}
+        gaps = {s: gap for s, gap in found.items() if gap is not None}
+        if gaps:
+            worst = max(gaps, key=lambda s: gaps[s].mean)
+            at = f" (at {100 * worst:g} %)"
+            goal(f"fedalign, {attack}, up to 40 %", 1, gaps[worst], at)
     for everyone in (False, True):
         some = frame.filter(pl.col("everyone") == everyone)
         plain = of(some, "maxfl").filter(pl.col("seed") < SEEDS)
         where = "everyone priority" if everyone else "liars outside"
         for attack in outside:
             gap = against(of(some, "maxfl, trust", attack, 0.2), plain)
-            rows.append((f"maxfl, {attack}, 20 %, {where}", "under 3", written(gap), gap.mean < 3))
+            goal(f"maxfl, {attack}, 20 %, {where}", 3, gap)
     for rule in ("fedalign", "maxfl"):
         gap = against(of(half, f"{rule}, trust", ONCE, SHARES[0]), of(half, f"{rule}, trust"))
-        rows.append((f"{rule}, {ONCE}", "under 1", written(gap), gap.mean < 1))
-    lines = ["| what | wanted | points lost | |", "|---|---|---|---|"]
-    return "\n".join(
-        [*lines, *(f"| {a} | {b} | {c} | {'met' if ok else 'missed'} |" for a, b, c, ok in rows)]
-    )
+        goal(f"{rule}, {ONCE}", 1, gap)
+    return "\n".join(lines)
 
 
 def audit(frame: pl.DataFrame) -> str:
@@ -155,6 +157,8 @@ def audit(frame: pl.DataFrame) -> str:
         for attack in ATTACKS:
             mine = half.filter(pl.col("rule") == rule, pl.col("attack") == attack)
             mine = mine.filter((pl.col("share") - 0.2).abs() < 1e-9) if attack != ONCE else mine
+            if not len(mine):
+                continue
             liars, honest = 1 - mine["liars_kept"].mean(), 1 - mine["honest_kept"].mean()
             # Eight liars and twelve honest clients outside the priority group, asked alike.
             caught = 8 * liars + 12 * honest
@@ -176,9 +180,11 @@ def backdoors(frame: pl.DataFrame) -> str:
     ]
     for rule in RULES:
         for attack in ("backdoor", "backdoor x 20"):
-            cells = [f"{100 * of(half, rule, attack, s)['fooled'].mean():.0f} %" for s in SHARES]
-            alone = 100 * of(half, rule)["fooled"].mean()
-            lines.append(f"| {rule} | {alone:.0f} % | {attack} | {' | '.join(cells)} |")
+            found = [of(half, rule, attack, share)["fooled"].mean() for share in SHARES]
+            if any(value is not None for value in found):
+                cells = ["" if v is None else f"{100 * v:.0f} %" for v in found]
+                alone = 100 * of(half, rule)["fooled"].mean()
+                lines.append(f"| {rule} | {alone:.0f} % | {attack} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -190,7 +196,7 @@ def write(frame: pl.DataFrame) -> None:
         ("goals", goals(frame)),
         ("audit", audit(frame)),
         ("backdoors", backdoors(frame)),
-        ("everyone", markdown(table_of(everyone.to_dicts()))),
+        ("everyone", markdown(table_of(everyone.to_dicts())) if len(everyone) else ""),
         ("attacks", markdown(table_of(half.to_dicts()))),
     ):
         put = f"<!-- {name} -->\n{table}\n<!-- end {name} -->"

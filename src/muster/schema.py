@@ -89,6 +89,8 @@ def build(
     check_keys(target, table, where, tuple(given), also)
     allowed = parameters(target)
     dot = f"{where}." if where else ""
+    if "name" in table and "name" not in allowed:  # where nothing is chosen by name
+        raise MusterError(f"unknown key '{dot}name'; {nearest('name', [*allowed, *also])}")
     values = {key: convert(v, allowed[key], dot + key) for key, v in table.items()}
     missing = [
         name

@@ -38,7 +38,7 @@ def outcome(make):
         return None, str(error)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(tables)
 def test_any_table_is_an_experiment_or_one_line(table):
     chosen, said = outcome(lambda: experiment(table, trusted=False))
@@ -51,14 +51,14 @@ def test_any_table_is_an_experiment_or_one_line(table):
         assert again.methods.keys() == chosen.methods.keys()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.sampled_from(sorted(METHODS)), st.dictionaries(keys, values, max_size=3))
 def test_any_method_table_too(name, more):
     _, said = outcome(lambda: experiment({"method": {**more, "name": name}}, trusted=False))
     assert "\n" not in said
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_any_file_is_toml_or_one_line(tmp_path_factory, content):
     file = tmp_path_factory.getbasetemp() / "fuzzed.toml"

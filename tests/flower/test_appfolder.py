@@ -119,7 +119,7 @@ TABLE = {"rounds": 3, "method": {"name": "fedalign"}, "local": {"steps": 5}}
 
 
 def test_terms_that_were_not_agreed_on_are_refused():
-    agreed = shared_terms(experiment(TABLE))
+    agreed = shared_terms(experiment({**TABLE, "network": {}}))
     found = {**TABLE, "network": {"features": [64], "classes": 10}}
     check_agreed(shared_terms(experiment(found)), agreed)  # left open, and found
     for other in (
@@ -132,9 +132,10 @@ def test_terms_that_were_not_agreed_on_are_refused():
         {"network": {"columns": ["name"]}},
         {"network": {"label": "name"}},
         {"requirement": 1.0},
+        {"trust": False},
     ):
         with pytest.raises(muster.MusterError, match="terms: the server asks for something else"):
-            check_agreed(shared_terms(experiment({**TABLE, **other})), agreed)
+            check_agreed(shared_terms(experiment({**TABLE, "network": {}, **other})), agreed)
     settled = shared_terms(experiment(found))
     with pytest.raises(muster.MusterError, match="terms: the server asks"):
         check_agreed(

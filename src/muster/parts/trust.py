@@ -86,7 +86,7 @@ class Audit:
     """
 
     norm: float = 1.5
-    root_norm: float = 5.0
+    root_norm: float = 3.0
     worth: float = 1.0
     groups: tuple[float, ...] = (1.0, 0.75, 0.5, 0.25)
     core: float = 0.6

@@ -301,7 +301,7 @@ class Stack:
 
     def trial(self, offer: Offer, models: Sequence[Params], clients: Int64, memo: Memo) -> Trial:
         """What they measure; attackers, whatever serves them."""
-        heard = [memo.of(clients), *(self.engine.appraise(m, clients) for m in models)]
+        heard = [memo.of(clients), *(self.appraise(offer.round, m, clients) for m in models)]
         words = np.stack([self.worth(some.loss, clients) for some in heard])
         if self.adversary.attack is not None:
             words = self.adversary.vote(offer, clients, words)
