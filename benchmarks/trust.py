@@ -41,16 +41,32 @@ KEYS = ["everyone", "rule", "attack", "share", "seed"]
 
 
 def todo() -> list[tuple[bool, Cell]]:
-    """Every run: whether all clients are priority clients, and what is run."""
-    rules = [*FIRST, *(rule for rule in RULES if rule not in FIRST)]
-    made = [(False, cell) for cell in cells(rules, ATTACKS, SHARES, SEEDS)]
-    # Without liars on more seeds: what trust costs honest clients is a small number.
-    more = [
-        (False, Cell(rule, None, 0.0, seed)) for rule in FIRST for seed in range(SEEDS, MORE_SEEDS)
+    """Every run: whether all clients are priority clients, and what is run. What the page says
+    first is run first."""
+    made = [
+        cell
+        for cell in cells(RULES, ATTACKS, SHARES, SEEDS)
+        # Nobody outside is ever asked there, so no attack from outside changes anything.
+        if cell.rule != "fedavg on priority" or (cell.attack or "priority").startswith("priority")
     ]
+    # Without liars on more seeds: what trust costs honest clients is a small number.
+    more = [Cell(rule, None, 0.0, seed) for rule in FIRST for seed in range(SEEDS, MORE_SEEDS)]
+    made += [cell for cell in more if cell not in made]
     inside = [a for a in ATTACKS if not a.startswith("priority")]
-    other = [(True, cell) for cell in cells(EVERYONE, inside, (0.1, 0.2), SEEDS)]
-    return [*made, *more, *other]
+    other = cells(EVERYONE, inside, (0.2,), SEEDS)
+
+    def turn(cell: Cell) -> tuple[int, int]:
+        rule = FIRST.index(cell.rule) if cell.rule in FIRST else len(FIRST)
+        return (0 if cell.attack is None else 1 + rule, 0 if cell.share >= 0.2 else 1)
+
+    made.sort(key=turn)
+    last = next(i for i, cell in enumerate(made) if cell.attack and cell.rule not in FIRST[:2])
+    alone, rest = made[:last], made[last:]
+    return [
+        *((False, cell) for cell in alone),
+        *((True, cell) for cell in other),
+        *((False, cell) for cell in rest),
+    ]
 
 
 def save(rows: list[dict[str, object]]) -> None:

@@ -117,3 +117,20 @@ def test_a_run_under_way_is_followed_to_its_end(tmp_path, capsys):
     muster.save(run, place)
     assert main(["watch", str(place)]) == 0
     assert "done" in capsys.readouterr().out
+
+
+def test_a_sweep_has_its_report(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["--data", "digits", "--data.clients", "6", "--rounds", "2", "--seeds", "2"]
+    methods = ["--method", "fedalign", "--method", "fedavg", "--jobs", "1", "--name", "s"]
+    assert main(["sweep", *words, *methods, "--sweep.data.priority", "2,3"]) == 0
+    assert "report:  runs/s/report.html" in capsys.readouterr().out
+    text = (tmp_path / "runs" / "s" / "report.html").read_text()
+    assert "2 methods over data.priority: 2 cells, 2 seeds." in text
+    assert "fedavg is clearly better than fedalign in" in text
+    assert "Against data.priority" in text
+    (tmp_path / "runs" / "s" / "report.html").unlink()
+    assert main(["report", "runs/s"]) == 0
+    assert (tmp_path / "runs" / "s" / "report.html").read_text() == text
+    assert main(["report", "runs/s", "runs/s/data.priority=2"]) == 2
+    assert "a sweep; give it alone, or one of its cells" in capsys.readouterr().err

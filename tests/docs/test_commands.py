@@ -73,7 +73,7 @@ def desk(tmp_path_factory):
             exec(next(code for code in python if f'("{makes}")' in code), {"__name__": "example"})
         shutil.copy("hospitals/north.csv", "new.csv")
         few = ["--rounds", "2", "--checkpoint_every", "1"]
-        for name in ("NAME", "hospitals"):
+        for name in ("NAME", "hospitals", "federate"):
             assert main(["run", "--data", "hospitals", *few, "--name", name]) == 0
         demo = ["--data", "digits", "--method", "fedalign", "--method", "fedavg", "--seeds", "2"]
         assert main(["compare", *demo, *few, "--name", "demo"]) == 0

@@ -38,7 +38,7 @@ def test_it_is_as_wide_as_a_column_and_its_text_is_text(runs, tmp_path):
 
 
 def test_the_same_runs_give_the_same_file(runs, tmp_path):
-    one, two = (paper.paper(runs, tmp_path / f"{i}.pdf").read_bytes() for i in range(2))
+    one, two = (paper.paper(runs, tmp_path / f"{i}.pdf", "loss").read_bytes() for i in range(2))
     assert one == two
     assert one.startswith(b"%PDF")
 
@@ -74,10 +74,11 @@ def test_the_command_writes_both_formats(tmp_path, capsys):
     m = muster.methods
     muster.compare(fed, [m.fedalign(), m.fedavg()], muster.models.Softmax(), 2, seeds=2,
                    folder=tmp_path / "r")  # fmt: skip
-    assert main(["figure", str(tmp_path / "r"), "--paper"]) == 0
+    assert main(["figure", str(tmp_path / "r"), "--paper", "--panels", "loss"]) == 0
     assert (tmp_path / "r" / "paper.pdf").exists()
     assert (tmp_path / "r" / "paper.svg").exists()
-    assert main(["figure", str(tmp_path / "r"), "--out", str(tmp_path / "x.png")]) == 0
+    words = ["--panels", "loss", "--out", str(tmp_path / "x.png")]
+    assert main(["figure", str(tmp_path / "r"), *words]) == 0
     assert (tmp_path / "x.png").exists()
     assert main(["figure", str(tmp_path / "r"), "--wide"]) == 2
     assert "--wide: is for --paper" in capsys.readouterr().err

@@ -18,9 +18,8 @@ from ..report.html.page import page
 from ..report.html.story import Story
 from ..run.progress import Sight, sights
 from ..run.result import Run
-from ..study.comparison import is_comparison, read
+from ..study.comparison import Comparison, is_comparison, read
 from ..study.results import load, together
-from ..study.sweep import Sweep
 from .console import say
 from .progress import duration
 
@@ -28,7 +27,7 @@ REPORT, LIVE = "report.html", "live.html"
 SPARKS = "▁▂▃▄▅▆▇█"
 WIDTH = 12  # letters of a small curve
 EVERY = 2.0  # seconds between two looks
-BETWEEN, WAITING = 5.0, 60.0  # seconds between two runs at most, and before the first round
+BETWEEN, WAITING = 5.0, 600.0  # seconds between two runs at most, and before the first round
 
 
 def report(words: argparse.Namespace, console: Console) -> int:
@@ -40,16 +39,10 @@ def report(words: argparse.Namespace, console: Console) -> int:
     if Path(out).suffix.lower() not in (".html", ".htm"):
         raise MusterError(f"--out: '{out}'; give the name of an .html file")
     found = load(folders[0]) if len(folders) == 1 else together(folders)
-    if isinstance(found, Sweep):
-        raise MusterError(f"{folders[0]}: a sweep; give one of its cells, which are folders in it")
-    if isinstance(found, Run):
-        made = found.report(out, words.title or "")
-    else:
-        if not found.seeds:
-            again = f"muster compare --resume {folders[0]}"
-            raise MusterError(f"{folders[0]}: no seed is complete yet; go on with: {again}")
-        made = found.report(out, words.title or "")
-    say(console, f"report:  {made}")
+    if isinstance(found, Comparison) and not found.seeds:
+        again = f"muster compare --resume {folders[0]}"
+        raise MusterError(f"{folders[0]}: no seed is complete yet; go on with: {again}")
+    say(console, f"report:  {found.report(out, words.title or '')}")
     return 0
 
 

@@ -59,6 +59,7 @@ def shown(result: Sweep, folder: Path, s: Settings, console: Console) -> None:
     cells = plural(len([p for p in folder.iterdir() if p.is_dir()]), "cell")
     say(console, f"results: {folder} ({cells}; every round in sweep.parquet)")
     say(console, f"figure:  {', '.join(map(str, drawn))}")
+    say(console, f"report:  {result.report(folder / 'report.html')}")
 
 
 def tune(words: argparse.Namespace, console: Console) -> int:

@@ -7,6 +7,7 @@ weigh    how much each reply counts               step     how the model moves
 effort   how many local steps each takes          participation, attacks   who leaves, who lies
 robust   steps that liars cannot drag far          collusion   attackers who work together
 mixing   what is done to replies before           updates     replies as points
+faults   replies broken by nobody's intent
 trust    what strangers may do, and its check
 task     what a model is to be good at            optimizer   how a client's weights move
 
@@ -27,6 +28,7 @@ from .attacks import (
 from .claim import Appeal, Claim, Nothing, Unmet
 from .collusion import ALIE, IPM, Mimic
 from .effort import AsAsked, ByWeight, Effort
+from .faults import Faults
 from .invite import Apart, Fraction, Full, Invite, PowerOfChoice, Sample, WithReplacement
 from .join import Aligned, Always, Available, Join, Straggling
 from .mixing import Bucketing, NearestNeighbours, NormBound
@@ -87,6 +89,7 @@ __all__ = [
     "Effort",
     "Estimate",
     "Everyone",
+    "Faults",
     "Flexible",
     "ForgeLoss",
     "Fraction",

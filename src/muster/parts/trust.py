@@ -2,12 +2,14 @@
 priority clients, who hold the data that the model is for.
 
 Four checks, each on the server, over the stack of replies. P are the priority clients that replied,
-`D_k = w_k - w` is an update, m the median of |D_j| over P:
+`D_k = w_k - w` is an update, m the median of |D_j| over P, or `growth` times that of the round
+before where that is less (so that even most of P, broken in one round, move nothing far):
 
 bound      `|D_k| <= norm m`: a longer update is shortened to that; and a weight above that of the
            priority client that counts most is cut to it. So no client outside P moves the model by
            more than `norm m` times its share of the step, whatever it sends. Replies that are
-           copies of one another (a cosine above `copy`) share the weight of one.
+           copies of one another (a cosine above `copy`) share the weight of one. Whoever sends an
+           update longer than `absurd m`, priority clients included, is refused.
 likeness   `l_k = sum_j cos(D_k, D_j)^3 >= 0` over j in P: an update must be more like those of
            some priority clients than like the opposite of some. The cube lets those of its kind
            speak: clients with other data are nearly at right angles to it. A turned sign turns the
@@ -38,6 +40,7 @@ from ..protocol import Offer, Replies
 from ..registry import part
 from .updates import bounded, geometric_median, gradient_names, statistics_of, updates
 
+ABSURD = "update absurdly long"
 UNLIKE = "unlike any priority client"
 HARM = "priority clients worse off with it"
 NO_ROOT = "no priority client to check it"
@@ -48,6 +51,8 @@ class Inquiry:
     """What is made of replies before anybody is asked about them.
 
     replies  with updates no longer than the bound
+    norm     m of the round
+    barred   whose update is absurdly long
     root     who is trusted: the priority clients, or the core
     copies   how many replies share the weight of each
     groups   `[group, reply]`: who counts next to the root in each group, the largest group first
@@ -55,6 +60,8 @@ class Inquiry:
     """
 
     replies: Replies
+    norm: float
+    barred: Bool
     root: Bool
     copies: Int64
     groups: Bool
@@ -74,6 +81,8 @@ class Audit:
     core       without anybody outside the objective: share of the replies taken for the root
     voice      most that one appraisal changes F by, in median changes
     copy       cosine of two updates above which one is a copy of the other
+    absurd     how long an update is nobody's, in median updates
+    growth     how much longer than in the round before the median update may be
     """
 
     norm: float = 1.5
@@ -83,6 +92,8 @@ class Audit:
     core: float = 0.6
     voice: float = 5.0
     copy: float = 0.999
+    absurd: float = 100.0
+    growth: float = 3.0
 
     def __post_init__(self) -> None:
         for name in ("norm", "root_norm", "voice", "copy"):
@@ -94,48 +105,53 @@ class Audit:
         )
         require(ok and len(self.groups) > 0, "groups", self.groups, "shares from 1.0 down")
 
-    def inquire(
-        self,
-        offer: Offer,
-        replies: Replies,
-        everyone: bool,
-    ) -> Inquiry:
-        """Bound the replies, and find the groups to try. `everyone`: there is nobody outside the
-        objective."""
-        root = np.ones(len(replies.roster), np.bool_) if everyone else replies.roster.priority
-        reason = np.full(len(root), "", dtype="U40")
+    def inquire(self, offer: Offer, replies: Replies, everyone: bool, before: float) -> Inquiry:
+        """Bound the replies, and find the groups to try.
+
+        everyone  there is nobody outside the objective
+        before    m of the round before; infinite in the first
+        """
+        n = len(replies.roster)
+        root = np.ones(n, np.bool_) if everyone else replies.roster.priority
+        length = updates(offer, replies.models, gradient_names(offer)).norm(dim=1).cpu().numpy()
+        middle = float(np.median(length[root])) if root.any() else 0.0
+        middle = min(middle, self.growth * before)
+        barred = (length > self.absurd * middle) & (middle > 0)
+        root = root & ~barred
         if not root.any():
-            nobody = np.zeros((1, len(root)), np.bool_)
-            alone = np.ones(len(root), np.int64)
-            return Inquiry(replies, root, alone, nobody, np.full(len(root), NO_ROOT))
-        replies = self.bound(offer, replies, root, everyone)
+            nobody = np.zeros((1, n), np.bool_)
+            why = np.where(barred, ABSURD, NO_ROOT)
+            return Inquiry(replies, before, barred, root, np.ones(n, np.int64), nobody, why)
+        replies = self.bound(offer, replies, root, everyone, middle)
         rows = updates(offer, replies.models, gradient_names(offer))
         unit = rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-300)
         cosine = (unit @ unit.T).cpu().numpy()
-        suspects = ~root | everyone
+        suspects = ~replies.roster.priority | everyone
         same = (cosine > self.copy) & suspects & suspects[:, None]
         copies = np.maximum(1, same.sum(1))
         if everyone:
-            root = self.core_of(unit, cosine, copies)
+            root = self.core_of(unit, cosine, copies) & ~barred
         like = likeness(cosine[:, root])
-        left = ~root & (like >= 0)
-        reason[~root] = np.where(left[~root], HARM, UNLIKE)
+        left = ~root & ~barred & (like >= 0)
+        reason = np.where(barred, ABSURD, np.where(left, HARM, UNLIKE))
         order = np.flatnonzero(left)
         order = order[np.argsort(-like[order], kind="stable")]
         counts = sorted({round(share * len(order)) for share in self.groups}, reverse=True)
-        groups = np.zeros((len(counts), len(root)), np.bool_)
-        for group, n in zip(groups, counts, strict=True):
-            group[order[:n]] = True
-        return Inquiry(replies, root, copies, groups, reason)
+        groups = np.zeros((len(counts), n), np.bool_)
+        for group, many in zip(groups, counts, strict=True):
+            group[order[:many]] = True
+        return Inquiry(replies, middle or before, barred, root, copies, groups, reason)
 
-    def bound(self, offer: Offer, replies: Replies, root: Bool, everyone: bool) -> Replies:
+    def bound(
+        self, offer: Offer, replies: Replies, root: Bool, everyone: bool, middle: float
+    ) -> Replies:
         """No update longer than the bound; statistics (BatchNorm's) by themselves."""
-        models = replies.models
         factor = np.where(root & (not everyone), self.root_norm, self.norm)
-        for names in (gradient_names(offer), statistics_of(offer)):
-            if names:
-                norm = updates(offer, models, names).norm(dim=1).cpu().numpy()
-                models = bounded(offer, models, factor * np.median(norm[root]), names)
+        models = bounded(offer, replies.models, factor * middle, gradient_names(offer))
+        others = statistics_of(offer)
+        if others:
+            norm = updates(offer, models, others).norm(dim=1).cpu().numpy()
+            models = bounded(offer, models, factor * np.median(norm[root]), others)
         return replace(replies, models=models)
 
     def core_of(self, unit: torch.Tensor, cosine: Float64, copies: Int64) -> Bool:

@@ -17,9 +17,10 @@ from ..arrays import Float64
 
 # Okabe and Ito, "Color Universal Design" (2008), without the yellow that white paper swallows.
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
-# The same hues where the page is dark: lighter, and white for black.
+# The same hues where the page is dark: lighter, white for black, and moved apart until also those
+# who see no red or no green tell them apart.
 OKABE_ITO_ON_DARK = (
-    "#4A9FE8", "#FF7A33", "#14C79A", "#E79AC6", "#F4F4F4", "#F2B53C", "#9ADCFF",
+    "#4A9FE8", "#E97F38", "#22E096", "#CD8DB3", "#F4F4F4", "#F0CA2C", "#A3D8FF",
 )  # fmt: skip
 DASHES: tuple[Any, ...] = (
     "solid", (0, (5, 2)), (0, (1.2, 1.4)), (0, (6, 2, 1.2, 2)), (0, (3, 1.5, 1, 1.5, 1, 1.5)),

@@ -20,11 +20,13 @@ from ..protocol import Offer, Replies, Trial
 from .clients import Clients
 from .memo import Memo
 
+TRUST = "trust"  # the part of the server's memory that audits keep
+
 
 @dataclass(frozen=True)
 class Ruling:
-    """What an audit leaves: the replies, bounded; how far each counts, and its weight; why not; and
-    the trial, where there was one."""
+    """What an audit leaves: the replies, bounded; how far each counts, and its weight; why not; the
+    trial, where there was one; and what is remembered."""
 
     replies: Replies
     extent: Float64
@@ -32,6 +34,7 @@ class Ruling:
     refused: Bool
     reason: Text
     trial: Trial | None
+    server: Memory
 
 
 def audit(
@@ -58,7 +61,8 @@ def audit(
         return weight
 
     admitted = extent > 0
-    inquiry = trust.inquire(offer, replies.pick(admitted), everyone)
+    before = float(server[TRUST]["norm"])
+    inquiry = trust.inquire(offer, replies.pick(admitted), everyone, before)
     checked, root = inquiry.replies, inquiry.root
     own = np.zeros(int(admitted.sum())) if everyone else checked.roster.importance
 
@@ -66,6 +70,7 @@ def audit(
         """How far replies count, and their weights, when those of a group count in full: the
         others only for their own place in the objective."""
         to = np.where(root | group, extent[admitted], np.minimum(extent[admitted], own))
+        to[inquiry.barred] = 0.0
         return to, trust.capped(weigh(checked, to), root, inquiry.copies)
 
     def model(weight: Float64) -> Params:
@@ -82,7 +87,7 @@ def audit(
         share = np.array(
             [w[group].sum() / w.sum() for w, group in zip(weights, tried, strict=True)]
         )
-        voters = checked.roster.pick(root if not everyone else np.ones(len(root), np.bool_))
+        voters = checked.roster.pick(root | everyone)
         models = [model(w) for w in (counted(nobody)[1], *weights)]
         trial = clients.trial(offer, [clients.arriving(m) for m in models], voters.clients, memo)
         by = voters.share if not everyone else np.ones(len(voters))
@@ -92,11 +97,15 @@ def audit(
     full_to, full_weight = np.zeros(len(extent)), np.zeros(len(extent))
     full_to[admitted], full_weight[admitted] = to, weight
     refused, reason = np.zeros(len(extent), np.bool_), np.full(len(extent), "", dtype="U40")
-    refused[admitted] = ~root & ~chosen
+    refused[admitted] = (to == 0) | ~(root | chosen)
     reason[admitted] = inquiry.reason
-    return Ruling(
-        put_back(replies, checked, admitted), full_to, full_weight, refused, reason, trial
-    )
+    after, kept = put_back(replies, checked, admitted), remembered(inquiry.norm)
+    return Ruling(after, full_to, full_weight, refused, reason, trial, kept)
+
+
+def remembered(norm: float = float("inf")) -> Memory:
+    """What the server remembers for the next audit: the length of the median update."""
+    return {TRUST: {"norm": torch.tensor(norm, dtype=torch.float64)}}
 
 
 def put_back(replies: Replies, some: Replies, rows: Bool) -> Replies:

@@ -22,6 +22,7 @@ from ..memories import Memories
 from ..params import Memory, Params
 from ..protocol import Appraisal, Entry, State
 from . import measures, progress
+from .audit import remembered
 from .checkpoint import load_checkpoint, save_checkpoint
 from .concerns import Facts
 from .ledger import TABLES, Ledger
@@ -55,6 +56,8 @@ def beginning(setup: Setup, start: Params, memory: Memory) -> State:
     here."""
     seen = ~setup.population.unseen
     server = setup.terms.method.step.memory(start, seen)
+    if setup.terms.method.trust is not None:
+        server = {**server, **remembered()}
     memories = Memories.beginning(memory, setup.population.n) if memory else None
     return State(0, start, server, memories, seen)
 

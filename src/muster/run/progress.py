@@ -161,7 +161,8 @@ def look(folder: Path) -> Sight:
     state = "under way" if under_way else "stopped" if about else "waiting"
     name = label if seed.isdecimal() else str(about.get("method", folder.name))
     number = int(about.get("seed", seed if seed.isdecimal() else 0))
-    return Sight(folder, name, number, int(about.get("rounds", 0)), rows, state, about)
+    rounds = int(about.get("rounds") or config_of(folder).get("rounds", 0))
+    return Sight(folder, name, number, rounds, rows, state, about)
 
 
 def sights(folder: Path) -> list[Sight]:

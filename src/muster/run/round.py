@@ -22,7 +22,7 @@ from ..methods import Method
 from ..params import Memory, Params
 from ..parts.guard import MOST_LOSS, far_off, guard, plausible
 from ..protocol import Answers, Appraisal, Entry, Offer, Replies, Roster, State, Traffic, Trial
-from .audit import audit
+from .audit import TRUST, audit
 from .clients import Clients, Terms
 from .memo import Memo
 
@@ -193,7 +193,7 @@ def conclude(
     if answers.truth is not None:
         truths = [h or v for _, v, h in parts]  # without a liar, the truth is what was said
         honest = Verdict.joined(truths).shares()
-    model, trial = offer.model, None
+    model, trial, audited = offer.model, None, {k: m for k, m in server.items() if k == TRUST}
     if method.trust is not None and verdict.admitted.any():
         ruling = audit(
             setup.population, setup.clients, method, method.trust, offer, answers.replies,
@@ -202,6 +202,7 @@ def conclude(
         reason = np.where(ruling.refused, ruling.reason, verdict.reason)
         verdict = Verdict(ruling.extent, ruling.weight, reason)
         answers, trial = replace(answers, replies=ruling.replies), ruling.trial
+        audited = ruling.server
     if verdict.weight.sum() > 0:
         if len(cuts) > 1:
             model, server = method.step(offer, mean.reply, mean.weight, server)
@@ -210,6 +211,7 @@ def conclude(
             model, server = method.step(
                 offer, answers.replies.pick(let_in), verdict.weight[let_in], server
             )
+    server = {**server, **audited}  # what a step returns is its own memory alone
     return Outcome(answers, model, server, verdict.shares(), honest, trial)
 
 

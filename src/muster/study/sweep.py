@@ -19,6 +19,7 @@ from .. import durable
 from ..checks import is_whole
 from ..errors import MusterError, plural
 from ..lazy import pl
+from ..report.html.swept import swept_report
 from ..report.swept import swept_figure, swept_summary, swept_tables
 from ..run import store
 from .cells import Cell, Over, column_of, grid, shown
@@ -81,6 +82,14 @@ class Sweep:
         if along not in self.over:
             raise MusterError(f"figure: '{along}' was not swept; one of {', '.join(self.over)}")
         return swept_figure(self.summary(measures, round), self.keys, along, path)
+
+    def report(self, path: str | Path, title: str = "") -> Path:
+        """Write what the sweep came to as one HTML file that opens anywhere. Each cell is a
+        comparison with a report of its own: `muster report FOLDER/CELL`."""
+        over = {key: [shown(value) for value in values] for key, values in self.over.items()}
+        return swept_report(
+            self.summary(), over, self.methods, self.seeds, path, title, self.concerns
+        )
 
     def __rich__(self) -> RenderableType:
         return Group(*swept_tables(self.summary(), self.keys, self.concerns))

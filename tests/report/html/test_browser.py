@@ -5,6 +5,8 @@ Needs `apt-get install chromium`; without it these tests are skipped.
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 
 import browser
@@ -94,6 +96,20 @@ def test_the_theme_is_switched(chromium, report):
         seen.append(page.run("getComputedStyle(document.body).backgroundColor"))
     assert seen[0] == seen[2] == "rgb(255, 255, 255)"
     assert seen[1] == "rgb(20, 24, 29)"
+
+
+def test_it_is_printed_light_with_everything_on_it(chromium, report):
+    page = opened(chromium, report, dark=True)
+    page.run("window.seen = []")
+    page.run(
+        "addEventListener('beforeprint', () => "
+        "window.seen.push(getComputedStyle(document.body).backgroundColor))"
+    )
+    made = page.ask("Page.printToPDF", printBackground=True)
+    assert base64.b64decode(made["data"]).count(b"/Type /Page\n") >= 3
+    assert page.run("window.seen") == ["rgb(255, 255, 255)"]
+    assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 29)"
+    assert page.errors == []
 
 
 def test_charts_are_read_with_the_keyboard_and_the_pointer(chromium, report):

@@ -50,7 +50,7 @@ def section(story: Story) -> Section:
         "configuration, or muster.with_solo in Python, sets one.",
         "Fairness is the share of clients to whom the model is useful at all.",
     )
-    body = f"{said}{drawn(story, curves, 'appeal')}"
+    body = f"{said}{drawn(story.labels, curves, 'appeal')}"
     head = ["measure", *story.labels]
     body += table("appeal", head, rows, f"after round {story.last}, mean ± 95 % interval")
     return Section("appeal", "Whom the model serves", body, curves)

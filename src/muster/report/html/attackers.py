@@ -53,6 +53,6 @@ def section(story: Story) -> Section:
     said = "What lying got each attacker in a round in which it replied, and what the truth would."
     head = ["method", "attackers", "share of replies admitted", "share of a step",
             "... had it been honest", "gained by lying"]  # fmt: skip
-    body = f"{paragraph(said)}{drawn(story, data, 'attackers')}"
+    body = f"{paragraph(said)}{drawn(story.labels, data, 'attackers')}"
     return Section("attackers", title, body + table("attackers", head, rows, "A round, on average"),
                    data)  # fmt: skip

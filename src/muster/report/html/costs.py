@@ -58,4 +58,4 @@ def section(story: Story) -> Section:
     said = "A client that stays silent trains nothing and uploads nothing: what it would have sent"
     body = paragraph(f"{said} and computed is counted as what those who joined did on average.")
     body += table("costs", head, rows, "A run, on average over the seeds")
-    return Section("costs", "What it took", body + drawn(story, data, "costs"), data)
+    return Section("costs", "What it took", body + drawn(story.labels, data, "costs"), data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...run.measures import Measure
@@ -46,11 +46,11 @@ def panels(story: Story, measures: Iterable[Measure]) -> dict[str, Any]:
     return {name: drawn for name, drawn in made.items() if drawn is not None}
 
 
-def drawn(story: Story, data: dict[str, Any], folder: str) -> str:
+def drawn(labels: Sequence[str], data: dict[str, Any], folder: str) -> str:
     """Charts next to each other, each with its table."""
     parts = []
     for name, panel in data.items():
-        said = f"{panel['title']} over the rounds: {ends(story, panel)}"
+        said = f"{panel['title']} over {panel.get('along', 'the rounds')}: {ends(labels, panel)}"
         where = f"{folder}/{name}"
         parts.append(
             f"<figure><figcaption>{say(panel['title'])}</figcaption>{chart('lines', where, said)}"
@@ -59,10 +59,10 @@ def drawn(story: Story, data: dict[str, Any], folder: str) -> str:
     return f'<div class="panels">{"".join(parts)}</div>'
 
 
-def ends(story: Story, panel: dict[str, Any]) -> str:
+def ends(labels: Sequence[str], panel: dict[str, Any]) -> str:
     """Where each curve of a panel ends, in words."""
     said = [
-        f"{story.labels[s['method']]} ends at {s['y'][-1]}"
+        f"{labels[s['method']]} ends at {s['y'][-1]}"
         for s in panel["series"]
         if s["y"] and s["y"][-1] is not None
     ]
@@ -81,5 +81,5 @@ def section(story: Story) -> Section:
         f"Every {-(-story.last // len(thinned(story.last)))}th round is drawn." if thin else "",
     )  # fmt: skip
     switches = '<div class="switches" role="group" aria-label="methods shown"></div>'
-    body = f"{said}{switches}{drawn(story, data, 'curves')}"
+    body = f"{said}{switches}{drawn(story.labels, data, 'curves')}"
     return Section("curves", "Learning curves", body, data)

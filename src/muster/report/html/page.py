@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -30,7 +30,7 @@ from . import (
     presence,
     settings,
 )
-from .markup import dashes, embedded, say
+from .markup import Section, dashes, embedded, say
 from .story import Story
 
 # In the order a reader asks, each with what links call it.
@@ -77,27 +77,38 @@ def page(story: Story, refresh: int = 0) -> str:
     """The whole page as text; with `refresh`, one that loads itself again after that many
     seconds."""
     made = {link: part.section(story) for link, part in SECTIONS.items()}
+    return assembled(story.heading, made, story.labels, story.seeds, refresh)
+
+
+def assembled(
+    title: str,
+    sections: Mapping[str, Section],
+    labels: Sequence[str],
+    seeds: Sequence[int],
+    refresh: int = 0,
+) -> str:
+    """A page of sections, each with what links call it."""
     data = {
         "methods": [
             {"label": label, "colour": i % len(OKABE_ITO), "dashes": dashes(Look.of(i)),
              "marker": Look.of(i).marker}
-            for i, label in enumerate(story.labels)
+            for i, label in enumerate(labels)
         ],
-        "seeds": story.seeds,
-        "sections": {part.name: part.data for part in made.values() if part.data},
+        "seeds": list(seeds),
+        "sections": {part.name: part.data for part in sections.values() if part.data},
     }  # fmt: skip
     style, script = static()
     return SHAPE.format(
-        title=say(story.heading),
+        title=say(title),
         style=style,
         script=script,
         style_sum=checksum(style),
         script_sum=checksum(script),
         refresh=f'<meta http-equiv="refresh" content="{refresh}">\n' if refresh else "",
         links="".join(
-            f'<li><a href="#{part.name}">{say(link)}</a></li>' for link, part in made.items()
+            f'<li><a href="#{part.name}">{say(link)}</a></li>' for link, part in sections.items()
         ),
-        sections="\n".join(part.html() for part in made.values()),
+        sections="\n".join(part.html() for part in sections.values()),
         data=embedded(data),
         footer=say(f"Made by muster {__version__}."),
     )

@@ -15,7 +15,7 @@ function powersOf(low, high) {
   return ticks;
 }
 // A frame for a chart: an SVG as wide as there is room, with scales and axes.
-function frame(element, { height, x, y, log = false, xTitle = "", yTitle = "", left = 52, bottom = 34, xTicks }) {
+function frame(element, { height, x, y, log = false, xTitle = "", yTitle = "", left = 52, bottom = 34, xTicks, xNames }) {
   const width = Math.max(200, element.clientWidth), top = 8, right = 10;
   element.replaceChildren();
   const svg = draw(element, "svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
@@ -30,14 +30,14 @@ function frame(element, { height, x, y, log = false, xTitle = "", yTitle = "", l
   }
   for (const t of xTicks || ticksOf(x[0], x[1], (x1 - x0) / 70).filter((v) => Number.isInteger(v))) {
     draw(svg, "line", { x1: sx(t), x2: sx(t), y1: y0, y2: y0 + 4, class: "axis" });
-    draw(svg, "text", { x: sx(t), y: y0 + 16, class: "tick middle" }, short(t));
+    draw(svg, "text", { x: sx(t), y: y0 + 16, class: "tick middle" }, xNames ? xNames[t] : short(t));
   }
   draw(svg, "line", { x1: x0, x2: x1, y1: y0, y2: y0, class: "axis" });
   draw(svg, "text", { x: x1, y: y0 + 30, class: "tick end" }, xTitle);
   if (yTitle) draw(svg, "text", { x: 4, y: 12, class: "tick" }, yTitle);
   const id = `clip${frame.count = (frame.count || 0) + 1}`;
   const clip = draw(svg, "clipPath", { id });
-  draw(clip, "rect", { x: x0, y: y1 - 4, width: x1 - x0 + 4, height: y0 - y1 + 8 });
+  draw(clip, "rect", { x: x0 - 5, y: y1 - 4, width: x1 - x0 + 10, height: y0 - y1 + 8 });
   const inner = draw(svg, "g", { "clip-path": `url(#${id})` });
   return { svg, inner, sx, sy, x0, x1, y0, y1, width, height };
 }

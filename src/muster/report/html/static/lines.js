@@ -5,7 +5,7 @@ function lines(element) {
     const series = panel.series.filter((s) => isShown(s.method) && s.y.length);
     const all = panel.series.flatMap((s) => s.x);
     const limits = series.length === panel.series.length && banded ? panel.limits : fitted(series, panel);
-    const f = frame(element, { height: 230, x: [Math.min(...all), Math.max(...all)], y: limits, log: panel.log, xTitle: "round" });
+    const f = frame(element, { height: 230, x: [Math.min(...all), Math.max(...all)], y: limits, log: panel.log, xTitle: panel.along || "round", xNames: panel.ticks });
     const bands = banded && series.length <= 6;
     for (const s of series) {
       const m = METHODS[s.method];
@@ -39,7 +39,7 @@ function lines(element) {
       (i, px, py) => {
         const t = longest.x[i];
         cursor.setAttribute("x1", f.sx(t)); cursor.setAttribute("x2", f.sx(t)); cursor.classList.add("on");
-        tell([`round ${t}`, ...series.map((s) => {
+        tell([panel.ticks ? `${panel.along} ${panel.ticks[t]}` : `round ${t}`, ...series.map((s) => {
           const j = s.x.indexOf(t);
           const half = j >= 0 && s.half[j] !== null ? ` ± ${short(s.half[j], 3)}` : "";
           return `${METHODS[s.method].label}: ${j < 0 ? "–" : short(s.y[j])}${half}`;
@@ -64,8 +64,8 @@ for (const folder of ["curves", "appeal", "attackers", "costs"]) {
   BEHIND[folder] = (name) => {
     const panel = numbersOf(name);
     const rounds = [...new Set(panel.series.flatMap((s) => s.x))].sort((a, b) => a - b);
-    const head = ["round", ...panel.series.flatMap((s) => [METHODS[s.method].label, "± 95 %"])];
-    const rows = rounds.map((t) => [t, ...panel.series.flatMap((s) => {
+    const head = [panel.along || "round", ...panel.series.flatMap((s) => [METHODS[s.method].label, "± 95 %"])];
+    const rows = rounds.map((t) => [panel.ticks ? panel.ticks[t] : t, ...panel.series.flatMap((s) => {
       const i = s.x.indexOf(t);
       return i < 0 ? [null, null] : [s.y[i], s.half[i]];
     })]);
