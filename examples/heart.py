@@ -4,10 +4,10 @@
     MUSTER_DATA=FOLDER python examples/heart.py --quick    2 seeds, fewer rounds
 
 FOLDER holds heart_uci.csv, or the official processed.HOSPITAL.data files of the UCI repository.
-Each hospital in turn is the one the model is for. It trains alone, with each of the others, and with
-all of them while FedALIGN decides who helps. What is printed is the change of its held-out loss
-against training alone (less is better), with a 95 % interval over seeds; each seed holds out other
-patients.
+Each hospital in turn is the one the model is for. It trains alone, with each of the others, and
+with all of them while FedALIGN decides who helps. What is printed is the change of its held-out
+loss against training alone (less is better), with a 95 % interval over seeds; each seed holds out
+other patients.
 """
 
 from __future__ import annotations
