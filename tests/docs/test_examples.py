@@ -12,6 +12,8 @@ import polars as pl
 import pytest
 
 import muster
+from muster.data.sets.heart import TABLE
+from muster.data.sources.cache import root
 from small_data import here
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +29,21 @@ def test_the_appeal_study_runs(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "gm_appeal_unseen" in done.stdout
+
+
+@pytest.mark.skipif(
+    not (root() / TABLE).is_file(), reason=f"needs {TABLE} in $MUSTER_DATA ({root()})"
+)
+def test_it_is_told_which_hospital_gains_from_which(tmp_path):
+    script = ROOT / "examples" / "heart.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--quick"], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    rows = re.findall(r"^(cleveland|hungarian|switzerland|va) .*", done.stdout, re.MULTILINE)
+    assert len(rows) == 4
+    assert len(re.findall(r"[+-]\d\.\d{3} ± \d\.\d{3}", done.stdout)) == 16
+    assert "chance of being ill 0." in done.stdout
 
 
 @pytest.mark.skipif(

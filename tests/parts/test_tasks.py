@@ -337,3 +337,10 @@ def test_what_cannot_be_is_said_in_one_line(what):
     with pytest.raises(muster.MusterError, match=says) as caught:
         do()
     assert "\n" not in str(caught.value)
+
+
+def test_tuning_knows_which_way_a_score_is_better():
+    from muster.config.tuning import Tune
+
+    best = {m: Tune(measure=m).best for m in ("test_r2", "test_mae", "mean_test_perplexity")}
+    assert best == {"test_r2": "max", "test_mae": "min", "mean_test_perplexity": "min"}

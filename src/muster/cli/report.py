@@ -16,6 +16,7 @@ from ..errors import MusterError, plural
 from ..report.fitted import Column, Fitted
 from ..report.html.page import page
 from ..report.html.story import Story
+from ..run.measures import MEASURES
 from ..run.progress import Sight, sights
 from ..run.result import Run
 from ..study.comparison import Comparison, is_comparison, read
@@ -132,12 +133,13 @@ def ended(seen: Sequence[Sight], folder: Path) -> str:
 def table(seen: Sequence[Sight], folder: Path) -> RenderableType:
     """One row per run: how far it is, how it does, how long it has to go."""
     last = [s.rows[-1] if s.rows else {} for s in seen]
+    score = _score(seen)
     losses = [[row["loss"] for row in s.rows if row.get("loss") is not None] for s in seen]
     columns = [
         Column("round", [f"{len(s.rows)}/{s.rounds or '?'}" for s in seen]),
         Column("loss", [_number(_latest(s, "loss")) for s in seen]),
         Column("", [spark(mine) for mine in losses], left=True),
-        Column("test acc", [_number(_latest(s, "test_accuracy")) for s in seen]),
+        Column(_head(score), [_number(_latest(s, score)) for s in seen]),
         *(
             Column(name, [str(row.get(name, "-")) for row in last])
             for name in ("admitted", "silent", "failed")
@@ -155,6 +157,16 @@ def state_of(s: Sight) -> str:
     if s.state == "under way" and s.rows:
         return f"{duration(s.left)} left"
     return s.state
+
+
+def _score(seen: Sequence[Sight]) -> str:
+    """The measure of the task's first score on held-out rows."""
+    told = [name for s in seen for row in s.rows[-1:] for name in row if name.startswith("test_")]
+    return next((name for name in told if name != "test_loss"), "test_accuracy")
+
+
+def _head(measure: str) -> str:
+    return MEASURES[measure].head if measure in MEASURES else measure.replace("_", " ")
 
 
 def _latest(s: Sight, name: str) -> float | None:

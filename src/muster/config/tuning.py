@@ -49,8 +49,8 @@ class Tune:
                reported ones
     share      the share of each client's training rows that candidates are scored on
     measure    what is scored, on those rows
-    direction  whether the highest ("max") or the lowest ("min") is best; default: the lowest loss,
-               the highest of anything else
+    direction  whether the highest ("max") or the lowest ("min") is best; default: what is better
+               of that measure (the lowest loss, the highest accuracy)
     budget     candidates of each method; default: as many as the method with fewest has
     seed       of the draw, where a method's grid has more candidates than the budget
     """
@@ -73,7 +73,7 @@ class Tune:
         """Which way is better."""
         if self.direction != "auto":
             return self.direction
-        return "min" if self.measure.endswith("loss") else "max"
+        return "min" if named(self.measure)[0].lower else "max"
 
 
 SETTINGS = tuple(field.name for field in fields(Tune))

@@ -66,9 +66,9 @@ class Draws:
         return h * mask
 
 
-def dropping(layers: list[Layer] | str) -> bool:
+def dropping(layers: list[Layer]) -> bool:
     """Whether some layer draws numbers in training."""
-    return not isinstance(layers, str) and any(type(x.module) is nn.Dropout for x in layers)
+    return any(type(layer.module) is nn.Dropout for layer in layers)
 
 
 def _linear(module: nn.Linear, prefix: str) -> Apply:

@@ -72,7 +72,7 @@ class Stacked(Base):
             self.mapped = Mapped(lambda: self.replica().module)
             self.why = f"{layers} has no stacked form, so the module is mapped over clients"
             layers = []
-        self.layers = layers
+        self.layers, self.drops = layers, dropping(layers)
         flat = bool(layers) and (fed.train.x.dim() == 2 or isinstance(layers[0].module, nn.Flatten))
         # The fused and compiled steps hold the derivative of cross-entropy, and move every layer.
         plain = flat and task.cross_entropy and not self.frozen
@@ -125,7 +125,7 @@ class Stacked(Base):
 
     def draws(self, offer: Offer, clients: Int64) -> Draws | None:
         """What these clients' Dropout draws in a round; None where there is none."""
-        if not dropping(self.layers):
+        if not self.drops:
             return None
         keys = rng.keys(offer.seed, "layers", offer.round, self.ids(clients))
         return Draws([rng.torch_seed(key) for key in keys])

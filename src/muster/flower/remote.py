@@ -319,11 +319,12 @@ class Remote:
         more = {f"{TRIAL}{i}": pack(m, self.network.precision) for i, m in enumerate(models)}
         replies = self.ask(TRY, offer, seats, more)
         words = np.full((len(models) + 1, len(clients)), np.nan)
+        least = self.terms.possible.least
         for at, k in enumerate(clients.tolist()):
             told = np.array(replies[k].word.get("trial", []), np.float64)
             if replies[k].why:
                 self.events.append((k, f"tried nothing out: {replies[k].why}"))
-            elif len(told) != len(words) or not (np.isfinite(told) & (told >= 0)).all():
+            elif len(told) != len(words) or not (np.isfinite(told) & (told >= least)).all():
                 self.events.append((k, "impossible trial"))
             else:
                 words[:, at] = told
