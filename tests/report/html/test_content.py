@@ -189,6 +189,9 @@ def test_clients_before_after_and_alone(runs):
     assert made["before"][0] == pytest.approx(first, rel=1e-4)
     assert made["after"] == pytest.approx(run.final["train_loss"].to_list(), rel=1e-4)
     assert made["alone"] == pytest.approx(run.final["requirement"].to_list(), rel=1e-4)
+    own = run.final["solo_accuracy"].to_list()
+    assert made["alone test score"] == pytest.approx(own, rel=1e-4)
+    assert 0 < max(own) <= 1
     assert made["admitted"][0] == run.clients.filter(pl.col("client") == 0)["admitted"].sum()
     assert sum(made["share of the steps"]) == pytest.approx(1, abs=1e-2)
 

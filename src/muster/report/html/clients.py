@@ -38,7 +38,7 @@ def alone_of(story: Story, run: Run, seed: int) -> tuple[list[Any], list[Any]]:
         own = mine[seed]
         if own.recipe is not None and own.recipe.serves == "own" and len(own.final):
             return column(own.final, "train_loss"), column(own.final, f"test_{score_of(run)}")
-    return column(run.final, "requirement"), [None] * len(run.final)
+    return column(run.final, "requirement"), column(run.final, f"solo_{score_of(run)}")
 
 
 def first_losses(run: Run) -> Float64:
