@@ -19,8 +19,10 @@ from ..report.html.story import Story
 from ..run.measures import MEASURES
 from ..run.progress import Sight, sights
 from ..run.result import Run
+from ..study.cells import grid
 from ..study.comparison import Comparison, is_comparison, read
 from ..study.results import load, together
+from ..study.sweep import is_sweep, load_sweep
 from .console import say
 from .progress import duration
 
@@ -55,6 +57,8 @@ def watch(words: argparse.Namespace, console: Console) -> int:
     folder, every = Path(words.folder), _seconds(words.every)
     above("--every", every)
     seen = sights(folder)
+    if words.page and is_sweep(folder):
+        raise MusterError(f"--page: {folder} is a sweep; give one of its cells, or leave it out")
     if words.page:
         show_page(folder, seen, every)
         say(console, f"page:    {folder / LIVE} (it loads itself again)")
@@ -101,6 +105,9 @@ def complete(seen: Sequence[Sight], folder: Path) -> bool:
 
 def planned(folder: Path) -> int:
     """How many runs a folder is to have."""
+    if is_sweep(folder):
+        swept = load_sweep(folder)
+        return len(grid(swept.over)) * len(swept.methods) * len(swept.seeds)
     if not is_comparison(folder):
         return 1
     listed = read(folder)
@@ -121,7 +128,7 @@ def ended(seen: Sequence[Sight], folder: Path) -> str:
     if complete(seen, folder):
         return f"done: {folder}; look at it with: muster report {folder}"
     far = next((s for s in seen if s.state != "done"), seen[-1])
-    command = "compare" if is_comparison(folder) else "run"
+    command = "compare" if is_comparison(folder) else "sweep" if is_sweep(folder) else "run"
     if far.about.get("engine") == "flower":
         command = "federate --local N"
     return (

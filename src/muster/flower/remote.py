@@ -143,6 +143,10 @@ class Remote:
         """Not known here: it stays with the client."""
         return np.full(len(clients), np.nan)
 
+    def alone(self, clients: Int64) -> Float64 | None:
+        """Not known here either."""
+        return None
+
     def close(self) -> None:
         """Nothing to let go of."""
 

@@ -172,6 +172,10 @@ class Clients(Protocol):
         """What each of these requires, where that is known here; NaN elsewhere."""
         ...
 
+    def alone(self, clients: Int64) -> Float64 | None:
+        """The held-out score of each one's own model; None where that is not known here."""
+        ...
+
     def close(self) -> None:
         """Let go of processes and memory."""
         ...
@@ -222,6 +226,10 @@ class Stack:
         """What each of these clients requires; NaN where it requires nothing."""
         rho = self.fed.requirement
         return np.full(len(clients), np.nan) if rho is None else rho[clients]
+
+    def alone(self, clients: Int64) -> Float64 | None:
+        """The held-out score of each one's own model, where it has trained one."""
+        return None if self.fed.solo_score is None else self.fed.solo_score[clients]
 
     def required(self, clients: Int64) -> Float64:
         """What each of these requires on the rows it decides by; NaN where it requires nothing."""

@@ -249,6 +249,7 @@ def final_of(setup: Setup, memo: Memo, state: State) -> pl.DataFrame:
     train, test = view.train, view.test
     everyone, unknown = np.arange(population.n), np.full(population.n, np.nan)
     scores = setup.terms.scoring.names
+    alone = setup.clients.alone(everyone)
 
     def measured(split: str, values: Appraisal | None) -> dict[str, Float64]:
         taken = {} if values is None else {"loss": values.loss, scores[0]: values.score}
@@ -265,6 +266,7 @@ def final_of(setup: Setup, memo: Memo, state: State) -> pl.DataFrame:
             **measured("train", train),
             **measured("test", test),
             "requirement": setup.clients.requirement(everyone),
+            **({} if alone is None else {f"solo_{scores[0]}": alone}),
             "useful": pl.Series(view.useful, nan_to_null=True).cast(pl.Boolean),
         }
     ).fill_nan(None)

@@ -13,7 +13,7 @@ import math
 import time
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -166,12 +166,14 @@ def look(folder: Path) -> Sight:
 
 
 def sights(folder: Path) -> list[Sight]:
-    """What is seen of every run in a folder: its own, or those of a comparison, in the order they
-    are run."""
+    """What is seen of every run in a folder: its own, those of a comparison in the order they are
+    run, or those of every cell of a sweep."""
     if not folder.is_dir():
         raise MusterError(f"{folder}: no such folder; give one of results, such as runs/demo")
     inner = [place for place in folder.glob("*-seed*") if place.is_dir()]
     if not inner:
-        return [look(folder)]
+        cells = [place for place in folder.glob("*/*-seed*") if place.is_dir()]
+        found = [replace(s, label=f"{s.place.parent.name} {s.label}") for s in map(look, cells)]
+        return sorted(found, key=lambda s: (s.label, s.seed)) or [look(folder)]
     found = [look(place) for place in inner]
     return sorted(found, key=lambda s: (s.seed, s.state != "done", s.label))

@@ -121,6 +121,15 @@ def test_the_winner_is_named_only_where_every_interval_says_so():
     assert neither.headline() == "no clear winner on priority training loss"
 
 
+def test_seeds_that_all_say_the_same_are_no_proof():
+    seeds = [replace(big_run(6, 8), seed=s) for s in range(3)]
+    better = [shifted(run, -0.5) for run in seeds]
+    same = {"a": seeds, "b": better, "c": better}
+    story = Story(same, measures=("loss",))
+    assert "says little about chance" in answer.section(story).body
+    assert "the same as that of c" in answer.standings(story)[0].sentence()
+
+
 def test_less_loss_is_better_and_more_accuracy(runs):
     better = [
         replace(r, rounds=r.rounds.with_columns(pl.col("loss") - 1, pl.col("test_accuracy") + 1))
@@ -189,6 +198,9 @@ def test_clients_before_after_and_alone(runs):
     assert made["before"][0] == pytest.approx(first, rel=1e-4)
     assert made["after"] == pytest.approx(run.final["train_loss"].to_list(), rel=1e-4)
     assert made["alone"] == pytest.approx(run.final["requirement"].to_list(), rel=1e-4)
+    own = run.final["solo_accuracy"].to_list()
+    assert made["alone test score"] == pytest.approx(own, rel=1e-4)
+    assert 0 < max(own) <= 1
     assert made["admitted"][0] == run.clients.filter(pl.col("client") == 0)["admitted"].sum()
     assert sum(made["share of the steps"]) == pytest.approx(1, abs=1e-2)
 

@@ -21,6 +21,7 @@ from .markup import Section, paragraph, say, table
 from .story import Story
 
 NOBODY = "no clear winner"
+HEADLINES = 2  # measures in the first sentence
 FEW = 3  # methods that a headline has room for
 
 
@@ -65,12 +66,15 @@ class Standing:
             return f"{head} {gaps[:1].upper()}{gaps[1:]}; one seed says nothing about chance."
         if all(gap.mean == 0 for gap in self.ahead.values()):
             return f"All methods have the same {self.title} after round {self.round}: {shown(self.mean, m)}."  # noqa: E501
+        same = [o for o in self.open if self.ahead[o].mean == 0]
         sure = [f"than {o} by {_amount(self.ahead[o], m)}" for o in self.beaten]
-        not_sure = [f"than {o} ({_amount(self.ahead[o], m)})" for o in self.open]
+        doubtful = [o for o in self.open if o not in same]
+        not_sure = [f"than {o} ({_amount(self.ahead[o], m)})" for o in doubtful]
         said = [f"clearly {word} {', '.join(sure)}"] if sure else []
         if not_sure:
             covers = "the interval covers 0" if len(not_sure) == 1 else "the intervals cover 0"
             said.append(f"not clearly {word} {', '.join(not_sure)}: {covers}")
+        said += [f"the same as that of {_listed(same)}"] if same else []
         return f"{head} Seed by seed it is {'; '.join(said)}."
 
     def headline(self) -> str:
@@ -136,13 +140,24 @@ def cost(story: Story, best: str) -> str:
         for label, mine in story.runs.items()
     }
     own = sent.pop(best)
-    against = [
-        f"{abs(own / other - 1):.0%} {'more' if own > other else 'less'} than {label} "
-        f"({other:.1f} MB)" if other and f"{abs(own / other - 1):.0%}" != "0%"
-        else f"as much as {label}"
-        for label, other in sent.items()
-    ]  # fmt: skip
+    against = [_against(own, other, label) for label, other in sent.items()]
     return f"What it takes: {best} uploads {own:.1f} MB in a run, {', '.join(against)}."
+
+
+def _against(own: float, other: float, label: str) -> str:
+    """What one uploads, against another.
+
+    >>> _against(6.0, 4.8, "a"), _against(6.0, 0.0, "b"), _against(6.0, 0.5, "c")
+    ('25% more than a (4.8 MB)', 'b next to nothing', '12 times as much as c (0.5 MB)')
+    """
+    if other < own / 100:
+        return f"{label} next to nothing"
+    ratio = own / other if other else 1.0
+    if ratio >= 3:
+        return f"{ratio:.0f} times as much as {label} ({other:.1f} MB)"
+    if f"{abs(ratio - 1):.0%}" == "0%":
+        return f"as much as {label}"
+    return f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'} than {label} ({other:.1f} MB)"
 
 
 def asked(story: Story) -> str:
@@ -182,7 +197,7 @@ def answers(story: Story) -> list[str]:
     stand = standings(story)
     if not stand:
         return ["Nothing that all methods measured can be compared."]
-    head = "; ".join(s.headline() for s in stand)
+    head = "; ".join(s.headline() for s in stand[:HEADLINES])
     if head.startswith(NOBODY):  # a method's name stays as it is
         head = f"{head[:1].upper()}{head[1:]}"
     return [f"{head}.", *(s.sentence() for s in stand), cost(story, stand[0].best)]
@@ -192,6 +207,10 @@ def section(story: Story) -> Section:
     """What was asked and the answer, the numbers behind it, and what is to be said of them."""
     head, *rest = answers(story)
     pairs = "Each interval is for its pair of methods by itself." if len(story.runs) > 2 else ""
+    if len(story.seeds) > 1 and any(
+        gap.half == 0 and gap.mean != 0 for s in standings(story) for gap in s.ahead.values()
+    ):
+        pairs += " Where ± is 0 all seeds gave the same difference, which says little about chance."
     parts = [
         paragraph(asked(story), kind="asked"),
         paragraph(head, kind="answer"),

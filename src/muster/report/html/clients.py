@@ -34,11 +34,20 @@ def score_of(run: Run) -> str:
 
 def alone_of(story: Story, run: Run, seed: int) -> tuple[list[Any], list[Any]]:
     """Every client's loss and held-out score without the federation; Nones where not known."""
+    score = score_of(run)
+    known = column(run.final, "requirement"), column(run.final, f"solo_{score}")
     for mine in story.runs.values():
         own = mine[seed]
         if own.recipe is not None and own.recipe.serves == "own" and len(own.final):
-            return column(own.final, "train_loss"), column(own.final, f"test_{score_of(run)}")
-    return column(run.final, "requirement"), [None] * len(run.final)
+            # Unseen clients train nothing, there either.
+            trained = [not unseen for unseen in own.final["unseen"].to_list()]
+            told = column(own.final, "train_loss"), column(own.final, f"test_{score}")
+            loss, tested = (
+                [a if there else b for there, a, b in zip(trained, new, before, strict=True)]
+                for new, before in zip(told, known, strict=True)
+            )
+            return loss, tested
+    return known
 
 
 def first_losses(run: Run) -> Float64:

@@ -4,7 +4,7 @@ function ticksOf(low, high, most) {
   const raw = (high - low) / Math.max(1, most), power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((s) => s * power).find((s) => s >= raw * 0.999);
   const ticks = [];
-  for (let t = Math.ceil(low / step - 1e-9) * step; t <= high + step * 1e-9; t += step) ticks.push(+t.toPrecision(12));
+  for (let t = Math.ceil(low / step - 1e-9) * step; t <= high + step * 1e-9; t += step) ticks.push(Math.abs(t) < step * 1e-6 ? 0 : +t.toPrecision(12));
   return ticks;
 }
 function powersOf(low, high) {
