@@ -95,7 +95,7 @@ def run(
     """Run an experiment's panels; what is finished in the folder is not run again. A panel whose
     data is not here is left out, and the facts say so."""
     work, frames, keys, tried = 0.0, [], dict.fromkeys(["panel"]), {}
-    missing = {name: f"muster reproduce {plan.id}" for name in plan.skipped(size)}
+    missing = dict.fromkeys(plan.skipped(size), f"muster reproduce {plan.id}")
     for panel in plan.panels(size, seeds):
         if command := absent(panel):
             missing[panel.name] = command
