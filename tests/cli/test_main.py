@@ -241,7 +241,7 @@ BAD = {
     "zero rounds": (["run", "--rounds", "0"], "rounds: 0; allowed: whole numbers from 1"),
     "bad choice": (
         ["run", "--method.criterion", "f1"],
-        "method.criterion: 'f1'; allowed: loss, accuracy",
+        "method.criterion: 'f1'; allowed: loss, score, accuracy",
     ),
     "bad kind": (
         ["run", "--method.invite", "fractoin"],
