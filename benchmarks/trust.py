@@ -154,6 +154,8 @@ def audit(frame: pl.DataFrame) -> str:
     ]
     half = frame.filter(~pl.col("everyone"))
     for rule in ("fedalign, trust", "maxfl, trust"):
+        alone = 1 - of(half, rule)["honest_kept"].mean()
+        lines.append(f"| {rule} | nobody lies | | {alone:.2f} | | |")
         for attack in ATTACKS:
             mine = half.filter(pl.col("rule") == rule, pl.col("attack") == attack)
             mine = mine.filter((pl.col("share") - 0.2).abs() < 1e-9) if attack != ONCE else mine

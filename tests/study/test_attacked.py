@@ -14,7 +14,7 @@ from muster.study.attacked import Cell, Grounds, cells, lost, markdown, table_of
 def test_every_run_once_and_one_reply_once_only():
     todo = cells(["fedavg", "fedalign"], ["ALIE", attacked.ONCE], (0.1, 0.2), 2)
     assert len(todo) == len(set(todo)) == 2 * 2 * (1 + 2 + 1)
-    with pytest.raises(muster.MusterError, match="rule 'fedalgin' is unknown|unknown rule"):
+    with pytest.raises(muster.MusterError, match="fedalgin"):
         cells(["fedalgin"], [], (), 1)
 
 
