@@ -34,11 +34,13 @@ class Faults(Honest):
     fraction  whose replies, as a share of all clients that may take part
     rate      how many of their replies
     kinds     in which ways; none named: in all
+    stays     whether these clients stay where clients are free to leave
     """
 
     fraction: float = 0.99
     rate: float = 0.2
     kinds: tuple[str, ...] = ()
+    stays: bool = False
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
