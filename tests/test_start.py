@@ -186,7 +186,9 @@ sys.meta_path.insert(0, Finder())
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))]
+)
 def test_ctrl_c_at_any_moment_from_the_start(seed, tmp_path):
     """From when the program's own first lines have run; before that, Python is the one to ask."""
     first = "import sys; import muster.__main__; print('up', flush=True); "

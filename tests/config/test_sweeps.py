@@ -59,6 +59,7 @@ def test_every_cell_is_a_comparison_by_itself(tmp_path):
     assert again.complete
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_same_bits(tmp_path):
     small = {**BASE, "seeds": 1}
     here = muster.sweep(small, OVER, tmp_path / "here", jobs=1)

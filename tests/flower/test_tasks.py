@@ -4,6 +4,7 @@ both engines and over the grid."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import ClassVar
 
 import numpy as np
@@ -71,8 +72,17 @@ def grid_of(fed, folder):
     return LocalGrid(nodes), members_of(fed, [node.key.decode() for node in nodes])
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("kind", KINDS)
+# Every task and every method in `make test`, every pair of them in `make test-slow`.
+QUICK = [("regression", "loss"), ("binary", "score"), ("survival", "maxfl"), ("next_token", "loss")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        pytest.param(*pair, marks=[] if pair in QUICK else pytest.mark.slow)
+        for pair in product(KINDS, METHODS)
+    ],
+)
 def test_the_same_numbers_on_both_engines_and_over_the_grid(kind, method, named, tmp_path):
     table, more = METHODS[method]
     chosen = experiment(
