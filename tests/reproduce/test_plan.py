@@ -65,7 +65,7 @@ def test_what_names_another_part_takes_its_place():
 
 
 def test_sizes_are_laid_over_each_panel():
-    plan = find("fig1")
+    plan = find("fig8")
     full, small, quick = (plan.panel("cifar10", size) for size in SIZES)
     assert (full.config["rounds"], full.config["data"]["clients"], full.less) == (200, 60, {})
     assert small.config["rounds"] == 20
@@ -73,6 +73,10 @@ def test_sizes_are_laid_over_each_panel():
     assert quick.config["rounds"] == 2
     assert plan.panel("fmnist", "small").less == {}
     assert plan.panel("fmnist", "quick", seeds=7).config["seeds"] == 7
+    left_out = find("fig1")
+    assert "cifar10" in left_out.skipped("small")
+    assert "cifar10" not in [panel.name for panel in left_out.panels("small")]
+    assert "cifar10" in [panel.name for panel in left_out.panels("full")]
 
 
 def test_what_decides_results_changes_the_digest_and_words_do_not(tmp_path):
