@@ -9,7 +9,7 @@ demo: $(READY)
 	$(BIN)/muster compare examples/demo.toml
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 # Proofs that take minutes: the papers' claims on more seeds and larger problems.
 test-slow: $(READY)

@@ -167,7 +167,15 @@ def test_ctrl_c_waits_until_a_library_is_loaded():
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@pytest.mark.parametrize("when", ["muster.cli.main", "muster.cli.runs", "numpy", "torch"])
+@pytest.mark.parametrize(
+    "when",
+    [
+        "muster.cli.main",
+        "torch",
+        pytest.param("muster.cli.runs", marks=pytest.mark.slow),
+        pytest.param("numpy", marks=pytest.mark.slow),
+    ],
+)
 def test_ctrl_c_while_something_loads(when, tmp_path):
     """Ctrl-C at the very moment at which a module is looked for."""
     code = f"""

@@ -61,7 +61,9 @@ def test_a_comparison_and_what_is_shown_of_it(here):
         (["methods"], "fedalign"),
         (["data"], "fmnist"),
         (["data", "show", "data"], "Zurich"),
-        (["data", "show", "digits", "--clients", "5"], "labels"),
+        pytest.param(
+            ["data", "show", "digits", "--clients", "5"], "labels", marks=pytest.mark.slow
+        ),
         (["--help"], "muster compare"),
         (["run", "--help"], "--panels"),
         (["data", "show", "--help"], "digits"),

@@ -95,7 +95,15 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+# Those that share their paths with others here are left to `make test-slow`.
+RARE = ("epochs", "a constant requirement", "an MLP", "tuned before the claim",
+        "joins by held-out loss")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [pytest.param(v, marks=pytest.mark.slow if v in RARE else []) for v in VARIANTS],
+)
 def test_variants_are_the_same_too(setup, variant):
     method, settings = VARIANTS[variant]
     case = setup(method, **settings)
