@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import muster
@@ -60,6 +60,7 @@ finite = st.floats(-1e15, 1e15, allow_nan=False)
     st.lists(st.floats(1e-9, 1e9), min_size=5, max_size=5),
     st.floats(0, 1e15),
 )
+@example([[0.0, 0.0, 2.7e-178]], [1.0] * 5, 0.0)  # whose square is 0
 def test_nothing_sent_from_outside_passes_the_bound(sent, shares, variance):
     """|D_k| <= norm m, and the weight at most that of the priority client that counts most: so
     one client's part of the step is at most norm m times its share, whatever it sends."""

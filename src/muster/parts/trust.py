@@ -38,7 +38,7 @@ from ..checks import above, at_least, require
 from ..lazy import torch
 from ..protocol import Offer, Replies
 from ..registry import part
-from .updates import bounded, geometric_median, gradient_names, statistics_of, updates
+from .updates import bounded, directions, geometric_median, gradient_names, statistics_of, updates
 
 ABSURD = "update absurdly long"
 UNLIKE = "unlike any priority client"
@@ -124,7 +124,7 @@ class Audit:
             return Inquiry(replies, before, barred, root, np.ones(n, np.int64), nobody, why)
         replies = self.bound(offer, replies, root, everyone, middle)
         rows = updates(offer, replies.models, gradient_names(offer))
-        unit = rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-300)
+        unit = directions(rows)
         cosine = (unit @ unit.T).cpu().numpy()
         suspects = ~replies.roster.priority | everyone
         same = (cosine > self.copy) & suspects & suspects[:, None]

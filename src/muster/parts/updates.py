@@ -20,6 +20,7 @@ from ..schedules import Count
 if TYPE_CHECKING:
     from torch import Tensor
 
+SMALLEST = 2.0**-1022  # the smallest number that float64 has all its digits for
 HAIR = 1e-9  # by which shares of weight that should be equal may differ
 
 
@@ -31,6 +32,16 @@ def gradient_names(offer: Offer) -> tuple[str, ...]:
 def updates(offer: Offer, models: Params, names: tuple[str, ...]) -> Tensor:
     """`w_k - w` over these parameters, one row per reply, in float64."""
     return torch.cat([(models[n] - offer.model[n]).flatten(1).double() for n in names], 1)
+
+
+def directions(rows: Tensor) -> Tensor:
+    """Each row as a vector of length 1; a row of zeros as it is.
+
+    First by its largest number: the squares of very small ones are 0.
+    """
+    scaled = rows / rows.abs().amax(1, keepdim=True).clamp(min=SMALLEST)
+    length: Tensor = scaled.norm(dim=1, keepdim=True)
+    return scaled / length.clamp(min=SMALLEST)
 
 
 def shrunk(offer: Offer, models: Params, by: Float64, names: tuple[str, ...]) -> Params:
