@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import platform
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from ..lazy import metadata
 
 PACKAGES = ("muster-fl", "torch", "numpy", "scipy", "polars", "flwr")
 
@@ -20,8 +21,10 @@ def surroundings() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name.removesuffix("-fl")] = version(name)
-        except PackageNotFoundError:  # an extra that is not there, or muster run from its sources
+            found[name.removesuffix("-fl")] = metadata.version(name)
+        except (
+            metadata.PackageNotFoundError
+        ):  # an extra that is not there, or muster run from its sources
             continue
     found["system"] = f"{platform.system()} {platform.machine()}"
     found["processor"] = processor()
