@@ -6,18 +6,8 @@ score of its own.
 
 from __future__ import annotations
 
-from .parts.task import (
-    Binary,
-    Custom,
-    Huber,
-    Multiclass,
-    Multilabel,
-    NextToken,
-    Poisson,
-    Regression,
-    Survival,
-    Task,
-)
+from .parts.other_tasks import Binary, Huber, Multilabel, NextToken, Poisson, Regression, Survival
+from .parts.task import Custom, Multiclass, Task
 
 __all__ = [
     "Task",

@@ -9,7 +9,8 @@ from sklearn import metrics
 from sklearn.calibration import calibration_curve
 
 from muster.parts import scores
-from muster.parts.task import Binary, Multiclass, Multilabel, NextToken, Regression, Scoring
+from muster.parts.other_tasks import Binary, Multilabel, NextToken, Regression
+from muster.parts.task import Multiclass, Scoring
 
 N = 60
 draw = np.random.default_rng(3)

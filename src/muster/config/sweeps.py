@@ -7,7 +7,6 @@ setting of every cell is checked before the first unit runs.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from ..study.cells import as_over, grid
 from ..study.sweep import Sweep, gathered, note
 from .experiments import Experiment, load_table
 from .keys import LISTS, put, with_names
-from .units import CONFIG, OnCell, Planned, run_cells
+from .units import CONFIG, OnCell, Planned, place_for, run_cells
 
 # Keys of a configuration that make no cell: they are the same for all, or do not change a run.
 NEVER = ("method", "methods", "seed", "seeds", "name", "out", "measures", "panels", "figures",
@@ -66,10 +65,8 @@ def sweep(
     Sweep(data.priority: 2 cells, 2 methods, 2 seeds)
     """
     plan = planned(table, over)
-    if folder is not None:
-        return run_plan(plan, Path(folder), jobs, on_cell)
-    with tempfile.TemporaryDirectory() as place:
-        return run_plan(plan, Path(place), jobs, on_cell)
+    with place_for(folder) as place:
+        return run_plan(plan, place, jobs, on_cell)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ candidate fits on a part of the training rows and is scored on the rest (`data.f
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields
@@ -36,7 +35,7 @@ from ..study.tuning import Candidate, Direction, Tuning, best, candidates, score
 from .experiments import experiment, load_table
 from .keys import addressed, label_of, listed_methods, put, takes
 from .sweeps import as_base
-from .units import CONFIG, OnCell, Planned, run_cells
+from .units import CONFIG, OnCell, Planned, place_for, run_cells
 
 MARKER = "chosen.toml"  # the configuration with what was chosen
 
@@ -107,10 +106,8 @@ def tune(
     (['fedalign', 'fedavg'], 4)
     """
     plan = planned(table, over)
-    if folder is not None:
-        return run_plan(plan, Path(folder), jobs, on_cell)
-    with tempfile.TemporaryDirectory() as place:
-        return run_plan(plan, Path(place), jobs, on_cell)
+    with place_for(folder) as place:
+        return run_plan(plan, place, jobs, on_cell)
 
 
 @dataclass(frozen=True)

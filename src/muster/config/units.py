@@ -8,6 +8,7 @@ again.
 from __future__ import annotations
 
 import json
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -84,6 +85,16 @@ class Unit:
     folder: str
     one_core: bool
     tuning: float | None
+
+
+@contextmanager
+def place_for(folder: str | Path | None) -> Iterator[Path]:
+    """The folder that cells are kept in: the user's, or one for as long as it is needed."""
+    if folder is not None:
+        yield Path(folder)
+        return
+    with tempfile.TemporaryDirectory() as place:
+        yield Path(place)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ mixing   what is done to replies before           updates     replies as points
 faults   replies broken by nobody's intent
 trust    what strangers may do, and its check
 task     what a model is to be good at            optimizer   how a client's weights move
+other_tasks   numbers, labels, survival, tokens
 
 `from muster.parts import Aligned, Band, SGD` serves a method of your own.
 """
@@ -33,6 +34,7 @@ from .invite import Apart, Fraction, Full, Invite, PowerOfChoice, Sample, WithRe
 from .join import Aligned, Always, Available, Join, Straggling
 from .mixing import Bucketing, NearestNeighbours, NormBound
 from .optimizer import GradientDescent, Optimizer
+from .other_tasks import Binary, Huber, Multilabel, NextToken, Poisson, Regression, Survival
 from .participation import Flexible, Participation
 from .robust import (
     CentredClipping,
@@ -78,6 +80,7 @@ __all__ = [
     "Average",
     "Backdoor",
     "Band",
+    "Binary",
     "Bucketing",
     "ByWeight",
     "CentredClipping",
@@ -96,6 +99,7 @@ __all__ = [
     "Full",
     "GeometricMedian",
     "GradientDescent",
+    "Huber",
     "InflateAndNoise",
     "Invite",
     "Join",
@@ -110,15 +114,19 @@ __all__ = [
     "Momentum",
     "Moreau",
     "Multiclass",
+    "Multilabel",
     "Multiplicative",
     "NearestNeighbours",
+    "NextToken",
     "NormBound",
     "Nothing",
     "Objective",
     "Optimizer",
     "Participation",
+    "Poisson",
     "PowerOfChoice",
     "QFair",
+    "Regression",
     "Sample",
     "Scaffold",
     "ScaleUpdate",
@@ -127,6 +135,7 @@ __all__ = [
     "Stay",
     "Step",
     "Straggling",
+    "Survival",
     "Task",
     "TrimmedMean",
     "Uniform",

@@ -15,7 +15,8 @@ from ..arrays import Float64, Int64
 from ..engines.measure import Split
 from ..federation import Federation
 from ..lazy import pl
-from ..parts.task import Binary, Multiclass, Numbers, Task, Usual
+from ..parts.other_tasks import Binary, Numbers
+from ..parts.task import Multiclass, Task, Usual
 from ..protocol import Appraisal, View
 
 if TYPE_CHECKING:

@@ -29,8 +29,9 @@ from ..federation import Inputs, Scale, Space
 from ..federation.ragged import features
 from ..lazy import nn, pl, torch
 from ..models import Spec
+from ..parts.other_tasks import Binary, Numbers, Poisson, Survival
 from ..parts.scores import r2
-from ..parts.task import Binary, Multiclass, Numbers, Poisson, Survival, Task, numbers_in
+from ..parts.task import Multiclass, Task, numbers_in
 from ..registry import kinds, name_of
 from ..schema import convert, plain
 

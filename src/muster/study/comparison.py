@@ -10,21 +10,25 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tomli_w
 from rich.console import Group, RenderableType
 
 from .. import durable
 from ..errors import MusterError, plural
-from ..lazy import pl
+from ..lazy import later, pl
 from ..report.figure import figure
-from ..report.html import page
 from ..report.intervals import Interval, at, compared, summary
 from ..report.paper import paper as paper_figure
 from ..report.tables import comparison_tables
 from ..run import store
 from ..run.result import Run
+
+if TYPE_CHECKING:
+    from ..report.html import page
+else:  # only what is shown needs it
+    page = later("muster.report.html.page")
 
 MARKER = "comparison.toml"  # a folder that has it holds a comparison
 

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tomli_w
 from rich.console import Group, RenderableType
@@ -18,12 +18,16 @@ from rich.console import Group, RenderableType
 from .. import durable
 from ..checks import is_whole
 from ..errors import MusterError, plural
-from ..lazy import pl
-from ..report.html.swept import swept_report
+from ..lazy import later, pl
 from ..report.swept import swept_figure, swept_summary, swept_tables
 from ..run import store
 from .cells import Cell, Over, column_of, grid, shown
 from .comparison import place_of
+
+if TYPE_CHECKING:
+    from ..report.html import swept as html
+else:  # only what is shown needs it
+    html = later("muster.report.html.swept")
 
 MARKER = "sweep.toml"  # a folder that has it holds a sweep
 
@@ -87,7 +91,7 @@ class Sweep:
         """Write what the sweep came to as one HTML file that opens anywhere. Each cell is a
         comparison with a report of its own: `muster report FOLDER/CELL`."""
         over = {key: [shown(value) for value in values] for key, values in self.over.items()}
-        return swept_report(
+        return html.swept_report(
             self.summary(), over, self.methods, self.seeds, path, title, self.concerns
         )
 
