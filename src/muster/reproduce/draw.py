@@ -22,21 +22,19 @@ from ..report.style import Look, as_written, folded, tidy
 from ..report.swept import draw_against
 from ..run.measures import MEASURES, Measure
 from .claims import over_rounds
-from .plan import Drawing, Plan
+from .plan import Drawing
 
 WIDTH, HEIGHT = 3.1, 2.5  # inches of one panel
-SALT = "muster"  # the same results make the same file
 
 
-def draw(plan: Plan, drawing: Drawing, frame: pl.DataFrame, path: Path) -> Path:
+def draw(drawing: Drawing, frame: pl.DataFrame, path: Path) -> Path:
     """One figure of an experiment to a file."""
-    import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     if drawing.panels:
         frame = frame.filter(pl.col("panel").is_in(list(drawing.panels)))
-    apart = drawing.x not in ("panel",)
+    apart = drawing.x != "panel"
     panels = frame["panel"].unique(maintain_order=True).to_list() if apart else [""]
     if apart and drawing.x in frame.columns and drawing.x not in ("round", "method"):
         swept = frame.filter(pl.col(drawing.x).is_not_null())
@@ -62,8 +60,7 @@ def draw(plan: Plan, drawing: Drawing, frame: pl.DataFrame, path: Path) -> Path:
     if many:
         add_legend(fig, looks)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context({"svg.hashsalt": SALT}):
-        fig.savefig(path, dpi=90, metadata={"Date": None} if path.suffix == ".svg" else None)
+    fig.savefig(path, dpi=90)
     return path
 
 

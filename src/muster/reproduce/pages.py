@@ -194,7 +194,7 @@ def gallery_page(plans: Sequence[Plan], folder: Path, docs: Path) -> str:
 def figures(plan: Plan, results: Results, folder: Path) -> list[Path]:
     """Every figure of an experiment."""
     drawn = [
-        draw(plan, drawing, results.frame, folder / f"{plan.id}-{i}.png")
+        draw(drawing, results.frame, folder / f"{plan.id}-{i}.png")
         for i, drawing in enumerate(plan.drawings, 1)
     ]
     return drawn + [
