@@ -52,6 +52,20 @@ def test_a_lost_worker_is_replaced(engines, how):
     assert time.monotonic() - began < 60  # a hang, not a timing
 
 
+def test_workers_leave_by_themselves_when_the_run_ends(monkeypatch):
+    """Each sees its pipe close: nobody waits for one that has to be ended by force."""
+    codes = []
+    close = pool.Worker.close
+
+    def closed(self):
+        close(self)
+        codes.append(self.process.exitcode)
+
+    monkeypatch.setattr(pool.Worker, "close", closed)
+    go(rounds=1)
+    assert codes == [0, 0]
+
+
 def test_a_worker_that_is_lost_again_and_again_ends_the_run(engines):
     def hit(row):
         os.kill(engines[-1].workers[0].process.pid, signal.SIGKILL)

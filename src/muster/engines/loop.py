@@ -125,7 +125,8 @@ class Loop(Base):
         room: Room,
     ) -> None:
         if self.watch is None:
-            self.workers += [self._hired() for _ in range(self.processes)]
+            for _ in range(self.processes):
+                self.workers.append(self._hired())  # the next one must know this one's pipe
             self.watch = Watch(self.workers)
         waiting = list(range(len(clients)))[::-1]
         busy: dict[Connection, tuple[Worker, int]] = {}
