@@ -15,7 +15,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
-from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    no_object_id_recompute,
+)
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -27,9 +31,10 @@ FIRST = 100  # the number of the first node
 
 def travel(message: Message) -> Message:
     """A message as it arrives: from the bytes of its objects."""
-    contents = {key: part.deflate() for key, part in get_all_nested_objects(message).items()}
-    arrived = cast(Message, inflate_object_from_contents(message.object_id, contents))
-    arrived.metadata.__dict__["_message_id"] = message.object_id
+    with no_object_id_recompute():
+        contents = {key: part.deflate() for key, part in get_all_nested_objects(message).items()}
+        arrived = cast(Message, inflate_object_from_contents(message.object_id, contents))
+        arrived.metadata.__dict__["_message_id"] = message.object_id
     return arrived
 
 
@@ -66,11 +71,12 @@ class InProcess(Grid):
         """Deliver at once, and keep the replies."""
         ids = []
         for message in messages:
-            message.metadata.__dict__["_message_id"] = message.object_id
-            ids.append(message.object_id)
+            name = message.object_id
+            message.metadata.__dict__["_message_id"] = name
+            ids.append(name)
             reply = self.deliver(travel(message), self.nodes[message.metadata.dst_node_id])
             if reply is not None:
-                self.replies[message.object_id] = reply
+                self.replies[name] = reply
         return ids
 
     def deliver(self, message: Message, site: Site) -> Message | None:
@@ -87,9 +93,10 @@ class InProcess(Grid):
         reply = self.replies.pop(asked, None)
         if reply is None:
             return None
-        parts = {name: part.deflate() for name, part in get_all_nested_objects(reply).items()}
-        self.arrived[reply.object_id] = parts
-        return Announced(reply.metadata.src_node_id, get_object_tree(reply))
+        with no_object_id_recompute():
+            parts = {name: part.deflate() for name, part in get_all_nested_objects(reply).items()}
+            self.arrived[reply.object_id] = parts
+            return Announced(reply.metadata.src_node_id, get_object_tree(reply))
 
     def fetch(self, name: str) -> bytes | None:
         """A part of a reply."""
