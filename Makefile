@@ -38,6 +38,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "setting up .venv (once; a few minutes)"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m compileall -q src  # also where Python is told not to keep what it compiles
 	@touch $@
 
 clean:

@@ -57,7 +57,11 @@ def test_a_comparison_and_what_is_shown_of_it(here):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["run", "--data", "digits", "--rounds", "1", "--name", "eins"], "0 of 1 round in all"),
+        pytest.param(
+            ["run", "--data", "digits", "--rounds", "1", "--name", "eins"],
+            "0 of 1 round in all",
+            marks=pytest.mark.slow,
+        ),
         (["methods"], "fedalign"),
         (["data"], "fmnist"),
         (["data", "show", "data"], "Zurich"),

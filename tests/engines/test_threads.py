@@ -75,11 +75,11 @@ CASES = {
         lambda: nn.Sequential(
             nn.Linear(60, 100), nn.LayerNorm(100), nn.Tanh(), nn.Linear(100, 10)), M.ditto()),
     "a module of one's own, measured in many chunks": (
-        sizes(6), 8000, 32, lambda: Scribbler(8000), M.fedavg()),
+        sizes(4), 8000, 32, lambda: Scribbler(8000), M.fedavg()),
 }  # fmt: skip
 
 
-def run_of(case, rounds=3, **how):
+def run_of(case, rounds=2, **how):
     rows, width, batch, model, method = CASES[case]
     local = muster.Local(epochs=1, batch_size=batch, lr=0.1)
     return muster.simulate(clients_of(rows, width), method, seeded(model), rounds, local, **how)

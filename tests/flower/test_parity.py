@@ -151,7 +151,10 @@ def test_a_node_that_reconnects_with_the_same_key_is_the_same_client(setup):
 
 def test_images_in_bytes_and_a_network_with_batch_norm(setup):
     """Statistics travel and are averaged; the integer batch counter does not travel."""
-    case = setup({"name": "fedalign", "epsilon": 5.0, "warmup": 0}, rounds=2, model={"name": "cnn"})
+    case = setup(
+        {"name": "fedalign", "epsilon": 5.0, "warmup": 0},
+        rounds=2, model={"name": "cnn"}, local={"steps": 3, "batch_size": 8, "lr": 0.2},
+    )  # fmt: skip
     fed = case.fed
 
     def images(data):
