@@ -13,8 +13,8 @@ from polars.testing import assert_frame_equal
 import muster
 from flower_grid import LocalGrid, Node
 from flower_setup import DATA
-from flower_tamper import in_training, word
 from muster.config.network import Member
+from muster.flower.broken import in_training, word
 from muster.flower.loopback import write_client
 from muster.flower.wire import MODEL, OFFER, WORD
 

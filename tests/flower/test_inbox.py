@@ -32,8 +32,8 @@ from flower_hostile import (
 )
 from flower_raw import Raw
 from flower_setup import Setup
-from flower_tamper import in_training
 from muster.flower import inbox
+from muster.flower.broken import in_training
 from muster.flower.post import Lost, Superlink, post_of
 from muster.flower.wire import MODEL, NONCE, OFFER, WORD
 

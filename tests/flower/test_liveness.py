@@ -12,8 +12,8 @@ from flwr.app import Array, ArrayRecord, Error, Message
 
 import muster
 from flower_parity import assert_same
-from flower_tamper import in_training
 from muster.cli.main import main as command
+from muster.flower.broken import in_training
 from muster.flower.strikes import Strikes
 from muster.flower.wire import MODEL
 from muster.run.result import NoQuorum

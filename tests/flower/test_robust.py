@@ -23,12 +23,12 @@ from hypothesis import strategies as st
 import muster
 from flower_grid import LocalGrid
 from flower_parity import assert_same
-from flower_tamper import in_training, word
 from muster.cli.main import main as command
 from muster.config.network import Network, members_of
 from muster.flower import loopback as here
 from muster.flower import server
 from muster.flower.appfolder import write_app
+from muster.flower.broken import in_training, word
 from muster.flower.inprocess import InProcess, travel
 from muster.flower.keys import make_keys
 from muster.flower.node_data import own_data

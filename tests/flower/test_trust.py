@@ -10,8 +10,8 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MessageType
 
 from flower_parity import assert_same
-from flower_tamper import in_training
 from muster.config.network import Network
+from muster.flower.broken import in_training
 from muster.flower.remote import TRY
 from muster.flower.wire import MODEL, WORD
 from muster.parts import Audit

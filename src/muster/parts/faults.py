@@ -19,9 +19,9 @@ from ..protocol import Appraisal, Offer
 from ..registry import part
 from .attacks import Attack, Honest, check_fraction, scaled
 
+LOSSES = {"loss nan": np.nan, "loss negative": -1.0, "loss huge": 1e30}  # what is said instead
 FAULTS = (
-    "nan", "infinite", "zero", "huge", "turned", "stale", "noise", "one bit", "loss nan",
-    "loss negative", "loss huge",
+    "nan", "infinite", "zero", "huge", "scaled", "turned", "stale", "noise", "one bit", *LOSSES,
 )  # fmt: skip
 BIT = 2.0**30  # by how much a number grows when one bit of its exponent flips
 
@@ -58,11 +58,10 @@ class Faults(Honest):
 
     def say(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
         """Losses are broken where they are said; by place, since only replies have names."""
-        wrong = {"loss nan": np.nan, "loss negative": -1.0, "loss huge": 1e30}
         loss = appraisal.loss.copy()
         for i, kind in enumerate(self.drawn(replace(offer, model={}), np.arange(len(loss)))):
-            if kind in wrong:
-                loss[i] = wrong[kind]
+            if kind in LOSSES:
+                loss[i] = LOSSES[kind]
         return Appraisal(loss, appraisal.accuracy)
 
     def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
@@ -83,8 +82,8 @@ def broken(kind: str, offer: Offer, one: Params, n: str, w: torch.Tensor) -> tor
         return torch.zeros_like(t)
     if kind == "huge":
         return t * 1e12
-    if kind == "turned":
-        return scaled(offer, one, -10.0)[n][0]
+    if kind in ("scaled", "turned"):
+        return scaled(offer, one, 1e6 if kind == "scaled" else -10.0)[n][0]
     if kind == "stale":
         return w
     if kind == "noise":
