@@ -1,26 +1,32 @@
-"""What attacks cost, for docs/trust.md: every attack by every rule by the share of liars.
+"""What attacks and faults cost, for docs/trust.md: every attack by every rule by the share of
+liars, and every fault by the place where clients run (`faults`).
 
-    python benchmarks/trust.py            run it all; results go to docs/trust.parquet (10 minutes)
+    python benchmarks/trust.py            run it all (an hour); results go to docs/trust.parquet
+                                          and docs/faults.parquet
     python benchmarks/trust.py --write    and put the tables into docs/trust.md
-    python benchmarks/trust.py --again    the tables from docs/trust.parquet, without running
+    python benchmarks/trust.py --again    the tables from the two files, without running
 
-One core, softmax regression on digits. Runs that are in the parquet already are not run again, so
-an interrupted command goes on; remove the file to begin again.
+One core, softmax regression on digits. Runs that are in the files already are not run again, so an
+interrupted command goes on; remove a file to begin again.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
+import faults
 from muster.durable import replacing
 from muster.report.intervals import Interval
 from muster.study.attacked import (
     ATTACKS,
+    GONE,
     ONCE,
     RULES,
     SHARES,
@@ -33,63 +39,98 @@ from muster.study.attacked import (
 )
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGE, ROWS = DOCS / "trust.md", DOCS / "trust.parquet"
-SEEDS, MORE_SEEDS = 3, 10
+PAGE, ROWS, BROKEN = DOCS / "trust.md", DOCS / "trust.parquet", DOCS / "faults.parquet"
+SEEDS = 3  # of the tables
+FRESH = range(100, 110)  # what goals are judged by: the rules were chosen on seeds 0 to 7
+WORST = (0.2, 0.4)
 FIRST = ["fedalign, trust", "maxfl, trust", "fedalign", "maxfl", "fedavg on priority", "fedavg"]
 EVERYONE = ("maxfl", "maxfl, trust")  # also where there is nobody outside the objective
-KEYS = ["everyone", "rule", "attack", "share", "seed"]
+KEYS = ("everyone", "rule", "attack", "share", "seed")
+Key, Row = tuple[Any, ...], dict[str, Any]
 
 
-def todo() -> list[tuple[bool, Cell]]:
-    """Every run: whether all clients are priority clients, and what is run. What the page says
-    first is run first."""
+Job = tuple[bool, Cell]  # whether all clients are priority clients, and what is run
+
+
+def judged() -> list[Job]:
+    """The runs that goals are judged by, on seeds that nothing was chosen on."""
+    inside = [a for a in ATTACKS if not a.startswith("priority")]
+    made: list[Job] = []
+    for seed in FRESH:
+        made += [(False, Cell(rule, None, 0.0, seed)) for rule in FIRST if rule != "fedavg"]
+        made += [(True, Cell(rule, None, 0.0, seed)) for rule in EVERYONE]
+        for everyone, rules in ((False, ("fedalign, trust", "maxfl, trust")), (True, EVERYONE[1:])):
+            for rule in rules:
+                shares = WORST if rule.startswith("fedalign") else WORST[:1]
+                cells_of = [
+                    Cell(rule, attack, share, seed)
+                    for attack in inside
+                    for share in (shares[:1] if attack == ONCE else shares)
+                ]
+                made += [(everyone, cell) for cell in cells_of]
+        plain = ("fedalign", "maxfl")
+        made += [(False, Cell(rule, GONE, s, seed)) for rule in plain for s in WORST]
+        made.append((True, Cell("maxfl", GONE, WORST[0], seed)))
+    return made
+
+
+def tabled() -> list[Job]:
+    """The runs of the table of every attack; what the page says first is run first."""
     made = [
         cell
         for cell in cells(RULES, ATTACKS, SHARES, SEEDS)
         # Nobody outside is ever asked there, so no attack from outside changes anything.
         if cell.rule != "fedavg on priority" or (cell.attack or "priority").startswith("priority")
     ]
-    # Without liars on more seeds: what trust costs honest clients is a small number.
-    more = [Cell(rule, None, 0.0, seed) for rule in FIRST for seed in range(SEEDS, MORE_SEEDS)]
-    made += [cell for cell in more if cell not in made]
-    inside = [a for a in ATTACKS if not a.startswith("priority")]
-    other = cells(EVERYONE, inside, (0.2,), SEEDS)
 
     def turn(cell: Cell) -> tuple[int, int, int]:
         if cell.attack is None:
             return 0, 0, 0
         rule = FIRST.index(cell.rule) if cell.rule in FIRST else len(FIRST)
         share = (0.2, 0.4, 0.1, 0.05).index(cell.share)
-        return (1, rule, share) if rule < 2 else (2, share, rule)
+        return (1, rule, share) if rule < len(FIRST) else (2, share, rule)
 
-    made.sort(key=turn)
-    last = next(i for i, cell in enumerate(made) if cell.attack and cell.rule not in FIRST[:2])
-    alone, rest = made[:last], made[last:]
-    return [
-        *((False, cell) for cell in alone),
-        *((True, cell) for cell in other),
-        *((False, cell) for cell in rest),
-    ]
+    return [(False, cell) for cell in sorted(made, key=turn)]
 
 
-def save(rows: list[dict[str, object]]) -> None:
-    with replacing(ROWS) as place:
-        pl.DataFrame(rows, infer_schema_length=None).write_parquet(place)
+def save(rows: list[Row], place: Path) -> None:
+    with replacing(place) as new:
+        pl.DataFrame(rows, infer_schema_length=None).write_parquet(new)
+
+
+def go_on(
+    place: Path,
+    wanted: Mapping[Key, Any],
+    keys: Sequence[str],
+    row: Callable[[Any], dict[str, Any]],
+) -> None:
+    """Run what is not in a file yet; what is there is saved every minute."""
+    rows = pl.read_parquet(place).to_dicts() if place.exists() else []
+    done = {tuple(one[key] for key in keys) for one in rows}
+    saved, left = time.monotonic(), [job for key, job in wanted.items() if key not in done]
+    for at, job in enumerate(left):
+        rows.append(row(job))
+        if time.monotonic() - saved > 60 or at == len(left) - 1:
+            save(rows, place)
+            saved = time.monotonic()
+            print(f"{place.name}: {at + 1} of {len(left)}", flush=True)
 
 
 def run() -> None:
-    rows = pl.read_parquet(ROWS).to_dicts() if ROWS.exists() else []
-    done = {tuple(row[key] for key in KEYS) for row in rows}
     grounds = {everyone: Grounds(everyone=everyone) for everyone in (False, True)}
-    began, wanted = time.monotonic(), todo()
-    for at, (everyone, cell) in enumerate(wanted):
-        if (everyone, cell.rule, cell.attack or "none", cell.share, cell.seed) in done:
-            continue
-        rows.append({"everyone": everyone, **grounds[everyone].row(cell)})
-        if at % 100 == 99:
-            save(rows)
-            print(f"{at + 1} of {len(wanted)}, {time.monotonic() - began:.0f} s", flush=True)
-    save(rows)
+
+    def attacked(job: Job) -> Row:
+        everyone, cell = job
+        return {"everyone": everyone, **grounds[everyone].row(cell)}
+
+    def key(job: Job) -> Key:
+        everyone, cell = job
+        return everyone, cell.rule, cell.attack or "none", cell.share, cell.seed
+
+    broken = {(c.rule, c.fault, c.place, c.seed): c for c in faults.cases()}
+    go_on(ROWS, {key(job): job for job in judged()}, KEYS, attacked)
+    go_on(BROKEN, broken, faults.KEYS, faults.row)
+    go_on(ROWS, {key(job): job for job in tabled()}, KEYS, attacked)
 
 
 def points(frame: pl.DataFrame) -> Interval:
@@ -108,41 +149,50 @@ def against(a: pl.DataFrame, b: pl.DataFrame) -> Interval | None:
 
 
 def goals(frame: pl.DataFrame) -> str:
-    """What was wanted, and what came of it."""
-    half = frame.filter(~pl.col("everyone"))
-    lines = ["| what | wanted | points lost | |", "|---|---|---|---|"]
+    """What was wanted, what came of it, and what the same rule loses when the liars are gone."""
+    frame = frame.filter(pl.col("seed").is_in(list(FRESH)))
+    half, whole = frame.filter(~pl.col("everyone")), frame.filter("everyone")
+    lines = [
+        "| what | wanted | points lost | | with the liars gone | by the liars |",
+        "|---|---|---|---|---|---|",
+    ]
 
-    def goal(what: str, most: float, lost: Interval | None, where: str = "") -> None:
-        if lost is not None:
-            came = "met" if lost.mean < most else "missed"
-            lines.append(f"| {what} | under {most:g} | {written(lost)}{where} | {came} |")
+    def goal(
+        what: str, most: float, mine: pl.DataFrame, plain: pl.DataFrame,
+        gone: pl.DataFrame | None = None,
+    ) -> None:  # fmt: skip
+        lost = against(mine, plain)
+        if lost is None:
+            return
+        came = "met" if lost.mean < most else "missed"
+        control = None if gone is None else against(gone, plain)
+        theirs = None if gone is None else against(mine, gone)
+        lines.append(
+            f"| {what} | under {most:g} | {written(lost)} | {came} | {written(control)} | "
+            f"{written(theirs)} |"
+        )
 
-    for rule in ("fedalign", "maxfl"):
-        plain, trust = of(half, rule), of(half, f"{rule}, trust")
-        goal(f"{rule}, nobody lies, {len(trust)} seeds", 0.5, against(trust, plain))
-    few = half.filter(pl.col("seed") < SEEDS)
+    for some, where in ((half, ""), (whole, ", everyone priority")):
+        for rule in ("fedalign", "maxfl"):
+            goal(f"{rule}, nobody lies{where}", 0.5, of(some, f"{rule}, trust"), of(some, rule))
     better = max(
-        (of(few, rule) for rule in ("fedalign", "fedavg on priority")),
-        key=lambda part: points(part).mean,
+        (of(half, rule) for rule in ("fedalign", "fedavg on priority")),
+        key=lambda part: points(part).mean if len(part) else -1.0,
     )
-    outside = [a for a in ATTACKS if not a.startswith("priority") and a != ONCE]
+    outside = [a for a in ATTACKS if not a.startswith("priority") and a not in (ONCE, GONE)]
     for attack in outside:
-        found = {s: against(of(half, "fedalign, trust", attack, s), better) for s in SHARES}
-        gaps = {s: gap for s, gap in found.items() if gap is not None}
-        if gaps:
-            worst = max(gaps, key=lambda s: gaps[s].mean)
-            at = f" (at {100 * worst:g} %)"
-            goal(f"fedalign, {attack}, up to 40 %", 1, gaps[worst], at)
-    for everyone in (False, True):
-        some = frame.filter(pl.col("everyone") == everyone)
-        plain = of(some, "maxfl").filter(pl.col("seed") < SEEDS)
-        where = "everyone priority" if everyone else "liars outside"
+        for share in WORST:
+            mine = of(half, "fedalign, trust", attack, share)
+            gone = of(half, "fedalign, trust", GONE, share)
+            goal(f"fedalign, {attack}, {100 * share:g} %", 1, mine, better, gone)
+    for some, where in ((half, "liars outside"), (whole, "everyone priority")):
+        gone = of(some, "maxfl, trust", GONE, WORST[0])
         for attack in outside:
-            gap = against(of(some, "maxfl, trust", attack, 0.2), plain)
-            goal(f"maxfl, {attack}, 20 %, {where}", 3, gap)
+            mine = of(some, "maxfl, trust", attack, WORST[0])
+            goal(f"maxfl, {attack}, 20 %, {where}", 3, mine, of(some, "maxfl"), gone)
     for rule in ("fedalign", "maxfl"):
-        gap = against(of(half, f"{rule}, trust", ONCE, SHARES[0]), of(half, f"{rule}, trust"))
-        goal(f"{rule}, {ONCE}", 1, gap)
+        trusted = of(half, f"{rule}, trust")
+        goal(f"{rule}, {ONCE}", 1, of(half, f"{rule}, trust", ONCE, WORST[0]), trusted)
     return "\n".join(lines)
 
 
@@ -156,7 +206,7 @@ def audit(frame: pl.DataFrame) -> str:
     for rule in ("fedalign, trust", "maxfl, trust"):
         alone = 1 - of(half, rule)["honest_kept"].mean()
         lines.append(f"| {rule} | nobody lies | | {alone:.2f} | | |")
-        for attack in ATTACKS:
+        for attack in (a for a in ATTACKS if a != GONE):
             mine = half.filter(pl.col("rule") == rule, pl.col("attack") == attack)
             mine = mine.filter((pl.col("share") - 0.2).abs() < 1e-9) if attack != ONCE else mine
             if not len(mine):
@@ -190,28 +240,34 @@ def backdoors(frame: pl.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def write(frame: pl.DataFrame) -> None:
+def tables() -> dict[str, str]:
+    """Every table of the page, from the two files."""
+    frame = pl.read_parquet(ROWS)
     half = frame.filter(~pl.col("everyone"), pl.col("seed") < SEEDS)
-    everyone = frame.filter("everyone")
-    text = PAGE.read_text()
-    for name, table in (
-        ("goals", goals(frame)),
-        ("audit", audit(frame)),
-        ("backdoors", backdoors(frame)),
-        ("everyone", markdown(table_of(everyone.to_dicts())) if len(everyone) else ""),
-        ("attacks", markdown(table_of(half.to_dicts()))),
-    ):
-        put = f"<!-- {name} -->\n{table}\n<!-- end {name} -->"
+    everyone = frame.filter("everyone", pl.col("seed").is_in(list(FRESH)))
+    return {
+        "goals": goals(frame),
+        "audit": audit(frame),
+        "backdoors": backdoors(frame),
+        "everyone": markdown(table_of(everyone.to_dicts())) if len(everyone) else "",
+        "attacks": markdown(table_of(half.to_dicts())),
+        "faults": faults.table(pl.read_parquet(BROKEN)),
+    }
+
+
+def page(text: str) -> str:
+    """The page with its tables as the files say."""
+    for name, table in tables().items():
         start, _, rest = text.partition(f"<!-- {name} -->")
         _, end, after = rest.partition(f"<!-- end {name} -->")
         assert end, name
-        text = start + put + after
-    with replacing(PAGE) as place:
-        place.write_text(text)
+        text = f"{start}<!-- {name} -->\n{table}\n<!-- end {name} -->{after}"
+    return text
 
 
 if __name__ == "__main__":
     if "--again" not in sys.argv:
         run()
     if {"--again", "--write"} & set(sys.argv):
-        write(pl.read_parquet(ROWS))
+        with replacing(PAGE) as new:
+            new.write_text(page(PAGE.read_text()))

@@ -10,6 +10,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MessageType
 
 from flower_parity import assert_same
+from flower_setup import DATA
 from muster.config.network import Network
 from muster.flower.broken import in_training
 from muster.flower.remote import TRY
@@ -17,9 +18,11 @@ from muster.flower.wire import MODEL, WORD
 from muster.parts import Audit
 
 FEDALIGN = {"name": "fedalign", "epsilon": 5.0, "warmup": 0}
+REQUIREMENT = {"requirement": {"steps": 15, "lr": 0.3}}
 CASES = {
     "fedalign": (FEDALIGN, {}),
-    "maxfl": ({"name": "maxfl"}, {"requirement": {"steps": 15, "lr": 0.3}}),
+    "maxfl": ({"name": "maxfl"}, REQUIREMENT),
+    "maxfl among peers": ({"name": "maxfl"}, {**REQUIREMENT, "data": DATA | {"priority": "all"}}),
 }
 
 

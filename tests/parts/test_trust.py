@@ -240,7 +240,7 @@ def everyone_priority():
     return replace(made, requirement=np.full(40, 0.9))
 
 
-def test_maxfl_without_anybody_outside_goes_by_the_core():
+def test_maxfl_without_anybody_outside_has_clients_check_one_another():
     attack = Liars(0.2, "anyone", ScaleUpdate(0.1, -10.0))
 
     def of(method, attack=None):
@@ -335,7 +335,8 @@ def test_from_tables():
     assert composed({"name": "fedavg", "trust": {"kind": "audit", "worth": 0.5}}).trust.worth == 0.5
     assert composed({"name": "fedalign", "trust": {"kind": "audit"}}).trust == Audit()
     for bad, message in (
-        ({"kind": "audit", "core": 0.5}, "core: 0.5; allowed"),
+        ({"kind": "audit", "recall": 1.0}, "recall: 1.0; allowed"),
+        ({"kind": "audit", "tried": 100}, "tried: 100; allowed"),
         ({"kind": "audit", "groups": [0.5, 1.0]}, "groups: .*; allowed: shares from 1.0 down"),
     ):
         with pytest.raises(muster.MusterError, match=message):

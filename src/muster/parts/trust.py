@@ -22,9 +22,8 @@ worth      the priority clients appraise the model that would come of P alone, w
 voice      in F, no priority client's change of loss counts for more than `voice` times the median
            change, so that none of them decides alone what counts.
 
-A federation without anybody outside the objective (MaxFL's usual one) has no such root: there the
-`core` of the replies, the share of them nearest in direction to their geometric median, stands in
-for P, and everyone asked appraises. That holds while most clients of every kind are honest.
+A federation without anybody outside the objective (MaxFL's usual one) has no such root: there
+clients check one another (`peers`).
 """
 
 from __future__ import annotations
@@ -34,12 +33,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..arrays import Bool, Float64, Int64, Text
-from ..checks import above, at_least, require
-from ..lazy import torch
+from ..checks import above, at_least, require, whole
 from ..protocol import Offer, Replies
 from ..registry import part
-from .updates import bounded, directions, geometric_median, gradient_names, statistics_of, updates
+from .peers import kin_of
+from .updates import bounded, directions, gradient_names, statistics_of, updates
 
+MOST_TRIED = 60  # replies tried out in a round: as many models travel
 ABSURD = "update absurdly long"
 UNLIKE = "unlike any priority client"
 HARM = "priority clients worse off with it"
@@ -53,7 +53,7 @@ class Inquiry:
     replies  with updates no longer than the bound
     norm     m of the round
     barred   whose update is absurdly long
-    root     who is trusted: the priority clients, or the core
+    root     who is trusted: the priority clients or, where everyone is one, those like the others
     copies   how many replies share the weight of each
     groups   `[group, reply]`: who counts next to the root in each group, the largest group first
     reason   why each reply that is in none is left out
@@ -78,28 +78,36 @@ class Audit:
     worth      how much the group that counts may cost the priority clients, in what clients that
                send nothing new would cost
     groups     the groups that are tried, as shares of those that are left
-    core       without anybody outside the objective: share of the replies taken for the root
     voice      most that one appraisal changes F by, in median changes
+    loudest    the same where clients check one another: most that one of them says, in what the
+               median one says
     copy       cosine of two updates above which one is a copy of the other
     absurd     how long an update is nobody's, in median updates
     growth     how much longer than in the round before the median update may be
+    tried      where clients check one another: how many replies are tried out in a round
+    harm       how harmful a client's updates may be over the rounds, in median effects
+    recall     how much of what is remembered of a client still counts after a round
     """
 
     norm: float = 1.5
     root_norm: float = 3.0
     worth: float = 1.0
     groups: tuple[float, ...] = (1.0, 0.75, 0.5, 0.25)
-    core: float = 0.6
     voice: float = 5.0
+    loudest: float = 2.0
     copy: float = 0.999
     absurd: float = 100.0
     growth: float = 3.0
+    tried: int = 10
+    harm: float = 2.5
+    recall: float = 0.9
 
     def __post_init__(self) -> None:
-        for name in ("norm", "root_norm", "voice", "copy"):
+        for name in ("norm", "root_norm", "voice", "loudest", "copy", "harm"):
             above(name, getattr(self, name))
         at_least("worth", self.worth)
-        require(0.5 < self.core <= 1, "core", self.core, "above 0.5, up to 1.0")
+        whole("tried", self.tried, 1, MOST_TRIED)
+        require(0 <= self.recall < 1, "recall", self.recall, "0.0 or more, below 1.0")
         ok = all(0 < g <= 1 for g in self.groups) and sorted(self.groups, reverse=True) == list(
             self.groups
         )
@@ -130,10 +138,10 @@ class Audit:
         same = (cosine > self.copy) & suspects & suspects[:, None]
         copies = np.maximum(1, same.sum(1))
         if everyone:
-            root = self.core_of(unit, cosine, copies) & ~barred
+            root = kin_of(np.where(barred, 0.0, cosine), self.copy) & ~barred
         like = likeness(cosine[:, root])
-        left = ~root & ~barred & (like >= 0)
-        reason = np.where(barred, ABSURD, np.where(left, HARM, UNLIKE))
+        left = ~root & ~barred & (like >= 0) & (not everyone)
+        reason = np.where(barred, ABSURD, np.where(left | root, HARM, UNLIKE))
         order = np.flatnonzero(left)
         order = order[np.argsort(-like[order], kind="stable")]
         counts = sorted({round(share * len(order)) for share in self.groups}, reverse=True)
@@ -153,19 +161,6 @@ class Audit:
             norm = updates(offer, models, others).norm(dim=1).cpu().numpy()
             models = bounded(offer, models, factor * np.median(norm[root]), others)
         return replace(replies, models=models)
-
-    def core_of(self, unit: torch.Tensor, cosine: Float64, copies: Int64) -> Bool:
-        """The replies nearest in direction to the geometric median of all, of those that are more
-        like the others than unlike, copies aside: among clients of one kind the honest, being most,
-        are like most."""
-        kin = likeness(np.where(cosine > self.copy, 0.0, cosine)) > 0
-        centre = geometric_median(unit, 1 / copies, 1e-6, 8).to(unit) @ unit
-        order = np.argsort(-(unit @ centre).cpu().numpy(), kind="stable")
-        if kin.any():
-            order = order[kin[order]]
-        core = np.zeros(len(unit), np.bool_)
-        core[order[: max(1, round(self.core * len(unit)))]] = True
-        return core
 
     def capped(self, weight: Float64, root: Bool, copies: Int64) -> Float64:
         """Copies share one weight, and no weight outside the root is above the largest in it."""

@@ -1,21 +1,24 @@
-"""The audit of a round: replies are bounded, groups of them tried out, and one group counts.
+"""The audit of a round: replies are bounded, some are tried out, and those that are worth it count.
 
-What is checked, and why, is `parts.trust`; here is whom it concerns, and the one extra exchange:
-the priority clients that replied appraise a few candidate models (`Clients.trial`).
+What is checked, and why, is `parts.trust` (and `parts.peers`, where nobody is outside the
+objective); here is whom it concerns, and the one extra exchange: those who are trusted appraise a
+few candidate models (`Clients.trial`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..arrays import Bool, Float64, Text
+from ..arrays import Bool, Float64, Int64, Text
 from ..federation import Population
 from ..lazy import torch
 from ..methods import Method
 from ..params import Memory, Params
-from ..parts.trust import Audit
+from ..parts.peers import drawn, effects
+from ..parts.trust import Audit, Inquiry
 from ..protocol import Offer, Replies, Trial
 from .clients import Clients
 from .memo import Memo
@@ -37,6 +40,52 @@ class Ruling:
     server: Memory
 
 
+@dataclass(frozen=True)
+class Case:
+    """The replies that were admitted, and what can be made of them.
+
+    extent    how far each was admitted
+    own       how far each counts in any case, for its own place in the objective
+    inquiry   what is known of them before anybody is asked
+    """
+
+    clients: Clients
+    method: Method
+    trust: Audit
+    offer: Offer
+    extent: Float64
+    own: Float64
+    inquiry: Inquiry
+    server: Memory
+    memo: Memo
+
+    def counted(self, some: Bool) -> tuple[Float64, Float64]:
+        """How far replies count, and their weights, when some count in full, and the others only
+        for their own place in the objective."""
+        to = np.where(some, self.extent, np.minimum(self.extent, self.own))
+        to[self.inquiry.barred] = 0.0
+        weight, let_in = np.zeros(len(to)), to > 0
+        if let_in.any():
+            weight[let_in] = self.method.weigh(
+                self.inquiry.replies.pick(let_in), to[let_in], self.server
+            )
+        return to, self.trust.capped(weight, self.inquiry.root, self.inquiry.copies)
+
+    def model(self, weight: Float64) -> Params:
+        """The model that would come of these weights."""
+        let_in = weight > 0
+        if not let_in.any():
+            return self.offer.model
+        replies = self.inquiry.replies.pick(let_in)
+        return self.method.step(self.offer, replies, weight[let_in], self.server)[0]
+
+    def ask(self, weights: Sequence[Float64], voters: Bool) -> Trial:
+        """What these say of w, and of the model that would come of each of these weights."""
+        models = [self.clients.arriving(self.model(weight)) for weight in weights]
+        who = self.inquiry.replies.roster.pick(voters).clients
+        return self.clients.trial(self.offer, models, who, self.memo)
+
+
 def audit(
     population: Population,
     clients: Clients,
@@ -52,60 +101,87 @@ def audit(
     seen, heard = ~population.unseen, replies.roster.priority[extent > 0].any()
     # A method that is not for the priority clients may ask a round without any of them.
     everyone = bool(population.priority[seen].all()) or not (heard or method.refers)
-
-    def weigh(some: Replies, to: Float64) -> Float64:
-        weight = np.zeros(len(to))
-        let_in = to > 0
-        if let_in.any():
-            weight[let_in] = method.weigh(some.pick(let_in), to[let_in], server)
-        return weight
-
     admitted = extent > 0
-    before = float(server[TRUST]["norm"])
-    inquiry = trust.inquire(offer, replies.pick(admitted), everyone, before)
-    checked, root = inquiry.replies, inquiry.root
-    own = np.zeros(int(admitted.sum())) if everyone else checked.roster.importance
-
-    def counted(group: Bool) -> tuple[Float64, Float64]:
-        """How far replies count, and their weights, when those of a group count in full: the
-        others only for their own place in the objective."""
-        to = np.where(root | group, extent[admitted], np.minimum(extent[admitted], own))
-        to[inquiry.barred] = 0.0
-        return to, trust.capped(weigh(checked, to), root, inquiry.copies)
-
-    def model(weight: Float64) -> Params:
-        let_in = weight > 0
-        if not let_in.any():
-            return offer.model
-        return method.step(offer, checked.pick(let_in), weight[let_in], server)[0]
-
-    nobody = np.zeros(len(root), np.bool_)
-    chosen, trial = nobody, None
-    tried = [group for group in inquiry.groups if group.any()]
-    if tried:
-        weights = [counted(group)[1] for group in tried]
-        share = np.array(
-            [w[group].sum() / w.sum() for w, group in zip(weights, tried, strict=True)]
-        )
-        voters = checked.roster.pick(root | everyone)
-        models = [model(w) for w in (counted(nobody)[1], *weights)]
-        trial = clients.trial(offer, [clients.arriving(m) for m in models], voters.clients, memo)
-        by = voters.share if not everyone else np.ones(len(voters))
-        at = trust.chosen(trial.words, by, share)
-        chosen = nobody if at is None else tried[at]
-    to, weight = counted(chosen)
+    inquiry = trust.inquire(offer, replies.pick(admitted), everyone, float(server[TRUST]["norm"]))
+    own = np.zeros(int(admitted.sum())) if everyone else inquiry.replies.roster.importance
+    case = Case(clients, method, trust, offer, extent[admitted], own, inquiry, server, memo)
+    full, trial, history = among_peers(case) if everyone else with_a_root(case)
+    to, weight = case.counted(full)
     full_to, full_weight = np.zeros(len(extent)), np.zeros(len(extent))
     full_to[admitted], full_weight[admitted] = to, weight
     refused, reason = np.zeros(len(extent), np.bool_), np.full(len(extent), "", dtype="U40")
-    refused[admitted] = (to == 0) | ~(root | chosen)
+    refused[admitted] = (to == 0) | ~full
     reason[admitted] = inquiry.reason
-    after, kept = put_back(replies, checked, admitted), remembered(inquiry.norm)
-    return Ruling(after, full_to, full_weight, refused, reason, trial, kept)
+    after = put_back(replies, inquiry.replies, admitted)
+    norm = torch.tensor(inquiry.norm, dtype=torch.float64)
+    return Ruling(
+        after, full_to, full_weight, refused, reason, trial, {TRUST: {**history, "norm": norm}}
+    )
 
 
-def remembered(norm: float = float("inf")) -> Memory:
-    """What the server remembers for the next audit: the length of the median update."""
-    return {TRUST: {"norm": torch.tensor(norm, dtype=torch.float64)}}
+Found = tuple[Bool, Trial | None, Params]  # who counts in full, who said so, what is remembered
+
+
+def with_a_root(case: Case) -> Found:
+    """The largest group that the priority clients find worth it counts next to them."""
+    root, roster, history = case.inquiry.root, case.inquiry.replies.roster, case.server[TRUST]
+    tried = [group for group in case.inquiry.groups if group.any()]
+    if not tried:
+        return root, None, history
+    weights = [case.counted(root | group)[1] for group in tried]
+    share = np.array([w[group].sum() / w.sum() for w, group in zip(weights, tried, strict=True)])
+    trial = case.ask([case.counted(root)[1], *weights], root)
+    at = case.trust.chosen(trial.words, roster.pick(root).share, share)
+    return root if at is None else root | tried[at], trial, history
+
+
+def among_peers(case: Case) -> Found:
+    """Those count who are like the others, and whose updates have done no harm."""
+    trust, kin, history = case.trust, case.inquiry.root, case.server[TRUST]
+    if not kin.any():
+        return kin, None, history
+    who, alone = case.inquiry.replies.roster.clients, case.inquiry.copies == 1
+    inside = standing(history, who, kin, alone, trust.harm)
+    inside = inside if inside.any() else kin
+    tried = drawn(kin, trust.tried, case.offer, who)
+    others = [np.arange(len(kin)) == k for k in tried]
+    weights = [case.counted(inside ^ one)[1] for one in others]
+    trial = case.ask([case.counted(inside)[1], *weights], inside)
+    weight = 1 / case.inquiry.copies[inside]
+    effect = effects(trial.words[1:], inside[tried], alone[tried], weight, trust.loudest)
+    if effect is None:
+        return inside, trial, history
+    history = with_effects(history, who[tried], effect, trust.recall)
+    full = standing(history, who, kin, alone, trust.harm)
+    return full if full.any() else kin, trial, history
+
+
+def standing(history: Params, clients: Int64, kin: Bool, alone: Bool, harm: float) -> Bool:
+    """Which of those who are kin have done no harm, as far as is remembered: whose mean effect is
+    not below `-harm` times the median size of such a mean, copies aside."""
+    effect, told = (history[name].cpu()[clients].numpy() for name in ("effect", "told"))
+    mean = effect / np.maximum(told, 1e-300)
+    known = kin & alone & (told > 0)
+    middle = float(np.median(np.abs(mean[known]))) if known.any() else 0.0
+    return np.asarray(kin & (mean >= -harm * middle), np.bool_)
+
+
+def with_effects(history: Params, clients: Int64, effect: Float64, recall: float) -> Params:
+    """What is remembered after these effects: their sum, the last counting most, and that of as
+    many ones, so that their quotient is a mean."""
+    new = {}
+    for name, add in (("effect", effect), ("told", np.ones(len(effect)))):
+        new[name] = history[name].clone()
+        new[name][clients] = recall * new[name][clients] + torch.from_numpy(add)
+    return {**history, **new}
+
+
+def remembered(n: int) -> Memory:
+    """What the server remembers before the first audit: no median update, and no client's effect
+    (`parts.peers`)."""
+    nothing = torch.zeros(n, dtype=torch.float64)
+    norm = torch.tensor(float("inf"), dtype=torch.float64)
+    return {TRUST: {"norm": norm, "effect": nothing, "told": nothing.clone()}}
 
 
 def put_back(replies: Replies, some: Replies, rows: Bool) -> Replies:

@@ -57,7 +57,7 @@ def beginning(setup: Setup, start: Params, memory: Memory) -> State:
     seen = ~setup.population.unseen
     server = setup.terms.method.step.memory(start, seen)
     if setup.terms.method.trust is not None:
-        server = {**server, **remembered()}
+        server = {**server, **remembered(setup.population.n)}
     memories = Memories.beginning(memory, setup.population.n) if memory else None
     return State(0, start, server, memories, seen)
 
