@@ -202,22 +202,28 @@ def audit(frame: pl.DataFrame) -> str:
         "| rule | attack | liars refused (recall) | honest refused | precision | trials a round |",
         "|---|---|---|---|---|---|",
     ]
-    half = frame.filter(~pl.col("everyone"))
-    for rule in ("fedalign, trust", "maxfl, trust"):
-        alone = 1 - of(half, rule)["honest_kept"].mean()
-        lines.append(f"| {rule} | nobody lies | | {alone:.2f} | | |")
+    # Of the clients that are audited, eight lie at 20 %: of twenty outside, or of all forty.
+    for rule, everyone, others in (
+        ("fedalign, trust", False, 12), ("maxfl, trust", False, 12), ("maxfl, trust", True, 32)
+    ):  # fmt: skip
+        some = frame.filter(pl.col("everyone") == everyone)
+        name = f"{rule}, everyone priority" if everyone else rule
+        clean = of(some, rule)
+        if not len(clean):
+            continue
+        alone = 1 - clean["honest_kept"].mean()
+        lines.append(f"| {name} | nobody lies | | {alone:.2f} | | {clean['trials'].mean():.0f} |")
         for attack in (a for a in ATTACKS if a != GONE):
-            mine = half.filter(pl.col("rule") == rule, pl.col("attack") == attack)
+            mine = some.filter(pl.col("rule") == rule, pl.col("attack") == attack)
             mine = mine.filter((pl.col("share") - 0.2).abs() < 1e-9) if attack != ONCE else mine
             if not len(mine):
                 continue
             liars, honest = 1 - mine["liars_kept"].mean(), 1 - mine["honest_kept"].mean()
-            # Eight liars and twelve honest clients outside the priority group, asked alike.
-            caught = 8 * liars + 12 * honest
+            caught = 8 * liars + others * honest
             precision = 8 * liars / caught if caught else np.nan
             shown = "" if attack == ONCE or attack.startswith("priority") else f"{precision:.2f}"
             lines.append(
-                f"| {rule} | {attack} | {liars:.2f} | {honest:.2f} | {shown} | "
+                f"| {name} | {attack} | {liars:.2f} | {honest:.2f} | {shown} | "
                 f"{mine['trials'].mean():.0f} |"
             )
     return "\n".join(lines)

@@ -179,16 +179,18 @@ def accuracy(run: Run, fed: Federation) -> float:
 
 
 def kept(run: Run) -> tuple[float, float]:
-    """Of the replies of honest clients outside the priority group, and of the liars', the share
-    that counted."""
+    """Of the replies of honest clients, and of the liars', the share that counted; of the honest
+    ones outside the priority group, where there are any."""
     who = run.final.select("client", "attacker")
     rows = run.clients.join(who, on="client").filter(pl.col("joined"))
-    parts = (rows.filter(~pl.col("priority") & ~pl.col("attacker")), rows.filter("attacker"))
-    honest, liars = (
+    honest, lied = rows.filter(~pl.col("attacker")), rows.filter("attacker")
+    if not rows["priority"].all():
+        honest = honest.filter(~pl.col("priority"))
+    mine, theirs = (
         float(part["admitted"].mean() or 0) if len(part) else float("nan")  # type: ignore[arg-type]
-        for part in parts
+        for part in (honest, lied)
     )
-    return honest, liars
+    return mine, theirs
 
 
 def fooled(run: Run, fed: Federation) -> float:
