@@ -94,7 +94,7 @@ class Preparation:
         """From what clients tell of their training rows. What is missing anywhere may be missing;
         means and deviations are of the clients that count."""
         numbers = told.pick(counts).together()
-        lacks = (told.count < told.rows[:, None]).any(0)
+        lacks = np.any(told.count < told.rows[:, None], axis=0).tolist()
         plain = np.array([name not in levels for name in columns])
         return cls(
             columns,

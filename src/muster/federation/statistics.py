@@ -88,10 +88,10 @@ class Statistics:
         return np.where(found > 0, found, 1.0)
 
 
-def exact_sums(values: Float64) -> Float64:
+def exact_sums(values: NDArray[Any]) -> Float64:
     """The sum of each column, rounded once."""
 
-    def total(column: Float64) -> float:
+    def total(column: NDArray[Any]) -> float:
         try:
             return math.fsum(column)
         except OverflowError:

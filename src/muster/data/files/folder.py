@@ -83,8 +83,8 @@ def from_folder(
 
 @dataclass(frozen=True)
 class Source:
-    """Files that were read: their rows, before features are made of the columns, and how they are to
-    be read."""
+    """Files that were read: their rows, before features are made of columns, and how that is to be
+    done."""
 
     place: Path
     files: list[Path]
@@ -115,9 +115,7 @@ class Source:
         """The rows with the places of levels where these are."""
         if not levels:
             return self.blocks
-        return [
-            replace(b, x=coded(b.x, b.texts, b.features, levels, b.where)) for b in self.blocks
-        ]
+        return [replace(b, x=coded(b.x, b.texts, b.features, levels, b.where)) for b in self.blocks]
 
     def roles(self, names: Names) -> Mapping[str, Role]:
         """What the manifest says of clients."""
@@ -154,9 +152,7 @@ class Source:
                 made.append(fit(x, rows) if fitted is None else fitted)
             return made[0](x) if made else x
 
-        fed = assemble(
-            blocks, self.options, seed, self.place.resolve().stem, self.roles, rescale
-        )
+        fed = assemble(blocks, self.options, seed, self.place.resolve().stem, self.roles, rescale)
         maker = made[0] if made else None
         prepare = maker if isinstance(maker, Preparation) else None
         options = self.options
