@@ -120,7 +120,7 @@ def assemble(
     told = columns if columns and x.shape[1:] == (len(columns),) else None
     fed = replace(fed, names=names, labels=labels, columns=told)
     for sentence in doubts(fed):
-        warnings.warn(sentence, MusterWarning, stacklevel=3)
+        warnings.warn(sentence, MusterWarning, stacklevel=4)
     return fed
 
 
@@ -339,5 +339,5 @@ def warn_of_single_class(fed: Federation, names: Names) -> None:
             f"{len(one)} of {fed.n} clients hold a single class (the first is '{names[one[0]]}'): "
             "their loss can be low without the model being any good",
             MusterWarning,
-            stacklevel=3,
+            stacklevel=5,
         )
