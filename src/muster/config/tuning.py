@@ -24,9 +24,9 @@ import tomli_w
 from .. import durable
 from ..checks import require, whole
 from ..errors import MusterError
+from ..parts.task import Scoring
 from ..report.intervals import column_of
 from ..run import store
-from ..parts.task import Scoring
 from ..run.measures import named
 from ..schema import Table, build, plain
 from ..study.cells import Cell, as_over
