@@ -65,15 +65,15 @@ def main(grid: Grid, context: Context) -> None:
     # Results hold weights, and what clients said.
     with for_oneself():
         try:
-            chosen, place = read_roster(context.run_config)
-            _run(grid, chosen, unfinished(place))
+            chosen, place, inputs = read_roster(context.run_config)
+            _run(grid, chosen, unfinished(place), inputs)
         except MusterError as error:
             log(f"{ERROR}{error}")
             raise
 
 
-def _run(grid: Grid, chosen: Experiment, folder: Path) -> None:
-    result = federate(grid, chosen, folder, log)
+def _run(grid: Grid, chosen: Experiment, folder: Path, inputs: Inputs | None) -> None:
+    result = federate(grid, chosen, folder, log, inputs)
     runs = {next(iter(chosen.methods)): [result]}
     figures(runs, folder, chosen.settings.figures, chosen.settings.shown_in_figure)
     log(f"results: {folder}")
@@ -98,9 +98,12 @@ def log(line: str) -> None:
     print(PREFIX + line, flush=True)
 
 
-def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> Run:
+def federate(
+    grid: Grid, chosen: Experiment, folder: Path, say: Say = print, inputs: Inputs | None = None
+) -> Run:
     """Run an experiment on the clients of a grid and save everything to a folder, like the
-    simulator's; from the folder's last checkpoint, if it has one."""
+    simulator's; from the folder's last checkpoint, if it has one. `inputs` is how clients' rows
+    were made, where that is known beforehand."""
     check(chosen)
     registry = registered(chosen)
     s, network = chosen.settings, chosen.network
@@ -119,24 +122,7 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
     space = Space(came.shape, came.classes, network.image or None, came.target, came.whole)
     spec = chosen.spec()
     module = as_module(spec, space, s.seed, s.task)
-    fitted = None if agreement is None else agreement.fitted
-    prepare = fitted if isinstance(fitted, Preparation) else None
-    inputs = Inputs(
-        space.shape,
-        space.classes,
-        # Unless it was agreed on here, what rows are made of and how they are scaled stays with
-        # the clients.
-        kind="" if fitted is None else REAL,
-        labels=network.classes if isinstance(network.classes, tuple) else None,
-        image=space.image,
-        columns=(prepare.columns if prepare else network.columns) or None,
-        label=network.label,
-        aside=None if network.columns else (),
-        scale=fitted if isinstance(fitted, Scale) else None,
-        scaled=fitted is not None,
-        target=space.target,
-        prepare=prepare,
-    )
+    taken = inputs or inputs_of(space, network, agreement)
     names = params.trainable(module)
     local = chosen.local_of(*chosen.methods)
     terms = Terms(
@@ -168,12 +154,33 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
         Keep(s.evaluate_every, folder / "checkpoints", often, resume=True),
         reporter(s.rounds, say, terms.scoring.first),
         quorum=network.quorum,
-        recipe=Recipe.of(spec, module, inputs, s.task, method.serves),
+        recipe=Recipe.of(spec, module, taken, s.task, method.serves),
     )
     result = replace(result, config=chosen.resolved())
     store.save(result, folder)
     store.drop_checkpoints(folder / "checkpoints")
     return result
+
+
+def inputs_of(space: Space, network: Network, agreement: Agreement | None) -> Inputs:
+    """What the model takes. Unless that was agreed on here, what rows are made of and how they are
+    scaled stays with the clients."""
+    fitted = None if agreement is None else agreement.fitted
+    prepare = fitted if isinstance(fitted, Preparation) else None
+    return Inputs(
+        space.shape,
+        space.classes,
+        kind="" if fitted is None else REAL,
+        labels=network.classes if isinstance(network.classes, tuple) else None,
+        image=space.image,
+        columns=(prepare.columns if prepare else network.columns) or None,
+        label=network.label,
+        aside=None if network.columns else (),
+        scale=fitted if isinstance(fitted, Scale) else None,
+        scaled=fitted is not None,
+        target=space.target,
+        prepare=prepare,
+    )
 
 
 def role(member: Member) -> str:
