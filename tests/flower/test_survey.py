@@ -14,12 +14,13 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 
 import muster
-from flower_grid import LocalGrid
+from flower_grid import LocalGrid, Node
 from flower_parity import assert_same
 from flower_tables import Tables, patients
 from muster.cli.main import main
 from muster.config.experiments import experiment
-from muster.config.network import Network
+from muster.config.network import Network, members_of
+from muster.data.sets import heart
 from muster.flower.agreed import check_agreed, shared_terms
 from muster.flower.inbox import exchange
 from muster.flower.inprocess import travel
@@ -28,6 +29,7 @@ from muster.flower.server import federate
 from muster.flower.survey import FITTED, LEVELS, SURVEY, Told, read_fitted, read_told
 from muster.flower.wire import NONCE, OFFER, WORD
 from muster.run import store
+from small_data import SHARED, shared
 
 FEDALIGN = {"name": "fedalign", "epsilon": 0.5, "warmup": 0}
 
@@ -120,6 +122,37 @@ def test_arrays_are_scaled_alike_too(setup, tmp_path):
     assert np.array_equal(real.recipe.inputs.scale.std, fed.scale.std)
     raw = np.load(tmp_path / "0.npz")["x"]
     assert real.predict(raw[:5])["p_1"].is_finite().all()
+
+
+@shared("heart_uci.csv")
+def test_four_hospitals_with_a_file_each_come_to_the_data_set(tmp_path):
+    """Real records: each node reads its own, and the model is that of `muster.data.heart`."""
+    fed = muster.data.heart(SHARED, priority=["va"])
+    everybody = heart.patients(heart.load_here(heart.HEART, SHARED).arrays)
+    sites = []
+    for name in fed.names.tolist():
+        file = tmp_path / f"{name}.csv"
+        everybody.filter(pl.col("hospital") == name).drop("hospital").write_csv(file)
+        sites.append(Node({"data-path": str(file), "test-fraction": 0.25}))
+    network = {
+        "label": "disease", "classes": ["healthy", "ill"], "scale": "pooled", "missing": "mean",
+        "categories": list(heart.CATEGORIES),
+    }  # fmt: skip
+    chosen = experiment({
+        "rounds": 2, "dtype": "float64", "method": FEDALIGN, "trust": False, "network": network,
+        "task": "binary", "model": {"name": "linear"}, "local": {"steps": 5, "lr": 0.1},
+        "evaluate_every": 0,
+    })  # fmt: skip
+    members = members_of(fed, [site.key.decode() for site in sites])
+    listed = replace(chosen, members=members)
+    real = federate(LocalGrid(sites), listed, tmp_path / "run", lambda line: None)
+    s = chosen.settings
+    simulated = muster.simulate(
+        fed, chosen.method("fedalign"), chosen.spec(), 2, chosen.local, dtype="float64",
+        task=s.task, evaluate_every=0,
+    )  # fmt: skip
+    assert_same(real, simulated)
+    assert vars(real.recipe.inputs.prepare) == vars(fed.prepare)
 
 
 LIES = {
