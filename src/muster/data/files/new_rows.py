@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arrays import Int64
 from ...errors import MusterError, nearest
 from ...federation import Inputs
 from ...lazy import pl
@@ -29,11 +30,12 @@ from .tables import (
 )
 
 if TYPE_CHECKING:
-    Rows = tuple[NDArray[Any], pl.Series | None]
+    Rows = tuple[NDArray[Any], NDArray[Any] | None]
 
 
 def read_rows(path: Path, inputs: Inputs) -> Rows:
-    """The features of a file, and its labels by name (None: it has none)."""
+    """The features of a file, and its labels (None: it has none): the numbers of classes, or
+    numbers to predict."""
     if not path.exists():
         raise MusterError(f"{path}: no such file; give a {', '.join(ENDINGS)} file")
     if path.is_dir() or path.suffix not in ENDINGS:
@@ -85,7 +87,10 @@ def columns_of(frame: pl.DataFrame, inputs: Inputs, where: Path = Path("rows")) 
         x = plain_numbers(frame, inputs, where, exact)
     if inputs.label not in names or inputs.label is None:
         return x, None
-    return x, named(values(frame[inputs.label], where, "labels"), inputs, where)
+    if not inputs.classes:
+        told = numbers(frame.select(inputs.label), where, True, "fix it or drop the row")
+        return x, told[:, 0]
+    return x, classes_of(values(frame[inputs.label], where, "labels"), inputs, where)
 
 
 def plain_numbers(frame: pl.DataFrame, inputs: Inputs, where: Path, exact: bool) -> NDArray[Any]:
@@ -93,10 +98,9 @@ def plain_numbers(frame: pl.DataFrame, inputs: Inputs, where: Path, exact: bool)
     return numbers(frame.select(inputs.columns or ()), where, exact, "fix it or drop the row")
 
 
-def named(y: pl.Series, inputs: Inputs, where: Path) -> pl.Series:
-    """Labels by the names the model knows them by; whole numbers as they are written there."""
-    if not inputs.classes:
-        return y.cast(pl.Float64)
+def classes_of(y: pl.Series, inputs: Inputs, where: Path) -> Int64:
+    """Labels as the numbers of classes, by the names the model knows them by; whole numbers as they
+    are written there."""
     text = y.cast(pl.String)
     whole = text.cast(pl.Float64, strict=False)
     whole = whole.set(whole.fill_null(0.5) != whole.fill_null(0.5).floor(), None)
@@ -112,7 +116,8 @@ def named(y: pl.Series, inputs: Inputs, where: Path) -> pl.Series:
             f"{where}: column '{y.name}', row {row + 1}: label '{y[row]}' is none of the model's "
             f"classes; {nearest(str(y[row]), inputs.names)}"
         )
-    return text
+    known = inputs.names
+    return text.replace_strict(known, range(len(known)), return_dtype=pl.Int64).to_numpy()
 
 
 def read_arrays(path: Path, inputs: Inputs) -> Rows:
@@ -124,4 +129,12 @@ def read_arrays(path: Path, inputs: Inputs) -> Rows:
     if not given:
         arrays["y"] = np.zeros(len(arrays["x"]), np.int64)
     block = array_block(path, arrays, "x", "y", test=False)
-    return block.x, named(block.y, inputs, path) if given else None
+    if not given:
+        return block.x, None
+    if inputs.classes:
+        return block.x, classes_of(block.y, inputs, path)
+    y = block.numbers
+    if y is None or y.dtype.kind not in "fiub" or y.shape[1:] != inputs.target:
+        shape = ", ".join(map(str, ("rows", *inputs.target)))
+        raise MusterError(f"{path}: y: the model's targets are numbers of shape ({shape})")
+    return block.x, y

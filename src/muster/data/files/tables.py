@@ -240,7 +240,7 @@ def numbers(
     if not frame.width:
         return np.empty((len(frame), 0))
     for name, kind in frame.schema.items():
-        if not (kind.is_numeric() or kind in (pl.String, pl.Boolean)):
+        if not (kind.is_numeric() or kind in (pl.String, pl.Boolean, pl.Null)):
             raise MusterError(f"{path}: column '{name}' holds {kind}; features must be numbers")
     wanted = pl.Float64 if exact else pl.Float32
     text = [name for name, k in frame.schema.items() if k == pl.String]
