@@ -40,7 +40,7 @@ class Network:
     features    the shape of a row; empty: as the first priority client's
     image       the shape of a row as an image, where rows are images that lie flat; empty: none
     classes     how many classes, or their names in order; 0: as the priority clients' labels go
-    label       the label's column in each client's own table
+    label       the label's column in each client's own table, or several
     columns     the columns to learn from, in order; empty: all others, as each table has them
     """
 
@@ -56,7 +56,7 @@ class Network:
     features: tuple[int, ...] = ()
     image: tuple[int, ...] = ()
     classes: int | tuple[str, ...] = 0
-    label: str = "label"
+    label: str | tuple[str, ...] = "label"
     columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -112,8 +112,8 @@ class Federation:
                 lie flat
     scale       what was done to the features when they were read
     prepare     how they were made of the columns of tables, where they are not those columns
-    label_column, aside   of tables: the column of labels, and others that are no features (None:
-                any may be there)
+    label_column, aside   of tables: the column of labels (or several), and others that are no
+                features (None: any may be there)
     """
 
     train: Ragged
@@ -134,7 +134,7 @@ class Federation:
     counted: Int64 | None = None
     image: tuple[int, ...] | None = None
     scale: Scale | None = None
-    label_column: str | None = None
+    label_column: str | tuple[str, ...] | None = None
     aside: tuple[str, ...] | None = ()
     prepare: Preparation | None = None
 

@@ -110,7 +110,7 @@ class Inputs:
     labels   what classes are called, where the data says so
     image    the shape of a row as an image, where it is one and lies flat
     columns  what features are called, in order, where the data says so
-    label    the column of labels, where rows come from tables
+    label    the column of labels (or several), where rows come from tables
     aside    other columns that a table may have; None: any
     scale    what was done to features before training; None: nothing
     prepare  how features were made of columns; None: they are the columns
@@ -123,7 +123,7 @@ class Inputs:
     labels: tuple[str, ...] | None = None
     image: tuple[int, ...] | None = None
     columns: tuple[str, ...] | None = None
-    label: str | None = None
+    label: str | tuple[str, ...] | None = None
     aside: tuple[str, ...] | None = ()
     scale: Scale | None = None
     scaled: bool = True
@@ -134,6 +134,11 @@ class Inputs:
     def names(self) -> tuple[str, ...]:
         """What classes are called: as the data says, or else their numbers."""
         return self.labels or tuple(str(c) for c in range(self.classes))
+
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        """The columns of labels: none, one or several."""
+        return (self.label,) if isinstance(self.label, str) else self.label or ()
 
     def example(self) -> Tensor:
         """A row of zeros."""

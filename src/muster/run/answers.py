@@ -68,7 +68,8 @@ def called(recipe: Recipe, width: int) -> tuple[str, ...]:
 
 def target_names(inputs: Inputs, width: int) -> tuple[str, ...]:
     """What several targets are called: their columns, or else their numbers."""
-    return tuple(str(i) for i in range(width))
+    columns = inputs.label_columns
+    return columns if len(columns) == width else tuple(str(i) for i in range(width))
 
 
 def told(recipe: Recipe, answers: Float64) -> dict[str, Any]:

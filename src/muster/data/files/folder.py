@@ -21,13 +21,13 @@ from .manifest import MANIFEST, Manifest, Options, Role, find_manifest, laid_ove
 from .rows import Names, assemble, natural
 from .tables import ENDINGS, TABLES, Block, Columns, coded, header, read_npz, read_table
 
-LABEL, CLIENT = "label", "client"  # columns so called need not be named
+CLIENT = "client"  # a column so called need not be named
 
 
 @part(Federation, "folder")
 def from_folder(
     path: str | Path,
-    label: str | None = None,
+    label: str | tuple[str, ...] | None = None,
     client: str | None = None,
     features: tuple[str, ...] | None = None,
     classes: tuple[str | int, ...] | None = None,
@@ -46,7 +46,8 @@ def from_folder(
     clients when it has a client column, and else the data of one client. A manifest.toml next to
     the data may hold any of these settings, and roles: see docs/own-data.md.
 
-    label          the column of labels; default "label"
+    label          the column of labels; default "label"; several are numbers to predict, such as
+                   ("time", "event") of survival
     client         the column that says whose row it is; default "client", if a single file has it
     features       the columns to learn from, numbers all; default: every other column
     classes        the labels in the order of their numbers; default: whole numbers as they are,
@@ -126,7 +127,7 @@ def from_folder(
         columns=made[0].names if made else tuple(manifest.mean) or fed.columns,
         prepare=made[0] if made else None,
         scale=done[0] if done else None,
-        label_column=(options.label or LABEL) if tables else None,
+        label_column=options.label_column if tables else None,
         # With features named, every other column is passed over.
         aside=tuple(c for c in others if c is not None) if options.features is None else None,
     )
@@ -183,7 +184,7 @@ def read_files(files: Sequence[Path], options: Options, exact: bool) -> list[Blo
     """All files, each with the features of the first."""
     blocks: list[Block] = []
     columns = Columns(
-        options.label or LABEL, options.client, options.split, options.features,
+        options.labels, options.client, options.split, options.features,
         options.categories or (), options.missing == "mean",
     )  # fmt: skip
     for file in files:

@@ -61,7 +61,10 @@ def chosen(names: list[str], inputs: Inputs, where: Path) -> list[str]:
                 f"{where}: no column '{name}', which the model was trained on; "
                 f"{nearest(name, names)}"
             )
-    labels = [inputs.label] if inputs.label in names and inputs.label is not None else []
+    labels = [name for name in inputs.label_columns if name in names]
+    if labels and len(labels) < len(inputs.label_columns):
+        (lacks, *_) = (name for name in inputs.label_columns if name not in names)
+        raise MusterError(f"{where}: label '{labels[0]}' without '{lacks}'; give all, or none")
     known = {*inputs.columns, *labels, *(inputs.aside or ())}
     extra = [name for name in names if name not in known]
     if extra and inputs.aside is not None:
@@ -85,12 +88,13 @@ def columns_of(frame: pl.DataFrame, inputs: Inputs, where: Path = Path("rows")) 
         x = coded(x, texts, made.columns, made.levels, str(where))
     else:
         x = plain_numbers(frame, inputs, where, exact)
-    if inputs.label not in names or inputs.label is None:
+    labels = inputs.label_columns
+    if not labels or labels[0] not in names:
         return x, None
     if not inputs.classes:
-        told = numbers(frame.select(inputs.label), where, True, "fix it or drop the row")
-        return x, told[:, 0]
-    return x, classes_of(values(frame[inputs.label], where, "labels"), inputs, where)
+        told = numbers(frame.select(labels), where, True, "fix it or drop the row")
+        return x, told if inputs.target else told[:, 0]
+    return x, classes_of(values(frame[labels[0]], where, "labels"), inputs, where)
 
 
 def plain_numbers(frame: pl.DataFrame, inputs: Inputs, where: Path, exact: bool) -> NDArray[Any]:

@@ -51,7 +51,7 @@ def assemble(
     roles = list(roles_of(names).values())
     asked = [role.requirement for role in roles if role.requirement is not None]
     labels: tuple[str, ...] | None
-    if options.targets == "numbers":
+    if options.numbers:
         y, labels = numbers_of(blocks), None
     else:
         y, labels = encode(pl.concat(same_kind([b.y for b in blocks])), options.classes, blocks)

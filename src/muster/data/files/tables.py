@@ -36,7 +36,7 @@ class Columns:
     holes       whether numbers may be missing
     """
 
-    label: str
+    labels: tuple[str, ...]
     client: str | None = None
     split: str | None = None
     features: tuple[str, ...] | None = None
@@ -51,7 +51,8 @@ class Columns:
     @property
     def roles(self) -> dict[str, str]:
         """The columns that are no features, by what they are."""
-        named = {"label": self.label, "client": self.client, "split": self.split}
+        labels = {f"label {i + 1}" if i else "label": name for i, name in enumerate(self.labels)}
+        named = {**labels, "client": self.client, "split": self.split}
         return {role: column for role, column in named.items() if column is not None}
 
 
@@ -68,7 +69,7 @@ class Block:
     test: Bool | None = None
     weight: Float64 | None = None
     texts: dict[str, pl.Series] = field(default_factory=dict)  # features that are categories
-    numbers: NDArray[Any] | None = None  # targets as an npz file has them, which may be several
+    numbers: NDArray[Any] | None = None  # targets, where there may be several for each row
 
 
 def header(path: Path) -> list[str]:
@@ -111,7 +112,7 @@ def read_table(path: Path, columns: Columns, like: Block | None, exact: bool) ->
     for role, column in columns.roles.items():
         if column not in names:
             raise MusterError(
-                f"{path}: no {role} column '{column}'; name it with {role}=..., "
+                f"{path}: no {role} column '{column}'; name it with {role.split()[0]}=..., "
                 f"{nearest(column, names)}"
             )
         twice = next((r for r, c in columns.roles.items() if c == column and r != role), None)
@@ -142,15 +143,20 @@ def read_table(path: Path, columns: Columns, like: Block | None, exact: bool) ->
         raise MusterError(f"{path}: no rows; give at least one")
     measured = [name for name in features if name not in columns.categories]
     x = numbers(frame.select(measured), path, exact or columns.prepared, holes=columns.holes)
+    targets = None
+    if len(columns.labels) > 1:
+        advice = "write it as one, or drop the row"
+        targets = numbers(frame.select(columns.labels), path, True, advice)
     return Block(
         path.stem,
         str(path),
         x,
-        values(frame[columns.label], path, "labels"),
+        values(frame[columns.labels[0]], path, "labels"),
         features,
         None if columns.client is None else owners(frame[columns.client], path),
         None if columns.split is None else is_test(frame[columns.split], path),
         texts={c: as_level(frame[c]) for c in columns.categories},
+        numbers=targets,
     )
 
 
