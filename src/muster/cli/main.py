@@ -291,6 +291,7 @@ def _add_predict(command: Reader) -> None:
     _flags(
         command,
         ("--out", "FILE", "where predictions go (.csv, .parquet); default: printed as CSV"),
+        ("--tokenizer", "MODULE:NAME", "what makes tokens of texts, where the model reads them"),
     )
     _add_which_model(command)
 

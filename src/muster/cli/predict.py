@@ -32,7 +32,9 @@ def predict(words: argparse.Namespace, console: Console) -> int:
     if out is not None and out.suffix not in FORMATS:
         raise MusterError(f"--out: '{out}'; its ending says the format: {', '.join(FORMATS)}")
     run = one_run(words.run)
-    said, known = run.predict_and_score(words.file, words.client, code(words), words.scale)
+    said, known = run.predict_and_score(
+        words.file, words.client, code(words), words.scale, words.tokenizer
+    )
     if out is None:
         sys.stdout.write(said.write_csv())
         aside = Console(stderr=True)  # the score is no row

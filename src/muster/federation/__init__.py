@@ -4,6 +4,7 @@ from .federation import Federation
 from .inputs import Inputs, Preparation, Scale
 from .population import Population, Shaped, Space
 from .ragged import Ragged, Shared
+from .texts import Text
 
 __all__ = [
     "Federation",
@@ -15,4 +16,5 @@ __all__ = [
     "Shaped",
     "Shared",
     "Space",
+    "Text",
 ]

@@ -25,6 +25,7 @@ from ..registry import find
 from .inputs import PIXELS, REAL, WHOLE, Inputs, Preparation, Scale
 from .population import Population
 from .ragged import Pair, Ragged, Shared, are_labels, check, from_pairs
+from .texts import Text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -112,6 +113,7 @@ class Federation:
                 lie flat
     scale       what was done to the features when they were read
     prepare     how they were made of the columns of tables, where they are not those columns
+    text        how they were made of a column of text, where they are tokens of it
     label_column, aside   of tables: the column of labels (or several), and others that are no
                 features (None: any may be there)
     """
@@ -137,6 +139,7 @@ class Federation:
     label_column: str | tuple[str, ...] | None = None
     aside: tuple[str, ...] | None = ()
     prepare: Preparation | None = None
+    text: Text | None = None
 
     @classmethod
     def from_folder(cls, path: str | Path, **options: Any) -> Federation:
@@ -310,10 +313,12 @@ class Federation:
         kind = REAL if self.train.x.is_floating_point() else WHOLE
         if self.train.x.dtype == torch.uint8:
             kind = PIXELS
+        columns = self.columns if self.prepare is None else self.prepare.columns
+        if self.text is not None:
+            columns = (self.text.column,)
         return Inputs(
-            self.shape, self.classes, kind, self.labels, self.image,
-            self.columns if self.prepare is None else self.prepare.columns,
-            self.label_column, self.aside, self.scale, target=self.target, prepare=self.prepare,
+            self.shape, self.classes, kind, self.labels, self.image, columns, self.label_column,
+            self.aside, self.scale, target=self.target, prepare=self.prepare, text=self.text,
         )  # fmt: skip
 
     def fingerprint(self) -> str:

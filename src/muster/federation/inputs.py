@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ..arrays import Float64
 from ..errors import MusterError
 from ..lazy import torch
+from .texts import Text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -114,6 +115,7 @@ class Inputs:
     aside    other columns that a table may have; None: any
     scale    what was done to features before training; None: nothing
     prepare  how features were made of columns; None: they are the columns
+    text     how features were made of a column of text
     scaled   whether that is known here: across a network clients scale their own rows
     """
 
@@ -129,6 +131,7 @@ class Inputs:
     scaled: bool = True
     target: tuple[int, ...] = ()
     prepare: Preparation | None = None
+    text: Text | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -187,6 +190,7 @@ class Inputs:
                 **{k: list(getattr(self.prepare, k)) for k in ("columns", "holes", "mean", "std")},
                 "levels": {name: list(known) for name, known in self.prepare.levels.items()},
             }
+        plain["text"] = None if self.text is None else self.text.table()
         return plain
 
     @classmethod
@@ -202,4 +206,6 @@ class Inputs:
             levels = {name: tuple(known) for name, known in made["levels"].items()}
             rest = {k: tuple(v) for k, v in made.items() if k != "levels"}
             values["prepare"] = Preparation(levels=levels, **rest)
+        if values.get("text") is not None:
+            values["text"] = Text(**values["text"])
         return cls(**values)

@@ -124,6 +124,8 @@ def predictions(
         x, y = read_rows(Path(rows).expanduser(), inputs)
     elif isinstance(rows, Mapping) or hasattr(rows, "columns"):
         x, y = columns_of(as_frame(rows), inputs)
+    elif inputs.text is not None and isinstance(next(iter(rows), None), str):
+        x, y = columns_of(pl.DataFrame({inputs.text.column: list(rows)}), inputs)
     else:
         x, y = np.asarray(rows), None
     # Of a long sequence with many tokens, all that is needed of outputs is those of its end.

@@ -89,7 +89,9 @@ def about(recipe: Recipe, rows: Tensor, width: int, ending: str) -> dict[str, An
         "dtype": str(rows.dtype).removeprefix("torch."),
         "shape": ["rows", *rows.shape[1:]],
     }
-    if inputs.columns is not None:
+    if inputs.text is not None:
+        taken["text"] = inputs.text.table()
+    elif inputs.columns is not None:
         taken["columns"] = list(inputs.columns)
     if inputs.prepare is not None:
         taken["levels"] = {name: list(known) for name, known in inputs.prepare.levels.items()}

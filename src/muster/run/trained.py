@@ -25,6 +25,7 @@ from ..checks import is_whole
 from ..data.files.manifest import read_manifest
 from ..errors import MusterError, first_line, nearest
 from ..federation import Inputs, Scale, Space
+from ..federation.texts import Tokenizer
 from ..lazy import nn, pl, torch
 from ..models import Spec
 from ..parts.task import Task, numbers_in
@@ -183,6 +184,16 @@ def built(build: Built, recipe: Recipe | None) -> nn.Module:
     if not isinstance(made, nn.Module):
         raise MusterError(f"build: {type(made).__name__}; give an nn.Module, or what returns one")
     return made
+
+
+def read_by(recipe: Recipe, tokenizer: str | Tokenizer | None) -> Recipe:
+    """The recipe with what makes tokens of texts, where that is given."""
+    inputs = recipe.inputs
+    if tokenizer is None:
+        return recipe
+    if inputs.text is None:
+        raise MusterError("tokenizer: this run reads no texts; leave it out")
+    return replace(recipe, inputs=replace(inputs, text=inputs.text.read_by(tokenizer)))
 
 
 def rescaled(recipe: Recipe, scale: str | Path | None) -> Recipe:

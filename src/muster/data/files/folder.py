@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 
 from ...arrays import Bool
 from ...errors import MusterError, nearest
-from ...federation import Federation, Preparation, Scale
+from ...federation import Federation, Preparation, Scale, Text
 from ...registry import part
 from .manifest import MANIFEST, Manifest, Options, Role, find_manifest, laid_over, read_manifest
+from .npz import read_npz
 from .rows import Names, assemble, natural
-from .tables import ENDINGS, TABLES, Block, Columns, coded, header, read_npz, read_table
+from .tables import ENDINGS, TABLES, Block, Columns, coded, header, read_table
+from .texts import as_text
 
 CLIENT = "client"  # a column so called need not be named
 
@@ -39,6 +41,10 @@ def from_folder(
     targets: Literal["classes", "numbers"] | None = None,
     categories: tuple[str, ...] | None = None,
     missing: Literal["error", "mean"] | None = None,
+    text: str | None = None,
+    tokenizer: Any = None,
+    length: int | None = None,
+    pad: int | None = None,
 ) -> Federation:
     """A federation from files: parquet, CSV or npz (arrays x, y and perhaps x_test, y_test).
 
@@ -62,6 +68,10 @@ def from_folder(
     categories     columns of categories: a feature of 0 and 1 for each level that any client has
     missing        "mean": a missing number is the mean of all training rows, and one more feature
                    says that it was missing; default "error"
+    text           a column of text to learn from, in place of features, as the tokens of
+    tokenizer      a function of a text that gives whole numbers, or its import path
+    length         how many tokens of each text are kept; default 64
+    pad            the token that shorter texts are filled up with; default 0
     scale          "pooled": every feature less its mean, by its deviation, over all training rows
     """
     place = Path(path).expanduser()
@@ -80,11 +90,16 @@ def from_folder(
         "scale": scale,
         "categories": categories,
         "missing": missing,
+        "text": text,
+        "tokenizer": tokenizer,
+        "length": length,
+        "pad": pad,
     }
     options = laid_over(manifest.options, given)
     options = replace(options, client=client_column(files, options, place.is_dir()))
+    reads = as_text(options)
     exact = options.scale == "pooled" or bool(manifest.mean)
-    blocks = read_files(files, options, exact)
+    blocks = read_files(files, options, exact, reads)
     preparing = bool(options.categories) or options.missing == "mean"
     if preparing and (manifest.mean or files[0].suffix not in TABLES):
         raise MusterError(
@@ -126,10 +141,11 @@ def from_folder(
         fed,
         columns=made[0].names if made else tuple(manifest.mean) or fed.columns,
         prepare=made[0] if made else None,
+        text=reads,
         scale=done[0] if done else None,
         label_column=options.label_column if tables else None,
         # With features named, every other column is passed over.
-        aside=tuple(c for c in others if c is not None) if options.features is None else None,
+        aside=None if options.features or reads else tuple(c for c in others if c is not None),
     )
 
 
@@ -171,7 +187,7 @@ def endings() -> str:
 def client_column(files: Sequence[Path], options: Options, folder: bool) -> str | None:
     """The column that says whose row it is, if there is one."""
     if files[0].suffix not in TABLES:
-        for name in ("label", "client", "features", "split"):
+        for name in ("label", "client", "features", "split", "text"):
             if getattr(options, name) is not None:
                 raise MusterError(f"{name}: npz files have no columns; leave it out for these")
         return None
@@ -180,12 +196,15 @@ def client_column(files: Sequence[Path], options: Options, folder: bool) -> str 
     return options.client
 
 
-def read_files(files: Sequence[Path], options: Options, exact: bool) -> list[Block]:
+def read_files(
+    files: Sequence[Path], options: Options, exact: bool, text: Text | None
+) -> list[Block]:
     """All files, each with the features of the first."""
     blocks: list[Block] = []
     columns = Columns(
-        options.labels, options.client, options.split, options.features,
-        options.categories or (), options.missing == "mean",
+        options.labels, options.client, options.split,
+        options.features if text is None else (text.column,),
+        options.categories or (), options.missing == "mean", text,
     )  # fmt: skip
     for file in files:
         if file.suffix in TABLES:

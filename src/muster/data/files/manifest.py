@@ -39,6 +39,10 @@ class Options:
     scale: Literal["none", "pooled"] | None = None
     categories: tuple[str, ...] | None = None
     missing: Literal["error", "mean"] | None = None
+    text: str | None = None
+    tokenizer: Any = None
+    length: int | None = None
+    pad: int | None = None
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -122,6 +126,11 @@ def read_manifest(path: Path) -> Manifest:
         read(as_table, name, table.pop(name, {})) for name in ("clients", "mean", "std")
     )
     options = read(build, Options, table, "", also=("clients", "mean", "std"))
+    if options.tokenizer is not None:
+        raise MusterError(
+            f"{path}: tokenizer: a manifest is data, and no code is imported because of it; give "
+            "tokenizer=..., or data.tokenizer in the configuration"
+        )
     roles = {
         name: read(build, Role, read(as_table, f"clients.{name}", value), f"clients.{name}")
         for name, value in clients.items()

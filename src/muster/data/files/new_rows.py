@@ -16,16 +16,16 @@ from ...arrays import Int64
 from ...errors import MusterError, nearest
 from ...federation import Inputs
 from ...lazy import pl
+from .npz import array_block, npz_arrays
 from .tables import (
     ENDINGS,
     TABLES,
-    array_block,
     as_level,
     coded,
     header,
-    npz_arrays,
     numbers,
     rows_of,
+    tokens,
     values,
 )
 
@@ -81,7 +81,9 @@ def columns_of(frame: pl.DataFrame, inputs: Inputs, where: Path = Path("rows")) 
         raise MusterError(f"{where}: no rows; give at least one")
     exact = inputs.scale is not None
     made = inputs.prepare
-    if made is not None:
+    if inputs.text is not None:
+        x = tokens(frame, inputs.text, where)
+    elif made is not None:
         texts = {name: as_level(frame[name]) for name in made.levels}
         measured = [name for name in made.columns if name not in made.levels]
         x = numbers(frame.select(measured), where, True, "fix it or drop the row", bool(made.holes))
