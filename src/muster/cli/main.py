@@ -287,7 +287,8 @@ def _add_watch(command: Reader) -> None:
 
 def _add_predict(command: Reader) -> None:
     command.add_argument("run", nargs="?", metavar="RUN", help="a folder, such as runs/hospitals")
-    command.add_argument("file", nargs="?", metavar="FILE", help="new rows: .csv, .parquet, .npz")
+    what = "new rows: .csv, .parquet, .npz; images, or a folder of them"
+    command.add_argument("file", nargs="?", metavar="FILE", help=what)
     _flags(
         command,
         ("--out", "FILE", "where predictions go (.csv, .parquet); default: printed as CSV"),

@@ -113,6 +113,7 @@ class Federation:
                 lie flat
     scale       what was done to the features when they were read
     prepare     how they were made of the columns of tables, where they are not those columns
+    resized     whether images of other sizes are brought to the size of these rows
     text        how they were made of a column of text, where they are tokens of it
     label_column, aside   of tables: the column of labels (or several), and others that are no
                 features (None: any may be there)
@@ -140,6 +141,7 @@ class Federation:
     aside: tuple[str, ...] | None = ()
     prepare: Preparation | None = None
     text: Text | None = None
+    resized: bool = False
 
     @classmethod
     def from_folder(cls, path: str | Path, **options: Any) -> Federation:
@@ -319,6 +321,7 @@ class Federation:
         return Inputs(
             self.shape, self.classes, kind, self.labels, self.image, columns, self.label_column,
             self.aside, self.scale, target=self.target, prepare=self.prepare, text=self.text,
+            resized=self.resized,
         )  # fmt: skip
 
     def fingerprint(self) -> str:

@@ -116,6 +116,7 @@ class Inputs:
     scale    what was done to features before training; None: nothing
     prepare  how features were made of columns; None: they are the columns
     text     how features were made of a column of text
+    resized  whether images of other sizes are brought to this one
     scaled   whether that is known here: across a network clients scale their own rows
     """
 
@@ -132,6 +133,7 @@ class Inputs:
     target: tuple[int, ...] = ()
     prepare: Preparation | None = None
     text: Text | None = None
+    resized: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Float64
-from ..data.files.new_rows import columns_of, read_rows
+from ..data.files.images import is_image, takes_images
+from ..data.files.new_rows import columns_of, read_images, read_rows
 from ..errors import MusterError, first_line
 from ..federation import Inputs
 from ..federation.ragged import features
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 TOGETHER = 4096  # rows that go through a model at once
 ROW, LABEL, ANSWER, CHANCE = "row", "label", "prediction", "p_"  # columns of predictions
-LOG_RISK, OUTPUT = "log_risk", "output"
+LOG_RISK, OUTPUT, FILE = "log_risk", "output", "file"
 
 
 def meant(task: Task | None, classes: int, z: Tensor) -> Tensor:
@@ -120,8 +121,13 @@ def predictions(
     Then also the loss and scores of all of them; None where there are no labels, or the task is one
     of the user's, of which only the name is known."""
     inputs, task = recipe.inputs, recipe.known_task()
-    if isinstance(rows, (str, Path)):
-        x, y = read_rows(Path(rows).expanduser(), inputs)
+    files: dict[str, Any] = {}
+    y: NDArray[Any] | None
+    place = Path(rows).expanduser() if isinstance(rows, (str, Path)) else None
+    if place is not None and takes_images(inputs) and (place.is_dir() or is_image(place)):
+        x, y, files[FILE] = read_images(place, inputs)
+    elif place is not None:
+        x, y = read_rows(place, inputs)
     elif isinstance(rows, Mapping) or hasattr(rows, "columns"):
         x, y = columns_of(as_frame(rows), inputs)
     elif inputs.text is not None and isinstance(next(iter(rows), None), str):
@@ -135,6 +141,7 @@ def predictions(
     table = pl.DataFrame(
         {
             ROW: np.arange(1, len(z) + 1),
+            **files,
             **({} if y is None else labels_told(recipe, y)),
             **told(recipe, answers),
         }

@@ -17,6 +17,7 @@ from ...arrays import Bool
 from ...errors import MusterError, nearest
 from ...federation import Federation, Preparation, Scale, Text
 from ...registry import part
+from .images import from_images, holds_images
 from .manifest import MANIFEST, Manifest, Options, Role, find_manifest, laid_over, read_manifest
 from .npz import read_npz
 from .rows import Names, assemble, natural
@@ -45,8 +46,10 @@ def from_folder(
     tokenizer: Any = None,
     length: int | None = None,
     pad: int | None = None,
+    resize: tuple[int, ...] | None = None,
 ) -> Federation:
-    """A federation from files: parquet, CSV or npz (arrays x, y and perhaps x_test, y_test).
+    """A federation from files: parquet, CSV or npz (arrays x, y and perhaps x_test, y_test), or
+    from folders of images, client/class/*.png (of a single client class/*.png).
 
     A folder holds one file per client, called by the client's name. A single file is a table of all
     clients when it has a client column, and else the data of one client. A manifest.toml next to
@@ -72,10 +75,12 @@ def from_folder(
     tokenizer      a function of a text that gives whole numbers, or its import path
     length         how many tokens of each text are kept; default 64
     pad            the token that shorter texts are filled up with; default 0
+    resize         of images: the height and width that all are brought to
     scale          "pooled": every feature less its mean, by its deviation, over all training rows
     """
     place = Path(path).expanduser()
-    files = data_files(place)
+    images = holds_images(place)
+    files = [] if images else data_files(place)
     found = find_manifest(place)
     manifest = Manifest() if found is None else read_manifest(found)
     given = {
@@ -94,8 +99,15 @@ def from_folder(
         "tokenizer": tokenizer,
         "length": length,
         "pad": pad,
+        "resize": resize,
     }
     options = laid_over(manifest.options, given)
+    if images:
+        return from_images(
+            place, options, seed, lambda names, alone: roles_of(manifest, names, alone)
+        )
+    if options.resize is not None:
+        raise MusterError("resize: it is for folders of images, client/class/*.png")
     options = replace(options, client=client_column(files, options, place.is_dir()))
     reads = as_text(options)
     exact = options.scale == "pooled" or bool(manifest.mean)

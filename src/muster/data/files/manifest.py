@@ -43,6 +43,7 @@ class Options:
     tokenizer: Any = None
     length: int | None = None
     pad: int | None = None
+    resize: tuple[int, ...] | None = None
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -66,6 +67,9 @@ class Options:
             raise MusterError("label: several columns are numbers to predict; targets = 'numbers'")
         if self.numbers and self.classes is not None:
             raise MusterError("classes: given together with targets = 'numbers'; give one of them")
+        size = self.resize
+        ok = size is None or (len(size) == 2 and min(size) >= 1)
+        require(ok, "resize", size, "[height, width], each 1 or more")
         held = self.test_fraction
         require(held is None or 0 <= held < 1, "test_fraction", held, "0 (none) to below 1")
         for name in ("label", "features", "classes", "categories"):

@@ -16,6 +16,7 @@ from ...arrays import Int64
 from ...errors import MusterError, nearest
 from ...federation import Inputs
 from ...lazy import pl
+from .images import new_images
 from .npz import array_block, npz_arrays
 from .tables import (
     ENDINGS,
@@ -124,6 +125,16 @@ def classes_of(y: pl.Series, inputs: Inputs, where: Path) -> Int64:
         )
     known = inputs.names
     return text.replace_strict(known, range(len(known)), return_dtype=pl.Int64).to_numpy()
+
+
+def read_images(path: Path, inputs: Inputs) -> tuple[NDArray[np.uint8], Int64 | None, list[str]]:
+    """Images: one, a folder of them, or a folder for each class; with their files."""
+    if not path.exists():
+        raise MusterError(f"{path}: no such file; give an image, or a folder of them")
+    x, labels, files = new_images(path, inputs)
+    if labels is None:
+        return x, None, files
+    return x, classes_of(pl.Series("class", labels), inputs, path), files
 
 
 def read_arrays(path: Path, inputs: Inputs) -> Rows:
