@@ -42,6 +42,11 @@ LINES = [
 # In the help, what a command does stands behind it, two spaces off.
 LINES = [*dict.fromkeys(re.split(r"\s{2,}|\s#", line)[0] for line in LINES)]
 
+PATIENTS = """\
+age,sex,cp,trestbps,chol,fbs,restecg,thalach,exang,oldpeak,slope,ca,thal
+58,1,4,,240,0,2,120,1,2.1,2,,7
+41,0,2,130,204,0,2,172,0,1.4,1,0,3
+"""
 REAL = "federate --local"  # a superlink and nodes of its own: a minute by itself
 
 
@@ -75,6 +80,7 @@ def desk(tmp_path_factory):
         shutil.copy("hospitals/north.csv", "new.csv")
         patients = "".join(f"{i % 7},{i % 3 % 2},{i % 5 / 2},{'ab'[i % 2]}\n" for i in range(40))
         (folder / "trial.csv").write_text(f"days,died,stage,client\n{patients}")
+        Path("patients.csv").write_text(PATIENTS)
         few = ["--rounds", "2", "--checkpoint_every", "1"]
         for name in ("NAME", "hospitals", "federate"):
             assert main(["run", "--data", "hospitals", *few, "--name", name]) == 0

@@ -4,6 +4,7 @@ from .federation import Federation
 from .inputs import Inputs, Preparation, Scale
 from .population import Population, Shaped, Space
 from .ragged import Ragged, Shared
+from .statistics import Statistics
 from .texts import Text
 
 __all__ = [
@@ -16,5 +17,6 @@ __all__ = [
     "Shaped",
     "Shared",
     "Space",
+    "Statistics",
     "Text",
 ]

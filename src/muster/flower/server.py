@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,12 +25,14 @@ from ..config.experiments import Experiment
 from ..config.network import Member, Network, counted_rows
 from ..engines.batches import needs_two_rows, steps_of
 from ..errors import MusterError, plural
-from ..federation import Inputs, Population, Space
+from ..federation import Inputs, Population, Preparation, Scale, Space
+from ..federation.inputs import REAL, WHOLE
 from ..models import as_module
 from ..params import dtype_of
 from ..parts.scores import Score
 from ..report.figure import figures
 from ..run import store
+from ..run.checkpoint import saved_identity
 from ..run.clients import Terms
 from ..run.conduct import Keep, beginning, conduct
 from ..run.result import OnRound, Run
@@ -42,11 +45,14 @@ from .files import for_oneself
 from .inbox import exchange
 from .registry import Registry
 from .remote import LOOK_EVERY, Remote, Say, nothing_counted
+from .survey import FITTED, Agreement, lacking, survey
 from .wire import OFFER, WORD, line
 
 HELLO = "query.hello"
 PREFIX = "muster| "  # before every line of ours in the stream of a run's log
 ERROR = "error: "  # and before the reason why a run stops
+
+MADE_AS, MADE_BY = "features", "fitted"  # what a checkpoint says of how features are made
 
 MOST_FEATURES, MOST_CLASSES, MOST_AXES = 10**8, 10**6, 8  # of a row that a client may state
 
@@ -59,15 +65,15 @@ def main(grid: Grid, context: Context) -> None:
     # Results hold weights, and what clients said.
     with for_oneself():
         try:
-            chosen, place = read_roster(context.run_config)
-            _run(grid, chosen, unfinished(place))
+            chosen, place, inputs = read_roster(context.run_config)
+            _run(grid, chosen, unfinished(place), inputs)
         except MusterError as error:
             log(f"{ERROR}{error}")
             raise
 
 
-def _run(grid: Grid, chosen: Experiment, folder: Path) -> None:
-    result = federate(grid, chosen, folder, log)
+def _run(grid: Grid, chosen: Experiment, folder: Path, inputs: Inputs | None) -> None:
+    result = federate(grid, chosen, folder, log, inputs)
     runs = {next(iter(chosen.methods)): [result]}
     figures(runs, folder, chosen.settings.figures, chosen.settings.shown_in_figure)
     log(f"results: {folder}")
@@ -92,13 +98,21 @@ def log(line: str) -> None:
     print(PREFIX + line, flush=True)
 
 
-def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> Run:
+def federate(
+    grid: Grid, chosen: Experiment, folder: Path, say: Say = print, inputs: Inputs | None = None
+) -> Run:
     """Run an experiment on the clients of a grid and save everything to a folder, like the
-    simulator's; from the folder's last checkpoint, if it has one."""
+    simulator's; from the folder's last checkpoint, if it has one. `inputs` is how clients' rows
+    were made, where that is known beforehand."""
     check(chosen)
     registry = registered(chosen)
     s, network = chosen.settings, chosen.network
-    came = gather(grid, registry, network, shared_terms(chosen), s.seed, say)
+    nodes = awaited(grid, registry, network, say)
+    terms_told = shared_terms(chosen)
+    agreement = kept(folder / "checkpoints", network)
+    if network.fits and agreement is None:
+        agreement = survey(grid, nodes, chosen.members, network, terms_told, s.seed)
+    came = gather(grid, registry, nodes, network, terms_told, s.seed, say, agreement)
     population = came.population()
     # Clients build the same model from the shapes that were agreed on.
     named = network.classes if isinstance(network.classes, tuple) else came.classes
@@ -108,18 +122,7 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
     space = Space(came.shape, came.classes, network.image or None, came.target, came.whole)
     spec = chosen.spec()
     module = as_module(spec, space, s.seed, s.task)
-    inputs = Inputs(
-        space.shape,
-        space.classes,
-        kind="",  # what clients' rows are made of, and how they scale them, stays with them
-        labels=network.classes if isinstance(network.classes, tuple) else None,
-        image=space.image,
-        columns=network.columns or None,
-        label=network.label,
-        aside=None if network.columns else (),
-        scaled=False,
-        target=space.target,
-    )
+    taken = inputs or inputs_of(space, network, agreement)
     names = params.trainable(module)
     local = chosen.local_of(*chosen.methods)
     terms = Terms(
@@ -131,7 +134,7 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
     effort = steps_of(np.minimum(population.sizes, population.rows), local, merge)
     remote = Remote(
         grid, registry, population, terms, steps, effort, network, text,
-        events=came.events, say=say,
+        agreement.fitted_text() if agreement else "", events=came.events, say=say,
     )  # fmt: skip
     setup = Setup(population, terms, remote)
     start = params.of_module(module, dtype_of(s.dtype), remote.device)
@@ -146,16 +149,38 @@ def federate(grid: Grid, chosen: Experiment, folder: Path, say: Say = print) -> 
             "clients": ", ".join(f"{m.name} ({role(m)})" for m in chosen.members),
             "rows": str(population.rows.tolist()),
             "module": params.signature(module, space.example()),
+            **({MADE_AS: made_as(network), MADE_BY: agreement.text()} if agreement else {}),
         },
         Keep(s.evaluate_every, folder / "checkpoints", often, resume=True),
         reporter(s.rounds, say, terms.scoring.first),
         quorum=network.quorum,
-        recipe=Recipe.of(spec, module, inputs, s.task, method.serves),
+        recipe=Recipe.of(spec, module, taken, s.task, method.serves),
     )
     result = replace(result, config=chosen.resolved())
     store.save(result, folder)
     store.drop_checkpoints(folder / "checkpoints")
     return result
+
+
+def inputs_of(space: Space, network: Network, agreement: Agreement | None) -> Inputs:
+    """What the model takes. Unless that was agreed on here, what rows are made of and how they are
+    scaled stays with the clients."""
+    fitted = None if agreement is None else agreement.fitted
+    prepare = fitted if isinstance(fitted, Preparation) else None
+    return Inputs(
+        space.shape,
+        space.classes,
+        kind=REAL if fitted is not None else WHOLE if space.whole else "",
+        labels=network.classes if isinstance(network.classes, tuple) else None,
+        image=space.image,
+        columns=(prepare.columns if prepare else network.columns) or None,
+        label=network.label,
+        aside=None if network.columns else (),
+        scale=fitted if isinstance(fitted, Scale) else None,
+        scaled=fitted is not None,
+        target=space.target,
+        prepare=prepare,
+    )
 
 
 def role(member: Member) -> str:
@@ -210,26 +235,60 @@ class Attendance:
         )  # fmt: skip
 
 
-def gather(
-    grid: Grid, registry: Registry, network: Network, text: str, seed: int, say: Say = print
-) -> Attendance:
-    """Wait for the clients and ask each how many rows it has, of what shape.
+def made_as(network: Network) -> str:
+    """How features are made of columns, in a line."""
+    return f"scale {network.scale}, categories {network.categories}, missing {network.missing}"
 
-    The priority clients must come, all of them, and `at_least` clients altogether; others who are
-    not there when the waiting ends, or do not fit, are left out of the run.
-    """
-    members, n = registry.members, len(registry.members)
+
+def kept(folder: Path, network: Network) -> Agreement | None:
+    """What features are made by in a run that goes on: fitted once, it stays as it is."""
+    saved = saved_identity(folder)
+    if MADE_BY not in saved:
+        return None
+    if saved.get(MADE_AS) != made_as(network):
+        raise MusterError(
+            f"resume: the checkpoint in {folder} was made with {saved.get(MADE_AS)}, this run has "
+            f"{made_as(network)}; resume with the same settings or use another folder"
+        )
+    return Agreement.of_text(saved[MADE_BY])
+
+
+def awaited(grid: Grid, registry: Registry, network: Network, say: Say = print) -> dict[int, int]:
+    """Wait for the clients; the node of each that came."""
+    n = len(registry.members)
     say(f"waiting for {plural(n, 'client')}")
     until = time.monotonic() + network.wait
     while True:
         nodes, _ = registry.connected(grid)
         if len(nodes) == n or time.monotonic() >= until:
-            break
+            return nodes
         time.sleep(min(LOOK_EVERY, max(0.0, until - time.monotonic())))
+
+
+def gather(
+    grid: Grid,
+    registry: Registry,
+    nodes: Mapping[int, int],
+    network: Network,
+    text: str,
+    seed: int,
+    say: Say = print,
+    agreement: Agreement | None = None,
+) -> Attendance:
+    """Ask each client that came how many rows it has, of what shape.
+
+    The priority clients must come, all of them, and `at_least` clients altogether; others who are
+    not there when the waiting ends, or do not fit, are left out of the run.
+    """
+    members, n = registry.members, len(registry.members)
     question = RecordDict({OFFER: ConfigRecord({"experiment": text, "seed": seed})})
-    contents = {k: (node, question) for k, node in nodes.items()}
+    without = {} if agreement is None else agreement.without
+    if agreement is not None:
+        question[FITTED] = ConfigRecord({"text": agreement.fitted_text()})
+    contents = {k: (node, question) for k, node in nodes.items() if k not in without}
     came = exchange(grid, contents, HELLO, network.patience, {})
-    heard = {**came.refused, **{k: introduction(said) for k, said in came.answers.items()}}
+    heard: dict[int, Table | str] = {**without, **came.refused}
+    heard |= {k: introduction(said) for k, said in came.answers.items()}
     order = sorted(heard, key=lambda k: (not members[k].priority, k))
     rows = np.zeros(n, np.int64)
     words = {k: heard[k] for k in order}
@@ -254,10 +313,7 @@ def gather(
         if not rows[k]:
             reason = why.get(k, came.missing.get(k, "it has not connected"))
             if members[k].priority:
-                raise MusterError(
-                    f"clients.{members[k].name}: a priority client, and {reason}; start its node, "
-                    "or take it off the list"
-                )
+                raise lacking(members[k], reason)
             why[k] = reason
     if int((rows > 0).sum()) < network.at_least:
         raise MusterError(

@@ -173,6 +173,19 @@ def test_what_cannot_be_is_one_line(photos, change, how, says):
     assert "\n" not in str(error.value)
 
 
+def test_a_node_reads_the_folder_of_its_client(photos):
+    pytest.importorskip("flwr")
+    from muster.config.network import Network
+    from muster.flower.node_data import own_data
+
+    network = Network(classes=("left", "middle", "right"))
+    fed = own_data({"data-path": "photos/north", "test-fraction": 0.0}, network, seed=0)
+    x, y = (t.numpy() for t in fed.train.client(0))
+    assert fed.labels == ("left", "middle", "right")
+    assert y.tolist() == [0] * 6 + [2] * 6
+    assert (x[0] == photos["north", "left", 0]).all()
+
+
 def test_pictures_of_a_federation_of_pictures(photos, capsys):
     assert main(["data", "show", "photos", "--out", "p.png"]) == 0
     assert Path("p.png").exists()

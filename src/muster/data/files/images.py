@@ -6,7 +6,7 @@ one channel, all others three; transparency is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import MusterError
-from ...federation import Federation, Inputs
+from ...federation import Inputs
 from ...federation.inputs import PIXELS
 from ...lazy import Image, pl
-from .manifest import MANIFEST, Options, Role
-from .rows import Names, assemble, natural
+from .manifest import MANIFEST, Options
+from .rows import natural
 from .tables import Block, broken
 
 if TYPE_CHECKING:
@@ -55,17 +55,12 @@ def contents(folder: Path) -> list[Path]:
     return sorted((p for p in inside if p.name != MANIFEST), key=lambda p: natural(p.name))
 
 
-def from_images(
-    place: Path,
-    options: Options,
-    seed: int,
-    roles_of: Callable[[Names, bool], Mapping[str, Role]],
-) -> Federation:
-    """The federation of a folder of images."""
+def image_blocks(place: Path, options: Options) -> tuple[Options, list[Block]]:
+    """The images of each client, and the settings with the classes there are."""
     for name in COLUMNS:
         if getattr(options, name) is not None:
             raise MusterError(f"{name}: images have no columns; leave it out for these")
-    if options.targets == "numbers" or options.scale == "pooled":
+    if options.targets == "numbers" or options.scale not in (None, "none"):
         raise MusterError("targets, scale: images have classes, and are seen as 0 to 1")
     alone, found = by_client(place)
     names = sorted({name for classes in found.values() for name in classes}, key=natural)
@@ -81,10 +76,7 @@ def from_images(
         said = [name for name, inside in classes.items() for _ in inside]
         where = str(place if alone else place / client)
         blocks.append(Block(client, where, x, pl.Series("class", said)))
-    fed = assemble(
-        blocks, options, seed, place.resolve().name, lambda names: roles_of(names, alone)
-    )
-    return replace(fed, resized=options.resize is not None)
+    return options, blocks
 
 
 def by_client(place: Path) -> tuple[bool, dict[str, dict[str, list[Path]]]]:

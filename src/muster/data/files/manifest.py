@@ -36,7 +36,7 @@ class Options:
     priority: int | tuple[str | int, ...] | Literal["all"] | None = None
     split: str | None = None
     test_fraction: float | None = None
-    scale: Literal["none", "pooled"] | None = None
+    scale: Literal["none", "pooled", "priority"] | None = None
     categories: tuple[str, ...] | None = None
     missing: Literal["error", "mean"] | None = None
     text: str | None = None
