@@ -74,9 +74,12 @@ def desk(tmp_path_factory):
     python = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        for makes in ("hospitals", "runs/visits"):  # as the page says
-            exec(next(code for code in python if f'("{makes}")' in code), {"__name__": "example"})
+        for makes in ("hospitals", "runs/visits", "runs/photos"):  # as the page says
+            code = next(code for code in python if re.search(rf'"{makes}"\)', code))
+            exec(code, {"__name__": "example"})
         shutil.copy("hospitals/north.csv", "new.csv")
+        patients = "".join(f"{i % 7},{i % 3 % 2},{i % 5 / 2},{'ab'[i % 2]}\n" for i in range(40))
+        (folder / "trial.csv").write_text(f"days,died,stage,client\n{patients}")
         Path("patients.csv").write_text(PATIENTS)
         few = ["--rounds", "2", "--checkpoint_every", "1"]
         for name in ("NAME", "hospitals", "federate"):

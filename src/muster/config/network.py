@@ -40,7 +40,7 @@ class Network:
     features    the shape of a row; empty: as the first priority client's
     image       the shape of a row as an image, where rows are images that lie flat; empty: none
     classes     how many classes, or their names in order; 0: as the priority clients' labels go
-    label       the label's column in each client's own table
+    label       the label's column in each client's own table, or several
     columns     the columns to learn from, in order; empty: all others, as each table has them
     scale, categories, missing   how features are made of columns, as in `from_folder`: clients tell
                 statistics of their training rows and levels, and are sent what everybody goes by
@@ -59,7 +59,7 @@ class Network:
     features: tuple[int, ...] = ()
     image: tuple[int, ...] = ()
     classes: int | tuple[str, ...] = 0
-    label: str = "label"
+    label: str | tuple[str, ...] = "label"
     columns: tuple[str, ...] = ()
     scale: Literal["none", "pooled", "priority"] = "none"
     categories: tuple[str, ...] = ()

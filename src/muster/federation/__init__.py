@@ -5,6 +5,7 @@ from .inputs import Inputs, Preparation, Scale
 from .population import Population, Shaped, Space
 from .ragged import Ragged, Shared
 from .statistics import Statistics
+from .texts import Text
 
 __all__ = [
     "Federation",
@@ -17,4 +18,5 @@ __all__ = [
     "Shared",
     "Space",
     "Statistics",
+    "Text",
 ]

@@ -16,6 +16,7 @@ from ..arrays import Bool, Float64
 from ..errors import MusterError
 from ..lazy import torch
 from .statistics import Statistics
+from .texts import Text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -142,10 +143,12 @@ class Inputs:
     labels   what classes are called, where the data says so
     image    the shape of a row as an image, where it is one and lies flat
     columns  what features are called, in order, where the data says so
-    label    the column of labels, where rows come from tables
+    label    the column of labels (or several), where rows come from tables
     aside    other columns that a table may have; None: any
     scale    what was done to features before training; None: nothing
     prepare  how features were made of columns; None: they are the columns
+    text     how features were made of a column of text
+    resized  whether images of other sizes are brought to this one
     scaled   whether that is known here: across a network clients scale their own rows
     """
 
@@ -155,17 +158,24 @@ class Inputs:
     labels: tuple[str, ...] | None = None
     image: tuple[int, ...] | None = None
     columns: tuple[str, ...] | None = None
-    label: str | None = None
+    label: str | tuple[str, ...] | None = None
     aside: tuple[str, ...] | None = ()
     scale: Scale | None = None
     scaled: bool = True
     target: tuple[int, ...] = ()
     prepare: Preparation | None = None
+    text: Text | None = None
+    resized: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
         """What classes are called: as the data says, or else their numbers."""
         return self.labels or tuple(str(c) for c in range(self.classes))
+
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        """The columns of labels: none, one or several."""
+        return (self.label,) if isinstance(self.label, str) else self.label or ()
 
     def example(self) -> Tensor:
         """A row of zeros."""
@@ -206,7 +216,7 @@ class Inputs:
     def table(self) -> dict[str, Any]:
         """All of it as plain values; `of_table` reads them back to the same bits."""
         plain = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(self).items()}
-        for name in ("scale", "prepare"):
+        for name in ("scale", "prepare", "text"):
             if (made := getattr(self, name)) is not None:
                 plain[name] = made.table()
         return plain
@@ -220,4 +230,6 @@ class Inputs:
             values["scale"] = Scale.of_table(scale, values["shape"])
         if (made := values.get("prepare")) is not None:
             values["prepare"] = Preparation.of_table(made)
+        if (text := values.get("text")) is not None:
+            values["text"] = Text(**text)
         return cls(**values)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..config.network import Network
 from ..data.files.folder import Source, read_folder
+from ..data.files.images import holds_images
 from ..errors import MusterError, nearest
 from ..federation import Federation, Preparation
 from ..parts.task import Targets
@@ -28,8 +30,9 @@ def own_data(
 ) -> Federation:
     """The federation of one that a node's owner configured with --node-config.
 
-    data-path      a table (parquet, CSV) or npz with this client's rows; a manifest beside it is
-                   read as everywhere, but for what is to be agreed on
+    data-path      a table (parquet, CSV) or npz with this client's rows, or a folder of images,
+                   class/*.png; a manifest beside it is read as everywhere, but for what is to be
+                   agreed on
     requirement    the loss it asks the model to stay below, where its owner sets one
     test-fraction  the share of its rows it holds out, where the file does not say
     memory-path    a folder for what it remembers between rounds
@@ -78,7 +81,7 @@ def own_files(
             f"data-path: missing; start the node with --node-config 'data-path=\"FILE\"'{hint}"
         )
     options: dict[str, Any] = {}
-    if not path.endswith(".npz"):
+    if not path.endswith(".npz") and not holds_images(Path(path).expanduser()):
         options["label"] = network.label
         options["features"] = columns or None
     if targets == "numbers":

@@ -27,7 +27,7 @@ from ..config.network import Member, Network, counted_rows
 from ..engines.batches import needs_two_rows, steps_of
 from ..errors import MusterError, plural
 from ..federation import Inputs, Population, Preparation, Scale, Space
-from ..federation.inputs import REAL
+from ..federation.inputs import REAL, WHOLE
 from ..models import as_module
 from ..params import dtype_of
 from ..parts.scores import Score
@@ -172,7 +172,7 @@ def inputs_of(space: Space, network: Network, fitted: Fitted | None) -> Inputs:
     return Inputs(
         space.shape,
         space.classes,
-        kind="" if fitted is None else REAL,
+        kind=REAL if fitted is not None else WHOLE if space.whole else "",
         labels=network.classes if isinstance(network.classes, tuple) else None,
         image=space.image,
         columns=(prepare.columns if prepare else network.columns) or None,

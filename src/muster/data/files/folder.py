@@ -14,20 +14,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import MusterError, nearest
-from ...federation import Federation, Preparation, Scale, Statistics
+from ...federation import Federation, Preparation, Scale, Statistics, Text
 from ...registry import part
+from .images import holds_images, image_blocks
 from .manifest import MANIFEST, Manifest, Options, Role, find_manifest, laid_over, read_manifest
+from .npz import read_npz
 from .rows import Names, Parted, assemble, join, natural, parted
-from .tables import ENDINGS, TABLES, Block, Columns, coded, header, read_npz, read_table
+from .tables import ENDINGS, TABLES, Block, Columns, coded, header, read_table
+from .texts import as_text
 
-LABEL, CLIENT = "label", "client"  # columns so called need not be named
+CLIENT = "client"  # a column so called need not be named
 SCALES = ("pooled", "priority")  # scales that are fitted to rows
 
 
 @part(Federation, "folder")
 def from_folder(
     path: str | Path,
-    label: str | None = None,
+    label: str | tuple[str, ...] | None = None,
     client: str | None = None,
     features: tuple[str, ...] | None = None,
     classes: tuple[str | int, ...] | None = None,
@@ -39,14 +42,21 @@ def from_folder(
     targets: Literal["classes", "numbers"] | None = None,
     categories: tuple[str, ...] | None = None,
     missing: Literal["error", "mean"] | None = None,
+    text: str | None = None,
+    tokenizer: Any = None,
+    length: int | None = None,
+    pad: int | None = None,
+    resize: tuple[int, ...] | None = None,
 ) -> Federation:
-    """A federation from files: parquet, CSV or npz (arrays x, y and perhaps x_test, y_test).
+    """A federation from files: parquet, CSV or npz (arrays x, y and perhaps x_test, y_test), or
+    from folders of images, client/class/*.png (of a single client class/*.png).
 
     A folder holds one file per client, called by the client's name. A single file is a table of all
     clients when it has a client column, and else the data of one client. A manifest.toml next to
     the data may hold any of these settings, and roles: see docs/own-data.md.
 
-    label          the column of labels; default "label"
+    label          the column of labels; default "label"; several are numbers to predict, such as
+                   ("time", "event") of survival
     client         the column that says whose row it is; default "client", if a single file has it
     features       the columns to learn from, numbers all; default: every other column
     classes        the labels in the order of their numbers; default: whole numbers as they are,
@@ -61,6 +71,11 @@ def from_folder(
     categories     columns of categories: a feature of 0 and 1 for each level that any client has
     missing        "mean": a missing number is the mean of all training rows, and one more feature
                    says that it was missing; default "error"
+    text           a column of text to learn from, in place of features, as the tokens of
+    tokenizer      a function of a text that gives whole numbers, or its import path
+    length         how many tokens of each text are kept; default 64
+    pad            the token that shorter texts are filled up with; default 0
+    resize         of images: the height and width that all are brought to
     scale          "pooled": every feature less its mean, by its deviation, over all training rows;
                    "priority": over those of the priority clients, and so is what stands in for
                    missing numbers
@@ -77,6 +92,11 @@ def from_folder(
         "scale": scale,
         "categories": categories,
         "missing": missing,
+        "text": text,
+        "tokenizer": tokenizer,
+        "length": length,
+        "pad": pad,
+        "resize": resize,
     }
     return read_folder(path, given).federation(seed)
 
@@ -84,18 +104,18 @@ def from_folder(
 @dataclass(frozen=True)
 class Source:
     """Files that were read: their rows, before features are made of columns, and how that is to be
-    done."""
+    done.
+
+    tables  whether they are tables, whose columns have names
+    text    how the one column that is read, a text, became tokens
+    """
 
     place: Path
-    files: list[Path]
+    tables: bool
     manifest: Manifest
     options: Options
     blocks: list[Block]
-
-    @property
-    def tables(self) -> bool:
-        """Whether they are tables, whose columns have names."""
-        return self.files[0].suffix in TABLES
+    text: Text | None = None
 
     @property
     def fits(self) -> bool:
@@ -162,19 +182,28 @@ class Source:
             columns=prepare.names if prepare else tuple(self.manifest.mean) or fed.columns,
             prepare=prepare,
             scale=maker if isinstance(maker, Scale) else None,
-            label_column=(options.label or LABEL) if self.tables else None,
-            # With features named, every other column is passed over.
-            aside=tuple(c for c in others if c is not None) if options.features is None else None,
+            text=self.text,
+            resized=options.resize is not None,
+            label_column=options.label_column if self.tables else None,
+            # With features or a text named, every other column is passed over.
+            aside=None
+            if options.features or self.text
+            else tuple(c for c in others if c is not None),
         )
 
 
 def read_folder(path: str | Path, given: Mapping[str, Any]) -> Source:
     """Files as `from_folder` reads them, with settings laid over those of their manifest."""
     place = Path(path).expanduser()
-    files = data_files(place)
+    images = holds_images(place)
+    files = [] if images else data_files(place)
     found = find_manifest(place)
     manifest = Manifest() if found is None else read_manifest(found)
     options = laid_over(manifest.options, dict(given))
+    if images:
+        return Source(place, False, manifest, *image_blocks(place, options))
+    if options.resize is not None:
+        raise MusterError("resize: it is for folders of images, client/class/*.png")
     options = replace(options, client=client_column(files, options, place.is_dir()))
     if manifest.mean and options.scale in SCALES:
         raise MusterError(
@@ -186,8 +215,9 @@ def read_folder(path: str | Path, given: Mapping[str, Any]) -> Source:
         raise MusterError(
             "categories, missing: they are for tables, and not together with [mean] and [std]"
         )
-    blocks = read_files(files, options, fits(options) or bool(manifest.mean))
-    return Source(place, files, manifest, options, blocks)
+    text = as_text(options)
+    blocks = read_files(files, options, fits(options) or bool(manifest.mean), text)
+    return Source(place, files[0].suffix in TABLES, manifest, options, blocks, text)
 
 
 def fits(options: Options) -> bool:
@@ -238,7 +268,7 @@ def endings() -> str:
 def client_column(files: Sequence[Path], options: Options, folder: bool) -> str | None:
     """The column that says whose row it is, if there is one."""
     if files[0].suffix not in TABLES:
-        for name in ("label", "client", "features", "split"):
+        for name in ("label", "client", "features", "split", "text"):
             if getattr(options, name) is not None:
                 raise MusterError(f"{name}: npz files have no columns; leave it out for these")
         return None
@@ -247,12 +277,15 @@ def client_column(files: Sequence[Path], options: Options, folder: bool) -> str 
     return options.client
 
 
-def read_files(files: Sequence[Path], options: Options, exact: bool) -> list[Block]:
+def read_files(
+    files: Sequence[Path], options: Options, exact: bool, text: Text | None
+) -> list[Block]:
     """All files, each with the features of the first."""
     blocks: list[Block] = []
     columns = Columns(
-        options.label or LABEL, options.client, options.split, options.features,
-        options.categories or (), options.missing == "mean",
+        options.labels, options.client, options.split,
+        options.features if text is None else (text.column,),
+        options.categories or (), options.missing == "mean", text,
     )  # fmt: skip
     for file in files:
         if file.suffix in TABLES:

@@ -75,7 +75,7 @@ def parted(
     owner, names = owners_of(blocks)
     roles = list(roles_of(names).values())
     labels: tuple[str, ...] | None
-    if options.targets == "numbers":
+    if options.numbers:
         y, labels = numbers_of(blocks), None
     else:
         y, labels = encode(pl.concat(same_kind([b.y for b in blocks])), options.classes, blocks)
