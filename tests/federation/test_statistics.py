@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.federation import Preparation, Scale, Statistics
+from muster.federation import Preparation, Scale, Statistics, statistics
 
 SIZES = np.array([1, 40, 7, 300])
 
@@ -42,6 +42,14 @@ def test_a_client_tells_the_same_alone():
         alone = Statistics.of(x[start:end].copy(), SIZES[k : k + 1])
         for name in ("rows", "count", "mean", "spread"):
             assert np.array_equal(getattr(alone, name)[0], getattr(told, name)[k])
+
+
+def test_how_many_columns_are_looked_at_together_makes_no_difference(monkeypatch):
+    whole = Statistics.of(rows(), SIZES)
+    monkeypatch.setattr(statistics, "AT_ONCE", 700)  # two columns
+    few = Statistics.of(rows(), SIZES)
+    for name in ("count", "mean", "spread"):
+        assert np.array_equal(getattr(whole, name), getattr(few, name))
 
 
 @settings(max_examples=20, deadline=None)

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from ..arrays import Bool, Float64, Int64
 
+AT_ONCE = 2**22  # numbers that are looked at together: columns go in groups of as many rows
+
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
@@ -36,27 +38,24 @@ class Statistics:
     def of(cls, x: NDArray[Any], sizes: Int64) -> Statistics:
         """Of rows that lie client after client, `sizes` for each; NaN where a number is missing.
         A client's numbers do not depend on who else is there, to the bit."""
-        x = np.asarray(x, np.float64).reshape(len(x), -1)
+        x = x.reshape(len(x), -1)
+        made = cls(
+            np.asarray(sizes, np.int64),
+            *(np.zeros((len(sizes), x.shape[1]), kind) for kind in (np.int64, float, float)),
+        )
         some = sizes > 0
         starts = (np.cumsum(sizes) - sizes)[some]
         whose = np.repeat(np.arange(some.sum()), sizes[some])
-        there = ~np.isnan(x)
-
-        def total(values: NDArray[Any]) -> NDArray[Any]:
-            return np.add.reduceat(np.where(there, values, 0), starts, axis=0)
-
-        def placed(values: NDArray[Any]) -> NDArray[Any]:
-            all_of_them = np.zeros((len(sizes), x.shape[1]), values.dtype)
-            all_of_them[some] = values
-            return all_of_them
-
-        with np.errstate(over="ignore", invalid="ignore"):  # complained of with its row, later
-            count = total(np.ones(x.shape, np.int64))
-            mean = total(x) / np.maximum(count, 1)
-            # A second look takes out what rounding did: of equal numbers the mean is that number.
-            mean += total(x - mean[whose]) / np.maximum(count, 1)
-            spread = total((x - mean[whose]) ** 2)
-        return cls(np.asarray(sizes, np.int64), placed(count), placed(mean), placed(spread))
+        step = max(1, AT_ONCE // max(1, len(x)))
+        for j in range(0, x.shape[1], step):
+            few = slice(j, j + step)
+            count, mean, spread = moments(np.asarray(x[:, few], np.float64), starts, whose)
+            made.count[some, few], made.mean[some, few], made.spread[some, few] = (
+                count,
+                mean,
+                spread,
+            )
+        return made
 
     def pick(self, who: Bool) -> Statistics:
         """Of some of the clients."""
@@ -86,6 +85,21 @@ class Statistics:
         """The standard deviation of each column; 1 for one that never varies."""
         found = np.sqrt(self.spread / np.maximum(self.count, 1))
         return np.where(found > 0, found, 1.0)
+
+
+def moments(x: Float64, starts: Int64, whose: Int64) -> tuple[Int64, Float64, Float64]:
+    """Count, mean and spread of each client's part of the rows, which begins at `starts`."""
+    there = ~np.isnan(x)
+
+    def total(values: NDArray[Any]) -> NDArray[Any]:
+        return np.add.reduceat(np.where(there, values, 0), starts, axis=0)
+
+    with np.errstate(over="ignore", invalid="ignore"):  # complained of with its row, later
+        count: Int64 = total(np.ones(x.shape, np.int64))
+        mean = total(x) / np.maximum(count, 1)
+        # A second look takes out what rounding did: of equal numbers the mean is that number.
+        mean += total(x - mean[whose]) / np.maximum(count, 1)
+        return count, mean, total((x - mean[whose]) ** 2)
 
 
 def exact_sums(values: NDArray[Any]) -> Float64:
