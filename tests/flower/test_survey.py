@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -11,11 +14,13 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 
 import muster
-from flower_grid import LocalGrid
+from flower_grid import LocalGrid, Node
 from flower_parity import assert_same
 from flower_tables import Tables, patients
 from muster.cli.main import main
-from muster.config.network import Network
+from muster.config.experiments import experiment
+from muster.config.network import Network, members_of
+from muster.data.sets import heart
 from muster.flower.agreed import check_agreed, shared_terms
 from muster.flower.inbox import exchange
 from muster.flower.inprocess import travel
@@ -24,6 +29,7 @@ from muster.flower.server import federate
 from muster.flower.survey import FITTED, LEVELS, SURVEY, Told, read_fitted, read_told
 from muster.flower.wire import NONCE, OFFER, WORD
 from muster.run import store
+from small_data import SHARED, shared
 
 FEDALIGN = {"name": "fedalign", "epsilon": 0.5, "warmup": 0}
 
@@ -118,6 +124,37 @@ def test_arrays_are_scaled_alike_too(setup, tmp_path):
     assert real.predict(raw[:5])["p_1"].is_finite().all()
 
 
+@shared("heart_uci.csv")
+def test_four_hospitals_with_a_file_each_come_to_the_data_set(tmp_path):
+    """Real records: each node reads its own, and the model is that of `muster.data.heart`."""
+    fed = muster.data.heart(SHARED, priority=["va"])
+    everybody = heart.patients(heart.load_here(heart.HEART, SHARED).arrays)
+    sites = []
+    for name in fed.names.tolist():
+        file = tmp_path / f"{name}.csv"
+        everybody.filter(pl.col("hospital") == name).drop("hospital").write_csv(file)
+        sites.append(Node({"data-path": str(file), "test-fraction": 0.25}))
+    network = {
+        "label": "disease", "classes": ["healthy", "ill"], "scale": "pooled", "missing": "mean",
+        "categories": list(heart.CATEGORIES),
+    }  # fmt: skip
+    chosen = experiment({
+        "rounds": 2, "dtype": "float64", "method": FEDALIGN, "trust": False, "network": network,
+        "task": "binary", "model": {"name": "linear"}, "local": {"steps": 5, "lr": 0.1},
+        "evaluate_every": 0,
+    })  # fmt: skip
+    members = members_of(fed, [site.key.decode() for site in sites])
+    listed = replace(chosen, members=members)
+    real = federate(LocalGrid(sites), listed, tmp_path / "run", lambda line: None)
+    s = chosen.settings
+    simulated = muster.simulate(
+        fed, chosen.method("fedalign"), chosen.spec(), 2, chosen.local, dtype="float64",
+        task=s.task, evaluate_every=0,
+    )  # fmt: skip
+    assert_same(real, simulated)
+    assert vars(real.recipe.inputs.prepare) == vars(fed.prepare)
+
+
 LIES = {
     "not finite": (
         told(mean=lambda v: [float("nan"), *v[1:]]),
@@ -153,6 +190,10 @@ LIES = {
     ),
     "a long level": (levels(lambda known: {"pain": ["x" * 201]}), "a level has no proper name"),
     "values without levels": (levels(lambda known: {"pain": []}), "values, and no level"),
+    "another record": (
+        lambda message, reply: reply.content.update(more=ConfigRecord({"a": 1})) or reply,
+        "its statistics are malformed",
+    ),
     "other categories": (
         levels(lambda known: {"age": ["1"], **known}),
         "column 'age': impossible",
@@ -238,6 +279,7 @@ def test_a_server_that_comes_back_goes_on_with_what_was_fitted(tables):
     """Whatever clients would tell by then, and though nodes have lost what they held."""
     case = tables(FEDALIGN, evaluate_every=0)
     case.nodes[0].tamper = told(rows=-1)  # left out, and so it stays
+    case.nodes[3].online = False  # comes when the run has begun, and stays out too
     whole = case.run(name="whole")
 
     def say(line):
@@ -249,15 +291,16 @@ def test_a_server_that_comes_back_goes_on_with_what_was_fitted(tables):
         federate(case.grid(), case.experiment(), place, say)
     for node in case.nodes:
         node.state.clear()
-    case.nodes[0].tamper = None
-    case.nodes[3].tamper = told(mean=lambda v: [1e9, *v[1:]])
+    case.nodes[0].tamper, case.nodes[3].online = None, True
+    case.nodes[2].tamper = told(mean=lambda v: [1e9, *v[1:]])
     other = replace(case.experiment(), network=replace(case.network, scale="none"))
     with pytest.raises(muster.MusterError, match=r"resume: .* scale pooled.* has scale none"):
         federate(case.grid(), other, place)
     grid = case.grid()
     run = case.run(grid)
     assert not surveys(grid)
-    assert len(carriers(grid)) == 3
+    assert len(carriers(grid)) == 2
+    assert "without west: it was not in when the run began" in case.said
     assert vars(run.recipe.inputs.prepare) == vars(whole.recipe.inputs.prepare)
     assert all(np.array_equal(run.weights[name], w) for name, w in whole.weights.items())
     assert not (place / "checkpoints").exists(), "model.json has it from here on"
@@ -342,5 +385,16 @@ def test_a_manifest_leaves_to_the_federation_what_is_to_be_agreed_on(tmp_path):
         "mean = {age = 50, sugar = 1e6, tag = 7}\nstd = {age = 9, sugar = 2e5, tag = 1}"
     )
     assert own_data(config, network, 0).scale.mean.tolist() == [50, 1e6, 7], "as before"
-    with pytest.raises(muster.MusterError, match=r"\[mean\] and \[std\] next to \[network\] scale"):
+    with pytest.raises(muster.MusterError, match=r"scale: 'pooled' next to \[mean\] and \[std\]"):
         own_data(config, replace(network, scale="pooled"), 0)
+
+
+def test_the_settings_in_the_docs_are_settings():
+    page = (Path(__file__).parents[2] / "docs" / "federate.md").read_text()
+    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    network = experiment(tomllib.loads(text)).network
+    assert network.preparing == {"scale": "priority", "categories": ("pain",), "missing": "mean"}
+    with pytest.raises(muster.MusterError, match=r"network.scale: it is for clients' own files"):
+        experiment({"network": {"scale": "pooled"}, "data": "digits"}).federation(0)
+    with pytest.raises(muster.MusterError, match=r"network.categories: 'pian'; allowed: columns"):
+        Network(columns=("pain",), categories=("pian",))

@@ -99,11 +99,6 @@ def own_files(
                 f"{source.manifest.path}: {key} is for all clients to agree on; say it in the "
                 f"run's configuration, [network] {key}, and take it out here"
             )
-    if network.scale != "none" and source.manifest.mean:
-        raise MusterError(
-            f"{source.manifest.path}: [mean] and [std] next to [network] scale = "
-            f"'{network.scale}'; give one of the two"
-        )
     return source
 
 

@@ -8,6 +8,7 @@ when it is started again with the same folder.
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Mapping
@@ -45,14 +46,15 @@ from .files import for_oneself
 from .inbox import exchange
 from .registry import Registry
 from .remote import LOOK_EVERY, Remote, Say, nothing_counted
-from .survey import FITTED, Agreement, lacking, survey
+from .survey import FITTED, Fitted, as_text, lacking, of_text, survey
 from .wire import OFFER, WORD, line
 
 HELLO = "query.hello"
 PREFIX = "muster| "  # before every line of ours in the stream of a run's log
 ERROR = "error: "  # and before the reason why a run stops
 
-MADE_AS, MADE_BY = "features", "fitted"  # what a checkpoint says of how features are made
+# What a checkpoint says of who counts for how many rows, and of how features are made.
+COUNTED, MADE_AS, MADE_BY = "rows", "features", "fitted"
 
 MOST_FEATURES, MOST_CLASSES, MOST_AXES = 10**8, 10**6, 8  # of a row that a client may state
 
@@ -109,10 +111,11 @@ def federate(
     s, network = chosen.settings, chosen.network
     nodes = awaited(grid, registry, network, say)
     terms_told = shared_terms(chosen)
-    agreement = kept(folder / "checkpoints", network)
-    if network.fits and agreement is None:
-        agreement = survey(grid, nodes, chosen.members, network, terms_told, s.seed)
-    came = gather(grid, registry, nodes, network, terms_told, s.seed, say, agreement)
+    fitted, without = kept(folder / "checkpoints", network)
+    if network.fits and fitted is None:
+        fitted, without = survey(grid, nodes, chosen.members, network, terms_told, s.seed)
+    made_by = "" if fitted is None else as_text(fitted)
+    came = gather(grid, registry, nodes, network, terms_told, s.seed, say, made_by, without)
     population = came.population()
     # Clients build the same model from the shapes that were agreed on.
     named = network.classes if isinstance(network.classes, tuple) else came.classes
@@ -122,7 +125,7 @@ def federate(
     space = Space(came.shape, came.classes, network.image or None, came.target, came.whole)
     spec = chosen.spec()
     module = as_module(spec, space, s.seed, s.task)
-    taken = inputs or inputs_of(space, network, agreement)
+    taken = inputs or inputs_of(space, network, fitted)
     names = params.trainable(module)
     local = chosen.local_of(*chosen.methods)
     terms = Terms(
@@ -134,7 +137,7 @@ def federate(
     effort = steps_of(np.minimum(population.sizes, population.rows), local, merge)
     remote = Remote(
         grid, registry, population, terms, steps, effort, network, text,
-        agreement.fitted_text() if agreement else "", events=came.events, say=say,
+        made_by, events=came.events, say=say,
     )  # fmt: skip
     setup = Setup(population, terms, remote)
     start = params.of_module(module, dtype_of(s.dtype), remote.device)
@@ -147,9 +150,9 @@ def federate(
         {
             "dtype": s.dtype,
             "clients": ", ".join(f"{m.name} ({role(m)})" for m in chosen.members),
-            "rows": str(population.rows.tolist()),
+            COUNTED: json.dumps(population.rows.tolist()),
             "module": params.signature(module, space.example()),
-            **({MADE_AS: made_as(network), MADE_BY: agreement.text()} if agreement else {}),
+            **({MADE_AS: made_as(network), MADE_BY: made_by} if made_by else {}),
         },
         Keep(s.evaluate_every, folder / "checkpoints", often, resume=True),
         reporter(s.rounds, say, terms.scoring.first),
@@ -162,10 +165,9 @@ def federate(
     return result
 
 
-def inputs_of(space: Space, network: Network, agreement: Agreement | None) -> Inputs:
+def inputs_of(space: Space, network: Network, fitted: Fitted | None) -> Inputs:
     """What the model takes. Unless that was agreed on here, what rows are made of and how they are
     scaled stays with the clients."""
-    fitted = None if agreement is None else agreement.fitted
     prepare = fitted if isinstance(fitted, Preparation) else None
     return Inputs(
         space.shape,
@@ -240,17 +242,20 @@ def made_as(network: Network) -> str:
     return f"scale {network.scale}, categories {network.categories}, missing {network.missing}"
 
 
-def kept(folder: Path, network: Network) -> Agreement | None:
-    """What features are made by in a run that goes on: fitted once, it stays as it is."""
+def kept(folder: Path, network: Network) -> tuple[Fitted | None, dict[int, str]]:
+    """What features are made by in a run that goes on: fitted once, it stays as it is. And who
+    stays out of it, because it was not in when the run began."""
     saved = saved_identity(folder)
+    rows = json.loads(saved.get(COUNTED, "[]"))
+    late = {k: "it was not in when the run began" for k, n in enumerate(rows) if not n}
     if MADE_BY not in saved:
-        return None
+        return None, late
     if saved.get(MADE_AS) != made_as(network):
         raise MusterError(
             f"resume: the checkpoint in {folder} was made with {saved.get(MADE_AS)}, this run has "
             f"{made_as(network)}; resume with the same settings or use another folder"
         )
-    return Agreement.of_text(saved[MADE_BY])
+    return of_text(saved[MADE_BY]), late
 
 
 def awaited(grid: Grid, registry: Registry, network: Network, say: Say = print) -> dict[int, int]:
@@ -273,21 +278,23 @@ def gather(
     text: str,
     seed: int,
     say: Say = print,
-    agreement: Agreement | None = None,
+    fitted: str = "",
+    without: Mapping[int, str] | None = None,
 ) -> Attendance:
-    """Ask each client that came how many rows it has, of what shape.
+    """Ask each client that came how many rows it has, of what shape; `fitted` is what features are
+    made by, and `without` says who is left out already.
 
     The priority clients must come, all of them, and `at_least` clients altogether; others who are
     not there when the waiting ends, or do not fit, are left out of the run.
     """
     members, n = registry.members, len(registry.members)
     question = RecordDict({OFFER: ConfigRecord({"experiment": text, "seed": seed})})
-    without = {} if agreement is None else agreement.without
-    if agreement is not None:
-        question[FITTED] = ConfigRecord({"text": agreement.fitted_text()})
-    contents = {k: (node, question) for k, node in nodes.items() if k not in without}
+    if fitted:
+        question[FITTED] = ConfigRecord({"text": fitted})
+    left = dict(without or {})
+    contents = {k: (node, question) for k, node in nodes.items() if k not in left}
     came = exchange(grid, contents, HELLO, network.patience, {})
-    heard: dict[int, Table | str] = {**without, **came.refused}
+    heard: dict[int, Table | str] = {**left, **came.refused}
     heard |= {k: introduction(said) for k, said in came.answers.items()}
     order = sorted(heard, key=lambda k: (not members[k].priority, k))
     rows = np.zeros(n, np.int64)

@@ -16,7 +16,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -55,40 +55,23 @@ class Told:
     levels: dict[str, tuple[str, ...]]
 
 
-@dataclass(frozen=True, eq=False)
-class Agreement:
-    """What came of a survey: what features are made by, and who was left out, and why."""
+def as_text(fitted: Fitted) -> str:
+    """What features are made by, as it travels and is kept; `of_text` reads it to the same bits."""
+    shape = {"shape": list(fitted.mean.shape)} if isinstance(fitted, Scale) else {}
+    return json.dumps({**fitted.table(), **shape})
 
-    fitted: Fitted
-    without: dict[int, str] = field(default_factory=dict)
 
-    def text(self) -> str:
-        """As text, for the checkpoint; `of_text` reads it back to the same bits."""
-        return json.dumps({"fitted": self.fitted_text(), "without": self.without})
-
-    def fitted_text(self) -> str:
-        """What clients are sent."""
-        made = self.fitted
-        shape = {"shape": list(made.mean.shape)} if isinstance(made, Scale) else {}
-        return json.dumps({**made.table(), **shape})
-
-    @classmethod
-    def of_text(cls, text: str) -> Agreement:
-        """What a text of our own says."""
-        saved = json.loads(text)
-        without = {int(k): why for k, why in saved["without"].items()}
-        return cls(_fitted(json.loads(saved["fitted"])), without)
+def of_text(text: str) -> Fitted:
+    """What a text says."""
+    table: dict[str, Any] = json.loads(text)
+    if "columns" in table:
+        return Preparation.of_table(table)
+    return Scale.of_table(table, tuple(table["shape"]))
 
 
 def named(text: str) -> str:
     """The name of a text: its hash."""
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _fitted(table: dict[str, Any]) -> Fitted:
-    if "columns" in table:
-        return Preparation.of_table(table)
-    return Scale.of_table(table, tuple(table["shape"]))
 
 
 # At a client.
@@ -119,7 +102,7 @@ def write_told(told: Told) -> RecordDict:
 def read_fitted(text: str, network: Network) -> Fitted:
     """What features are to be made by, as far as it is what the terms say."""
     try:
-        made = _fitted(json.loads(text))
+        made = of_text(text)
         mean, std = np.array(made.mean, np.float64), np.array(made.std, np.float64)
         sound = bool(np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all())
         sound &= std.shape == mean.shape if network.scale != "none" else not std.size
@@ -149,9 +132,9 @@ def survey(
     network: Network,
     text: str,
     seed: int,
-) -> Agreement:
+) -> tuple[Fitted, dict[int, str]]:
     """Ask every client that is connected, and fit what they tell. Whoever tells what cannot be is
-    left out; the priority clients are needed, all of them."""
+    left out, and why is said; the priority clients are needed, all of them."""
     question = RecordDict({OFFER: ConfigRecord({"experiment": text, "seed": seed})})
     contents = {k: (node, question) for k, node in nodes.items()}
     names = len(network.categories) * network.most_levels * 4 * MOST_TEXT
@@ -170,7 +153,7 @@ def survey(
         if member.priority and k not in told:
             raise lacking(member, without.get(k, "it has not connected"))
     priority = np.array([members[k].priority for k in told])
-    return Agreement(fit(list(told.values()), priority, network), without)
+    return fit(list(told.values()), priority, network), without
 
 
 def lacking(member: Member, reason: str) -> MusterError:
@@ -216,6 +199,8 @@ def read_told(message: Message, network: Network, first: Told | None) -> Told | 
         said = line(message.error.reason or "", 200)
         return f"its client app failed (code {message.error.code}{said and ': '}{said})"
     try:
+        if set(message.content) != {WORD, LEVELS}:
+            return "its statistics are malformed"
         word: dict[str, Any] = dict(message.content.config_records[WORD])
         levels: dict[str, Any] = dict(message.content.config_records[LEVELS])
         return _wrong(word, levels, network, first) or Told(

@@ -205,6 +205,11 @@ def read_folder(path: str | Path, given: Mapping[str, Any]) -> Source:
     if options.resize is not None:
         raise MusterError("resize: it is for folders of images, client/class/*.png")
     options = replace(options, client=client_column(files, options, place.is_dir()))
+    if manifest.mean and options.scale in SCALES:
+        raise MusterError(
+            f"scale: '{options.scale}' next to [mean] and [std] in {manifest.path}; give one of "
+            "the two"
+        )
     preparing = bool(options.categories) or options.missing == "mean"
     if preparing and (manifest.mean or files[0].suffix not in TABLES):
         raise MusterError(

@@ -35,8 +35,8 @@ def heart(
 
     Categories (kind of pain, of rest ECG, of slope, of thallium scan) are features of 0 and 1 for
     each level that any hospital has; a missing number is the mean of all training rows, with a
-    feature that says so; numbers are standardised. All of it comes from counts, sums and sums of
-    squares, which hospitals can add up without showing a row.
+    feature that says so; numbers are standardised. All of it comes from levels, counts, means
+    and spreads, which hospitals can tell without showing a row.
 
     folder    where heart_uci.csv is (hospital and the 14 columns), or the official
               processed.HOSPITAL.data files of the UCI repository; default: what `muster data get
