@@ -107,6 +107,13 @@ def test_the_model_scores_new_rows_without_a_manifest(tables, tmp_path, capsys):
     assert said[0].columns == ["row", "label", "prediction", "p_no", "p_yes"]
     pl.testing.assert_frame_equal(said[0], said[1], abs_tol=1e-9)
     assert said[0]["p_yes"].std() > 0.01
+    known = store.load(tmp_path / "run").export(tmp_path / "model.ts").with_suffix(".ts.json")
+    assert json.loads(known.read_text())["about"]["takes"]["columns"] == [
+        "age",
+        "pain",
+        "sugar",
+        "tag",
+    ]
     with pytest.raises(muster.MusterError, match="knows how its rows were scaled; leave it out"):
         store.load(tmp_path / "run").predict(tmp_path / "new.csv", scale="none")
 

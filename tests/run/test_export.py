@@ -170,3 +170,15 @@ def test_onnx_says_the_same(clinics):
     said = clinics.predict(new).select("p_no", "p_yes").to_numpy()
     np.testing.assert_allclose(p, said, atol=1e-6)
     assert not Path("model.onnx.data").exists()
+
+
+def test_what_may_not_be_missing_gets_no_answer_elsewhere_either(tmp_path):
+    rows = "".join(f"{i},{i % 3},{i % 2}\n" for i in range(20))
+    (tmp_path / "t.csv").write_text("a,b,label\n" + rows)
+    fed = muster.Federation.from_folder(tmp_path / "t.csv", scale="pooled")
+    run = muster.simulate(fed, M.fedavg(), muster.models.Softmax(), rounds=1)
+    graph = torch.jit.load(run.export(tmp_path / "model.ts"))
+    x = np.array([[4.0, 1.0], [np.nan, 1.0]])
+    assert graph(torch.from_numpy(x)).isfinite().all(1).tolist() == [True, False]
+    with pytest.raises(muster.MusterError, match="row 2 is not finite"):
+        run.predict(x)

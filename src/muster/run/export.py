@@ -140,7 +140,8 @@ def prepared(made: Preparation, x: Tensor) -> Tensor:
         if name in made.levels:
             columns += [(column == place).double() for place in range(len(made.levels[name]))]
         else:
-            filled = torch.where(lacks, made.mean[j], column)
+            # Where nothing may be missing, what is missing stays so: see `Preparation`.
+            filled = torch.where(lacks, made.mean[j], column) if made.holes else column
             columns.append((filled - made.mean[j]) / made.std[j] if made.std else filled)
         columns += [lacks.double()] if name in made.holes else []
     return torch.stack(columns, 1).float()
