@@ -42,9 +42,11 @@ class Network:
     classes     how many classes, or their names in order; 0: as the priority clients' labels go
     label       the label's column in each client's own table, or several
     columns     the columns to learn from, in order; empty: all others, as each table has them
-    scale, categories, missing   how features are made of columns, as in `from_folder`: clients tell
-                statistics of their training rows and levels, and are sent what everybody goes by
-    most_levels the most levels a client may have in a column of categories
+    scale       how features are scaled, as in `from_folder`: clients tell statistics of their
+                training rows, and are sent what everybody goes by
+    categories  columns of categories, with the levels of all clients, agreed on in the same way
+    missing     what stands in for missing numbers, agreed on in the same way
+    most_levels  the most levels a client may have in a column of categories
     """
 
     precision: Precision = "exact"

@@ -124,6 +124,17 @@ def test_several_columns_are_no_classes(trial):
             muster.Federation.from_folder("trial.csv", **given)
 
 
+def test_a_node_reads_them_too(trial):
+    pytest.importorskip("flwr")
+    from muster.config.network import Network
+    from muster.flower.node_data import own_data
+
+    trial.filter(pl.col("site") == "north").drop("site").write_csv("north.csv")
+    config = {"data-path": "north.csv", "test-fraction": 0.0}
+    fed = own_data(config, Network(label=("days", "died")), 0, "numbers")
+    assert (fed.target, fed.columns, fed.n) == ((2,), ("age", "dose"), 1)
+
+
 def test_label_columns_survive_being_written_down():
     again = Inputs.of_table(Inputs((2,), 0, label=("days", "died"), target=(2,)).table())
     assert again.label_columns == ("days", "died")
