@@ -49,12 +49,8 @@ class Statistics:
         step = max(1, AT_ONCE // max(1, len(x)))
         for j in range(0, x.shape[1], step):
             few = slice(j, j + step)
-            count, mean, spread = moments(np.asarray(x[:, few], np.float64), starts, whose)
-            made.count[some, few], made.mean[some, few], made.spread[some, few] = (
-                count,
-                mean,
-                spread,
-            )
+            found = moments(np.asarray(x[:, few], np.float64), starts, whose)
+            made.count[some, few], made.mean[some, few], made.spread[some, few] = found
         return made
 
     def pick(self, who: Bool) -> Statistics:
