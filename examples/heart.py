@@ -1,9 +1,9 @@
 """Which hospital gains from which? Heart disease at four hospitals, and a prediction at the end.
 
-    MUSTER_DATA=FOLDER python examples/heart.py            5 seeds
-    MUSTER_DATA=FOLDER python examples/heart.py --quick    2 seeds, fewer rounds
+    muster data get heart                          the records, from the UCI repository
+    python examples/heart.py [FOLDER]              20 seeds; FOLDER: where the files are, otherwise
+    python examples/heart.py [FOLDER] --quick      2 seeds, fewer rounds
 
-FOLDER holds heart_uci.csv, or the official processed.HOSPITAL.data files of the UCI repository.
 Each hospital in turn is the one the model is for. It trains alone, with each of the others, and
 with all of them while FedALIGN decides who helps. What is printed is the change of its held-out
 loss against training alone (less is better), with a 95 % interval over seeds; each seed holds out
@@ -38,9 +38,9 @@ def held_out_loss(fed: muster.Federation, method: muster.Method, rounds: int, se
     return float(run.rounds["test_loss"][-1])
 
 
-def main(quick: bool) -> None:
-    seeds, rounds = (range(2), 20) if quick else (range(5), 60)
-    data = [muster.data.heart(priority="all", seed=seed) for seed in seeds]
+def main(folder: str | None, quick: bool) -> None:
+    seeds, rounds = (range(2), 20) if quick else (range(20), 60)
+    data = [muster.data.heart(folder, priority="all", seed=seed) for seed in seeds]
     names = data[0].names.tolist()
     print(
         f"{'for':12} {'alone':>6}   " + "".join(f"with {name:<18}" for name in names) + "FedALIGN"
@@ -68,7 +68,7 @@ def main(quick: bool) -> None:
         print(f"{name:12} {alone.mean():6.3f}   " + "".join(cells))
     print("* the interval excludes 0")
 
-    fed = muster.data.heart()
+    fed = muster.data.heart(folder)
     run = muster.simulate(fed, muster.methods.fedalign(0.2), MODEL, rounds, WORK, task=TASK)
     said = run.predict({
         "age": ["58"], "sex": ["1"], "cp": ["4"], "trestbps": [""], "chol": ["240"], "fbs": ["0"],
@@ -80,4 +80,5 @@ def main(quick: bool) -> None:
 
 
 if __name__ == "__main__":
-    main("--quick" in sys.argv)
+    places = [word for word in sys.argv[1:] if not word.startswith("--")]
+    main(places[0] if places else None, "--quick" in sys.argv)

@@ -22,7 +22,7 @@ FLOORS = [
     {"params", "memories", "schedules", "federation"},
     {"protocol", "data"},
     {"parts"},
-    {"local", "models", "methods", "tasks", "optimizers"},
+    {"local", "joined", "models", "methods", "tasks", "optimizers"},
     {"engines"},
     {"run"},
     {"report", "trackers"},

@@ -16,6 +16,7 @@ from . import rng
 from .errors import MusterError, first_line
 from .federation import Shaped, Space
 from .federation.ragged import features
+from .joined import Joined as Joined
 from .lazy import nn, torch
 from .parts.task import Multiclass, Task, numbers_in
 from .registry import kinds, part

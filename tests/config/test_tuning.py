@@ -171,3 +171,14 @@ def test_a_solo_requirement_is_trained_without_the_rows_it_is_judged_by():
     alone = muster.data.for_tuning(muster.data.digits(clients=5, priority=2), 0.5)
     wanted = muster.with_solo(alone, muster.models.Softmax(), muster.Local(steps=3))
     assert np.array_equal(fed.requirement, wanted.requirement)
+
+
+def test_what_is_scored_is_the_tasks_own_score():
+    table = {
+        "data": {"name": "diabetes", "clients": 4, "priority": 2}, "task": "regression",
+        "model": "linear", "rounds": 2, "methods": ["fedavg"],
+    }  # fmt: skip
+    done = muster.tune(table, {"local.lr": [0.001, 0.1], "seeds": [7]}, jobs=1)
+    assert (done.measure, done.direction) == ("test_r2", "max")
+    assert done.chosen == {"fedavg": {"local.lr": 0.1}}
+    assert done.frame["score"].arg_max() == 1

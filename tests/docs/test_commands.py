@@ -42,6 +42,11 @@ LINES = [
 # In the help, what a command does stands behind it, two spaces off.
 LINES = [*dict.fromkeys(re.split(r"\s{2,}|\s#", line)[0] for line in LINES)]
 
+PATIENTS = """\
+age,sex,cp,trestbps,chol,fbs,restecg,thalach,exang,oldpeak,slope,ca,thal
+58,1,4,,240,0,2,120,1,2.1,2,,7
+41,0,2,130,204,0,2,172,0,1.4,1,0,3
+"""
 REAL = "federate --local"  # a superlink and nodes of its own: a minute by itself
 
 
@@ -69,9 +74,13 @@ def desk(tmp_path_factory):
     python = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        for makes in ("hospitals", "runs/visits"):  # as the page says
-            exec(next(code for code in python if f'("{makes}")' in code), {"__name__": "example"})
+        for makes in ("hospitals", "runs/visits", "runs/photos"):  # as the page says
+            code = next(code for code in python if re.search(rf'"{makes}"\)', code))
+            exec(code, {"__name__": "example"})
         shutil.copy("hospitals/north.csv", "new.csv")
+        patients = "".join(f"{i % 7},{i % 3 % 2},{i % 5 / 2},{'ab'[i % 2]}\n" for i in range(40))
+        (folder / "trial.csv").write_text(f"days,died,stage,client\n{patients}")
+        Path("patients.csv").write_text(PATIENTS)
         few = ["--rounds", "2", "--checkpoint_every", "1"]
         for name in ("NAME", "hospitals", "federate"):
             assert main(["run", "--data", "hospitals", *few, "--name", name]) == 0

@@ -12,9 +12,8 @@ import polars as pl
 import pytest
 
 import muster
-from muster.data.sets.heart import TABLE
-from muster.data.sources.cache import root
-from small_data import here
+from muster.data.sources.patients import TABLE
+from small_data import SHARED, here, shared
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,19 +30,31 @@ def test_the_appeal_study_runs(tmp_path):
     assert "gm_appeal_unseen" in done.stdout
 
 
-@pytest.mark.skipif(
-    not (root() / TABLE).is_file(), reason=f"needs {TABLE} in $MUSTER_DATA ({root()})"
-)
+@shared(TABLE)
 def test_it_is_told_which_hospital_gains_from_which(tmp_path):
     script = ROOT / "examples" / "heart.py"
     done = subprocess.run(
-        [sys.executable, str(script), "--quick"], cwd=tmp_path, capture_output=True, text=True
-    )
+        [sys.executable, str(script), str(SHARED), "--quick"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     rows = re.findall(r"^(cleveland|hungarian|switzerland|va) .*", done.stdout, re.MULTILINE)
     assert len(rows) == 4
     assert len(re.findall(r"[+-]\d\.\d{3} ± \d\.\d{3}", done.stdout)) == 16
     assert "chance of being ill 0." in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@shared(TABLE)
+def test_the_readmes_hospitals_are_what_the_example_says():
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "heart.py"), str(SHARED)],
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = [line.rstrip() for line in done.stdout.splitlines()]
+    assert "\n".join(lines) in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.skipif(

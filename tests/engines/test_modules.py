@@ -221,3 +221,75 @@ def test_outputs_that_are_no_tensor_are_refused():
 
     with pytest.raises(muster.MusterError, match="it gives tuple, not a tensor of outputs"):
         muster.simulate(case.of("multiclass"), M.fedavg(), Pair(), 1)
+
+
+class TwoTowers(nn.Module):
+    """Tokens and numbers, each by a way of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.squash = nn.Embedding(case.TOKENS, 4), nn.Linear(3, 4)
+        self.out = nn.Linear(8, 2)
+
+    def forward(self, tokens, numbers):
+        read = self.embed(tokens).mean(1)
+        return self.out(torch.cat([read, torch.tanh(self.squash(numbers))], dim=1))
+
+
+def test_several_inputs_are_one_row_that_the_module_takes_apart():
+    both = muster.models.Joined({"tokens": (5,), "numbers": (3,)}, whole=("tokens",))
+    draw = np.random.default_rng(0)
+    inputs = [
+        {"tokens": draw.integers(0, case.TOKENS, (12, 5)), "numbers": draw.normal(size=(12, 3))}
+        for _ in range(4)
+    ]
+    y = [draw.integers(0, 2, 12) for _ in inputs]
+    fed = muster.Federation.from_arrays(
+        [(both.rows(**x), y) for x, y in zip(inputs, y, strict=True)]
+    )
+    torch.manual_seed(0)
+    own = TwoTowers()
+    model = both.model(own)
+    x = torch.tensor(both.rows(**inputs[0]))
+    tokens, numbers = (torch.tensor(inputs[0][name]) for name in ("tokens", "numbers"))
+    assert torch.equal(model.double()(x), own.double()(tokens, numbers))
+    assert list(model.state_dict()) == list(own.state_dict())
+    runs = [
+        muster.simulate(fed, M.fedavg(), both.model(own), 3, LOCAL, engine=engine, dtype="float64")
+        for engine in ("stacked", "loop")
+    ]
+    for name, w in runs[0].weights.items():
+        np.testing.assert_allclose(w, runs[1].weights[name], atol=1e-12)
+    assert np.abs(runs[0].weights["embed.weight"] - own.embed.weight.detach().numpy()).max() > 1e-4
+    said = runs[0].predict(both.rows(**inputs[0]))
+    assert len(said) == 12
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda j: j.rows(tokens=[[1, 2]]), r"joined: \['tokens'\]; give tokens, numbers"),
+        (lambda j: j.rows(tokens=[[1, 2]], numbers=[[1.0]]), r"numbers: shape \(1, 1\); .*1, 3"),
+        (lambda j: j.rows(tokens=[[1.5, 2]], numbers=[[1.0] * 3]), "tokens: float64 .*give tokens"),
+        (lambda j: j.apart(torch.zeros(1, 4)), "rows of 4 numbers; its inputs have 5"),
+        (lambda j: muster.models.Joined({"a": (1,)}, ("b",)), "whole: 'b' is no input"),
+        (lambda j: muster.models.Joined({}), "joined: no inputs"),
+    ],
+)  # fmt: skip
+def test_inputs_that_do_not_fit_are_told(call, message):
+    with pytest.raises(muster.MusterError, match=message):
+        call(muster.models.Joined({"tokens": (2,), "numbers": (3,)}, whole=("tokens",)))
+
+
+def test_a_layer_with_a_hook_is_not_taken_for_a_plain_one():
+    """Old-style weight norm works out the weights in a hook: a stacked form would pass it by."""
+    model = nn.Sequential(nn.Linear(64, 5), nn.Tanh(), nn.Linear(5, 10))
+    model[0].register_forward_hook(lambda module, given, out: 2 * out)
+    fed = muster.data.digits(clients=4, priority=2)
+    runs = [
+        muster.simulate(fed, M.fedavg(), model, 2, LOCAL, engine=engine, dtype="float64")
+        for engine in ("auto", "loop")
+    ]
+    assert "hook" in runs[0].facts["engine_why"]
+    for name, w in runs[0].weights.items():
+        np.testing.assert_allclose(w, runs[1].weights[name], atol=1e-12)

@@ -60,11 +60,22 @@ def test_the_roster_is_the_servers_users_alone(written, home):
     assert file.parent.parent == home
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-    chosen, place = read_roster(config_of(app))
+    chosen, place, inputs = read_roster(config_of(app))
     assert place == case.folder / "server" / "results"
     listed = case.experiment()
     assert chosen.members == listed.with_keys().members
     assert chosen.settings == listed.settings
+    assert inputs is None
+
+
+def test_where_it_is_known_how_rows_were_made_the_model_can_be_asked(written):
+    case, app, _ = written
+    results = case.folder / "results"
+    write_app(app, case.experiment(), results, inputs=case.fed.inputs)
+    server.main(case.grid(), Context(1, 1, {}, RecordDict(), config_of(app)))
+    rows = case.fed.train.client(0)[0].numpy()
+    said = muster.load(results).predict(rows)
+    assert said["p_3"].to_list() == pytest.approx(case.simulate().predict(rows)["p_3"].to_list())
 
 
 def test_the_server_app_runs_with_its_roster_and_writes_for_itself(written):

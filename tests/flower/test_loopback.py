@@ -99,6 +99,7 @@ def test_a_federation_over_tls_with_registered_keys_gives_the_simulators_weights
     assert_same(run, simulated(chosen, fed))
     assert "round 1/1: asked 3" in "".join(said)
     assert len(run.final) == 3
+    assert run.predict(fed.train.client(0)[0].numpy())["p_1"].is_finite().all()
     assert "the supernode ended with code" in turned_away  # it is not let on
     assert "SuperNode ID" not in turned_away
     assert run.moves.is_empty()

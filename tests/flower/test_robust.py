@@ -25,8 +25,8 @@ from flower_grid import LocalGrid
 from flower_parity import assert_same
 from muster.cli.main import main as command
 from muster.config.network import Network, members_of
+from muster.flower import attendance, server
 from muster.flower import loopback as here
-from muster.flower import server
 from muster.flower.appfolder import write_app
 from muster.flower.broken import in_training, word
 from muster.flower.inprocess import InProcess, travel
@@ -93,7 +93,7 @@ def test_no_reply_raises(said, model, sound):
 @given(numbers, st.lists(st.integers(-3, 2**62), max_size=10), st.integers(-3, 2**62))
 def test_an_introduction_is_possible_or_refused(said, shape, classes):
     for content in (said, {"rows": 3, "shape": shape, "classes": classes}):
-        told = server.introduction(answer({WORD: ConfigRecord(content)}))
+        told = attendance.introduction(answer({WORD: ConfigRecord(content)}))
         if not isinstance(told, str):
             assert 0 < np.prod([float(n) for n in told["shape"]]) * told["classes"] <= 1e14
             assert all(type(n) is int for n in told["shape"])

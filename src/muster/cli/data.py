@@ -65,8 +65,9 @@ def said(layout: Layout) -> str:
 
 
 def counts(layout: Layout) -> str:
-    """How many rows files of a layout hold, to train and to test."""
-    rows = [f"{layout.shapes[x][0]:,}" for x in ("x", "test_x", "vectors") if x in layout.shapes]
+    """How many rows files of a layout hold: to train and to test, or of each client."""
+    halves = [name for name in ("x", "test_x", "vectors") if name in layout.shapes]
+    rows = [f"{layout.shapes[name][0]:,}" for name in halves or layout.shapes]
     return said(layout) + " + ".join(rows)
 
 

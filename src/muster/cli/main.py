@@ -62,6 +62,7 @@ examples:
   muster report runs/NAME                           results as one HTML file
   muster watch runs/NAME                            follow what is under way
   muster predict runs/NAME new.csv                  class and probabilities of new rows
+  muster export runs/NAME --to model.ts             the model, for use without muster
   muster reproduce fig2 --quick                     an experiment of the papers, in short
   muster methods                                    what exists, with paper and formula
   muster data                                       the data sets: what is here, how to get more
@@ -79,6 +80,13 @@ What a run's model makes of new rows.
 FILE has the columns the model was trained on; they are scaled as the training rows were. Printed,
 or put into --out, is one line for each row: its class by name, and the probability of every class.
 If FILE has the column of labels too, the score is said.
+"""
+EXPORT = """\
+A run's model for use elsewhere.
+
+--to says where, and by its ending how: model.pt (weights, a state_dict), model.ts (TorchScript),
+model.onnx (needs the extra onnx). TorchScript and ONNX take the columns of a table as numbers and
+give what `muster predict` does. Next to it, FILE.json says columns, levels, scale and labels.
 """
 REPRODUCE = """\
 Run experiments of the papers again, say what came of each claim, and draw the figures.
@@ -222,6 +230,10 @@ def reader() -> Reader:
         "predict", handle=predict.predict, help="classes and probabilities of new rows, by a run",
         description=PREDICT,
     ))  # fmt: skip
+    _add_export(add(
+        "export", handle=predict.export, help="a run's model as TorchScript, ONNX or a state_dict",
+        description=EXPORT,
+    ))  # fmt: skip
     return top
 
 
@@ -275,11 +287,26 @@ def _add_watch(command: Reader) -> None:
 
 def _add_predict(command: Reader) -> None:
     command.add_argument("run", nargs="?", metavar="RUN", help="a folder, such as runs/hospitals")
-    command.add_argument("file", nargs="?", metavar="FILE", help="new rows: .csv, .parquet, .npz")
+    what = "new rows: .csv, .parquet, .npz; images, or a folder of them"
+    command.add_argument("file", nargs="?", metavar="FILE", help=what)
     _flags(
         command,
-        ("--client", "NAME", "by a client's own model, where the method keeps them"),
         ("--out", "FILE", "where predictions go (.csv, .parquet); default: printed as CSV"),
+        ("--tokenizer", "MODULE:NAME", "what makes tokens of texts, where the model reads them"),
+    )
+    _add_which_model(command)
+
+
+def _add_export(command: Reader) -> None:
+    command.add_argument("run", nargs="?", metavar="RUN", help="a folder, such as runs/hospitals")
+    _flags(command, ("--to", "FILE", "where the model goes: model.pt, model.ts or model.onnx"))
+    _add_which_model(command)
+
+
+def _add_which_model(command: Reader) -> None:
+    _flags(
+        command,
+        ("--client", "NAME", "a client's own model, where the method keeps them"),
         ("--model", "MODULE:NAME", "what builds the module, where that is code of yours"),
         ("--scale", "FILE", "of a federation's run: the manifest with [mean] and [std], or none"),
     )

@@ -1,18 +1,23 @@
-"""`muster predict RUN FILE`: what a run's model makes of new rows, as a table or a file."""
+"""A run's model put to use: `muster predict RUN FILE`, what it makes of new rows, and
+`muster export RUN --to FILE`, the model for use elsewhere."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
+from rich.filesize import decimal
 
 from ..durable import replacing
 from ..errors import MusterError, plural
 from ..registry import from_path
 from ..run import store
-from ..run.trained import score
+from ..run.export import as_export
+from ..run.result import Run
 from ..study.comparison import is_comparison
 from .console import say
 
@@ -26,14 +31,10 @@ def predict(words: argparse.Namespace, console: Console) -> int:
     out = None if words.out is None else Path(words.out)
     if out is not None and out.suffix not in FORMATS:
         raise MusterError(f"--out: '{out}'; its ending says the format: {', '.join(FORMATS)}")
-    folder = Path(words.run)
-    if is_comparison(folder) and not store.is_run(folder):
-        first = next((p.parent for p in sorted(folder.glob(f"*/{store.MARKER}"))), None)
-        such = "" if first is None else f", such as {first}"
-        raise MusterError(f"{folder}: holds a comparison; give one of its runs{such}")
-    run = store.load(folder)
-    build = None if words.model is None else from_path(words.model, "--model")
-    said = run.predict(words.file, words.client, build, words.scale)
+    run = one_run(words.run)
+    said, known = run.predict_and_score(
+        words.file, words.client, code(words), words.scale, words.tokenizer
+    )
     if out is None:
         sys.stdout.write(said.write_csv())
         aside = Console(stderr=True)  # the score is no row
@@ -43,6 +44,33 @@ def predict(words: argparse.Namespace, console: Console) -> int:
             said.write_csv(new) if out.suffix == ".csv" else said.write_parquet(new)
         aside = console
         say(aside, f"predictions: {out} ({plural(len(said), 'row')})")
-    if (known := score(said)) is not None:
+    if known is not None:
         say(aside, ", ".join(f"{name} {value:.4f}" for name, value in known.items()))
     return 0
+
+
+def export(words: argparse.Namespace, console: Console) -> int:
+    """`muster export RUN --to FILE [--client NAME]`."""
+    if words.run is None or words.to is None:
+        raise MusterError("export: give a run and a file: muster export runs/NAME --to model.ts")
+    out = as_export(words.to)
+    one_run(words.run).export(out, words.client, code(words), words.scale)
+    say(
+        console, f"model: {out} ({decimal(out.stat().st_size)}); its columns and labels: {out}.json"
+    )
+    return 0
+
+
+def one_run(place: str) -> Run:
+    """The run in a folder."""
+    folder = Path(place)
+    if is_comparison(folder) and not store.is_run(folder):
+        first = next((p.parent for p in sorted(folder.glob(f"*/{store.MARKER}"))), None)
+        such = "" if first is None else f", such as {first}"
+        raise MusterError(f"{folder}: holds a comparison; give one of its runs{such}")
+    return store.load(folder)
+
+
+def code(words: argparse.Namespace) -> Callable[..., Any] | None:
+    """What builds the module, where that is code of the user's."""
+    return None if words.model is None else from_path(words.model, "--model")

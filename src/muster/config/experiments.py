@@ -173,6 +173,8 @@ class Experiment:
         takes = parameters(find(Federation, data["name"], "data.name"))
         if "targets" in takes and targets_of(self.settings.task) == "numbers":
             data = {"targets": "numbers", **data}  # files say what the task takes
+        if self.network.fits:
+            data = {**as_read(self.network, takes), **data}
         fed: Federation = choose(Federation, data, "data", extra={"seed": seed})
         if tuning is not None:
             fed = for_tuning(fed, tuning, seed)
@@ -239,6 +241,18 @@ class Experiment:
                 for label, table in self.methods.items()
             ],
         }
+
+
+def as_read(network: Network, takes: typing.Container[str]) -> Table:
+    """How clients make features of columns over a network, as settings of the data: simulated, they
+    do the same."""
+    for key in network.preparing:
+        if key not in takes:
+            raise MusterError(
+                f"network.{key}: it is for clients' own files, and this data has no {key}; "
+                "simulate with data from files, or leave it out"
+            )
+    return {key: plain(value) for key, value in network.preparing.items()}
 
 
 def load_table(path: str | Path) -> Table:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -40,8 +40,13 @@ class Network:
     features    the shape of a row; empty: as the first priority client's
     image       the shape of a row as an image, where rows are images that lie flat; empty: none
     classes     how many classes, or their names in order; 0: as the priority clients' labels go
-    label       the label's column in each client's own table
+    label       the label's column in each client's own table, or several
     columns     the columns to learn from, in order; empty: all others, as each table has them
+    scale       how features are scaled, as in `from_folder`: clients tell statistics of their
+                training rows, and are sent what everybody goes by
+    categories  columns of categories, with the levels of all clients, agreed on in the same way
+    missing     what stands in for missing numbers, agreed on in the same way
+    most_levels  the most levels a client may have in a column of categories
     """
 
     precision: Precision = "exact"
@@ -56,8 +61,12 @@ class Network:
     features: tuple[int, ...] = ()
     image: tuple[int, ...] = ()
     classes: int | tuple[str, ...] = 0
-    label: str = "label"
+    label: str | tuple[str, ...] = "label"
     columns: tuple[str, ...] = ()
+    scale: Literal["none", "pooled", "priority"] = "none"
+    categories: tuple[str, ...] = ()
+    missing: Literal["error", "mean"] = "error"
+    most_levels: int = 256
 
     def __post_init__(self) -> None:
         for name in ("patience", "wait"):  # infinity is allowed: for as long as it takes
@@ -69,6 +78,21 @@ class Network:
         share("network.quorum", self.quorum)
         whole("network.retries", self.retries, 0)
         whole("network.strikes", self.strikes)
+        whole("network.most_levels", self.most_levels)
+        for name in self.categories:
+            known = not self.columns or name in self.columns
+            require(known, "network.categories", name, "columns that network.columns lists")
+
+    @property
+    def fits(self) -> bool:
+        """Whether clients agree on how features are made of columns before the first round."""
+        return bool(self.preparing)
+
+    @property
+    def preparing(self) -> dict[str, Any]:
+        """How features are made of columns, as `from_folder` calls it; nothing: as they are."""
+        said = {"scale": self.scale, "categories": self.categories, "missing": self.missing}
+        return {key: value for key, value in said.items() if value not in ("none", "error", ())}
 
     @property
     def class_count(self) -> int:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ import tomli_w
 from .. import durable
 from ..checks import require, whole
 from ..errors import MusterError
+from ..parts.task import Scoring
 from ..report.intervals import column_of
 from ..run import store
 from ..run.measures import named
@@ -47,7 +48,7 @@ class Tune:
     seeds      the seeds to tune on, none of them reported: a list; default: three after the
                reported ones
     share      the share of each client's training rows that candidates are scored on
-    measure    what is scored, on those rows
+    measure    what is scored, on those rows; default: the task's first score, as `test_accuracy`
     direction  whether the highest ("max") or the lowest ("min") is best; default: what is better
                of that measure (the lowest loss, the highest accuracy)
     budget     candidates of each method; default: as many as the method with fewest has
@@ -56,14 +57,15 @@ class Tune:
 
     seeds: tuple[int, ...] = ()
     share: float = 0.25
-    measure: str = "test_accuracy"
+    measure: str = ""
     direction: Literal["max", "min", "auto"] = "auto"
     budget: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         require(0 < self.share < 1, "tune.share", self.share, "between 0 and 1, exclusive")
-        named(self.measure)
+        if self.measure:
+            named(self.measure)
         if self.budget is not None:
             whole("tune.budget", self.budget)
 
@@ -133,7 +135,10 @@ def planned(table: Mapping[str, Any] | str | Path, over: Mapping[str, Any] | Non
         settings["seeds"] = list(settings["seeds"])
     chosen: Tune = build(Tune, settings, "tune")
     lists = as_over({k: v for k, v in given.items() if k not in SETTINGS}, "tune")
-    reported = experiment(base).settings.all_seeds
+    whole_run = experiment(base).settings
+    if not chosen.measure:
+        chosen = replace(chosen, measure=f"test_{Scoring(whole_run.task).first.name}")
+    reported = whole_run.all_seeds
     seeds = chosen.seeds or tuple(range(max(reported) + 1, max(reported) + 4))
     as_seeds(seeds)
     both = sorted(set(seeds) & set(reported))

@@ -124,6 +124,8 @@ def _leaf(module: nn.Module, prefix: str) -> Apply | None:
 
 def stackable(module: nn.Module, prefix: str = "") -> list[Layer] | str:
     """The stacked layers of a module, or the name of the first part that has no stacked form."""
+    if module._forward_hooks or module._forward_pre_hooks:
+        return f"{type(module).__name__} with a hook"  # which may do anything to what passes
     if type(module) is nn.Sequential:
         layers: list[Layer] = []
         # Not named_children, which leaves out a layer that appears a second time.

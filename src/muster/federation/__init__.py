@@ -4,6 +4,8 @@ from .federation import Federation
 from .inputs import Inputs, Preparation, Scale
 from .population import Population, Shaped, Space
 from .ragged import Ragged, Shared
+from .statistics import Statistics
+from .texts import Text
 
 __all__ = [
     "Federation",
@@ -15,4 +17,6 @@ __all__ = [
     "Shaped",
     "Shared",
     "Space",
+    "Statistics",
+    "Text",
 ]

@@ -25,6 +25,7 @@ from ..registry import find
 from .inputs import PIXELS, REAL, WHOLE, Inputs, Preparation, Scale
 from .population import Population
 from .ragged import Pair, Ragged, Shared, are_labels, check, from_pairs
+from .texts import Text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -112,8 +113,10 @@ class Federation:
                 lie flat
     scale       what was done to the features when they were read
     prepare     how they were made of the columns of tables, where they are not those columns
-    label_column, aside   of tables: the column of labels, and others that are no features (None:
-                any may be there)
+    resized     whether images of other sizes are brought to the size of these rows
+    text        how they were made of a column of text, where they are tokens of it
+    label_column, aside   of tables: the column of labels (or several), and others that are no
+                features (None: any may be there)
     """
 
     train: Ragged
@@ -134,9 +137,11 @@ class Federation:
     counted: Int64 | None = None
     image: tuple[int, ...] | None = None
     scale: Scale | None = None
-    label_column: str | None = None
+    label_column: str | tuple[str, ...] | None = None
     aside: tuple[str, ...] | None = ()
     prepare: Preparation | None = None
+    text: Text | None = None
+    resized: bool = False
 
     @classmethod
     def from_folder(cls, path: str | Path, **options: Any) -> Federation:
@@ -310,10 +315,13 @@ class Federation:
         kind = REAL if self.train.x.is_floating_point() else WHOLE
         if self.train.x.dtype == torch.uint8:
             kind = PIXELS
+        columns = self.columns if self.prepare is None else self.prepare.columns
+        if self.text is not None:
+            columns = (self.text.column,)
         return Inputs(
-            self.shape, self.classes, kind, self.labels, self.image,
-            self.columns if self.prepare is None else self.prepare.columns,
-            self.label_column, self.aside, self.scale, target=self.target, prepare=self.prepare,
+            self.shape, self.classes, kind, self.labels, self.image, columns, self.label_column,
+            self.aside, self.scale, target=self.target, prepare=self.prepare, text=self.text,
+            resized=self.resized,
         )  # fmt: skip
 
     def fingerprint(self) -> str:

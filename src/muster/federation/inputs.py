@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Float64
+from ..arrays import Bool, Float64
 from ..errors import MusterError
 from ..lazy import torch
+from .statistics import Statistics
+from .texts import Text
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,9 +31,25 @@ class Scale:
     mean: Float64
     std: Float64
 
+    @classmethod
+    def fitted(cls, told: Statistics, counts: Bool, shape: tuple[int, ...]) -> Scale:
+        """From what clients tell of their rows, of those that count."""
+        numbers = told.pick(counts).together()
+        return cls(numbers.mean.reshape(shape), numbers.deviation.reshape(shape))
+
     def __call__(self, x: NDArray[Any]) -> NDArray[np.float32]:
         with np.errstate(over="ignore"):  # what is not finite then is complained of with its row
             return np.asarray((x - self.mean) / self.std, np.float32)
+
+    def table(self) -> dict[str, Any]:
+        """As plain values."""
+        return {"mean": self.mean.ravel().tolist(), "std": self.std.ravel().tolist()}
+
+    @classmethod
+    def of_table(cls, table: dict[str, Any], shape: tuple[int, ...]) -> Scale:
+        """What a table says of rows of a shape."""
+        mean, std = (np.array(table[k], np.float64).reshape(shape) for k in ("mean", "std"))
+        return cls(mean, std)
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +57,8 @@ class Preparation:
     """Columns of a table as features: categories as 0 and 1 for each level, missing numbers by the
     mean, and next to a column in which training rows miss something, whether it is missing.
 
-    Fitted on training rows from what clients can tell without showing rows: which levels there
-    are, and of each column how many numbers, their sum and their sum of squares.
+    Fitted from what clients can tell without showing rows: which levels there are, and of each
+    column how many numbers, their mean and their spread.
 
     columns  of the table, in order
     levels   of those that are categories, by name
@@ -68,22 +86,24 @@ class Preparation:
     @classmethod
     def fitted(
         cls,
-        x: NDArray[Any],
+        told: Statistics,
+        counts: Bool,
         columns: tuple[str, ...],
         levels: dict[str, tuple[str, ...]],
         scaled: bool,
     ) -> Preparation:
-        """From training rows: numbers, or the places of levels; NaN where something is missing."""
-        there = ~np.isnan(x)
-        count = np.maximum(there.sum(0), 1)
-        mean = np.where(there, x, 0.0).sum(0) / count
-        std = np.sqrt(np.maximum(np.where(there, x**2, 0.0).sum(0) / count - mean**2, 0.0))
-        holes = tuple(name for name, full in zip(columns, there.all(0), strict=True) if not full)
+        """From what clients tell of their training rows. What is missing anywhere may be missing;
+        means and deviations are of the clients that count."""
+        numbers = told.pick(counts).together()
+        lacks = np.any(told.count < told.rows[:, None], axis=0).tolist()
         plain = np.array([name not in levels for name in columns])
         return cls(
-            columns, levels, holes, tuple(np.where(plain, mean, 0.0).tolist()),
-            tuple(np.where(plain & (std > 1e-9), std, 1.0).tolist()) if scaled else (),
-        )  # fmt: skip
+            columns,
+            levels,
+            tuple(name for name, some in zip(columns, lacks, strict=True) if some),
+            tuple(np.where(plain, numbers.mean[0], 0.0).tolist()),
+            tuple(np.where(plain, numbers.deviation[0], 1.0).tolist()) if scaled else (),
+        )
 
     def __call__(self, x: NDArray[Any]) -> NDArray[np.float32]:
         made: list[NDArray[Any]] = []
@@ -92,10 +112,23 @@ class Preparation:
             if name in self.levels:
                 made += [x[:, j] == level for level in range(len(self.levels[name]))]
             else:
-                filled = np.where(lacks, self.mean[j], x[:, j])
+                # Where nothing may be missing, what is missing is complained of with its row.
+                filled = np.where(lacks, self.mean[j], x[:, j]) if self.holes else x[:, j]
                 made.append((filled - self.mean[j]) / self.std[j] if self.std else filled)
             made += [lacks] if name in self.holes else []
-        return np.stack(made, 1).astype(np.float32)
+        with np.errstate(over="ignore"):
+            return np.stack(made, 1).astype(np.float32)
+
+    def table(self) -> dict[str, Any]:
+        """As plain values."""
+        plain = {k: list(v) for k, v in vars(self).items() if k != "levels"}
+        return {**plain, "levels": {name: list(known) for name, known in self.levels.items()}}
+
+    @classmethod
+    def of_table(cls, table: dict[str, Any]) -> Preparation:
+        """What a table says."""
+        levels = {name: tuple(known) for name, known in table["levels"].items()}
+        return cls(levels=levels, **{k: tuple(v) for k, v in table.items() if k != "levels"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,10 +143,12 @@ class Inputs:
     labels   what classes are called, where the data says so
     image    the shape of a row as an image, where it is one and lies flat
     columns  what features are called, in order, where the data says so
-    label    the column of labels, where rows come from tables
+    label    the column of labels (or several), where rows come from tables
     aside    other columns that a table may have; None: any
     scale    what was done to features before training; None: nothing
     prepare  how features were made of columns; None: they are the columns
+    text     how features were made of a column of text
+    resized  whether images of other sizes are brought to this one
     scaled   whether that is known here: across a network clients scale their own rows
     """
 
@@ -123,17 +158,24 @@ class Inputs:
     labels: tuple[str, ...] | None = None
     image: tuple[int, ...] | None = None
     columns: tuple[str, ...] | None = None
-    label: str | None = None
+    label: str | tuple[str, ...] | None = None
     aside: tuple[str, ...] | None = ()
     scale: Scale | None = None
     scaled: bool = True
     target: tuple[int, ...] = ()
     prepare: Preparation | None = None
+    text: Text | None = None
+    resized: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
         """What classes are called: as the data says, or else their numbers."""
         return self.labels or tuple(str(c) for c in range(self.classes))
+
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        """The columns of labels: none, one or several."""
+        return (self.label,) if isinstance(self.label, str) else self.label or ()
 
     def example(self) -> Tensor:
         """A row of zeros."""
@@ -174,14 +216,9 @@ class Inputs:
     def table(self) -> dict[str, Any]:
         """All of it as plain values; `of_table` reads them back to the same bits."""
         plain = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(self).items()}
-        if self.scale is not None:
-            mean, std = (a.ravel().tolist() for a in (self.scale.mean, self.scale.std))
-            plain["scale"] = {"mean": mean, "std": std}
-        if self.prepare is not None:
-            plain["prepare"] = {
-                **{k: list(getattr(self.prepare, k)) for k in ("columns", "holes", "mean", "std")},
-                "levels": {name: list(known) for name, known in self.prepare.levels.items()},
-            }
+        for name in ("scale", "prepare", "text"):
+            if (made := getattr(self, name)) is not None:
+                plain[name] = made.table()
         return plain
 
     @classmethod
@@ -190,11 +227,9 @@ class Inputs:
         values = dict(table)
         values |= {k: tuple(v) for k, v in table.items() if isinstance(v, list)}
         if (scale := values.get("scale")) is not None:
-            shape = values["shape"]
-            mean, std = (np.array(scale[k], np.float64).reshape(shape) for k in ("mean", "std"))
-            values["scale"] = Scale(mean, std)
+            values["scale"] = Scale.of_table(scale, values["shape"])
         if (made := values.get("prepare")) is not None:
-            levels = {name: tuple(known) for name, known in made["levels"].items()}
-            rest = {k: tuple(v) for k, v in made.items() if k != "levels"}
-            values["prepare"] = Preparation(levels=levels, **rest)
+            values["prepare"] = Preparation.of_table(made)
+        if (text := values.get("text")) is not None:
+            values["text"] = Text(**text)
         return cls(**values)

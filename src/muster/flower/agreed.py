@@ -23,6 +23,7 @@ SERVERS = (  # settings that do not concern clients
 )  # fmt: skip
 SERVERS_NETWORK = (  # and those of the network
     "patience", "wait", "at_least", "most_rows", "most_share", "quorum", "retries", "strikes",
+    "most_levels",
 )  # fmt: skip
 LEFT_OPEN = ("features", "classes")  # what is agreed on as clients introduce themselves
 

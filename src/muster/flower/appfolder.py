@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import tomllib
 import warnings
@@ -22,6 +23,7 @@ from flwr.cli.build import build_fab_from_disk
 
 from ..config.experiments import Experiment, experiment
 from ..errors import MusterError
+from ..federation import Inputs
 from .agreed import shared_terms
 from .files import write_private
 from .registry import Registry
@@ -46,13 +48,18 @@ def registered(chosen: Experiment) -> Registry:
 
 
 def write_app(
-    folder: Path, chosen: Experiment, results: Path, environment: Mapping[str, str] = os.environ
+    folder: Path,
+    chosen: Experiment,
+    results: Path,
+    environment: Mapping[str, str] = os.environ,
+    inputs: Inputs | None = None,
 ) -> str:
     """Write the app of an experiment, and its roster; returns the app's hash, by which owners of
     nodes agree to it.
 
     results      where results go
     environment  of the superlink that will run it
+    inputs       how clients' rows were made, where that is known here: it is kept with the model
     """
     check(chosen)
     registered(chosen)
@@ -75,6 +82,8 @@ def write_app(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pyproject.toml").write_text(tomli_w.dumps(table))
     roster = {"folder": str(results.resolve()), "experiment": chosen.with_keys().resolved()}
+    if inputs is not None:
+        roster["inputs"] = json.dumps(inputs.table())
     write_private(roster_of(name, environment), tomli_w.dumps(roster))
     return app_hash(folder)
 
@@ -96,9 +105,9 @@ def roster_of(name: str, environment: Mapping[str, str] = os.environ) -> Path:
     return (Path(home) if home else Path.home() / ".muster") / "federations" / f"{name}.toml"
 
 
-def read_roster(config: Mapping[str, Any]) -> tuple[Experiment, Path]:
-    """The experiment that an app stands for, with everyone who takes part, and where its results
-    go."""
+def read_roster(config: Mapping[str, Any]) -> tuple[Experiment, Path, Inputs | None]:
+    """The experiment that an app stands for, with everyone who takes part, where its results go,
+    and how rows were made, where that is known."""
     name = str(config["federation"])
     if "/" in name or name.startswith("."):
         raise MusterError(f"federation '{name}': give a plain name")
@@ -116,7 +125,9 @@ def read_roster(config: Mapping[str, Any]) -> tuple[Experiment, Path]:
             f"federation '{name}': its roster is of other terms than this app; write the app "
             "again with `muster federate --app`, and let the clients agree to it"
         )
-    return chosen, Path(found["folder"])
+    known = found.get("inputs")
+    inputs = None if known is None else Inputs.of_table(json.loads(known))
+    return chosen, Path(found["folder"]), inputs
 
 
 def terms_in(bundle: bytes) -> str:

@@ -1,5 +1,6 @@
-"""The Flower client app: four requests, each answered by a `Node` on its own data.
+"""The Flower client app: five requests, each answered by a `Node` on its own data.
 
+survey    what are your columns like, that features may be made of them as everybody does
 hello     how many rows, of what shape
 evaluate  what do you make of this model
 train     here is an offer: join, or abstain
@@ -28,7 +29,8 @@ from ..run.clients import Terms
 from .agreed import check_agreed, read_terms
 from .diary import Diary
 from .node import Node, seated
-from .node_data import own_data
+from .node_data import own_data, own_statistics
+from .survey import FITTED, Fitted, read_fitted, write_told
 from .wire import MODEL, NONCE, OFFER, TRIAL, UNSAID, WORD, parts, read_offer, write_reply
 
 AGREED = "agreed"  # the terms that the node's owner agreed to, where a node keeps to them
@@ -36,10 +38,23 @@ AGREED = "agreed"  # the terms that the node's owner agreed to, where a node kee
 app = ClientApp()
 
 
+@app.query("survey")
+def survey(message: Message, context: Context) -> Message:
+    """What this client's columns are like, where its owner has agreed to tell."""
+    chosen = _agreed(message, context)
+    if not chosen.network.fits:
+        raise MusterError("survey: the terms ask for no statistics; nothing was told")
+    said = message.content.config_records[OFFER]
+    wants = targets_of(chosen.settings.task)
+    told = own_statistics(context.node_config, chosen.network, int(str(said["seed"])), wants)
+    return answer(message, write_told(told))
+
+
 @app.query("hello")
 def hello(message: Message, context: Context) -> Message:
     """What the server must know of this client to count it in: sample count and shapes."""
-    chosen, own = _what(message, context)
+    chosen = _agreed(message, context)
+    own = _own(message, context, chosen, _fitted(carried(message), chosen))
     own, _ = suited(own, chosen.settings.task)
     word: dict[str, ConfigRecordValues] = {
         "rows": int(own.train.sizes[0]),
@@ -96,35 +111,57 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _what(message: Message, context: Context) -> tuple[Experiment, Federation]:
-    """The experiment, if it is the one that was agreed on, and only then the data."""
-    said = message.content.config_records[OFFER]
-    text = str(said["experiment"])
+def carried(message: Message) -> str:
+    """What came with a message of what features are made by; "" when nothing did."""
+    record = message.content.config_records.get(FITTED)
+    return "" if record is None else str(record["text"])
+
+
+def _agreed(message: Message, context: Context) -> Experiment:
+    """The experiment, if it is the one that was agreed on."""
+    text = str(message.content.config_records[OFFER]["experiment"])
     if AGREED in context.run_config:
         check_agreed(text, str(context.run_config[AGREED]))
-    chosen = read_terms(text)
+    return read_terms(text)
+
+
+def _fitted(text: str, chosen: Experiment) -> Fitted | None:
+    """What features are made by, where the terms say that it is agreed on."""
+    if chosen.network.fits != bool(text):
+        raise MusterError(
+            "features: the server and the terms do not say alike whether they are fitted together"
+        )
+    return read_fitted(text, chosen.network) if text else None
+
+
+def _own(
+    message: Message, context: Context, chosen: Experiment, fitted: Fitted | None
+) -> Federation:
+    """This client's data."""
+    seed = int(str(message.content.config_records[OFFER]["seed"]))
     wants = targets_of(chosen.settings.task)
-    own = own_data(context.node_config, chosen.network, int(str(said["seed"])), wants)
+    own = own_data(context.node_config, chosen.network, seed, wants, fitted)
     if chosen.settings.decide_on == "held_out" and own.test is None:
         raise MusterError(
             "decide_on: this federation decides on held-out rows, and this client has none"
         )
-    return chosen, own
+    return own
 
 
 def _ready(message: Message, context: Context) -> tuple[Node, Offer, Diary, Any]:
     """The node in its seat, the offer, and the diary, for one message."""
     said = message.content.config_records[OFFER]
-    chosen, own = _what(message, context)
-    text, seed = str(said["experiment"]), int(str(said["seed"]))
+    chosen = _agreed(message, context)
+    text, seed, made_by = str(said["experiment"]), int(str(said["seed"])), str(said["fitted"])
     # Its number too: a folder that two nodes share by mistake is nobody's memory.
-    run = digest(f"{seed} {int(str(said['client']))} {text}")
+    run = digest(f"{seed} {int(str(said['client']))} {text}{made_by}")
     where = context.node_config.get("memory-path")
     s = chosen.settings
     dtype = dtype_of(s.dtype)
     remembers = Terms(chosen.method(*chosen.methods), chosen.local, s.rounds, seed).memory({})
     counted = int(str(said["counted"])) if remembers else UNSAID
     diary = Diary(context.state, run, counted, dtype, Path(str(where)) if where else None)
+    own = _own(message, context, chosen, _fitted(diary.fitted(made_by, carried(message)), chosen))
     held = diary.held(int(str(said["round"])))
     score = Scoring(s.task).first
     offer, seat = read_offer(message.content, dtype, held, score)

@@ -25,6 +25,7 @@ from ..durable import replacing
 from ..errors import MusterError
 from ..params import Memory, Params
 from .files import private_folder
+from .survey import named
 from .wire import UNSAID, pack, unpack
 
 NOTES = "notes"
@@ -71,6 +72,16 @@ class Diary:
         self.state[HELD] = pack(model)
         # A run that goes on from an earlier round may come to another model for the same one.
         self.write_note(held=t, appraised=-1)
+
+    def fitted(self, name: str, carried: str) -> str:
+        """What features are made by, as it came with this message or before; "": nothing is. It
+        goes by its hash."""
+        text = carried or self.note("fitted", "")
+        if (named(text) if text else "") != name:
+            raise MusterError("features: what they are made by did not come, and is not held")
+        if carried:
+            self.write_note(fitted=text)
+        return text
 
     def appraisal(self, t: int) -> tuple[float, float] | None:
         """Its loss and score at the model of round t, if it measured them."""

@@ -321,10 +321,14 @@ def start_nodes(link: Loopback, chosen: Experiment, fed: Federation, folder: Pat
         classes=fed.labels or fed.classes,
         columns=fed.columns or (),
         label=fed.label_column or chosen.network.label,
+        # Features are made already, as they are in the simulator.
+        scale="none",
+        categories=(),
+        missing="error",
     )
     app = link.work / "app"
     listed = replace(chosen, members=members, network=network)
-    agreed = write_app(app, listed, folder, link.environment)
+    agreed = write_app(app, listed, folder, link.environment, fed.inputs)
     for k, name in enumerate(names):
         file = link.work / f"{name}.npz"
         write_client(fed, k, file, fed.labels)

@@ -5,30 +5,74 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..config.network import Network
-from ..data import from_folder
+from ..data.files.folder import Source, read_folder
+from ..data.files.images import holds_images
 from ..errors import MusterError, nearest
-from ..federation import Federation
+from ..federation import Federation, Preparation
 from ..parts.task import Targets
+from .survey import Fitted, Told
 
 OWNERS = ("data-path", "requirement", "memory-path", "test-fraction")  # what an owner may set
 
 
 def own_data(
-    config: Mapping[str, Any], network: Network, seed: int, targets: Targets | None = None
+    config: Mapping[str, Any],
+    network: Network,
+    seed: int,
+    targets: Targets | None = None,
+    fitted: Fitted | None = None,
 ) -> Federation:
     """The federation of one that a node's owner configured with --node-config.
 
-    data-path      a table (parquet, CSV) or npz with this client's rows; a manifest beside it is
-                   read as everywhere
+    data-path      a table (parquet, CSV) or npz with this client's rows, or a folder of images,
+                   class/*.png; a manifest beside it is read as everywhere, but for what is to be
+                   agreed on
     requirement    the loss it asks the model to stay below, where its owner sets one
     test-fraction  the share of its rows it holds out, where the file does not say
     memory-path    a folder for what it remembers between rounds
+
+    Its features are made by what was `fitted` together with the other clients.
     """
+    columns = fitted.columns if isinstance(fitted, Preparation) else network.columns
+    source = own_files(config, network, targets, columns)
+    fed = source.federation(seed, fitted)
+    if fed.n != 1:
+        raise MusterError(f"{source.place}: holds {fed.n} clients; a node reads the file of one")
+    named = any(not name.isdecimal() for name in fed.labels or ())
+    if named and not network.classes:
+        raise MusterError(
+            f"{source.place}: its labels are names, which every client must number alike; list "
+            'them in the run\'s configuration: [network] classes = ["...", "..."]'
+        )
+    fed = replace(fed, image=network.image or None)
+    if config.get("requirement") is None:
+        return fed
+    return replace(fed, requirement=np.array([number(config, "requirement")]))
+
+
+def own_statistics(
+    config: Mapping[str, Any], network: Network, seed: int, targets: Targets | None = None
+) -> Told:
+    """What this client tells of its columns, so that features can be fitted."""
+    source = own_files(config, network, targets, network.columns)
+    first = source.blocks[0]
+    shape = (len(first.features),) if source.tables else first.x.shape[1:]
+    return Told(first.features, tuple(shape), source.statistics(seed), source.levels())
+
+
+def own_files(
+    config: Mapping[str, Any],
+    network: Network,
+    targets: Targets | None,
+    columns: tuple[str, ...],
+) -> Source:
+    """The file that a node's owner names, read as the federation's terms say."""
     path = config.get("data-path")
     if not isinstance(path, str) or not path:
         given = next(iter(config), "")
@@ -37,9 +81,9 @@ def own_data(
             f"data-path: missing; start the node with --node-config 'data-path=\"FILE\"'{hint}"
         )
     options: dict[str, Any] = {}
-    if not path.endswith(".npz"):
+    if not path.endswith(".npz") and not holds_images(Path(path).expanduser()):
         options["label"] = network.label
-        options["features"] = network.columns or None
+        options["features"] = columns or None
     if targets == "numbers":
         options["targets"] = targets
     elif network.classes:
@@ -47,19 +91,15 @@ def own_data(
         options["classes"] = names if isinstance(names, tuple) else tuple(range(names))
     if "test-fraction" in config:
         options["test_fraction"] = number(config, "test-fraction")
-    fed = from_folder(path, **options, seed=seed)
-    if fed.n != 1:
-        raise MusterError(f"{path}: holds {fed.n} clients; a node reads the file of one")
-    named = any(not name.isdecimal() for name in fed.labels or ())
-    if named and not network.classes:
-        raise MusterError(
-            f"{path}: its labels are names, which every client must number alike; list them in "
-            'the run\'s configuration: [network] classes = ["...", "..."]'
-        )
-    fed = replace(fed, image=network.image or None)
-    if config.get("requirement") is None:
-        return fed
-    return replace(fed, requirement=np.array([number(config, "requirement")]))
+    source = read_folder(path, options | network.preparing)
+    for key in ("scale", "categories", "missing"):
+        own = getattr(source.options, key)
+        if key not in network.preparing and own not in (None, "none", "error"):
+            raise MusterError(
+                f"{source.manifest.path}: {key} is for all clients to agree on; say it in the "
+                f"run's configuration, [network] {key}, and take it out here"
+            )
+    return source
 
 
 def number(config: Mapping[str, Any], key: str) -> float:

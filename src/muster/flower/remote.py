@@ -2,7 +2,7 @@
 
 Whoever does not answer in time, or answers nonsense, is left out of the round with a reason in
 the ledger; nothing a client sends can raise here. A model travels to a client once a round, with
-the first message that needs it.
+the first message that needs it, and what features are made by once a run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, MessageType
+from flwr.app import ArrayRecord, ConfigRecord, MessageType
 from flwr.serverapp import Grid
 
 from ..arrays import Bool, Float64, Int64
@@ -39,6 +39,7 @@ from ..run.memo import Memo
 from .inbox import Exchange, exchange, limits_of
 from .registry import Registry
 from .strikes import Strikes
+from .survey import FITTED, named
 from .wire import (
     PREFIX,
     RAISED,
@@ -103,6 +104,7 @@ class Remote:
     steps_each  how many steps `Local` asks of each, by the rows it states
     effort_each by the rows it counts for, where those are fewer: what others' work is measured by
     experiment  what clients must know of the run, as TOML
+    fitted      what they make features by, as text; "": that is left to them
     """
 
     grid: Grid
@@ -113,9 +115,11 @@ class Remote:
     effort_each: Int64
     network: Network
     experiment: str
+    fitted: str = ""
     counter: Counter = field(init=False)
     events: list[tuple[int, str]] = field(default_factory=list)
     here: dict[int, int] = field(default_factory=dict)  # which round's model each client holds
+    told: set[int] = field(default_factory=set)  # who was sent what features are made by
     staying: dict[int, Bool] = field(default_factory=dict)  # who stays, by round
     strangers: set[str] = field(default_factory=set)
     say: Say = print
@@ -209,7 +213,8 @@ class Remote:
         unawaited: frozenset[int],
         more: Records | None = None,
     ) -> dict[int, Reply]:
-        """Send one request, and again with the model to those who no longer hold it."""
+        """Send one request, and again with the model (and what features are made by) to those who
+        no longer hold it."""
         nodes, strangers = self.registry.connected(self.grid)
         for name in sorted(strangers - self.strangers):
             self.events.append((-1, f"turned away: key {name} is not registered"))
@@ -217,15 +222,20 @@ class Remote:
         replies: dict[int, Reply] = {}
         waiting = seats
         packed = Packed(offer, self.network.precision)
+        name = named(self.fitted) if self.fitted else ""
         for carry_all in (False, True):
             carried, contents, expected = {}, {}, {}
             for seat in waiting:
                 k = seat.client
                 expected[k] = self._expected(kind, offer, seat)
                 if k in nodes:
-                    carried[k] = carry_all or self.here.get(k) != offer.round
-                    content = write_offer(packed, seat, self.experiment, carried[k])
+                    model = carry_all or self.here.get(k) != offer.round
+                    content = write_offer(packed, seat, self.experiment, model, name)
                     content.update(more or {})
+                    makes = bool(name) and (carry_all or k not in self.told)
+                    if makes:
+                        content[FITTED] = ConfigRecord({"text": self.fitted})
+                    carried[k] = model and (makes or not name)
                     contents[k] = (nodes[k], content)
             limits = {k: limits_of(what) for k, what in expected.items()}
             came = exchange(self.grid, contents, kind, self.network.patience, limits, unawaited)
@@ -237,8 +247,9 @@ class Remote:
                     replies[k] = read_reply(came.answers[k], expected[k])
                     if not came.answers[k].has_error():
                         self.here[k] = offer.round
+                        self.told.add(k)
                     elif came.answers[k].error.code == RAISED and not carried[k]:
-                        again.append(seat)  # it may have been restarted, and hold the model no more
+                        again.append(seat)  # it may have been restarted, and hold nothing any more
                 elif k in came.refused:
                     replies[k] = Reply(wrong=came.refused[k])
                 else:

@@ -161,8 +161,11 @@ class Packed:
         return {SERVER + part: pack(m, self.precision) for part, m in self.offer.server.items()}
 
 
-def write_offer(packed: Packed, seat: Seat, experiment: str, carry: bool) -> RecordDict:
-    """An offer to one client. Without `carry` the model stays behind: the client holds it."""
+def write_offer(
+    packed: Packed, seat: Seat, experiment: str, carry: bool, fitted: str = ""
+) -> RecordDict:
+    """An offer to one client. Without `carry` the model stays behind: the client holds it. `fitted`
+    is the name of what features are made by."""
     offer = packed.offer
     numbers: dict[str, ConfigRecordValues] = {
         "seed": offer.seed,
@@ -181,6 +184,7 @@ def write_offer(packed: Packed, seat: Seat, experiment: str, carry: bool) -> Rec
         "precision": packed.precision,
         "experiment": experiment,
         "frozen": offer.frozen,
+        "fitted": fitted,
     }
     content: dict[str, Any] = {OFFER: ConfigRecord(numbers), **packed.server}
     if carry:

@@ -243,6 +243,18 @@ class Survival(Usual):
         require(classes == 2, "task survival: numbers in a target", classes, "2, (time, event)")
         return 1
 
+    def complaint(self, y: Tensor) -> tuple[int, str] | None:
+        if y.shape[1:] != (2,):
+            return None  # `outputs` says so
+        for i, wrong, what in (
+            (0, y[:, 0] < 0, "time {}; times are 0 or more"),
+            (1, (y[:, 1] != 0) & (y[:, 1] != 1), "event {}; it is 1 where it happened, else 0"),
+        ):
+            if bool(wrong.any()):
+                row = int(wrong.int().argmax())
+                return row, what.format(f"{y[row, i].item():g}")
+        return None
+
     def of_rows(self, z: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """The loss of each set of rows: `[...]` from `[..., rows, 1]`, `[..., rows, 2]` and
         `[..., rows]`, where a weight of 0 marks padding."""

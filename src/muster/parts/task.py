@@ -127,6 +127,10 @@ class Usual:
         """The loss of each set of rows, `[...]`, by how much each row counts; 0 for padding."""
         return (self.loss(z, y) * weight).sum(-1) / weight.sum(-1)
 
+    def complaint(self, y: Tensor) -> tuple[int, str] | None:
+        """The first row whose target cannot be, and why; None where all can."""
+        return None
+
     def guess(self, y: Tensor) -> Tensor:
         """The outputs `[1, outputs]` that suit these targets best (or nearly so) without any
         features: what a model is to be held against."""
@@ -298,7 +302,26 @@ def suited(fed: Federation, given: Any) -> tuple[Federation, Task]:
             f"these targets are {fed.about_targets()}; take muster.tasks.regression(), or another "
             "task for numbers"
         )
+    if isinstance(task, Usual):
+        refuse_targets(fed, task)
     return (fed.numbers() if wants == "numbers" else fed), task
+
+
+def refuse_targets(fed: Federation, task: Usual) -> None:
+    """Refuse targets that the task cannot take, and say whose."""
+    parts = [data for data in (fed.train, fed.test) if data is not None]
+    for data in parts:
+        if (found := task.complaint(data.y)) is None:
+            continue
+        row, what = found
+        who = ""
+        # Training and test rows may lie together.
+        for held in (d for d in parts if d.y.data_ptr() == data.y.data_ptr()):
+            at = np.flatnonzero(held.base(np.arange(held.offsets[-1])) == row)
+            if len(at):
+                k = int(np.searchsorted(held.offsets, at[0], side="right")) - 1
+                who = f"client {fed.population.called(k)}: "
+        raise MusterError(f"task {type(task).__name__.lower()}: {who}{what}")
 
 
 def numbers_in(of: Shaped) -> int:

@@ -68,6 +68,16 @@ def damage(place: Path) -> str:
     return ""
 
 
+def saved_identity(folder: Path) -> dict[str, str]:
+    """What the last sound checkpoint in a folder was made with; nothing without any."""
+    sound = [place for place in checkpoints(folder) if not damage(place)]
+    if not sound:
+        return {}
+    with readable(sound[-1]):
+        saved: dict[str, str] = json.loads((sound[-1] / "identity.json").read_text())
+    return saved
+
+
 def load_checkpoint(
     folder: Path,
     identity: dict[str, str],

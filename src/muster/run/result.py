@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from ..errors import MusterError, plural
+from ..federation.texts import Tokenizer
 from ..lazy import later, nn, pl
+from .answers import predictions
 from .concerns import Facts, concerns
-from .trained import Own, Recipe, assembled, position, predictions, rescaled
+from .export import as_export, export
+from .trained import Own, Recipe, assembled, position, read_by, rescaled
 
 if TYPE_CHECKING:
     from .trained import Built
@@ -95,26 +98,63 @@ class Run:
         client: str | int | None = None,
         build: Built | None = None,
         scale: str | Path | None = None,
+        tokenizer: str | Tokenizer | None = None,
     ) -> pl.DataFrame:
         """The model's answers to new rows, read and scaled as its training rows were.
 
-        rows    a CSV, parquet or npz file; a frame with the columns the model was trained on; or an
-                array of features. With a column of labels, these are in the answer too
+        rows    a CSV, parquet or npz file; a frame with the columns the model was trained on; an
+                array of features; or, of a model that reads texts, a list of them. With a column of
+                labels, these are in the answer too
         client, build   as for `model`
         scale   of a federation's run, whose clients scale their own rows: the manifest with the
                 [mean] and [std] they agreed on, or "none"
+        tokenizer   for a run that was loaded and reads texts: the function that makes tokens of
+                them, or its import path
 
-        One row for each: `row` (from 1), `label` where it is known, `prediction`, and `p_CLASS`,
-        the probability of every class.
+        One row for each: `row` (from 1), `label` where it is known, and what the task predicts:
+        `prediction` and `p_CLASS`, the probability of every class; `p_LABEL` of several labels;
+        `prediction` of numbers; `log_risk` of survival; `prediction` and `p`, the likeliest next
+        token and its probability; of a task of your own the outputs, `output_0` and so on.
         """
-        module = self.model(client, build)
+        return self.predict_and_score(rows, client, build, scale, tokenizer)[0]
+
+    def predict_and_score(
+        self,
+        rows: Any,
+        client: str | int | None = None,
+        build: Built | None = None,
+        scale: str | Path | None = None,
+        tokenizer: str | Tokenizer | None = None,
+    ) -> tuple[pl.DataFrame, dict[str, float] | None]:
+        """What `predict` gives, and where rows have labels, the scores and the loss of the task by
+        name, over all of them. None without labels, and for a task of your own."""
+        recipe = read_by(self._asked(scale), tokenizer)
+        return predictions(self.model(client, build), recipe, rows)
+
+    def export(
+        self,
+        path: str | Path,
+        client: str | int | None = None,
+        build: Built | None = None,
+        scale: str | Path | None = None,
+    ) -> Path:
+        """Write the model for use without muster: `model.pt` (a state_dict), `model.ts`
+        (TorchScript) or `model.onnx`; next to it, in `model.ts.json`, columns, scale and labels.
+
+        TorchScript and ONNX take rows as they are in the table, as numbers, and give what `predict`
+        does; a state_dict is of the module alone. `client`, `build` and `scale` as for `predict`.
+        """
+        where = as_export(path)
+        return export(self.model(client, build), self._asked(scale), where)
+
+    def _asked(self, scale: str | Path | None) -> Recipe:
+        """The recipe, with all that has to be known of rows."""
         if self.recipe is None:
             raise MusterError(
                 "predict: this run was saved by an earlier version, without the form of its rows; "
                 "ask run.model(build=...) itself"
             )
-        recipe = self.recipe if scale is None else rescaled(self.recipe, scale)
-        return predictions(module, recipe, rows)
+        return rescaled(self.recipe, scale)
 
     @cached_property
     def concerns(self) -> list[str]:

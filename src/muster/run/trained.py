@@ -1,8 +1,8 @@
-"""The model a run leaves, as a module again, and its answers to new rows.
+"""The model a run leaves, as a module again; `answers` asks it about new rows, `export` takes it
+elsewhere.
 
     run.model()                 the trained nn.Module
     run.model(client="north")   a client's own, where the method keeps them (Ditto, pFedMe, local)
-    run.predict(rows)           class names and probabilities of new rows
 
 A run remembers the recipe of its model: what was built, of which rows. On disk that is
 `model.json`, plain values next to the weights. Of code of the user's only its name is kept, and
@@ -20,23 +20,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Float64, Int64
+from ..arrays import Int64
 from ..checks import is_whole
 from ..data.files.manifest import read_manifest
-from ..data.files.new_rows import columns_of, read_rows
 from ..errors import MusterError, first_line, nearest
 from ..federation import Inputs, Scale, Space
-from ..federation.ragged import features
+from ..federation.texts import Tokenizer
 from ..lazy import nn, pl, torch
 from ..models import Spec
-from ..parts.other_tasks import Binary, Numbers, Poisson, Survival
-from ..parts.scores import r2
-from ..parts.task import Multiclass, Task, numbers_in
+from ..parts.task import Task, numbers_in
 from ..registry import kinds, name_of
 from ..schema import convert, plain
-
-TOGETHER = 4096  # rows that go through a model at once
-ROW, LABEL, ANSWER, CHANCE = "row", "label", "prediction", "p_"  # columns of predictions
 
 if TYPE_CHECKING:
     Built = nn.Module | Spec | Callable[[], nn.Module]
@@ -86,6 +80,13 @@ class Recipe:
     def of_table(cls, table: dict[str, Any]) -> Recipe:
         """What a table says."""
         return cls(**{**table, "inputs": Inputs.of_table(table["inputs"])})
+
+    def known_task(self) -> Task | None:
+        """Its task, where that is one of ours."""
+        if self.task.get("kind") not in kinds(Task):
+            return None
+        task: Task = convert(self.task, Task, "task")
+        return task
 
     def build(self) -> nn.Module:
         """The module, with whatever parameters."""
@@ -185,76 +186,27 @@ def built(build: Built, recipe: Recipe | None) -> nn.Module:
     return made
 
 
-def answers(module: nn.Module, x: NDArray[Any]) -> Float64:
-    """Outputs for rows that are prepared."""
-    dtype = next((p.dtype for p in module.parameters()), torch.float32)
-    found = []
-    with torch.no_grad():
-        for start in range(0, len(x), TOGETHER):
-            rows = features(torch.from_numpy(x[start : start + TOGETHER].copy()), dtype)
-            found.append(module(rows).double().numpy())
-    return np.concatenate(found)
-
-
-def told(recipe: Recipe, z: Float64) -> dict[str, Any]:
-    """What outputs mean, as columns: of classes the likeliest and the chance of each, of numbers
-    the numbers, of survival the log risk."""
-    task = as_known(recipe.task)
-    if isinstance(task, Multiclass | Binary):
-        p = torch.softmax(torch.from_numpy(z)[:, : recipe.inputs.classes], dim=1).numpy()
-        if isinstance(task, Binary):
-            yes = torch.sigmoid(torch.from_numpy(z)[:, 0]).numpy()
-            p = np.stack([1.0 - yes, yes], 1)
-        names = np.array(recipe.inputs.names)
-        chances = {f"{CHANCE}{name}": p[:, c] for c, name in enumerate(names.tolist())}
-        return {ANSWER: names[p.argmax(1)], **chances}
-    z = np.exp(z) if isinstance(task, Poisson) else z
-    if isinstance(task, Survival):
-        return {"log_risk": z[:, 0]}
-    if isinstance(task, Numbers):
-        many = z.shape[1] > 1
-        return {f"{ANSWER}_{i}" if many else ANSWER: z[:, i] for i in range(z.shape[1])}
-    raise MusterError(
-        f"predict: there is no table of answers for the task {recipe.task.get('kind')}; ask "
-        "run.model() itself"
-    )
-
-
-def as_known(table: dict[str, Any]) -> Task | None:
-    """The task of a table, where it is one of ours."""
-    if table.get("kind") not in kinds(Task):
-        return None
-    task: Task = convert(table, Task, "task")
-    return task
-
-
-def predictions(module: nn.Module, recipe: Recipe, rows: Any) -> pl.DataFrame:
-    """One row for each of the new rows: the class with the highest probability, and every
-    probability; or whatever its task predicts. Where the rows have labels, those too."""
+def read_by(recipe: Recipe, tokenizer: str | Tokenizer | None) -> Recipe:
+    """The recipe with what makes tokens of texts, where that is given."""
     inputs = recipe.inputs
-    if not inputs.scaled:
+    if tokenizer is None:
+        return recipe
+    if inputs.text is None:
+        raise MusterError("tokenizer: this run reads no texts; leave it out")
+    return replace(recipe, inputs=replace(inputs, text=inputs.text.read_by(tokenizer)))
+
+
+def rescaled(recipe: Recipe, scale: str | Path | None) -> Recipe:
+    """The recipe with the scale that clients agreed on: a manifest's, or none. Without one, the
+    recipe must know how rows were scaled."""
+    inputs = recipe.inputs
+    if scale is None and not inputs.scaled:
         raise MusterError(
-            "predict: across a network clients scale their own rows, and how is not known here; "
+            "rows: across a network clients scale their own rows, and how is not known here; "
             "give scale, the manifest with the [mean] and [std] they agreed on, or scale none"
         )
-    if isinstance(rows, (str, Path)):
-        x, y = read_rows(Path(rows).expanduser(), inputs)
-    elif isinstance(rows, Mapping) or hasattr(rows, "columns"):
-        x, y = columns_of(as_frame(rows), inputs)
-    else:
-        x, y = np.asarray(rows), None
-    z = answers(module, inputs.prepared(x))
-    said = {
-        ROW: np.arange(1, len(z) + 1),
-        **({} if y is None else {LABEL: y.alias(LABEL)}),
-        **told(recipe, z),
-    }
-    return pl.DataFrame(said)
-
-
-def rescaled(recipe: Recipe, scale: str | Path) -> Recipe:
-    """The recipe with the scale that clients agreed on: a manifest's, or none."""
-    inputs = recipe.inputs
+    if scale is None:
+        return recipe
     if inputs.scaled:
         raise MusterError("scale: this run knows how its rows were scaled; leave it out")
     if str(scale) == "none":
@@ -273,33 +225,3 @@ def rescaled(recipe: Recipe, scale: str | Path) -> Recipe:
         )
     agreed = replace(inputs, columns=columns, scale=Scale(mean, std), scaled=True)
     return replace(recipe, inputs=agreed)
-
-
-def as_frame(rows: Any) -> pl.DataFrame:
-    """Columns as a polars frame: a frame, a mapping, or another library's frame."""
-    if isinstance(rows, pl.DataFrame):
-        return rows
-    names = list(rows) if isinstance(rows, Mapping) else list(rows.columns)
-    try:
-        return pl.DataFrame({str(name): np.asarray(rows[name]) for name in names}, strict=False)
-    except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
-        raise MusterError(f"rows: not a table ({first_line(error)}); give a frame") from None
-
-
-def score(said: pl.DataFrame) -> dict[str, float] | None:
-    """Accuracy and loss of predictions whose rows have labels, R2 and the mean absolute error of
-    numbers; None where there is nothing to hold them against."""
-    if LABEL not in said.columns or ANSWER not in said.columns:
-        return None
-    if said[ANSWER].dtype.is_float():
-        y, told = (said[name].to_numpy().astype(np.float64) for name in (LABEL, ANSWER))
-        found = r2(y, told, np.ones(len(y)))
-        return {"R2": found, "mean absolute error": float(np.abs(y - told).mean())}
-    names = [name.removeprefix(CHANCE) for name in said.columns if name.startswith(CHANCE)]
-    at = said[LABEL].replace_strict(names, list(range(len(names))), return_dtype=pl.Int64)
-    p = said.select(pl.col(f"{CHANCE}{name}") for name in names).to_numpy()
-    chance = p[np.arange(len(p)), at.to_numpy()]
-    with np.errstate(divide="ignore"):
-        loss = float(-np.log(chance).mean())
-    right = (said[LABEL] == said[ANSWER]).to_numpy()
-    return {"accuracy": float(right.mean()), "loss": loss}

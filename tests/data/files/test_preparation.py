@@ -107,3 +107,27 @@ def test_what_a_model_takes_survives_being_written_down():
 def test_what_cannot_be_is_said_in_one_line(folder, how, says):
     with pytest.raises(muster.MusterError, match=says):
         muster.Federation.from_folder(folder, **{**HOW, **how})
+
+
+def test_a_priority_scale_is_that_of_the_priority_clients(folder):
+    """Levels and holes are everybody's; means and deviations those of the clients it is for."""
+    fed = muster.Federation.from_folder(folder, **HOW, scale="priority", priority=["north"])
+    made, ages, sugar = fed.prepare, np.array([60, 50, 40, 70.0]), np.array([5.0, 7.0, 6.0])
+    assert made.mean[0] == pytest.approx(ages.mean(), rel=1e-12)
+    assert made.std[2] == pytest.approx(sugar.std(), rel=1e-12)
+    assert made.holes == ("age", "pain", "sugar")
+    assert made.levels == {"pain": ("dull", "none", "sharp")}
+    everyone = muster.Federation.from_folder(folder, **HOW, scale="priority").prepare
+    assert vars(everyone) == vars(
+        muster.Federation.from_folder(folder, **HOW, scale="pooled").prepare
+    )
+
+
+def test_what_is_missing_from_arrays_of_a_table_without_holes_is_said(tmp_path):
+    rows = "".join(f"{i},{i % 3},{i % 2}\n" for i in range(20))
+    (tmp_path / "t.csv").write_text("a,b,label\n" + rows)
+    fed = muster.Federation.from_folder(tmp_path / "t.csv", scale="pooled")
+    run = muster.simulate(fed, muster.methods.fedavg(), muster.models.Softmax(), rounds=1)
+    assert run.predict([[1.0, 2.0]])["p_1"].is_finite().all()
+    with pytest.raises(muster.MusterError, match="row 1 is not finite"):
+        run.predict([[np.nan, 2.0]])

@@ -222,7 +222,7 @@ def test_a_split_that_is_not_there_is_named():
 
 
 def test_every_data_set_by_name_is_in_the_catalogue():
-    assert set(DATA) - {"emnist", "folder", "heart", "huggingface"} <= set(CATALOGUE)
+    assert set(DATA) - {"emnist", "folder", "huggingface"} <= set(CATALOGUE)
     assert {f"emnist_{split}" for split in ("balanced", "byclass")} <= set(CATALOGUE)
 
 

@@ -3,12 +3,15 @@ real ones where they are at hand."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import muster
-from muster.data.sets.heart import COLUMNS, HOSPITALS, TABLE
-from muster.data.sources.cache import root
+from muster.data.sets import heart
+from muster.data.sources.patients import COLUMNS, HOSPITALS, TABLE
+from small_data import SHARED, shared
 
 SIZES = {"cleveland": 303, "hungarian": 294, "switzerland": 123, "va": 200}
 ILL = {"cleveland": 139, "hungarian": 106, "switzerland": 115, "va": 149}
@@ -24,8 +27,11 @@ def patient(draw):
 
 
 @pytest.fixture
-def folders(tmp_path):
+def folders(tmp_path, monkeypatch):
     """The same patients in a table, and in files without a header and with `?`."""
+    monkeypatch.setenv("MUSTER_DATA", str(tmp_path / "cache"))
+    layouts = tuple(replace(ways, shapes={}, sha256="") for ways in heart.HEART.layouts)
+    monkeypatch.setattr(heart, "HEART", replace(heart.HEART, layouts=layouts))
     draw = np.random.default_rng(0)
     table, official = tmp_path / "table", tmp_path / "official"
     table.mkdir()
@@ -53,15 +59,26 @@ def test_both_ways_of_files_give_the_same_hospitals(folders):
 
 
 def test_what_is_not_there_is_said(tmp_path):
-    with pytest.raises(muster.MusterError, match=r"heart: neither heart_uci\.csv nor the official"):
+    needs = (
+        r"Heart disease \(heart_uci\.csv or processed\.cleveland\.data and 3 more\) is not in .*"
+    )
+    with pytest.raises(muster.MusterError, match=needs + "run `muster data get heart`"):
         muster.data.heart(tmp_path)
 
 
-@pytest.mark.skipif(
-    not (root() / TABLE).is_file(), reason=f"needs {TABLE} in $MUSTER_DATA ({root()})"
-)
+def test_other_files_of_that_name_are_refused(folders, tmp_path, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setenv("MUSTER_DATA", str(tmp_path / "cache"))
+    with pytest.raises(muster.MusterError, match=r"cleveland has shape \(24, 14\).*\(303, 14\)"):
+        muster.data.heart(folders[0])
+    (folders[0] / TABLE).write_text("hospital,age\nva,60\n")
+    with pytest.raises(muster.MusterError, match="needs the columns hospital, age, sex"):
+        muster.data.heart(folders[0])
+
+
+@shared(TABLE)
 def test_the_real_hospitals_from_file_to_prediction():
-    fed = muster.data.heart()
+    fed = muster.data.heart(SHARED)
     sizes = dict(zip(fed.names.tolist(), fed.train.sizes + fed.test.sizes, strict=True))
     assert sizes == SIZES
     ill = {
@@ -74,6 +91,6 @@ def test_the_real_hospitals_from_file_to_prediction():
         muster.Local(steps=5, batch_size=16, lr=0.1), task=muster.tasks.binary(),
     )  # fmt: skip
     assert run.rounds["test_auc"][-1] > 0.8
-    said = run.predict(root() / TABLE)
+    said = run.predict(SHARED / TABLE)
     assert len(said) == 920
     assert ((said["p_ill"] > 0.5) == (said["prediction"] == "ill")).all()

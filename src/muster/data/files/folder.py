@@ -5,48 +5,58 @@ This is what is read and by which manifest; `tables` reads a file, `rows` makes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arrays import Bool
 from ...errors import MusterError, nearest
-from ...federation import Federation, Preparation, Scale
+from ...federation import Federation, Preparation, Scale, Statistics, Text
 from ...registry import part
+from .images import holds_images, image_blocks
 from .manifest import MANIFEST, Manifest, Options, Role, find_manifest, laid_over, read_manifest
-from .rows import Names, assemble, natural
-from .tables import ENDINGS, TABLES, Block, Columns, coded, header, read_npz, read_table
+from .npz import read_npz
+from .rows import Names, Parted, assemble, join, natural, parted
+from .tables import ENDINGS, TABLES, Block, Columns, coded, header, read_table
+from .texts import as_text
 
-LABEL, CLIENT = "label", "client"  # columns so called need not be named
+CLIENT = "client"  # a column so called need not be named
+SCALES = ("pooled", "priority")  # scales that are fitted to rows
 
 
 @part(Federation, "folder")
 def from_folder(
     path: str | Path,
-    label: str | None = None,
+    label: str | tuple[str, ...] | None = None,
     client: str | None = None,
     features: tuple[str, ...] | None = None,
     classes: tuple[str | int, ...] | None = None,
     priority: int | tuple[str | int, ...] | Literal["all"] | None = None,
     split: str | None = None,
     test_fraction: float | None = None,
-    scale: Literal["none", "pooled"] | None = None,
+    scale: Literal["none", "pooled", "priority"] | None = None,
     seed: int = 0,
     targets: Literal["classes", "numbers"] | None = None,
     categories: tuple[str, ...] | None = None,
     missing: Literal["error", "mean"] | None = None,
+    text: str | None = None,
+    tokenizer: Any = None,
+    length: int | None = None,
+    pad: int | None = None,
+    resize: tuple[int, ...] | None = None,
 ) -> Federation:
-    """A federation from files: parquet, CSV or npz (arrays x, y and perhaps x_test, y_test).
+    """A federation from files: parquet, CSV or npz (arrays x, y and perhaps x_test, y_test), or
+    from folders of images, client/class/*.png (of a single client class/*.png).
 
     A folder holds one file per client, called by the client's name. A single file is a table of all
     clients when it has a client column, and else the data of one client. A manifest.toml next to
     the data may hold any of these settings, and roles: see docs/own-data.md.
 
-    label          the column of labels; default "label"
+    label          the column of labels; default "label"; several are numbers to predict, such as
+                   ("time", "event") of survival
     client         the column that says whose row it is; default "client", if a single file has it
     features       the columns to learn from, numbers all; default: every other column
     classes        the labels in the order of their numbers; default: whole numbers as they are,
@@ -61,12 +71,15 @@ def from_folder(
     categories     columns of categories: a feature of 0 and 1 for each level that any client has
     missing        "mean": a missing number is the mean of all training rows, and one more feature
                    says that it was missing; default "error"
-    scale          "pooled": every feature less its mean, by its deviation, over all training rows
+    text           a column of text to learn from, in place of features, as the tokens of
+    tokenizer      a function of a text that gives whole numbers, or its import path
+    length         how many tokens of each text are kept; default 64
+    pad            the token that shorter texts are filled up with; default 0
+    resize         of images: the height and width that all are brought to
+    scale          "pooled": every feature less its mean, by its deviation, over all training rows;
+                   "priority": over those of the priority clients, and so is what stands in for
+                   missing numbers
     """
-    place = Path(path).expanduser()
-    files = data_files(place)
-    found = find_manifest(place)
-    manifest = Manifest() if found is None else read_manifest(found)
     given = {
         "label": label,
         "client": client,
@@ -79,57 +92,142 @@ def from_folder(
         "scale": scale,
         "categories": categories,
         "missing": missing,
+        "text": text,
+        "tokenizer": tokenizer,
+        "length": length,
+        "pad": pad,
+        "resize": resize,
     }
-    options = laid_over(manifest.options, given)
+    return read_folder(path, given).federation(seed)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Files that were read: their rows, before features are made of columns, and how that is to be
+    done.
+
+    tables  whether they are tables, whose columns have names
+    text    how the one column that is read, a text, became tokens
+    """
+
+    place: Path
+    tables: bool
+    manifest: Manifest
+    options: Options
+    blocks: list[Block]
+    text: Text | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether features are made by what clients' rows tell."""
+        return fits(self.options)
+
+    def levels(self) -> dict[str, tuple[str, ...]]:
+        """The levels of each category that any file has, in the order of their names. Rows that are
+        held out count too: they have to be judged."""
+        found: dict[str, set[str]] = {}
+        for block in self.blocks:
+            for name, text in block.texts.items():
+                found.setdefault(name, set()).update(text.drop_nulls().unique().to_list())
+        return in_order(found)
+
+    def coded(self, levels: dict[str, tuple[str, ...]]) -> list[Block]:
+        """The rows with the places of levels where these are."""
+        if not levels:
+            return self.blocks
+        return [replace(b, x=coded(b.x, b.texts, b.features, levels, b.where)) for b in self.blocks]
+
+    def roles(self, names: Names) -> Mapping[str, Role]:
+        """What the manifest says of clients."""
+        return roles_of(self.manifest, names, self.options.client is None and self.place.is_file())
+
+    def statistics(self, seed: int) -> Statistics:
+        """What each client tells of its training rows; categories as places of its levels."""
+        blocks = self.coded(self.levels())
+        rows = parted(blocks, self.options, seed, self.roles)
+        return rows.statistics(join([block.x for block in blocks]))
+
+    def federation(self, seed: int, fitted: Preparation | Scale | None = None) -> Federation:
+        """The federation of the files' clients. What is `fitted` already, with others, makes their
+        features; else it is fitted to their rows, where that is asked for."""
+        columns = self.blocks[0].features
+        levels = fitted.levels if isinstance(fitted, Preparation) else self.levels()
+        blocks = self.coded(levels)
+        made: list[Preparation | Scale] = []
+
+        def fit(x: NDArray[Any], rows: Parted) -> Preparation | Scale:
+            told = rows.statistics(x)
+            mine = self.options.scale == "priority"
+            counts = rows.priority if mine else np.ones(len(rows.names), np.bool_)
+            if not self.tables:
+                return Scale.fitted(told, counts, x.shape[1:])
+            scaled = self.options.scale in SCALES
+            return Preparation.fitted(told, counts, columns, levels, scaled)
+
+        def rescale(x: NDArray[Any], rows: Parted) -> NDArray[Any]:
+            if self.manifest.mean:
+                x, scale = agreed(x, blocks[0], self.manifest)
+                made.append(scale)
+            elif self.fits:
+                made.append(fit(x, rows) if fitted is None else fitted)
+            return made[0](x) if made else x
+
+        fed = assemble(blocks, self.options, seed, self.place.resolve().stem, self.roles, rescale)
+        maker = made[0] if made else None
+        prepare = maker if isinstance(maker, Preparation) else None
+        options = self.options
+        others = (options.client, options.split)
+        return replace(
+            fed,
+            columns=prepare.names if prepare else tuple(self.manifest.mean) or fed.columns,
+            prepare=prepare,
+            scale=maker if isinstance(maker, Scale) else None,
+            text=self.text,
+            resized=options.resize is not None,
+            label_column=options.label_column if self.tables else None,
+            # With features or a text named, every other column is passed over.
+            aside=None
+            if options.features or self.text
+            else tuple(c for c in others if c is not None),
+        )
+
+
+def read_folder(path: str | Path, given: Mapping[str, Any]) -> Source:
+    """Files as `from_folder` reads them, with settings laid over those of their manifest."""
+    place = Path(path).expanduser()
+    images = holds_images(place)
+    files = [] if images else data_files(place)
+    found = find_manifest(place)
+    manifest = Manifest() if found is None else read_manifest(found)
+    options = laid_over(manifest.options, dict(given))
+    if images:
+        return Source(place, False, manifest, *image_blocks(place, options))
+    if options.resize is not None:
+        raise MusterError("resize: it is for folders of images, client/class/*.png")
     options = replace(options, client=client_column(files, options, place.is_dir()))
-    exact = options.scale == "pooled" or bool(manifest.mean)
-    blocks = read_files(files, options, exact)
+    if manifest.mean and options.scale in SCALES:
+        raise MusterError(
+            f"scale: '{options.scale}' next to [mean] and [std] in {manifest.path}; give one of "
+            "the two"
+        )
     preparing = bool(options.categories) or options.missing == "mean"
     if preparing and (manifest.mean or files[0].suffix not in TABLES):
         raise MusterError(
             "categories, missing: they are for tables, and not together with [mean] and [std]"
         )
-    made: list[Preparation] = []
-    levels = levels_of(blocks)
-    if preparing:
-        blocks = [replace(b, x=coded(b.x, b.texts, b.features, levels)) for b in blocks]
-    alone = options.client is None and not place.is_dir()
+    text = as_text(options)
+    blocks = read_files(files, options, fits(options) or bool(manifest.mean), text)
+    return Source(place, files[0].suffix in TABLES, manifest, options, blocks, text)
 
-    done: list[Scale] = []
 
-    def rescale(x: NDArray[Any], train: Bool) -> NDArray[Any]:
-        if preparing:
-            scaled = options.scale == "pooled"
-            made.append(Preparation.fitted(x[train], blocks[0].features, levels, scaled))
-            return made[0](x)
-        if manifest.mean:
-            x, scale = agreed(x, blocks[0], manifest)
-        elif options.scale == "pooled":
-            scale = pooled(x, train)
-        else:
-            return x
-        done.append(scale)
-        return scale(x)
+def fits(options: Options) -> bool:
+    """Whether features are made by what clients' rows tell."""
+    return bool(options.categories) or options.missing == "mean" or options.scale in SCALES
 
-    fed = assemble(
-        blocks,
-        options,
-        seed,
-        name=place.resolve().stem,
-        roles_of=lambda names: roles_of(manifest, names, alone),
-        rescale=rescale,
-    )
-    tables = files[0].suffix in TABLES
-    others = (options.client, options.split)
-    return replace(
-        fed,
-        columns=made[0].names if made else tuple(manifest.mean) or fed.columns,
-        prepare=made[0] if made else None,
-        scale=done[0] if done else None,
-        label_column=(options.label or LABEL) if tables else None,
-        # With features named, every other column is passed over.
-        aside=tuple(c for c in others if c is not None) if options.features is None else None,
-    )
+
+def in_order(levels: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
+    """The levels of each category in the order of their names."""
+    return {name: tuple(sorted(known, key=natural)) for name, known in levels.items()}
 
 
 def data_files(path: Path) -> list[Path]:
@@ -170,7 +268,7 @@ def endings() -> str:
 def client_column(files: Sequence[Path], options: Options, folder: bool) -> str | None:
     """The column that says whose row it is, if there is one."""
     if files[0].suffix not in TABLES:
-        for name in ("label", "client", "features", "split"):
+        for name in ("label", "client", "features", "split", "text"):
             if getattr(options, name) is not None:
                 raise MusterError(f"{name}: npz files have no columns; leave it out for these")
         return None
@@ -179,12 +277,15 @@ def client_column(files: Sequence[Path], options: Options, folder: bool) -> str 
     return options.client
 
 
-def read_files(files: Sequence[Path], options: Options, exact: bool) -> list[Block]:
+def read_files(
+    files: Sequence[Path], options: Options, exact: bool, text: Text | None
+) -> list[Block]:
     """All files, each with the features of the first."""
     blocks: list[Block] = []
     columns = Columns(
-        options.label or LABEL, options.client, options.split, options.features,
-        options.categories or (), options.missing == "mean",
+        options.labels, options.client, options.split,
+        options.features if text is None else (text.column,),
+        options.categories or (), options.missing == "mean", text,
     )  # fmt: skip
     for file in files:
         if file.suffix in TABLES:
@@ -200,23 +301,6 @@ def read_files(files: Sequence[Path], options: Options, exact: bool) -> list[Blo
                 )
             blocks.append(block)
     return blocks
-
-
-def levels_of(blocks: Sequence[Block]) -> dict[str, tuple[str, ...]]:
-    """The levels of each category that any file has, in the order of their names."""
-    found: dict[str, set[str]] = {}
-    for block in blocks:
-        for name, text in block.texts.items():
-            found.setdefault(name, set()).update(text.drop_nulls().unique().to_list())
-    return {name: tuple(sorted(known, key=natural)) for name, known in found.items()}
-
-
-def pooled(x: NDArray[Any], train: Bool) -> Scale:
-    """Every feature standardised by all training rows; one that never varies becomes 0."""
-    rows = x[train]
-    deviation = rows.std(axis=0, dtype=np.float64)
-    mean = rows.mean(axis=0, dtype=np.float64)
-    return Scale(mean, np.where(deviation > 0, deviation, 1.0))
 
 
 def agreed(x: NDArray[Any], block: Block, manifest: Manifest) -> tuple[NDArray[Any], Scale]:

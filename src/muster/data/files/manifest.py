@@ -21,13 +21,14 @@ from ...federation.population import check_role
 from ...schema import as_table, build, convert
 
 MANIFEST = "manifest.toml"
+LABEL = "label"  # a column so called need not be named
 
 
 @dataclass(frozen=True)
 class Options:
     """How files are read; `from_folder` says what each setting means."""
 
-    label: str | None = None
+    label: str | tuple[str, ...] | None = None
     client: str | None = None
     features: tuple[str, ...] | None = None
     classes: tuple[str | int, ...] | None = None
@@ -35,20 +36,47 @@ class Options:
     priority: int | tuple[str | int, ...] | Literal["all"] | None = None
     split: str | None = None
     test_fraction: float | None = None
-    scale: Literal["none", "pooled"] | None = None
+    scale: Literal["none", "pooled", "priority"] | None = None
     categories: tuple[str, ...] | None = None
     missing: Literal["error", "mean"] | None = None
+    text: str | None = None
+    tokenizer: Any = None
+    length: int | None = None
+    pad: int | None = None
+    resize: tuple[int, ...] | None = None
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The columns of labels."""
+        return (self.label or LABEL,) if not isinstance(self.label, tuple) else self.label
+
+    @property
+    def label_column(self) -> str | tuple[str, ...]:
+        """The same, one by its name alone."""
+        return self.labels if len(self.labels) > 1 else self.labels[0]
+
+    @property
+    def numbers(self) -> bool:
+        """Whether labels are numbers to predict: several for each row cannot be classes."""
+        return self.targets == "numbers" or len(self.labels) > 1
 
     def __post_init__(self) -> None:
         if self.split is not None and self.test_fraction is not None:
             raise MusterError("split and test_fraction are both given; give one of them")
-        if self.targets == "numbers" and self.classes is not None:
+        if len(self.labels) > 1 and self.targets == "classes":
+            raise MusterError("label: several columns are numbers to predict; targets = 'numbers'")
+        if self.numbers and self.classes is not None:
             raise MusterError("classes: given together with targets = 'numbers'; give one of them")
+        size = self.resize
+        ok = size is None or (len(size) == 2 and min(size) >= 1)
+        require(ok, "resize", size, "[height, width], each 1 or more")
         held = self.test_fraction
         require(held is None or 0 <= held < 1, "test_fraction", held, "0 (none) to below 1")
-        for name in ("features", "classes", "categories"):
+        for name in ("label", "features", "classes", "categories"):
             values = getattr(self, name)
-            if values is not None and (not values or len(set(map(str, values))) < len(values)):
+            if isinstance(values, tuple) and (
+                not values or len(set(map(str, values))) < len(values)
+            ):
                 raise MusterError(f"{name}: {list(values)}; give different names, at least one")
 
 
@@ -102,6 +130,11 @@ def read_manifest(path: Path) -> Manifest:
         read(as_table, name, table.pop(name, {})) for name in ("clients", "mean", "std")
     )
     options = read(build, Options, table, "", also=("clients", "mean", "std"))
+    if options.tokenizer is not None:
+        raise MusterError(
+            f"{path}: tokenizer: a manifest is data, and no code is imported because of it; give "
+            "tokenizer=..., or data.tokenizer in the configuration"
+        )
     roles = {
         name: read(build, Role, read(as_table, f"clients.{name}", value), f"clients.{name}")
         for name, value in clients.items()

@@ -12,28 +12,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...arrays import Int64
 from ...errors import MusterError, nearest
 from ...federation import Inputs
 from ...lazy import pl
+from .images import new_images
+from .npz import array_block, npz_arrays
 from .tables import (
     ENDINGS,
     TABLES,
-    array_block,
     as_level,
     coded,
     header,
-    npz_arrays,
     numbers,
     rows_of,
+    tokens,
     values,
 )
 
 if TYPE_CHECKING:
-    Rows = tuple[NDArray[Any], pl.Series | None]
+    Rows = tuple[NDArray[Any], NDArray[Any] | None]
 
 
 def read_rows(path: Path, inputs: Inputs) -> Rows:
-    """The features of a file, and its labels by name (None: it has none)."""
+    """The features of a file, and its labels (None: it has none): the numbers of classes, or
+    numbers to predict."""
     if not path.exists():
         raise MusterError(f"{path}: no such file; give a {', '.join(ENDINGS)} file")
     if path.is_dir() or path.suffix not in ENDINGS:
@@ -59,7 +62,10 @@ def chosen(names: list[str], inputs: Inputs, where: Path) -> list[str]:
                 f"{where}: no column '{name}', which the model was trained on; "
                 f"{nearest(name, names)}"
             )
-    labels = [inputs.label] if inputs.label in names and inputs.label is not None else []
+    labels = [name for name in inputs.label_columns if name in names]
+    if labels and len(labels) < len(inputs.label_columns):
+        (lacks, *_) = (name for name in inputs.label_columns if name not in names)
+        raise MusterError(f"{where}: label '{labels[0]}' without '{lacks}'; give all, or none")
     known = {*inputs.columns, *labels, *(inputs.aside or ())}
     extra = [name for name in names if name not in known]
     if extra and inputs.aside is not None:
@@ -76,16 +82,22 @@ def columns_of(frame: pl.DataFrame, inputs: Inputs, where: Path = Path("rows")) 
         raise MusterError(f"{where}: no rows; give at least one")
     exact = inputs.scale is not None
     made = inputs.prepare
-    if made is not None:
+    if inputs.text is not None:
+        x = tokens(frame, inputs.text, where)
+    elif made is not None:
         texts = {name: as_level(frame[name]) for name in made.levels}
         measured = [name for name in made.columns if name not in made.levels]
         x = numbers(frame.select(measured), where, True, "fix it or drop the row", bool(made.holes))
         x = coded(x, texts, made.columns, made.levels, str(where))
     else:
         x = plain_numbers(frame, inputs, where, exact)
-    if inputs.label not in names or inputs.label is None:
+    labels = inputs.label_columns
+    if not labels or labels[0] not in names:
         return x, None
-    return x, named(values(frame[inputs.label], where, "labels"), inputs, where)
+    if not inputs.classes:
+        told = numbers(frame.select(labels), where, True, "fix it or drop the row")
+        return x, told if inputs.target else told[:, 0]
+    return x, classes_of(values(frame[labels[0]], where, "labels"), inputs, where)
 
 
 def plain_numbers(frame: pl.DataFrame, inputs: Inputs, where: Path, exact: bool) -> NDArray[Any]:
@@ -93,10 +105,9 @@ def plain_numbers(frame: pl.DataFrame, inputs: Inputs, where: Path, exact: bool)
     return numbers(frame.select(inputs.columns or ()), where, exact, "fix it or drop the row")
 
 
-def named(y: pl.Series, inputs: Inputs, where: Path) -> pl.Series:
-    """Labels by the names the model knows them by; whole numbers as they are written there."""
-    if not inputs.classes:
-        return y.cast(pl.Float64)
+def classes_of(y: pl.Series, inputs: Inputs, where: Path) -> Int64:
+    """Labels as the numbers of classes, by the names the model knows them by; whole numbers as they
+    are written there."""
     text = y.cast(pl.String)
     whole = text.cast(pl.Float64, strict=False)
     whole = whole.set(whole.fill_null(0.5) != whole.fill_null(0.5).floor(), None)
@@ -112,7 +123,18 @@ def named(y: pl.Series, inputs: Inputs, where: Path) -> pl.Series:
             f"{where}: column '{y.name}', row {row + 1}: label '{y[row]}' is none of the model's "
             f"classes; {nearest(str(y[row]), inputs.names)}"
         )
-    return text
+    known = inputs.names
+    return text.replace_strict(known, range(len(known)), return_dtype=pl.Int64).to_numpy()
+
+
+def read_images(path: Path, inputs: Inputs) -> tuple[NDArray[np.uint8], Int64 | None, list[str]]:
+    """Images: one, a folder of them, or a folder for each class; with their files."""
+    if not path.exists():
+        raise MusterError(f"{path}: no such file; give an image, or a folder of them")
+    x, labels, files = new_images(path, inputs)
+    if labels is None:
+        return x, None, files
+    return x, classes_of(pl.Series("class", labels), inputs, path), files
 
 
 def read_arrays(path: Path, inputs: Inputs) -> Rows:
@@ -124,4 +146,12 @@ def read_arrays(path: Path, inputs: Inputs) -> Rows:
     if not given:
         arrays["y"] = np.zeros(len(arrays["x"]), np.int64)
     block = array_block(path, arrays, "x", "y", test=False)
-    return block.x, named(block.y, inputs, path) if given else None
+    if not given:
+        return block.x, None
+    if inputs.classes:
+        return block.x, classes_of(block.y, inputs, path)
+    y = block.numbers
+    if y is None or y.dtype.kind not in "fiub" or y.shape[1:] != inputs.target:
+        shape = ", ".join(map(str, ("rows", *inputs.target)))
+        raise MusterError(f"{path}: y: the model's targets are numbers of shape ({shape})")
+    return block.x, y

@@ -10,7 +10,7 @@ import re
 import warnings
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 from ... import rng
 from ...arrays import Bool, Float64, Int64
 from ...errors import MusterError, MusterWarning, nearest
-from ...federation import Federation
+from ...federation import Federation, Statistics
 from ...federation.doubts import doubts
+from ...federation.federation import as_priority
 from ...federation.ragged import Ragged, as_tensor
 from ...lazy import pl
 from ..split.partition import drawn_for_test, first_clients
@@ -28,10 +29,62 @@ from .manifest import Options, Role
 from .tables import Block
 
 Names = NDArray[np.str_]
-Rescale = Callable[[NDArray[Any], Bool], NDArray[Any]]
 
 TEST_FRACTION = 0.2
 FEW = 1000  # classes that labels may make however few rows there are; more than rows is a mistake
+
+
+@dataclass(frozen=True, eq=False)
+class Parted:
+    """All rows before features are made of them: whose each is, what is to be predicted, and which
+    are held out; and who the clients are.
+
+    owner   of each row, a position in `names`
+    labels  what classes are called; None: targets are numbers
+    """
+
+    owner: Int64
+    names: Names
+    y: NDArray[Any]
+    labels: tuple[str, ...] | None
+    test: Bool
+    roles: list[Role]
+    priority: Bool
+    unseen: Bool
+
+    def statistics(self, x: NDArray[Any]) -> Statistics:
+        """What each client would tell of its training rows; `x` has the columns of all rows."""
+        rows = np.flatnonzero(~self.test)
+        rows = rows[np.argsort(self.owner[rows], kind="stable")]
+        return Statistics.of(x[rows], np.bincount(self.owner[rows], minlength=len(self.names)))
+
+
+Rescale = Callable[[NDArray[Any], Parted], NDArray[Any]]
+
+
+def parted(
+    blocks: Sequence[Block],
+    options: Options,
+    seed: int,
+    roles_of: Callable[[Names], Mapping[str, Role]] = lambda names: {},
+) -> Parted:
+    """The rows of all blocks: by their client column, or a client for each source.
+
+    roles_of  from the clients' names, what each is; nothing when nothing is said
+    """
+    owner, names = owners_of(blocks)
+    roles = list(roles_of(names).values())
+    labels: tuple[str, ...] | None
+    if options.numbers:
+        y, labels = numbers_of(blocks), None
+    else:
+        y, labels = encode(pl.concat(same_kind([b.y for b in blocks])), options.classes, blocks)
+    strata = np.zeros(len(y), np.int64) if labels is None else y
+    test = held_out(blocks, strata, owner, names, options, seed)
+    unseen = np.zeros(len(names), np.bool_)
+    unseen[: len(roles)] = [role.unseen for role in roles]
+    priority = as_priority(priority_of(options, roles, names), unseen)
+    return Parted(owner, names, y, labels, test, roles, priority, unseen)
 
 
 def assemble(
@@ -40,33 +93,25 @@ def assemble(
     seed: int,
     name: str,
     roles_of: Callable[[Names], Mapping[str, Role]] = lambda names: {},
-    rescale: Rescale = lambda x, train: x,
+    rescale: Rescale = lambda x, rows: x,
 ) -> Federation:
-    """The federation of all blocks: by their client column, or a client for each source.
+    """The federation of all blocks.
 
-    roles_of  from the clients' names, what each is; nothing when nothing is said
-    rescale   from all features and which rows train, the features a model sees
+    rescale   from all columns and what is known of the rows, the features a model sees
     """
-    owner, names = owners_of(blocks)
-    roles = list(roles_of(names).values())
-    asked = [role.requirement for role in roles if role.requirement is not None]
-    labels: tuple[str, ...] | None
-    if options.targets == "numbers":
-        y, labels = numbers_of(blocks), None
-    else:
-        y, labels = encode(pl.concat(same_kind([b.y for b in blocks])), options.classes, blocks)
-    strata = np.zeros(len(y), np.int64) if labels is None else y
-    test = held_out(blocks, strata, owner, names, options, seed)
-    x = rescale(join([block.x for block in blocks]), ~test)
+    rows = parted(blocks, options, seed, roles_of)
+    owner, names, y, labels, test = rows.owner, rows.names, rows.y, rows.labels, rows.test
+    asked = [role.requirement for role in rows.roles if role.requirement is not None]
+    x = rescale(join([block.x for block in blocks]), rows)
     fed = Federation.from_ragged(
         ragged(x, y, owner, ~test, names, "training"),
         ragged(x, y, owner, test, names, "test", weights(blocks)) if test.any() else None,
-        priority=priority_of(options, roles, names),
+        priority=rows.priority,
         requirement=asked or None,
-        importance=np.array([role.importance for role in roles]) if roles else 0.0,
+        importance=np.array([role.importance for role in rows.roles]) if rows.roles else 0.0,
         classes=0 if labels is None else len(labels),
         name=name,
-        unseen=np.flatnonzero([role.unseen for role in roles]),
+        unseen=rows.unseen,
     )
     if labels is not None:
         warn_of_single_class(fed, names)
@@ -75,7 +120,7 @@ def assemble(
     told = columns if columns and x.shape[1:] == (len(columns),) else None
     fed = replace(fed, names=names, labels=labels, columns=told)
     for sentence in doubts(fed):
-        warnings.warn(sentence, MusterWarning, stacklevel=3)
+        warnings.warn(sentence, MusterWarning, stacklevel=4)
     return fed
 
 
@@ -294,5 +339,5 @@ def warn_of_single_class(fed: Federation, names: Names) -> None:
             f"{len(one)} of {fed.n} clients hold a single class (the first is '{names[one[0]]}'): "
             "their loss can be low without the model being any good",
             MusterWarning,
-            stacklevel=3,
+            stacklevel=5,
         )

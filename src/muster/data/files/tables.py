@@ -1,4 +1,4 @@
-"""Rows from files: CSV, parquet and npz as arrays, with errors that name file, column and row.
+"""Rows from tables: CSV and parquet as arrays, with errors that name file, column and row.
 
 A file becomes a `Block`: features as one array, labels and owners as columns. Nothing is done row
 by row; only when a whole array turns out to hold something wrong is the first culprit looked for.
@@ -8,7 +8,6 @@ Rows are counted from 1 and a header is not counted.
 from __future__ import annotations
 
 import csv
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,13 +18,12 @@ from numpy.typing import NDArray
 
 from ...arrays import Bool, Float64
 from ...errors import MusterError, first_line, nearest
+from ...federation import Text
 from ...lazy import pl
 
 TABLES = (".csv", ".parquet")
 ENDINGS = (*TABLES, ".npz")
-ARRAYS = ("x", "y", "x_test", "y_test")
 HOLES = ("", "?", "NA", "nan", "NaN")  # what stands where a number is missing
-WEIGHT = "weight_test"  # how much each test row counts, where they do not all count alike
 
 
 @dataclass(frozen=True)
@@ -34,14 +32,16 @@ class Columns:
 
     categories  features that are text or numbers to be told apart, not measured
     holes       whether numbers may be missing
+    text        how the one feature, a column of text, becomes tokens
     """
 
-    label: str
+    labels: tuple[str, ...]
     client: str | None = None
     split: str | None = None
     features: tuple[str, ...] | None = None
     categories: tuple[str, ...] = ()
     holes: bool = False
+    text: Text | None = None
 
     @property
     def prepared(self) -> bool:
@@ -51,7 +51,8 @@ class Columns:
     @property
     def roles(self) -> dict[str, str]:
         """The columns that are no features, by what they are."""
-        named = {"label": self.label, "client": self.client, "split": self.split}
+        labels = {f"label {i + 1}" if i else "label": name for i, name in enumerate(self.labels)}
+        named = {**labels, "client": self.client, "split": self.split}
         return {role: column for role, column in named.items() if column is not None}
 
 
@@ -68,7 +69,7 @@ class Block:
     test: Bool | None = None
     weight: Float64 | None = None
     texts: dict[str, pl.Series] = field(default_factory=dict)  # features that are categories
-    numbers: NDArray[Any] | None = None  # targets as an npz file has them, which may be several
+    numbers: NDArray[Any] | None = None  # targets, where there may be several for each row
 
 
 def header(path: Path) -> list[str]:
@@ -111,7 +112,7 @@ def read_table(path: Path, columns: Columns, like: Block | None, exact: bool) ->
     for role, column in columns.roles.items():
         if column not in names:
             raise MusterError(
-                f"{path}: no {role} column '{column}'; name it with {role}=..., "
+                f"{path}: no {role} column '{column}'; name it with {role.split()[0]}=..., "
                 f"{nearest(column, names)}"
             )
         twice = next((r for r, c in columns.roles.items() if c == column and r != role), None)
@@ -140,18 +141,32 @@ def read_table(path: Path, columns: Columns, like: Block | None, exact: bool) ->
     frame = rows_of(path, [*columns.roles.values(), *features])
     if not len(frame):
         raise MusterError(f"{path}: no rows; give at least one")
-    measured = [name for name in features if name not in columns.categories]
-    x = numbers(frame.select(measured), path, exact or columns.prepared, holes=columns.holes)
+    if columns.text is not None:
+        x = tokens(frame, columns.text, path)
+    else:
+        measured = [name for name in features if name not in columns.categories]
+        x = numbers(frame.select(measured), path, exact or columns.prepared, holes=columns.holes)
+    targets = None
+    if len(columns.labels) > 1:
+        advice = "write it as one, or drop the row"
+        targets = numbers(frame.select(columns.labels), path, True, advice)
     return Block(
         path.stem,
         str(path),
         x,
-        values(frame[columns.label], path, "labels"),
+        values(frame[columns.labels[0]], path, "labels"),
         features,
         None if columns.client is None else owners(frame[columns.client], path),
         None if columns.split is None else is_test(frame[columns.split], path),
         texts={c: as_level(frame[c]) for c in columns.categories},
+        numbers=targets,
     )
+
+
+def tokens(frame: pl.DataFrame, text: Text, path: Path) -> NDArray[Any]:
+    """A column of text as tokens."""
+    texts = values(frame[text.column], path, "texts").cast(pl.String)
+    return text(texts.to_list(), str(path))
 
 
 def as_level(column: pl.Series) -> pl.Series:
@@ -240,7 +255,7 @@ def numbers(
     if not frame.width:
         return np.empty((len(frame), 0))
     for name, kind in frame.schema.items():
-        if not (kind.is_numeric() or kind in (pl.String, pl.Boolean)):
+        if not (kind.is_numeric() or kind in (pl.String, pl.Boolean, pl.Null)):
             raise MusterError(f"{path}: column '{name}' holds {kind}; features must be numbers")
     wanted = pl.Float64 if exact else pl.Float32
     text = [name for name, k in frame.schema.items() if k == pl.String]
@@ -307,80 +322,3 @@ def is_test(column: pl.Series, path: Path) -> Bool:
             f"{path}: column '{column.name}', row {row + 1}: '{held[row]}'; allowed: train, test"
         )
     return (held == "test").to_numpy()
-
-
-def npz_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of an npz file, by name."""
-    try:
-        with path.open("rb") as raw:
-            file = np.load(raw, allow_pickle=False)
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise MusterError(f"{path}: a single array; save x and y with numpy.savez")
-            for key in file.files:
-                if key not in (*ARRAYS, WEIGHT):
-                    known = (*ARRAYS, WEIGHT)
-                    raise MusterError(f"{path}: unknown array '{key}'; {nearest(key, known)}")
-            return {key: file[key] for key in file.files}
-    except MusterError:
-        raise
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise broken(path, error) from None
-
-
-def read_npz(path: Path) -> list[Block]:
-    """The arrays x and y of an npz file, then x_test and y_test (and weight_test) if they are
-    there."""
-    arrays = npz_arrays(path)
-    tested = any(key.endswith("_test") for key in arrays)
-    for key in ARRAYS if tested else ARRAYS[:2]:
-        if key not in arrays:
-            raise MusterError(f"{path}: no array '{key}'; it holds {', '.join(arrays) or 'none'}")
-    return [
-        array_block(path, arrays, x, y, test)
-        for x, y, test in (("x", "y", False), ("x_test", "y_test", True))
-        if x in arrays
-    ]
-
-
-def array_block(path: Path, arrays: dict[str, NDArray[Any]], x: str, y: str, test: bool) -> Block:
-    """One half of an npz file. Bytes (pixels), float32 and float64 stay what they are."""
-    rows, labels = arrays[x], arrays[y]
-    if rows.dtype.kind not in "fiub" or labels.dtype.kind not in "fiubU":
-        key, kind = (y, labels) if rows.dtype.kind in "fiub" else (x, rows)
-        raise MusterError(f"{path}: {key} holds {kind.dtype}; give numbers")
-    if rows.ndim < 2 or labels.ndim < 1 or len(rows) != len(labels):
-        raise MusterError(
-            f"{path}: {x} has shape {rows.shape} and {y} {labels.shape}; give rows of features "
-            "and one label for each"
-        )
-    if not rows.size:
-        what = "features" if len(rows) else "rows"
-        raise MusterError(f"{path}: {x} has no {what}; give at least one")
-    for key, array in ((x, rows), (y, labels)):
-        if array.dtype == np.uint64 and array.max() >= 2**63:
-            raise MusterError(f"{path}: {key} holds {array.max()}; allowed: below 2^63")
-    if rows.dtype.kind == "b" or rows.dtype == np.float16:
-        rows = rows.astype(np.float32)
-    elif rows.dtype.kind in "iu" and rows.dtype != np.uint8:
-        rows = rows.astype(np.int64)
-    elif rows.dtype.kind == "f" and rows.dtype.itemsize > 8:
-        rows = rows.astype(np.float64)
-    if rows.dtype.kind == "f" and not np.isfinite(rows).all():
-        i, *at = (int(v) for v in np.argwhere(~np.isfinite(rows))[0])
-        value = rows[(i, *at)]
-        raise MusterError(f"{path}: {x}, row {i + 1}, position {at}: {value}; fix or drop the row")
-    where = f"{path}: {y}" if test else str(path)
-    if labels.dtype.kind != "U":
-        labels = labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64)
-    single = labels if labels.ndim == 1 else np.zeros(len(labels), np.int64)
-    column = present(pl.Series(y, single), path)
-    weight = arrays.get(WEIGHT) if test else None
-    if weight is not None and not (
-        weight.shape == labels.shape[:1]
-        and weight.dtype.kind == "f"
-        and (weight > 0).all()
-        and np.isfinite(weight).all()
-    ):
-        raise MusterError(f"{path}: {WEIGHT}: give a number above 0 for each row of {x}")
-    held = np.full(len(rows), test)
-    return Block(path.stem, where, rows, column, test=held, weight=weight, numbers=labels)

