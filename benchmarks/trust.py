@@ -41,7 +41,9 @@ from muster.study.attacked import (
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, ROWS, BROKEN = DOCS / "trust.md", DOCS / "trust.parquet", DOCS / "faults.parquet"
 SEEDS = 3  # of the tables
-FRESH = range(100, 110)  # what goals are judged by: the rules were chosen on seeds 0 to 7
+# What goals are judged by, with helpers and where everyone is a priority client: the rules were
+# chosen on seeds 0 to 7.
+FRESH = {False: range(100, 110), True: range(110, 120)}
 WORST = (0.2, 0.4)
 FIRST = ["fedalign, trust", "maxfl, trust", "fedalign", "maxfl", "fedavg on priority", "fedavg"]
 EVERYONE = ("maxfl", "maxfl, trust")  # also where there is nobody outside the objective
@@ -56,21 +58,23 @@ def judged() -> list[Job]:
     """The runs that goals are judged by, on seeds that nothing was chosen on."""
     inside = [a for a in ATTACKS if not a.startswith("priority")]
     made: list[Job] = []
-    for seed in FRESH:
-        made += [(False, Cell(rule, None, 0.0, seed)) for rule in FIRST if rule != "fedavg"]
-        made += [(True, Cell(rule, None, 0.0, seed)) for rule in EVERYONE]
-        for everyone, rules in ((False, ("fedalign, trust", "maxfl, trust")), (True, EVERYONE[1:])):
-            for rule in rules:
+    for half, whole in zip(FRESH[False], FRESH[True], strict=True):
+        for everyone, seed, rules, attacked in (
+            (False, half, [r for r in FIRST if r != "fedavg"], FIRST[:2]),
+            (True, whole, EVERYONE, EVERYONE[1:]),
+        ):
+            made += [(everyone, Cell(rule, None, 0.0, seed)) for rule in rules]
+            for rule in attacked:
                 shares = WORST if rule.startswith("fedalign") else WORST[:1]
-                cells_of = [
-                    Cell(rule, attack, share, seed)
+                made += [
+                    (everyone, Cell(rule, attack, share, seed))
                     for attack in inside
                     for share in (shares[:1] if attack == ONCE else shares)
                 ]
-                made += [(everyone, cell) for cell in cells_of]
-        plain = ("fedalign", "maxfl")
-        made += [(False, Cell(rule, GONE, s, seed)) for rule in plain for s in WORST]
-        made.append((True, Cell("maxfl", GONE, WORST[0], seed)))
+        made += [
+            (False, Cell(rule, GONE, s, half)) for rule in ("fedalign", "maxfl") for s in WORST
+        ]
+        made.append((True, Cell("maxfl", GONE, WORST[0], whole)))
     return made
 
 
@@ -91,6 +95,11 @@ def tabled() -> list[Job]:
         return (1, rule, share) if rule < len(FIRST) else (2, share, rule)
 
     return [(False, cell) for cell in sorted(made, key=turn)]
+
+
+def key(job: Job) -> Key:
+    everyone, cell = job
+    return everyone, cell.rule, cell.attack or "none", cell.share, cell.seed
 
 
 def save(rows: list[Row], place: Path) -> None:
@@ -123,10 +132,6 @@ def run() -> None:
         everyone, cell = job
         return {"everyone": everyone, **grounds[everyone].row(cell)}
 
-    def key(job: Job) -> Key:
-        everyone, cell = job
-        return everyone, cell.rule, cell.attack or "none", cell.share, cell.seed
-
     broken = {(c.rule, c.fault, c.place, c.seed): c for c in faults.cases()}
     go_on(ROWS, {key(job): job for job in judged()}, KEYS, attacked)
     go_on(BROKEN, broken, faults.KEYS, faults.row)
@@ -148,11 +153,24 @@ def against(a: pl.DataFrame, b: pl.DataFrame) -> Interval | None:
     return Interval.of(100 * (both["accuracy"] - both["mine"]).to_numpy()) if len(both) else None
 
 
+def finished(frame: pl.DataFrame, everyone: bool) -> list[int]:
+    """The fresh seeds of which every run is there."""
+    done = set(frame.select(KEYS).rows())
+    jobs = [job for job in judged() if job[0] == everyone]
+    return [s for s in FRESH[everyone] if all(key(job) in done for job in jobs if job[1].seed == s)]
+
+
 def goals(frame: pl.DataFrame) -> str:
     """What was wanted, what came of it, and what the same rule loses when the liars are gone."""
-    frame = frame.filter(pl.col("seed").is_in(list(FRESH)))
-    half, whole = frame.filter(~pl.col("everyone")), frame.filter("everyone")
+    half, whole = (
+        frame.filter(
+            pl.col("everyone") == everyone, pl.col("seed").is_in(finished(frame, everyone))
+        )
+        for everyone in (False, True)
+    )
     lines = [
+        f"{half['seed'].n_unique()} seeds, and {whole['seed'].n_unique()} where everyone is a "
+        "priority client:\n",
         "| what | wanted | points lost | | with the liars gone | by the liars |",
         "|---|---|---|---|---|---|",
     ]
@@ -250,7 +268,7 @@ def tables() -> dict[str, str]:
     """Every table of the page, from the two files."""
     frame = pl.read_parquet(ROWS)
     half = frame.filter(~pl.col("everyone"), pl.col("seed") < SEEDS)
-    everyone = frame.filter("everyone", pl.col("seed").is_in(list(FRESH)))
+    everyone = frame.filter("everyone", pl.col("seed").is_in(finished(frame, True)))
     return {
         "goals": goals(frame),
         "audit": audit(frame),

@@ -14,6 +14,7 @@ import muster
 from muster.parts import Audit, LabelFlip, Liars
 from muster.parts.attacks import attackers_of
 from muster.parts.peers import MOST_EFFECT, drawn, effects, kin_of
+from muster.parts.trust import HARM
 from muster.protocol import Offer
 from muster.run.audit import TRUST, remembered, standing, with_effects
 
@@ -112,6 +113,10 @@ def test_flipped_labels_are_found_out_and_a_run_goes_on_to_the_same_bits(tmp_pat
     lied = pl.col("client").is_in(liars.tolist())
     assert late.filter(lied)["admitted"].mean() < 0.5
     assert late.filter(~lied)["admitted"].mean() > 0.85
+    most = pl.col("bytes_down").max().over("round")
+    harmful = whole.clients.with_columns(most=most).filter(pl.col("reason") == HARM)
+    assert len(harmful) > 10
+    assert (harmful["bytes_down"] == harmful["most"]).all(), "who is refused is still heard"
     for place in tmp_path.rglob("round-*"):
         if place.name > "round-00000010":
             shutil.rmtree(place)

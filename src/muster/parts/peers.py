@@ -6,10 +6,11 @@ honest. D_k is an update, S are those that count.
 kin      `l_k = sum_j cos(D_k, D_j)^3 >= 0` over the others, copies aside. The least like is left
          out first and no longer speaks for or against the others, and so on until none is below 0:
          liars lose their say before they turn it against the honest clients of their kind.
-effect   those in S appraise the model that comes of S, and for each of a few replies, drawn in
-         every round, the model without it (for one that is not in S: with it). A reply's effect is
-         how much lower the mean of what they say is with it than without, in units of the median
-         size of such an effect.
+effect   those who are kin appraise the model that comes of S, and for each of a few replies, drawn
+         in every round, the model without it (for one that is not in S: with it). A reply's effect
+         is how much lower the mean of what they say is with it than without, in units of the median
+         size of such an effect. Who is kin and not in S still has a voice: else a kind of client
+         that is left out once could not speak for itself any more.
 history  what is remembered of a client is the mean of its effects, the last ones counting most. It
          is in S while that mean is not below `-harm` times the median size of the others'. Who is
          not is tried out all the same, and comes back when it does no harm.
@@ -27,8 +28,10 @@ MOST_EFFECT = 10.0  # an effect counts for no more than this many median ones
 
 
 def kin_of(cosine: Float64, copy: float) -> Bool:
-    """Who is like the others, by their cosines `[reply, reply]`; above `copy` they are copies."""
-    cubes = np.where(cosine > copy, 0.0, cosine) ** 3
+    """Who is like the others, by their cosines `[reply, reply]`. Above `copy` they are copies: they
+    say nothing of each other, and speak of the others with the voice of one."""
+    same = cosine > copy
+    cubes = np.where(same, 0.0, cosine) ** 3 / np.maximum(1, same.sum(0))
     like, left = cubes.sum(1), np.ones(len(cubes), np.bool_)
     while left.any():
         least = int(np.argmin(np.where(left, like, np.inf)))

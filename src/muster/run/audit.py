@@ -146,8 +146,8 @@ def among_peers(case: Case) -> Found:
     tried = drawn(kin, trust.tried, case.offer, who)
     others = [np.arange(len(kin)) == k for k in tried]
     weights = [case.counted(inside ^ one)[1] for one in others]
-    trial = case.ask([case.counted(inside)[1], *weights], inside)
-    weight = 1 / case.inquiry.copies[inside]
+    trial = case.ask([case.counted(inside)[1], *weights], kin)
+    weight = 1 / case.inquiry.copies[kin]
     effect = effects(trial.words[1:], inside[tried], alone[tried], weight, trust.loudest)
     if effect is None:
         return inside, trial, history
