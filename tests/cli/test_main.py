@@ -389,6 +389,7 @@ def test_an_interrupted_comparison_goes_on_with_what_is_missing(here, capsys, mo
     assert all(r.complete and len(r.rounds) == 6 for v in runs.values() for r in v)
 
 
+@pytest.mark.slow  # test_terminals.py runs a comparison on a pipe
 def test_on_a_pipe_progress_is_plain_lines(here, monkeypatch):
     done = subprocess.run(
         command("run", "--data", "digits", "--rounds", "3"), capture_output=True, text=True

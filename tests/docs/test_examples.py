@@ -57,6 +57,7 @@ def test_the_readmes_hospitals_are_what_the_example_says():
     assert "\n".join(lines) in (ROOT / "README.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not all(find_spec(name) for name in ("peft", "transformers", "flwr")),
     reason="needs peft, transformers and Flower: pip install 'muster-fl[lora,flower]'",
@@ -78,6 +79,7 @@ def test_adapters_alone_travel(tmp_path):
     assert float(done.stdout.split()[-1]) < 1e-6
 
 
+@pytest.mark.slow
 def test_the_hospitals_are_told_apart(tmp_path):
     script = ROOT / "examples" / "hospitals.py"
     done = subprocess.run(

@@ -29,6 +29,7 @@ def test_the_claims_page_is_what_the_results_say():
     assert (DOCS / "claims.md").read_text() == pages.claims_page(PLANS, FOLDER)
 
 
+@pytest.mark.slow  # draws every figure
 def test_the_gallery_is_drawn_from_the_results(gallery):
     docs, text = gallery
     assert (DOCS / "gallery.md").read_text() == text

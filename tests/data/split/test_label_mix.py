@@ -59,7 +59,7 @@ def test_label_mix_is_drawn_as_if_row_by_row(alpha: float) -> None:
     """The first two moments of each client's counts, over many seeds, against the slow way. Few
     clients and all rows dealt: labels run out in most turns, so the redrawing is tested too."""
     stock, clients, size = np.array([24, 4, 8]), 3, 12
-    tries = 2000
+    tries = 800
     slow = np.stack([one_by_one(stock, clients, size, alpha, s) for s in range(tries)])
     fast = np.stack(
         [mixes(stock, clients, size, alpha, np.random.default_rng(s)) for s in range(tries)]
