@@ -29,7 +29,7 @@ from ..run.clients import Terms
 from .agreed import check_agreed, read_terms
 from .diary import Diary
 from .node import Node, seated
-from .node_data import own_data, own_statistics
+from .node_data import kept, own_data, own_statistics
 from .survey import FITTED, Fitted, read_fitted, write_told
 from .wire import MODEL, NONCE, OFFER, TRIAL, UNSAID, WORD, parts, read_offer, write_reply
 
@@ -54,7 +54,7 @@ def survey(message: Message, context: Context) -> Message:
 def hello(message: Message, context: Context) -> Message:
     """What the server must know of this client to count it in: sample count and shapes."""
     chosen = _agreed(message, context)
-    own = _own(message, context, chosen, _fitted(carried(message), chosen))
+    own = _own(message, context, chosen, carried(message))
     own, _ = suited(own, chosen.settings.task)
     word: dict[str, ConfigRecordValues] = {
         "rows": int(own.train.sizes[0]),
@@ -134,13 +134,16 @@ def _fitted(text: str, chosen: Experiment) -> Fitted | None:
     return read_fitted(text, chosen.network) if text else None
 
 
-def _own(
-    message: Message, context: Context, chosen: Experiment, fitted: Fitted | None
-) -> Federation:
-    """This client's data."""
-    seed = int(str(message.content.config_records[OFFER]["seed"]))
-    wants = targets_of(chosen.settings.task)
-    own = own_data(context.node_config, chosen.network, seed, wants, fitted)
+def _own(message: Message, context: Context, chosen: Experiment, fitted: str) -> Federation:
+    """This client's data, its features made by what was `fitted`."""
+    said = message.content.config_records[OFFER]
+    seed, config = int(str(said["seed"])), context.node_config
+
+    def read() -> Federation:
+        made_by, wants = _fitted(fitted, chosen), targets_of(chosen.settings.task)
+        return own_data(config, chosen.network, seed, wants, made_by)
+
+    own = kept(config, (str(said["experiment"]), seed, fitted), read)
     if chosen.settings.decide_on == "held_out" and own.test is None:
         raise MusterError(
             "decide_on: this federation decides on held-out rows, and this client has none"
@@ -161,7 +164,7 @@ def _ready(message: Message, context: Context) -> tuple[Node, Offer, Diary, Any]
     remembers = Terms(chosen.method(*chosen.methods), chosen.local, s.rounds, seed).memory({})
     counted = int(str(said["counted"])) if remembers else UNSAID
     diary = Diary(context.state, run, counted, dtype, Path(str(where)) if where else None)
-    own = _own(message, context, chosen, _fitted(diary.fitted(made_by, carried(message)), chosen))
+    own = _own(message, context, chosen, diary.fitted(made_by, carried(message)))
     held = diary.held(int(str(said["round"])))
     score = Scoring(s.task).first
     offer, seat = read_offer(message.content, dtype, held, score)

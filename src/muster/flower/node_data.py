@@ -1,9 +1,15 @@
-"""A node's own data: one client, read from the file its owner names."""
+"""A node's own data: one client, read from the file its owner names, and again when that changed.
+
+A round asks several things of a node, and its process stays up between rounds: rows are kept as
+they were read for as long as the files are the same, by size and time of change.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +19,45 @@ import numpy as np
 from ..config.network import Network
 from ..data.files.folder import Source, read_folder
 from ..data.files.images import holds_images
+from ..data.files.manifest import manifest_places
 from ..errors import MusterError, nearest
 from ..federation import Federation, Preparation
 from ..parts.task import Targets
 from .survey import Fitted, Told
 
 OWNERS = ("data-path", "requirement", "memory-path", "test-fraction")  # what an owner may set
+MOST_KEPT = 64  # owners in one process: one on a node, several where a federation is tried out
+
+_kept: dict[Hashable, tuple[Hashable, Federation]] = {}
+
+
+def kept(config: Mapping[str, Any], asked: Hashable, read: Callable[[], Federation]) -> Federation:
+    """What `read` gives for an owner's configuration: what it gave when last `asked` the same, if
+    no file has changed since. One reading is kept for each owner."""
+    if not config.get("data-path"):
+        return read()  # which says what is missing
+    owner = tuple(sorted(config.items()))
+    state = (asked, stamps(Path(str(config["data-path"])).expanduser()))
+    found = _kept.pop(owner, None)
+    if found is None or found[0] != state:
+        found = (state, read())
+    _kept[owner] = found  # the last one used stands last
+    if len(_kept) > MOST_KEPT:
+        del _kept[next(iter(_kept))]
+    return found[1]
+
+
+def stamps(place: Path) -> tuple[tuple[str, int, int, int], ...]:
+    """The files that data is read from: where, which, how large and when changed."""
+    files = [place, *manifest_places(place)]
+    if place.is_dir():
+        files += sorted(file for depth in ("*", "*/*", "*/*/*") for file in place.glob(depth))
+    found = []
+    for file in files:
+        with suppress(OSError):  # no such file, or one that reading will complain about
+            s = os.stat(file)
+            found.append((str(file), s.st_ino, s.st_size, s.st_mtime_ns))
+    return tuple(found)
 
 
 def own_data(

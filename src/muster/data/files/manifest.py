@@ -102,13 +102,17 @@ class Manifest:
 
 
 def find_manifest(path: Path) -> Path | None:
+    """The manifest of a folder or a file, if there is one."""
+    # A link to nowhere counts: roles that cannot be read must not be passed over.
+    places = manifest_places(path)
+    return next((place for place in places if place.exists() or place.is_symlink()), None)
+
+
+def manifest_places(path: Path) -> list[Path]:
     """A folder's manifest.toml; next to a file, NAME.manifest.toml or else manifest.toml."""
     if path.is_dir():
-        places = [path / MANIFEST]
-    else:
-        places = [path.with_name(f"{path.stem}.{MANIFEST}"), path.with_name(MANIFEST)]
-    # A link to nowhere counts: roles that cannot be read must not be passed over.
-    return next((place for place in places if place.exists() or place.is_symlink()), None)
+        return [path / MANIFEST]
+    return [path.with_name(f"{path.stem}.{MANIFEST}"), path.with_name(MANIFEST)]
 
 
 def read_manifest(path: Path) -> Manifest:
