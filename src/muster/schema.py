@@ -112,6 +112,8 @@ def convert(value: Any, kind: Any, where: str) -> Any:
             if fits(value, option):
                 return convert(value, option, where)
         raise MusterError(f"{where}: {value!r}; allowed: {describe(kind)}")
+    if origin is tuple and inner[0] in (int, float) and fits(value, inner[0]):
+        value = [value]  # a number where a list of numbers may be is a list of one
     if not fits(value, kind):
         raise MusterError(f"{where}: {value!r}; allowed: {describe(kind)}")
     if is_role(kind):
@@ -154,7 +156,7 @@ def describe(kind: Any) -> str:
     if is_role(kind):
         return f"a {word(kind)}, by name or as a table with kind = {' | '.join(kinds(kind))}"
     if origin is tuple:
-        return f"a list, each {describe(inner[0])}"
+        return f"a list in brackets, each {describe(inner[0])}"
     words = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
     return (words | {Path: "text"}).get(kind, str(kind))
 

@@ -8,6 +8,8 @@ import muster
 from muster.cli.arguments import joined
 from muster.cli.main import main, reader
 from muster.cli.runs import configured
+from muster.config.experiments import experiment
+from muster.errors import MusterError
 
 
 def read(*line):
@@ -120,6 +122,21 @@ def test_several_methods_take_the_place_of_the_files(tmp_path):
     file.write_text("method = 'maxfl'\n")
     assert configured(read("compare", str(file), *more)) == table
     assert configured(read("run", str(file), "--method", "local"))["method"] == {"name": "local"}
+
+
+def test_fewer_rounds_by_a_flag_leave_out_what_a_file_prints_of_later_ones(tmp_path):
+    file = tmp_path / "x.toml"
+    file.write_text("rounds = 100\nreport_at = [10, 50, 100]\n")
+    assert configured(read("compare", str(file), "--rounds", "50"))["report_at"] == [10, 50]
+    assert configured(read("compare", str(file), "--rounds", "5"))["report_at"] == []
+    said = configured(read("compare", str(file), "--rounds", "5", "--report_at", "[10]"))
+    assert said["report_at"] == [10]  # and is refused: it was asked for
+    with pytest.raises(MusterError, match="report_at: 10; allowed: whole numbers from 1 to 5"):
+        experiment(said)
+
+
+def test_one_number_is_a_list_of_one(tmp_path):
+    assert experiment(configured(read("run", "--report_at", "3"))).settings.report_at == (3,)
 
 
 def test_what_refines_a_choice_may_come_before_it():

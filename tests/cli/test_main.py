@@ -53,7 +53,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_run_from_flags_alone(here, capsys):
+def test_run_from_flags_alone(here, capsys, drawn):
     code = main(["run", "--data", "digits", "--data.clients", "5", "--data.priority=2",
                  "--rounds", "4", "--method", "fedalign", "--method.epsilon", "0.3",
                  "--local.steps", "2", "--name", "flags"])  # fmt: skip
@@ -109,7 +109,7 @@ def test_compare_prints_paired_intervals_and_reads_back(here, capsys):
     assert main(["show", "runs/small/all-seed1"]) == 0
 
 
-def test_the_figures_panels_and_formats_are_chosen(here, capsys):
+def test_the_figures_panels_and_formats_are_chosen(here, capsys, drawn):
     flags = ["--seeds", "1", "--panels", "fairness,silent", "--figures", "pdf,svg"]
     assert main(["compare", "small.toml", *flags]) == 0
     out = capsys.readouterr().out
@@ -265,7 +265,7 @@ BAD = {
     ),
     "show nowhere": (["show", "runs/none"], "no results here"),
     "report outside": (
-        ["compare", "small.toml", "--rounds", "4"],
+        ["compare", "small.toml", "--rounds", "4", "--report_at", "6"],
         "report_at: 6; allowed: whole numbers from 1 to 4",
     ),
     "cuda": (["run", "--device", "cuda", "--rounds", "1"], "no CUDA device is present"),

@@ -15,7 +15,7 @@ import tomli_w
 from rich.console import Console
 
 from .. import durable
-from ..checks import whole
+from ..checks import is_whole, whole
 from ..config.experiments import Experiment, experiment, load_table
 from ..config.keys import override, parse_value
 from ..config.work import check_all, compared, how
@@ -60,7 +60,19 @@ def configured(words: argparse.Namespace, first: Mapping[str, Any] | None = None
     if len(given) < len(words.keys):
         raise MusterError("--measure: given twice, as --measures too; give it once")
     flags += sorted(given.items(), key=lambda flag: flag[0].count("."))
-    return override(table, flags)
+    table = override(table, flags)
+    if "rounds" in given and "report_at" not in given:
+        # A flag that shortens a file's run shortens what is printed of it.
+        table = up_to(table, "report_at", table["rounds"])
+    return table
+
+
+def up_to(table: Table, key: str, last: Any) -> Table:
+    """A table without the numbers beyond the last one in a list of it."""
+    found = table.get(key)
+    if not isinstance(found, list) or not is_whole(last):
+        return table  # `experiment` says what is wrong
+    return table | {key: [at for at in found if not is_whole(at) or at <= last]}
 
 
 def whole_number(text: str | None, flag: str) -> int | None:
@@ -124,10 +136,7 @@ def run(words: argparse.Namespace, console: Console) -> int:
     going_on = resumed(words)
     if going_on is None:
         one_method(words, several)
-        table = configured(words)
-        if "report_at" not in words.keys:
-            table.pop("report_at", None)  # what a comparison prints may lie beyond --rounds
-        chosen = experiment(table)
+        chosen = experiment(configured(words))
     else:
         chosen = goes_on_with(going_on, "run")
     if len(chosen.methods) != 1:

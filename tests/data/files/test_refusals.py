@@ -185,7 +185,7 @@ def test_other_bad_files_are_one_line_too(here, case):
     ({"priority": [5]}, "priority: no client 5; allowed: 0 to 1"),
     ({"priority": 9}, "priority (of 2 clients): 9; allowed: whole numbers from 1 to 2"),
     ({"features": ["dos"]}, "no feature column 'dos'; did you mean 'dose'"),
-    ({"features": "dose"}, "features: 'dose'; allowed: a list, each text"),
+    ({"features": "dose"}, "features: 'dose'; allowed: a list in brackets, each text"),
     ({"scale": "pool"}, "scale: 'pool'; allowed: none, pooled"),
     ({"client": "sex"}, "h/north.csv: no client column 'sex'"),
 ])  # fmt: skip

@@ -1,0 +1,26 @@
+"""Figures have tests of their own and take longer than the runs here: most tests leave them out."""
+
+import pytest
+
+from muster.report.figure import as_figure_path, panels_of
+
+
+def blank(runs, path, panels=()):
+    """What `figure` checks and returns; the file is empty."""
+    path = as_figure_path(path)
+    assert panels_of(runs, panels)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"")
+    return path
+
+
+@pytest.fixture
+def drawn():
+    """Asked for by tests that look at what is drawn."""
+
+
+@pytest.fixture(autouse=True)
+def undrawn(request, monkeypatch):
+    if "drawn" not in request.fixturenames:
+        for module in ("muster.report.figure", "muster.cli.runs"):
+            monkeypatch.setattr(f"{module}.figure", blank)
