@@ -22,7 +22,7 @@ FLOORS = [
     {"params", "memories", "schedules", "federation"},
     {"protocol", "data"},
     {"parts"},
-    {"local", "joined", "models", "methods", "tasks", "optimizers"},
+    {"local", "joined", "bag", "models", "methods", "tasks", "optimizers"},
     {"engines"},
     {"run"},
     {"report", "trackers"},

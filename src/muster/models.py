@@ -8,18 +8,26 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
 from . import rng
+from .checks import whole
 from .errors import MusterError, first_line
 from .federation import Shaped, Space
 from .federation.ragged import features
 from .joined import Joined as Joined
-from .lazy import nn, torch
+from .lazy import later, nn, torch
 from .parts.task import Multiclass, Task, numbers_in
 from .registry import kinds, part
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from . import bag
+else:
+    bag = later("muster.bag")
 
 
 @runtime_checkable
@@ -41,6 +49,10 @@ def _outputs(of: Shaped) -> int:
             "model: the task does not say how many outputs it needs; give an nn.Module"
         )
     return of.classes
+
+
+def _tokens(of: Shaped) -> bool:
+    return of.example().dtype == torch.int64
 
 
 def _mlp(sizes: tuple[int, ...]) -> nn.Sequential:
@@ -122,6 +134,38 @@ class CNN:
         return model
 
 
+@part(Spec, "bag")
+@dataclass(frozen=True)
+class Bag:
+    """Texts as bags of tokens: the mean of the tokens' vectors, then a linear layer.
+
+    vocabulary  how many tokens there are
+    width       of a token's vector
+    pad         the token that short texts are filled up with, which does not count
+    """
+
+    vocabulary: int = 10_000
+    width: int = 32
+    pad: int = 0
+
+    def __post_init__(self) -> None:
+        whole("model.vocabulary", self.vocabulary)
+        whole("model.width", self.width)
+        whole("model.pad", self.pad, 0, self.vocabulary - 1)
+
+    def build(self, of: Shaped, seed: int) -> nn.Module:
+        if not _tokens(of) or len(of.shape) != 1:
+            raise MusterError(
+                "model bag: it takes texts, as rows of tokens (whole numbers); these rows are "
+                f"{of.example().dtype} of shape {of.shape}"
+            )
+        with _seeded(seed):
+            return nn.Sequential(
+                bag.MeanOfTokens(self.vocabulary, self.width, self.pad),
+                nn.Linear(self.width, _outputs(of)),
+            )
+
+
 def _conv(a: int, b: int) -> list[nn.Module]:
     return [nn.Conv2d(a, b, 5, padding=2), nn.BatchNorm2d(b), nn.ReLU(), nn.MaxPool2d(2)]
 
@@ -152,7 +196,10 @@ def as_module(
     outputs = task.outputs(numbers_in(of))
     if isinstance(model, Spec) and not isinstance(model, nn.Module):
         model = model.build(
-            of if outputs == of.classes else Space(of.shape, outputs, of.image), seed
+            of
+            if outputs == of.classes
+            else Space(of.shape, outputs, of.image, of.target, _tokens(of)),
+            seed,
         )
     if not isinstance(model, nn.Module):
         raise MusterError(
@@ -173,6 +220,10 @@ def as_module(
     return model
 
 
+def _largest(row: Tensor) -> str:
+    return "" if row.is_floating_point() else f" with tokens up to {int(row.max())}"
+
+
 def _probe(model: nn.Module, of: Shaped, outputs: int, task: Task) -> None:
     """Run one row through the model: does it take these rows, and has it enough outputs?"""
     first = next((p for p in model.parameters()), torch.zeros(1))
@@ -185,7 +236,7 @@ def _probe(model: nn.Module, of: Shaped, outputs: int, task: Task) -> None:
             z, again = twin(row), twin(row)
     except Exception as error:
         raise MusterError(
-            f"model: it cannot take rows of shape {of.shape}: {first_line(error)}"
+            f"model: it cannot take rows of shape {of.shape}{_largest(row)}: {first_line(error)}"
         ) from None
     finally:
         model.train(was_training)

@@ -15,7 +15,7 @@ from ..durable import numbered
 from ..errors import MusterError
 from ..federation import Federation
 from ..lazy import later
-from ..registry import find
+from ..registry import find, from_path
 from ..report.tables import run_table
 from ..run import store
 from ..schema import parameters
@@ -142,6 +142,9 @@ def node(words: argparse.Namespace, console: Console) -> int:
         if (given := getattr(words, flag)) is not None:
             key = flag.replace("_", "-")
             owner[key] = node_data.number({key: given}, key)
+    if words.tokenizer is not None:
+        from_path(words.tokenizer, "--tokenizer")  # what is wrong with it is said here
+        owner["tokenizer"] = words.tokenizer
     settled = host.Settled(
         words.server,
         Path(words.ca),

@@ -186,6 +186,7 @@ def reader() -> Reader:
         ("--memory", "FOLDER", "where it keeps what it remembers between rounds"),
         ("--requirement", "LOSS", "what it asks the model to stay below"),
         ("--test-fraction", "SHARE", "of its rows to hold out, where the file does not say"),
+        ("--tokenizer", "MODULE:NAME", "what makes tokens of texts, where the model reads them"),
         ("--port", "PORT", "of the node's interface on this machine (any that is free)"),
     )
     agreed = "the app (or apps) its owner agreed to: nothing else is run"

@@ -169,13 +169,7 @@ class Experiment:
         """The data of one seed, with the clients' requirements where they have any: a constant, or
         what each gets alone. With `tuning`, that share of each client's training rows in place of
         its test rows (`muster.data.for_tuning`)."""
-        data = self.data
-        takes = parameters(find(Federation, data["name"], "data.name"))
-        if "targets" in takes and targets_of(self.settings.task) == "numbers":
-            data = {"targets": "numbers", **data}  # files say what the task takes
-        if self.network.fits:
-            data = {**as_read(self.network, takes), **data}
-        fed: Federation = choose(Federation, data, "data", extra={"seed": seed})
+        fed: Federation = choose(Federation, self.read_as(), "data", extra={"seed": seed})
         if tuning is not None:
             fed = for_tuning(fed, tuning, seed)
         fed = self._counted(fed)
@@ -191,6 +185,14 @@ class Experiment:
             )
         rho = np.full(fed.n, float(self.requirement))
         return dataclasses.replace(fed, requirement=as_requirement(rho, fed.n))
+
+    def read_as(self) -> Table:
+        """The data with what else decides how files are read: the task, and the network's terms."""
+        data = self.data
+        takes = parameters(find(Federation, data["name"], "data.name"))
+        if "targets" in takes and targets_of(self.settings.task) == "numbers":
+            data = {"targets": "numbers", **data}
+        return {**as_read(self.network, takes), **data}
 
     def _counted(self, fed: Federation) -> Federation:
         """The data with the rows that the listed clients count for over a network."""
@@ -244,15 +246,15 @@ class Experiment:
 
 
 def as_read(network: Network, takes: typing.Container[str]) -> Table:
-    """How clients make features of columns over a network, as settings of the data: simulated, they
-    do the same."""
-    for key in network.preparing:
+    """How clients read their own files over a network, as settings of the data: simulated, they do
+    the same."""
+    for key in network.reading:
         if key not in takes:
             raise MusterError(
                 f"network.{key}: it is for clients' own files, and this data has no {key}; "
                 "simulate with data from files, or leave it out"
             )
-    return {key: plain(value) for key, value in network.preparing.items()}
+    return {key: plain(value) for key, value in network.reading.items()}
 
 
 def load_table(path: str | Path) -> Table:

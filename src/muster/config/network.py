@@ -47,6 +47,10 @@ class Network:
     categories  columns of categories, with the levels of all clients, agreed on in the same way
     missing     what stands in for missing numbers, agreed on in the same way
     most_levels  the most levels a client may have in a column of categories
+    text        a column of text to learn from, in place of columns of numbers; what makes tokens of
+                it is code, which each node's owner names
+    length      how many tokens of each text are kept
+    pad         the token that shorter texts are filled up with
     """
 
     precision: Precision = "exact"
@@ -67,6 +71,9 @@ class Network:
     categories: tuple[str, ...] = ()
     missing: Literal["error", "mean"] = "error"
     most_levels: int = 256
+    text: str = ""
+    length: int = 64
+    pad: int = 0
 
     def __post_init__(self) -> None:
         for name in ("patience", "wait"):  # infinity is allowed: for as long as it takes
@@ -82,6 +89,13 @@ class Network:
         for name in self.categories:
             known = not self.columns or name in self.columns
             require(known, "network.categories", name, "columns that network.columns lists")
+        whole("network.length", self.length)
+        whole("network.pad", self.pad, 0)
+        if self.text and (self.fits or self.columns):
+            raise MusterError(
+                "network.text: given together with columns, scale, categories or missing; a text "
+                "is all a model then reads"
+            )
 
     @property
     def fits(self) -> bool:
@@ -93,6 +107,13 @@ class Network:
         """How features are made of columns, as `from_folder` calls it; nothing: as they are."""
         said = {"scale": self.scale, "categories": self.categories, "missing": self.missing}
         return {key: value for key, value in said.items() if value not in ("none", "error", ())}
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How clients' own files are read, as `from_folder` calls it."""
+        if not self.text:
+            return self.preparing
+        return {"text": self.text, "length": self.length, "pad": self.pad}
 
     @property
     def class_count(self) -> int:

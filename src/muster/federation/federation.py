@@ -306,8 +306,14 @@ class Federation:
         return replace(self, train=real(self.train), test=real(self.test), classes=0, labels=None)
 
     def example(self) -> Tensor:
-        """The first row, as a batch of one."""
-        return self.train.x[:1]
+        """The first row, as a batch of one; of tokens the row that has the largest, for which an
+        embedding may have no vector."""
+        splits = [self.train.x] + ([] if self.test is None else [self.test.x])
+        if self.train.x.dtype != torch.int64 or not all(map(len, splits)):
+            return self.train.x[:1]
+        x = max(splits, key=lambda x: int(x.max()))
+        at = int(x.flatten(1).amax(1).argmax())
+        return x[at : at + 1]
 
     @property
     def inputs(self) -> Inputs:

@@ -179,7 +179,7 @@ class Inputs:
 
     def example(self) -> Tensor:
         """A row of zeros."""
-        return torch.zeros(1, *self.shape)
+        return torch.zeros(1, *self.shape, dtype=torch.int64 if self.kind == WHOLE else None)
 
     def prepared(self, x: NDArray[Any]) -> NDArray[Any]:
         """New rows as the model saw those it was trained on; images may lie flat or stand."""

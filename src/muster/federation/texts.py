@@ -20,6 +20,9 @@ from ..registry import from_path
 
 Tokenizer: TypeAlias = Callable[[str], Any]
 
+# Two tokenizers that make the same of these words, each and together, are taken for the same.
+PROBE = "the of and a to in is you that it good bad yes no not new old one two Hello, World 42"
+
 
 @dataclass(frozen=True, eq=False)
 class Text:
@@ -58,15 +61,29 @@ class Text:
         """Tokens `[rows, length]` of texts."""
         if self.tokenizer is None:
             raise MusterError(
-                f"tokenizer: this run read its texts by {self.called}, which is code of yours and "
-                "is not kept with it; give it again: run.predict(..., tokenizer=...), or "
-                "--tokenizer module:name"
+                f"tokenizer: this run read its texts by {self.called or 'what its nodes have'}, "
+                "which is code of yours and is not kept with it; give it again: "
+                "run.predict(..., tokenizer=...), or --tokenizer module:name"
             )
         made = np.full((len(texts), self.length), self.pad, np.int64)
         for i, text in enumerate(texts):
             tokens = self._tokens(text, f"{where}: column '{self.column}', row {i + 1}")
             made[i, : len(tokens)] = tokens[: self.length]
         return made
+
+    def fingerprint(self) -> str:
+        """What is made of a few known texts: by it clients who cannot show each other rows notice
+        that their tokenizers differ."""
+
+        def made(probe: str) -> str:
+            try:
+                return str(self._tokens(probe, "")[: self.length].tolist())
+            except MusterError:
+                return "fails"  # on words it does not know, say
+
+        return "\n".join(
+            [f"{self.column} {self.length} {self.pad}", *map(made, (PROBE, *PROBE.split()))]
+        )
 
     def _tokens(self, text: str, where: str) -> Int64:
         assert self.tokenizer is not None

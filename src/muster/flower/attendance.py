@@ -184,7 +184,10 @@ def misfit(
     if shape and tuple(word["shape"]) != shape:
         return f"its rows have shape {tuple(word['shape'])}, the federation's {shape}"
     if columns and word["columns"] != columns:
-        return "its columns are others, or in another order: list them in network.columns"
+        return (
+            "its columns are others, or in another order: list them in network.columns (of texts: "
+            "its tokenizer makes other tokens)"
+        )
     if target is not None and tuple(word["target"]) != target:
         return f"its targets have shape {tuple(word['target'])}, the federation's {target}"
     if (word["classes"] == 0) != (classes == 0):

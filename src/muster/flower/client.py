@@ -62,7 +62,7 @@ def hello(message: Message, context: Context) -> Message:
         "classes": own.classes,
         "target": list(own.target),
         "whole": not own.train.x.is_floating_point() and own.train.x.dtype != torch.uint8,
-        "columns": digest("\n".join(own.columns or ())),
+        "columns": digest(own.text.fingerprint() if own.text else "\n".join(own.columns or ())),
         "version": __version__,
     }
     return answer(message, RecordDict({WORD: ConfigRecord(word)}))

@@ -43,7 +43,7 @@ class Settled:
     ca      the certificate by which the node knows the server
     key     its private key
     agreed  hashes of the apps it may run
-    owner   what `node_data` reads: data-path, memory-path, requirement, test-fraction
+    owner   what `node_data` reads: data-path, memory-path, requirement, test-fraction, tokenizer
     port    of the supernode's own interface, on this machine; 0: any that is free
     """
 

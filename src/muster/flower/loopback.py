@@ -20,9 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import tomli_w
 
 from ..config.experiments import Experiment
@@ -32,6 +30,8 @@ from ..errors import MusterError
 from ..federation import Federation
 from ..run.clients import needs_requirement
 from .appfolder import HOME, write_app
+from .handout import hand_out
+from .handout import write_client as write_client
 from .keys import CA, CERTIFICATE, KEY, make_keys
 from .programs import HOST, free_ports, program, quiet
 from .server import ERROR, PREFIX
@@ -42,6 +42,7 @@ FLAGS = {  # of `muster node`, by what they set
     "memory-path": "--memory",
     "requirement": "--requirement",
     "test-fraction": "--test-fraction",
+    "tokenizer": "--tokenizer",
 }
 PATIENCE = 60.0  # seconds for a process to come up
 GRACE = 5.0  # seconds for a process to end by itself
@@ -281,26 +282,6 @@ def loopback(names: Sequence[str], logs: Path) -> Iterator[Loopback]:
             link.stop_all()
 
 
-def write_client(
-    fed: Federation, k: int, file: Path, labels: tuple[str, ...] | None = None
-) -> None:
-    """One client's rows as the file its node reads; labels as numbers, or by these names."""
-    called = np.arange(fed.classes) if labels is None else np.array(labels)
-
-    def told(y: Any) -> Any:
-        return called[y.numpy()] if fed.classes else y.numpy()
-
-    x, y = fed.train.client(k)
-    arrays: dict[str, Any] = {"x": x.numpy(), "y": told(y)}
-    if fed.test is not None:
-        test_x, test_y = fed.test.client(k)
-        arrays |= {"x_test": test_x.numpy(), "y_test": told(test_y)}
-        weight = fed.test.counts_by(fed.test.positions(np.array([k])))
-        if weight is not None:
-            arrays["weight_test"] = weight
-    np.savez(file, **arrays)
-
-
 def client_names(fed: Federation) -> list[str]:
     """What the clients of a federation on this machine are called."""
     return [f"client{k}" for k in range(fed.n)]
@@ -314,30 +295,12 @@ def start_nodes(link: Loopback, chosen: Experiment, fed: Federation, folder: Pat
     """
     names = client_names(fed)
     members = members_of(fed, [link.work / "keys" / f"{name}.pub" for name in names])
-    network = replace(
-        chosen.network,
-        features=fed.shape,
-        image=fed.image or (),
-        classes=fed.labels or fed.classes,
-        columns=fed.columns or (),
-        label=fed.label_column or chosen.network.label,
-        # Features are made already, as they are in the simulator.
-        scale="none",
-        categories=(),
-        missing="error",
-    )
+    given = hand_out(chosen, fed, link.work)
     app = link.work / "app"
-    listed = replace(chosen, members=members, network=network)
-    agreed = write_app(app, listed, folder, link.environment, fed.inputs)
-    for k, name in enumerate(names):
-        file = link.work / f"{name}.npz"
-        write_client(fed, k, file, fed.labels)
-        config: dict[str, str | float] = {
-            "data-path": str(file),
-            "memory-path": str(folder.resolve() / "nodes" / name),
-        }
-        if fed.test is None:
-            config["test-fraction"] = 0.0
+    listed = replace(chosen, members=members, network=given.network)
+    agreed = write_app(app, listed, folder, link.environment, given.inputs)
+    for k, (name, owner) in enumerate(zip(names, given.owners, strict=True)):
+        config = {**owner, "memory-path": str(folder.resolve() / "nodes" / name)}
         if chosen.requirement is None and fed.requirement is not None:
             config["requirement"] = float(fed.requirement[k])
         link.start_node(name, config, agreed)

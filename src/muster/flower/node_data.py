@@ -25,7 +25,8 @@ from ..federation import Federation, Preparation
 from ..parts.task import Targets
 from .survey import Fitted, Told
 
-OWNERS = ("data-path", "requirement", "memory-path", "test-fraction")  # what an owner may set
+# What an owner may set.
+OWNERS = ("data-path", "requirement", "memory-path", "test-fraction", "tokenizer")
 MOST_KEPT = 64  # owners in one process: one on a node, several where a federation is tried out
 
 _kept: dict[Hashable, tuple[Hashable, Federation]] = {}
@@ -75,6 +76,8 @@ def own_data(
     requirement    the loss it asks the model to stay below, where its owner sets one
     test-fraction  the share of its rows it holds out, where the file does not say
     memory-path    a folder for what it remembers between rounds
+    tokenizer      the import path of what makes tokens of texts, where the terms name a column of
+                   them: code is the owner's to name
 
     Its features are made by what was `fitted` together with the other clients.
     """
@@ -130,15 +133,28 @@ def own_files(
         options["classes"] = names if isinstance(names, tuple) else tuple(range(names))
     if "test-fraction" in config:
         options["test_fraction"] = number(config, "test-fraction")
-    source = read_folder(path, options | network.preparing)
+    if network.text:
+        options["tokenizer"] = tokenizer_of(config)
+    source = read_folder(path, options | network.reading)
     for key in ("scale", "categories", "missing"):
         own = getattr(source.options, key)
-        if key not in network.preparing and own not in (None, "none", "error"):
+        if key not in network.reading and own not in (None, "none", "error"):
             raise MusterError(
                 f"{source.manifest.path}: {key} is for all clients to agree on; say it in the "
                 f"run's configuration, [network] {key}, and take it out here"
             )
     return source
+
+
+def tokenizer_of(config: Mapping[str, Any]) -> str:
+    """The tokenizer that a node's owner names."""
+    given = config.get("tokenizer")
+    if not isinstance(given, str) or ":" not in given:
+        raise MusterError(
+            "tokenizer: this federation reads texts; start the node with --tokenizer MODULE:NAME, "
+            "a function of a text that gives whole numbers"
+        )
+    return given
 
 
 def number(config: Mapping[str, Any], key: str) -> float:

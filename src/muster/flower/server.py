@@ -22,7 +22,7 @@ from ..config.experiments import Experiment
 from ..config.network import Member, Network
 from ..engines.batches import needs_two_rows, steps_of
 from ..errors import MusterError
-from ..federation import Inputs, Preparation, Scale, Space
+from ..federation import Inputs, Preparation, Scale, Space, Text
 from ..federation.inputs import REAL, WHOLE
 from ..models import as_module
 from ..params import dtype_of
@@ -159,19 +159,22 @@ def inputs_of(space: Space, network: Network, fitted: Fitted | None) -> Inputs:
     """What the model takes. Unless that was agreed on here, what rows are made of and how they are
     scaled stays with the clients."""
     prepare = fitted if isinstance(fitted, Preparation) else None
+    text = Text(network.text, network.length, network.pad) if network.text else None
+    columns = (text.column,) if text else prepare.columns if prepare else network.columns
     return Inputs(
         space.shape,
         space.classes,
         kind=REAL if fitted is not None else WHOLE if space.whole else "",
         labels=network.classes if isinstance(network.classes, tuple) else None,
         image=space.image,
-        columns=(prepare.columns if prepare else network.columns) or None,
+        columns=columns or None,
         label=network.label,
-        aside=None if network.columns else (),
+        aside=None if network.columns or network.text else (),
         scale=fitted if isinstance(fitted, Scale) else None,
-        scaled=fitted is not None,
+        scaled=fitted is not None or bool(network.text),
         target=space.target,
         prepare=prepare,
+        text=text,
     )
 
 

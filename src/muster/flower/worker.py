@@ -57,7 +57,7 @@ class Desk:
 
     address  of the node's own interface, on this machine
     secret   by which this process proves to the node that it is the one
-    owner    what the owner may set: data-path, memory-path, requirement, test-fraction
+    owner    what the owner may set: data-path, memory-path, requirement, test-fraction, tokenizer
     agreed   hashes of the apps the owner agreed to
     """
 

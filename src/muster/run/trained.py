@@ -25,6 +25,7 @@ from ..checks import is_whole
 from ..data.files.manifest import read_manifest
 from ..errors import MusterError, first_line, nearest
 from ..federation import Inputs, Scale, Space
+from ..federation.inputs import WHOLE
 from ..federation.texts import Tokenizer
 from ..lazy import nn, pl, torch
 from ..models import Spec
@@ -99,7 +100,8 @@ class Recipe:
             )
         inputs = self.inputs
         spec: Spec = convert(self.model, Spec, "model")
-        return spec.build(Space(inputs.shape, self.outputs, inputs.image), 0)
+        whole = inputs.kind == WHOLE
+        return spec.build(Space(inputs.shape, self.outputs, inputs.image, inputs.target, whole), 0)
 
 
 @dataclass(frozen=True, eq=False)
