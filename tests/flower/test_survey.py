@@ -398,8 +398,11 @@ def test_a_manifest_leaves_to_the_federation_what_is_to_be_agreed_on(tmp_path):
 
 def test_the_settings_in_the_docs_are_settings():
     page = (Path(__file__).parents[2] / "docs" / "federate.md").read_text()
-    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    network = experiment(tomllib.loads(text)).network
+    columns, texts = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    chosen = experiment(tomllib.loads(texts))
+    assert chosen.network.reading == {"text": "review", "length": 64, "pad": 0}
+    assert chosen.spec().vocabulary == 30000
+    network = experiment(tomllib.loads(columns)).network
     assert network.preparing == {"scale": "priority", "categories": ("pain",), "missing": "mean"}
     with pytest.raises(muster.MusterError, match=r"network.scale: it is for clients' own files"):
         experiment({"network": {"scale": "pooled"}, "data": "digits"}).federation(0)
