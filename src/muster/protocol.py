@@ -112,6 +112,17 @@ class Appraisal:
             np.concatenate([p.loss for p in parts]), np.concatenate([p.score for p in parts]), more
         )
 
+    def among(self, some: Bool) -> Appraisal:
+        """The same among more clients, of which only these (a mask) measured anything."""
+
+        def spread(values: Float64) -> Float64:
+            every = np.full(len(some), np.nan)
+            every[some] = values
+            return every
+
+        more = {name: spread(values) for name, values in self.more.items()}
+        return Appraisal(spread(self.loss), spread(self.score), more)
+
     @classmethod
     def unknown(cls, n: int) -> Appraisal:
         """Nobody measured anything."""

@@ -69,7 +69,7 @@ def check_keys(
     """Refuse unknown keys with the nearest known one, and values of the wrong type."""
     allowed = parameters(target, skip)
     dot = f"{where}." if where else ""
-    for key, value in table.items():
+    for key, value in refined(target, table).items():
         if key == "name" and "name" not in allowed:
             continue
         if key not in allowed:
@@ -91,7 +91,7 @@ def build(
     dot = f"{where}." if where else ""
     if "name" in table and "name" not in allowed:  # where nothing is chosen by name
         raise MusterError(f"unknown key '{dot}name'; {nearest('name', [*allowed, *also])}")
-    values = {key: convert(v, allowed[key], dot + key) for key, v in table.items()}
+    values = {key: convert(v, allowed[key], dot + key) for key, v in refined(target, table).items()}
     missing = [
         name
         for name, p in inspect.signature(target).parameters.items()
@@ -100,6 +100,25 @@ def build(
     if missing:
         raise MusterError(f"{dot}{missing[0]}: missing; it has no default")
     return target(**values, **given)
+
+
+def refined(target: Callable[..., Any], table: Table) -> Table:
+    """The same with a part of which only settings are given, not which one, as the default with
+    these settings, where it has them.
+
+    >>> from muster import Local
+    >>> refined(Local, {"steps": 5, "optimizer": {"momentum": 0.9}})["optimizer"]["kind"]
+    'sgd'
+    """
+    result = dict(table)
+    for key, p in inspect.signature(target).parameters.items():
+        value = table.get(key)
+        if not isinstance(value, dict) or "kind" in value or p.default is p.empty:
+            continue
+        usual = plain(p.default)
+        if isinstance(usual, dict) and "kind" in usual and value.keys() <= usual.keys():
+            result[key] = {**usual, **value}
+    return result
 
 
 def convert(value: Any, kind: Any, where: str) -> Any:

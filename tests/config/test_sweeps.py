@@ -219,3 +219,36 @@ def alive(pid):
     except ProcessLookupError:
         return False
     return True
+
+
+@pytest.mark.parametrize(
+    ("own", "key"),
+    [({"lr": 0.3}, "local.lr"), ({"epochs": 1}, "local.steps"),
+     ({"optimizer": "adam"}, "local.optimizer.momentum")],
+)  # fmt: skip
+def test_local_work_that_a_method_has_of_its_own_is_not_swept_over(own, key):
+    base = {**BASE, "methods": ["fedalign", {"name": "fedavg", "label": "all", "local": own}]}
+    with pytest.raises(MusterError, match=rf"sweep.{key}: all has .* sweep methods.all.{key}"):
+        sweeps.planned(base, {key: [1, 2]})
+    cells = sweeps.planned(base, {"local.batch_size": [4, 8]}).cells
+    assert [cell.chosen.local_of("all").batch_size for cell in cells] == [4, 8]
+
+
+def test_a_setting_of_the_default_part_needs_no_name_of_it():
+    cells = sweeps.planned(BASE, {"local.optimizer.momentum": [0.0, 0.9]}).cells
+    assert [cell.chosen.local.optimizer.momentum for cell in cells] == [0.0, 0.9]
+    cells = sweeps.planned(BASE, {"data.partition.per_client": [2, 3]}).cells
+    assert cells[1].chosen.resolved()["data"]["partition"]["per_client"] == 3
+    with pytest.raises(MusterError, match="kind"):
+        sweeps.planned(BASE, {"local.optimizer.beta1": [0.9]})
+
+
+def test_a_folder_of_before_left_out_is_no_place_for_runs_with_it(tmp_path):
+    muster.sweep(BASE, {"local.lr": [0.1]}, tmp_path, jobs=1)
+    for config in tmp_path.glob("*/config.toml"):
+        text = config.read_text()
+        assert "left_out = 0.0\n" in text
+        config.write_text(text.replace("left_out = 0.0\n", ""))
+    muster.sweep(BASE, {"local.lr": [0.1]}, tmp_path, jobs=1)
+    with pytest.raises(MusterError, match=r"made with left_out = 0.0, this sweep has 0.25"):
+        muster.sweep({**BASE, "left_out": 0.25}, {"local.lr": [0.1]}, tmp_path, jobs=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import tomllib
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from rich.console import Console
 
 import muster
 from muster import registry
@@ -36,7 +38,7 @@ def test_the_choice_is_the_best_by_hand(tmp_path):
         for lr in (0.001, 0.3):
             for seed in (5, 6):
                 fed = muster.data.digits(clients=5, priority=2, seed=seed)
-                fed = muster.data.for_tuning(fed, 0.25, seed)
+                fed = muster.data.for_tuning(fed, 0.25, seed, apart=True)
                 local = muster.Local(steps=2, batch_size=8, lr=lr)
                 run = muster.simulate(fed, method, muster.models.Softmax(), 3, local, seed)
                 hand[label, lr, seed] = run.rounds["test_accuracy"][-1]
@@ -58,6 +60,7 @@ def test_the_choice_is_the_best_by_hand(tmp_path):
         assert chosen.local_of(label).lr == values["local.lr"]
         assert chosen.local_of(label).steps == 2
     assert chosen.settings.all_seeds == (0, 1), "the reported ones"
+    assert chosen.settings.left_out == 0.25, "digits are divided by the seed"
 
 
 def test_what_is_finished_is_not_run_again(tmp_path, monkeypatch):
@@ -74,8 +77,18 @@ def test_what_is_finished_is_not_run_again(tmp_path, monkeypatch):
     assert not (tmp_path / "chosen.toml").exists()
     muster.tune(BASE, TUNE, tmp_path, jobs=1)
     assert len(ran) == 8, "each once"
-    with pytest.raises(MusterError, match=r"scored with share = 0.25, this tuning has 0.5"):
+    with pytest.raises(MusterError, match=r"scored with left_out = 0.25, this tuning has 0.5"):
         muster.tune(BASE, {**TUNE, "share": 0.5}, tmp_path, jobs=1)
+
+
+def official(seed):
+    """Digits with the same test rows in every seed, shared by all clients."""
+    every = muster.data.digits().train
+    x, y = every.x.numpy(), every.y.numpy()
+    parts = muster.data.Shards(2).split(y[300:], 5, seed)
+    return muster.data.federate(
+        x[300:], y[300:], parts, test=(x[:300], y[:300]), priority=2, classes=10
+    )
 
 
 @pytest.fixture
@@ -85,16 +98,13 @@ def poisoned():
 
     @part(muster.Federation, "spoilt")
     def spoilt(how: str = "", seed: int = 0) -> muster.Federation:
-        fed = muster.data.digits(clients=5, priority=2, seed=seed)
-        # Rows of their own, so that training rows stay as they are.
-        x, y = fed.test.x.double().clone(), fed.test.y.clone()
-        rows = fed.test.base(np.arange(fed.test.offsets[-1]))
+        fed = official(seed)
+        x, y = fed.test.x.clone(), fed.test.y.clone()
         if how == "nan":
-            x[rows] = torch.nan
+            x[:] = torch.nan
         if how == "labels":
-            y[rows] = 9 - y[rows]
-        train = replace(fed.train, x=fed.train.x.double())
-        return replace(fed, train=train, test=replace(fed.test, x=x, y=y))
+            y = 9 - y
+        return replace(fed, test=replace(fed.test, x=x, y=y))
 
     yield
     registry._parts[muster.Federation].clear()
@@ -140,10 +150,16 @@ def test_every_method_gets_as_many_candidates():
         ({**TUNE, "seeds": [1, 7]}, "tune.seeds: 1 is among the reported seeds [0, 1]"),
         ({**TUNE, "share": 1.0}, "tune.share: 1.0; allowed"),
         ({**TUNE, "measure": "speed"}, "unknown measure 'speed'"),
+        ({**TUNE, "measure": "gm_appeal"}, "fit on; give gm_appeal_test, of held-out rows"),
+        ({**TUNE, "measure": "gm_appeal_unseen"}, "give gm_appeal_test_unseen"),
+        ({**TUNE, "measure": "loss"}, "give test_loss"),
+        ({**TUNE, "measure": "train_f1"}, "give test_f1"),
+        ({"local.lr": [0.1]}, "tune: nothing to choose from"),
+        ({"seeds": [7]}, "tune: nothing to choose from"),
         ({"data.clients": [4, 5]}, "tune.data.clients: not a setting of a method"),
         ({"method.mu": [1.0]}, "none of the methods (fedavg, align) takes 'mu'"),
         ({"methods.fedalign.epsilon": [1.0]}, "unknown method in tune.methods.fedalign.epsilon"),
-        ({"local.rate": [1.0]}, "local.rate"),
+        ({"local.rate": [1.0, 2.0]}, "local.rate"),
         ({**TUNE, "direction": "up"}, "tune.direction: 'up'"),
     ],
 )
@@ -166,11 +182,13 @@ def test_seeds_direction_and_flags():
 
 
 def test_a_solo_requirement_is_trained_without_the_rows_it_is_judged_by():
-    chosen = experiment({**BASE, "requirement": {"steps": 3}})
-    fed = chosen.federation(0, tuning=0.5)
-    alone = muster.data.for_tuning(muster.data.digits(clients=5, priority=2), 0.5)
-    wanted = muster.with_solo(alone, muster.models.Softmax(), muster.Local(steps=3))
-    assert np.array_equal(fed.requirement, wanted.requirement)
+    for apart in (False, True):
+        left_out = 0.5 if apart else 0.0
+        chosen = experiment({**BASE, "requirement": {"steps": 3}, "left_out": left_out})
+        fed = chosen.federation(0, tuning=0.5)
+        alone = muster.data.for_tuning(muster.data.digits(clients=5, priority=2), 0.5, apart=apart)
+        wanted = muster.with_solo(alone, muster.models.Softmax(), muster.Local(steps=3))
+        assert np.array_equal(fed.requirement, wanted.requirement)
 
 
 def test_what_is_scored_is_the_tasks_own_score():
@@ -182,3 +200,146 @@ def test_what_is_scored_is_the_tasks_own_score():
     assert (done.measure, done.direction) == ("test_r2", "max")
     assert done.chosen == {"fedavg": {"local.lr": 0.1}}
     assert done.frame["score"].arg_max() == 1
+
+
+def rows_of(*parts):
+    """What is in the rows that clients hold, as bytes."""
+    return {
+        x.tobytes() + y.tobytes()
+        for part in parts
+        for k in range(len(part.sizes))
+        for x, y in zip(*(t.numpy() for t in part.client(k)), strict=True)
+    }
+
+
+@pytest.fixture
+def clinics(tmp_path):
+    """A file of three clinics, without a column that says which rows are for testing."""
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(240, 3)).round(3)
+    table = {"clinic": np.repeat(["a", "b", "c"], 80), "label": (x[:, 0] > 0).astype(int)}
+    columns = {name: x[:, j] for j, name in enumerate(("age", "dose", "days"))}
+    pl.DataFrame(table | columns).write_csv(tmp_path / "clinics.csv")
+    return str(tmp_path / "clinics.csv")
+
+
+def data_of(name, clinics):
+    folder = {"name": "folder", "path": clinics, "client": "clinic", "priority": ["a"]}
+    return {
+        "digits": {"name": "digits", "clients": 5},
+        "diabetes": {"name": "diabetes", "clients": 4},
+        "own files": folder,
+    }[name]
+
+
+@pytest.mark.parametrize("name", ["digits", "diabetes", "own files"])
+def test_no_reported_run_sees_a_row_that_settings_were_chosen_by(name, clinics):
+    base = {"data": data_of(name, clinics), "seeds": 4, "methods": ["fedavg"]}
+    if name == "diabetes":
+        base |= {"task": "regression", "model": "linear"}
+    plan = tuning.planned(base, {"local.lr": [0.1, 0.2], "seeds": [50, 51]})
+    assert plan.base["left_out"] == 0.25
+    candidate = plan.cells["fedavg"][0].chosen
+    judged, fitted = set(), set()
+    for seed in plan.seeds:
+        fed = candidate.federation(seed, plan.tune.share)
+        judges = rows_of(fed.test)
+        assert judges
+        assert not judges & rows_of(fed.train)
+        whole = candidate.rows(seed)
+        assert judges | rows_of(fed.train) == rows_of(whole.train, whole.test)
+        judged, fitted = judged | judges, fitted | rows_of(fed.train)
+    for seed in range(4):
+        fed = experiment(plan.base).federation(seed)
+        seen = rows_of(fed.train, fed.test)
+        assert not judged & seen
+        assert rows_of(fed.train)
+        assert rows_of(fed.test)
+        whole = candidate.rows(seed)
+        every = rows_of(whole.train, whole.test)
+        assert 0.6 * len(every) < len(seen) < 0.9 * len(every), "nothing else is left out"
+        assert fitted & rows_of(fed.test), "as docs/sweep.md says"
+
+
+def test_rows_are_the_same_whatever_they_are_scaled_by(clinics):
+    """Features are others in every seed where they are scaled by its training rows."""
+    data = {**data_of("own files", clinics), "scale": "pooled"}
+    base = {"data": data, "seeds": 3, "methods": ["fedavg"]}
+    plan = tuning.planned(base, {"local.lr": [0.1, 0.2], "seeds": [50]})
+    assert plan.base["left_out"] == 0.25
+
+    def ages(part, fed):
+        x = np.concatenate([part.client(k)[0].numpy() for k in range(fed.n)])
+        x = x * np.array(fed.prepare.std) + np.array(fed.prepare.mean)
+        return {tuple(row) for row in x.round(3).tolist()}
+
+    tuned = plan.cells["fedavg"][0].chosen.federation(50, 0.25)
+    judged = ages(tuned.test, tuned)
+    assert len(judged) == tuned.test.offsets[-1]
+    for seed in range(3):
+        fed = experiment(plan.base).federation(seed)
+        assert not judged & (ages(fed.train, fed) | ages(fed.test, fed))
+
+
+@pytest.mark.parametrize("name", ["official", "split column", "synth"])
+def test_data_with_test_rows_of_its_own_is_tuned_on_its_training_rows(name, poisoned, tmp_path):
+    data = {"name": "synth"} if name == "synth" else {"name": "spoilt"}
+    if name == "split column":
+        x = np.random.default_rng(0).normal(size=(60, 2)).round(3)
+        half = {"label": (x[:, 0] > 0).astype(int), "split": ["train", "train", "test"] * 20}
+        for who in "ab":
+            frame = pl.DataFrame({"one": x[:, 0] + (who == "b"), "two": x[:, 1], **half})
+            frame.write_csv(tmp_path / f"{who}.csv")
+        data = {"name": "folder", "path": str(tmp_path), "split": "split", "priority": ["a"]}
+    base = {"data": data, "seeds": 3, "methods": ["fedavg"]}
+    plan = tuning.planned(base, {"local.lr": [0.1, 0.2], "seeds": [50, 51]})
+    assert "left_out" not in plan.base
+    for seed in plan.seeds:
+        whole = plan.cells["fedavg"][0].chosen.rows(seed)
+        fed = plan.cells["fedavg"][0].chosen.federation(seed, 0.25)
+        assert rows_of(fed.train, fed.test) == rows_of(whole.train)
+        for reported in range(3):
+            test = experiment(base).federation(reported).test
+            assert not rows_of(fed.train, fed.test) & rows_of(test)
+
+
+def test_what_is_left_out_already_is_what_candidates_are_scored_on(tmp_path):
+    base = {**BASE, "left_out": 0.4}
+    assert tuning.planned(base, TUNE).tune.share == 0.4
+    with pytest.raises(MusterError, match=r"tune.share: 0.3, and left_out = 0.4"):
+        tuning.planned(base, {**TUNE, "share": 0.3})
+    first = muster.tune(base, {**TUNE, "seeds": [5]}, tmp_path, jobs=1)
+    again = muster.tune(first.table, {**TUNE, "seeds": [5]}, tmp_path, jobs=1)
+    assert again.frame.equals(first.frame), "kept"
+    with pytest.raises(MusterError, match=r"with left_out = 0.4, this tuning has 0.25"):
+        muster.tune(BASE, TUNE, tmp_path, jobs=1)
+    with pytest.raises(MusterError, match=r"left_out: 1.0; allowed"):
+        experiment({**BASE, "left_out": 1.0})
+
+
+def test_a_method_with_nothing_to_tune_takes_nothing_from_the_others():
+    base = {**BASE, "methods": ["fedavg", "fedalign", "fedprox"]}
+    over = {"methods.fedalign.epsilon": [0.1, 0.2, 0.4], "methods.fedprox.mu": [0.1, 1.0]}
+    tried = tuning.planned(base, over).tried
+    assert {label: len(mine) for label, mine in tried.items()} == {
+        "fedavg": 1, "fedalign": 2, "fedprox": 2,
+    }  # fmt: skip
+    assert tried["fedavg"] == [{}]
+
+
+def test_ties_are_said_and_the_first_of_the_grid_is_chosen():
+    # Batches of more rows than there are, are all of them.
+    base = {**BASE, "methods": ["fedavg"]}
+    done = muster.tune(base, {"local.batch_size": [900, 800, 1], "seeds": [5]}, jobs=1)
+    assert done.frame["tied"].to_list() == [True, True, False]
+    assert done.chosen == {"fedavg": {"local.batch_size": 900}}
+    said = io.StringIO()
+    Console(file=said, width=120).print(done)
+    assert "the first of 2 alike" in said.getvalue()
+
+
+def test_a_methods_own_value_is_tuned_in_its_place():
+    base = {**BASE, "methods": [{"name": "fedavg", "local": {"lr": 7.0}}]}
+    plan = tuning.planned(base, TUNE)
+    found = [cell.chosen.local_of("fedavg").lr for cell in plan.cells["fedavg"]]
+    assert found == [0.001, 0.3]

@@ -391,6 +391,8 @@ def test_bad_federations_are_one_clear_line(setup):
         run([*members, Member("c9", "ecdsa-sha2-nistp384 AAAA")])
     with pytest.raises(muster.MusterError, match="attack: a real federation"):
         run(members, attack=muster.attacks.sign_flip())
+    with pytest.raises(muster.MusterError, match=r"left_out: 0.25; it is for simulated runs"):
+        run(members, left_out=0.25)
     case.nodes[2].config.clear()
     assert len(case.run().rounds) == 3
     assert any("without client2: its client app failed" in s for s in case.said)

@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..checks import one_of, whole
+from ..checks import one_of, require, whole
 from ..data import DATA
 from ..data.files.tables import ENDINGS
-from ..data.split.tuning import for_tuning
+from ..data.split.tuning import for_tuning, leave_out
 from ..engines.compute import Compute
 from ..errors import MusterError
 from ..federation import Federation
@@ -72,6 +72,9 @@ class Settings:
     task               what the model is to be good at
     decide_on          the rows all decisions go by: train or held_out
     tuned_steps        measure the model after this many local steps of each client, too (0: do not)
+    left_out           the share of all rows that no run trains or tests on, because settings were
+                       tuned by them: the same rows in every seed, by what is in them (`muster tune`
+                       sets it where it has to); 0: none
     trust              true: every method bounds and checks what clients outside the objective do;
                        false: none does; default: fedalign and maxfl do where the configuration is
                        that of a real federation, with a network or a list of clients
@@ -97,6 +100,7 @@ class Settings:
     task: Task = Multiclass()
     decide_on: DecideOn = "train"
     tuned_steps: int = 0
+    left_out: float = 0.0
     trust: bool | None = None
     evaluate_every: int = 1
     checkpoint_every: int = 50
@@ -111,6 +115,7 @@ class Settings:
         whole("seed", self.seed, 0, MOST)
         as_seeds(self.seeds)
         whole("tuned_steps", self.tuned_steps, 0)
+        require(0 <= self.left_out < 1, "left_out", self.left_out, "from 0 to below 1")
         one_of("decide_on", self.decide_on, DECIDE_ON)
         assert self.compute  # made, and so checked
         for at in self.report_at:
@@ -168,10 +173,12 @@ class Experiment:
     def federation(self, seed: int, tuning: float | None = None) -> Federation:
         """The data of one seed, with the clients' requirements where they have any: a constant, or
         what each gets alone. With `tuning`, that share of each client's training rows in place of
-        its test rows (`muster.data.for_tuning`)."""
-        fed: Federation = choose(Federation, self.read_as(), "data", extra={"seed": seed})
+        its test rows, or the rows that are left out (`muster.data.for_tuning`)."""
+        fed, left_out = self.rows(seed), self.settings.left_out
         if tuning is not None:
-            fed = for_tuning(fed, tuning, seed)
+            fed = for_tuning(fed, left_out or tuning, seed, apart=left_out > 0)
+        elif left_out:
+            fed = leave_out(fed, left_out)
         fed = self._counted(fed)
         if self.importance is not None:
             a = as_importance(self.importance, fed.priority) * ~fed.unseen
@@ -185,6 +192,11 @@ class Experiment:
             )
         rho = np.full(fed.n, float(self.requirement))
         return dataclasses.replace(fed, requirement=as_requirement(rho, fed.n))
+
+    def rows(self, seed: int) -> Federation:
+        """The data of one seed as it is."""
+        fed: Federation = choose(Federation, self.read_as(), "data", extra={"seed": seed})
+        return fed
 
     def read_as(self) -> Table:
         """The data with what else decides how files are read: the task, and the network's terms."""

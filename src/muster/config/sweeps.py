@@ -21,8 +21,8 @@ from ..run.measures import named
 from ..schema import Table, plain
 from ..study.cells import as_over, grid
 from ..study.sweep import Sweep, gathered, note
-from .experiments import Experiment, load_table
-from .keys import LISTS, put, with_names
+from .experiments import Experiment, laid_over, load_table
+from .keys import LISTS, label_of, listed_methods, put, with_names
 from .units import CONFIG, OnCell, Planned, place_for, run_cells
 
 # Keys of a configuration that make no cell: they are the same for all, or do not change a run.
@@ -114,8 +114,26 @@ def planned(table: Mapping[str, Any] | str | Path, over: Mapping[str, Any] | Non
     for key in lists:
         if key in (*NEVER, *LISTS) or key.split(".")[-1] in ("label", "seed"):
             raise MusterError(f"sweep.{key}: cannot be swept; {nearest(key, ['data.priority'])}")
+        refuse_own(base, key)
     cells = [Planned.of(cell, laid(base, cell.values)) for cell in grid(lists)]
     return Plan(base, lists, cells)
+
+
+def refuse_own(base: Table, key: str) -> None:
+    """Refuse to sweep local work for all over a method's own, which would not change with it."""
+    head, _, rest = key.partition(".")
+    name = rest.partition(".")[0]
+    if head != "local" or not name:
+        return
+    for entry in listed_methods(base):
+        own = entry.get("local", {})
+        # Laid over what is swept, its own local work takes the place of it.
+        if isinstance(own, dict) and laid_over({name: None}, own).get(name, 0) is not None:
+            label = label_of(entry)
+            raise MusterError(
+                f"sweep.{key}: {label} has local work of its own ({', '.join(own)}), which "
+                f"stays as it is; sweep methods.{label}.{key}, or take that out"
+            )
 
 
 def as_base(table: Mapping[str, Any] | str | Path) -> Table:

@@ -7,12 +7,15 @@ a look at the reported seeds or at any test row.
     "methods.fedalign.epsilon" = [0.1, 0.2, 0.4]
 
 `local.KEY` is tuned for each method by itself, `method.KEY` for each method that takes it. Every
-candidate fits on a part of the training rows and is scored on the rest (`data.for_tuning`).
+candidate fits on some rows and is scored on others (`data.for_tuning`): on a part of the training
+rows; or, where every seed divides training and test rows anew, on rows that are the same in all
+seeds and that no run of the configuration that comes out has (`left_out`).
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
@@ -23,7 +26,8 @@ import tomli_w
 
 from .. import durable
 from ..checks import require, whole
-from ..errors import MusterError
+from ..data.split.tuning import divided_anew
+from ..errors import MusterError, MusterWarning
 from ..parts.task import Scoring
 from ..report.intervals import column_of
 from ..run import store
@@ -33,12 +37,13 @@ from ..study.cells import Cell, as_over
 from ..study.compare import as_seeds
 from ..study.comparison import place_of
 from ..study.tuning import Candidate, Direction, Tuning, best, candidates, scored
-from .experiments import experiment, load_table
+from .experiments import Experiment, experiment, load_table
 from .keys import addressed, label_of, listed_methods, put, takes
 from .sweeps import as_base
 from .units import CONFIG, OnCell, Planned, place_for, run_cells
 
 MARKER = "chosen.toml"  # the configuration with what was chosen
+LOOKED_AT = 3  # reported seeds whose rows are held against those of the first tuning seed
 
 
 @dataclass(frozen=True)
@@ -47,11 +52,12 @@ class Tune:
 
     seeds      the seeds to tune on, none of them reported: a list; default: three after the
                reported ones
-    share      the share of each client's training rows that candidates are scored on
+    share      the share of each client's training rows that candidates are scored on; of all rows,
+               where every seed divides training and test rows anew
     measure    what is scored, on those rows; default: the task's first score, as `test_accuracy`
     direction  whether the highest ("max") or the lowest ("min") is best; default: what is better
                of that measure (the lowest loss, the highest accuracy)
-    budget     candidates of each method; default: as many as the method with fewest has
+    budget     candidates of each method that has several; default: as many as the one with fewest
     seed       of the draw, where a method's grid has more candidates than the budget
     """
 
@@ -65,7 +71,12 @@ class Tune:
     def __post_init__(self) -> None:
         require(0 < self.share < 1, "tune.share", self.share, "between 0 and 1, exclusive")
         if self.measure:
-            named(self.measure)
+            measure = named(self.measure)[0]
+            if measure.held_out:
+                raise MusterError(
+                    f"tune.measure: '{self.measure}' looks at the rows that candidates fit on; "
+                    f"give {measure.held_out}, of held-out rows"
+                )
         if self.budget is not None:
             whole("tune.budget", self.budget)
 
@@ -135,7 +146,8 @@ def planned(table: Mapping[str, Any] | str | Path, over: Mapping[str, Any] | Non
         settings["seeds"] = list(settings["seeds"])
     chosen: Tune = build(Tune, settings, "tune")
     lists = as_over({k: v for k, v in given.items() if k not in SETTINGS}, "tune")
-    whole_run = experiment(base).settings
+    reported_runs = experiment(base)
+    whole_run = reported_runs.settings
     if not chosen.measure:
         chosen = replace(chosen, measure=f"test_{Scoring(whole_run.task).first.name}")
     reported = whole_run.all_seeds
@@ -146,22 +158,58 @@ def planned(table: Mapping[str, Any] | str | Path, over: Mapping[str, Any] | Non
         raise MusterError(
             f"tune.seeds: {both[0]} is among the reported seeds {list(reported)}; give others"
         )
+    chosen, base = rows_apart(base, chosen, "share" in settings, reported_runs, seeds)
     entries = listed_methods(base)
     grids = {label_of(entry): own_lists(entry, lists, entries) for entry in entries}
-    sizes = {label: math.prod(map(len, mine.values())) for label, mine in grids.items()}
-    fewest = min(sizes, key=lambda label: sizes[label])
-    budget = sizes[fewest] if chosen.budget is None else chosen.budget
-    if budget > sizes[fewest]:
-        raise MusterError(
-            f"tune.budget: {budget}, and {fewest} has {sizes[fewest]} to try; every method gets as "
-            "many, so give it more values, or a smaller budget"
-        )
+    budget = budget_of(grids, chosen.budget)
     tried = {label: candidates(mine, budget, chosen.seed) for label, mine in grids.items()}
     cells = {
         label: [candidate_cell(base, label, one, seeds) for one in mine]
         for label, mine in tried.items()
     }
     return Plan(base, given, chosen, seeds, tried, cells)
+
+
+def rows_apart(
+    base: Table, chosen: Tune, said: bool, reported: Experiment, seeds: Sequence[int]
+) -> tuple[Tune, Table]:
+    """The tuning and the configuration with the share of rows that only tuning is judged by, where
+    they have to be set apart: it says so already, or every seed divides its rows anew.
+
+    said  whether the share was given
+    """
+    left_out = reported.settings.left_out
+    if left_out and said and chosen.share != left_out:
+        raise MusterError(
+            f"tune.share: {chosen.share}, and left_out = {left_out}: candidates are scored on what "
+            "is left out; give one of the two"
+        )
+    if left_out:
+        return replace(chosen, share=left_out), base
+    with warnings.catch_warnings():  # they are said where the data is used
+        warnings.simplefilter("ignore", MusterWarning)
+        others = map(reported.rows, reported.settings.all_seeds[:LOOKED_AT])
+        anew = divided_anew(reported.rows(seeds[0]), others)
+    return chosen, {**base, "left_out": chosen.share} if anew else base
+
+
+def budget_of(grids: Mapping[str, Mapping[str, list[Any]]], given: int | None) -> int:
+    """How many candidates each method gets. One that has nothing to choose from runs as it is."""
+    sizes = {label: math.prod(map(len, mine.values())) for label, mine in grids.items()}
+    several = {label: size for label, size in sizes.items() if size > 1}
+    if not several:
+        raise MusterError(
+            'tune: nothing to choose from; give lists of two values and more, as "local.lr" = '
+            "[0.03, 0.1] in [tune], or --tune.local.lr 0.03,0.1"
+        )
+    fewest = min(several, key=lambda label: several[label])
+    budget = several[fewest] if given is None else given
+    if budget > several[fewest]:
+        raise MusterError(
+            f"tune.budget: {budget}, and {fewest} has {several[fewest]} to try; every method gets "
+            "as many, so give it more values, or a smaller budget"
+        )
+    return budget
 
 
 def own_lists(
@@ -217,12 +265,16 @@ def run_plan(plan: Plan, folder: Path, jobs: int | None, on_cell: OnCell | None)
 
     every = [cell for mine in plan.cells.values() for cell in mine]
     if (folder / CONFIG).exists():
-        was = load_table(folder / CONFIG).get("tune", {}).get("share", Tune.share)
-        if was != plan.tune.share:
-            raise MusterError(
-                f"{folder}: its candidates were scored with share = {was}, this tuning has "
-                f"{plan.tune.share}; give another folder"
-            )
+        kept = load_table(folder / CONFIG)
+        for key, was, now in (
+            ("left_out", kept.get("left_out", 0.0), plan.base.get("left_out", 0.0)),
+            ("share", kept.get("tune", {}).get("share", Tune.share), plan.tune.share),
+        ):
+            if was != now and not (key == "share" and plan.base.get("left_out")):
+                raise MusterError(
+                    f"{folder}: its candidates were scored with {key} = {was}, this tuning has "
+                    f"{now}; give another folder"
+                )
     with durable.held(folder):
         try:
             run_cells(every, folder, jobs, on_cell, begin, plan.tune.share)
@@ -241,7 +293,7 @@ def concluded(plan: Plan, folder: Path) -> Tuning:
         for label, mine in plan.cells.items()
     }
     at_best = {label: best(mine, plan.tune.best) for label, mine in scores.items()}
-    chosen = {label: plan.tried[label][i] for label, i in at_best.items()}
+    chosen = {label: plan.tried[label][first] for label, (first, *_) in at_best.items()}
     table = deepcopy(plan.base)
     for label, values in chosen.items():
         table = with_values(table, label, values)

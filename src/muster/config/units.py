@@ -24,7 +24,7 @@ from ..schema import Table, plain
 from ..study.cells import Cell
 from ..study.crowd import Crowd, jobs_for
 from ..study.sweep import finished
-from .experiments import Experiment, experiment, load_table
+from .experiments import Experiment, Settings, experiment, load_table
 from .work import check_all, compared, without_solo
 
 CONFIG = "config.toml"
@@ -76,7 +76,8 @@ class Planned:
 class Unit:
     """One seed of one cell, as a worker is told of it.
 
-    tuning  the share of each client's training rows to be judged by in place of its test rows
+    tuning  the share of each client's training rows to be judged by in place of its test rows;
+            of a configuration with `left_out`, the rows that are left out are
     """
 
     cell: str
@@ -204,7 +205,8 @@ def check_kept(folder: Path, chosen: Experiment) -> None:
 
 def what_matters(resolved: Table) -> Table:
     """What decides what a run comes to: every setting but those of the session, each method by
-    itself."""
+    itself. What an older version did not write down is as it is by default."""
+    resolved = {**plain(Settings()), **resolved}
     kept = {key: value for key, value in resolved.items() if key not in NO_MATTER}
     local = resolved["local"]
     own = {f"methods.{m['label']}": {"local": local, **m} for m in resolved["methods"]}

@@ -27,7 +27,7 @@ from .split.partition import (
     hold_out,
 )
 from .split.portions import Parts, Portions
-from .split.tuning import for_tuning
+from .split.tuning import for_tuning, leave_out
 
 DATA = kinds(Federation)  # data sets by name; what registers later is in it too
 
@@ -55,6 +55,7 @@ __all__ = [
     "from_partitioner",
     "heart",
     "hold_out",
+    "leave_out",
     "mnist",
     "read_idx",
     "sent140",

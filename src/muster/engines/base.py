@@ -20,7 +20,7 @@ from ..federation import Federation
 from ..federation.ragged import Ragged, features
 from ..lazy import functional, nn, torch
 from ..local import Local
-from ..params import Memory, Params, of_module, trainable
+from ..params import Memory, Params, of_module, select, trainable
 from ..parts.solvers import Solver, Work
 from ..parts.task import Multiclass, Scoring, Task
 from ..protocol import Appraisal, Offer
@@ -196,7 +196,11 @@ class Base:
         return -(-seen.n // self.chunk)
 
     def appraise(self, model: Params, clients: Int64, split: Split = "train") -> Appraisal:
-        """Loss and score of one model on each client's rows, in one pass over the rows."""
+        """Loss and score of one model on each client's rows, in one pass over the rows; NaN of a
+        client that has none."""
+        some = self.data(split).sizes[clients] > 0
+        if not some.all():
+            return self.appraise(model, clients[some], split).among(some)
         seen = Seen(self.data(split), clients, split, self.task, self.scoring)
         n = self.chunks(seen)
         seats = self.seated(n)
@@ -211,8 +215,15 @@ class Base:
         return seen.by_client()
 
     def appraise_each(self, stack: Params, clients: Int64, split: Split = "train") -> Appraisal:
-        """Loss and score of each client's own model on its rows, one client at a time."""
+        """Loss and score of each client's own model on its rows, one client at a time; NaN of a
+        client that has none."""
         data, n = self.data(split), len(clients)
+        some = data.sizes[clients] > 0
+        if not some.all():
+            mine = select(stack, some)
+            return self.appraise_each(mine, clients[some], split).among(some)
+        if not n:
+            return Seen(data, clients, split, self.task, self.scoring).by_client()
         seats = self.seated(n)
         found: list[Appraisal | None] = [None] * n
 

@@ -134,6 +134,8 @@ class Stacked(Base):
         """Each client's own model on its rows, several clients of similar size at a time."""
         data = self.data(split)
         sizes = data.sizes[clients]
+        if not sizes.all():
+            return super().appraise_each(stack, clients, split)
         if len(clients) > 1 and int(sizes.sum()) > AT_ONCE:
             halves = np.array_split(np.arange(len(clients)), 2)
             return Appraisal.joined(

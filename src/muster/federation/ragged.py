@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..arrays import Float64, Int64
+from ..arrays import Float64, Int64, UInt64
 from ..errors import MusterError
 from ..lazy import torch
 from ..rng import ramp
@@ -47,6 +47,8 @@ class Ragged:
     With `rows`, those are positions in a list of row numbers instead, so clients can share rows.
     With `weight`, each of a client's rows counts by that much in its mean loss and accuracy
     (weights of one client sum to 1); without, all rows of a client count alike.
+    With `content`, that is what tells rows of `x` and `y` apart (`federation.content`), where
+    features were made of it in a way that depends on other rows; without, they do themselves.
     """
 
     x: Tensor
@@ -54,6 +56,7 @@ class Ragged:
     offsets: Int64
     rows: Int64 | None = None
     weight: Float64 | None = None
+    content: UInt64 | None = None
 
     @cached_property
     def sizes(self) -> Int64:
@@ -80,14 +83,14 @@ class Ragged:
 
     def label_shares(self, classes: int) -> Float64:
         """How much each class counts among each client's rows, [client, class]; a client's sum
-        to 1."""
+        to 1, those of one without rows to 0."""
         at = np.arange(self.offsets[-1])
         who = np.repeat(np.arange(len(self.sizes)), self.sizes)
         y = self.y.cpu().numpy()[self.base(at)]
         flat = np.bincount(who * classes + y, self.counts_by(at), len(self.sizes) * classes)
         shares: Float64 = flat.reshape(-1, classes).astype(np.float64)
         total: Float64 = shares.sum(1, keepdims=True)
-        return shares / total
+        return shares / np.where(total > 0, total, 1.0)
 
     @property
     def nbytes(self) -> int:

@@ -38,6 +38,11 @@ def check(chosen: Experiment) -> None:
         raise MusterError("methods: a federation runs one; give one [method]")
     if chosen.settings.attack is not None:
         raise MusterError("attack: a real federation has no simulated attackers; leave it out")
+    if chosen.settings.left_out:
+        raise MusterError(
+            f"left_out: {chosen.settings.left_out}; it is for simulated runs, and nodes use all "
+            "their rows: take it out"
+        )
 
 
 def registered(chosen: Experiment) -> Registry:

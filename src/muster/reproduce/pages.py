@@ -17,6 +17,7 @@ from .claims import Finding, Verdict, broken, judged, said
 from .draw import draw
 from .plan import Panel, Plan
 from .results import Results, together
+from .tuned import in_words
 
 PAPERS = {"fedalign": "FedALIGN (Prioritized FL)", "maxfl": "MaxFL (Global Model Appeal)"}
 CLAIMS = """\
@@ -151,7 +152,7 @@ def panel_ran(panel: Panel, facts: Table) -> str:
         size = f"smaller ({compact(panel.less)})"
     elif panel.name in facts.get("subsets", []):
         size = "in full, on a subset of the data"
-    tuned = ", tuned" if panel.name in facts.get("tuning", {}) else ""
+    tuned = in_words(facts.get("tuning", {}).get(panel.name, []))
     return f"{panel.name}, {config['rounds']} rounds, {config['seeds']} seeds, {size}{tuned}"
 
 

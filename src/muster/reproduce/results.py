@@ -31,6 +31,7 @@ from ..schema import Table
 from ..study.compare import as_seeds
 from ..theory.study import bound, corollary2, rate, toy, weights
 from .plan import KEEP, Panel, Plan, Size
+from .tuned import kept
 
 STUDIES: dict[str, Callable[..., pl.DataFrame]] = {
     "bound": bound,
@@ -149,10 +150,9 @@ def studied(name: str, size: Size, seeds: int | None) -> pl.DataFrame:
 
 def tuned(panel: Panel, folder: Path, jobs: int | None) -> tuple[Table, list[Table]]:
     """A panel's configuration with what tuning chose for each method, and every candidate with its
-    score."""
+    scores."""
     found = tune({**panel.config, "tune": panel.tune}, folder=folder / "tuning", jobs=jobs)
-    rows = found.summary().to_dicts()
-    return found.table, [{k: v for k, v in row.items() if v is not None} for row in rows]
+    return found.table, kept(found)
 
 
 def thinned(frame: pl.DataFrame, keep: tuple[str, ...], keys: list[str]) -> pl.DataFrame:

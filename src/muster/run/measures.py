@@ -50,6 +50,7 @@ class Measure:
     score     the score it is of; it is there in runs whose task reports that one
     compared  whether a comparison's table has it unasked
     panel     whether the figure has a panel of it unasked
+    held_out  of one that looks at training rows, the measure of held-out rows that is nearest to it
     otherwise the measure that stands in for it in a comparison, for methods that do not have it
     """
 
@@ -64,6 +65,7 @@ class Measure:
     otherwise: str = ""
     score: str = ""
     lower: bool = False
+    held_out: str = ""
 
     @property
     def head(self) -> str:
@@ -138,6 +140,7 @@ def over_clients(measure: Measure, each: Each) -> tuple[Measure, Measure]:
         name=f"{measure.name}_unseen",
         title=f"{measure.title}, unseen clients",
         short=f"{measure.head} unseen",
+        held_out=measure.held_out and f"{measure.held_out}_unseen",
         of=unseen,
         panel=False,
     )
@@ -152,10 +155,10 @@ own_test = attrgetter("own_test")
 TABLE = (
     Measure(
         "loss", "priority training loss", compared=True, panel=True, lower=True,
-        of=on_objective(train, "loss"),
+        held_out="test_loss", of=on_objective(train, "loss"),
     ),
     Measure(
-        "train_accuracy", "priority training accuracy", share=True,
+        "train_accuracy", "priority training accuracy", share=True, held_out="test_accuracy",
         of=on_objective(train, "score"),
     ),
     Measure("test_loss", "priority test loss", lower=True, of=on_objective(test, "loss")),
@@ -164,7 +167,10 @@ TABLE = (
         of=on_objective(test, "score"),
     ),
     # FedALIGN, Fig. 4: what the model is to those it is not for.
-    Measure("others_loss", "the others' training loss", lower=True, of=on_others(train, "loss")),
+    Measure(
+        "others_loss", "the others' training loss", lower=True, held_out="others_test_accuracy",
+        of=on_others(train, "loss"),
+    ),
     Measure(
         "others_test_accuracy", "the others' test accuracy", "others test acc", True,
         of=on_others(test, "score"),
@@ -178,7 +184,7 @@ TABLE = (
     # one, and that is what a comparison holds a personalised method against.
     Measure(
         "own_loss", "training loss of the model each uses", compared=True, otherwise="loss",
-        lower=True, of=if_kept(own, on_objective(own, "loss")),
+        lower=True, held_out="own_test_accuracy", of=if_kept(own, on_objective(own, "loss")),
     ),
     Measure(
         "own_test_accuracy", "test accuracy of the model each uses", "own test acc", True,
@@ -200,13 +206,13 @@ TABLE = (
     # Section 1 of the FedALIGN paper: their loss is below `opinion.bar`.
     Measure(
         "fairness", "share of clients the model is useful to", share=True,
-        of=lambda population, view: mean(view.useful),
+        held_out="mean_test_accuracy", of=lambda population, view: mean(view.useful),
     ),
     # F_k(w) < rho_k (MaxFL eq. 1).
     *over_clients(
         Measure(
             "gm_appeal", "share of clients the model appeals to", "appeal", True,
-            compared=True, panel=True,
+            compared=True, panel=True, held_out="gm_appeal_test",
         ),
         lambda view: view.meets,
     ),
@@ -223,7 +229,8 @@ TABLE = (
     # After `tuned_steps` local steps of each client's own (MaxFL, Table 4).
     *over_clients(
         Measure(
-            "gm_appeal_tuned", "appeal after local tuning", "appeal tuned", True, compared=True
+            "gm_appeal_tuned", "appeal after local tuning", "appeal tuned", True, compared=True,
+            held_out="tuned_test_accuracy",
         ),
         lambda view: view.meets_tuned,
     ),
@@ -271,6 +278,7 @@ def twin(measure: Measure, score: Score) -> Measure:
         short=short,
         share=score.share,
         otherwise=measure.otherwise.replace(SCORED, score.name),
+        held_out=measure.held_out.replace(SCORED, score.name),
         score=score.name,
         lower=not score.higher,
     )

@@ -93,10 +93,11 @@ def opinion(
         return view
     meets = train.loss < required(fed, clients, "train")
     view = replace(view, meets=meets.astype(np.float64))
-    if test is None:
+    if test is None or fed.test is None:
         return view
-    meets_test = test.loss < required(fed, clients, "test")
-    view = replace(view, meets_test=meets_test.astype(np.float64))
+    below = test.loss < required(fed, clients, "test")
+    # A client without held-out rows says nothing of them.
+    view = replace(view, meets_test=np.where(fed.test.sizes[clients] > 0, below, np.nan))
     if fed.solo_score is None:
         return view
     return replace(view, preferred=np.where(meets, test.score, fed.solo_score[clients]))
@@ -130,7 +131,7 @@ def guesses(fed: Federation, task: Task = Multiclass()) -> dict[str, Any]:
         known["majority_class"] = fed.labels[best]
     if fed.test is not None:
         tested = fed.objective @ fed.test.label_shares(fed.classes)
-        known["majority_test_accuracy"] = float(tested[best])
+        known["majority_test_accuracy"] = float(tested[best] / max(tested.sum(), 1e-300))
     return known
 
 

@@ -160,6 +160,12 @@ def check(
             "decide_on: 'held_out', and this data has no held-out rows; give every client some, or "
             "decide on 'train'"
         )
+    if decide_on == "held_out" and fed.test is not None and not fed.test.sizes.all():
+        who = fed.population.called(int(fed.test.sizes.argmin()))
+        raise MusterError(
+            f"decide_on: 'held_out', and client {who} has no held-out rows; give it some, or "
+            "decide on 'train'"
+        )
     if fed.requirement is None and needs_requirement(method, participation):
         raise MusterError(
             f"requirement: {method.name if participation is None else 'participation'} needs each "

@@ -31,10 +31,11 @@ class Tuning:
     """The scores of a tuning.
 
     frame      one row for each method, candidate and seed: the candidate's number and settings, its
-               `score`, and whether it was `chosen`
+               `score`, whether it is `tied` with others for the best mean score, and whether it
+               was `chosen`: of several that are tied, the first of the grid
     chosen     the settings that were chosen, by method
     table      the configuration with them, ready to be compared on the reported seeds
-    measure    what was scored, on rows held out of the training rows
+    measure    what was scored, on rows that candidates did not fit on
     direction  whether more of it is better ("max") or less ("min")
     folder     where everything is
     """
@@ -54,7 +55,7 @@ class Tuning:
         for _, mine in self.frame.group_by("method", "candidate", maintain_order=True):
             first = mine.row(0, named=True)
             found = Interval.of(mine["score"].cast(pl.Float64).fill_null(np.nan).to_numpy())
-            head = {name: first[name] for name in ("method", "candidate", *keys, "chosen")}
+            head = {name: first[name] for name in ("method", "candidate", *keys, "tied", "chosen")}
             rows.append({**head, "seeds": len(mine), "mean": found.mean, "half": found.half})
         return pl.DataFrame(rows, infer_schema_length=None).fill_nan(None)
 
@@ -74,9 +75,15 @@ class Tuning:
                 "-" if m is None else f"{m:.4f}" if h is None else f"{m:.4f}±{h:.4f}"
                 for m, h in mine.select("mean", "half").iter_rows()
             ]
-            stars = ["chosen" if c else "" for c in mine["chosen"]]
+            alike = int(mine["tied"].sum())
+            stars = [
+                ("chosen" + (f", the first of {alike} alike" if tied else ""))
+                if chosen
+                else ("as good" if tied else "")
+                for chosen, tied in mine.select("chosen", "tied").iter_rows()
+            ]
             seeds = plural(int(mine["seeds"][0]), "validation seed")
-            title = f"{label}: {head} on held-out training rows, {seeds}; {better} is chosen"
+            title = f"{label}: {head} on rows held out for tuning, {seeds}; {better} is chosen"
             columns = [Column(head, scores), Column("", stars, left=True)]
             tables.append(Fitted(title, Column("candidate", said), columns))
         return Group(*tables)
@@ -89,7 +96,8 @@ class Tuning:
         return f"Tuning({said})"
 
 
-OWN = ("method", "candidate", "seed", "score", "chosen")  # columns of the frame that are no keys
+# Columns of the frame that are no keys.
+OWN = ("method", "candidate", "seed", "score", "tied", "chosen")
 
 
 def candidates(over: Over, budget: int, seed: int) -> list[dict[str, Any]]:
@@ -108,12 +116,12 @@ def candidates(over: Over, budget: int, seed: int) -> list[dict[str, Any]]:
     return [every[i] for i in sorted(drawn)]
 
 
-def best(scores: Sequence[Sequence[float]], direction: Direction) -> int:
-    """The candidate of the best mean score; of several, the first. One without a score in some
-    seed (nan: its training diverged) is not chosen.
+def best(scores: Sequence[Sequence[float]], direction: Direction) -> list[int]:
+    """The candidates of the best mean score, in the order of the grid: the first is chosen. One
+    without a score in some seed (nan: its training diverged) is not among them.
 
-    >>> best([[0.1, 0.3], [0.2, 0.4], [float("nan"), 1.0]], "max")
-    1
+    >>> best([[0.1, 0.3], [0.2, 0.4], [float("nan"), 1.0], [0.3, 0.3]], "max")
+    [1, 3]
     """
     means = np.array([np.mean(mine) for mine in scores], np.float64)
     means = means if direction == "max" else -means
@@ -122,16 +130,21 @@ def best(scores: Sequence[Sequence[float]], direction: Direction) -> int:
             "tune: no candidate has a score in every seed; look at tuning.parquet, and give "
             "smaller learning rates"
         )
-    return int(np.nanargmax(means))
+    # The same scores in another order may differ in the last digits of their mean.
+    found: list[int] = np.flatnonzero(np.isclose(means, np.nanmax(means), rtol=1e-12)).tolist()
+    return found
 
 
 def scored(
     tried: Mapping[str, Sequence[Candidate]],
     scores: Mapping[str, Sequence[Sequence[float]]],
     seeds: Sequence[int],
-    chosen: Mapping[str, int],
+    at_best: Mapping[str, Sequence[int]],
 ) -> pl.DataFrame:
-    """Every score as a frame. A key that a method does not have is null for it."""
+    """Every score as a frame. A key that a method does not have is null for it.
+
+    at_best  of each method, the candidates of the best score; the first is chosen
+    """
     keys = list(dict.fromkeys(k for mine in tried.values() for c in mine for k in c))
     typed: dict[str, dict[str, Any]] = {}
     for key in keys:
@@ -144,7 +157,8 @@ def scored(
             **{key: typed[key][shown(c[key])] if key in c else None for key in keys},
             "seed": seed,
             "score": scores[label][i][j],
-            "chosen": i == chosen[label],
+            "tied": len(at_best[label]) > 1 and i in at_best[label],
+            "chosen": i == at_best[label][0],
         }
         for label, mine in tried.items()
         for i, c in enumerate(mine)

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ... import rng
-from ...arrays import Bool, Float64, Int64
+from ...arrays import Bool, Float64, Int64, UInt64
 from ...errors import MusterError, MusterWarning, nearest
 from ...federation import Federation, Statistics
+from ...federation.content import hashes
 from ...federation.doubts import doubts
 from ...federation.federation import as_priority
 from ...federation.ragged import Ragged, as_tensor
@@ -102,10 +103,14 @@ def assemble(
     rows = parted(blocks, options, seed, roles_of)
     owner, names, y, labels, test = rows.owner, rows.names, rows.y, rows.labels, rows.test
     asked = [role.requirement for role in rows.roles if role.requirement is not None]
-    x = rescale(join([block.x for block in blocks]), rows)
+    given = join([block.x for block in blocks])
+    x = rescale(given, rows)
+    # What features are made by may change with the seed; what rows are told apart by does not.
+    content = None if x is given else hashes(given, y)
+    train = ragged(x, y, owner, ~test, names, "training", content)
     fed = Federation.from_ragged(
-        ragged(x, y, owner, ~test, names, "training"),
-        ragged(x, y, owner, test, names, "test", weights(blocks)) if test.any() else None,
+        train,
+        ragged(x, y, owner, test, names, "test", content, weights(blocks)) if test.any() else None,
         priority=rows.priority,
         requirement=asked or None,
         importance=np.array([role.importance for role in rows.roles]) if rows.roles else 0.0,
@@ -296,6 +301,7 @@ def ragged(
     chosen: Bool,
     names: Names,
     what: str,
+    content: UInt64 | None = None,
     weight: Float64 | None = None,
 ) -> Ragged:
     """The chosen rows, client after client, each client's in the order of its file; the weights of
@@ -312,7 +318,7 @@ def ragged(
     if weight is not None:
         total = np.add.reduceat(weight[rows], offsets[:-1])
         weight = weight[rows] / np.repeat(total, sizes)
-    return Ragged(as_tensor(x, "x"), as_tensor(y, "y"), offsets, rows, weight)
+    return Ragged(as_tensor(x, "x"), as_tensor(y, "y"), offsets, rows, weight, content)
 
 
 def priority_of(options: Options, roles: Sequence[Role], names: Names) -> ArrayLike | None:

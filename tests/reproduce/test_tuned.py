@@ -1,0 +1,37 @@
+"""What results keep of a tuning, and what the claims page says of it."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+import tomli_w
+
+import muster
+from muster.reproduce import tuned
+
+BASE = {
+    "data": {"name": "digits", "clients": 5, "priority": 2},
+    "rounds": 2,
+    "seeds": 2,
+    "methods": ["fedavg", "fedalign"],
+}
+
+
+def test_every_score_is_kept_and_the_choice_can_be_said():
+    over = {"method.epsilon": [0.1, 0.4], "seeds": [7, 8]}
+    done = muster.tune(BASE, over, jobs=1)
+    rows = tomllib.loads(tomli_w.dumps({"rows": tuned.kept(done)}))["rows"]
+    assert [len(row["scores"]) for row in rows] == [2, 2, 2]
+    for row in rows:
+        assert sum(row["scores"]) / 2 == pytest.approx(row["mean"])
+        assert (row["measure"], row["seeds"]) == ("test_accuracy", [7, 8])
+    chosen = done.chosen["fedalign"]["epsilon"]
+    assert tuned.in_words(rows) == (
+        ", tuned (epsilon of 0.1, 0.4 on seeds 7, 8 by test_accuracy: fedavg as it is, "
+        f"fedalign {chosen})"
+    )
+
+
+def test_nothing_is_said_where_nothing_was_tuned():
+    assert tuned.in_words([]) == ""
