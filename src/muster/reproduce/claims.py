@@ -262,10 +262,12 @@ def finding(cell: dict[str, Any], pairs: Float64, claim: Claim) -> Finding:
 
 def surely(found: Sequence[Finding], claim: Claim, answer: bool) -> set[int]:
     """The cells whose answer stands up to Holm's correction (1979): the clearest at the level of
-    one cell of all, the next at that of one of the rest, and so on."""
+    one cell of all, the next at that of one of the rest, and so on. Identical runs are no test:
+    nothing is left to chance in them."""
     kept: set[int] = set()
+    tests = sum(not f.identical for f in found)
     while True:
-        rest = len(found) - len(kept)
+        rest = max(1, tests - len(kept))
         more = {
             i
             for i, f in enumerate(found)

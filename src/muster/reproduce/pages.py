@@ -20,7 +20,7 @@ from ..theory import figures as theory_figures
 from ..theory.verdicts import verdicts as judge_study
 from .claims import NOT_RUN, Finding, Verdict, broken, judged, said, seeds_lost
 from .draw import draw
-from .plan import Panel, Plan
+from .plan import Plan
 from .results import Results, together
 
 PAPERS = {"fedalign": "FedALIGN (Prioritized FL)", "maxfl": "MaxFL (Global Model Appeal)"}
@@ -172,30 +172,38 @@ def ran(plan: Plan, results: Results | None) -> str:
     facts, frame = results.facts, results.frame
     panels = frame["panel"].unique().to_list() if frame.width else []
     parts = [
-        panel_ran(plan.panel(name, facts["size"]), frame.filter(pl.col("panel") == name), facts)
+        panel_ran(plan, name, frame.filter(pl.col("panel") == name), facts)
         for name in plan.own
         if name in panels
     ]
     if results.studies:
         parts.append("at full size")
-    if parts and facts["digest"] != plan.digest:
+    if parts and earlier(plan, facts):
         parts[-1] += f" ({EARLIER})"
     left = facts.get("missing", {})
     lacks = [name for name in plan.own if name not in panels and name not in left]
     none = [f"{name} not run (`{command}`)" for name, command in left.items()]
     none += [f"{name} not run (`muster reproduce {plan.id}`)" for name in lacks]
-    earlier = facts.get("earlier", [])
-    also = [f"the runs of {id}" + (f" ({EARLIER})" if id in earlier else "") for id in plan.uses]
+    old = facts.get("earlier", [])
+    also = [f"the runs of {id}" + (f" ({EARLIER})" if id in old else "") for id in plan.uses]
     return "Run here: " + "; ".join([*parts, *also, *none]) + "."
 
 
-def panel_ran(panel: Panel, frame: pl.DataFrame, facts: Table) -> str:
+def earlier(plan: Plan, facts: Table) -> bool:
+    """Whether results are of an earlier version of the experiment's file."""
+    return bool(facts["digest"] != plan.digest)
+
+
+def panel_ran(plan: Plan, name: str, frame: pl.DataFrame, facts: Table) -> str:
     """What was run of one panel."""
-    size = f"smaller ({compact(panel.less)})" if panel.less else "in full"
-    subset = ", on a subset of the data" if panel.name in facts.get("subsets", []) else ""
-    tuned = ", tuned" if panel.name in facts.get("tuning", {}) else ""
     rounds, seeds = int(frame["round"].to_numpy().max()), frame["seed"].n_unique()
-    return f"{panel.name}, {rounds} rounds, {seeds} seeds, {size}{subset}{tuned}"
+    less = plan.panel(name, facts["size"]).less
+    size = f", smaller ({compact(less)})" if less else ", in full"
+    if earlier(plan, facts):  # of which the file does not tell any more
+        size = ""
+    subset = ", on a subset of the data" if name in facts.get("subsets", []) else ""
+    tuned = ", tuned" if name in facts.get("tuning", {}) else ""
+    return f"{name}, {rounds} rounds, {seeds} seeds{size}{subset}{tuned}"
 
 
 def compact(table: Table) -> str:
