@@ -32,9 +32,9 @@ def draw(drawing: Drawing, frame: pl.DataFrame, path: Path, keys: Sequence[str] 
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    columns = columns_of(drawing, frame)
     if drawing.panels:
         frame = frame.filter(pl.col("panel").is_in(list(drawing.panels)))
-    columns = columns_of(drawing, frame)
     measures = [m for m in drawing.measures if m in frame.columns]
     cells = cells_of(drawing, frame, keys)
     looks = looks_of(frame, drawing.against)
@@ -70,13 +70,13 @@ def draw(drawing: Drawing, frame: pl.DataFrame, path: Path, keys: Sequence[str] 
 
 
 def columns_of(drawing: Drawing, frame: pl.DataFrame) -> list[str]:
-    """The panels next to each other: those that have what is along x; one without a name where the
-    panels are along x."""
-    if drawing.x == "panel":
-        return [""]
-    if drawing.x in frame.columns and drawing.x not in ("round", "method"):
-        frame = frame.filter(pl.col(drawing.x).is_not_null())
-    return frame["panel"].unique(maintain_order=True).to_list()
+    """The panels next to each other: those of the drawing that were run and have what is along x;
+    one without a name where the panels are along x. None where there is nothing to draw."""
+    if drawing.x not in (*frame.columns, "panel") or frame.is_empty():
+        return []
+    there = frame.filter(pl.col(drawing.x).is_not_null())["panel"].unique(maintain_order=True)
+    panels = [p for p in there if p in drawing.panels or not drawing.panels]
+    return [""] if panels and drawing.x == "panel" else panels
 
 
 def cells_of(drawing: Drawing, frame: pl.DataFrame, keys: Sequence[str]) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from ..schema import Table
 from ..theory import figures as theory_figures
 from ..theory.verdicts import verdicts as judge_study
 from .claims import NOT_RUN, Finding, Verdict, broken, judged, said, seeds_lost
-from .draw import draw
+from .draw import columns_of, draw
 from .plan import Plan
 from .results import Results, together
 
@@ -247,6 +247,7 @@ def figures(plan: Plan, results: Results, folder: Path) -> list[Path]:
     drawn = [
         draw(drawing, results.frame, folder / f"{plan.id}-{i}.png", results.keys)
         for i, drawing in enumerate(plan.drawings, 1)
+        if columns_of(drawing, results.frame)
     ]
     return drawn + [
         theory_figures.draw(studied, folder / f"{plan.id}-{name}.png")
