@@ -7,10 +7,12 @@ from contextlib import contextmanager
 
 import polars as pl
 import pytest
+from PIL import Image
 
 from muster.reproduce import pages, results
 from muster.reproduce.claims import Claim
-from muster.reproduce.plan import read
+from muster.reproduce.draw import cells_of, columns_of, draw
+from muster.reproduce.plan import Drawing, read
 
 FILE = """
 id = "tiny"
@@ -183,6 +185,18 @@ def test_panels_of_the_same_name_are_kept_apart(plan, ran, tmp_path, monkeypatch
     assert "the runs of other (of an earlier version of its file)" in pages.ran(
         dataclasses.replace(plan, uses=("other",)), both
     )
+
+
+def test_what_is_swept_next_to_the_rounds_has_rows_of_its_own(plan, ran, tmp_path):
+    _, found = ran
+    over = Drawing(("loss",), panels=("swept",))
+    cells = cells_of(over, found.frame, found.keys)
+    assert cells == [{"data.noise": "low"}, {"data.noise": "high"}]
+    tall = Image.open(draw(over, found.frame, tmp_path / "a.png", found.keys))
+    flat = Image.open(draw(over, found.frame, tmp_path / "b.png"))
+    assert tall.height > 1.8 * flat.height
+    assert columns_of(Drawing(("loss",), panels=("nosuch",)), found.frame) == []
+    assert columns_of(Drawing(("loss",), x="nosuch"), found.frame) == []
 
 
 def test_a_check_that_fails_is_said(plan, ran):

@@ -24,6 +24,7 @@ from .style import Look, as_written, tidy
 LOGARITHMIC = 30.0  # times the smallest value that the largest is: more is drawn by powers of ten
 TICKS = 8  # values of a key that are all written below the axis
 ROWS = 6  # of panels in one figure
+SHIFT, WIDE_SHIFT = 0.012, 0.04  # of the axis, between methods: of numbers, and of words
 
 
 def measures_of(frame: pl.DataFrame, names: str | Iterable[str] = ()) -> tuple[Measure, ...]:
@@ -198,7 +199,7 @@ def draw_against(
         ax.minorticks_off()
     # Places on the axis as it is seen, and how far apart methods stand there.
     seen = {v: math.log(x) if powers else x for v, x in at.items()}
-    steps = dodges(sorted(seen.values()), len(looks))
+    steps = dodges(sorted(seen.values()), len(looks), SHIFT if numbers else WIDE_SHIFT)
     if not numbers:
         ax.set_xticks(range(len(values)), [as_written(_text(v)) for v in values])
     elif len(values) <= TICKS:
@@ -228,17 +229,17 @@ def reach(mean: Float64, half: Float64, measure: Measure) -> Float64:
     return np.stack([mean - low, high - mean])
 
 
-def dodges(places: Sequence[float], methods: int) -> list[float]:
-    """How far from its place each of so many methods is drawn: apart from each other by a hundredth
+def dodges(places: Sequence[float], methods: int, share: float) -> list[float]:
+    """How far from its place each of so many methods is drawn: apart from each other by this share
     of the axis, or less where places are closer.
 
-    >>> dodges([0.0, 1.0], 2)
-    [-0.006, 0.006]
+    >>> dodges([0.0, 1.0], 2, 0.02)
+    [-0.01, 0.01]
     """
     gaps = np.diff(places)
     width = (places[-1] - places[0]) or 1.0
     nearest = float(gaps.min()) if len(gaps) else width
-    step = min(0.012 * width, 0.5 * nearest / methods)
+    step = min(share * width, 0.5 * nearest / methods)
     return [step * (i - (methods - 1) / 2) for i in range(methods)]
 
 
