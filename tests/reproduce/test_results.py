@@ -192,8 +192,8 @@ def test_what_is_swept_next_to_the_rounds_has_rows_of_its_own(plan, ran, tmp_pat
     over = Drawing(("loss",), panels=("swept",))
     cells = cells_of(over, found.frame, found.keys)
     assert cells == [{"data.noise": "low"}, {"data.noise": "high"}]
-    tall = Image.open(draw(over, found.frame, tmp_path / "a.png", found.keys))
-    flat = Image.open(draw(over, found.frame, tmp_path / "b.png"))
+    tall = Image.open(draw(over, found.frame, tmp_path / "a.png", found.keys)).convert("L")
+    flat = Image.open(draw(over, found.frame, tmp_path / "b.png")).convert("L")
     assert tall.height > 1.8 * flat.height
     assert columns_of(Drawing(("loss",), panels=("nosuch",)), found.frame) == []
     assert columns_of(Drawing(("loss",), x="nosuch"), found.frame) == []
