@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from muster.report.style import OKABE_ITO, OKABE_ITO_ON_DARK, as_lab
+from muster.report.style import MORE, OKABE_ITO, OKABE_ITO_ON_DARK, Look, as_lab
 
 # Machado, Oliveira and Fernandes (2009), severity 1: what is left of linear RGB.
 SEEN = {
@@ -37,12 +37,16 @@ def luminance(colour):
     return linear @ [0.2126, 0.7152, 0.0722]
 
 
-@pytest.mark.parametrize("palette", [OKABE_ITO, OKABE_ITO_ON_DARK], ids=["light", "dark"])
+@pytest.mark.parametrize("palette", [OKABE_ITO + MORE, OKABE_ITO_ON_DARK], ids=["light", "dark"])
 @pytest.mark.parametrize("who", SEEN)
 def test_no_two_methods_look_alike(palette, who):
     labs = [seen(colour, SEEN[who]) for colour in palette]
     nearest = min(np.linalg.norm(a - b) for a, b in combinations(labs, 2))
     assert nearest > 10, "a difference of 2 can just be seen"
+
+
+def test_eleven_methods_have_colours_of_their_own():
+    assert len({Look.of(i).colour for i in range(11)}) == 11
 
 
 def test_every_colour_stands_out_from_a_dark_page():

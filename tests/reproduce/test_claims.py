@@ -9,7 +9,7 @@ from scipy import stats
 
 from muster.errors import MusterError
 from muster.report.intervals import Interval
-from muster.reproduce.claims import Claim, findings, holds, judged, values
+from muster.reproduce.claims import Claim, broken, findings, holds, judged, values
 
 WHERE = {"id": "c", "says": "a is above b", "where": "nowhere"}
 
@@ -49,7 +49,7 @@ def test_the_interval_is_that_of_the_paired_difference():
     [
         (0.5, "holds"),
         (-0.5, "does not hold: the opposite is clear"),
-        (0.0, "does not hold: no clear difference"),
+        (0.0, "undecided: no clear difference"),
     ],
 )
 def test_the_verdict_follows_the_interval(shift, word):
@@ -60,11 +60,11 @@ def test_the_verdict_follows_the_interval(shift, word):
 
 def test_a_claim_that_holds_in_some_cells_says_in_which():
     few, many = (
-        runs({"a": [1.0, 1.1], "b": [0.0, 0.1]}, k=1),
-        runs({"a": [0.0, 0.1], "b": [1.0, 1.1]}, k=5),
+        runs({"a": [1.0, 1.1], "b": [0.0, 0.101]}, k=1),
+        runs({"a": [0.0, 0.1], "b": [1.0, 1.101]}, k=5),
     )
     verdict = judged(claim({"method": "a"}, {"method": "b"}), pl.concat([few, many]), ["k"], "")
-    assert verdict.word == "holds when k 1"
+    assert verdict.word == "holds when k 1, the opposite is clear when k 5"
     assert [f.holds for f in verdict.findings] == [True, False]
 
 
@@ -77,9 +77,9 @@ def test_cells_are_compared_with_each_other_where_a_side_names_one():
 
 
 def test_each_other_method_is_a_cell_and_a_number_can_be_a_side():
-    frame = runs({"a": [1.0, 1.1], "b": [0.0, 0.1], "c": [2.0, 2.1]})
+    frame = runs({"a": [1.0, 1.1], "b": [0.0, 0.101], "c": [2.0, 2.101]})
     verdict = judged(claim({"method": "a"}, {"method": "*"}), frame, [], "")
-    assert verdict.word == "holds when against b"
+    assert verdict.word == "holds when against b, the opposite is clear when against c"
     fixed = claim({"method": "a"}, {"value": 1.05}, **{"is": "about", "margin": 1.0})
     assert judged(fixed, frame, [], "").word == "holds"
 
@@ -90,6 +90,94 @@ def test_rounds_are_the_last_one_until_a_round_or_the_mean_over_some():
     assert values(frame, side) == {0: 1.0}
     assert values(frame, {**side, "rounds": 1}) == {0: 0.5}
     assert values(frame, {**side, "rounds": [1, 2]}) == {0: 0.75}
+
+
+def test_rounds_as_shares_of_the_run_mean_the_same_in_a_short_one():
+    side = {"method": "a", "measure": "acc", "rounds": [0.0, 0.5]}
+    long = pl.DataFrame({"method": "a", "seed": 0, "round": range(1, 101), "acc": range(1, 101)})
+    assert values(long, side) == {0: 25.5}
+    assert values(long.filter(pl.col("round") <= 20), side) == {0: 5.5}
+    assert values(long, {**side, "rounds": [0.1, 0.3]}) == {0: 20.5}
+    # A round that was not measured is no value, and never an earlier round's.
+    assert values(long.filter(pl.col("round") % 4 == 0), {**side, "rounds": 50}) == {}
+
+
+@pytest.mark.parametrize("lost", [None, float("nan"), float("inf")])
+def test_a_seed_that_diverged_leaves_its_cell_undecided(lost):
+    frame = runs({"a": [1.0, 1.1, 1.2], "b": [0.0, 0.1, 0.21]})
+    there = (pl.col("method") == "b") & (pl.col("seed") == 1) & (pl.col("round") == 2)
+    gone = frame.with_columns(acc=pl.when(there).then(lost).otherwise(pl.col("acc")))
+    asked = claim({"method": "a"}, {"method": "b"})
+    assert judged(asked, frame, [], "").word == "holds"
+    verdict = judged(asked, gone, [], "")
+    assert verdict.word == "undecided: 1 of 3 seeds diverged"
+    (found,) = verdict.findings
+    assert (found.holds, found.diverged, found.seeds) == (None, 1, 3)
+    assert found.gap.mean == pytest.approx(0.995)
+    assert "1 of 3 seeds diverged" in broken(asked, gone, [])[0]
+    over = claim({"method": "a", "rounds": [1, 2]}, {"method": "b"})
+    assert judged(over, gone, [], "").word == "undecided: 1 of 3 seeds diverged"
+
+
+def test_panels_that_were_not_run_are_said():
+    frame = runs({"a": [1.0, 1.1], "b": [0.0, 0.101]}, "fmnist")
+    asked = claim({"method": "a"}, {"method": "b"}, panels=["fmnist", "emnist", "cifar10"])
+    assert judged(asked, frame, [], "").word == "holds on fmnist; emnist, cifar10 not run"
+    against = claim({"method": "b"}, {"method": "a"}, panels=["fmnist", "emnist"])
+    word = "does not hold: the opposite is clear; emnist not run"
+    assert judged(against, frame, [], "").word == word
+
+
+def test_identical_runs_are_not_unclear_and_other_relations_are_undecided():
+    frame = runs({"a": [1.0, 1.1], "b": [1.0, 1.1], "c": [0.0, 2.0]})
+    same = claim({"method": "a"}, {"method": "b"})
+    assert judged(same, frame, [], "").word == "does not hold: the runs are identical"
+    for relation in ("about", "not below"):
+        asked = claim({"method": "a"}, {"method": "c"}, **{"is": relation, "margin": 0.1})
+        assert judged(asked, frame, [], "").word == "undecided"
+    both = claim({"method": "a"}, {"method": ["b", "c"]}, **{"is": "about", "margin": 0.1})
+    assert judged(both, frame, [], "").word == "holds when against b"
+
+
+def p_values(gaps):
+    return [stats.ttest_1samp(gap, 0, alternative="greater").pvalue for gap in gaps]
+
+
+def test_cells_that_a_verdict_names_stand_up_to_holm():
+    # Three cells: one clear beyond doubt, one clear by itself alone, one not at all.
+    draw = np.random.default_rng(1)
+    noise = draw.normal(size=(3, 6))
+    noise -= noise.mean(axis=1, keepdims=True)
+    noise /= noise.std(axis=1, ddof=1, keepdims=True)
+    gaps = noise + np.array([[9.0], [1.1], [0.0]])
+    p = p_values(gaps)
+    assert p[0] < 0.025 / 3
+    assert 0.025 / 2 < p[1] < 0.025
+    frame = pl.concat([runs({"a": gap, "b": 0 * gap}, k=i) for i, gap in enumerate(gaps)])
+    asked = claim({"method": "a"}, {"method": "b"})
+    verdict = judged(asked, frame, ["k"], "")
+    assert [(f.holds, f.sure) for f in verdict.findings] == [
+        (True, True), (True, False), (None, False),
+    ]  # fmt: skip
+    assert verdict.word == "holds when k 0"
+    # All cells together need no correction: the worst of them decides.
+    assert judged(asked, frame.filter(pl.col("k") < 2), ["k"], "").word == "holds"
+
+
+def test_a_list_of_methods_or_values_is_a_cell_for_each():
+    frame = pl.concat(
+        [runs({"a": [k, k + 0.1], "b": [0, 0.1], "c": [1, 1.1]}, k=k) for k in (0.0, 2.0, 4.0)]
+    )
+    some = claim({"method": "a", "k": [2.0, 4.0]}, {"method": ["b", "c"]})
+    cells = [f.cell for f in findings(some, frame, ["k"])]
+    assert [(c["k"], c["against"]) for c in cells] == [
+        (2.0, "b"), (2.0, "c"), (4.0, "b"), (4.0, "c"),
+    ]  # fmt: skip
+    against = claim({"method": "a", "k": [2.0, 4.0]}, {"k": 0.0})
+    assert [f.gap.mean for f in findings(against, frame, ["k"])] == pytest.approx([2.0, 4.0])
+    best = findings(claim({"method": "a", "k": 4.0}, {"k": [0.0, 2.0]}), frame, ["k"])
+    assert [f.cell["against"] for f in best] == ["k 0.0", "k 2.0"]
+    assert [f.gap.mean for f in best] == pytest.approx([4.0, 2.0])
 
 
 def test_a_lead_over_one_method_can_be_compared_between_cells():
@@ -106,7 +194,7 @@ def test_a_lead_over_one_method_can_be_compared_between_cells():
 
 def test_one_seed_decides_nothing_and_what_was_not_run_is_said():
     one = judged(claim({"method": "a"}, {"method": "b"}), runs({"a": [1.0], "b": [0.0]}), [], "")
-    assert one.word == "does not hold: no clear difference"
+    assert one.word == "undecided: no clear difference"
     none = judged(claim({"method": "a"}, {"method": "b"}), None, [], "get it")
     assert (none.word, none.needs) == ("not run here", "get it")
 
@@ -136,6 +224,8 @@ def test_relations(relation, mean, half, margin, expected):
         ({"nosuch": 1}, "unknown key 'nosuch'"),
         ({"left": {"measure": "acc"}}, "left has no method"),
         ({"is": "higher"}, "higher"),
+        ({"left": {"method": "a", "measure": "acc", "rounds": 0.5}}, "give a round, a range"),
+        ({"left": {"method": "a", "measure": "acc", "rounds": [0.5, 1]}}, "give a round, a range"),
     ],
 )
 def test_a_claim_written_wrong_is_one_line(table, said):

@@ -36,7 +36,9 @@ def test_claims_checks_and_figures_speak_of_what_is_run(id):
     panels = [p for one in (id, *plan.uses) for p in PLANS[one].panels()]
     labels = {m.get("label", m["name"]) for p in panels for m in p.config["methods"]}
     keys = {"panel", *(key for p in panels for key in p.over)}
-    names = {p.name for p in panels}
+    names = {*plan.own}
+    for one in plan.uses:
+        names |= {f"{one}/{name}" if name in plan.own else name for name in PLANS[one].own}
     assert (plan.claims and plan.checks) or plan.studies
     for claim in (*plan.claims, *plan.checks):
         assert set(claim.panels) <= names
@@ -45,7 +47,12 @@ def test_claims_checks_and_figures_speak_of_what_is_run(id):
             assert side.get("panel") in {None, *names}
             if "value" in side:
                 continue
-            assert side["method"] in {*labels, "*"}
+            whose = side["method"] if isinstance(side["method"], list) else [side["method"]]
+            assert set(whose) <= {*labels, "*"}
+            for key, value in side.items():
+                if key not in (*OWN, "panel"):
+                    swept = {v for p in panels for v in p.over.get(key, [])}
+                    assert set(value if isinstance(value, list) else [value]) <= swept
             assert side["measure"] in MEASURES
             assert side.get("minus") in {None, *labels}
     for drawing in plan.drawings:
@@ -68,14 +75,14 @@ def test_sizes_are_laid_over_each_panel():
     plan = find("fig8")
     full, small = (plan.panel("cifar10", size) for size in SIZES[:2])
     assert (full.config["rounds"], full.config["data"]["clients"], full.less) == (200, 60, {})
-    assert small.config["rounds"] == 20
+    assert small.config["rounds"] == 60
     assert small.config["methods"] == full.config["methods"]
     assert plan.panel("emnist", "quick").config["rounds"] == 6
     assert plan.panel("fmnist", "small").less == {}
     assert plan.panel("fmnist", "quick", seeds=7).config["seeds"] == 7
     left_out = find("fig1")
-    assert "cifar10" in left_out.skipped("small")
-    assert "cifar10" not in [panel.name for panel in left_out.panels("small")]
+    assert "cifar10" in left_out.skipped("quick")
+    assert "cifar10" not in [panel.name for panel in left_out.panels("quick")]
     assert "cifar10" in [panel.name for panel in left_out.panels("full")]
 
 
@@ -90,6 +97,30 @@ def test_what_decides_results_changes_the_digest_and_words_do_not(tmp_path):
     assert digest(text.replace("title = ", "title = '' # ")) == before
     assert digest(text.replace("Some warm-up", "A warm-up")) == before
     assert digest(text.replace("lr = 0.1", "lr = 0.2")) != before
+    # Nothing that is kept is of the quick form.
+    assert digest(text.replace("[quick]\nseeds = 2", "[quick]\nseeds = 3")) == before
+    assert digest(text + "\n[panels.fmnist.quick]\nrounds = 3\n") == before
+    assert digest(text + "\n[panels.fmnist.small]\nrounds = 3\n") != before
+
+
+def test_a_claim_about_a_round_that_is_not_measured_is_refused(tmp_path):
+    text = (home() / "fig2.toml").read_text()
+    assert "rounds = 50" in text
+    (tmp_path / "fig2.toml").write_text(text.replace("evaluate_every = 5", "evaluate_every = 4"))
+    with pytest.raises(MusterError, match=r"'fig2-loss-early': rounds = 50, .* every 4 of 200"):
+        read(tmp_path / "fig2.toml")
+    (tmp_path / "fig2.toml").write_text(text.replace("rounds = 50", "rounds = [201, 300]"))
+    with pytest.raises(MusterError, match=r"rounds = \[201, 300\]"):
+        read(tmp_path / "fig2.toml")
+
+
+def test_claims_and_figures_speak_of_an_experiments_own_panels_unless_they_say_so():
+    plan = find("fig9")
+    assert plan.uses == ("fig1",)
+    by_id = {claim.id: claim for claim in plan.claims}
+    assert by_id["fig9-none"].panels == ("fmnist-6", "emnist-9", "emnist-18")
+    assert by_id["fig9-gap-shrinks"].panels == ()
+    assert all(drawing.panels == tuple(plan.own) for drawing in plan.drawings)
 
 
 @pytest.mark.parametrize(

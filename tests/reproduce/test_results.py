@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import contextmanager
 
 import polars as pl
 import pytest
+from PIL import Image
 
 from muster.reproduce import pages, results
 from muster.reproduce.claims import Claim
-from muster.reproduce.plan import read
+from muster.reproduce.draw import cells_of, columns_of, draw
+from muster.reproduce.plan import Drawing, read
 
 FILE = """
 id = "tiny"
@@ -110,6 +113,90 @@ def test_claims_are_judged_and_figures_drawn_from_what_is_kept(plan, ran, tmp_pa
     drawn = pages.figures(plan, found, tmp_path)
     assert [path.name for path in drawn] == ["tiny-1.png", "tiny-2.png"]
     assert all(path.stat().st_size > 5000 for path in drawn)
+
+
+def test_evaluations_are_kept_where_something_is_counted_in_every_round():
+    rounds = list(range(1, 101))
+    frame = pl.DataFrame(
+        {
+            "method": "a", "seed": 0, "round": rounds,
+            "loss": [float(r) if r % 5 == 0 else None for r in rounds],
+            "pool": [200.0] * 100, "skipped": [0.0] * 100,
+        }
+    )  # fmt: skip
+    lost = frame.with_columns(seed=1, loss=pl.lit(None, pl.Float64))  # diverged
+    few = results.thinned(pl.concat([frame, lost]), ("pool", "skipped"), [])
+    assert few.filter(pl.col("seed") == 0)["round"].to_list() == list(range(5, 101, 5))
+    assert few.filter(pl.col("seed") == 0)["loss"].null_count() == 0
+    assert few.filter(pl.col("seed") == 1)["round"].max() == 100
+
+
+def test_tuning_is_told_of_and_its_time_counted(tmp_path):
+    path = tmp_path / "tiny.toml"
+    path.write_text(FILE.replace("rounds = 60", "rounds = 4").replace(
+        "[panels.low]", '[panels.low]\n[panels.low.tune]\n"local.lr" = [0.05, 0.1]\nseeds = [9]'
+    ))  # fmt: skip
+    tuned = read(path)
+    done: dict[str, list[int]] = {}
+
+    @contextmanager
+    def on_work(what, units):
+        done[what] = [units, 0]
+
+        def seen(_):
+            done[what][1] += 1
+
+        yield seen
+
+    found = results.run(tuned, tmp_path / "a", jobs=1, on_work=on_work)
+    assert done["low: tuning"] == [4, 4]
+    assert done["low: synth"] == [2, 2]
+    spent = sum(
+        pl.read_parquet(p)["seconds"].sum() for p in (tmp_path / "a").rglob("rounds.parquet")
+    )
+    assert found.facts["seconds"] == pytest.approx(spent, abs=0.06)
+
+
+def test_results_of_an_earlier_file_are_said_and_seeds_are_counted(plan, ran):
+    _, found = ran
+    assert "earlier" not in pages.ran(plan, found)
+    old = dataclasses.replace(found, facts={**found.facts, "digest": "other"})
+    assert "swept, 3 rounds, 2 seeds (of an earlier version of its file)" in pages.ran(plan, old)
+    fewer = dataclasses.replace(found, frame=found.frame.filter(pl.col("seed") == 0))
+    assert "low, 60 rounds, 1 seeds, in full" in pages.ran(plan, fewer)
+    small = dataclasses.replace(
+        plan, own={**plan.own, "low": {"small": {"data": {"max_rows": 30}}}}, digest=plan.digest
+    )
+    part = dataclasses.replace(found, facts={**found.facts, "size": "small", "subsets": ["low"]})
+    said = pages.ran(small, part)
+    assert "smaller (`data.max_rows = 30`), on a subset of the data" in said
+
+
+def test_panels_of_the_same_name_are_kept_apart(plan, ran, tmp_path, monkeypatch):
+    _, found = ran
+    for id in ("tiny", "other"):
+        results.save(found, tmp_path, id)
+    other = dataclasses.replace(plan, id="other", digest="another")
+    monkeypatch.setattr(results, "find", lambda id: other)
+    both = results.together(dataclasses.replace(plan, uses=("other",)), tmp_path)
+    assert both is not None
+    assert set(both.frame["panel"]) == {"low", "swept", "other/low", "other/swept"}
+    assert both.facts["earlier"] == ["other"]
+    assert "the runs of other (of an earlier version of its file)" in pages.ran(
+        dataclasses.replace(plan, uses=("other",)), both
+    )
+
+
+def test_what_is_swept_next_to_the_rounds_has_rows_of_its_own(plan, ran, tmp_path):
+    _, found = ran
+    over = Drawing(("loss",), panels=("swept",))
+    cells = cells_of(over, found.frame, found.keys)
+    assert cells == [{"data.noise": "low"}, {"data.noise": "high"}]
+    tall = Image.open(draw(over, found.frame, tmp_path / "a.png", found.keys)).convert("L")
+    flat = Image.open(draw(over, found.frame, tmp_path / "b.png")).convert("L")
+    assert tall.height > 1.8 * flat.height
+    assert columns_of(Drawing(("loss",), panels=("nosuch",)), found.frame) == []
+    assert columns_of(Drawing(("loss",), x="nosuch"), found.frame) == []
 
 
 def test_a_check_that_fails_is_said(plan, ran):

@@ -110,6 +110,28 @@ def test_verdicts_of_mean_estimation(toy):
     assert judged(toy.with_columns(y=pl.col("x") * 0 + 0.5))["lemma-2.1"] == "does not hold"
 
 
+def test_no_draw_that_appeals_is_no_certainty(toy):
+    numbers = {v["id"]: v["numbers"] for v in verdicts(toy)}
+    assert "25: FedAvg 0.000 ± 0.000" not in numbers["fig2a"]
+    assert "exact" in numbers["lemma-2.1"]
+
+
+def test_theta_falls_and_rho_rises_with_those_who_are_included(bound):
+    rho = {"None": 0.0, "FedALIGN, eps to 0": 0.1, "FedALIGN": 0.2, "All": 1.0}
+    so = bound.filter(pl.col("method").is_in(list(rho))).with_columns(
+        rho_printed=pl.col("method").replace_strict(rho, return_dtype=pl.Float64)
+    )
+    so = so.with_columns(theta_printed=1 - 0.5 * pl.col("rho_printed"))
+    assert judged(pl.concat([so, drawn(bound)]))["theta-rho"] == "holds"
+    flat = pl.concat([so.with_columns(rho_printed=pl.lit(0.5)), drawn(bound)])
+    assert judged(flat)["theta-rho"] == "does not hold"
+
+
+def drawn(bound):
+    """The rows of the method that draws K clients: other statements speak of them."""
+    return bound.filter(pl.col("method").str.contains("K ="))
+
+
 def test_one_seed_has_no_interval(bound, rate):
     one = bound.filter(pl.col("seed") == 0)
     assert judged(one)["theorem1-repaired"] == "holds"
@@ -137,6 +159,10 @@ def test_the_rate_of_theorem_3_1(rate):
     assert (last["surrogate"] < begin["surrogate"][0]).all()
     assert (last["gradient2"] < 0.5 * begin["gradient2"][0]).all()
     assert set(judged(rate)) == {"theorem-3.1-rate", "theorem-3.1-objective"}
+    # A slope whose interval reaches beyond -0.5 does not show that it is as steep.
+    noise = 0.3 * (pl.col("seed") - rate["seed"].to_numpy().mean())
+    slow = rate.with_columns(gradient2=pl.col("T") ** (-0.45 + noise))
+    assert judged(slow)["theorem-3.1-rate"] == "does not hold"
     stuck = rate.with_columns(gradient2=pl.lit(0.1), surrogate=pl.lit(0.7))
     assert set(judged(stuck).values()) == {"does not hold"}
 

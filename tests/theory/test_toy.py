@@ -252,3 +252,12 @@ def test_the_global_minimum_is_found_where_objectives_agree_to_float64():
 def test_mistakes_are_explained(call, message):
     with pytest.raises(MusterError, match=message):
         call()
+
+
+def test_the_exact_appeal_of_the_average_is_that_of_many_draws():
+    for gammaG2 in (0.0, 0.25, 1.0, 4.0):
+        means, errors = toy.draw(gammaG2, 0.25, 200_000, 3)
+        share = toy.appeals(means.mean(axis=-1), means, errors).mean()
+        assert toy.fedavg_appeal(0.25, gammaG2) == pytest.approx(share, abs=0.003)
+    x = np.linspace(0.0, 40.0, 200)
+    assert (toy.fedavg_appeal(0.25, x) <= toy.lemma_2_1(0.25, x)).all()

@@ -17,12 +17,13 @@ from .. import durable
 from ..config.units import OnCell
 from ..errors import INTERRUPTED, MusterError
 from ..reproduce import pages, results
-from ..reproduce.plan import Panel, Plan, Size, find, home, plans
+from ..reproduce.plan import Plan, Size, find, home, plans
 from .console import say
-from .progress import Cells
+from .progress import Cells, duration
 from .runs import whole_number
 
-BROKEN = 1  # of an experiment in which a check failed
+BROKEN = 1  # the exit code where a check failed
+LEFT_OUT = 2  # where an experiment's data is not here
 KEPT = "results"  # in the folder of the experiments' files
 
 
@@ -38,15 +39,29 @@ def reproduce(words: argparse.Namespace, console: Console) -> int:
     chosen = list(plans().values()) if words.all else [find(id) for id in words.ids]
     size: Size = "quick" if words.quick else "small" if words.small else "full"
     seeds = whole_number(words.seeds, "--seeds")
+    if words.keep and (words.quick or seeds is not None):
+        raise MusterError(
+            "--keep: only results of all rounds and seeds; leave --quick, --seeds out"
+        )
     jobs = whole_number(words.jobs, "--jobs")
     out = Path(words.out or "runs/reproduce")
     every = in_order(chosen)
-    try:
-        sound = [one(plan, size, seeds, jobs, out, words.keep, console) for plan in every]
-    except KeyboardInterrupt:
-        say(console, "interrupted; the same command goes on from here")
-        return INTERRUPTED
-    return 0 if all(sound) else BROKEN
+    sound: list[bool] = []
+    absent: list[str] = []
+    for plan in every:
+        try:
+            sound.append(one(plan, size, seeds, jobs, out, words.keep, console))
+        except results.NotHere as error:
+            if len(every) == 1:
+                raise
+            say(console, f"  left out: {error}")
+            absent.append(plan.id)
+        except KeyboardInterrupt:
+            say(console, "interrupted; the same command goes on from here")
+            return INTERRUPTED
+    if absent:
+        say(console, f"left out, as their data is not here: {', '.join(absent)}")
+    return BROKEN if not all(sound) else LEFT_OUT if absent else 0
 
 
 def in_order(chosen: Sequence[Plan]) -> list[Plan]:
@@ -90,16 +105,16 @@ def one(
     return not wrong
 
 
-def progress(console: Console) -> results.OnPanel:
-    """Say which panel is at work, how many of its cells are done, and the time left."""
+def progress(console: Console) -> results.OnWork:
+    """Say what is at work, how many of its cells are done, and the time left."""
 
     @contextmanager
-    def on_panel(panel: Panel, units: int) -> Iterator[OnCell]:
-        say(console, f"  {panel.name}: {panel.data}")
+    def on_work(what: str, units: int) -> Iterator[OnCell]:
+        say(console, f"  {what}")
         with Cells(units, console) as cells:
             yield cells.seen
 
-    return on_panel
+    return on_work
 
 
 def listing(console: Console) -> None:
@@ -109,10 +124,7 @@ def listing(console: Console) -> None:
     for head in ("id", "what it shows", "work", "data"):
         table.add_column(head, overflow="fold")
     for plan in plans().values():
-        before = results.load(home() / KEPT, plan.id)
-        took = "-"
-        if before is not None:
-            took = f"{before.facts['seconds'] / 60:.0f} min of a core ({before.facts['size']})"
+        took = time_of(plan, results.load(home() / KEPT, plan.id))
         data = {}
         for panel in plan.panels():
             data[panel.data] = results.present(panel) or f"missing: {results.absent(panel)}"
@@ -126,6 +138,17 @@ def listing(console: Console) -> None:
             Text("; ".join(filter(None, [needs, uses, own]))),
         )
     console.print(table)
+    say(console, "--quick takes about a minute each")
+
+
+def time_of(plan: Plan, kept: results.Results | None) -> str:
+    """How long an experiment takes, as far as that is known."""
+    if plan.uses and not plan.own:
+        return "none of its own"
+    if kept is None:
+        return "not run here"
+    size = "full size" if kept.facts["size"] == "full" else kept.facts["size"]
+    return f"{duration(kept.facts['seconds'])} of a core ({size})"
 
 
 def make_pages(console: Console) -> int:

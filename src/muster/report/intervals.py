@@ -43,13 +43,13 @@ class Interval:
     half: float
 
     @classmethod
-    def of(cls, values: Sequence[float] | Float64) -> Interval:
-        """From independent values.
+    def of(cls, values: Sequence[float] | Float64, among: int = 1) -> Interval:
+        """From independent values; wide enough for so many intervals to hold together (Bonferroni).
 
         >>> Interval.of([1.0, 2.0, 3.0])
         2.000 ± 2.484
         """
-        mean, half = mean_and_half(np.asarray(values, np.float64))
+        mean, half = mean_and_half(np.asarray(values, np.float64), among)
         return cls(float(mean), float(half))
 
     @property
@@ -63,16 +63,18 @@ class Interval:
         return f"{self.mean:.3f} ± {self.half:.3f}"
 
 
-def mean_and_half(values: Float64) -> tuple[Float64, Float64]:
-    """The mean over the first axis, and the half-width of its 95 % interval: Student's t; NaN from
-    one value."""
+def mean_and_half(values: Float64, among: int = 1) -> tuple[Float64, Float64]:
+    """The mean over the first axis, and the half-width of its 95 % interval, or of one among so
+    many that hold together at 95 %: Student's t; NaN from one value."""
     from scipy.special import stdtrit  # takes as long to load as everything else
 
     n = len(values)
     mean = np.asarray(values.mean(axis=0))
     if n < 2:
         return mean, np.full_like(mean, np.nan)
-    return mean, np.asarray(stdtrit(n - 1, 0.975) * values.std(axis=0, ddof=1) / np.sqrt(n))
+    return mean, np.asarray(
+        stdtrit(n - 1, 1 - 0.025 / among) * values.std(axis=0, ddof=1) / np.sqrt(n)
+    )
 
 
 def for_everyone(run: Run) -> bool:

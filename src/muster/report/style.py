@@ -1,8 +1,8 @@
 """How methods and classes look in a figure: colours that a colour-blind reader can tell apart, and
 never colour alone.
 
-A method is a colour, a line style and a marker. Their numbers (7, 5 and 6) have no common divisor,
-so that the pairs of colour and line style first repeat after 35 methods.
+A method is a colour, a line style and a marker. Their numbers (11, 5 and 6) have no common divisor,
+so that the pairs of colour and line style first repeat after 55 methods.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from ..arrays import Float64
 
 # Okabe and Ito, "Color Universal Design" (2008), without the yellow that white paper swallows.
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
+# For the methods after those: each the farthest from all before it, for all three kinds of eyes.
+MORE = ("#802000", "#800060", "#0080FF", "#00BF60")
 # The same hues where the page is dark: lighter, white for black, and moved apart until also those
 # who see no red or no green tell them apart.
 OKABE_ITO_ON_DARK = (
@@ -39,9 +41,8 @@ class Look:
     @classmethod
     def of(cls, i: int) -> Look:
         """The look of the i-th method."""
-        return cls(
-            OKABE_ITO[i % len(OKABE_ITO)], DASHES[i % len(DASHES)], MARKERS[i % len(MARKERS)]
-        )
+        colours = OKABE_ITO + MORE
+        return cls(colours[i % len(colours)], DASHES[i % len(DASHES)], MARKERS[i % len(MARKERS)])
 
 
 def class_colours(n: int) -> list[tuple[float, float, float]]:

@@ -1,8 +1,8 @@
 """The figures of an experiment, drawn from its small file of results.
 
-A figure has one column per panel and one row per measure. Along x are the rounds, a swept key, the
-panels themselves, or the methods. Lines and points are means over the seeds with 95 % intervals;
-with `against`, paired differences to a method, and zero as a line.
+A figure has one column per panel and one row per measure and value of what else is swept. Along x
+are the rounds, a swept key, the panels themselves, or the methods. Lines and points are means over
+the seeds with 95 % intervals; with `against`, paired differences to a method, and zero as a line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..report.curves import Curve, draw_curves
 from ..report.figure import add_legend
 from ..report.intervals import Interval, mean_and_half
 from ..report.style import Look, as_written, folded, tidy
-from ..report.swept import draw_against
+from ..report.swept import draw_against, reach
 from ..run.measures import MEASURES, Measure
 from .claims import over_rounds
 from .plan import Drawing
@@ -27,41 +27,64 @@ from .plan import Drawing
 WIDTH, HEIGHT = 3.1, 2.5  # inches of one panel
 
 
-def draw(drawing: Drawing, frame: pl.DataFrame, path: Path) -> Path:
-    """One figure of an experiment to a file."""
+def draw(drawing: Drawing, frame: pl.DataFrame, path: Path, keys: Sequence[str] = ()) -> Path:
+    """One figure of an experiment to a file; `keys` are the swept ones."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    columns = columns_of(drawing, frame)
     if drawing.panels:
         frame = frame.filter(pl.col("panel").is_in(list(drawing.panels)))
-    apart = drawing.x != "panel"
-    panels = frame["panel"].unique(maintain_order=True).to_list() if apart else [""]
-    if apart and drawing.x in frame.columns and drawing.x not in ("round", "method"):
-        swept = frame.filter(pl.col(drawing.x).is_not_null())
-        panels = [p for p in panels if p in set(swept["panel"])]
     measures = [m for m in drawing.measures if m in frame.columns]
+    cells = cells_of(drawing, frame, keys)
     looks = looks_of(frame, drawing.against)
     many = len(looks) > 1 and drawing.x != "method"
-    size = (WIDTH * len(panels) + (1.6 if many else 0.3), HEIGHT * len(measures) + 0.4)
+    rows = [(MEASURES[name], cell) for name in measures for cell in cells]
+    size = (WIDTH * len(columns) + (1.6 if many else 0.3), HEIGHT * len(rows) + 0.4)
     fig = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(fig)
-    axes = fig.subplots(len(measures), len(panels), squeeze=False)
-    for row, name in enumerate(measures):
-        measure = MEASURES[name]
-        for column, panel in enumerate(panels):
+    axes = fig.subplots(len(rows), len(columns), squeeze=False)
+    for row, (measure, cell) in enumerate(rows):
+        for column, panel in enumerate(columns):
             ax = axes[row][column]
-            here = frame.filter(pl.col("panel") == panel) if apart else frame
+            here = frame.filter(
+                *([pl.col("panel") == panel] if panel else []),
+                *(pl.col(k) == v for k, v in cell.items()),
+            )
+            if here.is_empty():  # this panel was not run there
+                ax.set_visible(False)
+                continue
             draw_panel(ax, here, drawing, measure, looks)
-            if row == 0 and apart:
+            if panel and (row == 0 or not axes[row - 1][column].get_visible()):
                 ax.set_title(as_written(panel), fontsize=9)
             if column == 0:
                 less = f" - {drawing.against}" if drawing.against else ""
-                ax.set_ylabel(folded(measure.title + less, 30), fontsize=8)
+                told = [f"{k.rpartition('.')[2]} {v}" for k, v in cell.items()]
+                name = ", ".join([measure.title + less, *told])
+                ax.set_ylabel(folded(name, 30), fontsize=8)
     if many:
         add_legend(fig, looks)
     path.parent.mkdir(parents=True, exist_ok=True)
     fig.savefig(path, dpi=90)
     return path
+
+
+def columns_of(drawing: Drawing, frame: pl.DataFrame) -> list[str]:
+    """The panels next to each other: those of the drawing that were run and have what is along x;
+    one without a name where the panels are along x. None where there is nothing to draw."""
+    if drawing.x not in (*frame.columns, "panel") or frame.is_empty():
+        return []
+    there = frame.filter(pl.col(drawing.x).is_not_null())["panel"].unique(maintain_order=True)
+    panels = [p for p in there if p in drawing.panels or not drawing.panels]
+    return [""] if panels and drawing.x == "panel" else panels
+
+
+def cells_of(drawing: Drawing, frame: pl.DataFrame, keys: Sequence[str]) -> list[dict[str, Any]]:
+    """The values of what is swept and not along x, below each other."""
+    others = [k for k in keys if k != drawing.x and frame[k].drop_nulls().n_unique() > 1]
+    if not others:
+        return [{}]
+    return frame.select(others).drop_nulls().unique(maintain_order=True).to_dicts()
 
 
 def looks_of(frame: pl.DataFrame, against: str) -> dict[str, Look]:
@@ -148,7 +171,8 @@ def draw_swept(
     ]
     if drawing.against:
         ax.axhline(0, color="0.5", linewidth=1)
-    draw_against(ax, pl.DataFrame(rows), key, looks, measure)
+    shown = signed(measure) if drawing.against else measure
+    draw_against(ax, pl.DataFrame(rows), key, looks, shown, drawing.label)
 
 
 def draw_methods(ax: Any, frame: pl.DataFrame, measure: Measure, looks: dict[str, Look]) -> None:
@@ -157,9 +181,10 @@ def draw_methods(ax: Any, frame: pl.DataFrame, measure: Measure, looks: dict[str
     for at, method in enumerate(shown):
         end, look = ends(frame, method, measure), looks[method]
         if end is not None:
+            mean, half = (np.array([x]) * measure.scale for x in (end.mean, end.half))
             ax.errorbar(
-                end.mean * measure.scale, at, xerr=end.half * measure.scale,
-                color=look.colour, marker=look.marker, capsize=2.5, markersize=5,
+                mean, [at], xerr=reach(mean, half, measure), color=look.colour, marker=look.marker,
+                capsize=2.5, markersize=5,
             )  # fmt: skip
     ax.set_yticks(range(len(shown)), [as_written(m) for m in shown])
     ax.set_ylim(len(shown) - 0.5, -0.5)

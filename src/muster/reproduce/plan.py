@@ -12,7 +12,7 @@ import hashlib
 import json
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from typing import Any, Literal
 from ..checks import one_of
 from ..errors import MusterError, nearest
 from ..schema import Table
-from .claims import Claim
+from .claims import Claim, within
 
 Size = Literal["full", "small", "quick"]
 SIZES: tuple[Size, ...] = ("full", "small", "quick")
@@ -63,12 +63,14 @@ class Drawing:
     x         along what: the rounds, or a swept key
     against   draw paired differences to this method, with zero as a line
     panels    of which panels; empty: all
+    label     what is written along x; by default the key's last word
     """
 
     measures: tuple[str, ...]
     x: str = "round"
     against: str = ""
     panels: tuple[str, ...] = ()
+    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,10 @@ class Plan:
     checks   what must be so in every seed of every cell, however short the runs
     studies  the studies of the theory (`muster.theory.study`) that it runs, by their names
     about    "paper", or "ours" of what the papers do not have
-    uses     experiments whose results it takes in, by their ids
+    uses     experiments whose results it takes in, by their ids; where it has a panel of the same
+             name, theirs is called `ID/panel`
     sure     of a study's statements those that must hold, by their ids
-    digest   of the part of its file that decides the results
+    digest   of the part of its file that decides the results at full size and small
     """
 
     id: str
@@ -200,7 +203,8 @@ def read(path: Path) -> Plan:
         one_of("paper", table["paper"], ("fedalign", "maxfl"))
         if not any(table.get(key) for key in ("panels", "studies", "uses")):
             raise MusterError("nothing to run; give panels, studies, or experiments it uses")
-        return Plan(
+        own = list(table.get("panels", {}))
+        plan = Plan(
             table["id"],
             table["title"],
             table["paper"],
@@ -209,19 +213,39 @@ def read(path: Path) -> Plan:
             table.get("panels", {}),
             {size: table.get(size, {}) for size in SIZES[1:]},
             tuple(table.get("keep", ())),
-            tuple(Claim.of(claim) for claim in table.get("claims", [])),
-            tuple(Claim.of(as_check(check, path.stem)) for check in table.get("checks", [])),
-            tuple(drawing(figure) for figure in table.get("figures", [])),
+            tuple(Claim.of(claim, own) for claim in table.get("claims", [])),
+            tuple(Claim.of(as_check(check, path.stem), own) for check in table.get("checks", [])),
+            tuple(drawing(figure, own) for figure in table.get("figures", [])),
             tuple(table.get("studies", ())),
             table.get("about", "paper"),
             tuple(table.get("uses", ())),
             tuple(table.get("sure", ())),
             digest_of(table),
         )
+        for claim in (*plan.claims, *plan.checks):
+            check_measured(plan, claim)
+        return plan
     except tomllib.TOMLDecodeError as error:
         raise MusterError(f"{path.name}: not valid TOML: {error}") from None
     except MusterError as error:
         raise MusterError(f"{path.name}: {error}") from None
+
+
+def check_measured(plan: Plan, claim: Claim) -> None:
+    """Refuse a claim about rounds in which a panel of this experiment measures nothing."""
+    for side in (claim.left, claim.right):
+        rounds, named = side.get("rounds"), side.get("panel")
+        names = claim.panels if named is None else named if isinstance(named, list) else [named]
+        for name in (name for name in names if name in plan.own and rounds is not None):
+            for size in ("full", "small"):
+                config = plan.panel(name, size).config
+                last, every = config["rounds"], config.get("evaluate_every", 1)
+                measured = {last, *range(every or last, last + 1, every or last)}
+                if not within(rounds, measured, last):
+                    raise MusterError(
+                        f"claims: '{claim.id}': rounds = {rounds}, and {name} ({size}) measures "
+                        f"every {every} of {last}"
+                    )
 
 
 def as_check(table: Table, id: str) -> Table:
@@ -229,17 +253,25 @@ def as_check(table: Table, id: str) -> Table:
     return {"id": f"{id}-check", "where": "our own", **table}
 
 
-def drawing(table: Table) -> Drawing:
-    """A figure as its file says it."""
-    known = {"measures", "x", "against", "panels"}
+def drawing(table: Table, panels: Sequence[str]) -> Drawing:
+    """A figure as its file says it; without panels of its own it shows these."""
+    known = {"measures", "x", "against", "panels", "label"}
     for key in table:
         if key not in known:
             raise MusterError(f"figures: unknown key '{key}'; {nearest(key, sorted(known))}")
-    lists: Table = {key: tuple(table[key]) for key in ("measures", "panels") if key in table}
+    if "measures" not in table:
+        raise MusterError("figures: no measures; give a list of them")
+    lists = {"measures": tuple(table["measures"]), "panels": tuple(table.get("panels", panels))}
     return Drawing(**(table | lists))
 
 
 def digest_of(table: Table) -> str:
-    """What results depend on: not the words, the claims or the drawings."""
+    """What results that are kept depend on: not the words, the claims, the drawings or the quick
+    forms."""
     matters = {key: table.get(key) for key in ("common", "panels", "small", "studies")}
+    if matters["panels"] is not None:
+        matters["panels"] = {
+            name: {key: value for key, value in own.items() if key != "quick"}
+            for name, own in matters["panels"].items()
+        }
     return hashlib.sha256(json.dumps(matters, sort_keys=True).encode()).hexdigest()[:16]

@@ -21,16 +21,18 @@ import tomli_w
 
 from .. import __version__, durable
 from ..config.sweeps import sweep
+from ..config.tuning import planned as planned_tuning
 from ..config.tuning import tune
 from ..config.units import OnCell
 from ..data.sources.catalogue import CATALOGUE
 from ..data.sources.obtain import first_found
 from ..errors import MusterError
 from ..lazy import pl
+from ..run.measures import MEASURES
 from ..schema import Table
 from ..study.compare import as_seeds
 from ..theory.study import bound, corollary2, rate, toy, weights
-from .plan import KEEP, Panel, Plan, Size
+from .plan import KEEP, Panel, Plan, Size, find
 from .tuned import kept
 
 STUDIES: dict[str, Callable[..., pl.DataFrame]] = {
@@ -41,12 +43,17 @@ STUDIES: dict[str, Callable[..., pl.DataFrame]] = {
     "rate": rate,
 }
 POINTS = 50  # rounds of a run that are kept
-# Called with a panel and how many seeds of cells it has; gives what is told of each of them.
-OnPanel = Callable[[Panel, int], AbstractContextManager[OnCell | None]]
+# Called with what is at work (a panel, or its tuning) and how many seeds of cells it has; gives
+# what is told of each of them.
+OnWork = Callable[[str, int], AbstractContextManager[OnCell | None]]
 
 
-def silently(panel: Panel, units: int) -> AbstractContextManager[None]:
-    """Say nothing about a panel."""
+class NotHere(MusterError):
+    """None of an experiment's data is here."""
+
+
+def silently(what: str, units: int) -> AbstractContextManager[None]:
+    """Say nothing about what is at work."""
     return nullcontext()
 
 
@@ -56,8 +63,9 @@ class Results:
 
     frame    one row per panel, swept cell, method, seed and round
     facts    what it was made with: version, size, digest of the file, swept keys, seconds of work
-             (of all runs together, whenever they were run), the candidates of a tuning with their
-             scores, and which panels could not be run
+             (of all runs and tunings together, whenever they were run), the candidates of a
+             tuning with their scores, which panels could not be run, and which of the experiments
+             it uses were run by an earlier version of their file
     studies  the frame of each study of the theory
     """
 
@@ -91,7 +99,7 @@ def run(
     size: Size = "full",
     seeds: int | None = None,
     jobs: int | None = None,
-    on_panel: OnPanel = silently,
+    on_work: OnWork = silently,
 ) -> Results:
     """Run an experiment's panels; what is finished in the folder is not run again. A panel whose
     data is not here is left out, and the facts say so."""
@@ -103,20 +111,20 @@ def run(
             continue
         table, where = panel.config, folder / panel.name
         if panel.tune and size != "quick":
-            table, tried[panel.name] = tuned(panel, where, jobs)
+            table, tried[panel.name], took = tuned(panel, where / "tuning", jobs, on_work)
+            work += took
         # A panel that sweeps nothing is a sweep of one cell.
         over = panel.over or {"rounds": [table["rounds"]]}
         units = math.prod(map(len, over.values())) * len(as_seeds(table["seeds"]))
-        with on_panel(panel, units) as on_cell:
+        with on_work(f"{panel.name}: {panel.data}", units) as on_cell:
             swept = sweep(table, over=over, folder=where / "runs", jobs=jobs, on_cell=on_cell)
         work += float(swept.frame["seconds"].sum())
         keys |= dict.fromkeys(panel.over)
         few = thinned(swept.frame, plan.keep, list(panel.over))
         frames.append(few.with_columns(panel=pl.lit(panel.name)))
     if not frames and missing:
-        raise MusterError(
-            f"{plan.id}: its data is not here; get it with {'; '.join(missing.values())}"
-        )
+        commands = "; ".join(dict.fromkeys(missing.values()))
+        raise NotHere(f"{plan.id}: its data is not here; get it with {commands}")
     began = time.monotonic()
     studies = {name: studied(name, size, seeds) for name in plan.studies}
     work += time.monotonic() - began
@@ -148,20 +156,33 @@ def studied(name: str, size: Size, seeds: int | None) -> pl.DataFrame:
     return make(**{key: value for key, value in given.items() if key in takes})
 
 
-def tuned(panel: Panel, folder: Path, jobs: int | None) -> tuple[Table, list[Table]]:
-    """A panel's configuration with what tuning chose for each method, and every candidate with its
-    scores."""
-    found = tune({**panel.config, "tune": panel.tune}, folder=folder / "tuning", jobs=jobs)
-    return found.table, kept(found)
+def tuned(
+    panel: Panel, folder: Path, jobs: int | None, on_work: OnWork
+) -> tuple[Table, list[Table], float]:
+    """A panel's configuration with what tuning chose for each method, every candidate with its
+    score, and the seconds of work."""
+    table = {**panel.config, "tune": panel.tune}
+    plan = planned_tuning(table, None)
+    units = sum(len(cell.seeds) for mine in plan.cells.values() for cell in mine)
+    with on_work(f"{panel.name}: tuning", units) as on_cell:
+        found = tune(table, folder=folder, jobs=jobs, on_cell=on_cell)
+    work = sum(
+        float(pl.read_parquet(path, columns=["seconds"], glob=False)["seconds"].sum())
+        for path in folder.rglob("rounds.parquet")
+    )
+    return found.table, kept(found), work
 
 
 def thinned(frame: pl.DataFrame, keep: tuple[str, ...], keys: list[str]) -> pl.DataFrame:
-    """Of every run the measures to keep, of at most `POINTS` rounds with a measurement, the last
-    among them."""
+    """Of every run the measures to keep, of at most `POINTS` rounds in which models were measured,
+    the last among them."""
     measures = [m for m in dict.fromkeys((*KEEP, *keep)) if m in frame.columns]
+    # What the round itself counts is there in every round.
+    taken = [pl.col(m).is_not_null() for m in measures if MEASURES[m].of is not None]
     run = [*keys, "method", "seed"]
+    # A round in which one run was measured is kept of all: a run that diverged has no number there.
     some = frame.select(*run, "round", *measures).filter(
-        pl.any_horizontal(pl.col(m).is_not_null() for m in measures if m != "admitted_nonpriority")
+        pl.any_horizontal(taken).any().over([*keys, "round"])
     )
     place, of = pl.int_range(pl.len()).over(run), pl.len().over(run)
     # Evenly spread, counted from the end so that the last is kept.
@@ -197,10 +218,23 @@ def load(folder: Path, id: str) -> Results | None:
 
 def together(plan: Plan, folder: Path) -> Results | None:
     """An experiment's results with those it uses; None where there are none at all."""
-    every = [found for id in (*plan.uses, plan.id) if (found := load(folder, id)) is not None]
-    if not every:
+    used = {id: found for id in plan.uses if (found := load(folder, id)) is not None}
+    own = load(folder, plan.id)
+    if own is None and not used:
         return None
-    frame = stacked([r.frame for r in every])
+    every = [*used.values(), *([] if own is None else [own])]
+    renamed = [apart(r.frame, plan, id) for id, r in used.items()]
+    frame = stacked([*renamed, *([] if own is None else [own.frame])])
     keys = dict.fromkeys(key for r in every for key in r.keys)
     studies = {name: frame for r in every for name, frame in r.studies.items()}
-    return Results(frame, {**every[-1].facts, "keys": list(keys)}, studies)
+    facts = {"digest": plan.digest, "size": "full"} if own is None else own.facts
+    earlier = [id for id, r in used.items() if r.facts["digest"] != find(id).digest]
+    return Results(frame, {**facts, "keys": list(keys), "earlier": earlier}, studies)
+
+
+def apart(frame: pl.DataFrame, plan: Plan, id: str) -> pl.DataFrame:
+    """The results of an experiment that a plan uses, panels of a name that it has too by `ID/`."""
+    if not frame.width:
+        return frame
+    names = {name: f"{id}/{name}" for name in plan.own}
+    return frame.with_columns(pl.col("panel").replace(names))

@@ -37,6 +37,7 @@ from .convex import Constants, Problem, constants, problem, scaled
 from .measured import follow, log_spaced, theorem_local
 from .minima import local_minima, pick
 from .rate import server_epsilon, surrogate, theorem_3_1_rates
+from .toy import GAMMA2
 
 LAM, BATCH, EPS = 0.3, 10, 0.2
 DRAWN = 1  # K of A.9: of the two priority clients, one is drawn per round
@@ -216,7 +217,6 @@ CLIENTS: dict[str, int | tuple[float, ...]] = {
 # Their empirical means in the same units, drawn once and for all, for Fig. 2 b and c.
 MEANS = {"2": (-1.0, 1.0), "3, two alike": (-1.2, -0.8, 1.0), "3, all apart": (-1.0, 1.0, 4.0)}
 SMALL_GAP, LARGE_GAP = 0.5, 4.0  # empirical heterogeneity of Fig. 2 b and c
-GAMMA2 = 0.25
 # Where SPEC's numbers lie, and points between them for the curve.
 GRID = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0, 16.0, 25.0)
 

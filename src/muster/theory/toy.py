@@ -32,6 +32,8 @@ from .minima import (
     signed_sum,
 )
 
+GAMMA2 = 0.25  # the variance of the empirical means in Fig. 2
+
 
 def places(clients: int | Sequence[float]) -> Float64:
     """Where the clients' true means lie, `theta_k / gamma_G`: a number of clients, or the places.
@@ -92,7 +94,7 @@ class AppealCurve(NamedTuple):
 
 def appeal_curve(
     gammaG2s: ArrayLike,
-    gamma2: float = 0.25,
+    gamma2: float = GAMMA2,
     draws: int = 3000,
     seed: int = 0,
     clients: int | Sequence[float] = 2,
@@ -155,6 +157,26 @@ def lemma_2_1(gamma2: float, gammaG2: ArrayLike) -> Float64:
     """
     above("gamma2", gamma2)
     return np.asarray(2 * np.exp(-np.asarray(gammaG2, np.float64) / (5 * gamma2)), np.float64)
+
+
+def fedavg_appeal(gamma2: float, gammaG2: ArrayLike) -> Float64:
+    """FedAvg's expected appeal for two clients, exactly.
+
+    The average appeals to client 1 where `A = gamma_G + (e_2 - e_1)/2` and
+    `B = gamma_G + (e_2 + 3 e_1)/2` differ in sign; they are normal with deviations gamma/sqrt(2)
+    and sqrt(5/2) gamma and correlation -1/sqrt(5). So the probability is
+    `2 T(h, a) + 2 T(k, b)` by Owen's T (1956), `h` and `k` being gamma_G by either deviation.
+
+    >>> fedavg_appeal(0.25, [0.0, 1.0, 25.0]).round(12).tolist()
+    [0.64758361765, 0.105283111574, 1.27e-10]
+    """
+    above("gamma2", gamma2)
+    from scipy.special import owens_t
+
+    gap, r = np.sqrt(np.asarray(gammaG2, np.float64) / gamma2), -1 / np.sqrt(5)
+    h, k = gap * np.sqrt(2), gap / np.sqrt(2.5)
+    a, b = ((ratio - r) / np.sqrt(1 - r**2) for ratio in (1 / np.sqrt(5), np.sqrt(5)))
+    return np.asarray(2 * owens_t(h, a) + 2 * owens_t(k, b), np.float64)
 
 
 def theorem_2_1(gamma2: float) -> float:

@@ -1,14 +1,14 @@
 """Verdicts: what a study's frame says of each statement of the papers.
 
-Every verdict is computed from the frame: `holds`, `holds when ...` or `does not hold`. The numbers
-that decided it stand next to it, with their 95 % interval where there are several seeds or draws.
+Every verdict is computed from the frame, or exactly where that can be done: `holds`, `holds when
+...` or `does not hold`. The numbers that decided it stand next to it, with their 95 % interval
+where there are several seeds or draws.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TypedDict
 
 import numpy as np
 
@@ -16,18 +16,8 @@ from ..arrays import Float64
 from ..errors import MusterError, unknown
 from ..lazy import pl
 from ..report.intervals import Interval
-
-HOLDS, FAILS = "holds", "does not hold"
-
-
-class Verdict(TypedDict):
-    """One statement: in our words, where it stands, what was found, and what follows."""
-
-    id: str
-    says: str
-    where: str
-    numbers: str
-    verdict: str
+from .statement import Verdict, half, stated
+from .verdicts_toy import of_toy, of_weights
 
 
 def verdicts(frame: pl.DataFrame) -> list[Verdict]:
@@ -40,17 +30,6 @@ def verdicts(frame: pl.DataFrame) -> list[Verdict]:
     return JUDGES[name](frame)
 
 
-def _half(interval: Interval) -> float:
-    """The half-width of an interval; of a single run nothing is known but itself."""
-    return 0.0 if math.isnan(interval.half) else interval.half
-
-
-def _said(id: str, says: str, where: str, numbers: str, verdict: str | bool) -> Verdict:
-    if not isinstance(verdict, str):
-        verdict = HOLDS if verdict else FAILS
-    return {"id": id, "says": says, "where": where, "numbers": numbers, "verdict": verdict}
-
-
 # ------------------------------------------------------------------------------------- FedALIGN
 
 
@@ -59,7 +38,7 @@ def of_bound(frame: pl.DataFrame) -> list[Verdict]:
     cells = pl.DataFrame(
         [
             {"method": method, "T": T, "error": error.mean,
-             "most": error.mean + _half(error),
+             "most": error.mean + half(error),
              "printed": mine["bound_printed"][0], "repaired": mine["bound_repaired"][0]}
             for (method, _, T), mine in frame.group_by("method", "steps", "T", maintain_order=True)
             for error in [Interval.of(mine["error"].to_numpy())]
@@ -94,8 +73,8 @@ def of_bound(frame: pl.DataFrame) -> list[Verdict]:
             )
             names = ", ".join(sorted(set(over["method"])))
             verdict = f"does not hold in general: it fails for {names}"
-        found.append(_said(id, says, where, numbers, verdict))
-    return [*found, _theta_at_zero(frame), _constant(frame), _useful(frame)]
+        found.append(stated(id, says, where, numbers, verdict))
+    return [*found, _theta_at_zero(frame), _balance(frame), _constant(frame), _useful(frame)]
 
 
 def _theta_at_zero(frame: pl.DataFrame) -> Verdict:
@@ -103,7 +82,7 @@ def _theta_at_zero(frame: pl.DataFrame) -> Verdict:
     T, gamma = none["T"].to_numpy(), none["gamma"].to_numpy()
     gap = np.abs(none["theta_printed"].to_numpy() - (T - 1) / (T + gamma - 2)).max()
     last = none.filter(pl.col("T") == pl.col("T").max()).row(0, named=True)
-    return _said(
+    return stated(
         "theta-at-eps-0",
         "at eps = 0 theta_T is 1",
         "FedALIGN section 3.2",
@@ -113,12 +92,37 @@ def _theta_at_zero(frame: pl.DataFrame) -> Verdict:
     )
 
 
+def _balance(frame: pl.DataFrame) -> Verdict:
+    """theta_T and rho_T at the end, from the method that admits nobody else to the one that admits
+    everyone."""
+    order = ["None", "FedALIGN, eps to 0", "FedALIGN", "All"]
+    last = frame.filter(pl.col("T") == pl.col("T").max().over("steps", "method"))
+    ends = {
+        (E, method): (mine["theta_printed"].to_numpy()[0], mine["rho_printed"].to_numpy()[0])
+        for (E, method), mine in last.group_by("steps", "method", maintain_order=True)
+        if method in order
+    }
+    steps = dict.fromkeys(E for E, _ in ends)
+    ways = [np.diff([ends[E, method] for method in order], axis=0) for E in steps]
+    return stated(
+        "theta-rho",
+        "the more clients are included, the smaller theta_T, and the larger rho_T",
+        "FedALIGN section 3.2",
+        "; ".join(
+            f"E = {E}: "
+            + ", ".join(f"{m} theta {ends[E, m][0]:.2f}, rho {ends[E, m][1]:.2f}" for m in order)
+            for E in steps
+        ),
+        all(bool((way[:, 0] < 0).all() and (way[:, 1] > 0).all()) for way in ways),
+    )
+
+
 def _constant(frame: pl.DataFrame) -> Verdict:
     """The term of |w_0 - w*|^2 for the E that was run, and from which E on it is too small."""
     row = frame.row(0, named=True)
     needed, printed = row["L"] * row["gamma"] / 2, 4 * row["L"] ** 2 / row["mu"]
     border = 8 * row["L"] / row["mu"]
-    return _said(
+    return stated(
         "c1-distance",
         "in C1 the squared distance from w_0 to the optimum has the factor 4 L^2/mu",
         "FedALIGN eq. 6",
@@ -144,7 +148,7 @@ def _useful(frame: pl.DataFrame) -> Verdict:
     verdict: str | bool = len(seen) == len(told)
     if seen and not verdict:
         verdict = f"holds when E = {', '.join(map(str, seen))}"
-    return _said(
+    return stated(
         "bound-not-vacuous",
         "at eps = 0 the bound falls below the error before the first step within the run",
         "FedALIGN Theorem 1",
@@ -174,7 +178,7 @@ def of_corollary2(frame: pl.DataFrame) -> list[Verdict]:
     T = int(last["round"][0])
     synth = at("synth", "1/t")
     return [
-        _said(
+        stated(
             "corollary2",
             "eps_t -> 0 alone brings the error to 0",
             "FedALIGN Corollary 2",
@@ -185,7 +189,7 @@ def of_corollary2(frame: pl.DataFrame) -> list[Verdict]:
             f"equal: error {synth['error']:.4f}",
             not stays,
         ),
-        _said(
+        stated(
             "eps-0-is-enough",
             "eps_t = 0 from some round on brings the error towards 0",
             "FedALIGN Corollary 2, repaired",
@@ -199,122 +203,6 @@ def of_corollary2(frame: pl.DataFrame) -> list[Verdict]:
 
 
 # ---------------------------------------------------------------------------------------- MaxFL
-
-
-def of_toy(frame: pl.DataFrame) -> list[Verdict]:
-    """Lemma 2.1, Lemma 2.2, Theorem 2.1 and what Fig. 2 is to show."""
-    a = frame.filter(pl.col("panel") == "a")
-
-    def curve(name: str, clients: str = "2") -> tuple[Float64, Float64, Float64]:
-        mine = a.filter((pl.col("curve") == name) & (pl.col("clients") == clients)).sort("x")
-        return mine["x"].to_numpy(), mine["y"].to_numpy(), mine["half"].to_numpy()
-
-    x, fedavg, fed_half = curve("FedAvg")
-    _, maxfl, max_half = curve("MaxFL")
-    _, least, least_half = curve("MaxFL, least appealing minimum")
-    _, relu, _ = curve("ReLU")
-    _, lemma, _ = curve("Lemma 2.1")
-    _, theorem, _ = curve("Theorem 2.1")
-    loose = least - least_half
-    far = x >= 4
-    convex = frame.filter(pl.col("panel") == "convex")
-    two = float(convex.filter(pl.col("x") == 2)["y"].to_numpy().max())
-    three = convex.filter((pl.col("x") == 3) & (pl.col("curve") != "relu"))
-    off = float(three["y"].to_numpy().max())
-    minima = [
-        len(frame.filter((pl.col("panel") == p) & (pl.col("clients") == "2")
-                         & (pl.col("curve") == "minimum")))
-        for p in ("b", "c")
-    ]  # fmt: skip
-    _, alike, alike_half = curve("MaxFL", "3, two alike")
-    _, alike_fed, alike_fed_half = curve("FedAvg", "3, two alike")
-    _, apart, apart_half = curve("MaxFL", "3, all apart")
-    _, apart_fed, apart_fed_half = curve("FedAvg", "3, all apart")
-    below = x[
-        (apart + apart_half < apart_fed - apart_fed_half)
-        | (alike + alike_half < alike_fed - alike_fed_half)
-    ]
-    stays = min(alike[-1], apart[-1]) > 0.1 > 0.01 > max(alike_fed[-1], apart_fed[-1])
-    shown = [int(np.argmin(np.abs(x - g))) for g in (0.25, 1, 4, 9, 25)]
-    return [
-        _said(
-            "lemma-2.1",
-            "FedAvg's expected appeal is at most 2 exp(-gamma_G^2 / (5 gamma^2)) (two clients)",
-            "MaxFL Lemma 2.1",
-            f"largest appeal / bound over {len(x)} values of gamma_G^2: "
-            f"{float(((fedavg + fed_half) / lemma).max()):.2g}; the bound is above 1, and says "
-            f"nothing, at gamma_G^2 = {', '.join(f'{g:g}' for g in x[lemma > 1])}",
-            bool((fedavg + fed_half <= lemma).all()),
-        ),
-        _said(
-            "lemma-2.2",
-            "a convex surrogate's minimum is the average of the clients",
-            "MaxFL Lemma 2.2",
-            f"two clients: within {two:.0e} of the average for ReLU, log and exp; three: off by "
-            f"up to {off:.2g}",
-            "holds when there are two clients" if two < 1e-9 < off else two < 1e-9,
-        ),
-        _said(
-            "theorem-2.1",
-            "at a local minimum MaxFL's appeal is on average at least exp(-1/gamma^2)/16",
-            "MaxFL Theorem 2.1",
-            f"lower ends of the intervals: {float(loose.min()):.3f} at least, the bound is "
-            f"{float(theorem[0]):.4f}",
-            bool((loose >= theorem).all()),
-        ),
-        _said(
-            "fig2a",
-            "MaxFL's appeal stays where FedAvg's goes to 0 (two clients)",
-            "MaxFL Fig. 2a",
-            "gamma_G^2 = " + ", ".join(
-                f"{x[i]:g}: FedAvg {fedavg[i]:.3f} ± {fed_half[i]:.3f}, MaxFL {maxfl[i]:.3f} ± "
-                f"{max_half[i]:.3f}" for i in shown
-            ),
-            bool((fedavg + fed_half)[far].max() < (maxfl - max_half)[far].min()
-                 and fedavg[-1] < 0.01 < maxfl[-1]),
-        ),
-        _said(
-            "fig2a-relu",
-            "with ReLU in place of the sigmoid MaxFL's model is FedAvg's",
-            "MaxFL Fig. 2a",
-            f"largest difference in appeal: {float(np.abs(relu - fedavg).max()):.1e} (two clients)",
-            bool(np.abs(relu - fedavg).max() < 2e-3),
-        ),
-        _said(
-            "fig2bc",
-            "one minimum at small heterogeneity, separate ones at large (two clients)",
-            "MaxFL Fig. 2b-c",
-            f"{minima[0]} at an empirical heterogeneity of 0.5, {minima[1]} at 4",
-            minima == [1, 2],
-        ),
-        _said(
-            "three-clients",
-            "three clients: MaxFL's appeal stays where FedAvg's goes to 0, and is never below it",
-            "MaxFL section 2.2 (its Appendix A is not available)",
-            f"gamma_G^2 = {x[-1]:g}: two alike and a stranger MaxFL {alike[-1]:.2f}, FedAvg "
-            f"{alike_fed[-1]:.3f}; three that all differ MaxFL {apart[-1]:.2f}, FedAvg "
-            f"{apart_fed[-1]:.3f}; clearly below FedAvg at gamma_G^2 = "
-            f"{', '.join(f'{g:g}' for g in below) or 'none tried'}",
-            f"holds when gamma_G^2 > {below.max():g}" if stays and len(below) else stays,
-        ),
-    ]  # fmt: skip
-
-
-def of_weights(frame: pl.DataFrame) -> list[Verdict]:
-    """Fig. 3."""
-    gap, q = frame["gap"].to_numpy(), frame["q"].to_numpy()
-    top, ends = float(gap[q.argmax()]), (float(q[0]), float(q[-1]))
-    rises = bool((np.diff(q[gap <= 0]) > 0).all() and (np.diff(q[gap >= 0]) < 0).all())
-    return [
-        _said(
-            "fig3",
-            "q_k is largest where the model just meets the requirement, near 0 far from it",
-            "MaxFL Fig. 3",
-            f"largest, {q.max():.3f}, at a gap of {abs(top):g}; {ends[0]:.4f} at {gap[0]:g} and "
-            f"{ends[1]:.4f} at {gap[-1]:g}",
-            rises and abs(top) < 1e-9 and max(ends) < 0.02 * q.max(),
-        )
-    ]
 
 
 def slopes(frame: pl.DataFrame) -> tuple[Float64, Float64, Float64]:
@@ -340,20 +228,20 @@ def of_rate(frame: pl.DataFrame) -> list[Verdict]:
         longest.filter(pl.col("round") == longest["round"].max())["surrogate"].to_numpy()
     )
     return [
-        _said(
+        stated(
             "theorem-3.1-rate",
             "the objective's smallest expected squared gradient falls at least like 1/sqrt(T)",
             "MaxFL Theorem 3.1",
             "; ".join(f"T = {t:.0f}: {g:.2e}" for t, g in zip(T, least, strict=True))
             + f"; slope over the last three {slope!r} (the theorem's is -0.5; {len(each)} seeds)",
-            slope.mean - _half(slope) <= -0.5,
+            slope.mean + half(slope) <= -0.5,
         ),
-        _said(
+        stated(
             "theorem-3.1-objective",
             "with its learning rates MaxFL's objective falls",
             "MaxFL Theorem 3.1",
             f"objective {begin:.3f} at the start, {ends!r} after {int(T[-1])} rounds",
-            ends.mean + _half(ends) < begin,
+            ends.mean + half(ends) < begin,
         ),
     ]
 
