@@ -20,10 +20,12 @@ from .images import new_images
 from .npz import array_block, npz_arrays
 from .tables import (
     ENDINGS,
+    HOLES,
     TABLES,
     as_level,
     coded,
     header,
+    measured,
     numbers,
     rows_of,
     tokens,
@@ -82,12 +84,14 @@ def columns_of(frame: pl.DataFrame, inputs: Inputs, where: Path = Path("rows")) 
         raise MusterError(f"{where}: no rows; give at least one")
     exact = inputs.scale is not None
     made = inputs.prepare
+    if made is not None:
+        frame = measured(frame, made.nothing)
     if inputs.text is not None:
         x = tokens(frame, inputs.text, where)
     elif made is not None:
-        texts = {name: as_level(frame[name]) for name in made.levels}
-        measured = [name for name in made.columns if name not in made.levels]
-        x = numbers(frame.select(measured), where, True, "fix it or drop the row", bool(made.holes))
+        texts = {name: as_level(frame[name], where, made.fills) for name in made.levels}
+        plain = [name for name in made.columns if name not in made.levels]
+        x = numbers(frame.select(plain), where, True, "fix it or drop the row", made.fills)
         x = coded(x, texts, made.columns, made.levels, str(where))
     else:
         x = plain_numbers(frame, inputs, where, exact)
@@ -97,7 +101,7 @@ def columns_of(frame: pl.DataFrame, inputs: Inputs, where: Path = Path("rows")) 
     if not inputs.classes:
         told = numbers(frame.select(labels), where, True, "fix it or drop the row")
         return x, told if inputs.target else told[:, 0]
-    return x, classes_of(values(frame[labels[0]], where, "labels"), inputs, where)
+    return x, classes_of(values(frame[labels[0]], where, "labels", HOLES), inputs, where)
 
 
 def plain_numbers(frame: pl.DataFrame, inputs: Inputs, where: Path, exact: bool) -> NDArray[Any]:
