@@ -235,7 +235,10 @@ class Federation:
         tops = [int(d.y.max()) + 1 for d in (train, test) if d is not None and classes is None]
         found = max(tops) if classes is None else classes
         if found < 2 and classes != 0:
-            raise MusterError("train: every label is 0; there is nothing to learn from one class")
+            raise MusterError(
+                "train: every label is 0; there is nothing to learn from one class (where they "
+                "are numbers to predict, say classes=0)"
+            )
         judges = np.asarray(unseen)
         judges = as_mask(judges.astype(np.int64) if judges.size == 0 else judges, n, "unseen")
         is_priority = as_priority(priority, judges)
@@ -299,6 +302,11 @@ class Federation:
         """The same with targets that are numbers and no classes."""
         if self.classes == 0:
             return self
+        if self.labels not in (None, tuple(str(c) for c in range(self.classes))):
+            raise MusterError(
+                f"targets: the labels are classes by name ({', '.join(self.labels or ())[:60]}), "
+                "and the task predicts numbers; read the data with targets='numbers'"
+            )
 
         def real(data: Ragged | None) -> Any:
             return None if data is None else replace(data, y=data.y.double())

@@ -6,7 +6,6 @@ weights, so that new rows are read, scaled and named as those were.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays import Bool, Float64
-from ..errors import MusterError, MusterWarning
+from ..errors import MusterError
 from ..lazy import torch
 from .statistics import Statistics
 from .texts import Text
@@ -123,7 +122,6 @@ class Preparation:
             if name in self.levels:
                 known = [column == level for level in range(len(self.levels[name]))]
                 made += known if self.fills else [np.where(lacks, np.nan, is_it) for is_it in known]
-                self._warn_of_new_holes(name, lacks)
             else:
                 lacks = lacks | np.isin(column, self.nothing.get(name, ()))
                 # Where nothing may be missing, what is missing is complained of with its row.
@@ -132,16 +130,6 @@ class Preparation:
             made += [lacks] if name in self.holes else []
         with np.errstate(over="ignore"):
             return np.stack(made, 1).astype(np.float32)
-
-    def _warn_of_new_holes(self, name: str, lacks: Bool) -> None:
-        """A number has its mean to stand in for it, a category nothing."""
-        if self.fills and name not in self.holes and lacks.any():
-            warnings.warn(
-                f"rows: column '{name}', row {int(lacks.argmax()) + 1}: is missing, as it is in no "
-                "training row; it counts as none of the levels",
-                MusterWarning,
-                stacklevel=2,
-            )
 
     def table(self) -> dict[str, Any]:
         """As plain values."""

@@ -147,11 +147,11 @@ def read_table(path: Path, columns: Columns, like: Block | None, exact: bool) ->
         x = tokens(frame, columns.text, path)
     else:
         plain = [name for name in features if name not in columns.categories]
-        x = numbers(frame.select(plain), path, exact or columns.prepared, holes=columns.holes)
+        x = numbers(frame, plain, path, exact or columns.prepared, holes=columns.holes)
     targets = None
     if len(columns.labels) > 1:
         advice = "write it as one, or drop the row"
-        targets = numbers(frame.select(columns.labels), path, True, advice)
+        targets = numbers(frame, columns.labels, path, True, advice)
     return Block(
         path.stem,
         str(path),
@@ -262,15 +262,17 @@ def check_fields(path: Path) -> None:
 
 def numbers(
     frame: pl.DataFrame,
+    names: Sequence[str],
     path: Path,
     exact: bool,
     advice: str = "write it as one, or leave the column out with features=[...]",
     holes: bool = False,
 ) -> NDArray[Any]:
-    """Feature columns as one array of finite numbers; `advice` is for what is no number. With
-    `holes`, NaN where one is missing."""
-    if not frame.width:
+    """Columns as one array of finite numbers; `advice` is for what is no number. With `holes`, NaN
+    where one is missing."""
+    if not names:
         return np.empty((len(frame), 0))
+    frame = frame.select(names)
     for name, kind in frame.schema.items():
         if not (kind.is_numeric() or kind in (pl.String, pl.Boolean, pl.Null)):
             raise MusterError(f"{path}: column '{name}' holds {kind}; features must be numbers")
@@ -309,9 +311,7 @@ def present(column: pl.Series, path: Path, holes: Sequence[str] = ("",)) -> pl.S
     return column
 
 
-def values(
-    column: pl.Series, path: Path, what: str, holes: Sequence[str] = ("",)
-) -> pl.Series:
+def values(column: pl.Series, path: Path, what: str, holes: Sequence[str] = ("",)) -> pl.Series:
     """A column of names or numbers without holes; categories as the names they are."""
     if column.dtype in (pl.Categorical, pl.Enum):
         column = column.cast(pl.String)
