@@ -115,6 +115,7 @@ class Federation:
     prepare     how they were made of the columns of tables, where they are not those columns
     resized     whether images of other sizes are brought to the size of these rows
     text        how they were made of a column of text, where they are tokens of it
+    pad         the token that shorter texts were filled up with, where that is known
     label_column, aside   of tables: the column of labels (or several), and others that are no
                 features (None: any may be there)
     """
@@ -142,6 +143,7 @@ class Federation:
     prepare: Preparation | None = None
     text: Text | None = None
     resized: bool = False
+    pad: int | None = None
 
     @classmethod
     def from_folder(cls, path: str | Path, **options: Any) -> Federation:
@@ -335,7 +337,7 @@ class Federation:
         return Inputs(
             self.shape, self.classes, kind, self.labels, self.image, columns, self.label_column,
             self.aside, self.scale, target=self.target, prepare=self.prepare, text=self.text,
-            resized=self.resized,
+            resized=self.resized, pad=self.pad,
         )  # fmt: skip
 
     def fingerprint(self) -> str:

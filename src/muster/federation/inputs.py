@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..arrays import Bool, Float64
 from ..errors import MusterError
-from ..lazy import torch
+from .population import Space
 from .statistics import Statistics
 from .texts import Text
 
@@ -173,6 +173,7 @@ class Inputs:
     prepare  how features were made of columns; None: they are the columns
     text     how features were made of a column of text
     resized  whether images of other sizes are brought to this one
+    pad      the token that shorter texts were filled up with, where that is known
     scaled   whether that is known here: across a network clients scale their own rows
     """
 
@@ -190,6 +191,7 @@ class Inputs:
     prepare: Preparation | None = None
     text: Text | None = None
     resized: bool = False
+    pad: int | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -201,9 +203,14 @@ class Inputs:
         """The columns of labels: none, one or several."""
         return (self.label,) if isinstance(self.label, str) else self.label or ()
 
+    def space(self, outputs: int) -> Space:
+        """What a model is built for that has this many outputs."""
+        whole = self.kind == WHOLE
+        return Space(self.shape, outputs, self.image, self.target, whole, self.pad)
+
     def example(self) -> Tensor:
         """A row of zeros."""
-        return torch.zeros(1, *self.shape, dtype=torch.int64 if self.kind == WHOLE else None)
+        return self.space(0).example()
 
     def prepared(self, x: NDArray[Any]) -> NDArray[Any]:
         """New rows as the model saw those it was trained on; images may lie flat or stand."""

@@ -92,7 +92,7 @@ def own_data(
             f"{source.place}: its labels are names, which every client must number alike; list "
             'them in the run\'s configuration: [network] classes = ["...", "..."]'
         )
-    fed = replace(fed, image=network.image or None)
+    fed = replace(fed, image=network.image or None, pad=network.padding)
     if config.get("requirement") is None:
         return fed
     return replace(fed, requirement=np.array([number(config, "requirement", -math.inf)]))

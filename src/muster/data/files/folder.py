@@ -185,6 +185,7 @@ class Source:
             prepare=prepare,
             scale=maker if isinstance(maker, Scale) else None,
             text=self.text,
+            pad=self.text.pad if self.text else None,
             resized=options.resize is not None,
             label_column=options.label_column if self.tables else None,
             # With features or a text named, every other column is passed over.
