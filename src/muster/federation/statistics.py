@@ -59,7 +59,10 @@ class Statistics:
 
     def over(self, who: Bool) -> Statistics:
         """Of some of the clients as one; a column of which they have nothing, of all of them."""
-        mine, everyone = self.pick(who).together(), self.together()
+        mine = self.pick(who).together()
+        if (mine.count > 0).all():
+            return mine
+        everyone = self.together()
 
         def either(name: str) -> Any:
             return np.where(mine.count > 0, getattr(mine, name), getattr(everyone, name))
