@@ -141,17 +141,18 @@ class Bag:
 
     vocabulary  how many tokens there are
     width       of a token's vector
-    pad         the token that short texts are filled up with, which does not count
+    pad         the token that short texts are filled up with, which does not count; default: the
+                data's, or else 0
     """
 
     vocabulary: int = 10_000
     width: int = 32
-    pad: int = 0
+    pad: int | None = None
 
     def __post_init__(self) -> None:
         whole("model.vocabulary", self.vocabulary)
         whole("model.width", self.width)
-        whole("model.pad", self.pad, 0, self.vocabulary - 1)
+        whole("model.pad", self.pad or 0, 0, self.vocabulary - 1)
 
     def build(self, of: Shaped, seed: int) -> nn.Module:
         if not _tokens(of) or len(of.shape) != 1:
@@ -159,9 +160,15 @@ class Bag:
                 "model bag: it takes texts, as rows of tokens (whole numbers); these rows are "
                 f"{of.example().dtype} of shape {of.shape}"
             )
+        if of.pad is not None and self.pad not in (None, of.pad):
+            raise MusterError(
+                f"model.pad: {self.pad}, and the data's texts are filled up with {of.pad}; leave "
+                "it out"
+            )
+        pad = (of.pad or 0) if self.pad is None else self.pad
         with _seeded(seed):
             return nn.Sequential(
-                bag.MeanOfTokens(self.vocabulary, self.width, self.pad),
+                bag.MeanOfTokens(self.vocabulary, self.width, pad),
                 nn.Linear(self.width, _outputs(of)),
             )
 
@@ -198,7 +205,7 @@ def as_module(
         model = model.build(
             of
             if outputs == of.classes
-            else Space(of.shape, outputs, of.image, of.target, _tokens(of)),
+            else Space(of.shape, outputs, of.image, of.target, _tokens(of), of.pad),
             seed,
         )
     if not isinstance(model, nn.Module):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -39,8 +41,8 @@ BAD_FEDERATIONS = {
         "client 0, row 0, column 1 is -inf",
     ),
     "negative label": (
-        lambda: make([GOOD, (X, [0, 1, -1, 1])]),
-        "train: label -1 of client 1, row 2 is out of range; allowed: 0 upwards",
+        lambda: make([GOOD, (X, [0, 1, -1, 1])], classes=2),
+        "train: label -1 of client 1, row 2 is out of range; allowed: 0 to 1",
     ),
     "label too large": (
         lambda: make([(X, [0, 1, 5, 1])], classes=5),
@@ -129,3 +131,23 @@ def test_read_only_and_memory_mapped_arrays_are_used_as_they_are(tmp_path):
         federation([(x[:8], y[:8]), (x[8:], y[8:])]), M.fedavg(), muster.models.Softmax(), rounds=2
     )
     assert np.array_equal(run.weights["1.weight"], same.weights["1.weight"])
+
+
+def test_whole_numbers_below_0_are_numbers_to_predict():
+    fed = make([(X, [-5, 3, 0, 2])] * 2)
+    assert fed.classes == 0
+    run = muster.simulate(
+        fed, muster.methods.fedavg(), muster.models.Linear(), 1, task=muster.tasks.regression()
+    )
+    assert run.facts["constant_loss"] == pytest.approx(np.var([-5, 3, 0, 2]))
+    with pytest.raises(muster.MusterError, match="say classes=0"):
+        make([(X, [0, 0, 0, 0])] * 2)
+    assert make([(X, [0, 0, 0, 0])] * 2, classes=0).classes == 0
+
+
+@pytest.mark.parametrize("labels", [("high", "low"), ("10", "20")])
+def test_names_of_classes_are_no_numbers_to_predict(labels):
+    fed = replace(make([GOOD] * 2), labels=labels)
+    with pytest.raises(muster.MusterError, match="read the data with targets='numbers'"):
+        fed.numbers()
+    assert replace(fed, labels=("0", "1")).numbers().classes == 0

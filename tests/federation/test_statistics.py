@@ -75,11 +75,21 @@ def test_numbers_are_of_those_that_count_and_holes_of_everybody():
     x = np.array([[1.0, 0.0], [3.0, 1.0], [np.nan, 0.0], [100.0, 2.0]])
     told = Statistics.of(x, np.array([2, 2]))
     levels = {"b": ("x", "y", "z")}
-    made = Preparation.fitted(told, np.array([True, False]), ("a", "b"), levels, scaled=True)
-    assert vars(made) == vars(Preparation(("a", "b"), levels, ("a",), (2.0, 0.0), (1.0, 1.0)))
-    everybody = Preparation.fitted(told, np.array([True, True]), ("a", "b"), levels, scaled=False)
+    first, both = np.array([True, False]), np.array([True, True])
+    made = Preparation.fitted(told, first, ("a", "b"), levels, scaled=True, fills=True)
+    assert vars(made) == vars(
+        Preparation(("a", "b"), levels, ("a",), (2.0, 0.0), (1.0, 1.0), fills=True)
+    )
+    everybody = Preparation.fitted(told, both, ("a", "b"), levels, scaled=False, fills=True)
     assert everybody.mean[0] == pytest.approx(104 / 3)
     assert everybody.std == ()
+
+
+def test_a_column_that_those_who_count_lack_is_fitted_to_everybody():
+    x = np.array([[1.0, np.nan], [3.0, np.nan], [10.0, 5.0], [20.0, 9.0]])
+    made = Scale.fitted(Statistics.of(x, np.array([2, 2])), np.array([True, False]), (2,))
+    assert made.mean.tolist() == [2.0, 7.0]
+    assert made.std.tolist() == [1.0, 2.0]
 
 
 def test_nobody_with_rows_leaves_numbers_as_they_are():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from PIL import Image
 
 from flower_grid import LocalGrid, Node
 from flower_parity import assert_same
@@ -111,3 +113,53 @@ def test_where_the_terms_say_nothing_of_files_rows_are_the_simulators(tmp_path):
     assert all(owner["data-path"].endswith(".npz") for owner in case.given.owners)
     assert_same(case.run(), case.simulate())
     assert case.surveyed == 0
+
+
+def test_what_the_data_says_of_its_files_is_in_the_terms_too(tmp_path):
+    data = {"name": "folder", "path": clinics(tmp_path, "csv"), "label": "ill",
+            "categories": ["pain"], "missing": "mean", "test_fraction": 0.3}  # fmt: skip
+    case = Handed(tmp_path, {"data": data, "network": {"scale": "pooled", "wait": 0.2}})
+    assert case.given.network.categories == ("pain",)
+    assert case.given.network.missing == "mean"
+    assert_same(case.run(), case.simulate())
+
+
+def pictures(folder, sizes):
+    """A folder for each client, of images of its own size: dark ones and bright ones."""
+    draw = np.random.default_rng(0)
+    for name, (height, width) in sizes.items():
+        for k, kind in enumerate(("dark", "bright")):
+            place = folder / name / kind
+            place.mkdir(parents=True)
+            for i in range(6):
+                x = draw.integers(130 * k, 130 * k + 120, (height, width), dtype=np.uint8)
+                Image.fromarray(x).save(place / f"{i}.png")
+    return str(folder)
+
+
+def test_nodes_bring_their_images_to_one_size_and_new_ones_are_too(tmp_path):
+    path = pictures(tmp_path / "photos", {"north": (4, 6), "south": (8, 8), "west": (5, 5)})
+    data = {"name": "folder", "path": path, "test_fraction": 0.5, "priority": 2}
+    case = Handed(tmp_path, {"data": data, "network": {"resize": [4, 4], "wait": 0.2}})
+    assert [Path(owner["data-path"]).name for owner in case.given.owners] == list(case.fed.names)
+    real = case.run()
+    assert_same(real, case.simulate())
+    inputs = real.recipe.inputs
+    assert (inputs.kind, inputs.scaled, inputs.resized) == ("pixels", True, True)
+    new = pictures(tmp_path / "new", {"east": (7, 9)})
+    said = real.predict(f"{new}/east")
+    assert len(said) == 12
+    assert set(said["prediction"]) <= {"dark", "bright"}
+
+
+def test_images_of_nodes_that_read_them_as_they_are_can_be_asked_for_too(tmp_path):
+    path = pictures(tmp_path / "photos", {"north": (4, 6), "south": (4, 6)})
+    chosen = experiment({
+        **SETTINGS, "data": {"name": "folder", "path": path}, "rounds": 1,
+        "network": {"classes": ["bright", "dark"], "wait": 0.2},
+    })  # fmt: skip
+    nodes = [Node({"data-path": f"{path}/{name}"}) for name in ("north", "south")]
+    members = members_of(chosen.federation(0), [node.key.decode() for node in nodes])
+    listed = replace(chosen, members=members)
+    run = federate(LocalGrid(nodes), listed, tmp_path / "run", lambda line: None)
+    assert len(run.predict(f"{path}/north")) == 12

@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pytest
 
+from muster.config.network import Network
 from muster.errors import MusterError
 from muster.flower import node_data
 from muster.flower.node_data import MOST_KEPT, kept
@@ -83,3 +84,16 @@ def test_no_more_than_a_few_owners_rows_are_held(tmp_path, readings):
     for k in range(MOST_KEPT + 5):
         kept(owner(tmp_path / f"{k}.npz"), "terms", reader(tmp_path / f"{k}.npz", readings))
     assert len(node_data._kept) == MOST_KEPT
+
+
+def test_a_requirement_may_be_below_0_and_a_share_may_not(tmp_path):
+    """Losses of counts may be negative."""
+    file = tmp_path / "own.npz"
+    np.savez(file, x=np.random.default_rng(0).normal(size=(8, 2)), y=np.arange(8) % 2)
+    config = {"data-path": str(file), "test-fraction": 0.25, "requirement": "-1.5"}
+    fed = node_data.own_data(config, Network(), 0)
+    assert fed.requirement.tolist() == [-1.5]
+    with pytest.raises(MusterError, match="requirement: 'inf'; give a finite number"):
+        node_data.own_data(config | {"requirement": "inf"}, Network(), 0)
+    with pytest.raises(MusterError, match="test-fraction: -1; give a number from 0"):
+        node_data.own_data(config | {"test-fraction": -1}, Network(), 0)

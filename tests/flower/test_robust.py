@@ -339,7 +339,7 @@ def test_names_of_classes_must_be_agreed_on(tmp_path):
         own_data(config, Network(), 0)
     assert own_data(config, Network(classes=("well", "ill")), 0).classes == 2
     for key in ("requirement", "test-fraction"):
-        with pytest.raises(muster.MusterError, match=f"{key}: 'low'; give a number"):
+        with pytest.raises(muster.MusterError, match=f"{key}: 'low'; give a (finite )?number"):
             own_data({**config, key: "low"}, Network(classes=("well", "ill")), 0)
 
 

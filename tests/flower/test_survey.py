@@ -20,6 +20,7 @@ from flower_tables import Tables, patients
 from muster.cli.main import main
 from muster.config.experiments import experiment
 from muster.config.network import Network, members_of
+from muster.data.files.tables import measured
 from muster.data.sets import heart
 from muster.flower.agreed import check_agreed, shared_terms
 from muster.flower.inbox import exchange
@@ -136,6 +137,7 @@ def test_four_hospitals_with_a_file_each_come_to_the_data_set(tmp_path):
     """Real records: each node reads its own, and the model is that of `muster.data.heart`."""
     fed = muster.data.heart(SHARED, priority=["va"])
     everybody = heart.patients(heart.load_here(heart.HEART, SHARED).arrays)
+    everybody = measured(everybody, heart.NOTHING)
     sites = []
     for name in fed.names.tolist():
         file = tmp_path / f"{name}.csv"
@@ -159,7 +161,7 @@ def test_four_hospitals_with_a_file_each_come_to_the_data_set(tmp_path):
         task=s.task, evaluate_every=0,
     )  # fmt: skip
     assert_same(real, simulated)
-    assert vars(real.recipe.inputs.prepare) == vars(fed.prepare)
+    assert vars(real.recipe.inputs.prepare) == vars(replace(fed.prepare, nothing={}))
 
 
 LIES = {
@@ -238,7 +240,7 @@ def test_what_no_rows_have_is_refused_with_a_reason(surveyed, lie):
 def test_numbers_that_may_not_be_missing_are_all_there(surveyed):
     (_, reply), _ = surveyed
     strict = Network(categories=("pain",), scale="pooled")
-    assert "column 'sugar': impossible count" in read_told(reply, strict, None)
+    assert "column 'pain': impossible count 18 of 24" in read_told(reply, strict, None)
 
 
 def test_a_liar_is_left_out_and_moves_nothing(tables):

@@ -139,6 +139,34 @@ def test_a_bag_is_torchs_own_and_says_what_it_takes(tmp_path):
         muster.simulate(fed, muster.methods.fedavg(), muster.models.Bag(5, 4), rounds=1)
 
 
+def test_what_fills_up_texts_is_said_in_one_place(tmp_path):
+    """The data's, the network's and the model's token are one."""
+    case = Texts(tmp_path, pad=3)
+    assert case.fed.pad == 3
+    assert muster.models.Bag(len(WORDS), 4).build(case.fed, 0)[0].pad == 3
+    with pytest.raises(MusterError, match=r"model\.pad: 5, and the data's texts are .* with 3"):
+        muster.models.Bag(len(WORDS), 4, pad=5).build(case.fed, 0)
+    assert_same(case.run(), case.simulate())
+    kept = muster.load(tmp_path / "run")
+    assert kept.model()[0].pad == 3
+    data = case.chosen.data | {"pad": 0}
+    with pytest.raises(MusterError, match=r"data\.pad: 0, and network\.pad is 3; leave the first"):
+        replace(case.chosen, data=data).federation(0)
+
+
+def test_nodes_that_are_given_tokens_know_what_fills_them_up(tmp_path):
+    case = Texts(tmp_path)
+    data = case.chosen.data | {"text": "review", "length": 6, "pad": 3}
+    terms = Network(wait=0.2, patience=0.3)
+    case.chosen = replace(case.chosen, data=data, network=terms)
+    case.fed = case.chosen.federation(0)
+    (tmp_path / "work").mkdir()
+    given = hand_out(case.chosen, case.fed, tmp_path / "work")
+    case.nodes, case.network = [Node(owner) for owner in given.owners], given.network
+    assert given.owners[0]["data-path"].endswith(".npz")
+    assert_same(case.run(LocalGrid(case.nodes)), case.simulate())
+
+
 def test_members_are_those_of_the_shops(tmp_path):
     case = Texts(tmp_path)
     members = members_of(case.fed, [node.key.decode() for node in case.nodes])

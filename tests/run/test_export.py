@@ -180,5 +180,5 @@ def test_what_may_not_be_missing_gets_no_answer_elsewhere_either(tmp_path):
     graph = torch.jit.load(run.export(tmp_path / "model.ts"))
     x = np.array([[4.0, 1.0], [np.nan, 1.0]])
     assert graph(torch.from_numpy(x)).isfinite().all(1).tolist() == [True, False]
-    with pytest.raises(muster.MusterError, match="row 2 is not finite"):
+    with pytest.raises(muster.MusterError, match="column 'a', row 2: nan is not finite"):
         run.predict(x)

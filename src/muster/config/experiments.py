@@ -204,7 +204,14 @@ class Experiment:
         takes = parameters(find(Federation, data["name"], "data.name"))
         if "targets" in takes and targets_of(self.settings.task) == "numbers":
             data = {"targets": "numbers", **data}
-        return {**as_read(self.network, takes), **data}
+        agreed = as_read(self.network, takes)
+        for key, value in agreed.items():
+            if key in data and plain(data[key]) != value:
+                raise MusterError(
+                    f"data.{key}: {data[key]!r}, and network.{key} is {value!r}; leave the first "
+                    "out, or give the same"
+                )
+        return {**agreed, **data}
 
     def _counted(self, fed: Federation) -> Federation:
         """The data with the rows that the listed clients count for over a network."""

@@ -50,7 +50,8 @@ class Network:
     text        a column of text to learn from, in place of columns of numbers; what makes tokens of
                 it is code, which each node's owner names
     length      how many tokens of each text are kept
-    pad         the token that shorter texts are filled up with
+    pad         the token that shorter texts are filled up with; default 0
+    resize      of folders of images: the height and width that all are brought to; empty: none
     """
 
     precision: Precision = "exact"
@@ -73,7 +74,8 @@ class Network:
     most_levels: int = 256
     text: str = ""
     length: int = 64
-    pad: int = 0
+    pad: int | None = None
+    resize: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("patience", "wait"):  # infinity is allowed: for as long as it takes
@@ -90,12 +92,17 @@ class Network:
             known = not self.columns or name in self.columns
             require(known, "network.categories", name, "columns that network.columns lists")
         whole("network.length", self.length)
-        whole("network.pad", self.pad, 0)
-        if self.text and (self.fits or self.columns):
-            raise MusterError(
-                "network.text: given together with columns, scale, categories or missing; a text "
-                "is all a model then reads"
-            )
+        whole("network.pad", self.pad or 0, 0)
+        size = self.resize
+        ok = not size or (len(size) == 2 and min(size) >= 1)
+        require(ok, "network.resize", size, "[height, width], each 1 or more")
+        for key in ("text", "resize"):
+            if getattr(self, key) and (self.fits or self.columns or (self.text and self.resize)):
+                raise MusterError(
+                    f"network.{key}: given together with other features (columns, scale, "
+                    "categories, missing, text, resize); texts or images are all a model then "
+                    "reads"
+                )
 
     @property
     def fits(self) -> bool:
@@ -111,9 +118,14 @@ class Network:
     @property
     def reading(self) -> dict[str, Any]:
         """How clients' own files are read, as `from_folder` calls it."""
-        if not self.text:
-            return self.preparing
-        return {"text": self.text, "length": self.length, "pad": self.pad}
+        if self.text:
+            return {"text": self.text, "length": self.length, "pad": self.padding}
+        return {"resize": self.resize} if self.resize else self.preparing
+
+    @property
+    def padding(self) -> int | None:
+        """The token that shorter texts are filled up with; None where rows may be no texts."""
+        return 0 if self.pad is None and self.text else self.pad
 
     @property
     def class_count(self) -> int:

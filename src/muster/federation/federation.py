@@ -115,6 +115,7 @@ class Federation:
     prepare     how they were made of the columns of tables, where they are not those columns
     resized     whether images of other sizes are brought to the size of these rows
     text        how they were made of a column of text, where they are tokens of it
+    pad         the token that shorter texts were filled up with, where that is known
     label_column, aside   of tables: the column of labels (or several), and others that are no
                 features (None: any may be there)
     """
@@ -142,6 +143,7 @@ class Federation:
     prepare: Preparation | None = None
     text: Text | None = None
     resized: bool = False
+    pad: int | None = None
 
     @classmethod
     def from_folder(cls, path: str | Path, **options: Any) -> Federation:
@@ -235,7 +237,10 @@ class Federation:
         tops = [int(d.y.max()) + 1 for d in (train, test) if d is not None and classes is None]
         found = max(tops) if classes is None else classes
         if found < 2 and classes != 0:
-            raise MusterError("train: every label is 0; there is nothing to learn from one class")
+            raise MusterError(
+                "train: every label is 0; there is nothing to learn from one class (where they "
+                "are numbers to predict, say classes=0)"
+            )
         judges = np.asarray(unseen)
         judges = as_mask(judges.astype(np.int64) if judges.size == 0 else judges, n, "unseen")
         is_priority = as_priority(priority, judges)
@@ -299,6 +304,11 @@ class Federation:
         """The same with targets that are numbers and no classes."""
         if self.classes == 0:
             return self
+        if self.labels not in (None, tuple(str(c) for c in range(self.classes))):
+            raise MusterError(
+                f"targets: the labels are classes by name ({', '.join(self.labels or ())[:60]}), "
+                "and the task predicts numbers; read the data with targets='numbers'"
+            )
 
         def real(data: Ragged | None) -> Any:
             return None if data is None else replace(data, y=data.y.double())
@@ -327,7 +337,7 @@ class Federation:
         return Inputs(
             self.shape, self.classes, kind, self.labels, self.image, columns, self.label_column,
             self.aside, self.scale, target=self.target, prepare=self.prepare, text=self.text,
-            resized=self.resized,
+            resized=self.resized, pad=self.pad,
         )  # fmt: skip
 
     def fingerprint(self) -> str:

@@ -6,7 +6,8 @@ weights, so that new rows are read, scaled and named as those were.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..arrays import Bool, Float64
 from ..errors import MusterError
-from ..lazy import torch
+from .population import Space
 from .statistics import Statistics
 from .texts import Text
 
@@ -34,7 +35,7 @@ class Scale:
     @classmethod
     def fitted(cls, told: Statistics, counts: Bool, shape: tuple[int, ...]) -> Scale:
         """From what clients tell of their rows, of those that count."""
-        numbers = told.pick(counts).together()
+        numbers = told.over(counts)
         return cls(numbers.mean.reshape(shape), numbers.deviation.reshape(shape))
 
     def __call__(self, x: NDArray[Any]) -> NDArray[np.float32]:
@@ -54,17 +55,20 @@ class Scale:
 
 @dataclass(frozen=True, eq=False)
 class Preparation:
-    """Columns of a table as features: categories as 0 and 1 for each level, missing numbers by the
-    mean, and next to a column in which training rows miss something, whether it is missing.
+    """Columns of a table as features: categories as 0 and 1 for each level and, where that is asked
+    for, missing numbers by the mean, and next to a column in which training rows miss something,
+    whether it is missing.
 
     Fitted from what clients can tell without showing rows: which levels there are, and of each
     column how many numbers, their mean and their spread.
 
     columns  of the table, in order
     levels   of those that are categories, by name
-    holes    columns in which something may be missing
+    holes    columns in which training rows miss something
     mean     of each column, which stands in for what is missing; 0 for categories
     std      what numbers are divided by, after the mean is taken off; empty: they stay as they are
+    fills    whether anything may be missing; else what is missing stays so, and is complained of
+    nothing  by column, numbers that mean that nothing was measured, such as a cholesterol of 0
     """
 
     columns: tuple[str, ...]
@@ -72,6 +76,8 @@ class Preparation:
     holes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...] = ()
+    fills: bool = False
+    nothing: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -91,10 +97,12 @@ class Preparation:
         columns: tuple[str, ...],
         levels: dict[str, tuple[str, ...]],
         scaled: bool,
+        fills: bool,
+        nothing: Mapping[str, tuple[float, ...]] | None = None,
     ) -> Preparation:
-        """From what clients tell of their training rows. What is missing anywhere may be missing;
-        means and deviations are of the clients that count."""
-        numbers = told.pick(counts).together()
+        """From what clients tell of their training rows. Means and deviations are of the clients
+        that count; what is missing anywhere has a feature that says so."""
+        numbers = told.over(counts)
         lacks = np.any(told.count < told.rows[:, None], axis=0).tolist()
         plain = np.array([name not in levels for name in columns])
         return cls(
@@ -103,17 +111,21 @@ class Preparation:
             tuple(name for name, some in zip(columns, lacks, strict=True) if some),
             tuple(np.where(plain, numbers.mean[0], 0.0).tolist()),
             tuple(np.where(plain, numbers.deviation[0], 1.0).tolist()) if scaled else (),
+            fills,
+            dict(nothing or {}),
         )
 
     def __call__(self, x: NDArray[Any]) -> NDArray[np.float32]:
         made: list[NDArray[Any]] = []
         for j, name in enumerate(self.columns):
-            lacks = np.isnan(x[:, j])
+            column, lacks = x[:, j], np.isnan(x[:, j])
             if name in self.levels:
-                made += [x[:, j] == level for level in range(len(self.levels[name]))]
+                known = [column == level for level in range(len(self.levels[name]))]
+                made += known if self.fills else [np.where(lacks, np.nan, is_it) for is_it in known]
             else:
+                lacks = lacks | np.isin(column, self.nothing.get(name, ()))
                 # Where nothing may be missing, what is missing is complained of with its row.
-                filled = np.where(lacks, self.mean[j], x[:, j]) if self.holes else x[:, j]
+                filled = np.where(lacks, self.mean[j] if self.fills else np.nan, column)
                 made.append((filled - self.mean[j]) / self.std[j] if self.std else filled)
             made += [lacks] if name in self.holes else []
         with np.errstate(over="ignore"):
@@ -121,14 +133,26 @@ class Preparation:
 
     def table(self) -> dict[str, Any]:
         """As plain values."""
-        plain = {k: list(v) for k, v in vars(self).items() if k != "levels"}
-        return {**plain, "levels": {name: list(known) for name, known in self.levels.items()}}
+
+        def plain(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {name: list(several) for name, several in value.items()}
+            return list(value) if isinstance(value, tuple) else value
+
+        return {name: plain(value) for name, value in vars(self).items()}
 
     @classmethod
     def of_table(cls, table: dict[str, Any]) -> Preparation:
         """What a table says."""
-        levels = {name: tuple(known) for name, known in table["levels"].items()}
-        return cls(levels=levels, **{k: tuple(v) for k, v in table.items() if k != "levels"})
+
+        def back(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {name: tuple(several) for name, several in value.items()}
+            return tuple(value) if isinstance(value, list) else value
+
+        # Before `fills` was kept, what had holes was filled.
+        known = {"fills": bool(table["holes"]), **table}
+        return cls(**{name: back(value) for name, value in known.items()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +173,7 @@ class Inputs:
     prepare  how features were made of columns; None: they are the columns
     text     how features were made of a column of text
     resized  whether images of other sizes are brought to this one
+    pad      the token that shorter texts were filled up with, where that is known
     scaled   whether that is known here: across a network clients scale their own rows
     """
 
@@ -166,6 +191,7 @@ class Inputs:
     prepare: Preparation | None = None
     text: Text | None = None
     resized: bool = False
+    pad: int | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -177,9 +203,14 @@ class Inputs:
         """The columns of labels: none, one or several."""
         return (self.label,) if isinstance(self.label, str) else self.label or ()
 
+    def space(self, outputs: int) -> Space:
+        """What a model is built for that has this many outputs."""
+        whole = self.kind == WHOLE
+        return Space(self.shape, outputs, self.image, self.target, whole, self.pad)
+
     def example(self) -> Tensor:
         """A row of zeros."""
-        return torch.zeros(1, *self.shape, dtype=torch.int64 if self.kind == WHOLE else None)
+        return self.space(0).example()
 
     def prepared(self, x: NDArray[Any]) -> NDArray[Any]:
         """New rows as the model saw those it was trained on; images may lie flat or stand."""

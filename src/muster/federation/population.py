@@ -106,6 +106,11 @@ class Shaped(Protocol):
         """The shape of one target; () where it is one number or class."""
         ...
 
+    @property
+    def pad(self) -> int | None:
+        """The token that shorter texts were filled up with, where that is known."""
+        ...
+
     def example(self) -> Tensor:
         """One row, as a batch of one, for a model to be tried on."""
         ...
@@ -114,13 +119,14 @@ class Shaped(Protocol):
 @dataclass(frozen=True)
 class Space:
     """Rows that are elsewhere: their shape, also as an image, their number of classes, the shape of
-    a target, and whether features are whole numbers (tokens)."""
+    a target, whether features are whole numbers (tokens), and which of these is `Shaped.pad`."""
 
     shape: tuple[int, ...]
     classes: int
     image: tuple[int, ...] | None = None
     target: tuple[int, ...] = ()
     whole: bool = False
+    pad: int | None = None
 
     def example(self) -> Tensor:
         """A row of zeros."""

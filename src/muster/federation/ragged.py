@@ -198,10 +198,7 @@ def as_targets(y: Any, what: str) -> Tensor:
 
 
 def are_labels(y: Tensor) -> bool:
-    """Whether targets are meant as classes: one whole number for each row (from 0, where they come
-    as fractions could)."""
-    if not y.is_floating_point():
-        return y.dim() == 1
+    """Whether targets are meant as classes: one whole number from 0 for each row."""
     return y.dim() == 1 and bool(((y == y.round()) & (y >= 0)).all())
 
 
@@ -262,7 +259,7 @@ def _joined(arrays: Sequence[Tensor]) -> Tensor:
 
 def check(data: Ragged, split: str, classes: int | None) -> None:
     """Refuse empty clients, values that are not finite, and labels out of range, by name. With
-    `classes` 0 targets are numbers, and may be any."""
+    `classes` 0 targets are numbers, and may be any; None: labels from 0, as many as there are."""
     empty = np.flatnonzero(data.sizes == 0)
     if len(empty):
         raise MusterError(f"{split}: client {empty[0]} is empty; every client needs a row")
@@ -281,7 +278,6 @@ def check(data: Ragged, split: str, classes: int | None) -> None:
         mark[data.rows] = True
         used = torch.from_numpy(np.flatnonzero(mark))
     y = data.y if used is None else data.y[used]
-    bad = (y < 0) if classes is None else (y < 0) | (y >= classes)
     if classes == 0 and y.is_floating_point():
         finite = torch.isfinite(y).flatten(1).all(1) if y.dim() > 1 else torch.isfinite(y)
         if not bool(finite.all()):
@@ -290,12 +286,12 @@ def check(data: Ragged, split: str, classes: int | None) -> None:
             raise MusterError(
                 f"{split}: the target of {place(row)} is not finite; clean or drop that row"
             )
-    if classes != 0 and bool(bad.any()):
+    if classes and bool((bad := (y < 0) | (y >= classes)).any()):
         first = int(bad.nonzero()[0, 0])
         row = first if used is None else int(used[first])
-        allowed = "0 upwards" if classes is None else f"0 to {classes - 1}"
         raise MusterError(
-            f"{split}: label {int(y[first])} of {place(row)} is out of range; allowed: {allowed}"
+            f"{split}: label {int(y[first])} of {place(row)} is out of range; allowed: 0 to "
+            f"{classes - 1}"
         )
     if not data.x.is_floating_point():
         return

@@ -57,6 +57,18 @@ class Statistics:
         """Of some of the clients."""
         return Statistics(self.rows[who], self.count[who], self.mean[who], self.spread[who])
 
+    def over(self, who: Bool) -> Statistics:
+        """Of some of the clients as one; a column of which they have nothing, of all of them."""
+        mine = self.pick(who).together()
+        if (mine.count > 0).all():
+            return mine
+        everyone = self.together()
+
+        def either(name: str) -> Any:
+            return np.where(mine.count > 0, getattr(mine, name), getattr(everyone, name))
+
+        return Statistics(mine.rows, either("count"), either("mean"), either("spread"))
+
     def together(self) -> Statistics:
         """Of all of them as one client (Chan, Golub and LeVeque 1983). With N = sum n_k,
 

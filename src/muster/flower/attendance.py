@@ -33,8 +33,8 @@ MOST_FEATURES, MOST_CLASSES, MOST_AXES = 10**8, 10**6, 8  # of a row that a clie
 
 @dataclass(frozen=True)
 class Attendance:
-    """Who came: each client's sample count (0: it did not) and what it counts for, and the shapes
-    they share."""
+    """Who came: each client's sample count (0: it did not) and what it counts for, the shapes they
+    share, and whether rows are tokens (`whole`) or all of them bytes of images (`pixels`)."""
 
     registry: Registry
     rows: Int64
@@ -44,6 +44,7 @@ class Attendance:
     events: list[tuple[int, str]]
     target: tuple[int, ...] = ()
     whole: bool = False
+    pixels: bool = False
 
     def population(self) -> Population:
         """The clients as their server knows them: who, in what role, with how many rows."""
@@ -104,7 +105,7 @@ def gather(
         sound = (w for k, w in words.items() if members[k].priority and not isinstance(w, str))
         classes = max((int(w["classes"]) for w in sound), default=0)
     why: dict[int, str] = {}
-    columns, whole = "", False
+    columns, whole, pixels = "", False, True
     target: tuple[int, ...] | None = None
     for k, word in words.items():
         if isinstance(word, str):
@@ -115,7 +116,7 @@ def gather(
             rows[k], shape = word["rows"], shape or tuple(word["shape"])
             columns = columns or word["columns"]
             target = tuple(word["target"]) if target is None else target
-            whole = whole or word["whole"]
+            whole, pixels = whole or word["whole"], pixels and word["pixels"]
     for k in range(n):
         if not rows[k]:
             reason = why.get(k, came.missing.get(k, "it has not connected"))
@@ -142,7 +143,7 @@ def gather(
             say(f"{members[k].name} {differs}: results may differ; install the same version")
             events.append((k, differs))
     say(f"{int((rows > 0).sum())} of {plural(n, 'client')} are in, with {int(rows.sum())} rows")
-    return Attendance(registry, rows, counted, shape, classes, events, target or (), whole)
+    return Attendance(registry, rows, counted, shape, classes, events, target or (), whole, pixels)
 
 
 def introduction(message: Message) -> Table | str:
@@ -153,7 +154,7 @@ def introduction(message: Message) -> Table | str:
     try:
         word: Table = dict(message.content.config_records[WORD])
         kinds = {"rows": int, "shape": list, "classes": int, "columns": str, "version": str,
-                 "target": list, "whole": bool}  # fmt: skip
+                 "target": list, "whole": bool, "pixels": bool}  # fmt: skip
         if all(type(word.get(key)) is kind for key, kind in kinds.items()) and possible(word):
             return word
     except Exception as error:

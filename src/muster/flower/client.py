@@ -62,6 +62,7 @@ def hello(message: Message, context: Context) -> Message:
         "classes": own.classes,
         "target": list(own.target),
         "whole": not own.train.x.is_floating_point() and own.train.x.dtype != torch.uint8,
+        "pixels": own.train.x.dtype == torch.uint8,
         "columns": digest(own.text.fingerprint() if own.text else "\n".join(own.columns or ())),
         "version": __version__,
     }

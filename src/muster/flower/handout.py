@@ -1,8 +1,9 @@
 """What each node of a federation on this machine is given: its own rows, and the terms.
 
-Where the terms say how clients read their own files (scale, categories, missing, text), a node is
-given its part of the files as it is, so that all of what a real federation does before its first
-round happens here too. All other data is split as the simulator has it: as arrays.
+Where the terms say how clients read their own files (scale, categories, missing, text, resize), a
+node is given its part of the files as it is, so that all of what a real federation does before its
+first round happens here too; what the data says itself of that becomes part of the terms. All other
+data is split as the simulator has it: as arrays.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ import tomli_w
 from ..config.experiments import Experiment
 from ..config.network import Network
 from ..data.files.folder import Source, data_files, read_folder
+from ..data.files.images import holds_images
 from ..data.files.manifest import MANIFEST
 from ..data.files.rows import parted
 from ..data.files.tables import rows_of
 from ..federation import Federation, Inputs
 from ..lazy import pl
 
+READING = ("scale", "categories", "missing", "text", "length", "pad", "resize")  # data's and terms'
 SPLIT = "muster: train or test"  # the column of a node's table that says which rows it holds out
 
 Owner = dict[str, str | float]
@@ -55,16 +58,21 @@ def hand_out(chosen: Experiment, fed: Federation, folder: Path) -> Handout:
     data = chosen.read_as()
     rest = {key: value for key, value in data.items() if key not in ("name", "path")}
     source = read_folder(data["path"], rest)
+    held = None if source.tables else source.options.test_fraction
     if source.tables:
-        files, held = tables(source, chosen.settings.seed, folder), None
+        files = tables(source, chosen.settings.seed, folder)
+    elif holds_images(source.place):
+        files = [Path(block.where) for block in source.blocks]
     else:
-        files, held = data_files(source.place), source.options.test_fraction
+        files = data_files(source.place)
     owners: list[Owner] = [{"data-path": str(file.resolve())} for file in files]
     for owner in owners:
         owner |= {} if held is None else {"test-fraction": held}
         owner |= {"tokenizer": source.text.called} if source.text else {}
-    columns = source.blocks[0].features if network.fits else ()
-    return Handout(replace(network, columns=columns), owners, None)
+    said = {key: getattr(source.options, key) for key in READING}
+    agreed = {key: value for key, value in said.items() if value is not None}
+    columns = source.blocks[0].features if source.fits else ()
+    return Handout(replace(network, columns=columns, **agreed), owners, None)
 
 
 def tables(source: Source, seed: int, folder: Path) -> list[Path]:
@@ -94,7 +102,7 @@ def as_arrays(fed: Federation, network: Network, folder: Path) -> Handout:
     # Features are made already, as they are in the simulator.
     network = replace(
         network, features=fed.shape, columns=fed.columns or (), scale="none", categories=(),
-        missing="error", text="",
+        missing="error", text="", pad=fed.pad, resize=(),
     )  # fmt: skip
     return Handout(network, owners, fed.inputs)
 

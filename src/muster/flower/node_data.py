@@ -92,10 +92,10 @@ def own_data(
             f"{source.place}: its labels are names, which every client must number alike; list "
             'them in the run\'s configuration: [network] classes = ["...", "..."]'
         )
-    fed = replace(fed, image=network.image or None)
+    fed = replace(fed, image=network.image or None, pad=network.padding)
     if config.get("requirement") is None:
         return fed
-    return replace(fed, requirement=np.array([number(config, "requirement")]))
+    return replace(fed, requirement=np.array([number(config, "requirement", -math.inf)]))
 
 
 def own_statistics(
@@ -157,12 +157,13 @@ def tokenizer_of(config: Mapping[str, Any]) -> str:
     return given
 
 
-def number(config: Mapping[str, Any], key: str) -> float:
-    """A number that an owner set."""
+def number(config: Mapping[str, Any], key: str, least: float = 0.0) -> float:
+    """A finite number that an owner set, at least this."""
     try:
         value = float(config[key])
     except (TypeError, ValueError):
         value = math.nan
-    if not value >= 0:
-        raise MusterError(f"{key}: {config[key]!r}; give a number from 0 in --node-config")
+    if not (math.isfinite(value) and value >= least):
+        what = f"number from {least:g}" if math.isfinite(least) else "finite number"
+        raise MusterError(f"{key}: {config[key]!r}; give a {what} in --node-config")
     return value

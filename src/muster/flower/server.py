@@ -23,7 +23,7 @@ from ..config.network import Member, Network
 from ..engines.batches import needs_two_rows, steps_of
 from ..errors import MusterError
 from ..federation import Inputs, Preparation, Scale, Space, Text
-from ..federation.inputs import REAL, WHOLE
+from ..federation.inputs import PIXELS, REAL, WHOLE
 from ..models import as_module
 from ..params import dtype_of
 from ..parts.scores import Score
@@ -112,10 +112,11 @@ def federate(
     agreed = replace(network, features=came.shape, classes=named)
     text = shared_terms(replace(chosen, network=agreed))
     method = chosen.method(*chosen.methods)
-    space = Space(came.shape, came.classes, network.image or None, came.target, came.whole)
+    image = network.image or None
+    space = Space(came.shape, came.classes, image, came.target, came.whole, network.padding)
     spec = chosen.spec()
     module = as_module(spec, space, s.seed, s.task)
-    taken = inputs or inputs_of(space, network, fitted)
+    taken = inputs or inputs_of(space, network, fitted, came.pixels)
     names = params.trainable(module)
     local = chosen.local_of(*chosen.methods)
     terms = Terms(
@@ -155,26 +156,31 @@ def federate(
     return result
 
 
-def inputs_of(space: Space, network: Network, fitted: Fitted | None) -> Inputs:
+def inputs_of(
+    space: Space, network: Network, fitted: Fitted | None, pixels: bool = False
+) -> Inputs:
     """What the model takes. Unless that was agreed on here, what rows are made of and how they are
-    scaled stays with the clients."""
+    scaled stays with the clients; `pixels` are scaled by nobody."""
     prepare = fitted if isinstance(fitted, Preparation) else None
-    text = Text(network.text, network.length, network.pad) if network.text else None
+    text = Text(network.text, network.length, network.padding or 0) if network.text else None
+    kind = WHOLE if space.whole else PIXELS if pixels else ""
     columns = (text.column,) if text else prepare.columns if prepare else network.columns
     return Inputs(
         space.shape,
         space.classes,
-        kind=REAL if fitted is not None else WHOLE if space.whole else "",
+        kind=kind if fitted is None else REAL,
         labels=network.classes if isinstance(network.classes, tuple) else None,
         image=space.image,
         columns=columns or None,
         label=network.label,
         aside=None if network.columns or network.text else (),
         scale=fitted if isinstance(fitted, Scale) else None,
-        scaled=fitted is not None or bool(network.text),
+        scaled=fitted is not None or bool(network.text) or pixels,
         target=space.target,
         prepare=prepare,
         text=text,
+        resized=bool(network.resize),
+        pad=space.pad,
     )
 
 

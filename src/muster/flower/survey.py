@@ -109,7 +109,8 @@ def read_fitted(text: str, network: Network) -> Fitted:
         if isinstance(made, Preparation):
             sound &= len(made.columns) == len(mean) and set(made.levels) == set(network.categories)
             sound &= set(made.holes) <= set(made.columns) and set(made.levels) <= set(made.columns)
-            sound &= network.columns in ((), made.columns)
+            sound &= network.columns in ((), made.columns) and not made.nothing
+            sound &= made.fills == (network.missing == "mean") and (made.fills or not made.holes)
         else:
             sound &= not network.categories and network.missing == "error"
     except (KeyError, TypeError, ValueError):
@@ -174,8 +175,9 @@ def fit(told: Sequence[Told], priority: Any, network: Network) -> Fitted:
         name: {level for t in told for level in t.levels[name]} for name in network.categories
     }
     return Preparation.fitted(
-        stacked(told, columns), counts, columns, in_order(levels), network.scale != "none"
-    )
+        stacked(told, columns), counts, columns, in_order(levels), network.scale != "none",
+        network.missing == "mean",
+    )  # fmt: skip
 
 
 def stacked(told: Sequence[Told], columns: tuple[str, ...] = ()) -> Statistics:
@@ -265,7 +267,7 @@ def _wrong_numbers(word: dict[str, Any], levels: dict[str, Any], network: Networ
     for j, (count, mean, spread) in enumerate(zip(*(word[n] for n in NUMBERS), strict=True)):
         name = f"column '{line(columns[j], 40)}'" if columns else f"feature {j}"
         category = bool(columns) and columns[j] in levels
-        least = 0 if category or network.missing == "mean" else rows
+        least = 0 if network.missing == "mean" else rows
         if not least <= count <= rows:
             return f"{name}: impossible count {count} of {rows} rows"
         # Of fewer than two numbers there is no spread, and of none (or of categories) no mean.

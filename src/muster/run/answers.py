@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from ..arrays import Float64
 from ..data.files.images import is_image, takes_images
-from ..data.files.new_rows import columns_of, read_images, read_rows
-from ..errors import MusterError, first_line
+from ..data.files.new_rows import array_rows, as_frame, columns_of, read_images, read_rows
 from ..federation import Inputs
 from ..federation.ragged import features
 from ..lazy import nn, pl, torch
@@ -133,7 +132,7 @@ def predictions(
     elif inputs.text is not None and isinstance(next(iter(rows), None), str):
         x, y = columns_of(pl.DataFrame({inputs.text.column: list(rows)}), inputs)
     else:
-        x, y = np.asarray(rows), None
+        x, y = array_rows(np.asarray(rows), inputs), None
     # Of a long sequence with many tokens, all that is needed of outputs is those of its end.
     last = isinstance(task, NextToken) and y is None
     z = outputs(module, inputs.prepared(x), (lambda z: z[:, -1:]) if last else lambda z: z)
@@ -166,14 +165,3 @@ def scores_of(task: Task, z: Float64, y: NDArray[Any]) -> dict[str, float]:
     else:
         loss = task.loss(outs, targets).mean()
     return {**{scoring.scores[i].title: found[i] for i in sorted(found)}, "loss": float(loss)}
-
-
-def as_frame(rows: Any) -> pl.DataFrame:
-    """Columns as a polars frame: a frame, a mapping, or another library's frame."""
-    if isinstance(rows, pl.DataFrame):
-        return rows
-    names = list(rows) if isinstance(rows, Mapping) else list(rows.columns)
-    try:
-        return pl.DataFrame({str(name): np.asarray(rows[name]) for name in names}, strict=False)
-    except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
-        raise MusterError(f"rows: not a table ({first_line(error)}); give a frame") from None

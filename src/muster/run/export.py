@@ -137,11 +137,14 @@ def prepared(made: Preparation, x: Tensor) -> Tensor:
     lacking = torch.isnan(x)
     for j, name in enumerate(made.columns):
         lacks, column = lacking[:, j], x[:, j]
+        # Where nothing may be missing, what is missing stays so: see `Preparation`.
         if name in made.levels:
-            columns += [(column == place).double() for place in range(len(made.levels[name]))]
+            known = [(column == place).double() for place in range(len(made.levels[name]))]
+            columns += known if made.fills else [torch.where(lacks, torch.nan, k) for k in known]
         else:
-            # Where nothing may be missing, what is missing stays so: see `Preparation`.
-            filled = torch.where(lacks, made.mean[j], column) if made.holes else column
+            for value in made.nothing.get(name, ()):
+                lacks = lacks | (column == value)
+            filled = torch.where(lacks, made.mean[j] if made.fills else torch.nan, column)
             columns.append((filled - made.mean[j]) / made.std[j] if made.std else filled)
         columns += [lacks.double()] if name in made.holes else []
     return torch.stack(columns, 1).float()

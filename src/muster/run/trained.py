@@ -24,8 +24,7 @@ from ..arrays import Int64
 from ..checks import is_whole
 from ..data.files.manifest import read_manifest
 from ..errors import MusterError, first_line, nearest
-from ..federation import Inputs, Scale, Space
-from ..federation.inputs import WHOLE
+from ..federation import Inputs, Scale
 from ..federation.texts import Tokenizer
 from ..lazy import nn, pl, torch
 from ..models import Spec
@@ -98,10 +97,8 @@ class Recipe:
                 f"model: this run trained {self.called}, which is code of yours and is not kept "
                 "with it; give what builds it: run.model(build=...), or --model module:name"
             )
-        inputs = self.inputs
         spec: Spec = convert(self.model, Spec, "model")
-        whole = inputs.kind == WHOLE
-        return spec.build(Space(inputs.shape, self.outputs, inputs.image, inputs.target, whole), 0)
+        return spec.build(self.inputs.space(self.outputs), 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,8 +178,7 @@ def built(build: Built, recipe: Recipe | None) -> nn.Module:
     except Exception as error:
         raise MusterError(f"build: cannot be called ({first_line(error)}); give a module") from None
     if isinstance(made, Spec) and not isinstance(made, nn.Module) and recipe is not None:
-        inputs = recipe.inputs
-        made = made.build(Space(inputs.shape, recipe.outputs, inputs.image), 0)
+        made = made.build(recipe.inputs.space(recipe.outputs), 0)
     if not isinstance(made, nn.Module):
         raise MusterError(f"build: {type(made).__name__}; give an nn.Module, or what returns one")
     return made

@@ -76,7 +76,11 @@ BAD = {
                 "north.csv: column 'label', row 2: label 10000000000000 makes 10000000000001 "
                 "classes of 2 rows; name the labels there are with classes=[...]"),
     "nan among names": ({"north": "age,label\n1,sick\n2,NaN\n3,sick\n"},
-                        "north.csv: column 'label', row 2: label NaN"),
+                        "north.csv: column 'label', row 2: is missing ('NaN'); fill it in"),
+    "a question mark for a label": ({"north": "age,label\n1,sick\n2,well\n3,?\n"},
+                                    "north.csv: column 'label', row 3: is missing ('?')"),
+    "NA among numbers": ({"north": "age,label\n1,0\n2,1\n3,NA\n"},
+                         "north.csv: column 'label', row 3: is missing ('NA')"),
     "classes twice": ({"north": NORTH, "manifest": "classes = [0, 1, '1']"}, "different names"),
     "label and client": ({"north": NORTH, "manifest": "client = 'label'"},
                          "north.csv: column 'label' is both label and client; name two"),

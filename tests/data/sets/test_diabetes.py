@@ -37,6 +37,11 @@ def test_a_federation_comes_near_the_least_squares_of_all_rows():
     assert run.rounds["loss"][-1] < 1.1 * least
     assert run.rounds["loss"][-1] < 0.7 * run.facts["constant_loss"]
     assert run.final["useful"].any()
+    table, scores = run.predict_and_score(
+        load_diabetes(as_frame=True).frame.rename(columns={"target": "progression"})
+    )
+    assert scores["R2"] > 0.45, "new rows are written as scikit-learn's"
+    assert len(table) == 442
 
 
 def test_from_a_file_to_a_prediction(tmp_path, capsys, monkeypatch):

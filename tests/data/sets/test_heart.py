@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 import muster
 from muster.data.sets import heart
 from muster.data.sources.patients import COLUMNS, HOSPITALS, TABLE
+from muster.run.export import from_columns
 from small_data import SHARED, shared
 
 SIZES = {"cleveland": 303, "hungarian": 294, "switzerland": 123, "va": 200}
@@ -56,6 +58,43 @@ def test_both_ways_of_files_give_the_same_hospitals(folders):
         assert a.train.client(k)[1].equal(b.train.client(k)[1])
     assert "chol missing" in a.columns, "a cholesterol of 0 was not measured"
     assert "thal=7" in a.columns
+
+
+def test_what_was_not_measured_is_missing_in_training_and_in_new_patients(folders, tmp_path):
+    table = folders[0] / TABLE
+    lines = table.read_text().splitlines()
+    cells = lines[1].split(",")
+    cells[COLUMNS.index("trestbps") + 1] = cells[COLUMNS.index("thal") + 1] = "0"
+    table.write_text("\n".join([lines[0], ",".join(cells), *lines[2:]]))
+    fed = muster.data.heart(folders[0])
+    assert fed.prepare.levels["thal"] == ("3", "6", "7"), "0 is no result of a scan"
+    run = muster.simulate(
+        fed, muster.methods.fedavg(), muster.models.Linear(), 3, task=muster.tasks.binary()
+    )
+    person = dict.fromkeys(COLUMNS[:-1], "1")
+    zeros = person | {"trestbps": "0", "chol": "0.0", "thal": "0"}
+    blank = person | {"trestbps": "", "chol": "", "thal": ""}
+    said = [run.predict({k: [v] for k, v in who.items()})["p_ill"][0] for who in (zeros, blank)]
+    assert said[0] == said[1]
+    muster.save(run, tmp_path / "run")
+    again = muster.load(tmp_path / "run").predict({k: [v] for k, v in zeros.items()})
+    assert again["p_ill"][0] == said[0]
+    place = {"cp": 0.0, "restecg": 1.0, "slope": 0.0}
+    row = torch.tensor([[place.get(c, float(zeros[c])) for c in COLUMNS[:-1]]]).double()
+    row[0, -1] = torch.nan  # of thal there are places of levels
+    exported = from_columns(run.model(), run.recipe)
+    assert float(exported(row)[0, 1]) == pytest.approx(said[0], abs=1e-6)
+
+
+def test_official_files_may_end_in_empty_lines_and_say_nothing_by_minus_9(folders):
+    _, official = folders
+    before = muster.data.heart(official)
+    for name in HOSPITALS:
+        file = official / f"processed.{name}.data"
+        file.write_text(file.read_text().replace("?", "-9") + "\n\n \n")
+    after = muster.data.heart(official)
+    for k in range(4):
+        assert before.train.client(k)[0].equal(after.train.client(k)[0])
 
 
 def test_what_is_not_there_is_said(tmp_path):

@@ -6,7 +6,7 @@ This is what is read and by which manifest; `tables` reads a file, `rows` makes 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -108,6 +108,7 @@ class Source:
 
     tables  whether they are tables, whose columns have names
     text    how the one column that is read, a text, became tokens
+    nothing  by column, numbers that mean that nothing was measured
     """
 
     place: Path
@@ -116,6 +117,7 @@ class Source:
     options: Options
     blocks: list[Block]
     text: Text | None = None
+    nothing: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def fits(self) -> bool:
@@ -161,8 +163,8 @@ class Source:
             counts = rows.priority if mine else np.ones(len(rows.names), np.bool_)
             if not self.tables:
                 return Scale.fitted(told, counts, x.shape[1:])
-            scaled = self.options.scale in SCALES
-            return Preparation.fitted(told, counts, columns, levels, scaled)
+            scaled, fills = self.options.scale in SCALES, self.options.missing == "mean"
+            return Preparation.fitted(told, counts, columns, levels, scaled, fills, self.nothing)
 
         def rescale(x: NDArray[Any], rows: Parted) -> NDArray[Any]:
             if self.manifest.mean:
@@ -183,6 +185,7 @@ class Source:
             prepare=prepare,
             scale=maker if isinstance(maker, Scale) else None,
             text=self.text,
+            pad=self.text.pad if self.text else None,
             resized=options.resize is not None,
             label_column=options.label_column if self.tables else None,
             # With features or a text named, every other column is passed over.
@@ -192,8 +195,14 @@ class Source:
         )
 
 
-def read_folder(path: str | Path, given: Mapping[str, Any]) -> Source:
-    """Files as `from_folder` reads them, with settings laid over those of their manifest."""
+def read_folder(
+    path: str | Path,
+    given: Mapping[str, Any],
+    nothing: Mapping[str, tuple[float, ...]] | None = None,
+) -> Source:
+    """Files as `from_folder` reads them, with settings laid over those of their manifest, and what
+    of their columns counts as `nothing`."""
+    nothing = nothing or {}
     place = Path(path).expanduser()
     images = holds_images(place)
     files = [] if images else data_files(place)
@@ -216,8 +225,8 @@ def read_folder(path: str | Path, given: Mapping[str, Any]) -> Source:
             "categories, missing: they are for tables, and not together with [mean] and [std]"
         )
     text = as_text(options)
-    blocks = read_files(files, options, fits(options) or bool(manifest.mean), text)
-    return Source(place, files[0].suffix in TABLES, manifest, options, blocks, text)
+    blocks = read_files(files, options, fits(options) or bool(manifest.mean), text, nothing)
+    return Source(place, files[0].suffix in TABLES, manifest, options, blocks, text, nothing)
 
 
 def fits(options: Options) -> bool:
@@ -278,14 +287,18 @@ def client_column(files: Sequence[Path], options: Options, folder: bool) -> str 
 
 
 def read_files(
-    files: Sequence[Path], options: Options, exact: bool, text: Text | None
+    files: Sequence[Path],
+    options: Options,
+    exact: bool,
+    text: Text | None,
+    nothing: Mapping[str, tuple[float, ...]],
 ) -> list[Block]:
     """All files, each with the features of the first."""
     blocks: list[Block] = []
     columns = Columns(
         options.labels, options.client, options.split,
         options.features if text is None else (text.column,),
-        options.categories or (), options.missing == "mean", text,
+        options.categories or (), options.missing == "mean", text, nothing,
     )  # fmt: skip
     for file in files:
         if file.suffix in TABLES:

@@ -6,6 +6,8 @@ labels if there is one; other columns only where training passed over them too.
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...arrays import Int64
-from ...errors import MusterError, nearest
-from ...federation import Inputs
+from ...errors import MusterError, MusterWarning, first_line, nearest
+from ...federation import Inputs, Preparation
 from ...lazy import pl
 from .images import new_images
 from .npz import array_block, npz_arrays
 from .tables import (
     ENDINGS,
+    HOLES,
     TABLES,
     as_level,
     coded,
     header,
+    measured,
     numbers,
     rows_of,
     tokens,
@@ -82,12 +86,15 @@ def columns_of(frame: pl.DataFrame, inputs: Inputs, where: Path = Path("rows")) 
         raise MusterError(f"{where}: no rows; give at least one")
     exact = inputs.scale is not None
     made = inputs.prepare
+    if made is not None:
+        frame = measured(frame, made.nothing)
     if inputs.text is not None:
         x = tokens(frame, inputs.text, where)
     elif made is not None:
-        texts = {name: as_level(frame[name]) for name in made.levels}
-        measured = [name for name in made.columns if name not in made.levels]
-        x = numbers(frame.select(measured), where, True, "fix it or drop the row", bool(made.holes))
+        texts = {name: as_level(frame[name], where, made.fills) for name in made.levels}
+        warn_of_new_holes(texts, made, where)
+        plain = [name for name in made.columns if name not in made.levels]
+        x = numbers(frame, plain, where, True, "fix it or drop the row", made.fills)
         x = coded(x, texts, made.columns, made.levels, str(where))
     else:
         x = plain_numbers(frame, inputs, where, exact)
@@ -95,14 +102,28 @@ def columns_of(frame: pl.DataFrame, inputs: Inputs, where: Path = Path("rows")) 
     if not labels or labels[0] not in names:
         return x, None
     if not inputs.classes:
-        told = numbers(frame.select(labels), where, True, "fix it or drop the row")
+        told = numbers(frame, labels, where, True, "fix it or drop the row")
         return x, told if inputs.target else told[:, 0]
-    return x, classes_of(values(frame[labels[0]], where, "labels"), inputs, where)
+    return x, classes_of(values(frame[labels[0]], where, "labels", HOLES), inputs, where)
+
+
+def warn_of_new_holes(texts: dict[str, pl.Series], made: Preparation, where: Path) -> None:
+    """A missing number has its mean to stand in for it; a missing category has nothing, where
+    training had no feature for that."""
+    for name, text in texts.items():
+        if name not in made.holes and text.null_count():
+            row = int(text.is_null().arg_max() or 0)
+            warnings.warn(
+                f"{where}: column '{name}', row {row + 1}: is missing, as it is in no training "
+                "row; it counts as none of the levels",
+                MusterWarning,
+                stacklevel=2,
+            )
 
 
 def plain_numbers(frame: pl.DataFrame, inputs: Inputs, where: Path, exact: bool) -> NDArray[Any]:
     """The columns that are features."""
-    return numbers(frame.select(inputs.columns or ()), where, exact, "fix it or drop the row")
+    return numbers(frame, inputs.columns or (), where, exact, "fix it or drop the row")
 
 
 def classes_of(y: pl.Series, inputs: Inputs, where: Path) -> Int64:
@@ -146,12 +167,40 @@ def read_arrays(path: Path, inputs: Inputs) -> Rows:
     if not given:
         arrays["y"] = np.zeros(len(arrays["x"]), np.int64)
     block = array_block(path, arrays, "x", "y", test=False)
+    x = array_rows(block.x, inputs, path)
     if not given:
-        return block.x, None
+        return x, None
     if inputs.classes:
-        return block.x, classes_of(block.y, inputs, path)
+        return x, classes_of(block.y, inputs, path)
     y = block.numbers
     if y is None or y.dtype.kind not in "fiub" or y.shape[1:] != inputs.target:
         shape = ", ".join(map(str, ("rows", *inputs.target)))
         raise MusterError(f"{path}: y: the model's targets are numbers of shape ({shape})")
-    return block.x, y
+    return x, y
+
+
+def array_rows(x: NDArray[Any], inputs: Inputs, where: Path = Path("rows")) -> NDArray[Any]:
+    """An array of rows; where features are made of a table's columns and it has those, they are
+    read as such: categories as their values."""
+    made = inputs.prepare
+    if made is None or x.ndim != 2 or x.shape[1] != len(made.columns):
+        return x
+    return columns_of(as_frame(dict(zip(made.columns, x.T, strict=True))), inputs, where)[0]
+
+
+def as_frame(rows: Any) -> pl.DataFrame:
+    """Columns as a polars frame: a frame, a mapping, or another library's frame."""
+    if isinstance(rows, pl.DataFrame):
+        return rows
+    names = list(rows) if isinstance(rows, Mapping) else list(rows.columns)
+
+    def column(name: Any) -> pl.Series:
+        values = np.asarray(rows[name])
+        # Numbers next to text or to None: polars finds a type for them all.
+        told = values.tolist() if values.dtype == object else values
+        return pl.Series(str(name), told, strict=False)
+
+    try:
+        return pl.DataFrame([column(name) for name in names])
+    except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
+        raise MusterError(f"rows: not a table ({first_line(error)}); give a frame") from None

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...errors import MusterError, nearest
 from ...lazy import pl
-from .tables import Block, broken, present
+from .tables import HOLES, Block, broken, present
 
 ARRAYS = ("x", "y", "x_test", "y_test")
 WEIGHT = "weight_test"  # how much each test row counts, where they do not all count alike
@@ -81,7 +81,7 @@ def array_block(path: Path, arrays: dict[str, NDArray[Any]], x: str, y: str, tes
     if labels.dtype.kind != "U":
         labels = labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64)
     single = labels if labels.ndim == 1 else np.zeros(len(labels), np.int64)
-    column = present(pl.Series(y, single), path)
+    column = present(pl.Series(y, single), path, HOLES)
     weight = arrays.get(WEIGHT) if test else None
     if weight is not None and not (
         weight.shape == labels.shape[:1]

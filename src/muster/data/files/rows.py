@@ -175,7 +175,8 @@ def encode(
             given = np.unique(whole)
             raise MusterError(
                 f"{place_of(blocks, row)}: label {low} is below 0; say which labels there are: "
-                f"classes=[{', '.join(map(str, given[:10]))}{', ...' if len(given) > 10 else ''}]"
+                f"classes=[{', '.join(map(str, given[:10]))}{', ...' if len(given) > 10 else ''}], "
+                'or that they are numbers to predict: targets="numbers"'
             )
         if (top := int(whole.max())) >= max(FEW, len(whole)):
             raise MusterError(

@@ -8,7 +8,7 @@ Rows are counted from 1 and a header is not counted.
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from ...lazy import pl
 
 TABLES = (".csv", ".parquet")
 ENDINGS = (*TABLES, ".npz")
-HOLES = ("", "?", "NA", "nan", "NaN")  # what stands where a number is missing
+HOLES = ("", "?", "NA", "nan", "NaN")  # what stands where something is missing
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,9 @@ class Columns:
     """Which column is what. `features` None: all that are nothing else.
 
     categories  features that are text or numbers to be told apart, not measured
-    holes       whether numbers may be missing
+    holes       whether features may be missing
     text        how the one feature, a column of text, becomes tokens
+    nothing     by column, numbers that mean that nothing was measured
     """
 
     labels: tuple[str, ...]
@@ -42,6 +43,7 @@ class Columns:
     categories: tuple[str, ...] = ()
     holes: bool = False
     text: Text | None = None
+    nothing: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def prepared(self) -> bool:
@@ -138,27 +140,27 @@ def read_table(path: Path, columns: Columns, like: Block | None, exact: bool) ->
     for name in columns.categories:
         if name not in features:
             raise MusterError(f"{path}: category '{name}' is no feature; {nearest(name, features)}")
-    frame = rows_of(path, [*columns.roles.values(), *features])
+    frame = measured(rows_of(path, [*columns.roles.values(), *features]), columns.nothing)
     if not len(frame):
         raise MusterError(f"{path}: no rows; give at least one")
     if columns.text is not None:
         x = tokens(frame, columns.text, path)
     else:
-        measured = [name for name in features if name not in columns.categories]
-        x = numbers(frame.select(measured), path, exact or columns.prepared, holes=columns.holes)
+        plain = [name for name in features if name not in columns.categories]
+        x = numbers(frame, plain, path, exact or columns.prepared, holes=columns.holes)
     targets = None
     if len(columns.labels) > 1:
         advice = "write it as one, or drop the row"
-        targets = numbers(frame.select(columns.labels), path, True, advice)
+        targets = numbers(frame, columns.labels, path, True, advice)
     return Block(
         path.stem,
         str(path),
         x,
-        values(frame[columns.labels[0]], path, "labels"),
+        values(frame[columns.labels[0]], path, "labels", HOLES),
         features,
         None if columns.client is None else owners(frame[columns.client], path),
         None if columns.split is None else is_test(frame[columns.split], path),
-        texts={c: as_level(frame[c]) for c in columns.categories},
+        texts={c: as_level(frame[c], path, columns.holes) for c in columns.categories},
         numbers=targets,
     )
 
@@ -169,14 +171,30 @@ def tokens(frame: pl.DataFrame, text: Text, path: Path) -> NDArray[Any]:
     return text(texts.to_list(), str(path))
 
 
-def as_level(column: pl.Series) -> pl.Series:
-    """A column of categories as text, numbers alike however they are written; null where one is
-    missing."""
-    text = column.cast(pl.String).str.strip_chars()
+def measured(frame: pl.DataFrame, nothing: Mapping[str, tuple[float, ...]]) -> pl.DataFrame:
+    """The frame without numbers that mean that nothing was measured."""
+
+    def empty(name: str) -> pl.Expr:
+        number = pl.col(name).cast(pl.String).cast(pl.Float64, strict=False)
+        return number.is_in(nothing[name]).fill_null(False)
+
+    return frame.with_columns(pl.when(~empty(name)).then(pl.col(name)) for name in nothing)
+
+
+def as_level(column: pl.Series, path: Path, holes: bool) -> pl.Series:
+    """A column of categories as text, numbers alike however they are written. With `holes`, null
+    where one is missing."""
+    try:
+        text = column.cast(pl.String).str.strip_chars()
+    except pl.exceptions.PolarsError:
+        raise MusterError(
+            f"{path}: column '{column.name}' holds {column.dtype}; categories are text or numbers"
+        ) from None
     number = text.cast(pl.Float64, strict=False)
-    whole = number.set((number != number.floor()).fill_null(True), None).cast(pl.Int64)
-    text = pl.select(pl.coalesce(whole.cast(pl.String), text)).to_series()
-    return text.set(text == "", None)
+    whole = number.set((number != number.floor()).fill_null(True), None)
+    whole = whole.cast(pl.Int64, strict=False).cast(pl.String)
+    text = pl.select(pl.coalesce(whole, text).alias(column.name)).to_series()
+    return text.set(text.is_in(HOLES), None) if holes else present(text, path, HOLES)
 
 
 def coded(
@@ -189,8 +207,7 @@ def coded(
     """All features in their order: numbers, and categories as the places of their levels; NaN where
     something is missing. A level that nobody had in training is an error."""
     made = np.full((len(x), len(features)), np.nan)
-    measured = [j for j, name in enumerate(features) if name not in levels]
-    made[:, measured] = x
+    made[:, [j for j, name in enumerate(features) if name not in levels]] = x
     for name, text in texts.items():
         known = levels[name]
         at = text.replace_strict(known, range(len(known)), default=None, return_dtype=pl.Int64)
@@ -245,15 +262,17 @@ def check_fields(path: Path) -> None:
 
 def numbers(
     frame: pl.DataFrame,
+    names: Sequence[str],
     path: Path,
     exact: bool,
     advice: str = "write it as one, or leave the column out with features=[...]",
     holes: bool = False,
 ) -> NDArray[Any]:
-    """Feature columns as one array of finite numbers; `advice` is for what is no number. With
-    `holes`, NaN where one is missing."""
-    if not frame.width:
+    """Columns as one array of finite numbers; `advice` is for what is no number. With `holes`, NaN
+    where one is missing."""
+    if not names:
         return np.empty((len(frame), 0))
+    frame = frame.select(names)
     for name, kind in frame.schema.items():
         if not (kind.is_numeric() or kind in (pl.String, pl.Boolean, pl.Null)):
             raise MusterError(f"{path}: column '{name}' holds {kind}; features must be numbers")
@@ -278,19 +297,21 @@ def numbers(
     return x
 
 
-def present(column: pl.Series, path: Path) -> pl.Series:
-    """A column without holes."""
-    hole = column.is_null() | (column == "" if column.dtype == pl.String else False)
+def present(column: pl.Series, path: Path, holes: Sequence[str] = ("",)) -> pl.Series:
+    """A column without holes, which are written in one of these ways."""
+    hole = column.is_null() | (column.is_in(holes) if column.dtype == pl.String else False)
     if hole.any():
         row = hole.arg_max()
         assert row is not None
+        written = f" ('{column[row]}')" if column[row] else ""
         raise MusterError(
-            f"{path}: column '{column.name}', row {row + 1}: is missing; fill it in or drop the row"
+            f"{path}: column '{column.name}', row {row + 1}: is missing{written}; fill it in or "
+            "drop the row"
         )
     return column
 
 
-def values(column: pl.Series, path: Path, what: str) -> pl.Series:
+def values(column: pl.Series, path: Path, what: str, holes: Sequence[str] = ("",)) -> pl.Series:
     """A column of names or numbers without holes; categories as the names they are."""
     if column.dtype in (pl.Categorical, pl.Enum):
         column = column.cast(pl.String)
@@ -298,7 +319,7 @@ def values(column: pl.Series, path: Path, what: str) -> pl.Series:
         raise MusterError(
             f"{path}: column '{column.name}' holds {column.dtype}; {what} are text or whole numbers"
         )
-    return present(column, path)
+    return present(column, path, holes)
 
 
 def owners(column: pl.Series, path: Path) -> pl.Series:

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from ...checks import whole
-from ...federation import Federation
+from ...federation import Federation, Scale
 from ...lazy import datasets
 from ...registry import part
 from ..split.partition import federate, hold_out
@@ -27,8 +27,8 @@ def diabetes(
     later (25 to 346), a number to predict: `task = "regression"`.
 
     Clients are groups of one age, the youngest first; each holds out `test_fraction` of its own
-    rows. Every measurement has mean 0 and deviation 1 over all patients, as scikit-learn has it up
-    to a factor.
+    rows. Every measurement has mean 0 and deviation 1 over all patients: scikit-learn's numbers by
+    a factor, which is the scale of the federation, so that new rows are written as scikit-learn's.
 
     priority  a number n for the first n clients, their indices, or "all"
     """
@@ -37,8 +37,9 @@ def diabetes(
     by_age = np.argsort(x[:, 0], kind="stable")
     parts = [np.sort(part) for part in np.array_split(by_age, clients)]
     train, test = hold_out(parts, np.zeros(len(y), np.int64), test_fraction, seed)
+    width = x.shape[1]
+    scale = Scale(np.zeros(width), np.full(width, 1 / np.sqrt(len(x))))
     fed = federate(
-        (x * np.sqrt(len(x))).astype(np.float32), y, train, test_parts=test, priority=priority,
-        classes=0, name="diabetes",
-    )  # fmt: skip
-    return replace(fed, columns=COLUMNS, label_column="progression")
+        scale(x), y, train, test_parts=test, priority=priority, classes=0, name="diabetes"
+    )
+    return replace(fed, columns=COLUMNS, label_column="progression", scale=scale)

@@ -15,13 +15,16 @@ from typing import Literal
 from ...federation import Federation
 from ...lazy import pl
 from ...registry import part
-from ..files.folder import from_folder
+from ..files.folder import read_folder
 from ..sources.cache import Arrays
 from ..sources.catalogue import HEART
 from ..sources.obtain import load_here
 from ..sources.patients import COLUMNS
 
 CATEGORIES = ("cp", "restecg", "slope", "thal")
+# Nobody has a cholesterol or a blood pressure of 0, and no scan has a result of that name: where
+# it says so, nothing was measured. In the records, and in those of new patients.
+NOTHING = {"trestbps": (0.0,), "chol": (0.0,), "thal": (0.0,)}
 
 
 @part(Federation, "heart")
@@ -47,21 +50,21 @@ def heart(
     with tempfile.TemporaryDirectory() as made:
         file = Path(made) / "heart.parquet"
         patients(held.arrays).write_parquet(file)
-        fed = from_folder(
-            file, label="disease", client="hospital", categories=CATEGORIES, missing="mean",
-            scale="pooled", priority=priority, test_fraction=test_fraction, seed=seed,
-            classes=("healthy", "ill"),
-        )  # fmt: skip
+        given = {
+            "label": "disease", "client": "hospital", "categories": CATEGORIES, "missing": "mean",
+            "scale": "pooled", "priority": priority, "test_fraction": test_fraction,
+            "classes": ("healthy", "ill"),
+        }  # fmt: skip
+        fed = read_folder(file, given, NOTHING).federation(seed)
     return replace(fed, name="heart", aside=("hospital", "num"))
 
 
 def patients(hospitals: Arrays) -> pl.DataFrame:
-    """Everybody, with nothing where nothing was measured; the last column says who is ill."""
+    """Everybody; the last column says who is ill."""
     everybody = pl.concat(
         pl.DataFrame(rows, schema=list(COLUMNS)).with_columns(hospital=pl.lit(name))
         for name, rows in hospitals.items()
     ).with_columns(pl.col(COLUMNS).fill_nan(None))
-    # Nobody has a cholesterol of 0: it was not measured.
-    chol = pl.when(pl.col("chol") > 0).then(pl.col("chol"))
-    ill = pl.when(pl.col("num") > 0).then(pl.lit("ill")).otherwise(pl.lit("healthy"))
-    return everybody.with_columns(chol=chol, disease=ill).drop("num")
+    num = pl.col("num")
+    ill = pl.when(num > 0).then(pl.lit("ill")).when(num == 0).then(pl.lit("healthy"))
+    return everybody.with_columns(disease=ill).drop("num")

@@ -31,7 +31,7 @@ def heart_table(paths: list[Path]) -> Arrays:
 
 
 def heart_files(paths: list[Path]) -> Arrays:
-    """The official files, one for each hospital, without a header and with `?` for nothing."""
+    """The official files, one for each hospital, without a header."""
     tables = (
         pl.read_csv(path, has_header=False, new_columns=list(COLUMNS), infer_schema=False)
         for path in paths
@@ -40,6 +40,8 @@ def heart_files(paths: list[Path]) -> Arrays:
 
 
 def numbers(table: pl.DataFrame) -> Float64:
-    """The 14 columns as numbers; NaN where the file says nothing."""
-    told = pl.col(COLUMNS).str.strip_chars().replace({"?": None, "": None})
-    return table.select(told.cast(pl.Float64).fill_null(float("nan"))).to_numpy()
+    """The 14 columns as numbers, without empty lines; NaN where a file says nothing, `?` or -9."""
+    told = pl.col(COLUMNS).str.strip_chars().replace({"?": None, "": None}).cast(pl.Float64)
+    rows = table.select(told.replace({-9.0: None}))
+    rows = rows.filter(~pl.all_horizontal(pl.all().is_null()))
+    return rows.with_columns(pl.all().fill_null(float("nan"))).to_numpy()
