@@ -115,7 +115,7 @@ def guard(
             refuse(~params.bounded(part, MOST_WEIGHT), "malformed: not finite")
         for name, t in replies.models.items():
             if name.endswith("running_var"):
-                negative = (t < 0).flatten(1).any(1).cpu().numpy()
+                negative = params.as_rows(t < 0).any(1).cpu().numpy()
                 refuse(negative, "malformed: negative variance")
     if appraised:
         word = plausible(replies.appraisal, replies.roster.priority & (not by_loss), can)
