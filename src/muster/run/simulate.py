@@ -109,7 +109,7 @@ def simulate(
                 "data": fed.name,
                 "engine_why": work.why,
                 **opinion.guesses(fed, task),
-                "doubts": doubts(fed),
+                "doubts": [*doubts(fed), *opinion.without_loss(fed, task)],
             },
             recipe=Recipe.of(model, module, fed.inputs, task, method.serves),
             holdings=opinion.holdings(fed),
