@@ -22,15 +22,8 @@ from ..lazy import functional, nn, torch
 from ..local import Local
 from ..params import Buffers, Memory, Params, of_module, trainable
 from ..parts.solvers import Solver, Work
-from ..parts.task import (
-    Multiclass,
-    Scoring,
-    Task,
-    Usual,
-    by_row,
-    refuse_mixing,
-    refuse_targets,
-)
+from ..parts.suited import refuse_mixing, refuse_targets
+from ..parts.task import Multiclass, Scoring, Task, Usual, by_row
 from ..protocol import Appraisal, Offer
 from .batches import Plan, plan, steps_of
 from .compute import Compute
