@@ -19,6 +19,7 @@ from .federation import Shaped, Space
 from .federation.ragged import features
 from .joined import Joined as Joined
 from .lazy import later, nn, torch
+from .params import Buffers
 from .parts.task import Multiclass, Task, numbers_in
 from .registry import kinds, part
 
@@ -231,27 +232,49 @@ def _largest(row: Tensor) -> str:
     return "" if row.is_floating_point() else f" with tokens up to {int(row.max())}"
 
 
+def _twice(module: nn.Module, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """What a module says of the same rows two times: in training from the same seed and the same
+    buffers, as each client has them; out of it as it is, where nothing is to be drawn or kept."""
+    buffers = Buffers(module)
+
+    def once() -> Tensor:
+        if module.training:
+            torch.manual_seed(0)
+            buffers.restore()
+        said: Tensor = module(rows.clone())
+        return said
+
+    return once(), once()
+
+
+def _refuse_memory(z: Tensor, again: Tensor, what: str) -> None:
+    if not torch.equal(z.nan_to_num(), again.nan_to_num()):
+        raise MusterError(
+            f"model: {what}: it keeps something from batch to batch, or draws numbers out of "
+            "training or not from torch; let forward depend on its rows alone"
+        )
+
+
 def _probe(model: nn.Module, of: Shaped, outputs: int, task: Task) -> None:
-    """Run one row through the model: does it take these rows, and has it enough outputs?"""
+    """Run two rows through the model: does it take these rows, does it keep nothing of them, and
+    has it enough outputs?"""
     first = next((p for p in model.parameters()), torch.zeros(1))
-    was_training = model.training
-    model.eval()
     row = features(of.example(), first.dtype).to(first.device)
+    rows = torch.cat([row, row])  # BatchNorm's statistics need two
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             twin = deepcopy(model)  # what it keeps of a call stays out of the user's own
-            z, again = twin(row), twin(row)
+            z, again = _twice(twin.eval(), rows)
+            if isinstance(z, torch.Tensor):
+                _refuse_memory(z, again, "the same row twice gives different outputs")
+                trained = _twice(twin.train(), rows)
+                _refuse_memory(*trained, "in training the same rows twice give different outputs")
+    except MusterError:
+        raise
     except Exception as error:
         raise MusterError(
             f"model: it cannot take rows of shape {of.shape}{_largest(row)}: {first_line(error)}"
         ) from None
-    finally:
-        model.train(was_training)
-    if isinstance(z, torch.Tensor) and not torch.equal(z, again):
-        raise MusterError(
-            "model: the same row twice gives different outputs: it keeps something from batch to "
-            "batch, or draws numbers out of training; let forward depend on its rows alone"
-        )
     if not isinstance(z, torch.Tensor):
         raise MusterError(
             f"model: it gives {type(z).__name__}, not a tensor of outputs; wrap it in a module "
@@ -259,13 +282,13 @@ def _probe(model: nn.Module, of: Shaped, outputs: int, task: Task) -> None:
         )
     places = of.target if getattr(task, "axes", 1) == 2 else ()
     wider = outputs == of.classes
-    fits = z.dim() == 2 + len(places) and z.shape[:-1] == (1, *places)
+    fits = z.dim() == 2 + len(places) and z.shape[:-1] == (2, *places)
     fits = fits and (z.shape[-1] >= outputs if wider or not outputs else z.shape[-1] == outputs)
     if not fits:
         why = f"labels go from 0 to {of.classes - 1}" if wider else f"by its task ({task!r})"
-        shape = ", ".join(map(str, (1, *places, outputs or "outputs")))
+        shape = ", ".join(map(str, (2, *places, outputs or "outputs")))
         raise MusterError(
-            f"model: its output for one row has shape {tuple(z.shape)}; {why}, so it must be "
+            f"model: its output for two rows has shape {tuple(z.shape)}; {why}, so it must be "
             f"({shape})" + (" or wider" if wider else "")
         )
 

@@ -118,9 +118,32 @@ def mean(stack: Params, weight: NDArray[np.float64]) -> Params:
     return {name: torch.tensordot(share.to(t), t, dims=1) for name, t in stack.items()}
 
 
+class Buffers:
+    """A module's buffers as they are now, to be put back: integer counters and what does not
+    travel among them."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._kept = [
+            (owner, name, t, t.clone())
+            for owner in module.modules()
+            for name, t in owner._buffers.items()
+            if t is not None
+        ]
+
+    def restore(self) -> None:
+        """Every buffer is the tensor it was, with the numbers it had."""
+        for owner, name, t, value in self._kept:
+            owner._buffers[name] = t.copy_(value)
+
+
+def as_rows(t: Tensor) -> Tensor:
+    """A stacked tensor as one row for each client; a single number is a row of one."""
+    return t.flatten(1) if t.dim() > 1 else t.unsqueeze(1)
+
+
 def bounded(stack: Params, most: float) -> NDArray[np.bool_]:
     """Which models of a stack hold only finite numbers of at most this size."""
-    checks = [(t.abs() <= most).flatten(1).all(1) for t in stack.values()]
+    checks = [as_rows(t.abs() <= most).all(1) for t in stack.values()]
     return np.asarray(torch.stack(checks).all(0).cpu().numpy())
 
 

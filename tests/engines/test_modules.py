@@ -15,7 +15,10 @@ from torch import nn
 import muster
 import tasks as case
 from helpers import same_bits
+from muster import Method
 from muster.engines.layers import Draws
+from muster.parts import Step
+from muster.registry import kinds
 from muster.report.tables import run_table
 
 M, T = muster.methods, muster.tasks
@@ -293,3 +296,143 @@ def test_a_layer_with_a_hook_is_not_taken_for_a_plain_one():
     assert "hook" in runs[0].facts["engine_why"]
     for name, w in runs[0].weights.items():
         np.testing.assert_allclose(w, runs[1].weights[name], atol=1e-12)
+
+
+class Scaled(nn.Module):
+    """A parameter and a buffer that are single numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.out, self.scale = nn.Linear(4, 3), nn.Parameter(torch.tensor(1.5))
+        self.register_buffer("by", torch.tensor(2.0))
+
+    def forward(self, x):
+        return self.out(x) * self.scale * self.by
+
+
+def tied():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.Linear(4, 3))
+    model[2].weight = model[0].weight
+    return model
+
+
+class Words(nn.Module):
+    """Tokens with a padding token, in a module that is mapped."""
+
+    def __init__(self, **more):
+        super().__init__()
+        self.embed = nn.Embedding(case.TOKENS, 4, **more)
+        self.out = nn.Linear(4, case.TOKENS)
+
+    def forward(self, x):
+        return self.out(self.embed(x) + 0.0)
+
+
+class Centred(nn.Module):
+    """Takes the batch's mean away."""
+
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.out(x - x.mean(0))
+
+
+class Averages(nn.Module):
+    """Keeps a mean in a buffer that it replaces, and counts batches in another."""
+
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(4, 3)
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("batches", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x):
+        if self.training:
+            self.batches += 1
+            self.mean = self.mean + (x.mean(0) - self.mean) / self.batches
+        return self.out(x - self.mean) / (1 + 0.1 * self.batches)
+
+
+def plain_norm(**more):
+    return nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5, **more), nn.Linear(5, 3))
+
+
+SIMILAR = {  # name: (module, data, what is said of the engine)
+    "single numbers": (Scaled, "multiclass", "statistic"),
+    "tied": (tied, "multiclass", "a parameter used twice"),
+    "padding, stacked": (
+        lambda: nn.Sequential(nn.Embedding(case.TOKENS, 4, padding_idx=0), nn.Linear(4, 7)),
+        "next_token", "every layer"),
+    "padding, mapped": (lambda: Words(padding_idx=0), "next_token", "is mapped"),
+    "frequencies": (lambda: Words(scale_grad_by_freq=True), "next_token", "counts the tokens"),
+    "across rows": (Centred, "multiclass", "looks across the rows"),
+    "batch norm without statistics": (
+        lambda: plain_norm(track_running_stats=False), "multiclass", "looks across the rows"),
+    "batch norm, mean of all": (lambda: plain_norm(momentum=None), "multiclass", "statistic"),
+    "its own averages": (Averages, "multiclass", "statistic"),
+    "in place": (
+        lambda: nn.Sequential(nn.LeakyReLU(0.5, inplace=True), nn.Linear(4, 3)),
+        "multiclass", "every layer"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SIMILAR)
+def test_engines_and_numbers_of_processes_agree_on_unusual_modules(name):
+    build, kind, why = SIMILAR[name]
+    task = T.next_token() if kind == "next_token" else T.multiclass()
+    fed = case.of(kind)
+    before, runs = fed.train.x.clone(), []
+    for engine, processes in (("auto", 1), ("loop", 1), ("loop", 2)):
+        torch.manual_seed(2)
+        local = muster.Local(epochs=1, batch_size=4, lr=0.1)
+        runs.append(
+            muster.simulate(
+                fed, M.fedavg(), build().double(), 2, local, task=task, dtype="float64",
+                engine=engine, processes=processes,
+            )
+        )  # fmt: skip
+    assert why in runs[0].facts["engine_why"]
+    for run in runs[1:]:
+        for key, w in runs[0].weights.items():
+            np.testing.assert_allclose(w, run.weights[key], atol=1e-12, err_msg=key)
+        assert run.rounds["loss"].to_list() == pytest.approx(runs[0].rounds["loss"].to_list())
+    assert runs[0].facts["moved"]
+    assert torch.equal(before, fed.train.x), "data stays what it was"
+    if "padding" in name:
+        start = build().state_dict()
+        key = next(iter(start))
+        assert not runs[0].weights[key][0].any(), "the padding token's vector does not train"
+
+
+def test_a_module_that_looks_across_rows_sees_one_client_at_a_time():
+    """So a client's loss is the same whoever else is asked."""
+    fed, model = case.of("multiclass"), Centred().double()
+    run = muster.simulate(fed, M.fedavg(), model, 1, muster.Local(steps=1, lr=0.0), dtype="float64")
+    for k in range(fed.n):
+        x, y = fed.train.client(k)
+        alone = nn.functional.cross_entropy(model(x), y).item()
+        assert run.final["train_loss"][k] == pytest.approx(alone, abs=1e-12)
+
+
+class RemembersInTraining(Remembers):
+    def forward(self, x):
+        return super().forward(x) if self.training else self.out(x)
+
+
+def test_a_module_that_keeps_state_in_training_only_is_refused():
+    says = "in training the same rows twice give different outputs"
+    with pytest.raises(muster.MusterError, match=says) as e:
+        muster.simulate(case.of("multiclass"), M.fedavg(), RemembersInTraining(), 1)
+    assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize("step", ["median", "krum", "centred_clipping", "q_fair"])
+def test_robust_steps_and_clipping_take_single_numbers(step):
+    fed, torch_like = case.of("multiclass"), muster.optimizers.sgd(momentum=0.5, clip=1.0)
+    steps = kinds(Step)
+    made = steps[step](q=1.0) if step == "q_fair" else steps[step]()
+    local = muster.Local(steps=2, lr=0.1, optimizer=torch_like)
+    run = muster.simulate(fed, Method("x", step=made), Scaled(), 1, local)
+    assert run.facts["moved"]

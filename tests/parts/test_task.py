@@ -199,7 +199,7 @@ def test_a_model_by_name_has_the_outputs_its_task_needs():
     fed = federation(data)
     run = muster.simulate(fed, M.fedavg(), muster.models.MLP((3,)), 1, task=Squared())
     assert run.weights["3.weight"].shape == (1, 3)
-    with pytest.raises(muster.MusterError, match=r"shape \(1, 3\); labels go from 0 to 3"):
+    with pytest.raises(muster.MusterError, match=r"shape \(2, 3\); labels go from 0 to 3"):
         muster.simulate(fed, M.fedavg(), nn.Linear(5, 3), 1)
 
 

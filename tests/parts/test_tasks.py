@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from torch.nn import functional as F
 import muster
 import tasks as case
 from helpers import same_bits
+from muster.parts.task import Scoring
 from muster.registry import kinds
 
 M, T = muster.methods, muster.tasks
@@ -308,9 +311,9 @@ WRONG = {
         lambda: run_of(case.of("multiclass"), T.binary(), 1), "task binary: 3 classes; allowed: 2"),
     "too many outputs": (
         lambda: run_of(case.of("regression"), T.regression(), 2),
-        r"shape \(1, 2\); by its task \(Regression.*so it must be \(1, 1\)"),
+        r"shape \(2, 2\); by its task \(Regression.*so it must be \(2, 1\)"),
     "too few outputs": (
-        lambda: run_of(case.of("outputs"), T.regression(), 1), r"so it must be \(1, 2\)"),
+        lambda: run_of(case.of("outputs"), T.regression(), 1), r"so it must be \(2, 2\)"),
     "no pair": (
         lambda: run_of(case.of("regression"), T.survival(), 1), r"allowed: 2, \(time, event\)"),
     "unknown score": (lambda: T.regression(scores=("auc",)), "unknown score 'auc'.*r2"),
@@ -344,3 +347,161 @@ def test_tuning_knows_which_way_a_score_is_better():
 
     best = {m: Tune(measure=m).best for m in ("test_r2", "test_mae", "mean_test_perplexity")}
     assert best == {"test_r2": "max", "test_mae": "min", "mean_test_perplexity": "min"}
+
+
+def tokens(change):
+    x, y = case.rows("next_token", np.random.default_rng(0), 6, 0)
+    return [(x, change(y.copy()))] * 2
+
+
+def put(at, value):
+    def change(y):
+        y[at] = value
+        return y
+
+    return change
+
+
+REAL = np.random.default_rng(0).normal(size=(6, 4))
+
+
+@pytest.mark.parametrize(
+    ("clients", "task", "message"),
+    [
+        (
+            tokens(put((1, 2), -1)),
+            T.next_token(),
+            "next_token: client 0: token -1; tokens are 0 or",
+        ),
+        (tokens(put((1, 2), 7)), T.next_token(), "token 7; tokens are 0 to 6, as the model has"),
+        (tokens(put(2, -100)), T.next_token(), r"no place counts \(all are -100\); drop that row"),
+        (tokens(lambda y: y + 0.5), T.next_token(), "targets are float64 .*; give a token"),
+        (tokens(lambda y: abs(y[:, 0])), T.next_token(), "targets are int64 .*; give a token"),
+        ([(REAL, [[0, 1, 2]] * 6)], T.multilabel(), "multilabel: client 0: label 2; labels are 0"),
+        ([(REAL, [[0, 1, 0.5]] * 6)], T.multilabel(), "label 0.5; labels are 0 and 1"),
+        (
+            [(REAL, [1, 2, -1, 0, 1, 1.5])],
+            T.poisson(),
+            "poisson: .*target -1; counts are 0 or more",
+        ),
+    ],
+)
+def test_targets_that_cannot_be_are_refused_in_one_line(clients, task, message):
+    model = case.reader() if isinstance(task, T.next_token) else case.network(3)
+    with pytest.raises(muster.MusterError, match=message) as e:
+        muster.simulate(muster.Federation.from_arrays(clients), M.fedavg(), model, 1, task=task)
+    assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda z, y: (z[:, 0] - y) ** 2 / y.var(),
+        lambda z, y: -torch.log_softmax(z[:, 0], 0) * y,
+    ],
+)
+@pytest.mark.parametrize("engine", ["stacked", "loop"])
+def test_a_loss_that_looks_across_rows_is_refused(loss, engine):
+    with pytest.raises(muster.MusterError, match="loss of a row depends on the rows next to it"):
+        muster.simulate(
+            case.of("regression"), M.fedavg(), case.network(1), 1, task=loss, engine=engine
+        )
+
+
+def test_a_loss_that_wants_classes_says_how_it_gets_them():
+    def loss(z, y):
+        return F.cross_entropy(z, y, reduction="none")
+
+    fed, how = case.of("multiclass"), {"dtype": "float64", "rounds": 2}
+    with pytest.raises(muster.MusterError, match=r'custom\(loss, targets="classes"\)') as e:
+        muster.simulate(fed, M.fedavg(), case.network(3), task=loss, **how)
+    assert "\n" not in str(e.value)
+    own = muster.simulate(
+        fed, M.fedavg(), case.network(3), task=T.custom(loss, targets="classes"), **how
+    )
+    usual = muster.simulate(fed, M.fedavg(), case.network(3), **how)
+    assert own.rounds["loss"].to_list() == pytest.approx(usual.rounds["loss"].to_list())
+
+
+def test_a_score_of_ones_own_with_a_known_name_has_its_direction():
+    def far(z, y):
+        return (z[:, 0] - y).abs()
+
+    higher = [
+        Scoring(T.custom(far, far, name, **more)).first.higher
+        for name, more in (("mae", {}), ("mae", {"higher": True}), ("mine", {}))
+    ]
+    assert higher == [False, True, True]
+
+
+def test_a_score_is_named_once():
+    with pytest.raises(muster.MusterError, match="scores: auc, auc; name each once"):
+        T.binary(scores=("auc", "auc"))
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        T.multiclass((1.0, 4.0, 2.0)),
+        T.multiclass(smoothing=0.3),
+        T.multiclass((1.0, 4.0, 2.0), 0.2),
+        T.binary((1.0, 4.0)),
+        T.binary((3.0, 1.0), 0.2),
+        T.multilabel(smoothing=0.2),
+    ],
+)
+def test_no_constant_beats_the_guess(task):
+    """By its gradient, which is 0 at the best one."""
+    y = torch.tensor([0, 1, 1, 0, 0, 0, 1, 0])
+    if isinstance(task, T.multilabel):
+        y = torch.stack([y, 1 - y, y], 1)
+    z = task.guess(y, 3).requires_grad_()
+    task.loss(z.expand(len(y), -1), y).mean().backward()
+    assert z.grad.abs().max() < 1e-9
+    assert z.shape[1] == (1 if isinstance(task, T.binary) else 3)
+
+
+def test_times_that_differ_stay_apart_in_float32():
+    fed = case.of("survival")
+    late = fed.train.y.clone()
+    late[:, 0] = 1.7e9 + 70 * late[:, 0]
+    assert len(late[:, 0].float().unique()) < len(late[:, 0].unique()), "float32 merges them"
+    runs = [
+        muster.simulate(
+            replace(fed, train=replace(fed.train, y=y), test=None), M.fedavg(), case.network(1), 2,
+            muster.Local(steps=2, batch_size=None, lr=0.1), task=T.survival(), engine=engine,
+        )
+        for engine in ("stacked", "loop")
+        for y in (fed.train.y, late)
+    ]  # fmt: skip
+    for early, after in (runs[:2], runs[2:]):
+        for name, w in early.weights.items():
+            np.testing.assert_array_equal(w, after.weights[name])
+
+
+def eventless(*clients):
+    fed = case.of("survival")
+    y = fed.train.y.clone()
+    for k in clients:
+        y[fed.train.offsets[k] : fed.train.offsets[k + 1], 1] = 0
+    return replace(fed, train=replace(fed.train, y=y), test=None)
+
+
+def test_clients_without_an_event_have_no_loss_and_do_not_count_where_losses_do():
+    how = {"rounds": 2, "task": T.survival(), "dtype": "float64"}
+    fed = eventless(1, 3)  # a priority client and another
+    run = muster.simulate(fed, M.fedalign(100.0, warmup=0), case.network(1), **how)
+    assert run.final["train_loss"].is_null().to_list() == [False, True, False, True]
+    at = dict(run.clients.filter(run.clients["round"] == 1).select("client", "reason").rows())
+    assert at[1] == at[3] == "loss unknown"
+    assert at[2] == "aligned"
+    assert any("2 of 4 clients (1 in the objective) hold no event" in c for c in run.concerns)
+    alone = muster.simulate(
+        replace(fed, priority=np.arange(4) == 0, importance=np.eye(4)[0]),
+        M.fedalign(100.0, warmup=0), case.network(1), **how,
+    )  # fmt: skip
+    assert run.rounds["reference_loss"][0] == alone.rounds["reference_loss"][0]
+    fed = muster.with_solo(fed, case.network(1), task=T.survival())
+    claimed = muster.simulate(fed, M.maxfl(), case.network(1), **how).clients
+    assert claimed.filter(claimed["client"].is_in([1, 3]))["weight"].sum() == 0
+    assert set(claimed.filter(claimed["client"] == 3)["reason"]) == {"loss unknown"}

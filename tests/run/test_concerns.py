@@ -138,3 +138,33 @@ def test_short_runs_give_clients_time_before_they_may_leave(fed):
     assert muster.Flexible().starts(3) == 3
     assert muster.Flexible(1).starts(12) == 1, "said in rounds, it is meant"
     assert muster.Flexible(0.05, grace=0).starts(12) == 1
+
+
+def test_claims_that_are_all_0_because_losses_are_large():
+    fed, local = muster.data.diabetes(), muster.Local(steps=5, batch_size=16, lr=0.05)
+    how = {"task": muster.tasks.regression()}
+    fed = muster.with_solo(fed, muster.models.Linear(), local, **how)
+    run = muster.simulate(fed, M.maxfl(), muster.models.Linear(), 2, local, **how)
+    assert run.clients["claim"].max() < 1e-6
+    assert "every claim is 0, and with it every weight: F_k - rho_k is around" in said(run)
+    assert "scale the targets" in said(run)
+
+
+def test_a_score_that_no_priority_client_has():
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(8, 3))
+    clients = [(x, np.ones(8, int)), (x, np.arange(8) % 2), (x, np.ones(8, int))]
+    task = muster.tasks.binary(scores=("auc",))
+    method = M.fedalign(1.0, criterion="score", warmup=0)
+
+    def reasons(priority):
+        fed = federation(clients, priority)
+        run = muster.simulate(fed, method, muster.models.Linear(), 2, task=task)
+        return said(run), run.clients["reason"].to_list()[:3]
+
+    told, reason = reasons([0])
+    assert "in 2 of 2 rounds nobody outside the objective could join" in told
+    assert reason == ["priority", "F(w) unknown", "F(w) unknown"]
+    told, reason = reasons([1])
+    assert "could join" not in told
+    assert reason == ["auc unknown", "priority", "auc unknown"]

@@ -55,9 +55,9 @@ BAD_RUNS = {
     ),
     "model with too few outputs": (
         lambda: go(model=nn.Linear(5, 2)),
-        r"output for one row has shape \(1, 2\); labels go from 0 to 3",
+        r"output for two rows has shape \(2, 2\); labels go from 0 to 3",
     ),
-    "model with a strange output": (lambda: go(model=Crooked()), "output for one row has shape"),
+    "model with a strange output": (lambda: go(model=Crooked()), "output for two rows has shape"),
     "model without parameters": (lambda: go(model=nn.ReLU()), "no trainable parameters"),
     "cnn on rows": (lambda: go(model=muster.models.CNN()), "it needs images"),
     "resume without a folder": (lambda: go(resume=True), "resume: needs checkpoint=FOLDER"),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ..federation import Federation
-from ..federation.ragged import features
 from ..lazy import nn
 from ..local import Local
 from ..parts.task import Multiclass, Task
 from .base import Engine
 from .compute import Compute, How, compute_of
+from .habits import examples
 from .layers import stackable
 from .loop import Loop
 from .mapped import refused
@@ -33,7 +33,7 @@ def choose(
         missing = stackable(module)
         if not isinstance(missing, str):
             return Stacked(module, fed, local, compute, task)
-        why = refused(module, features(fed.train.x[:2], compute.number))
+        why = refused(module, examples(fed, compute.number))
         if not why:
             return Stacked(module, fed, local, compute, task)
     loop = Loop(module, fed, local, compute, task)

@@ -20,12 +20,14 @@ from ..federation import Federation
 from ..federation.ragged import Ragged, features
 from ..lazy import functional, nn, torch
 from ..local import Local
-from ..params import Memory, Params, of_module, select, trainable
+from ..params import Buffers, Memory, Params, of_module, select, trainable
 from ..parts.solvers import Solver, Work
-from ..parts.task import Multiclass, Scoring, Task
+from ..parts.suited import refuse_mixing, refuse_targets
+from ..parts.task import Multiclass, Scoring, Task, Usual, by_row
 from ..protocol import Appraisal, Offer
 from .batches import Plan, plan, steps_of
 from .compute import Compute
+from .habits import examples, writes
 from .measure import Seen, Split
 from .threads import Crew
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 CHUNK = 2**21  # numbers of input looked at together: a few MB, so that they stay in cache
+TRIED = 6  # rows on which a task is tried before anything trains
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,13 @@ class Replica:
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         self.state = dict(module.state_dict())
+        self.buffers = Buffers(module)
+
+    def begin(self, model: Params) -> None:
+        """Put a model into the module, as at the start of a client's work: what earlier passes
+        left in buffers that do not travel is gone."""
+        self.buffers.restore()
+        self.load(model)
 
     def load(self, model: Params) -> None:
         """Put these values into the module."""
@@ -127,10 +137,25 @@ class Base:
             self.x["test"], self.y["test"] = fed.test.x.to(self.device), self._targets(fed.test.y)
         width = max(1, int(np.prod(fed.train.x.shape[1:])))
         self.chunk = int(np.clip(CHUNK // width, 64, 8192))
+        self._try_task()
+        self.writes = writes(self.main.module, examples(fed, self.dtype).to(self.device))
 
     def _targets(self, y: Tensor) -> Tensor:
-        """Targets as the task takes them: whole numbers as they are, others in the run's dtype."""
-        return y.to(self.device, self.dtype if y.is_floating_point() else y.dtype)
+        """Targets as the task takes them: whole numbers as they are, others in the run's dtype,
+        unless rows are compared by them: times that differ must not become the same."""
+        real = y.is_floating_point() and by_row(self.task)
+        return y.to(self.device, self.dtype if real else y.dtype)
+
+    def _try_task(self) -> None:
+        """Refuse a task that does not go with what the module says of the first rows."""
+        if self.task.cross_entropy:
+            return
+        x = features(self.x["train"][:TRIED].clone(), self.dtype)
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            z = self.main.module.eval()(x)
+        refuse_mixing(self.task, z, self.y["train"][:TRIED])
+        if isinstance(self.task, Usual):
+            refuse_targets(self.fed, self.task, z.shape[-1])
 
     merge_single = False  # whether a last batch of one row must join the one before it
 
@@ -173,6 +198,10 @@ class Base:
         at = torch.from_numpy(rows).to(self.device)
         return self.rows(split, at), self.y[split][at]
 
+    def lent(self, x: Tensor) -> Tensor:
+        """Rows to hand to the module: a copy, where it would write into them."""
+        return x.clone() if self.writes else x
+
     def replica(self) -> Replica:
         """Another copy of the user's own module, which nothing here ever runs."""
         return Replica(copy.deepcopy(self.original).to(device=self.device, dtype=self.dtype))
@@ -189,7 +218,7 @@ class Base:
         """Loss and score of a module on one chunk of rows."""
         span = slice(chunk * self.chunk, min((chunk + 1) * self.chunk, seen.n))
         x, y = self.batch(seen.split, span if seen.rows is None else seen.rows[span])
-        seen.marks.put(span, module(x), y)
+        seen.marks.put(span, module(self.lent(x)), y)
 
     def chunks(self, seen: Seen) -> int:
         """Into how many chunks rows are cut: by their size alone, whoever looks at them."""
@@ -207,7 +236,7 @@ class Base:
 
         @torch.no_grad()
         def work(seat: int, chunks: Iterator[int]) -> None:
-            seats[seat].load(model)
+            seats[seat].begin(model)
             for chunk in chunks:
                 self.look(seats[seat].module, seen, chunk)
 
@@ -230,7 +259,7 @@ class Base:
         @torch.no_grad()
         def work(seat: int, numbers: Iterator[int]) -> None:
             for i in numbers:
-                seats[seat].load({name: t[i] for name, t in stack.items()})
+                seats[seat].begin({name: t[i] for name, t in stack.items()})
                 seen = Seen(data, clients[i : i + 1], split, self.task, self.scoring)
                 for chunk in range(self.chunks(seen)):
                     self.look(seats[seat].module, seen, chunk)

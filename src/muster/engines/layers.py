@@ -99,7 +99,11 @@ def _embedding(module: nn.Embedding, prefix: str) -> Apply:
     def apply(p: Params, h: Tensor) -> Tensor:
         w = p[prefix + "weight"]
         who = torch.arange(len(w), device=w.device).view(-1, *(1,) * (h.dim() - 1))
-        return w[who, h]
+        said = w[who, h]
+        if module.padding_idx is None:
+            return said
+        # The padding token's vector does not train.
+        return torch.where((h == module.padding_idx).unsqueeze(-1), said.detach(), said)
 
     return apply
 
@@ -111,7 +115,7 @@ def _leaf(module: nn.Module, prefix: str) -> Apply | None:
         return _linear(module, prefix)
     if isinstance(module, nn.LayerNorm) and kind is nn.LayerNorm:
         return _layer_norm(module, prefix)
-    if kind is nn.Embedding and module.max_norm is None and module.padding_idx is None:
+    if kind is nn.Embedding and module.max_norm is None and not module.scale_grad_by_freq:
         return _embedding(module, prefix)
     if kind is nn.Dropout:
         return lambda p, h: h  # in training `Draws` stands in for it
@@ -136,11 +140,7 @@ def stackable(module: nn.Module, prefix: str = "") -> list[Layer] | str:
             if isinstance(found, str):
                 return found
             layers += found
-        owners = [
-            id(layer.module)
-            for layer in layers
-            if next(layer.module.parameters(), None) is not None
-        ]
-        return "a layer used twice" if len(set(owners)) < len(owners) else layers
+        owned = [id(p) for layer in layers for p in layer.module.parameters()]
+        return "a parameter used twice" if len(set(owned)) < len(owned) else layers
     apply = _leaf(module, prefix)
     return type(module).__name__ if apply is None else [Layer(module, prefix, apply)]

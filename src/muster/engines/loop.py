@@ -25,12 +25,14 @@ from ..local import Local
 from ..params import Memory, Params
 from ..parts.solvers import Gradient, Solver, Work
 from ..parts.task import Multiclass, Task, by_row
-from ..protocol import Offer
+from ..protocol import Appraisal, Offer
 from .base import Assignment, Base, Replica, Room
 from .batches import Plan, needs_two_rows
 from .compute import Compute
 from .curvature import along
 from .descent import Course, Drifts, direction
+from .habits import examples, mixes
+from .measure import Split
 from .pool import Lost, Watch, Worker
 from .threads import one_thread
 
@@ -63,6 +65,7 @@ class Loop(Base):
             )
         if self.merge_single and local.batch_size == 1:
             raise MusterError("local batch_size: 1; BatchNorm needs batches of 2 and above")
+        self.mixes = mixes(self.main.module, examples(fed, self.dtype).to(self.device))
         can_fork = "fork" in mp.get_all_start_methods()
         self.processes = compute.workers() if can_fork else 1
         self.workers: list[Worker] = []
@@ -78,6 +81,14 @@ class Loop(Base):
             replica.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             return Replica(replica.module)
         return replica
+
+    def appraise(self, model: Params, clients: Int64, split: Split = "train") -> Appraisal:
+        """Loss and score of one model on each client's rows; of a module that looks across rows,
+        one client at a time."""
+        if not self.mixes:
+            return super().appraise(model, clients, split)
+        everyones = {name: t.expand(len(clients), *t.shape) for name, t in model.items()}
+        return self.appraise_each(everyones, clients, split)
 
     def train(
         self,
@@ -228,13 +239,13 @@ class LoopCohort:
             yield lr, batches
 
     def _enter(self, stack: Params) -> None:
-        self.engine.main.load({name: t[0] for name, t in stack.items()})
+        self.engine.main.begin({name: t[0] for name, t in stack.items()})
 
     def _leave(self) -> Params:
+        # Anew, as a forward pass may have put other tensors in the place of buffers.
+        state = self.engine.main.module.state_dict()
         return {
-            name: self.engine.main.state[name]
-            .detach()
-            .clone(memory_format=torch.contiguous_format)[None]
+            name: state[name].detach().clone(memory_format=torch.contiguous_format)[None]
             for name in self.engine.travels
         }
 
@@ -312,7 +323,7 @@ class Batch:
     def _loss(self) -> Tensor:
         module = self.engine.main.module
         module.train()
-        task, z = self.engine.task, module(self.x)
+        task, z = self.engine.task, module(self.engine.lent(self.x))
         if by_row(task):
             return task.loss(z, self.y).mean()
         together: Tensor = task.of_rows(z, self.y, z.new_ones(len(z)))  # type: ignore[attr-defined]

@@ -11,18 +11,19 @@ import threading
 import warnings
 from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .. import params
 from ..errors import first_line
 from ..lazy import nn, torch
 from ..params import Params
+from .habits import close, mixes
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 MOST = 2**20  # trained parameters up to which mapping pays: larger ones keep a process busy alone
-CLOSE = 1e-8  # how far a mapped module may be from the module itself, in float64
 
 
 class Mapped:
@@ -35,7 +36,7 @@ class Mapped:
     def __call__(self, stack: Params, x: Tensor, training: bool) -> Tensor:
         module: nn.Module | None = getattr(self._own, "module", None)
         if module is None:
-            module = self._own.module = self._build()
+            module = self._own.module = _padding(self._build())
         module.train(training)
 
         def one(weights: Params, rows: Tensor) -> Tensor:
@@ -55,6 +56,8 @@ def refused(module: nn.Module, example: Tensor, forced: bool = False) -> str:
             return f"{kind} draws numbers for each client by itself"
         if isinstance(m, nn.RNNBase):
             return f"{kind} has no stacked form"
+        if isinstance(m, (nn.Embedding, nn.EmbeddingBag)) and m.scale_grad_by_freq:
+            return f"{kind} counts the tokens of a batch"
         if isinstance(m, nn.modules.conv._ConvNd) and not forced:
             return f"{kind} is faster one client at a time"
     kept = params.of_module(module, torch.float64, torch.device("cpu"))
@@ -70,26 +73,59 @@ def refused(module: nn.Module, example: Tensor, forced: bool = False) -> str:
 
 def _tried(module: nn.Module, example: Tensor) -> str:
     """What is wrong with a module that is mapped over two clients; "" when nothing is."""
+    kind = type(module).__name__
     twin = deepcopy(module).double()
+    mapped = Mapped(lambda: deepcopy(twin))
     start = params.of_module(twin, torch.float64, torch.device("cpu"))
     stack = {n: torch.stack([t, 1.25 * t + 0.01]) for n, t in start.items()}
     x = example.double() if example.is_floating_point() else example
     x = torch.stack([x, x.flip(0)])
-    mapped = Mapped(lambda: twin)
+
+    def one_by_one(weights: Params) -> Tensor:
+        own = [{n: t[k] for n, t in weights.items()} for k in range(2)]
+        call = torch.func.functional_call
+        return torch.stack([call(twin, own[k], (x[k].clone(),)) for k in range(2)])
+
     try:
         with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
             warnings.simplefilter("error")
             for training in (True, False):
-                leaves = {n: t.clone().requires_grad_() for n, t in stack.items()}
-                said = mapped(leaves, x, training)
-                torch.autograd.grad(said.sum(), list(leaves.values()), materialize_grads=True)
-                for k in range(2):
-                    own = {n: t[k] for n, t in stack.items()}
-                    alone = torch.func.functional_call(twin, own, (x[k],))
-                    if not torch.allclose(said[k], alone, atol=CLOSE, rtol=CLOSE):
-                        return f"{type(module).__name__} gives other numbers when it is mapped"
+                twin.train(training)
+                said, slope = _looked_at(partial(mapped, x=x.clone(), training=training), stack)
+                alone, steep = _looked_at(one_by_one, stack)
+                if not close(said, alone):
+                    return f"{kind} gives other numbers when it is mapped"
+                if not all(map(close, slope, steep)):
+                    return f"{kind} has other gradients when it is mapped"
+                if mixes(twin, x[0], training):
+                    return f"{kind} looks across the rows of a batch, which padding would change"
     except Warning:  # torch would take one client after another, and says so
-        return f"{type(module).__name__} has operations that torch.func does not map"
+        return f"{kind} has operations that torch.func does not map"
     except Exception as error:
-        return f"{type(module).__name__} cannot be mapped over clients ({first_line(error)[:80]})"
+        return f"{kind} cannot be mapped over clients ({first_line(error)[:80]})"
     return ""
+
+
+def _looked_at(
+    forward: Callable[[Params], Tensor], stack: Params
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """A module's outputs, and the gradient of their sum, in which each counts differently."""
+    leaves = {n: t.clone().requires_grad_() for n, t in stack.items()}
+    said = forward(leaves)
+    counts = torch.linspace(0.5, 1.5, said.numel(), dtype=said.dtype).view(said.shape)
+    total = (said * counts).sum()
+    return said.detach(), torch.autograd.grad(total, [*leaves.values()], materialize_grads=True)
+
+
+def _padding(module: nn.Module) -> nn.Module:
+    """The module with embeddings that leave the padding token's vector alone when they are mapped:
+    torch.func forgets `padding_idx`."""
+
+    def hook(embedding: nn.Module, given: tuple[Tensor, ...], said: Tensor) -> Tensor:
+        padding = given[0].eq(embedding.padding_idx)  # type: ignore[arg-type]
+        return torch.where(padding.unsqueeze(-1), said.detach(), said)
+
+    for m in module.modules():
+        if isinstance(m, nn.Embedding) and m.padding_idx is not None:
+            m.register_forward_hook(hook)
+    return module

@@ -91,8 +91,10 @@ class Marks:
 
 
 def _together(task: Task, z: NDArray[Any], y: Tensor, w: Float64) -> float:
-    """The loss of rows that are tied together."""
+    """The loss of rows that are tied together; NaN where they say none."""
     assert isinstance(task, Usual), "only our own tasks tie rows together"
+    if task.silent(y):
+        return float("nan")
     with torch.no_grad():
         outputs = torch.from_numpy(z)
         return float(task.of_rows(outputs, y, torch.from_numpy(w).to(outputs.dtype)))

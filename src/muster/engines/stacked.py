@@ -31,6 +31,7 @@ from .batches import Plan, blocks, cut, work
 from .compute import Compute
 from .curvature import along
 from .descent import Course, Drifts, direction, fusable, fused_step
+from .habits import examples
 from .layers import Draws, dropping, stackable
 from .mapped import Mapped, refused
 from .measure import Marks, Split
@@ -65,8 +66,7 @@ class Stacked(Base):
         self.mapped: Mapped | None = None
         self.why = "every layer has a stacked form"
         if isinstance(layers, str):
-            example = features(fed.train.x[:2], self.dtype)
-            wrong = refused(module, example, forced=compute.engine == "stacked")
+            wrong = refused(module, examples(fed, self.dtype), compute.engine == "stacked")
             if wrong:
                 raise MusterError(f"engine: 'stacked': {wrong}; use engine='loop' or 'auto'")
             self.mapped = Mapped(lambda: self.replica().module)
@@ -81,6 +81,7 @@ class Stacked(Base):
     def forward(self, stack: Params, x: Tensor, batch: Batch | None = None) -> Tensor:
         """Outputs `[K, B, outputs]` of each client's model on its own inputs `[K, B, ...]`; with a
         batch, in training."""
+        x = self.lent(x)
         if self.mapped is not None:
             return self.mapped(stack, x, batch is not None)
         if self.frozen:

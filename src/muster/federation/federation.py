@@ -320,10 +320,10 @@ class Federation:
         embedding may have no vector."""
         splits = [self.train.x] + ([] if self.test is None else [self.test.x])
         if self.train.x.dtype != torch.int64 or not all(map(len, splits)):
-            return self.train.x[:1]
+            return self.train.x[:1].clone()  # whoever is shown it may write into it
         x = max(splits, key=lambda x: int(x.max()))
         at = int(x.flatten(1).amax(1).argmax())
-        return x[at : at + 1]
+        return x[at : at + 1].clone()
 
     @property
     def inputs(self) -> Inputs:

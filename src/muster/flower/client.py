@@ -23,7 +23,8 @@ from ..config.experiments import Experiment
 from ..errors import MusterError
 from ..federation import Federation
 from ..params import dtype_of, frozen_digest
-from ..parts.task import Scoring, suited, targets_of
+from ..parts.suited import suited
+from ..parts.task import Scoring, targets_of
 from ..protocol import Offer
 from ..run.clients import Terms
 from .agreed import check_agreed, read_terms

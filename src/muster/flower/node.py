@@ -21,7 +21,7 @@ from ..federation import Federation
 from ..local import Local
 from ..models import as_module
 from ..params import Memory, Params, dtype_of
-from ..parts.task import suited
+from ..parts.suited import suited
 from ..protocol import Appraisal, Offer, Replies, Roster, State, View
 from ..run.clients import Stack, Terms, needs_requirement
 from ..run.memo import Memo

@@ -14,10 +14,12 @@ from .. import params
 from ..arrays import Bool
 from ..protocol import Appraisal, Decision, Offer, Replies
 from .scores import SCORES, Score
-from .task import Scoring, Task, least_loss
+from .task import Scoring, Task, by_row, least_loss
 
 MOST_WEIGHT = 1e15  # beyond this a float32 square overflows, and with it every server optimizer
 MOST_LOSS = 100.0  # times the middle report of the round (or 1): beyond it, a lie or a bug
+
+NO_LOSS = "loss unknown"  # the reason of clients whose rows say none
 
 
 @dataclass(frozen=True)
@@ -27,17 +29,20 @@ class Possible:
     least      what no loss is below
     score      what its score can be
     undefined  whether a client's rows may leave it without a score (the AUC of one class)
+    silent     whether they may leave it without a loss (survival without an event)
     """
 
     least: float = 0.0
     score: Score = SCORES["accuracy"]
     undefined: bool = False
+    silent: bool = False
 
     @classmethod
     def of(cls, task: Task) -> Possible:
         """By this task."""
         scoring = Scoring(task)
-        return cls(least_loss(task), scoring.first, any(i == 0 for i, _ in scoring.of_all))
+        undefined = any(i == 0 for i, _ in scoring.of_all)
+        return cls(least_loss(task), scoring.first, undefined, not by_row(task))
 
 
 USUAL = Possible()
@@ -52,7 +57,8 @@ def possible(appraisal: Appraisal, can: Possible = USUAL) -> Decision:
     if can.undefined:
         score_ok |= np.isnan(score)
     why = np.where(score_ok, "", f"impossible {can.score.name}")
-    return Decision(loss_ok & score_ok, np.where(~loss_ok, "impossible loss", why))
+    bad = np.where(np.isnan(loss) & can.silent, NO_LOSS, "impossible loss")
+    return Decision(loss_ok & score_ok, np.where(~loss_ok, bad, why))
 
 
 def outlying(appraisal: Appraisal) -> Bool:
@@ -115,12 +121,13 @@ def guard(
             refuse(~params.bounded(part, MOST_WEIGHT), "malformed: not finite")
         for name, t in replies.models.items():
             if name.endswith("running_var"):
-                negative = (t < 0).flatten(1).any(1).cpu().numpy()
+                negative = params.as_rows(t < 0).any(1).cpu().numpy()
                 refuse(negative, "malformed: negative variance")
     if appraised:
         word = plausible(replies.appraisal, replies.roster.priority & (not by_loss), can)
         for why in np.unique(word.reason[~word.yes]):
             refuse(~word.yes & (word.reason == why), str(why))
     if not np.isnan(most_claim):
+        refuse(np.isnan(replies.claim) & can.silent, NO_LOSS)
         refuse(~((replies.claim >= 0) & (replies.claim <= most_claim)), "impossible claim")
     return Decision(ok, reason)

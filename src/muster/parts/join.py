@@ -34,6 +34,7 @@ class Join(Protocol):
 
 
 CRITERIA = ("loss", "score", "accuracy")
+UNKNOWN = "F(w) unknown"  # why nobody can tell whether it is aligned
 
 
 def by_right(roster: Roster) -> Text:
@@ -73,16 +74,16 @@ class Aligned:
 
     def __call__(self, offer: Offer, roster: Roster, appraisal: Appraisal) -> Decision:
         if self.criterion == "loss":
-            suits = appraisal.loss < offer.loss + offer.eps
+            own, model, called, sign = appraisal.loss, offer.loss, "loss", -1.0
         else:
+            own, model, called = appraisal.score, offer.score, offer.called
             sign = 1.0 if offer.higher else -1.0
-            suits = sign * appraisal.score > sign * offer.score - offer.eps
+        suits = sign * own > sign * model - offer.eps
         member = roster.importance > 0
-        why_not = f"{offer.called} too {'low' if offer.higher else 'high'}"
-        if self.criterion == "loss":
-            why_not = "loss too high"
-        if np.isnan(offer.loss if self.criterion == "loss" else offer.score):
-            why_not = "F(w) unknown"
+        too = f"{called} too {'low' if sign > 0 else 'high'}"
+        why_not = np.where(np.isnan(own), f"{called} unknown", too)
+        if np.isnan(model):
+            why_not = np.full(len(roster), UNKNOWN)
         reason = np.where(member, by_right(roster), np.where(suits, "aligned", why_not))
         return Decision(member | suits, reason)
 

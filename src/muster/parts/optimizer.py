@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ..checks import above, at_least, require
 from ..lazy import torch
-from ..params import Memory, Params
+from ..params import Memory, Params, as_rows
 from ..registry import part
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def _clipped(g: Params, most: float | None) -> Params:
     """`g min(1, most / (|g| + 1e-6))`, the norm over all of a client's parameters."""
     if most is None:
         return g
-    squares = [t.flatten(1).square().sum(1) for t in g.values()]
+    squares = [as_rows(t).square().sum(1) for t in g.values()]
     norm = torch.stack(squares).sum(0).sqrt()
     scale = (most / (norm + 1e-6)).clamp(max=1.0)
     return {name: t * _along(scale, t) for name, t in g.items()}

@@ -26,6 +26,21 @@ if TYPE_CHECKING:
 IGNORED = -100  # a token that does not count, as torch has it
 
 
+def _first_wrong(y: Tensor, wrong: Tensor, what: str) -> tuple[int, str] | None:
+    """The first row that has a wrong number, and what is said of it."""
+    rows = wrong.reshape(len(y), -1)
+    if not bool(rows.any()):
+        return None
+    row = int(rows.any(1).int().argmax())
+    number = y.reshape(len(y), -1)[row, int(rows[row].int().argmax())].item()
+    return row, what.format(f"{number:g}")
+
+
+def _smoothed(y: Tensor, smoothing: float) -> Tensor:
+    """Labels 0 and 1 as `smoothing / 2` and `1 - smoothing / 2`."""
+    return y * (1.0 - smoothing) + smoothing / 2
+
+
 def _one(z: Tensor, y: Tensor) -> Tensor:
     """One output as one number for each row, where targets are."""
     return z.squeeze(-1) if z.dim() > y.dim() else z
@@ -74,15 +89,18 @@ class Binary(Usual):
 
     def loss(self, z: Tensor, y: Tensor) -> Tensor:
         z, y = _one(z, y), y.to(z.dtype)
-        smooth = y * (1.0 - self.smoothing) + self.smoothing / 2
+        smooth = _smoothed(y, self.smoothing)
         losses = functional.binary_cross_entropy_with_logits(z, smooth, reduction="none")
         if self.weights:
             no, yes = self.weights
             losses = torch.where(y > 0.5, yes * losses, no * losses)
         return losses
 
-    def guess(self, y: Tensor) -> Tensor:
-        return torch.logit(y.double().mean(0).clamp(SMALL, 1 - SMALL)).view(1, 1)
+    def guess(self, y: Tensor, classes: int = 0) -> Tensor:
+        yes, (low, high) = y.double(), self.weights or (1.0, 1.0)
+        weight = torch.where(yes > 0.5, high, low)
+        share = (weight * _smoothed(yes, self.smoothing)).sum() / weight.sum()
+        return torch.logit(share.clamp(SMALL, 1 - SMALL)).view(1, 1)
 
 
 def _by_label(each: Callable[..., float]) -> OfAll:
@@ -122,13 +140,17 @@ class Multilabel(Usual):
         check_weights(self.weights)
 
     def loss(self, z: Tensor, y: Tensor) -> Tensor:
-        smooth = y.to(z.dtype) * (1.0 - self.smoothing) + self.smoothing / 2
+        smooth = _smoothed(y.to(z.dtype), self.smoothing)
         return functional.binary_cross_entropy_with_logits(
             z, smooth, weights_of(self.weights, z), reduction="none"
         ).mean(-1)
 
-    def guess(self, y: Tensor) -> Tensor:
-        return torch.logit(y.double().mean(0, keepdim=True).clamp(SMALL, 1 - SMALL))
+    def complaint(self, y: Tensor, outputs: int = 0) -> tuple[int, str] | None:
+        return _first_wrong(y, (y != 0) & (y != 1), "label {}; labels are 0 and 1")
+
+    def guess(self, y: Tensor, classes: int = 0) -> Tensor:
+        share = _smoothed(y.double(), self.smoothing).mean(0, keepdim=True)
+        return torch.logit(share.clamp(SMALL, 1 - SMALL))
 
 
 def _beside(z: Tensor, y: Tensor) -> Tensor:
@@ -147,7 +169,7 @@ class Numbers(Usual):
     rows: ClassVar[Mapping[str, OfRows]] = {"mae": lambda z, y: (z - _beside(z, y)).abs().mean(-1)}
     of_all: ClassVar[Mapping[str, OfAll]] = {"r2": _real}
 
-    def guess(self, y: Tensor) -> Tensor:
+    def guess(self, y: Tensor, classes: int = 0) -> Tensor:
         return y.double().reshape(len(y), -1).mean(0, keepdim=True)
 
 
@@ -210,7 +232,10 @@ class Poisson(Numbers):
             z, _beside(z, y), log_input=True, full=self.full, reduction="none"
         ).mean(-1)
 
-    def guess(self, y: Tensor) -> Tensor:
+    def complaint(self, y: Tensor, outputs: int = 0) -> tuple[int, str] | None:
+        return _first_wrong(y, y < 0, "target {}; counts are 0 or more")
+
+    def guess(self, y: Tensor, classes: int = 0) -> Tensor:
         return super().guess(y).clamp(min=SMALL).log()
 
 
@@ -225,8 +250,8 @@ class Survival(Usual):
 
     It ties rows together, so it is no mean over rows. In training the set is the batch: whom an
     event is compared with are the batch's rows (take batches large enough to hold events; one
-    without has a loss of 0). A client's loss, by which it decides, is that of all its rows. Rows of
-    two clients are never compared.
+    without has a loss of 0). A client's loss, by which it decides, is that of all its rows; without
+    an event among them it has none. Rows of two clients are never compared.
 
     scores   c_index (Harrell)
     """
@@ -243,17 +268,17 @@ class Survival(Usual):
         require(classes == 2, "task survival: numbers in a target", classes, "2, (time, event)")
         return 1
 
-    def complaint(self, y: Tensor) -> tuple[int, str] | None:
+    def complaint(self, y: Tensor, outputs: int = 0) -> tuple[int, str] | None:
         if y.shape[1:] != (2,):
             return None  # `outputs` says so
-        for i, wrong, what in (
-            (0, y[:, 0] < 0, "time {}; times are 0 or more"),
-            (1, (y[:, 1] != 0) & (y[:, 1] != 1), "event {}; it is 1 where it happened, else 0"),
-        ):
-            if bool(wrong.any()):
-                row = int(wrong.int().argmax())
-                return row, what.format(f"{y[row, i].item():g}")
-        return None
+        time, event = y[:, 0], y[:, 1]
+        other = (event != 0) & (event != 1)
+        return _first_wrong(time, time < 0, "time {}; times are 0 or more") or _first_wrong(
+            event, other, "event {}; it is 1 where it happened, else 0"
+        )
+
+    def silent(self, y: Tensor) -> bool:
+        return not bool((y[..., 1] > 0.5).any())
 
     def of_rows(self, z: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """The loss of each set of rows: `[...]` from `[..., rows, 1]`, `[..., rows, 2]` and
@@ -261,7 +286,7 @@ class Survival(Usual):
         counts = weight > 0
         weight = weight * (counts.sum(-1) / weight.sum(-1)).unsqueeze(-1)
         # From the latest time to the earliest, padding last: whoever is at risk comes first.
-        time = torch.where(counts, y[..., 0].to(z.dtype), -float("inf"))
+        time = torch.where(counts, y[..., 0].double(), -float("inf"))
         time, order = time.sort(dim=-1, descending=True, stable=True)
         risk, w = z.squeeze(-1).gather(-1, order), weight.gather(-1, order)
         event = (y[..., 1].to(z.dtype).gather(-1, order) > 0.5) * w
@@ -273,7 +298,7 @@ class Survival(Usual):
         events = event.sum(-1)
         return terms.sum(-1) / torch.where(events > 0, events, 1.0)
 
-    def guess(self, y: Tensor) -> Tensor:
+    def guess(self, y: Tensor, classes: int = 0) -> Tensor:
         return torch.zeros(1, 1, dtype=torch.float64)
 
 
@@ -318,7 +343,19 @@ class NextToken(Usual):
     def loss(self, z: Tensor, y: Tensor) -> Tensor:
         return _tokens(z, y, self.smoothing)
 
-    def guess(self, y: Tensor) -> Tensor:
+    def complaint(self, y: Tensor, outputs: int = 0) -> tuple[int, str] | None:
+        if y.is_floating_point() or y.dim() < 2:
+            said = f"{str(y.dtype)[6:]} of shape {list(y.shape[1:])}"
+            return 0, f"targets are {said}; give a token (a whole number) for each place"
+        most = outputs - 1 if outputs else int(y.max())
+        wrong = ((y < 0) & (y != IGNORED)) | (y > most)
+        allowed = f"0 to {most}, as the model has outputs" if outputs else "0 or more"
+        return _first_wrong(y, wrong, f"token {{}}; tokens are {allowed}, or -100") or _first_wrong(
+            y, (y == IGNORED).all(1, keepdim=True), "no place counts (all are {}); drop that row"
+        )
+
+    def guess(self, y: Tensor, classes: int = 0) -> Tensor:
         there = y[y != IGNORED]
         shares = torch.bincount(there).double() / max(1, len(there))
+        shares = (1.0 - self.smoothing) * shares + self.smoothing / max(1, len(shares))
         return shares.clamp(min=SMALL).log().expand(1, *y.shape[1:], -1)

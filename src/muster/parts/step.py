@@ -158,7 +158,8 @@ class QFair(Stateless):
         mean = params.mean(replies.models, weight)
         smooth = 1.0 / offer.lr
         squared = sum(
-            ((offer.model[n] - replies.models[n]).flatten(1) ** 2).sum(1) for n in offer.trainable
+            (params.as_rows(offer.model[n] - replies.models[n]) ** 2).sum(1)
+            for n in offer.trainable
         )
         assert isinstance(squared, torch.Tensor)
         norm = smooth**2 * squared.double().cpu().numpy()

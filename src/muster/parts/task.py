@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from ..arrays import Float64
 from ..checks import above, share
 from ..errors import MusterError, unknown
-from ..federation import Federation, Shaped
+from ..federation import Shaped
 from ..lazy import functional, torch
 from ..registry import part
 from . import scores as count
@@ -107,6 +107,8 @@ class Usual:
         for name in self.scores:
             if name not in have:
                 raise unknown("score", str(name), have)
+        if len(set(self.scores)) < len(self.scores):
+            raise MusterError(f"scores: {', '.join(self.scores)}; name each once")
 
     @property
     def score_name(self) -> str:
@@ -127,13 +129,19 @@ class Usual:
         """The loss of each set of rows, `[...]`, by how much each row counts; 0 for padding."""
         return (self.loss(z, y) * weight).sum(-1) / weight.sum(-1)
 
-    def complaint(self, y: Tensor) -> tuple[int, str] | None:
-        """The first row whose target cannot be, and why; None where all can."""
+    def silent(self, y: Tensor) -> bool:
+        """Whether rows with these targets say no loss at all, as survival without an event."""
+        return False
+
+    def complaint(self, y: Tensor, outputs: int = 0) -> tuple[int, str] | None:
+        """The first row whose target cannot be, and why; None where all can. `outputs` is how many
+        the model has, where that is known."""
         return None
 
-    def guess(self, y: Tensor) -> Tensor:
+    def guess(self, y: Tensor, classes: int = 0) -> Tensor:
         """The outputs `[1, outputs]` that suit these targets best (or nearly so) without any
-        features: what a model is to be held against."""
+        features: what a model is to be held against. `classes` is how many there are, where targets
+        are classes."""
         raise NotImplementedError
 
 
@@ -207,10 +215,12 @@ class Multiclass(Usual):
             )  # fmt: skip
         return losses.view(y.shape)
 
-    def guess(self, y: Tensor) -> Tensor:
-        shares = torch.bincount(y).double() / len(y)
-        if len(self.weights) > len(shares):
-            shares = functional.pad(shares, (0, len(self.weights) - len(shares)))
+    def guess(self, y: Tensor, classes: int = 0) -> Tensor:
+        shares = torch.bincount(y, minlength=max(classes, len(self.weights))).double() / len(y)
+        shares = (1.0 - self.smoothing) * shares + self.smoothing / len(shares)
+        if self.weights:
+            shares = shares * torch.tensor(self.weights, dtype=shares.dtype)
+            shares = shares / shares.sum()
         return shares.clamp(min=SMALL).log()[None]
 
 
@@ -221,7 +231,7 @@ class Custom:
 
     score   the same for a score; default: minus the loss
     name    what the score is called
-    higher  whether more of it is better
+    higher  whether more of it is better; default: as the score of that name has it, else yes
     needs   how many outputs a model must have; 0: any number
     axes    how many axes the outputs for one row have
     targets "classes" or "numbers"
@@ -230,7 +240,7 @@ class Custom:
     of: OfRows
     of_score: OfRows | None = None
     name: str = "minus_loss"
-    higher: bool = True
+    higher: bool | None = None
     needs: int = 0
     axes: int = 1
     targets: Targets = "numbers"
@@ -292,38 +302,6 @@ def targets_of(task: Task) -> Targets | None:
     return getattr(task, "targets", None)
 
 
-def suited(fed: Federation, given: Any) -> tuple[Federation, Task]:
-    """A federation whose targets are what the task takes, and the task."""
-    task = as_task(given)
-    wants = targets_of(task)
-    if wants == "classes" and not fed.classes:
-        raise MusterError(
-            f"task {type(task).__name__.lower()}: it takes classes (whole numbers from 0), and "
-            f"these targets are {fed.about_targets()}; take muster.tasks.regression(), or another "
-            "task for numbers"
-        )
-    if isinstance(task, Usual):
-        refuse_targets(fed, task)
-    return (fed.numbers() if wants == "numbers" else fed), task
-
-
-def refuse_targets(fed: Federation, task: Usual) -> None:
-    """Refuse targets that the task cannot take, and say whose."""
-    parts = [data for data in (fed.train, fed.test) if data is not None]
-    for data in parts:
-        if (found := task.complaint(data.y)) is None:
-            continue
-        row, what = found
-        who = ""
-        # Training and test rows may lie together.
-        for held in (d for d in parts if d.y.data_ptr() == data.y.data_ptr()):
-            at = np.flatnonzero(held.base(np.arange(held.offsets[-1])) == row)
-            if len(at):
-                k = int(np.searchsorted(held.offsets, at[0], side="right")) - 1
-                who = f"client {fed.population.called(k)}: "
-        raise MusterError(f"task {type(task).__name__.lower()}: {who}{what}")
-
-
 def numbers_in(of: Shaped) -> int:
     """How many classes there are, or where targets are numbers, how many in each row."""
     return of.classes or int(np.prod(of.target, dtype=np.int64))
@@ -347,7 +325,8 @@ class Scoring:
             one = known(re.sub(r"\W+", "_", task.score_name))
             if one.name == "loss":
                 raise MusterError("score: 'loss' is what the loss is called; call it otherwise")
-            self.scores = (replace(one, higher=getattr(task, "higher", one.higher)),)
+            higher = getattr(task, "higher", None)
+            self.scores = (one if higher is None else replace(one, higher=higher),)
             self.first = self.scores[0]
             self.rows = [(0, task.score)]
             return

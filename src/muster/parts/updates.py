@@ -13,7 +13,7 @@ import numpy as np
 from ..arrays import Float64
 from ..checks import require, whole
 from ..lazy import torch
-from ..params import Params
+from ..params import Params, as_rows
 from ..protocol import Offer
 from ..schedules import Count
 
@@ -31,7 +31,7 @@ def gradient_names(offer: Offer) -> tuple[str, ...]:
 
 def updates(offer: Offer, models: Params, names: tuple[str, ...]) -> Tensor:
     """`w_k - w` over these parameters, one row per reply, in float64."""
-    return torch.cat([(models[n] - offer.model[n]).flatten(1).double() for n in names], 1)
+    return torch.cat([as_rows(models[n] - offer.model[n]).double() for n in names], 1)
 
 
 def directions(rows: Tensor) -> Tensor:

@@ -11,8 +11,11 @@ from typing import Any
 
 from ..errors import plural
 from ..lazy import pl
+from ..parts.join import UNKNOWN
 
 Facts = dict[str, Any]
+
+LEAST_CLAIM = 1e-6  # up to which claims do not count
 
 ADVICE = {  # by what a refusal's reason begins with
     "malformed: not finite": "training diverged: lower local.lr, or scale the features",
@@ -30,6 +33,8 @@ def concerns(rounds: pl.DataFrame, clients: pl.DataFrame, facts: Facts) -> list[
         _refused(rounds, clients),
         _skipped(rounds),
         _failed(rounds),
+        _unknown(rounds, clients),
+        _claims(clients, facts),
         _never_moved(facts),
         _loss(rounds, facts),
         _guess(rounds, facts),
@@ -87,6 +92,30 @@ def _failed(rounds: pl.DataFrame) -> str:
     if not failed or failed < 0.2 * asked:
         return ""
     return f"{failed} of {asked} requests got no answer: run.clients says whose, and why"
+
+
+def _unknown(rounds: pl.DataFrame, clients: pl.DataFrame) -> str:
+    """Rounds in which nobody could tell whether the model suits it."""
+    blind = clients.filter(pl.col("reason") == UNKNOWN)["round"].n_unique()
+    if not blind:
+        return ""
+    return (
+        f"in {blind} of {plural(len(rounds), 'round')} nobody outside the objective could join: no "
+        "priority client who was asked has a measure of the model (one class has no AUC, rows "
+        "without an event no loss); ask all of them, give them more rows, or take another criterion"
+    )
+
+
+def _claims(clients: pl.DataFrame, facts: Facts) -> str:
+    """Claims that are 0 because losses are far from what they are made for."""
+    made, gap = clients["claim"].drop_nulls(), facts.get("requirement_gap")
+    if gap is None or not len(made) or float(made.max()) > LEAST_CLAIM:  # type: ignore[arg-type]
+        return ""
+    return (
+        f"every claim is 0, and with it every weight: F_k - rho_k is around {gap:.2g}, and "
+        "sigmoid(F_k - rho_k) is made for losses around 1; scale the targets (to mean 0 and "
+        "deviation 1)"
+    )
 
 
 def _never_moved(facts: Facts) -> str:

@@ -183,6 +183,7 @@ def _conduct(
             **facts,
             **ledger.facts,
             "moved": moved(start, state.model),
+            **requirement_gap(frames["final"]),
             "made_with": surroundings(),
         },
         own=own_models(state),
@@ -220,6 +221,12 @@ def own_models(state: State) -> Own | None:
     saved = memories.saved()
     models = {n.removeprefix("own/"): t.numpy() for n, t in saved.items() if n.startswith("own/")}
     return Own(saved["who"].numpy(), models)
+
+
+def requirement_gap(final: pl.DataFrame) -> Facts:
+    """The middle of `|F_k - rho_k|` at the end, where it is known what clients require."""
+    gap = (final["train_loss"] - final["requirement"]).abs().drop_nulls()
+    return {"requirement_gap": float(gap.median())} if len(gap) else {}  # type: ignore[arg-type]
 
 
 def moved(start: Params, model: Params) -> bool:

@@ -17,7 +17,10 @@ labels, what the answers are called.
 from __future__ import annotations
 
 import json
+import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -198,10 +201,22 @@ def traced(whole: nn.Module, inputs: Inputs) -> Any:
     return graph
 
 
+@contextmanager
+def quiet(name: str) -> Iterator[None]:
+    """Without what a library logs short of errors."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 def to_onnx(whole: nn.Module, rows: Tensor, path: Path) -> None:
     """The module as ONNX, for any number of rows."""
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), quiet("torch.onnx"):
             warnings.simplefilter("ignore")  # what torch's exporter says of its own parts
             onnx.export(
                 whole, (rows,), str(path), input_names=[ROWS], output_names=[ANSWERS],

@@ -13,10 +13,11 @@ import numpy as np
 
 from ..arrays import Float64, Int64
 from ..engines.measure import Split
+from ..errors import plural
 from ..federation import Federation
 from ..lazy import pl
 from ..parts.other_tasks import Binary, Numbers
-from ..parts.task import Multiclass, Task, Usual
+from ..parts.task import Multiclass, Task, Usual, by_row
 from ..protocol import Appraisal, View
 
 if TYPE_CHECKING:
@@ -56,12 +57,16 @@ def guessed_loss(fed: Federation, clients: Int64, task: Task) -> Float64:
     knows none."""
     if not isinstance(task, Usual):
         return np.full(len(clients), np.nan)
-    return np.array([constant_loss(task, fed.train.client(int(k))[1]) for k in clients])
+    return np.array(
+        [constant_loss(task, fed.train.client(int(k))[1], fed.classes) for k in clients]
+    )
 
 
-def constant_loss(task: Usual, y: Tensor) -> float:
-    """The loss of the best constant prediction of these targets."""
-    z = task.guess(y)
+def constant_loss(task: Usual, y: Tensor, classes: int = 0) -> float:
+    """The loss of the best constant prediction of these targets; NaN where they say none."""
+    if task.silent(y):
+        return float("nan")
+    z = task.guess(y, classes)
     z = z.expand(len(y), *z.shape[1:])
     return float(task.of_rows(z, y, z.new_ones(len(y))))
 
@@ -72,6 +77,11 @@ def required(fed: Federation, clients: Int64, split: Split) -> Float64:
     assert fed.requirement is not None, "nobody requires anything"
     held_out = fed.requirement_test
     return (fed.requirement if split == "train" or held_out is None else held_out)[clients]
+
+
+def below(loss: Float64, bar: Float64) -> Float64:
+    """1 where a loss is below its bar, 0 where it is not, and NaN where there is no bar."""
+    return np.where(np.isnan(bar), np.nan, loss < bar)
 
 
 def opinion(
@@ -87,20 +97,18 @@ def opinion(
     """What some clients make of a model, from their appraisals of it and what only they know: the
     requirement, and what they would fall back on. `useful_below` is their `bar`, `called` what
     their score is called."""
-    useful = np.where(np.isnan(useful_below), np.nan, train.loss < useful_below)
+    useful = below(train.loss, useful_below)
     view = View(train, test, useful, own=own, own_test=own_test, called=called)
     if fed.requirement is None:
         return view
-    meets = train.loss < required(fed, clients, "train")
-    view = replace(view, meets=meets.astype(np.float64))
-    if test is None or fed.test is None:
+    meets = below(train.loss, required(fed, clients, "train"))
+    view = replace(view, meets=meets)
+    if test is None:
         return view
-    below = test.loss < required(fed, clients, "test")
-    # A client without held-out rows says nothing of them.
-    view = replace(view, meets_test=np.where(fed.test.sizes[clients] > 0, below, np.nan))
+    view = replace(view, meets_test=below(test.loss, required(fed, clients, "test")))
     if fed.solo_score is None:
         return view
-    return replace(view, preferred=np.where(meets, test.score, fed.solo_score[clients]))
+    return replace(view, preferred=np.where(meets == 1, test.score, fed.solo_score[clients]))
 
 
 def tuned(
@@ -111,8 +119,7 @@ def tuned(
     view = replace(view, tuned=None if test is None else test.score)
     if fed.requirement is None:
         return view
-    meets = train.loss < required(fed, clients, "train")
-    return replace(view, meets_tuned=meets.astype(np.float64))
+    return replace(view, meets_tuned=below(train.loss, required(fed, clients, "train")))
 
 
 def guesses(fed: Federation, task: Task = Multiclass()) -> dict[str, Any]:
@@ -147,6 +154,22 @@ def guessed_numbers(fed: Federation, task: Task) -> dict[str, Any]:
     z = task.guess(middle)
     losses = [float(task.loss(z.expand(len(y), -1), y).mean()) for y in rows]
     return {"constant_loss": float(weight @ losses)}
+
+
+def without_loss(fed: Federation, task: Task) -> list[str]:
+    """A sentence on clients whose training rows say no loss, where there are any."""
+    if by_row(task) or not isinstance(task, Usual):
+        return []
+    silent = [k for k in range(fed.n) if task.silent(fed.train.client(k)[1])]
+    if not silent:
+        return []
+    called = fed.population.called(silent[0])
+    own = sum(bool(fed.importance[k] > 0) for k in silent)
+    return [
+        f"{len(silent)} of {plural(fed.n, 'client')} ({own} in the objective) hold no event, the "
+        f"first is client {called}: they have no loss, so they are left out of F(w) and of "
+        "measures, and where losses decide they do not take part"
+    ]
 
 
 def holdings(fed: Federation) -> pl.DataFrame | None:

@@ -17,7 +17,8 @@ from ..methods import Method
 from ..models import Spec, as_module
 from ..parts.attacks import Adversary, Attack, attackers_of
 from ..parts.participation import Participation
-from ..parts.task import Multiclass, OfRows, Task, suited
+from ..parts.suited import suited
+from ..parts.task import Multiclass, OfRows, Task
 from ..rng import MOST
 from . import opinion
 from .clients import DECIDE_ON, DecideOn, Stack, Terms, needs_requirement
@@ -109,7 +110,7 @@ def simulate(
                 "data": fed.name,
                 "engine_why": work.why,
                 **opinion.guesses(fed, task),
-                "doubts": doubts(fed),
+                "doubts": [*doubts(fed), *opinion.without_loss(fed, task)],
             },
             recipe=Recipe.of(model, module, fed.inputs, task, method.serves),
             holdings=opinion.holdings(fed),

@@ -20,7 +20,8 @@ from ..lazy import nn
 from ..local import Local
 from ..models import Spec, as_module
 from ..parts.solvers import SGD
-from ..parts.task import Multiclass, OfRows, Task, suited
+from ..parts.suited import suited
+from ..parts.task import Multiclass, OfRows, Task
 from ..protocol import Appraisal, Offer
 
 TOGETHER = 256  # clients trained at once: bounds the memory their models take
