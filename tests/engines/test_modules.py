@@ -436,3 +436,27 @@ def test_robust_steps_and_clipping_take_single_numbers(step):
     local = muster.Local(steps=2, lr=0.1, optimizer=torch_like)
     run = muster.simulate(fed, Method("x", step=made), Scaled(), 1, local)
     assert run.facts["moved"]
+
+
+class Cut(nn.Module):
+    """Nothing leads from what it says back to its parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.out(x).detach()
+
+
+def overwriting():
+    return nn.Sequential(nn.Linear(4, 5), nn.ReLU(True), nn.Dropout(0.5, True), nn.Linear(5, 3))
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("build", [Cut, overwriting])
+def test_a_module_without_a_gradient_is_refused_in_one_line(build, processes):
+    fed = case.of("multiclass")
+    with pytest.raises(muster.MusterError, match="model: torch cannot take its gradient") as told:
+        muster.simulate(fed, M.fedavg(), build(), 1, LOCAL, engine="loop", processes=processes)
+    assert "\n" not in str(told.value)

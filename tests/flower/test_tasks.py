@@ -72,17 +72,7 @@ def grid_of(fed, folder):
     return LocalGrid(nodes), members_of(fed, [node.key.decode() for node in nodes])
 
 
-# Every task and every method in `make test`, every pair of them in `make test-slow`.
-QUICK = [("regression", "loss"), ("binary", "score"), ("survival", "maxfl"), ("next_token", "loss")]
-
-
-@pytest.mark.parametrize(
-    ("kind", "method"),
-    [
-        pytest.param(*pair, marks=[] if pair in QUICK else pytest.mark.slow)
-        for pair in product(KINDS, METHODS)
-    ],
-)
+@pytest.mark.parametrize(("kind", "method"), [*product(KINDS, METHODS)])
 def test_the_same_numbers_on_both_engines_and_over_the_grid(kind, method, named, tmp_path):
     table, more = METHODS[method]
     chosen = experiment(
@@ -167,3 +157,46 @@ def test_frozen_parameters_do_not_cross_the_grid_and_must_agree(named, tmp_path,
     told = []
     with pytest.raises(muster.MusterError, match=r"heard 0\.00 of the objective's weight"):
         federate(grid, replace(chosen, members=members), tmp_path / "other", told.append)
+
+
+class Gain(nn.Module):
+    """A layer, and one number for all of what it says."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.gain = nn.Linear(4, 1), nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, x):
+        return self.gain * self.layer(x)
+
+
+@dataclass(frozen=True)
+class Gained:
+    """One of its parameters is a single number."""
+
+    def build(self, of, seed):
+        return Gain().double()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_parameter_that_is_a_single_number_crosses_the_grid(method, named, tmp_path):
+    registry.part(Spec, "gained")(Gained)
+    table, more = METHODS[method]
+    chosen = experiment(
+        {
+            "name": "test", "rounds": 3, "dtype": "float64", "data": "rows_regression",
+            "model": "gained", "task": "regression", "method": table,
+            "local": {"steps": 2, "lr": 0.01}, "network": {"wait": 0.2, "patience": 0.3}, **more,
+        }
+    )  # fmt: skip
+    fed, s = chosen.federation(0), chosen.settings
+    grid, members = grid_of(fed, tmp_path)
+    real = federate(grid, replace(chosen, members=members), tmp_path / "run", lambda line: None)
+    run = muster.simulate(
+        fed, chosen.method(*chosen.methods), Gained(), s.rounds, chosen.local, task=s.task,
+        dtype="float64",
+    )  # fmt: skip
+    assert_same(real, run)
+    assert real.weights["gain"].shape == ()
+    assert real.weights["gain"] != 1.0

@@ -54,6 +54,7 @@ def test_a_hundred_rounds_with_every_fifth_reply_broken():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("method", [M.fedalign(0.5, trust=True)], ids=lambda m: m.name)
 def test_ten_thousand_rounds_with_every_fifth_reply_broken(method, tmp_path):
     rounds = 10_000

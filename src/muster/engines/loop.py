@@ -18,7 +18,7 @@ import numpy as np
 
 from .. import rng
 from ..arrays import Float64, Int64
-from ..errors import MusterError, MusterWarning
+from ..errors import MusterError, MusterWarning, first_line
 from ..federation import Federation
 from ..lazy import nn, torch
 from ..local import Local
@@ -314,8 +314,16 @@ class Batch:
     def gradient(self) -> tuple[Tensor, ...]:
         """The gradient where the module is."""
         with torch.enable_grad():
-            # A parameter the output does not depend on has a gradient of zeros.
-            return torch.autograd.grad(self._loss(), self.weights, materialize_grads=True)
+            loss = self._loss()
+            try:
+                # A parameter the output does not depend on has a gradient of zeros.
+                return torch.autograd.grad(loss, self.weights, materialize_grads=True)
+            except RuntimeError as error:
+                raise MusterError(
+                    f"model: torch cannot take its gradient: {first_line(error)}; what it says "
+                    "must follow from its parameters by steps with a derivative, and none may "
+                    "write over what another one needs (inplace=True)"
+                ) from error
 
     def _enter(self, w: Params) -> None:
         self.engine.main.load({name: t[0] for name, t in w.items()})

@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from ..arrays import Int64
+from ..errors import MusterError
 from ..lazy import torch
 from ..params import Memory, Params
 from ..parts.solvers import Solver, Work
@@ -66,6 +67,8 @@ class Worker:
 
     def receive(self) -> Any:
         kind, value = self._alive(self.pipe.recv)
+        if kind == "refused":
+            raise MusterError(value)
         if kind == "error":
             raise RuntimeError(f"a worker process failed:\n{value}")
         return value
@@ -149,6 +152,9 @@ def _work(train: Train, pipe: Connection, inherited: list[Connection], beats: An
             try:
                 memory = dict(zip(names, tables, strict=True))
                 work, steps = train(solver, offer, message[1], memory, message[2])
+            except MusterError as error:
+                pipe.send(("refused", str(error)))
+                continue
             except Exception:
                 pipe.send(("error", traceback.format_exc()))
                 continue

@@ -68,6 +68,7 @@ class Ledger:
         self.rows: list[dict[str, Any]] = []
         self.tables: dict[str, list[Columns]] = {name: [] for name in TABLES}
         self.spilled: dict[str, list[Path]] = {name: [] for name in TABLES}
+        self._held = dict.fromkeys(TABLES, 0)  # rows of each table in memory
         self._space: Path | None = None
 
     def add(self, entry: Entry, measures: dict[str, Any]) -> dict[str, Any]:
@@ -78,7 +79,8 @@ class Ledger:
             columns: Columns = getattr(entry, name)
             if columns and len(columns["round"]):
                 self.tables[name].append(columns)
-                if sum(len(part["round"]) for part in self.tables[name]) >= SPILL:
+                self._held[name] += len(columns["round"])
+                if self._held[name] >= SPILL:
                     self._spill(name)
         return row
 
@@ -87,7 +89,7 @@ class Ledger:
         part = self._place(name)
         _frame(self.tables[name], self.columns[name]).write_parquet(part)
         self.spilled[name].append(part)
-        self.tables[name] = []
+        self.tables[name], self._held[name] = [], 0
 
     def _place(self, name: str) -> Path:
         if self._space is None:
@@ -102,6 +104,7 @@ class Ledger:
             self.tables[name] = [
                 {n: v[columns["round"] <= rounds] for n, v in columns.items()} for columns in parts
             ]
+            self._held[name] = sum(len(columns["round"]) for columns in self.tables[name])
             for part in self.spilled[name][-1:]:
                 frame = pl.read_parquet(part, glob=False)
                 if int(frame["round"].max() or 0) > rounds:  # type: ignore[arg-type]
