@@ -16,7 +16,7 @@ from muster.parts.attacks import attackers_of
 from muster.parts.peers import MOST_EFFECT, drawn, effects, kin_of
 from muster.parts.trust import HARM
 from muster.protocol import Offer
-from muster.run.audit import TRUST, remembered, standing, with_effects
+from muster.run.audit import TRUST, added, remembered, standing
 
 M = muster.methods
 
@@ -35,16 +35,30 @@ def test_liars_of_a_kind_are_left_out_and_its_honest_members_stay():
     liars = -(kind + 0.5 * draw.normal(size=(3, 30)))
     rest = other + 0.5 * draw.normal(size=(5, 30))
     cosine = cosines(np.vstack([honest, liars, rest]))
-    assert kin_of(cosine, 0.999).tolist() == [True] * 4 + [False] * 3 + [True] * 5
+    assert kin_of(cosine, 0.999, np.zeros(12))[0].tolist() == [True] * 4 + [False] * 3 + [True] * 5
     at_once = (np.where(cosine > 0.999, 0, cosine) ** 3).sum(1) >= 0
     assert not at_once[:4].all(), "which is why the least like goes first"
+
+
+def test_where_as_many_lie_as_not_those_go_first_who_were_unlike_before():
+    draw = np.random.default_rng(0)
+    kind = draw.normal(size=30)
+    honest = kind + 0.5 * draw.normal(size=(4, 30))
+    cosine = cosines(np.vstack([honest, -honest[::-1]]))
+    was = np.array([0.1] * 4 + [-0.1] * 4)
+    kin, like = kin_of(cosine, 0.999, was)
+    assert kin.tolist() == [True] * 4 + [False] * 4
+    others = np.where(np.eye(4, dtype=bool), 0, cosine[:4, :4]) ** 3
+    assert like[:4] == pytest.approx(others.sum(1)), "as like as those who are left say"
+    assert kin_of(cosine, 0.999, -was)[0].tolist() == [False] * 4 + [True] * 4
+    assert kin_of(cosines(honest), 0.999, np.full(4, -9.0))[0].all(), "who is like them is kin"
 
 
 def test_copies_do_not_vouch_for_one_another():
     draw = np.random.default_rng(1)
     honest = draw.normal(size=30) + 0.5 * draw.normal(size=(5, 30))
     copied = np.vstack([honest, *[-honest[:1]] * 4])
-    assert kin_of(cosines(copied), 0.999).tolist() == [True] * 5 + [False] * 4
+    assert kin_of(cosines(copied), 0.999, np.zeros(9))[0].tolist() == [True] * 5 + [False] * 4
 
 
 def test_effects_are_in_median_ones_and_nobody_speaks_too_loud():
@@ -71,11 +85,12 @@ def test_harm_is_remembered_and_forgiven():
     history, who = remembered(5)[TRUST], np.array([0, 2, 4])
     kin = alone = np.ones(3, bool)
     assert standing(history, who, kin, alone, 2.5).all(), "nothing is known yet"
-    history = with_effects(history, who, np.array([1.0, -4.0, 1.0]), 0.9)
+    once = np.ones(3)
+    history = added(history, who, 0.9, effect=np.array([1.0, -4.0, 1.0]), told=once)
     assert standing(history, who, kin, alone, 2.5).tolist() == [True, False, True]
     assert history["told"].tolist() == [1, 0, 1, 0, 1]
     for _ in range(10):
-        history = with_effects(history, who, np.ones(3), 0.9)
+        history = added(history, who, 0.9, effect=once, told=once)
     assert standing(history, who, kin, alone, 2.5).all()
     assert remembered(5)[TRUST]["effect"].sum() == 0, "what is remembered is not changed in place"
 

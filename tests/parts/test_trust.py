@@ -48,7 +48,7 @@ def replies_of(rows, priority, share=None, statistics=None):
 
 
 def inquire(offer, replies, audit=AUDIT, everyone=False):
-    return audit.inquire(offer, replies, everyone, np.inf)
+    return audit.inquire(offer, replies, everyone, np.inf, np.zeros(len(replies.roster)))
 
 
 finite = st.floats(-1e15, 1e15, allow_nan=False)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import errno
 
 import pytest
+import torch
 
 import muster
 from helpers import nine_clients, same_bits
 from muster import durable
+from muster.run import conduct
 from muster.run import ledger as ledgers
+from muster.run.audit import TRUST, remembered
 
 M = muster.methods
 
@@ -187,3 +190,15 @@ def test_another_module_of_the_same_shapes_is_refused(tmp_path):
     # The same module with other starting parameters is the same module.
     same = args(model=of(nn.ReLU()), engine="loop")
     assert muster.simulate(fed, **same, checkpoint=tmp_path, resume=True).complete
+
+
+def test_a_checkpoint_that_lacks_what_is_remembered_now_is_refused(tmp_path, monkeypatch):
+    fed, trusting = nine_clients(), {"method": M.fedalign(0.5, trust=True)}
+    stopped(fed, tmp_path, **trusting)
+
+    def more(n):
+        return {TRUST: {**remembered(n)[TRUST], "grudge": torch.zeros(n)}}
+
+    monkeypatch.setattr(conduct, "remembered", more)
+    with pytest.raises(muster.MusterError, match="holds no trust/grudge: it is of another version"):
+        muster.simulate(fed, **args(**trusting), checkpoint=tmp_path, resume=True)

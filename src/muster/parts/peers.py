@@ -3,9 +3,11 @@
 There is no root of trust then: what follows holds while most clients of every kind of data are
 honest. D_k is an update, S are those that count.
 
-kin      `l_k = sum_j cos(D_k, D_j)^3 >= 0` over the others, copies aside. The least like is left
-         out first and no longer speaks for or against the others, and so on until none is below 0:
-         liars lose their say before they turn it against the honest clients of their kind.
+kin      `l_k = sum_j cos(D_k, D_j)^3 >= 0` over the others, copies aside. Of those below 0 the one
+         that has been the least like over the rounds is left out first and no longer speaks for or
+         against the others, and so on until none is below 0: liars lose their say before they turn
+         it against the honest clients of their kind. What was decides who goes first, never who
+         goes: whoever is like the others today is kin.
 effect   those who are kin appraise the model that comes of S, and for each of a few replies, drawn
          in every round, the model without it (for one that is not in S: with it). A reply's effect
          is how much lower the mean of what they say is with it than without, in units of the median
@@ -27,19 +29,20 @@ from ..protocol import Offer
 MOST_EFFECT = 10.0  # an effect counts for no more than this many median ones
 
 
-def kin_of(cosine: Float64, copy: float) -> Bool:
-    """Who is like the others, by their cosines `[reply, reply]`. Above `copy` they are copies: they
-    say nothing of each other, and speak of the others with the voice of one."""
+def kin_of(cosine: Float64, copy: float, before: Float64) -> tuple[Bool, Float64]:
+    """Who is like the others, by their cosines `[reply, reply]`, and how like (l_k). Above `copy`
+    they are copies: they say nothing of each other, and speak of the others with the voice of one.
+
+    before  how like each was in the rounds before
+    """
     same = cosine > copy
     cubes = np.where(same, 0.0, cosine) ** 3 / np.maximum(1, same.sum(0))
     like, left = cubes.sum(1), np.ones(len(cubes), np.bool_)
-    while left.any():
-        least = int(np.argmin(np.where(left, like, np.inf)))
-        if like[least] >= 0:
-            break
+    while (below := left & (like < 0)).any():
+        least = int(np.argmin(np.where(below, like + before, np.inf)))
         left[least] = False
         like = like - cubes[:, least]
-    return np.asarray(like >= 0, np.bool_)
+    return np.asarray(like >= 0, np.bool_), np.asarray(like, np.float64)
 
 
 def drawn(some: Bool, most: int, offer: Offer, clients: Int64) -> Int64:

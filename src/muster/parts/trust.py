@@ -57,6 +57,7 @@ class Inquiry:
     copies   how many replies share the weight of each
     groups   `[group, reply]`: who counts next to the root in each group, the largest group first
     reason   why each reply that is in none is left out
+    like     where clients check one another: how like the others each is
     """
 
     replies: Replies
@@ -66,6 +67,7 @@ class Inquiry:
     copies: Int64
     groups: Bool
     reason: Text
+    like: Float64
 
 
 @dataclass(frozen=True)
@@ -113,11 +115,14 @@ class Audit:
         )
         require(ok and len(self.groups) > 0, "groups", self.groups, "shares from 1.0 down")
 
-    def inquire(self, offer: Offer, replies: Replies, everyone: bool, before: float) -> Inquiry:
+    def inquire(
+        self, offer: Offer, replies: Replies, everyone: bool, before: float, was: Float64
+    ) -> Inquiry:
         """Bound the replies, and find the groups to try.
 
         everyone  there is nobody outside the objective
         before    m of the round before; infinite in the first
+        was       how like the others each was in the rounds before
         """
         n = len(replies.roster)
         root = np.ones(n, np.bool_) if everyone else replies.roster.priority
@@ -129,7 +134,8 @@ class Audit:
         if not root.any():
             nobody = np.zeros((1, n), np.bool_)
             why = np.where(barred, ABSURD, NO_ROOT)
-            return Inquiry(replies, before, barred, root, np.ones(n, np.int64), nobody, why)
+            alone, unknown = np.ones(n, np.int64), np.zeros(n)
+            return Inquiry(replies, before, barred, root, alone, nobody, why, unknown)
         replies = self.bound(offer, replies, root, everyone, middle)
         rows = updates(offer, replies.models, gradient_names(offer))
         unit = directions(rows)
@@ -138,8 +144,10 @@ class Audit:
         same = (cosine > self.copy) & suspects & suspects[:, None]
         copies = np.maximum(1, same.sum(1))
         if everyone:
-            root = kin_of(np.where(barred, 0.0, cosine), self.copy) & ~barred
-        like = likeness(cosine[:, root])
+            kin, like = kin_of(np.where(barred, 0.0, cosine), self.copy, was)
+            root = kin & ~barred
+        else:
+            like = likeness(cosine[:, root])
         left = ~root & ~barred & (like >= 0) & (not everyone)
         reason = np.where(barred, ABSURD, np.where(left | root, HARM, UNLIKE))
         order = np.flatnonzero(left)
@@ -148,7 +156,7 @@ class Audit:
         groups = np.zeros((len(counts), n), np.bool_)
         for group, many in zip(groups, counts, strict=True):
             group[order[:many]] = True
-        return Inquiry(replies, middle or before, barred, root, copies, groups, reason)
+        return Inquiry(replies, middle or before, barred, root, copies, groups, reason, like)
 
     def bound(
         self, offer: Offer, replies: Replies, root: Bool, everyone: bool, middle: float

@@ -102,7 +102,9 @@ def audit(
     # A method that is not for the priority clients may ask a round without any of them.
     everyone = bool(population.priority[seen].all()) or not (heard or method.refers)
     admitted = extent > 0
-    inquiry = trust.inquire(offer, replies.pick(admitted), everyone, float(server[TRUST]["norm"]))
+    told, who = server[TRUST], replies.roster.clients[admitted]
+    was = told["like"].cpu()[who].numpy()
+    inquiry = trust.inquire(offer, replies.pick(admitted), everyone, float(told["norm"]), was)
     own = np.zeros(int(admitted.sum())) if everyone else inquiry.replies.roster.importance
     case = Case(clients, method, trust, offer, extent[admitted], own, inquiry, server, memo)
     full, trial, history = among_peers(case) if everyone else with_a_root(case)
@@ -137,10 +139,11 @@ def with_a_root(case: Case) -> Found:
 
 def among_peers(case: Case) -> Found:
     """Those count who are like the others, and whose updates have done no harm."""
-    trust, kin, history = case.trust, case.inquiry.root, case.server[TRUST]
+    trust, kin, who = case.trust, case.inquiry.root, case.inquiry.replies.roster.clients
+    history = added(case.server[TRUST], who, trust.recall, like=case.inquiry.like)
     if not kin.any():
         return kin, None, history
-    who, alone = case.inquiry.replies.roster.clients, case.inquiry.copies == 1
+    alone = case.inquiry.copies == 1
     inside = standing(history, who, kin, alone, trust.harm)
     inside = inside if inside.any() else kin
     tried = drawn(kin, trust.tried, case.offer, who)
@@ -151,7 +154,7 @@ def among_peers(case: Case) -> Found:
     effect = effects(trial.words[1:], inside[tried], alone[tried], weight, trust.loudest)
     if effect is None:
         return inside, trial, history
-    history = with_effects(history, who[tried], effect, trust.recall)
+    history = added(history, who[tried], trust.recall, effect=effect, told=np.ones(len(effect)))
     full = standing(history, who, kin, alone, trust.harm)
     return full if full.any() else kin, trial, history
 
@@ -166,22 +169,22 @@ def standing(history: Params, clients: Int64, kin: Bool, alone: Bool, harm: floa
     return np.asarray(kin & (mean >= -harm * middle), np.bool_)
 
 
-def with_effects(history: Params, clients: Int64, effect: Float64, recall: float) -> Params:
-    """What is remembered after these effects: their sum, the last counting most, and that of as
-    many ones, so that their quotient is a mean."""
-    new = {}
-    for name, add in (("effect", effect), ("told", np.ones(len(effect)))):
-        new[name] = history[name].clone()
-        new[name][clients] = recall * new[name][clients] + torch.from_numpy(add)
-    return {**history, **new}
+def added(history: Params, clients: Int64, recall: float, **new: Float64) -> Params:
+    """What is remembered of clients after this round: sums in which the last rounds count most.
+    `effect / told` is a mean, `told` being the same sum of ones."""
+    sums = {}
+    for name, add in new.items():
+        sums[name] = history[name].clone()
+        sums[name][clients] = recall * sums[name][clients] + torch.from_numpy(add)
+    return {**history, **sums}
 
 
 def remembered(n: int) -> Memory:
-    """What the server remembers before the first audit: no median update, and no client's effect
-    (`parts.peers`)."""
-    nothing = torch.zeros(n, dtype=torch.float64)
+    """What the server remembers before the first audit: no median update, and no client's likeness
+    or effect (`parts.peers`)."""
     norm = torch.tensor(float("inf"), dtype=torch.float64)
-    return {TRUST: {"norm": norm, "effect": nothing, "told": nothing.clone()}}
+    nothing = {name: torch.zeros(n, dtype=torch.float64) for name in ("like", "effect", "told")}
+    return {TRUST: {"norm": norm, **nothing}}
 
 
 def put_back(replies: Replies, some: Replies, rows: Bool) -> Replies:

@@ -134,6 +134,14 @@ def from_saved(beginning: State, round: int, tensors: dict[str, Tensor]) -> Stat
         else:
             part, name = name.split("/", 1)
             server.setdefault(part, {})[name] = t
+    lacks = [
+        f"{p}/{n}" for p, t in beginning.server.items() for n in t if n not in server.get(p, {})
+    ]
+    if lacks:
+        raise MusterError(
+            f"resume: the checkpoint holds no {', '.join(lacks)}: it is of another version of "
+            "muster; go on with that one, or start again in another folder"
+        )
     memories = beginning.clients and beginning.clients.restored(clients)
     return replace(
         beginning, round=round, model=model, server=server, clients=memories, present=present
