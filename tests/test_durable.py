@@ -174,6 +174,14 @@ def test_a_new_file_that_cannot_be_written_is_not_there(tmp_path, monkeypatch):
     assert everything(tmp_path) == []
 
 
+@pytest.mark.parametrize("told", [OSError(28, "No space left on device"), OSError("no room")])
+def test_what_there_was_no_room_for_is_named(tmp_path, told):
+    with pytest.raises(OSError, match=r"a\.txt") as said, replacing(tmp_path / "a.txt"):
+        raise told
+    assert said.value.errno == told.errno
+    assert everything(tmp_path) == []
+
+
 # --- folders ------------------------------------------------------------------------------------
 
 

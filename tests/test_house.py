@@ -18,7 +18,7 @@ LATE = {
 }
 # The rooms, the lowest floor first: a room imports only from those below it.
 FLOORS = [
-    {"errors", "arrays", "checks", "durable", "registry", "schema", "rng", "lazy", "moved"},
+    {"errors", "arrays", "checks", "durable", "registry", "schema", "rng", "lazy", "moved", "room"},
     {"params", "memories", "schedules", "federation"},
     {"protocol", "data"},
     {"parts"},

@@ -67,6 +67,13 @@ def replacing(path: Path) -> Iterator[Path]:
         sync(partial)
         os.replace(partial, path)
         sync(path.parent)
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        # A full disk does not say what there was no room for.
+        if error.errno is None:
+            raise OSError(f"{path}: {error}") from error
+        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
     finally:
         partial.unlink(missing_ok=True)
 

@@ -22,6 +22,7 @@ from .lazy import later, nn, torch
 from .params import Buffers
 from .parts.task import Multiclass, Task, numbers_in
 from .registry import kinds, part
+from .room import need
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from . import bag
 else:
     bag = later("muster.bag")
+
+NUMBER = 4  # bytes of a parameter as modules are built
 
 
 @runtime_checkable
@@ -57,8 +60,11 @@ def _tokens(of: Shaped) -> bool:
 
 
 def _mlp(sizes: tuple[int, ...]) -> nn.Sequential:
+    pairs = list(zip(sizes, sizes[1:], strict=False))
+    numbers = sum((a + 1) * b for a, b in pairs)
+    need(f"layers of {sizes[1:]}", NUMBER * numbers, "give narrower ones (model.hidden)")
     layers: list[nn.Module] = [nn.Flatten()]
-    for i, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for i, (a, b) in enumerate(pairs):
         layers += [nn.Linear(a, b)] if i == 0 else [nn.ReLU(), nn.Linear(a, b)]
     return nn.Sequential(*layers)
 
@@ -167,6 +173,8 @@ class Bag:
                 "it out"
             )
         pad = (of.pad or 0) if self.pad is None else self.pad
+        size = NUMBER * self.vocabulary * self.width
+        need(f"the vectors of {self.vocabulary} tokens", size, "lower model.vocabulary or width")
         with _seeded(seed):
             return nn.Sequential(
                 bag.MeanOfTokens(self.vocabulary, self.width, pad),

@@ -460,3 +460,36 @@ def test_the_demo_configuration_is_what_the_readme_says():
     demo = experiment(load_table(ROOT / "examples/demo.toml"))
     assert list(demo.methods) == ["fedalign", "fedavg on priority", "fedavg on all"]
     assert len(demo.settings.all_seeds) >= 5
+
+
+def test_a_federation_and_a_run_do_not_go_on_as_each_other(here, capsys):
+    assert main(["run", "--data", "digits", "--rounds", "1", "--name", "single"]) == 0
+    capsys.readouterr()
+    assert main(["federate", "--local", "4", "--resume", "runs/single"]) == 2
+    assert "holds a run; use muster run --resume runs/single" in capsys.readouterr().err
+    (here / "runs" / "single" / "logs").mkdir()
+    assert main(["run", "--resume", "runs/single"]) == 2
+    assert "holds a federation; use muster federate --local N --resume" in capsys.readouterr().err
+
+
+def test_a_warning_is_one_line_without_the_code_it_comes_from(here):
+    rows = "".join(f"{5000 + 900 * (i % 7)},{i % 5 / 5},{i // 4 % 2},{i % 4}\n" for i in range(80))
+    (here / "rows.csv").write_text(f"a,b,label,client\n{rows}")
+    done = subprocess.run(
+        [sys.executable, "-m", "muster", "run", "--data", "rows.csv", "--rounds", "1"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "muster: features need scaling" in done.stderr
+    assert "MusterWarning" not in done.stderr
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't allocate memory: 9 bytes")])
+def test_no_memory_left_is_one_line(monkeypatch, capsys, error):
+    def handle(words, console):
+        raise error
+
+    monkeypatch.setattr("muster.cli.methods.methods", handle)
+    assert main(["methods"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("muster: out of memory (")
+    assert said.count("\n") == 1

@@ -138,3 +138,17 @@ def test_a_sweep_has_its_report(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "runs" / "s" / "report.html").read_text() == text
     assert main(["report", "runs/s", "runs/s/data.priority=2"]) == 2
     assert "a sweep; give it alone, or one of its cells" in capsys.readouterr().err
+
+
+def test_runs_on_other_data_are_not_compared(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    few = ["--rounds", "1", "--data", "synth", "--data.max_rows", "60"]
+    for name, more in {"low": [], "high": ["--data.noise", "high"], "all": []}.items():
+        method = "fedavg" if name == "all" else "fedalign"
+        assert main(["run", *few, *more, "--method", method, "--name", name]) == 0
+    capsys.readouterr()
+    assert main(["report", "runs/low", "runs/high", "--out", "x.html"]) == 2
+    said = capsys.readouterr().err
+    assert "ran on other data (noise low and high) and cannot be compared" in said
+    assert said.count("\n") == 1
+    assert main(["report", "runs/low", "runs/all", "--out", "x.html"]) == 0

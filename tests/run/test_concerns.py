@@ -34,6 +34,11 @@ def test_a_sound_run_raises_no_concern(fed):
     assert go(fed).concerns == []
 
 
+def test_where_own_models_are_judged_the_common_one_may_stay(fed):
+    alone = muster.simulate(fed, muster.methods.local(), muster.models.Softmax(), 5)
+    assert not any("never moved" in sentence for sentence in alone.concerns)
+
+
 def test_every_reply_refused(fed):
     run = go(fed, lr=1e30)
     assert "in 12 of 12 rounds every reply was refused (144 times 'malformed: not finite')" in said(

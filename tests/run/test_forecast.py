@@ -6,6 +6,7 @@ import pytest
 
 import muster
 from helpers import nine_clients
+from muster import room
 from muster.run import forecast
 
 M = muster.methods
@@ -44,7 +45,14 @@ def test_an_invitation_that_does_not_say_is_given_the_benefit_of_the_doubt(monke
 
 
 def test_free_memory_is_a_number_of_bytes():
-    import torch
+    assert 1e6 < room.free_memory() < 1e14
 
-    free = forecast.free_memory(torch.device("cpu"))
-    assert 1e6 < free < 1e14
+
+def test_a_model_or_data_that_cannot_fit_is_refused_before_it_is_made(monkeypatch):
+    monkeypatch.setattr(room, "free_memory", lambda: 1e4)
+    fed = nine_clients()
+    with pytest.raises(muster.MusterError, match=r"layers of \(90, 90, .*need 3.* kB, and 10.0 kB"):
+        muster.simulate(fed, M.fedavg(), muster.models.MLP((90, 90)), 1)
+    with pytest.raises(muster.MusterError, match=r"500 rows or more need 120\.0 kB"):
+        muster.data.synth(priority=5, others=5)
+    assert muster.data.synth(priority=2, others=2, max_rows=10).n == 4

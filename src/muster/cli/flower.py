@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ..config.experiments import Experiment, experiment, load_table
+from ..config.experiments import Experiment, experiment
 from ..config.keys import override
 from ..durable import numbered
 from ..errors import MusterError
@@ -20,7 +20,7 @@ from ..report.tables import run_table
 from ..run import store
 from ..schema import parameters
 from .console import say
-from .runs import configured, one_method, resumed, said_if_idle
+from .runs import configured, goes_on_with, one_method, resumed, said_if_idle
 
 if TYPE_CHECKING:
     from ..flower import appfolder, host, loopback, node_data
@@ -66,7 +66,7 @@ def federate(words: argparse.Namespace, console: Console) -> int:
     if going_on is None:
         chosen, folder = _chosen(words, int(local))
     else:
-        chosen, folder = experiment(load_table(going_on / "config.toml")), going_on
+        chosen, folder = goes_on_with(going_on, "federation"), going_on
     if not store.is_run(folder):
         try:
             loopback.federate_here(chosen, int(local), folder, partial(say, console))

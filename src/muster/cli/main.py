@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from ..errors import INTERRUPTED, MusterError
+from ..errors import INTERRUPTED, MusterError, MusterWarning, first_line
 from ..lazy import later, when_called
 from ..report.letters import let_through
 from .arguments import Command, Reader
@@ -99,6 +100,8 @@ SEVERAL: dict[str, Any] = {"action": "extend", "nargs": "+", "default": []}  # v
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; bad input is one line on stderr and exit code 2."""
     let_through(sys.stdout, sys.stderr)
+    usual = warnings.formatwarning
+    warnings.formatwarning = one_line
     try:
         words = reader().read(sys.argv[1:] if argv is None else argv)
         return int(words.handle(words, rich.Console()))
@@ -106,9 +109,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         # An OSError is a full disk, a folder that may not be written: no bug, and nothing to trace.
         print(f"muster: {error}", file=sys.stderr)
         return 2
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and "can't allocate memory" not in str(error):
+            raise
+        more = "take fewer clients a round, a smaller model or less data"
+        print(f"muster: out of memory ({first_line(error)}); {more}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("muster: interrupted", file=sys.stderr)
         return INTERRUPTED
+    finally:
+        warnings.formatwarning = usual
+
+
+def one_line(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    line: str | None = None,
+) -> str:
+    """A warning for whoever typed the command: what, and not where in the code."""
+    if issubclass(category, MusterWarning):
+        return f"muster: {message}\n"
+    return f"{filename}:{lineno}: {category.__name__}: {message}\n"
 
 
 def reader() -> Reader:

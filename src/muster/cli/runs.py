@@ -102,14 +102,23 @@ def resumed(words: argparse.Namespace) -> Path | None:
     return folder
 
 
+GOES_ON = {"run": "run", "comparison": "compare", "federation": "federate --local N"}
+
+
 def goes_on_with(folder: Path, holds: str) -> Experiment:
-    """The configuration in a folder, which holds a run, or a comparison, and not the other."""
-    single = store.is_run(folder) or (folder / "checkpoints").exists()
-    other = "comparison" if is_comparison(folder) else "run" if single else holds
-    if other != holds:
-        command = "compare" if other == "comparison" else "run"
+    """The configuration in a folder, which holds a run, a comparison or a federation, and nothing
+    else."""
+    if is_comparison(folder):
+        found = "comparison"
+    elif (folder / "logs").exists():
+        found = "federation"
+    elif store.is_run(folder) or (folder / "checkpoints").exists():
+        found = "run"
+    else:
+        found = holds
+    if found != holds:
         raise MusterError(
-            f"--resume {folder}: holds a {other}; use muster {command} --resume {folder}"
+            f"--resume {folder}: holds a {found}; use muster {GOES_ON[found]} --resume {folder}"
         )
     return experiment(load_table(folder / "config.toml"))
 

@@ -182,7 +182,8 @@ def _conduct(
         facts={
             **facts,
             **ledger.facts,
-            "moved": moved(start, state.model),
+            # Where each client's own model is judged the common one may stay where it is.
+            "moved": setup.terms.method.serves == "own" or moved(start, state.model),
             **requirement_gap(frames["final"]),
             "made_with": surroundings(),
         },

@@ -16,6 +16,7 @@ labels, what the answers are called.
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import warnings
@@ -69,9 +70,12 @@ def export(module: nn.Module, recipe: Recipe, path: str | Path) -> Path:
         raise MusterError(f"export: the model cannot take its rows ({first_line(error)})") from None
     with replacing(where) as new:
         if where.suffix == STATE:
-            torch.save(module.state_dict(), new)
+            torch.save(module.state_dict(), kept := io.BytesIO())
+            new.write_bytes(kept.getvalue())
         elif where.suffix == SCRIPT:
-            traced(whole, recipe.inputs).save(str(new))
+            # By way of memory: torch's own writer ends the process where the disk is full.
+            torch.jit.save(traced(whole, recipe.inputs), graph := io.BytesIO())
+            new.write_bytes(graph.getvalue())
         else:
             to_onnx(whole, rows, new)
     known = {"about": about(recipe, rows, width, where.suffix), "model": recipe.table()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ..errors import MusterError
@@ -39,6 +39,7 @@ def together(folders: Iterable[str | Path]) -> Comparison:
             name = f"{label} ({folder})" if name in labels else name
             labels[name] = None
             found |= {(name, run.seed): run for run in mine}
+    refuse_other_data(found)
     every = sorted({seed for _, seed in found})
     both = gathered(found, labels, every)
     if not both.seeds:
@@ -46,3 +47,19 @@ def together(folders: Iterable[str | Path]) -> Comparison:
             "these runs have no seed in common, so they cannot be compared; give them one by one"
         )
     return both
+
+
+def refuse_other_data(found: Mapping[tuple[str, int], Run]) -> None:
+    """Runs on other data cannot be compared seed by seed: refuse them, and say what differs. What
+    was run from Python does not say what data it had."""
+    told = [(name, run.config["data"]) for (name, _), run in found.items() if "data" in run.config]
+    for name, data in told[1:]:
+        label, first = told[0]
+        keys = [k for k in {**first, **data} if first.get(k) != data.get(k)]
+        keys = ["name"] if "name" in keys else keys
+        if keys:
+            differs = ", ".join(f"{k} {first.get(k)} and {data.get(k)}" for k in keys)
+            raise MusterError(
+                f"{label} and {name} ran on other data ({differs}) and cannot be compared seed "
+                "by seed; give them one by one, or compare such settings with muster sweep"
+            )

@@ -20,12 +20,14 @@ from ...errors import unknown
 from ...federation import Federation
 from ...federation.ragged import from_pairs
 from ...registry import part
+from ...room import need
 from ..split.partition import held_out_sizes
 
 Float32 = NDArray[np.float32]
 Rows = tuple[Float32, Int64]
 
 CLASSES, FEATURES = 10, 60
+LEAST = 50  # rows of a client
 SKEW = {"low": 0.5, "medium": 1.5, "high": 5.0}  # s of noise_levels (supplement C.2)
 
 
@@ -64,7 +66,7 @@ def client_sizes(n: int, seed: int, max_rows: int | None = None) -> Int64:
 
     The tail is heavy: the median is about 105, the mean about 450, and 50,000 does happen.
     """
-    sizes = rng.generator(seed, "synth sizes").lognormal(4, 2, n).astype(np.int64) + 50
+    sizes = rng.generator(seed, "synth sizes").lognormal(4, 2, n).astype(np.int64) + LEAST
     return sizes if max_rows is None else np.minimum(sizes, max_rows)
 
 
@@ -173,6 +175,8 @@ def synth(
             raise unknown("noise", noise, SKEW)
         skew = SKEW[noise]
     check_synth(alpha, beta, priority, others, skew, random_data, label_noise, max_rows)
+    fewest = min(LEAST, max_rows or LEAST) * (priority + others)
+    need(f"{fewest} rows or more", 4 * FEATURES * fewest, "ask for fewer clients")
     sizes = client_sizes(priority + others, seed, max_rows)
     held = held_out_sizes(sizes, test_fraction)
 

@@ -1,0 +1,63 @@
+"""Memory that is free, and a line for what cannot fit, before it is allocated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .errors import MusterError
+from .lazy import torch
+
+if TYPE_CHECKING:
+    from torch import device as Device
+
+UNITS = ("bytes", "kB", "MB", "GB", "TB")
+
+
+def amount(size: float) -> str:
+    """Bytes for a person to read.
+
+    >>> amount(9.3e9), amount(120)
+    ('9.3 GB', '120 bytes')
+    """
+    steps = 0
+    while size >= 1000 and steps < len(UNITS) - 1:
+        size, steps = size / 1000, steps + 1
+    return f"{size:.1f} {UNITS[steps]}" if steps else f"{size:.0f} bytes"
+
+
+def free_memory(device: Device | None = None) -> float:
+    """Bytes that are still available on a device, or to this process; infinity where nobody
+    says."""
+    if device is not None and device.type == "cuda":
+        return float(torch.cuda.mem_get_info(device)[0])
+    found = [float("inf")]
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name in ("MemAvailable", "SwapFree"):
+                found.append(1024.0 * int(value.split()[0]))
+        found = [sum(found[1:])] if len(found) > 1 else found
+    except (OSError, ValueError):
+        pass
+    for most, used in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        (
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        ),
+    ):
+        try:
+            found.append(float(Path(most).read_text()) - float(Path(used).read_text()))
+        except (OSError, ValueError):
+            continue
+    return min(found)
+
+
+def need(what: str, size: float, instead: str) -> None:
+    """Refuse what takes more bytes than are free, with what to do instead."""
+    free = free_memory()
+    if size > free:
+        raise MusterError(
+            f"memory: {what} need {amount(size)}, and {amount(free)} are free; {instead}"
+        )
