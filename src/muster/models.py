@@ -210,6 +210,8 @@ def as_module(
 ) -> nn.Module:
     """The module to train, checked against the rows and labels it has to fit."""
     outputs = task.outputs(numbers_in(of))
+    if isinstance(model, type):
+        raise MusterError(f"model: the class {model.__name__}; give one of it: {model.__name__}()")
     if isinstance(model, Spec) and not isinstance(model, nn.Module):
         model = model.build(
             of

@@ -130,5 +130,6 @@ def as_schedule(value: Any, what: str, least: float = 0.0) -> Schedule:
     for t in (0, 1, 50, 99):
         v = schedule.at(t, 100)
         if math.isnan(v) or v < least:
-            raise MusterError(f"{what}: {v} in round {t + 1} of 100; allowed: {least:g} and above")
+            when = "" if isinstance(schedule, Constant) else f" in round {t + 1} of 100"
+            raise MusterError(f"{what}: {v}{when}; allowed: {least:g} and above")
     return schedule

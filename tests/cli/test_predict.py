@@ -216,6 +216,22 @@ def test_code_of_yours_is_named_on_the_line(here, capsys):
     )
 
 
+def test_code_of_yours_has_the_settings_of_its_run(here, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(here)
+    Path("wide_nets.py").write_text(
+        "from torch import nn\n\n\n"
+        "class Net(nn.Sequential):\n"
+        "    def __init__(self, width=4):\n"
+        "        super().__init__(nn.Linear(30, width), nn.Linear(width, 2))\n"
+    )
+    flags = ["--data", "old.csv", "--data.client", "hospital", "--data.label", "diagnosis"]
+    model = ["--model", "wide_nets:Net"]
+    assert main(["run", *flags, *model, "--model.width", "9", "--rounds", "1", "--name", "w"]) == 0
+    capsys.readouterr()
+    assert main(["predict", "runs/w", "bare.parquet", *model]) == 0
+    assert "p_benign" in capsys.readouterr().out
+
+
 def test_rows_without_columns_come_as_arrays(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["run", "--data", "digits", "--rounds", "1", "--name", "d"]) == 0

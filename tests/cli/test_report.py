@@ -91,10 +91,13 @@ def test_what_stopped_is_said_with_the_way_to_go_on(tmp_path, monkeypatch, capsy
             muster.data.digits(clients=4), muster.methods.fedavg(), muster.models.Softmax(), 5,
             checkpoint=place / "checkpoints", on_round=stop,
         )  # fmt: skip
-    assert main(["watch", str(place), "--every", "0.02"]) == 0
-    out = capsys.readouterr().out
-    assert "it stopped after round 2 of fedavg, seed 0" in out
-    assert f"muster run --resume {place}" in out.replace("\n", "")
+    for how in (["--every", "0.02"], ["--once"]):
+        assert main(["watch", str(place), *how]) == 0
+        out = capsys.readouterr().out
+        assert "it stopped after round 2 of fedavg, seed 0" in out
+        assert f"muster run --resume {place}" in out.replace("\n", "")
+    assert main(["show", str(place)]) == 2
+    assert f"go on with: muster run --resume {place}" in capsys.readouterr().err
 
 
 def test_a_run_under_way_is_followed_to_its_end(tmp_path, capsys):

@@ -215,6 +215,9 @@ def test_an_axis_is_as_long_as_the_later_rounds_need():
     assert high > 0.94
     low, high = limits([curve(np.linspace(0.90, 0.91, 40), half=0.5)], ACCURACY)
     assert low > 0.8, "those of two seeds do not flatten everything else"
+    left = curve([9, 0.5, *[0.1, 0.2] * 20])
+    assert limits([left], Measure("left", "clients that left", counts=True))[1] > 9
+    assert limits([left], Measure("l", "a loss"))[1] < 9
     assert limits([], ACCURACY) == (0, 1)
     assert np.isfinite(limits([curve([np.nan] * 5)], ACCURACY)).all()
     assert np.isfinite(limits([curve([0.5])], ACCURACY)).all()

@@ -37,6 +37,10 @@ def test_a_sound_run_raises_no_concern(fed):
 def test_where_own_models_are_judged_the_common_one_may_stay(fed):
     alone = muster.simulate(fed, muster.methods.local(), muster.models.Softmax(), 5)
     assert not any("never moved" in sentence for sentence in alone.concerns)
+    few = muster.data.digits(clients=6, priority=2)
+    kept = muster.simulate(few, muster.methods.ditto(), muster.models.Softmax(), 3)
+    assert kept.rounds["loss"][-1] > kept.facts["constant_loss"] > kept.rounds["own_loss"][-1]
+    assert not kept.concerns
 
 
 def test_every_reply_refused(fed):

@@ -101,6 +101,19 @@ def test_the_summary_pairs_seed_with_seed():
     assert done.summary(4)["round"].unique().to_list() == [4]
 
 
+def test_rounds_and_methods_that_are_not_there_are_refused():
+    done = both(rounds=2)
+    assert [*done] == [*METHODS]
+    assert len(done) == len(METHODS)
+    assert "nobody" not in done
+    with pytest.raises(muster.MusterError, match="unknown method 'nobody'"):
+        done["nobody"]
+    with pytest.raises(muster.MusterError, match="rounds: 999; allowed: whole numbers from 1 to 2"):
+        done.summary([1, 999])
+    with pytest.raises(muster.MusterError, match=r"the class Softmax; give one of it: Softmax\(\)"):
+        muster.simulate(data(0), METHODS[next(iter(METHODS))], muster.models.Softmax, 1)
+
+
 def test_a_comparison_shows_itself(tmp_path):
     done = both(report_at=[2, 6], measures=["fairness", "loss"], folder=tmp_path / "c")
     console = Console(width=150)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from rich.console import Console
 from ..config.experiments import Experiment, experiment
 from ..config.keys import override
 from ..durable import numbered
-from ..errors import MusterError
+from ..errors import MusterError, MusterWarning
 from ..federation import Federation
 from ..lazy import later
 from ..registry import find, from_path
@@ -91,6 +92,12 @@ def _chosen(words: argparse.Namespace, clients: int | None) -> tuple[Experiment,
     chosen = experiment(table)
     data = find(Federation, chosen.data["name"], "data.name")
     if clients is not None and "clients" in parameters(data):
+        given = table.get("data")
+        if isinstance(given, dict) and given.get("clients", clients) != clients:
+            warnings.warn(
+                f"--local {clients}: in place of the {given['clients']} clients of the file",
+                MusterWarning, stacklevel=2,
+            )  # fmt: skip
         chosen = experiment(override(table, [("data.clients", str(clients))]))
     appfolder.check(chosen)
     places = numbered(Path(chosen.settings.out) / chosen.settings.name)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def predict(words: argparse.Namespace, console: Console) -> int:
         raise MusterError(f"--out: '{out}'; its ending says the format: {', '.join(FORMATS)}")
     run = one_run(words.run)
     said, known = run.predict_and_score(
-        words.file, words.client, code(words), words.scale, words.tokenizer
+        words.file, words.client, code(words, run), words.scale, words.tokenizer
     )
     if out is None:
         sys.stdout.write(said.write_csv())
@@ -54,7 +55,8 @@ def export(words: argparse.Namespace, console: Console) -> int:
     if words.run is None or words.to is None:
         raise MusterError("export: give a run and a file: muster export runs/NAME --to model.ts")
     out = as_export(words.to)
-    one_run(words.run).export(out, words.client, code(words), words.scale)
+    run = one_run(words.run)
+    run.export(out, words.client, code(words, run), words.scale)
     say(
         console, f"model: {out} ({decimal(out.stat().st_size)}); its columns and labels: {out}.json"
     )
@@ -71,6 +73,10 @@ def one_run(place: str) -> Run:
     return store.load(folder)
 
 
-def code(words: argparse.Namespace) -> Callable[..., Any] | None:
-    """What builds the module, where that is code of the user's."""
-    return None if words.model is None else from_path(words.model, "--model")
+def code(words: argparse.Namespace, run: Run) -> Callable[..., Any] | None:
+    """What builds the module, where that is code of the user's, with the settings it had."""
+    if words.model is None:
+        return None
+    made, table = from_path(words.model, "--model"), dict(run.config.get("model", {}))
+    same = table.pop("name", None) == words.model
+    return partial(made, **table) if same and table else made

@@ -65,6 +65,8 @@ def watch(words: argparse.Namespace, console: Console) -> int:
     if words.once or not console.is_terminal:
         console.print(table(seen, folder))
     if words.once:
+        if patience(seen) < float("inf"):
+            say(console, ended(seen, folder))
         return 0
     moved = time.monotonic()
     with Live(console=console, auto_refresh=False) as live:

@@ -319,6 +319,10 @@ def show(words: argparse.Namespace, console: Console) -> int:
         console.print(result)
         drawn = None if out is None else result.figure(out, words.panels)
         summary, keys = result.summary(), ["round"]
+    elif (folder / "checkpoints").exists():
+        raise MusterError(
+            f"{folder}: stopped before it was done; go on with: muster run --resume {folder}"
+        )
     else:
         raise MusterError(f"{folder}: no results here; give a folder such as runs/demo")
     if table is not None:

@@ -117,6 +117,8 @@ def draw_curves(
     ax.xaxis.set_major_locator(
         MaxNLocator(nbins=7, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1)
     )
+    if measure.counts and ax.get_yscale() == "linear":
+        ax.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
     ax.tick_params(labelsize=8)
     ax.set_xlabel("round", fontsize=8)
     tidy(ax)
@@ -153,9 +155,9 @@ def limits(curves: Sequence[Curve], measure: Measure, axis: Axis = Axis()) -> tu
     """Where the axis of a panel ends.
 
     It holds all means, unless those of the first quarter of the rounds would stretch it to more
-    than `axis.cut` times what the later ones need. It holds most of the bands, as far as they reach
-    beyond the means by no more than `axis.beyond` times their span: those of two seeds may be a
-    hundred times wider than anything there is to see.
+    than `axis.cut` times what the later ones need (numbers of clients are never cut). It holds most
+    of the bands, as far as they reach beyond the means by no more than `axis.beyond` times their
+    span: those of two seeds may be a hundred times wider than anything there is to see.
     """
     every = _finite([c.mean for c in curves])
     if not len(every):
@@ -164,7 +166,7 @@ def limits(curves: Sequence[Curve], measure: Measure, axis: Axis = Axis()) -> tu
     late = [late if late.any() else np.ones_like(late) for late in later]
     means = _finite([c.mean[which] for c, which in zip(curves, late, strict=True)])
     means = means if len(means) else every
-    if np.ptp(means) == 0 or np.ptp(every) <= axis.cut * np.ptp(means):
+    if measure.counts or np.ptp(means) == 0 or np.ptp(every) <= axis.cut * np.ptp(means):
         means = every
     low, high = float(means.min()), float(means.max())
     if len(curves) <= BANDED:

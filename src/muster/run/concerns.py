@@ -47,6 +47,12 @@ def _last(rounds: pl.DataFrame, measure: str) -> float | None:
     return float(taken[-1]) if len(taken) else None
 
 
+def _judged(rounds: pl.DataFrame, measure: str) -> float | None:
+    """A measure of what the method is for: of clients' own models, where it keeps them."""
+    own = f"own_{measure}"
+    return _last(rounds, own if own in rounds.columns else measure)
+
+
 def _left(rounds: pl.DataFrame) -> str:
     """Everybody left the pool, and stayed away."""
     if "pool" not in rounds.columns or rounds["pool"][-1] > 0 or not rounds["left"].sum():
@@ -126,7 +132,7 @@ def _never_moved(facts: Facts) -> str:
 
 def _loss(rounds: pl.DataFrame, facts: Facts) -> str:
     """A loss that did not fall."""
-    before, after = facts.get("start_loss"), _last(rounds, "loss")
+    before, after = facts.get("start_loss"), _judged(rounds, "loss")
     if before is None or not facts.get("moved", True):
         return ""
     if after is None:
@@ -141,7 +147,7 @@ def _loss(rounds: pl.DataFrame, facts: Facts) -> str:
 
 def _guess(rounds: pl.DataFrame, facts: Facts) -> str:
     """A model that knows no more than how frequent the labels are."""
-    loss, guess = _last(rounds, "loss"), facts.get("constant_loss")
+    loss, guess = _judged(rounds, "loss"), facts.get("constant_loss")
     if loss is not None and guess is not None and loss > guess + 1e-9 * abs(guess):
         classes = "majority_accuracy" in facts
         what = "answering with the labels' frequencies" if classes else "answering their mean"
@@ -149,7 +155,7 @@ def _guess(rounds: pl.DataFrame, facts: Facts) -> str:
             f"the model is worse than a constant prediction: loss {loss:.4g}, where {what} has "
             f"{guess:.4g}; train longer, or with another local.lr"
         )
-    accuracy, most = _last(rounds, "test_accuracy"), facts.get("majority_test_accuracy")
+    accuracy, most = _judged(rounds, "test_accuracy"), facts.get("majority_test_accuracy")
     if accuracy is not None and most is not None and accuracy <= most + 1e-12:
         return (
             f"test accuracy {accuracy:.3f} is no better than always answering the most frequent "

@@ -50,6 +50,7 @@ class Measure:
     score     the score it is of; it is there in runs whose task reports that one
     compared  whether a comparison's table has it unasked
     panel     whether the figure has a panel of it unasked
+    counts    whether it is a number of clients
     held_out  of one that looks at training rows, the measure of held-out rows that is nearest to it
     otherwise the measure that stands in for it in a comparison, for methods that do not have it
     """
@@ -66,6 +67,7 @@ class Measure:
     score: str = ""
     lower: bool = False
     held_out: str = ""
+    counts: bool = False
 
     @property
     def head(self) -> str:
@@ -242,16 +244,16 @@ TABLE = (
         lambda view: view.tuned,
     ),
     # What the round itself counted.
-    Measure("pool", "clients that may be asked"),
-    Measure("left", "clients that left"),
-    Measure("returned", "clients that returned"),
-    Measure("asked", "clients asked"),
-    Measure("joined", "clients that trained"),
-    Measure("silent", "clients silent by choice"),
-    Measure("failed", "clients that gave no answer"),
-    Measure("refused", "replies refused"),
-    Measure("admitted", "replies admitted"),
-    Measure("admitted_nonpriority", "others admitted", "others admitted", panel=True),
+    Measure("pool", "clients that may be asked", counts=True),
+    Measure("left", "clients that left", counts=True),
+    Measure("returned", "clients that returned", counts=True),
+    Measure("asked", "clients asked", counts=True),
+    Measure("joined", "clients that trained", counts=True),
+    Measure("silent", "clients silent by choice", counts=True),
+    Measure("failed", "clients that gave no answer", counts=True),
+    Measure("refused", "replies refused", counts=True),
+    Measure("admitted", "replies admitted", counts=True),
+    Measure("admitted_nonpriority", "others admitted", "others admitted", panel=True, counts=True),
     Measure("skipped", "rounds that moved nothing", share=True),
     Measure("eps", "eps_t"),
     Measure("reference_loss", "F(w) as broadcast"),

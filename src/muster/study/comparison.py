@@ -7,7 +7,7 @@ says what belongs to it, in which order, and what its runs were made with.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,8 @@ import tomli_w
 from rich.console import Group, RenderableType
 
 from .. import durable
-from ..errors import MusterError, plural
+from ..checks import whole
+from ..errors import MusterError, plural, unknown
 from ..lazy import later, pl
 from ..report.figure import figure
 from ..report.intervals import Interval, at, compared, summary
@@ -55,7 +56,15 @@ class Comparison:
     panels: tuple[str, ...] = ()
 
     def __getitem__(self, label: str) -> list[Run]:
+        if label not in self.runs:
+            raise unknown("method", label, self.runs)
         return self.runs[label]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.runs)
+
+    def __len__(self) -> int:
+        return len(self.runs)
 
     @property
     def matched(self) -> dict[str, list[Run]]:
@@ -80,6 +89,8 @@ class Comparison:
         """One row for each method, round and measure: the mean with its 95 % interval, and the
         paired difference to the first method with its own."""
         chosen = [rounds] if isinstance(rounds, int) else rounds
+        for round in chosen or ():
+            whole("rounds", round, 1, self.rounds)
         chosen = self.rounds_shown if chosen is None else chosen
         return summary(self.matched, chosen, self.measures if measures is None else measures)
 
