@@ -10,8 +10,9 @@ import pytest
 
 from muster.cli.help import described, shown
 from muster.cli.main import main, reader
-from muster.config.experiments import Experiment, Settings, experiment
+from muster.config.experiments import Experiment, experiment
 from muster.config.network import Network
+from muster.config.settings import Settings
 from muster.methods import METHODS
 from muster.parts.scores import SCORES
 from muster.registry import kinds, roles

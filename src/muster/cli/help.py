@@ -12,7 +12,8 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ..config.experiments import Experiment, Settings, experiment
+from ..config.experiments import Experiment, experiment
+from ..config.settings import Settings
 from ..config.tuning import Tune
 from ..federation import Federation
 from ..methods import Method

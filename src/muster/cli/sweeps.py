@@ -10,7 +10,8 @@ from rich.console import Console
 
 from .. import durable
 from ..config import tuning
-from ..config.experiments import Settings, load_table
+from ..config.experiments import load_table
+from ..config.settings import Settings
 from ..config.sweeps import SweepInterrupted, planned, run_plan
 from ..errors import INTERRUPTED, MusterError, plural
 from ..report.figure import as_formats

@@ -1,6 +1,7 @@
 """Configuration: an experiment as a table, checked before anything runs."""
 
-from .experiments import Experiment, Settings, experiment, load_table
+from .experiments import Experiment, experiment, load_table
 from .keys import override
+from .settings import Settings
 
 __all__ = ["Experiment", "Settings", "experiment", "load_table", "override"]

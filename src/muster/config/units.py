@@ -24,7 +24,8 @@ from ..schema import Table, plain
 from ..study.cells import Cell
 from ..study.crowd import Crowd, jobs_for
 from ..study.sweep import finished
-from .experiments import Experiment, Settings, experiment, load_table
+from .experiments import Experiment, experiment, load_table
+from .settings import Settings
 from .work import check_all, compared, without_solo
 
 CONFIG = "config.toml"

@@ -12,7 +12,8 @@ from ..run.result import OnRound
 from ..run.simulate import check
 from ..study.compare import CHECKED, SIMULATE, OnStart, compare
 from ..study.comparison import Comparison
-from .experiments import Experiment, Settings
+from .experiments import Experiment
+from .settings import Settings
 
 
 def how(settings: Settings) -> dict[str, Any]:

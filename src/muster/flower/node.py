@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from .. import params
-from ..config.experiments import Experiment, Settings
+from ..config.experiments import Experiment
+from ..config.settings import Settings
 from ..engines import Compute, choose
 from ..errors import MusterError
 from ..federation import Federation
