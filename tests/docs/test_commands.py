@@ -10,14 +10,13 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import muster.cli.runs as runs
+from helpers import cut_short
 from muster.cli.main import EXAMPLES, main
-from muster.config.experiments import experiment
 from muster.config.sweeps import sweep
 from muster.data.sources.catalogue import CATALOGUE
 from muster.data.sources.obtain import first_found
@@ -110,19 +109,13 @@ def test_it_runs(line, desk, monkeypatch, capsys):
     if why := lacking(line):
         pytest.skip(why)
 
-    def short(table):
-        chosen = experiment(table)
-        s = chosen.settings
-        few = replace(s, rounds=min(s.rounds, 2), seeds=s.all_seeds[:1], report_at=())
-        return replace(chosen, settings=few)
-
     def cut(table, **more):
         return sweep({**table, "rounds": 2, "seeds": 1}, **more)
 
     monkeypatch.chdir(desk)
     monkeypatch.setattr(results, "sweep", cut)
     if "--resume" not in line:
-        monkeypatch.setattr(runs, "experiment", short)
+        monkeypatch.setattr(runs, "experiment", cut_short)
         if line.split()[1] in ("sweep", "tune"):  # their cells are read in other places
             few = {"--rounds": "2", "--seeds": "1", "--jobs": "1"}
             line += "".join(f" {k} {v}" for k, v in few.items() if k not in line)

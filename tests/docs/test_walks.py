@@ -1,7 +1,7 @@
 """The tutorials as a newcomer walks them: a folder with the examples and nothing else, each block
 in its order, so that what a line reads is what a line before it has made.
 
-Runs are cut to a few rounds and one seed; `make test-slow` walks the real federation.
+Runs are cut to two rounds and one seed; `make test-slow` walks the real federation.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,8 @@ import pytest
 
 import muster
 import muster.cli.runs as runs
+from helpers import cut_short
 from muster.cli.main import main
-from muster.config.experiments import experiment
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,13 +61,7 @@ def desk(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["tutorial-own-files", "tutorial-comparison"])
 def test_a_tutorial_in_its_order(name, desk, monkeypatch, capsys):
-    def short(table):
-        chosen = experiment(table)
-        s = chosen.settings
-        few = replace(s, rounds=min(s.rounds, 3), seeds=s.all_seeds[:1], report_at=())
-        return replace(chosen, settings=few)
-
-    monkeypatch.setattr(runs, "experiment", short)
+    monkeypatch.setattr(runs, "experiment", cut_short)
     walk(ROOT / "docs" / f"{name}.md", capsys)
 
 

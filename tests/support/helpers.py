@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 
 import muster
 import reference
+from muster.config.experiments import experiment
 from muster.protocol import Offer, Roster
 
 
@@ -90,3 +92,11 @@ def same_bits(a, b):
         and a.rounds.drop("seconds").equals(b.rounds.drop("seconds"))
         and a.clients.equals(b.clients)
     )
+
+
+def cut_short(table):
+    """The experiment of a table, with two rounds and one seed."""
+    chosen = experiment(table)
+    s = chosen.settings
+    few = replace(s, rounds=min(s.rounds, 2), seeds=s.all_seeds[:1], report_at=())
+    return replace(chosen, settings=few)
