@@ -2,7 +2,7 @@
 
 In `make test` runs are cut to two rounds and comparisons to one seed; `make test-slow` runs them
 whole. The lines of docs/federate.md need servers around them: tests/flower/test_loopback.py runs
-that page.
+that page. Tutorials are walked in their order by test_walks.py.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from muster.reproduce import results
 
 ROOT = Path(__file__).parents[2]
 PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-         if page.name != "federate.md"]  # fmt: skip
+         if page.name != "federate.md" and not page.name.startswith("tutorial-")]  # fmt: skip
 BLOCKS = [
     block
     for page in PAGES
@@ -114,12 +114,30 @@ def test_it_runs(line, desk, monkeypatch, capsys):
 
     monkeypatch.chdir(desk)
     monkeypatch.setattr(results, "sweep", cut)
-    if "--resume" not in line:
-        monkeypatch.setattr(runs, "experiment", cut_short)
-        if line.split()[1] in ("sweep", "tune"):  # their cells are read in other places
-            few = {"--rounds": "2", "--seeds": "1", "--jobs": "1"}
-            line += "".join(f" {k} {v}" for k, v in few.items() if k not in line)
-    run_line(line, capsys)
+    for step in (*makers(line), line):
+        with monkeypatch.context() as patch:
+            if "--resume" not in step:
+                patch.setattr(runs, "experiment", cut_short)
+            run_line(shorter(step), capsys)
+
+
+def makers(line):
+    """The lines that make the results a line reads, where another process ran them."""
+    return [
+        other
+        for name in re.findall(r"runs/(\w+)", line)
+        if not Path("runs", name).exists()
+        for other in LINES
+        if other.endswith(f"--name {name}")
+    ]
+
+
+def shorter(line):
+    """A line with flags for what cannot be cut from outside: cells are read in other processes."""
+    if line.split()[1] not in ("sweep", "tune") or "--resume" in line:
+        return line
+    few = {"--rounds": "2", "--seeds": "1", "--jobs": "1"}
+    return line + "".join(f" {k} {v}" for k, v in few.items() if k not in line)
 
 
 @pytest.mark.slow

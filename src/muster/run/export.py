@@ -74,8 +74,7 @@ def export(module: nn.Module, recipe: Recipe, path: str | Path) -> Path:
             new.write_bytes(kept.getvalue())
         elif where.suffix == SCRIPT:
             # By way of memory: torch's own writer ends the process where the disk is full.
-            torch.jit.save(traced(whole, recipe.inputs), graph := io.BytesIO())
-            new.write_bytes(graph.getvalue())
+            new.write_bytes(traced(whole, recipe.inputs).save_to_buffer())
         else:
             to_onnx(whole, rows, new)
     known = {"about": about(recipe, rows, width, where.suffix), "model": recipe.table()}
