@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import traceback
 import types
 import typing
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from .checks import is_number, is_whole
-from .errors import MusterError, nearest
+from .errors import MusterError, first_line, nearest
 from .registry import find, is_role, kinds, name_of, roles, word
 
 Table = dict[str, Any]
@@ -99,7 +100,18 @@ def build(
     ]
     if missing:
         raise MusterError(f"{dot}{missing[0]}: missing; it has no default")
-    return target(**values, **given)
+    if target.__module__.startswith("muster."):
+        return target(**values, **given)
+    try:
+        return target(**values, **given)
+    except MusterError:
+        raise
+    except Exception as error:  # code of the user's: where in it, since nothing else is shown
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        raise MusterError(
+            f"{where}: {target.__module__}:{target.__qualname__} raised {type(error).__name__}: "
+            f"{first_line(error)} ({Path(last.filename).name}, line {last.lineno})"
+        ) from error
 
 
 def refined(target: Callable[..., Any], table: Table) -> Table:
