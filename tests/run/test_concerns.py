@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from rich.console import Console
 
 import muster
 from helpers import federation
-from muster.report.tables import run_table
+from muster.report.tables import run_table, warnings_of
 from muster.run.opinion import guesses
 
 M = muster.methods
@@ -177,3 +179,13 @@ def test_a_score_that_no_priority_client_has():
     told, reason = reasons([1])
     assert "could join" not in told
     assert reason == ["auc unknown", "priority", "auc unknown"]
+
+
+def test_what_is_wrong_with_several_methods_is_said_once_with_whose_numbers(fed):
+    bad = [replace(go(fed), seed=s, facts={"moved": True, "start_loss": 1e-9}) for s in (3, 4)]
+    assert all("the loss did not fall: 1e-09" in run.concerns[0] for run in bad)
+    (line,) = warnings_of({"a": bad, "b": [bad[0], go(fed)]})
+    assert line.startswith("attention: a, b (1 of 2 seeds): the loss did not fall")
+    assert line.endswith("(numbers of a, seed 3)")
+    (alone,) = warnings_of({"a": bad[:1]})
+    assert "numbers of" not in alone

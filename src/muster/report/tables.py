@@ -88,22 +88,29 @@ def _warnings(runs: Runs) -> list[Text]:
 
 
 def warnings_of(runs: Runs) -> list[str]:
-    """What is wrong with these runs, each thing once for each method, with the seeds it is wrong
-    in."""
-    lines = []
+    """What is wrong with these runs, each thing once, with the methods and the seeds it is wrong
+    in, and whose numbers stand for all."""
+    found: dict[str, dict[str, list[Run]]] = {}
     for label, mine in runs.items():
-        found: dict[str, list[Run]] = {}
         for run in mine:
             for sentence in run.concerns:
-                # Numbers differ from seed to seed; what is wrong is what comes before them.
-                found.setdefault(re.split(r"[:(]|\d", sentence)[0], []).append(run)
-        for start, whose in found.items():
-            sentence = next(s for s in whose[0].concerns if s.startswith(start))
-            some = (
-                "" if len(whose) == len(mine) else f", {len(whose)} of {plural(len(mine), 'seed')}"
-            )
-            lines.append(f"attention: {label}{some}: {sentence}")
+                # Numbers differ from run to run; what is wrong is what comes before them.
+                start = re.split(r"[:(]|\d", sentence)[0]
+                found.setdefault(start, {}).setdefault(label, []).append(run)
+    lines = []
+    for start, whose in found.items():
+        who = ", ".join(label + _some(len(of), len(runs[label])) for label, of in whose.items())
+        first, run = next((label, of[0]) for label, of in whose.items())
+        sentence = next(s for s in run.concerns if s.startswith(start))
+        of = [first] if len(whose) > 1 else []
+        of += [f"seed {run.seed}"] if len(runs[first]) > 1 else []
+        numbers = f" (numbers of {', '.join(of)})" if of and re.search(r"\d", sentence) else ""
+        lines.append(f"attention: {who}: {sentence}{numbers}")
     return lines
+
+
+def _some(n: int, of: int) -> str:
+    return "" if n == of else f" ({n} of {plural(of, 'seed')})"
 
 
 def _pair(mean: float | None, half: float | None, sign: str = "") -> str:
