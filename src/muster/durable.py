@@ -68,12 +68,11 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(partial, path)
         sync(path.parent)
     except OSError as error:
-        if error.filename is not None:
-            raise
         # A full disk does not say what there was no room for.
-        if error.errno is None:
+        if error.errno is None and type(error) is OSError:
             raise OSError(f"{path}: {error}") from error
-        raise OSError(error.errno, os.strerror(error.errno), str(path)) from error
+        error.filename = error.filename or str(path)
+        raise
     finally:
         partial.unlink(missing_ok=True)
 

@@ -211,7 +211,8 @@ def as_module(
     """The module to train, checked against the rows and labels it has to fit."""
     outputs = task.outputs(numbers_in(of))
     if isinstance(model, type):
-        raise MusterError(f"model: the class {model.__name__}; give one of it: {model.__name__}()")
+        name = model.__name__
+        raise MusterError(f"model: the class {name}; give an instance: {name}()")
     if isinstance(model, Spec) and not isinstance(model, nn.Module):
         model = model.build(
             of

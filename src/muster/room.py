@@ -40,15 +40,19 @@ def free_memory(device: Device | None = None) -> float:
         found = [sum(found[1:])] if len(found) > 1 else found
     except (OSError, ValueError):
         pass
-    for most, used in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+    for folder, most, used, cache in (
+        ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
         (
-            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+            "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+            "total_inactive_file",
         ),
-    ):
+    ):  # fmt: skip
         try:
-            found.append(float(Path(most).read_text()) - float(Path(used).read_text()))
+            place = Path(folder)
+            limit, taken = (float((place / name).read_text()) for name in (most, used))
+            told = dict(line.split() for line in (place / "memory.stat").read_text().splitlines())
+            # What was read from disk is let go of when memory is asked for.
+            found.append(limit - taken + float(told.get(cache, 0)))
         except (OSError, ValueError):
             continue
     return min(found)

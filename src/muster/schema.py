@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import sys
 import traceback
 import types
 import typing
@@ -107,9 +108,11 @@ def build(
     except MusterError:
         raise
     except Exception as error:  # code of the user's: where in it, since nothing else is shown
-        last = traceback.extract_tb(error.__traceback__)[-1]
+        frames = traceback.extract_tb(error.__traceback__)
+        theirs = getattr(sys.modules.get(target.__module__), "__file__", None)
+        last = next((f for f in reversed(frames) if f.filename == theirs), frames[-1])
         raise MusterError(
-            f"{where}: {target.__module__}:{target.__qualname__} raised {type(error).__name__}: "
+            f"{where}: {getattr(target, '__qualname__', target)} raised {type(error).__name__}: "
             f"{first_line(error)} ({Path(last.filename).name}, line {last.lineno})"
         ) from error
 

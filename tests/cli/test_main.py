@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -17,6 +18,7 @@ import pytest
 
 import muster
 from muster.cli.main import main
+from muster.run import store
 
 ROOT = Path(__file__).parents[2]
 
@@ -467,7 +469,8 @@ def test_a_federation_and_a_run_do_not_go_on_as_each_other(here, capsys):
     capsys.readouterr()
     assert main(["federate", "--local", "4", "--resume", "runs/single"]) == 2
     assert "holds a run; use muster run --resume runs/single" in capsys.readouterr().err
-    (here / "runs" / "single" / "logs").mkdir()
+    again = store.load(here / "runs" / "single")
+    store.save(replace(again, engine="flower"), here / "runs" / "single")
     assert main(["run", "--resume", "runs/single"]) == 2
     assert "holds a federation; use muster federate --local N --resume" in capsys.readouterr().err
 
@@ -483,8 +486,10 @@ def test_a_warning_is_one_line_without_the_code_it_comes_from(here):
     assert "MusterWarning" not in done.stderr
 
 
-@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't allocate memory: 9 bytes")])
-def test_no_memory_left_is_one_line(monkeypatch, capsys, error):
+@pytest.mark.parametrize("said", ["", "can't allocate memory: 9 bytes", "CUDA out of memory"])
+def test_no_memory_left_is_one_line(monkeypatch, capsys, said):
+    error = RuntimeError(said) if said else MemoryError()
+
     def handle(words, console):
         raise error
 

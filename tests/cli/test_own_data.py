@@ -80,9 +80,10 @@ def test_a_file_that_is_not_there_is_no_unknown_data_set():
 
 def test_a_model_of_yours_that_raises_is_one_line_with_its_place(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "nets_that_fail.py").write_text("def net(width: int = 1):\n    return 1 / 0\n")
+    code = "from torch import nn\n\n\ndef net(width: int = 1):\n    return nn.Linear(2, -width)\n"
+    (tmp_path / "nets_that_fail.py").write_text(code)
     assert main(["run", "--data", "digits", "--model", "nets_that_fail:net", "--rounds", "1"]) == 2
     said = capsys.readouterr().err
-    assert "model: nets_that_fail:net raised ZeroDivisionError: division by zero" in said
-    assert "(nets_that_fail.py, line 2)" in said
+    assert "model: net raised RuntimeError: Trying to create tensor with negative" in said
+    assert "(nets_that_fail.py, line 5)" in said
     assert said.count("\n") == 1

@@ -152,6 +152,6 @@ def test_runs_on_other_data_are_not_compared(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     assert main(["report", "runs/low", "runs/high", "--out", "x.html"]) == 2
     said = capsys.readouterr().err
-    assert "ran on other data (noise low and high) and cannot be compared" in said
+    assert "ran on different data (noise low and high) and cannot be compared" in said
     assert said.count("\n") == 1
     assert main(["report", "runs/low", "runs/all", "--out", "x.html"]) == 0

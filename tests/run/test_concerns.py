@@ -36,6 +36,11 @@ def test_a_sound_run_raises_no_concern(fed):
     assert go(fed).concerns == []
 
 
+def test_own_models_that_never_moved_are_said_to(fed):
+    still = go(fed, M.local(), lr=0.0)
+    assert any("never moved" in sentence for sentence in still.concerns)
+
+
 def test_where_own_models_are_judged_the_common_one_may_stay(fed):
     alone = muster.simulate(fed, muster.methods.local(), muster.models.Softmax(), 5)
     assert not any("never moved" in sentence for sentence in alone.concerns)
@@ -189,3 +194,15 @@ def test_what_is_wrong_with_several_methods_is_said_once_with_whose_numbers(fed)
     assert line.endswith("(numbers of a, seed 3)")
     (alone,) = warnings_of({"a": bad[:1]})
     assert "numbers of" not in alone
+
+
+def test_concerns_that_begin_with_a_number_are_told_apart(fed, monkeypatch):
+    one, other = "3 of 9 rounds moved nothing", "in 4 of 9 rounds somebody gave no answer"
+    wrong = {3: [one], 4: [other, "in 2 of 9 rounds every reply was refused: because"]}
+    monkeypatch.setattr(muster.Run, "concerns", property(lambda run: wrong[run.seed]))
+    runs = {"a": [replace(go(fed, rounds=1), seed=3)], "b": [replace(go(fed, rounds=1), seed=4)]}
+    assert warnings_of(runs) == [
+        f"attention: a: {one}",
+        f"attention: b: {other}",
+        "attention: b: in 2 of 9 rounds every reply was refused: because",
+    ]

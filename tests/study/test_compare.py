@@ -110,7 +110,7 @@ def test_rounds_and_methods_that_are_not_there_are_refused():
         done["nobody"]
     with pytest.raises(muster.MusterError, match="rounds: 999; allowed: whole numbers from 1 to 2"):
         done.summary([1, 999])
-    with pytest.raises(muster.MusterError, match=r"the class Softmax; give one of it: Softmax\(\)"):
+    with pytest.raises(muster.MusterError, match=r"class Softmax; give an instance: Softmax\(\)"):
         muster.simulate(data(0), METHODS[next(iter(METHODS))], muster.models.Softmax, 1)
 
 

@@ -95,7 +95,7 @@ def _chosen(words: argparse.Namespace, clients: int | None) -> tuple[Experiment,
         given = table.get("data")
         if isinstance(given, dict) and given.get("clients", clients) != clients:
             warnings.warn(
-                f"--local {clients}: in place of the {given['clients']} clients of the file",
+                f"--local {clients}: in place of data.clients = {given['clients']}",
                 MusterWarning, stacklevel=2,
             )  # fmt: skip
         chosen = experiment(override(table, [("data.clients", str(clients))]))

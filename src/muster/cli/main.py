@@ -94,6 +94,8 @@ Run experiments of the papers again, say what came of each claim, and draw the f
 
 What is finished is kept, and not run again: an interrupted experiment goes on where it stopped.
 """
+# How torch says it, by system and device.
+NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 SEVERAL: dict[str, Any] = {"action": "extend", "nargs": "+", "default": []}  # values of one flag
 
 
@@ -110,7 +112,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"muster: {error}", file=sys.stderr)
         return 2
     except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and "can't allocate memory" not in str(error):
+        if not isinstance(error, MemoryError) and not any(said in str(error) for said in NO_MEMORY):
             raise
         more = "take fewer clients a round, a smaller model or less data"
         print(f"muster: out of memory ({first_line(error)}); {more}", file=sys.stderr)
@@ -129,7 +131,7 @@ def one_line(
     lineno: int,
     line: str | None = None,
 ) -> str:
-    """A warning for whoever typed the command: what, and not where in the code."""
+    """A warning for whoever typed the command: the message without its source line."""
     if issubclass(category, MusterWarning):
         return f"muster: {message}\n"
     return f"{filename}:{lineno}: {category.__name__}: {message}\n"

@@ -21,7 +21,7 @@ from ..run.progress import Sight, sights
 from ..run.result import Run
 from ..study.cells import grid
 from ..study.comparison import Comparison, is_comparison, read
-from ..study.results import load, together
+from ..study.results import goes_on, load, together
 from ..study.sweep import is_sweep, load_sweep
 from .console import say
 from .progress import duration
@@ -65,7 +65,9 @@ def watch(words: argparse.Namespace, console: Console) -> int:
     if words.once or not console.is_terminal:
         console.print(table(seen, folder))
     if words.once:
-        if patience(seen) < float("inf"):
+        # Where nobody can say whether a folder is in use, nobody can say that it stopped.
+        stopped = durable.fcntl is not None and any(s.state == "stopped" for s in seen)
+        if complete(seen, folder) or stopped:
             say(console, ended(seen, folder))
         return 0
     moved = time.monotonic()
@@ -130,12 +132,9 @@ def ended(seen: Sequence[Sight], folder: Path) -> str:
     if complete(seen, folder):
         return f"done: {folder}; look at it with: muster report {folder}"
     far = next((s for s in seen if s.state != "done"), seen[-1])
-    command = "compare" if is_comparison(folder) else "sweep" if is_sweep(folder) else "run"
-    if far.about.get("engine") == "flower":
-        command = "federate --local N"
     return (
         f"not under way: it stopped after round {len(far.rows)} of {far.label}, seed {far.seed}; "
-        f"go on with: muster {command} --resume {folder}"
+        f"go on with: {goes_on(folder)}"
     )
 
 

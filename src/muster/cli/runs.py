@@ -32,7 +32,7 @@ from ..run.simulate import simulate
 from ..schema import Table
 from ..study.compare import ComparisonInterrupted
 from ..study.comparison import Comparison, is_comparison, load_comparison
-from ..study.results import load
+from ..study.results import goes_on, holds, load
 from ..study.sweep import Sweep, is_sweep, load_sweep
 from .console import say
 from .progress import Progress
@@ -102,24 +102,12 @@ def resumed(words: argparse.Namespace) -> Path | None:
     return folder
 
 
-GOES_ON = {"run": "run", "comparison": "compare", "federation": "federate --local N"}
-
-
-def goes_on_with(folder: Path, holds: str) -> Experiment:
+def goes_on_with(folder: Path, kind: str) -> Experiment:
     """The configuration in a folder, which holds a run, a comparison or a federation, and nothing
     else."""
-    if is_comparison(folder):
-        found = "comparison"
-    elif (folder / "logs").exists():
-        found = "federation"
-    elif store.is_run(folder) or (folder / "checkpoints").exists():
-        found = "run"
-    else:
-        found = holds
-    if found != holds:
-        raise MusterError(
-            f"--resume {folder}: holds a {found}; use muster {GOES_ON[found]} --resume {folder}"
-        )
+    found = holds(folder) or kind
+    if found != kind:
+        raise MusterError(f"--resume {folder}: holds a {found}; use {goes_on(folder)}")
     return experiment(load_table(folder / "config.toml"))
 
 
@@ -319,10 +307,10 @@ def show(words: argparse.Namespace, console: Console) -> int:
         console.print(result)
         drawn = None if out is None else result.figure(out, words.panels)
         summary, keys = result.summary(), ["round"]
+    elif durable.in_use(folder / "checkpoints"):
+        raise MusterError(f"{folder}: under way; follow it with: muster watch {folder}")
     elif (folder / "checkpoints").exists():
-        raise MusterError(
-            f"{folder}: stopped before it was done; go on with: muster run --resume {folder}"
-        )
+        raise MusterError(f"{folder}: not done yet; go on with: {goes_on(folder)}")
     else:
         raise MusterError(f"{folder}: no results here; give a folder such as runs/demo")
     if table is not None:

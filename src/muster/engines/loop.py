@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 MOST_LOST = 3  # workers that may end in one run
 
+# How torch says that a module cannot be trained.
+NO_GRADIENT = ("does not require grad", "modified by an inplace operation")
+
 
 class Loop(Base):
     """One client at a time, on as many processes as there are cores."""
@@ -319,9 +322,11 @@ class Batch:
                 # A parameter the output does not depend on has a gradient of zeros.
                 return torch.autograd.grad(loss, self.weights, materialize_grads=True)
             except RuntimeError as error:
+                if not any(why in str(error) for why in NO_GRADIENT):
+                    raise
                 raise MusterError(
-                    f"model: torch cannot take its gradient: {first_line(error)}; what it says "
-                    "must follow from its parameters by steps with a derivative, and none may "
+                    f"model: torch cannot take its gradient: {first_line(error)}; its output must "
+                    "depend on its parameters through differentiable operations, and none may "
                     "write over what another one needs (inplace=True)"
                 ) from error
 

@@ -6,8 +6,8 @@ honest. D_k is an update, S are those that count.
 kin      `l_k = sum_j cos(D_k, D_j)^3 >= 0` over the others, copies aside. Of those below 0 the one
          that has been the least like over the rounds is left out first and no longer speaks for or
          against the others, and so on until none is below 0: liars lose their say before they turn
-         it against the honest clients of their kind. What was decides who goes first, never who
-         goes: whoever is like the others today is kin.
+         it against the honest clients of their kind. What is remembered decides only between
+         clients that are below 0 today: one that never is while others go is kin.
 effect   those who are kin appraise the model that comes of S, and for each of a few replies, drawn
          in every round, the model without it (for one that is not in S: with it). A reply's effect
          is how much lower the mean of what they say is with it than without, in units of the median

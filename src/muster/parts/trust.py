@@ -57,7 +57,7 @@ class Inquiry:
     copies   how many replies share the weight of each
     groups   `[group, reply]`: who counts next to the root in each group, the largest group first
     reason   why each reply that is in none is left out
-    like     where clients check one another: how like the others each is
+    like     how like the root each is; where clients check one another, how like the others
     """
 
     replies: Replies

@@ -169,6 +169,8 @@ def limits(curves: Sequence[Curve], measure: Measure, axis: Axis = Axis()) -> tu
     if measure.counts or np.ptp(means) == 0 or np.ptp(every) <= axis.cut * np.ptp(means):
         means = every
     low, high = float(means.min()), float(means.max())
+    if measure.counts:
+        low, high = float(np.floor(low)), float(np.ceil(high))
     if len(curves) <= BANDED:
         bands = [(*c.band(measure), which) for c, which in zip(curves, late, strict=True)]
         lows = _finite([band[which] for band, _, which in bands])

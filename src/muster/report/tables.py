@@ -16,6 +16,7 @@ from rich.text import Text
 from ..errors import plural
 from ..lazy import pl
 from ..parts.scores import known
+from ..run.concerns import gist
 from ..run.measures import MEASURES, Measure, named
 from ..run.result import Run
 from .fitted import Column, Fitted
@@ -90,20 +91,19 @@ def _warnings(runs: Runs) -> list[Text]:
 def warnings_of(runs: Runs) -> list[str]:
     """What is wrong with these runs, each thing once, with the methods and the seeds it is wrong
     in, and whose numbers stand for all."""
-    found: dict[str, dict[str, list[Run]]] = {}
+    found: dict[str, dict[str, list[tuple[int, str]]]] = {}
     for label, mine in runs.items():
         for run in mine:
             for sentence in run.concerns:
-                # Numbers differ from run to run; what is wrong is what comes before them.
-                start = re.split(r"[:(]|\d", sentence)[0]
-                found.setdefault(start, {}).setdefault(label, []).append(run)
+                found.setdefault(gist(sentence), {}).setdefault(label, []).append(
+                    (run.seed, sentence)
+                )
     lines = []
-    for start, whose in found.items():
-        who = ", ".join(label + _some(len(of), len(runs[label])) for label, of in whose.items())
-        first, run = next((label, of[0]) for label, of in whose.items())
-        sentence = next(s for s in run.concerns if s.startswith(start))
+    for whose in found.values():
+        who = ", ".join(label + _some(len(said), len(runs[label])) for label, said in whose.items())
+        first, (seed, sentence) = next((label, said[0]) for label, said in whose.items())
         of = [first] if len(whose) > 1 else []
-        of += [f"seed {run.seed}"] if len(runs[first]) > 1 else []
+        of += [f"seed {seed}"] if len(runs[first]) > 1 else []
         numbers = f" (numbers of {', '.join(of)})" if of and re.search(r"\d", sentence) else ""
         lines.append(f"attention: {who}: {sentence}{numbers}")
     return lines

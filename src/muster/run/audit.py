@@ -174,7 +174,7 @@ def added(history: Params, clients: Int64, recall: float, **new: Float64) -> Par
     `effect / told` is a mean, `told` being the same sum of ones."""
     sums = {}
     for name, add in new.items():
-        sums[name] = history[name].clone()
+        sums[name] = history[name].cpu().clone()  # a checkpoint is read onto the run's device
         sums[name][clients] = recall * sums[name][clients] + torch.from_numpy(add)
     return {**history, **sums}
 

@@ -7,6 +7,7 @@ sentence.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ..errors import plural
@@ -40,6 +41,15 @@ def concerns(rounds: pl.DataFrame, clients: pl.DataFrame, facts: Facts) -> list[
         _guess(rounds, facts),
     )
     return [*(sentence for sentence in found if sentence), *facts.get("doubts", ())]
+
+
+def gist(sentence: str) -> str:
+    """What is wrong, without the numbers in which runs differ.
+
+    >>> gist("in 3 of 12 rounds nobody could join: ..."), gist("in 5 of 9 rounds nobody could join")
+    ('in # of # rounds nobody could join', 'in # of # rounds nobody could join')
+    """
+    return re.sub(r"\d[\d.e+-]*", "#", re.split(r"[:(]", sentence)[0]).strip()
 
 
 def _last(rounds: pl.DataFrame, measure: str) -> float | None:

@@ -171,6 +171,7 @@ def _conduct(
         frames["holdings"] = holdings
     for name in (*TABLES, "final"):
         frames[name] = with_names(frames[name], setup.population.names)
+    own = own_models(state)
     run = Run(
         weights=params.into_module(module, state.model),
         **frames,
@@ -182,12 +183,11 @@ def _conduct(
         facts={
             **facts,
             **ledger.facts,
-            # Where each client's own model is judged the common one may stay where it is.
-            "moved": setup.terms.method.serves == "own" or moved(start, state.model),
+            "moved": moved(start, state.model) or own_moved(start, own),
             **requirement_gap(frames["final"]),
             "made_with": surroundings(),
         },
-        own=own_models(state),
+        own=own,
         recipe=recipe,
     )
     if not complete:
@@ -233,6 +233,15 @@ def requirement_gap(final: pl.DataFrame) -> Facts:
 def moved(start: Params, model: Params) -> bool:
     """Whether training changed anything at all."""
     return any(not torch.equal(t, model[name].to(t.device)) for name, t in start.items())
+
+
+def own_moved(start: Params, own: Own | None) -> bool:
+    """Whether training changed any client's own model, where the common one may stay."""
+    return own is not None and any(
+        bool((stack != start[name].cpu().numpy()).any())
+        for name, stack in own.models.items()
+        if name in start
+    )
 
 
 def unheard(setup: Setup, entry: Entry, quorum: float) -> str:

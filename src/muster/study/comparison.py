@@ -89,7 +89,7 @@ class Comparison:
         """One row for each method, round and measure: the mean with its 95 % interval, and the
         paired difference to the first method with its own."""
         chosen = [rounds] if isinstance(rounds, int) else rounds
-        for round in chosen or ():
+        for round in () if chosen is None else chosen:
             whole("rounds", round, 1, self.rounds)
         chosen = self.rounds_shown if chosen is None else chosen
         return summary(self.matched, chosen, self.measures if measures is None else measures)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from ..errors import MusterError
 from ..run import store
+from ..run.progress import CHECKPOINTS, look
 from ..run.result import Run
 from .comparison import Comparison, gathered, is_comparison, load_comparison
 from .sweep import Sweep, is_sweep, load_sweep
@@ -52,14 +54,38 @@ def together(folders: Iterable[str | Path]) -> Comparison:
 def refuse_other_data(found: Mapping[tuple[str, int], Run]) -> None:
     """Runs on other data cannot be compared seed by seed: refuse them, and say what differs. What
     was run from Python does not say what data it had."""
-    told = [(name, run.config["data"]) for (name, _), run in found.items() if "data" in run.config]
+    told = [(name, rows_of(run.config)) for (name, _), run in found.items() if "data" in run.config]
     for name, data in told[1:]:
         label, first = told[0]
-        keys = [k for k in {**first, **data} if first.get(k) != data.get(k)]
+        keys = [k for k in first if k in data and first[k] != data[k]]
         keys = ["name"] if "name" in keys else keys
         if keys:
             differs = ", ".join(f"{k} {first.get(k)} and {data.get(k)}" for k in keys)
             raise MusterError(
-                f"{label} and {name} ran on other data ({differs}) and cannot be compared seed "
+                f"{label} and {name} ran on different data ({differs}) and cannot be compared seed "
                 "by seed; give them one by one, or compare such settings with muster sweep"
             )
+
+
+def rows_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a configuration says of its rows; of files, where they are whatever they are called."""
+    data = {**config["data"], "left_out": config.get("left_out", 0.0)}
+    return {**data, "path": str(Path(data["path"]).resolve())} if "path" in data else data
+
+
+def holds(folder: Path) -> str:
+    """What a folder of results holds, finished or not: a run, a comparison, a sweep or a
+    federation; "" for none of them."""
+    if is_sweep(folder):
+        return "sweep"
+    if is_comparison(folder):
+        return "comparison"
+    if (folder / "logs").exists() or look(folder).about.get("engine") == "flower":
+        return "federation"
+    return "run" if store.is_run(folder) or (folder / CHECKPOINTS).exists() else ""
+
+
+def goes_on(folder: Path) -> str:
+    """The command that goes on with what a folder holds."""
+    command = {"comparison": "compare", "sweep": "sweep", "federation": "federate --local N"}
+    return f"muster {command.get(holds(folder), 'run')} --resume {folder}"

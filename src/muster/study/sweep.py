@@ -21,6 +21,7 @@ from ..errors import MusterError, plural
 from ..lazy import later, pl
 from ..report.swept import swept_figure, swept_summary, swept_tables
 from ..run import store
+from ..run.concerns import gist
 from .cells import Cell, Over, column_of, grid, shown
 from .comparison import place_of
 
@@ -139,9 +140,7 @@ class _Concerns:
 
     def add(self, label: str, cell: str, sentences: Sequence[str]) -> None:
         for sentence in sentences:
-            # Numbers differ from run to run; what is wrong is what comes before them.
-            start = sentence.split(":")[0].rstrip("0123456789. ")
-            self.found.setdefault((label, start), []).append(f"{cell}: {sentence}")
+            self.found.setdefault((label, gist(sentence)), []).append(f"{cell}: {sentence}")
 
     def said(self, runs: int) -> tuple[str, ...]:
         return tuple(
