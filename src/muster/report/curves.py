@@ -36,10 +36,12 @@ class Axis:
 
     cut     an axis that is this many times as long as the later rounds need is cut to them
     beyond  how far bands may reach beyond the means, as a multiple of the means' span
+    powers  whether values far apart are drawn by powers of ten; differences never are
     """
 
     cut: float = CUT
     beyond: float = BEYOND
+    powers: bool = True
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def draw_curves(
     from matplotlib.ticker import MaxNLocator
 
     low, high = limits(list(curves.values()), measure, axis)
-    if by_powers(list(curves.values()), measure):
+    if axis.powers and by_powers(list(curves.values()), measure):
         ax.set_yscale("log")
     banded = len(curves) <= BANDED
     above = covering(list(curves.values()), high - low)
@@ -189,9 +191,11 @@ def limits(curves: Sequence[Curve], measure: Measure, axis: Axis = Axis()) -> tu
 
 
 def by_powers(curves: Sequence[Curve], measure: Measure) -> bool:
-    """Whether the later values lie so far apart that only powers of ten show them all."""
+    """Whether the later values lie so far apart that only powers of ten show them all. Shares and
+    numbers of clients may be 0, which has no power."""
     values = _finite([c.mean[len(c.mean) // 4 :] for c in curves])
-    return not measure.share and len(values) > 0 and 0 < values.min() * MAGNITUDES < values.max()
+    plain = measure.share or measure.counts
+    return not plain and len(values) > 0 and 0 < values.min() * MAGNITUDES < values.max()
 
 
 def _finite(parts: Sequence[Float64]) -> Float64:

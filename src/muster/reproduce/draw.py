@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..lazy import pl
-from ..report.curves import Curve, draw_curves
+from ..report.curves import Axis, Curve, draw_curves
 from ..report.figure import add_legend
 from ..report.intervals import Interval, mean_and_half
 from ..report.style import Look, as_written, folded, tidy
@@ -102,7 +102,7 @@ def draw_panel(
         kept = {m: c for m, c in curves.items() if c is not None}
         if drawing.against:
             ax.axhline(0, color="0.5", linewidth=1)
-            draw_curves(ax, kept, looks, signed(measure))
+            draw_curves(ax, kept, looks, signed(measure), Axis(powers=False))
         else:
             draw_curves(ax, kept, looks, measure)
         return
