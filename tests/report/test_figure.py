@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 import muster
 import reference
 from helpers import federation
-from muster.report.curves import Curve, covering, curve_of, draw_curves, limits, marked
+from muster.report.curves import Curve, by_powers, covering, curve_of, draw_curves, limits, marked
 from muster.report.figure import caption, figure, figures, heading, panels_of
 from muster.report.picture import draw as draw_federation
 from muster.report.style import Look
@@ -215,6 +215,11 @@ def test_an_axis_is_as_long_as_the_later_rounds_need():
     assert high > 0.94
     low, high = limits([curve(np.linspace(0.90, 0.91, 40), half=0.5)], ACCURACY)
     assert low > 0.8, "those of two seeds do not flatten everything else"
+    lead = curve([0.001, *[0.2] * 20], half=0.5)
+    assert limits([lead], ACCURACY)[0] >= -0.1
+    assert limits([lead], ACCURACY.difference)[0] < -0.1
+    assert lead.band(ACCURACY.difference)[0].min() == pytest.approx(-0.499)
+    assert not by_powers([lead], ACCURACY.difference)
     left = curve([9, 0.5, *[0.1, 0.2] * 20])
     assert limits([left], Measure("left", "clients that left", counts=True))[1] > 9
     assert limits([left], Measure("l", "a loss"))[1] < 9

@@ -36,12 +36,10 @@ class Axis:
 
     cut     an axis that is this many times as long as the later rounds need is cut to them
     beyond  how far bands may reach beyond the means, as a multiple of the means' span
-    powers  whether values far apart are drawn by powers of ten; differences never are
     """
 
     cut: float = CUT
     beyond: float = BEYOND
-    powers: bool = True
 
 
 @dataclass(frozen=True)
@@ -57,6 +55,8 @@ class Curve:
         """The interval's ends, within what the measure can be: bands of few seeds reach beyond."""
         half = np.nan_to_num(self.half)
         low, high = self.mean - half, self.mean + half
+        if measure.signed:
+            return low, high
         if measure.share or np.nanmin(self.mean, initial=np.inf) >= 0:
             low = np.maximum(low, np.minimum(self.mean, 0))
         return low, np.minimum(high, np.maximum(self.mean, 1)) if measure.share else high
@@ -91,7 +91,7 @@ def draw_curves(
     from matplotlib.ticker import MaxNLocator
 
     low, high = limits(list(curves.values()), measure, axis)
-    if axis.powers and by_powers(list(curves.values()), measure):
+    if by_powers(list(curves.values()), measure):
         ax.set_yscale("log")
     banded = len(curves) <= BANDED
     above = covering(list(curves.values()), high - low)
@@ -183,7 +183,7 @@ def limits(curves: Sequence[Curve], measure: Measure, axis: Axis = Axis()) -> tu
         room = axis.beyond * (high - low) or np.inf
         low, high = max(low - room, lowest), min(high + room, highest)
     room = 0.06 * (high - low) or 0.05 * abs(high) or 0.05
-    floor = 0.0 if every.min() >= 0 else -np.inf
+    floor = 0.0 if every.min() >= 0 and not measure.signed else -np.inf
     top = 1.0 if measure.share else np.inf
     # A curve at the very edge would be cut along its middle.
     edge = 0.25 * room
@@ -191,10 +191,10 @@ def limits(curves: Sequence[Curve], measure: Measure, axis: Axis = Axis()) -> tu
 
 
 def by_powers(curves: Sequence[Curve], measure: Measure) -> bool:
-    """Whether the later values lie so far apart that only powers of ten show them all. Shares and
-    numbers of clients may be 0, which has no power."""
+    """Whether the later values lie so far apart that only powers of ten show them all. Shares,
+    numbers of clients and differences may be 0, which has no power."""
     values = _finite([c.mean[len(c.mean) // 4 :] for c in curves])
-    plain = measure.share or measure.counts
+    plain = measure.share or measure.counts or measure.signed
     return not plain and len(values) > 0 and 0 < values.min() * MAGNITUDES < values.max()
 
 

@@ -179,9 +179,8 @@ def draw_differences(ax: Any, runs: Runs, looks: Mapping[str, Look], measure: Me
     first, *others = runs
     found = {label: gap_curve(runs[label], runs[first], measure) for label in others}
     curves = {label: curve for label, curve in found.items() if curve is not None}
-    gap = Measure(measure.name, measure.title, scale=measure.scale)  # may be below 0, and above 1
+    gap = measure.difference
     draw_curves(ax, curves, looks, gap, TIGHT, SIZE)
-    ax.set_yscale("linear")
     if curves:
         low, high = limits(list(curves.values()), gap, TIGHT)
         room = 0.05 * (max(high, 0.0) - min(low, 0.0))

@@ -8,14 +8,13 @@ the seeds with 95 % intervals; with `against`, paired differences to a method, a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..lazy import pl
-from ..report.curves import Axis, Curve, draw_curves
+from ..report.curves import Curve, draw_curves
 from ..report.figure import add_legend
 from ..report.intervals import Interval, mean_and_half
 from ..report.style import Look, as_written, folded, tidy
@@ -102,7 +101,7 @@ def draw_panel(
         kept = {m: c for m, c in curves.items() if c is not None}
         if drawing.against:
             ax.axhline(0, color="0.5", linewidth=1)
-            draw_curves(ax, kept, looks, signed(measure), Axis(powers=False))
+            draw_curves(ax, kept, looks, measure.difference)
         else:
             draw_curves(ax, kept, looks, measure)
         return
@@ -110,11 +109,6 @@ def draw_panel(
         draw_methods(ax, frame, measure, looks)
         return
     draw_swept(ax, frame, drawing, measure, looks)
-
-
-def signed(measure: Measure) -> Measure:
-    """Differences of a share are no shares."""
-    return replace(measure, share=False)
 
 
 def curve(frame: pl.DataFrame, method: str, measure: Measure, against: str) -> Curve | None:
@@ -171,7 +165,7 @@ def draw_swept(
     ]
     if drawing.against:
         ax.axhline(0, color="0.5", linewidth=1)
-    shown = signed(measure) if drawing.against else measure
+    shown = measure.difference if drawing.against else measure
     draw_against(ax, pl.DataFrame(rows), key, looks, shown, drawing.label)
 
 

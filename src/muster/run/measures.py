@@ -51,6 +51,7 @@ class Measure:
     compared  whether a comparison's table has it unasked
     panel     whether the figure has a panel of it unasked
     counts    whether it is a number of clients
+    signed    whether it is a difference, which may be below 0 whatever it is of
     held_out  of one that looks at training rows, the measure of held-out rows that is nearest to it
     otherwise the measure that stands in for it in a comparison, for methods that do not have it
     """
@@ -68,6 +69,12 @@ class Measure:
     lower: bool = False
     held_out: str = ""
     counts: bool = False
+    signed: bool = False
+
+    @property
+    def difference(self) -> Measure:
+        """The difference of two such numbers."""
+        return replace(self, share=False, counts=False, signed=True)
 
     @property
     def head(self) -> str:
