@@ -7,7 +7,9 @@ and what is allowed. The command line prints that sentence and exits with code 2
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Iterable
+from typing import Any
 
 INTERRUPTED = 130  # the exit code shells use for Ctrl-C
 LISTED = 40  # names an error lists
@@ -19,6 +21,17 @@ class MusterError(ValueError):
 
 class MusterWarning(UserWarning):
     """Input that is allowed but probably not what was meant."""
+
+
+usual_line = warnings.formatwarning
+
+
+def warning_line(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> str:
+    """A warning as the command line and worker processes print it: one of ours without the line
+    of code it comes from."""
+    if issubclass(category, MusterWarning):
+        return f"muster: {message}\n"
+    return usual_line(message, category, *where, **more)
 
 
 def first_line(error: BaseException) -> str:

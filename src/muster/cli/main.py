@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from ..errors import INTERRUPTED, MusterError, MusterWarning, first_line
+from ..errors import INTERRUPTED, MusterError, first_line, warning_line
 from ..lazy import later, when_called
 from ..report.letters import let_through
 from .arguments import Command, Reader
@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; bad input is one line on stderr and exit code 2."""
     let_through(sys.stdout, sys.stderr)
     usual = warnings.formatwarning
-    warnings.formatwarning = one_line
+    warnings.formatwarning = warning_line
     try:
         words = reader().read(sys.argv[1:] if argv is None else argv)
         return int(words.handle(words, rich.Console()))
@@ -122,19 +122,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     finally:
         warnings.formatwarning = usual
-
-
-def one_line(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    line: str | None = None,
-) -> str:
-    """A warning for whoever typed the command: the message without its source line."""
-    if issubclass(category, MusterWarning):
-        return f"muster: {message}\n"
-    return f"{filename}:{lineno}: {category.__name__}: {message}\n"
 
 
 def reader() -> Reader:

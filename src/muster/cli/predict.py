@@ -19,6 +19,7 @@ from ..registry import from_path
 from ..run import store
 from ..run.export import as_export
 from ..run.result import Run
+from ..schema import build
 from ..study.comparison import is_comparison
 from .console import say
 
@@ -79,4 +80,4 @@ def code(words: argparse.Namespace, run: Run) -> Callable[..., Any] | None:
         return None
     made, table = from_path(words.model, "--model"), dict(run.config.get("model", {}))
     same = table.pop("name", None) == words.model
-    return partial(made, **table) if same and table else made
+    return partial(build, made, table, "model") if same and table else made

@@ -155,8 +155,7 @@ def look(folder: Path) -> Sight:
         label = label if seed.isdecimal() else run.label
         rounds = len(rows) if run.complete else int(run.config.get("rounds", len(rows)))
         state = "done" if run.complete else "stopped"
-        about = {"method": run.method, "engine": run.engine}
-        return Sight(folder, label, run.seed, rounds, rows, state, about)
+        return Sight(folder, label, run.seed, rounds, rows, state, {"method": run.method})
     about, rows = read(folder)
     under_way = durable.in_use(folder / CHECKPOINTS)
     state = "under way" if under_way else "stopped" if about else "waiting"

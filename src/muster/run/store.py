@@ -84,6 +84,13 @@ def is_run(folder: Path) -> bool:
     return (folder / MARKER).exists()
 
 
+def marked(folder: Path) -> dict[str, Any]:
+    """What the marker of a run says: its method, engine, configuration and facts, and the checksums
+    of its files."""
+    with readable(folder):
+        return tomllib.loads((folder / MARKER).read_text())
+
+
 def load(folder: str | Path) -> Run:
     """Read a saved run back."""
     folder = Path(folder)
@@ -91,8 +98,8 @@ def load(folder: str | Path) -> Run:
         inside = sorted(p.parent.name for p in folder.glob(f"*/{MARKER}"))
         hint = f"it holds the runs {', '.join(inside)}" if inside else "give a folder of results"
         raise MusterError(f"{folder}: no run here ({hint})")
+    meta = marked(folder)
     with readable(folder):
-        meta = tomllib.loads((folder / MARKER).read_text())
         sums = meta.pop("sums", {})
         for name, expected in sums.items():
             if digest(folder / name) != expected:

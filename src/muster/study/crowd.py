@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -18,7 +19,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from ..checks import whole
-from ..errors import MusterError
+from ..errors import MusterError, warning_line
 from ..lazy import torch
 
 Task = TypeVar("Task")
@@ -84,6 +85,7 @@ class Crowd:
 def _begin() -> None:
     """What a worker does first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent has it too, and says what becomes
+    warnings.formatwarning = warning_line
     torch.set_num_threads(1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import MusterError
 from ..run import store
-from ..run.progress import CHECKPOINTS, look
+from ..run.progress import CHECKPOINTS, read
 from ..run.result import Run
 from .comparison import Comparison, gathered, is_comparison, load_comparison
 from .sweep import Sweep, is_sweep, load_sweep
@@ -80,9 +80,11 @@ def holds(folder: Path) -> str:
         return "sweep"
     if is_comparison(folder):
         return "comparison"
-    if (folder / "logs").exists() or look(folder).about.get("engine") == "flower":
+    done = store.is_run(folder)
+    about = store.marked(folder) if done else read(folder)[0]
+    if (folder / "logs").exists() or about.get("engine") == "flower":
         return "federation"
-    return "run" if store.is_run(folder) or (folder / CHECKPOINTS).exists() else ""
+    return "run" if done or (folder / CHECKPOINTS).exists() else ""
 
 
 def goes_on(folder: Path) -> str:

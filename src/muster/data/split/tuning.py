@@ -50,15 +50,13 @@ def for_tuning(
     else:
         fit, judged = by_seed(fed, share, seed)
         note = "tuning: a part of the training rows stands in for the test rows"
-    return replace(
-        fed,
-        train=fit,
-        test=judged,
-        note=f"{fed.note}; {note}" if fed.note else note,
-        # They told of test rows.
-        requirement_test=None,
-        solo_score=None,
-    )
+    return with_rows(fed, fit, judged, note)
+
+
+def with_rows(fed: Federation, train: Ragged, test: Ragged | None, note: str) -> Federation:
+    """The federation with other rows, and without what was measured on those it had."""
+    note = f"{fed.note}; {note}" if fed.note else note
+    return replace(fed, train=train, test=test, note=note, requirement_test=None, solo_score=None)
 
 
 def leave_out(fed: Federation, share: float) -> Federation:
@@ -80,15 +78,7 @@ def leave_out(fed: Federation, share: float) -> Federation:
         if not test.sizes.any():
             raise MusterError(f"left_out: {share}, and no test row is left; give a smaller share")
     note = f"{share:.0%} of all rows are left out: settings were tuned by them"
-    return replace(
-        fed,
-        train=train,
-        test=test,
-        note=f"{fed.note}; {note}" if fed.note else note,
-        # They told of rows that are not there any more.
-        requirement_test=None,
-        solo_score=None,
-    )
+    return with_rows(fed, train, test, note)
 
 
 def divided_anew(tuned: Federation, reported: Iterable[Federation]) -> bool:
