@@ -17,6 +17,7 @@ from muster import registry
 from muster.config import experiment, override, tuning, units
 from muster.errors import MusterError
 from muster.registry import part
+from muster.run import store
 
 BASE = {
     "data": {"name": "digits", "clients": 5, "priority": 2},
@@ -79,6 +80,24 @@ def test_what_is_finished_is_not_run_again(tmp_path, monkeypatch):
     assert len(ran) == 8, "each once"
     with pytest.raises(MusterError, match=r"scored with left_out = 0.25, this tuning has 0.5"):
         muster.tune(BASE, {**TUNE, "share": 0.5}, tmp_path, jobs=1)
+
+
+def test_candidates_are_measured_once_and_score_as_when_measured_often(tmp_path, monkeypatch):
+    once = muster.tune(BASE, TUNE, tmp_path / "once", jobs=1)
+    kept = store.load(next((tmp_path / "once").glob("*/*-seed*")))
+    assert kept.rounds["test_loss"].drop_nulls().len() == 1
+    own = tuning.candidate_cell
+
+    def often(base, label, values, seeds):
+        planned = own(base, label, values, seeds)
+        return units.Planned.of(planned.cell, {**planned.table, "evaluate_every": 1})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tuning, "candidate_cell", often)
+        before = muster.tune(BASE, TUNE, tmp_path / "often", jobs=1)
+    assert once.frame.equals(before.frame)
+    monkeypatch.setattr(units, "run_unit", lambda unit: pytest.fail("it is finished"))
+    muster.tune(BASE, TUNE, tmp_path / "often", jobs=1)
 
 
 def official(seed):

@@ -242,6 +242,7 @@ def candidate_cell(base: Table, label: str, values: Candidate, seeds: Sequence[i
     table = with_values(base, label, values)
     table["methods"] = [e for e in table["methods"] if label_of(e) == label]
     table["seeds"] = list(seeds)
+    table["evaluate_every"] = 0  # it is scored after the last round
     return Planned.of(Cell({"method": label, **values}), table)
 
 
