@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import muster
-from muster.engines import Compute, Loop, Stacked
+from muster.engines import Compute, Loop, Stacked, views
 from muster.federation import Federation
 from muster.federation.ragged import Ragged, Shared
 from muster.local import Local
@@ -58,8 +58,8 @@ def test_rows_and_weights_are_those_of_a_list(shared):
         assert mine.sum() == pytest.approx(1)
 
 
-@given(shared_rows(), st.data())
-def test_engines_measure_the_same_on_both(shared, data):
+@given(shared_rows(), st.data(), st.sampled_from([1, 8, 20, 1000]))
+def test_engines_measure_the_same_on_both(shared, data, chunk):
     n = len(shared.mix)
     some = np.array(sorted(data.draw(st.sets(st.integers(0, n - 1), min_size=1))))
     train = Ragged(shared.x[:1], shared.y[:1], np.arange(n + 1), np.zeros(n, np.int64))
@@ -71,7 +71,11 @@ def test_engines_measure_the_same_on_both(shared, data):
             work = engine(module, fed, Local(steps=1), Compute(dtype="float64"))
             model = of_module(module, torch.float64, torch.device("cpu"))
             whole = work.appraise(model, some, "test")
-            each = work.appraise_each(expand(model, len(some)), some, "test")
+            own = expand(model, len(some))
+            own["bias"] += torch.arange(len(some) * LABELS).view(-1, LABELS).sin()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(views, "CHUNK", chunk)
+                each = work.appraise_each(own, some, "test")
             got.append(np.array([whole.loss, whole.accuracy, each.loss, each.accuracy]))
         np.testing.assert_allclose(got[0], got[1], rtol=0, atol=1e-12)
 

@@ -26,7 +26,7 @@ from ..params import Memory, Params
 from ..parts.solvers import Gradient, Solver, Work
 from ..parts.task import Multiclass, Task, by_row
 from ..protocol import Appraisal, Offer
-from .base import CHUNK, Assignment, Base, Room
+from .base import Assignment, Base, Room
 from .batches import Plan, blocks, cut, work
 from .compute import Compute
 from .curvature import along
@@ -35,6 +35,7 @@ from .habits import examples
 from .layers import Draws, dropping, stackable
 from .mapped import Mapped, refused
 from .measure import Marks, Split
+from .views import views
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -132,7 +133,7 @@ class Stacked(Base):
         return Draws([rng.torch_seed(key) for key in keys])
 
     def appraise_each(self, stack: Params, clients: Int64, split: Split = "train") -> Appraisal:
-        """Each client's own model on its rows, several clients of similar size at a time."""
+        """Each client's own model on its rows, several clients at a time."""
         data = self.data(split)
         sizes = data.sizes[clients]
         if not sizes.all():
@@ -143,41 +144,21 @@ class Stacked(Base):
                 [self.appraise_each(_rows(stack, h), clients[h], split) for h in halves]
             )
         marks = Marks(self.task, self.scoring, int(sizes.sum()))
-        ends = np.cumsum(sizes)
-        groups = _alike(sizes, int(np.prod(data.x.shape[1:])))
+        every = list(views(data, clients))
 
         @torch.no_grad()
         def look(seat: int, numbers: Iterator[int]) -> None:
             for i in numbers:
-                group = groups[i]
-                n = sizes[group]
-                slots = np.minimum(np.arange(n.max()), n[:, None] - 1)
-                rows = data.base(data.offsets[clients[group], None] + slots)
-                x, y = self.batch(split, rows)
-                z = self.forward(_rows(stack, group), x)
-                counts = np.arange(n.max()) < n[:, None]
-                at = ((ends[group] - n)[:, None] + slots)[counts]
-                marks.put(at, z, y, counts)
+                x, y = self.batch(split, every[i].rows)
+                shared = every[i].rows.ndim == 1
+                for group in every[i].groups:
+                    n = len(group.who)
+                    own = (x.expand(n, *x.shape), y.expand(n, *y.shape)) if shared else (x, y)
+                    z = self.forward(_rows(stack, group.who), own[0])
+                    marks.put(group.at[group.counts], z, own[1], group.counts)
 
-        self.crew.share(len(groups), look)
+        self.crew.share(len(every), look)
         return marks.by_client(data, clients, data.positions(clients))
-
-
-def _alike(sizes: Int64, width: int) -> list[Int64]:
-    """Clients of similar size together, as many as fit a chunk when padded to the longest."""
-    order = np.argsort(sizes, kind="stable")
-    groups, start = [], 0
-    while start < len(order):
-        end = start + 1
-        while (
-            end < len(order)
-            and (end + 1 - start) * int(sizes[order[end]]) * width <= CHUNK
-            and sizes[order[end]] <= 2 * sizes[order[start]]
-        ):
-            end += 1
-        groups.append(order[start:end])
-        start = end
-    return groups
 
 
 class StackedCohort:
