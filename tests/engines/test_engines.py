@@ -12,6 +12,7 @@ import reference
 from helpers import federation, gap, layers_of, module_of, random_layers, same_bits
 from muster.engines import Compute, Loop, Stacked, choose
 from muster.engines.layers import stackable
+from muster.engines.stacked import Batch
 from muster.federation.ragged import Ragged
 
 M = muster.methods
@@ -256,6 +257,27 @@ def test_each_clients_own_model_is_measured_alike_by_both_engines(fed):
     b = Loop(model, fed, LOCAL, DOUBLE).appraise_each(some, who)
     assert np.allclose(a.loss, b.loss, atol=1e-12)
     assert np.array_equal(a.accuracy, b.accuracy)
+
+
+@pytest.mark.parametrize("hidden", [[], [6], [6, 5]])
+def test_the_fused_gradient_is_that_of_autograd(fed, hidden):
+    width, classes = fed.train.x.shape[1], fed.classes
+    widths = [width, *hidden, classes]
+    pairs = zip(widths, widths[1:], strict=False)
+    layers = [layer for a, b in pairs for layer in (torch.nn.Linear(a, b), torch.nn.ReLU())]
+    engine = Stacked(torch.nn.Sequential(*layers[:-1]), fed, LOCAL, DOUBLE)
+    model = {n: t.double() for n, t in engine.main.module.state_dict().items()}
+    stack = {n: t + torch.randn(5, *t.shape, dtype=torch.float64) for n, t in model.items()}
+    scale = torch.tensor([[0.25] * 4 + [0.0] * 3, [1 / 7] * 7] + [[0.2] * 5 + [0.0] * 2] * 3)
+    x, y = torch.randn(5, 7, width).double(), torch.randint(classes, (5, 7))
+    batch = Batch(engine, x, y, scale.double())
+    assert engine.fused is not None
+    fused = batch(stack)
+    engine.fused = None
+    noted = batch(stack)
+    assert list(fused) == list(noted) == list(stack)
+    for name, t in noted.items():
+        assert torch.allclose(fused[name], t, rtol=0, atol=1e-14)
 
 
 def test_clients_may_be_asked_in_any_order(fed):

@@ -10,12 +10,14 @@ Linear and ReLU layers trained with the update fused into the backward pass.
 
 For a stack of fully connected layers the gradient of a weight is one batched product, and SGD
 adds it to the weight at once: `W.baddbmm_(G, h^T, alpha=-lr)` does both without ever storing the
-gradient. Activations are `[client, features, batch]`, so that the softmax runs along a strided
+gradient. Solvers and optimizers that need the gradient itself get it by the same products.
+Activations are `[client, features, batch]`, so that the softmax runs along a strided
 axis and every product is a batched matrix multiply.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -156,20 +158,14 @@ def fusable(layers: list[Layer]) -> list[str] | None:
     return [layer.prefix for layer in linear]
 
 
-def fused_step(
-    stack: Params,
-    prefixes: list[str],
-    x: Tensor,
-    y: Tensor,
-    scale: Tensor,
-    lr: float,
-    keep: float,
-    drift: Params | None,
-) -> None:
-    """One step in place, `w <- keep w + drift - lr g`, for x `[K, B, F]` and labels `[K, B]`.
+def backward(
+    stack: Params, prefixes: list[str], x: Tensor, y: Tensor, scale: Tensor
+) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """From the last layer to the first: its prefix, the loss's gradient with respect to what it
+    says `[K, out, B]`, and what it is told `[K, in, B]`, for x `[K, B, F]` and labels `[K, B]`.
 
-    `scale` `[K, 1, B]` is 1/|batch| for rows that count and 0 for padding. The affine form holds
-    every corrected SGD: the pull towards an anchor and the correction do not depend on the batch.
+    `scale` `[K, 1, B]` is 1/|batch| for rows that count and 0 for padding. A layer may be changed
+    in place once it is given out: nothing asks for it again.
     """
     hidden = [x.transpose(1, 2)]
     for i, prefix in enumerate(prefixes):
@@ -180,19 +176,45 @@ def fused_step(
     g.scatter_add_(1, y.unsqueeze(1), g.new_full((), -1.0).expand(len(y), 1, y.shape[1]))
     g.mul_(scale)
     for i in reversed(range(len(prefixes))):
-        w, b = stack[prefixes[i] + "weight"], stack[prefixes[i] + "bias"]
-        h = hidden.pop()
-        # The gradient below needs the weight as it was: take it before the update.
-        below = None
+        h, below = hidden.pop(), g
         if i > 0:
-            below = torch.bmm(w.transpose(1, 2), g)
+            below = torch.bmm(stack[prefixes[i] + "weight"].transpose(1, 2), g)
             below = torch.ops.aten.threshold_backward(below, h, 0)
+        yield prefixes[i], g, h
+        g = below
+
+
+def fused_step(
+    stack: Params,
+    prefixes: list[str],
+    x: Tensor,
+    y: Tensor,
+    scale: Tensor,
+    lr: float,
+    keep: float,
+    drift: Params | None,
+) -> None:
+    """One step in place, `w <- keep w + drift - lr g`, on the batch that `backward` takes. The
+    affine form holds every corrected SGD: the pull towards an anchor and the correction do not
+    depend on the batch."""
+    for prefix, g, h in backward(stack, prefixes, x, y, scale):
+        w, b = stack[prefix + "weight"], stack[prefix + "bias"]
         w.baddbmm_(g, h.transpose(1, 2), beta=keep, alpha=-lr)
         if keep != 1.0:
             b.mul_(keep)
         b.sub_(g.sum(2), alpha=lr)
         if drift is not None:
-            w.add_(drift[prefixes[i] + "weight"][: len(w)])
-            b.add_(drift[prefixes[i] + "bias"][: len(b)])
-        if below is not None:
-            g = below
+            w.add_(drift[prefix + "weight"][: len(w)])
+            b.add_(drift[prefix + "bias"][: len(b)])
+
+
+def fused_gradient(
+    stack: Params, prefixes: list[str], x: Tensor, y: Tensor, scale: Tensor
+) -> Params:
+    """Each client's gradient on the batch that `backward` takes: what autograd finds, without
+    noting the way."""
+    found: Params = {}
+    for prefix, g, h in backward(stack, prefixes, x, y, scale):
+        found[prefix + "weight"] = torch.bmm(g, h.transpose(1, 2))
+        found[prefix + "bias"] = g.sum(2)
+    return {name: found[name] for name in stack}

@@ -30,7 +30,7 @@ from .base import Assignment, Base, Room
 from .batches import Plan, blocks, cut, work
 from .compute import Compute
 from .curvature import along
-from .descent import Course, Drifts, direction, fusable, fused_step
+from .descent import Course, Drifts, direction, fusable, fused_gradient, fused_step
 from .habits import examples
 from .layers import Draws, dropping, stackable
 from .mapped import Mapped, refused
@@ -227,8 +227,7 @@ class StackedCohort:
             w = _first(stack, n)
             keep, drift = 1.0 - lr * pull, drifts.at(lr)
             if prefixes is not None:
-                x, scale = batch.x.flatten(2), batch.scale.unsqueeze(1)
-                fused_step(w, prefixes, x, batch.y, scale, lr, keep, drift)
+                fused_step(w, prefixes, *batch.flat, lr, keep, drift)
                 continue
             g = batch(w)
             for name, t in w.items():
@@ -299,8 +298,15 @@ class Batch:
         counts: list[int] = (self.scale > 0).sum(1).tolist()
         return counts
 
+    @property
+    def flat(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs, labels and scale as fully connected layers take them."""
+        return self.x.flatten(2), self.y, self.scale.unsqueeze(1)
+
     def __call__(self, w: Params) -> Params:
         """Each client's gradient: that of the sum over clients of their mean losses."""
+        if self.engine.fused is not None:
+            return fused_gradient(w, self.engine.fused, *self.flat)
         with torch.enable_grad():
             leaves, total = self._total(w)
             values = list(leaves.values())

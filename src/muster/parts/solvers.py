@@ -279,8 +279,9 @@ class Moreau(Simple):
             theta = w
             for _ in range(self.inner):
                 g = grads[0](theta)
+                # theta - personal_lr (g + lam (theta - w)), in the memory of theta - w
                 theta = {
-                    n: t - self.personal_lr * (g[n] + self.lam * (t - w[n]))
+                    n: (t - w[n]).mul_(self.lam).add_(g[n]).mul_(-self.personal_lr).add_(t)
                     for n, t in theta.items()
                 }
             for n, t in theta.items():
