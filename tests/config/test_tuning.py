@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import tomllib
 from dataclasses import replace
 
@@ -96,6 +97,9 @@ def test_candidates_are_measured_once_and_score_as_when_measured_often(tmp_path,
         patch.setattr(tuning, "candidate_cell", often)
         before = muster.tune(BASE, TUNE, tmp_path / "often", jobs=1)
     assert once.frame.equals(before.frame)
+    # What was begun that way, by an earlier version, goes on that way.
+    shutil.rmtree(next((tmp_path / "often").glob("*/*-seed6")))
+    assert muster.tune(BASE, TUNE, tmp_path / "often", jobs=1).frame.equals(before.frame)
     monkeypatch.setattr(units, "run_unit", lambda unit: pytest.fail("it is finished"))
     muster.tune(BASE, TUNE, tmp_path / "often", jobs=1)
 

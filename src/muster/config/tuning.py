@@ -39,6 +39,7 @@ from ..study.comparison import place_of
 from ..study.tuning import Candidate, Direction, Tuning, best, candidates, scored
 from .experiments import Experiment, experiment, load_table
 from .keys import addressed, label_of, listed_methods, put, takes
+from .settings import Settings
 from .sweeps import as_base
 from .units import CONFIG, OnCell, Planned, place_for, run_cells
 
@@ -264,7 +265,7 @@ def run_plan(plan: Plan, folder: Path, jobs: int | None, on_cell: OnCell | None)
         table = {**plain(plan.base), "tune": plain(plan.given)}
         durable.write(folder / CONFIG, tomli_w.dumps(table))
 
-    every = [cell for mine in plan.cells.values() for cell in mine]
+    every = [as_begun(cell, folder) for mine in plan.cells.values() for cell in mine]
     if (folder / CONFIG).exists():
         kept = load_table(folder / CONFIG)
         for key, was, now in (
@@ -282,6 +283,16 @@ def run_plan(plan: Plan, folder: Path, jobs: int | None, on_cell: OnCell | None)
         except KeyboardInterrupt:
             raise TuningInterrupted("interrupted") from None
         return concluded(plan, folder)
+
+
+def as_begun(planned: Planned, folder: Path) -> Planned:
+    """A candidate that was begun when candidates were measured in more rounds goes on that way:
+    what it is scored by is the same."""
+    begun = folder / planned.cell.name / CONFIG
+    if not begun.exists():
+        return planned
+    often = load_table(begun).get("evaluate_every", Settings.evaluate_every)
+    return Planned.of(planned.cell, {**planned.table, "evaluate_every": often})
 
 
 def concluded(plan: Plan, folder: Path) -> Tuning:

@@ -119,7 +119,7 @@ def run_cells(
     """Run every seed of every cell that is not finished. `begin` is called when all settings are
     known to be possible, before anything runs."""
     for one in cells:
-        check_kept(folder / one.cell.name, one.chosen, tuning is not None)
+        check_kept(folder / one.cell.name, one.chosen)
     left = [
         (one, seed)
         for one in cells
@@ -191,14 +191,13 @@ def run_unit(unit: Unit) -> None:
         compared(chosen, Path(unit.folder), data, only=[unit.seed])
 
 
-def check_kept(folder: Path, chosen: Experiment, at_end: bool) -> None:
-    """Refuse a cell whose finished runs were made with other settings. `at_end`: only what is
-    measured after the last round counts."""
+def check_kept(folder: Path, chosen: Experiment) -> None:
+    """Refuse a cell whose finished runs were made with other settings."""
     if not (folder / CONFIG).exists():
         return
     before, now = (what_matters(t) for t in (load_table(folder / CONFIG), plain(chosen.resolved())))
     for key in (key for key in before if key in now):
-        if before[key] != now[key] and not (at_end and key == "evaluate_every"):
+        if before[key] != now[key]:
             raise MusterError(
                 f"{folder}: its runs were made with {key} = {before[key]}, this sweep has "
                 f"{now[key]}; give another folder"
