@@ -20,7 +20,7 @@ from muster.cli.main import EXAMPLES, main
 from muster.config.sweeps import sweep
 from muster.data.sources.catalogue import CATALOGUE
 from muster.data.sources.obtain import first_found
-from muster.reproduce import results
+from muster.reproduce import runs as experiments
 
 ROOT = Path(__file__).parents[2]
 PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -113,7 +113,7 @@ def test_it_runs(line, desk, monkeypatch, capsys):
         return sweep({**table, "rounds": 2, "seeds": 1}, **more)
 
     monkeypatch.chdir(desk)
-    monkeypatch.setattr(results, "sweep", cut)
+    monkeypatch.setattr(experiments, "sweep", cut)
     for step in (*makers(line), line):
         with monkeypatch.context() as patch:
             if "--resume" not in step:

@@ -13,7 +13,7 @@ from PIL import Image
 from muster.cli.main import main
 from muster.cli.reproduce import KEPT
 from muster.report.intervals import Interval
-from muster.reproduce import pages, results
+from muster.reproduce import pages, results, runs
 from muster.reproduce.claims import Finding
 from muster.reproduce.plan import home, plans
 
@@ -62,19 +62,20 @@ def test_kept_results_are_of_the_file_as_it_is_or_said_not_to_be_and_pass_its_ch
     found = results.load(FOLDER, plan.id)
     if found is None:
         pytest.skip(f"not run here: muster reproduce {plan.id} --keep")
-    assert found.facts["size"] in ("full", "small")
-    if found.facts["digest"] != plan.digest:
+    if found.outdated(plan):
         assert pages.EARLIER in pages.ran(plan, found)
         pytest.skip(f"of an earlier version of its file: muster reproduce {plan.id} --keep")
     whole = results.together(plan, FOLDER)
     assert whole is not None
     assert pages.faults(plan, whole) == []
-    for panel in plan.panels(found.facts["size"]):
-        if panel.name in found.facts["missing"]:
-            continue
-        mine = found.frame.filter(pl.col("panel") == panel.name)
-        assert set(mine["seed"]) == set(range(panel.config["seeds"]))
-        assert mine["round"].max() == panel.config["rounds"]
+    assert {*found.made, *found.missing} == {*plan.own, *plan.studies}
+    for name, made in found.made.items():
+        assert made.size in ("full", "small")
+        if name in plan.own:
+            config = plan.panel(name, made.size).config
+            mine = found.frame.filter(pl.col("panel") == name)
+            assert set(mine["seed"]) == set(range(config["seeds"]))
+            assert mine["round"].max() == config["rounds"]
 
 
 def test_the_results_are_small():
@@ -124,7 +125,7 @@ def test_an_experiment_without_its_data_is_left_out_and_the_others_run(
 ):
     def one(plan, *_):
         if plan.id == "fig5":
-            raise results.NotHere("fig5: its data is not here; get it with muster data get fmnist")
+            raise runs.NotHere("fig5: its data is not here; get it with muster data get fmnist")
         done.append(plan.id)
         return True
 
@@ -137,10 +138,10 @@ def test_an_experiment_without_its_data_is_left_out_and_the_others_run(
 
 
 def test_the_command_that_gets_data_is_said_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(results, "first_found", lambda entry: None)
+    monkeypatch.setattr(runs, "first_found", lambda entry: None)
     plan = next(plan for plan in PLANS if plan.id == "fig3")
-    with pytest.raises(results.NotHere) as error:
-        results.run(plan, tmp_path)
+    with pytest.raises(runs.NotHere) as error:
+        runs.run(plan, tmp_path)
     assert str(error.value).count("muster data get fmnist") == 1
 
 
@@ -151,6 +152,8 @@ def test_the_command_that_gets_data_is_said_once(tmp_path, monkeypatch):
         (["fig11"], "unknown experiment 'fig11'"),
         (["fig2", "--seeds", "0"], "--seeds"),
         (["fig2", "--all"], "which experiment?"),
+        (["fig2", "fig3", "--panel", "low"], "--panel: of one experiment"),
+        (["fig2", "--panel", "lov"], "no panel 'lov'; did you mean 'low'?"),
         (["fig2", "--keep", "--quick"], "--keep: only results of all rounds and seeds"),
         (["fig2", "--keep", "--seeds", "3"], "--keep: only results of all rounds and seeds"),
     ],
@@ -166,7 +169,7 @@ def test_mistakes_are_one_line(words, said, capsys):
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.id)
 def test_the_quick_form_runs_and_its_checks_hold(plan, tmp_path, capsys):
-    missing = [command for panel in plan.panels() if (command := results.absent(panel))]
+    missing = [command for panel in plan.panels() if (command := runs.absent(panel))]
     if missing:
         pytest.skip(f"run {missing[0]}")
     code = main(["reproduce", plan.id, "--quick", "--out", str(tmp_path)])

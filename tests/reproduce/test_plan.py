@@ -89,18 +89,23 @@ def test_sizes_are_laid_over_each_panel():
 def test_what_decides_results_changes_the_digest_and_words_do_not(tmp_path):
     text = (home() / "fig7.toml").read_text()
 
-    def digest(text):
+    def digest(text, size="full"):
         (tmp_path / "fig7.toml").write_text(text)
-        return read(tmp_path / "fig7.toml").digest
+        return read(tmp_path / "fig7.toml").panel("fmnist", size).digest
 
     before = digest(text)
     assert digest(text.replace("title = ", "title = '' # ")) == before
     assert digest(text.replace("Some warm-up", "A warm-up")) == before
     assert digest(text.replace("lr = 0.1", "lr = 0.2")) != before
+    assert digest(text.replace("20, 30, 40]", "20, 30]")) != before
+    # More seeds are more runs of the same kind, and results tell how many they have.
+    assert digest(text.replace("seeds = 5", "seeds = 6")) == before
     # Nothing that is kept is of the quick form.
-    assert digest(text.replace("[quick]\nseeds = 2", "[quick]\nseeds = 3")) == before
     assert digest(text + "\n[panels.fmnist.quick]\nrounds = 3\n") == before
-    assert digest(text + "\n[panels.fmnist.small]\nrounds = 3\n") != before
+    smaller = text + "\n[panels.fmnist.small]\nrounds = 3\n"
+    assert digest(smaller) == before
+    assert digest(smaller, "small") != before
+    assert digest(text + "\n[panels.other]\nrounds = 3\n") == before
 
 
 def test_a_claim_about_a_round_that_is_not_measured_is_refused(tmp_path):

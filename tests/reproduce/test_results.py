@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from muster.reproduce import pages, results
+from muster.reproduce import pages, results, runs
 from muster.reproduce.claims import Claim
 from muster.reproduce.draw import cells_of, columns_of, draw
 from muster.reproduce.plan import Drawing, read
@@ -75,7 +75,7 @@ def plan(tmp_path_factory):
 @pytest.fixture(scope="module")
 def ran(plan, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ran")
-    found = results.run(plan, folder / "tiny", jobs=1)
+    found = runs.run(plan, folder / "tiny", jobs=1)
     results.save(found, folder, "tiny")
     return folder, found
 
@@ -86,7 +86,7 @@ def test_every_run_is_kept_in_at_most_fifty_rounds_with_its_last(ran):
     counts = low.group_by("method", "seed").agg(pl.len(), pl.col("round").max())
     assert len(counts) == 4
     assert set(counts["round"]) == {60}
-    assert counts["len"].max() <= results.POINTS
+    assert counts["len"].max() <= runs.POINTS
     assert found.keys == ["data.noise"]
     assert set(found.frame["data.noise"]) == {None, "low", "high"}
 
@@ -96,13 +96,14 @@ def test_what_is_kept_is_read_again_and_finished_runs_are_not_run_again(plan, ra
     again = results.load(folder, "tiny")
     assert again is not None
     assert again.frame.equals(found.frame)
-    assert again.facts["digest"] == plan.digest
+    assert again.made == found.made
+    assert again.outdated(plan) == []
 
     def never(*_, **__):
         raise AssertionError("run again")
 
     monkeypatch.setattr("muster.study.compare.simulate", never)
-    assert results.run(plan, folder / "tiny", jobs=1).frame.equals(found.frame)
+    assert runs.run(plan, folder / "tiny", jobs=1).frame.equals(found.frame)
 
 
 def test_claims_are_judged_and_figures_drawn_from_what_is_kept(plan, ran, tmp_path):
@@ -125,7 +126,7 @@ def test_evaluations_are_kept_where_something_is_counted_in_every_round():
         }
     )  # fmt: skip
     lost = frame.with_columns(seed=1, loss=pl.lit(None, pl.Float64))  # diverged
-    few = results.thinned(pl.concat([frame, lost]), ("pool", "skipped"), [])
+    few = runs.thinned(pl.concat([frame, lost]), ("pool", "skipped"), [])
     assert few.filter(pl.col("seed") == 0)["round"].to_list() == list(range(5, 101, 5))
     assert few.filter(pl.col("seed") == 0)["loss"].null_count() == 0
     assert few.filter(pl.col("seed") == 1)["round"].max() == 100
@@ -148,40 +149,64 @@ def test_tuning_is_told_of_and_its_time_counted(tmp_path):
 
         yield seen
 
-    found = results.run(tuned, tmp_path / "a", jobs=1, on_work=on_work)
+    found = runs.run(tuned, tmp_path / "a", jobs=1, on_work=on_work)
     assert done["low: tuning"] == [4, 4]
     assert done["low: synth"] == [2, 2]
     spent = sum(
         pl.read_parquet(p)["seconds"].sum() for p in (tmp_path / "a").rglob("rounds.parquet")
     )
-    assert found.facts["seconds"] == pytest.approx(spent, abs=0.06)
+    assert found.seconds == pytest.approx(spent, abs=0.11)
 
 
 def test_results_of_an_earlier_file_are_said_and_seeds_are_counted(plan, ran):
     _, found = ran
     assert "earlier" not in pages.ran(plan, found)
-    old = dataclasses.replace(found, facts={**found.facts, "digest": "other"})
-    assert "swept, 3 rounds, 2 seeds (of an earlier version of its file)" in pages.ran(plan, old)
+    old = {**found.made, "swept": dataclasses.replace(found.made["swept"], digest="other")}
+    said = pages.ran(plan, dataclasses.replace(found, made=old))
+    assert "low, 60 rounds, 2 seeds, in full; swept, 3 rounds, 2 seeds (of an earlier" in said
     fewer = dataclasses.replace(found, frame=found.frame.filter(pl.col("seed") == 0))
     assert "low, 60 rounds, 1 seeds, in full" in pages.ran(plan, fewer)
-    small = dataclasses.replace(
-        plan, own={**plan.own, "low": {"small": {"data": {"max_rows": 30}}}}, digest=plan.digest
+    less = {**plan.own, "low": {"small": {"data": {"max_rows": 30}}}}
+    small = dataclasses.replace(plan, own=less)
+    made = dataclasses.replace(
+        found.made["low"], size="small", subset=True, digest=small.panel("low", "small").digest
     )
-    part = dataclasses.replace(found, facts={**found.facts, "size": "small", "subsets": ["low"]})
-    said = pages.ran(small, part)
+    said = pages.ran(small, dataclasses.replace(found, made={"low": made}))
     assert "smaller (`data.max_rows = 30`), on a subset of the data" in said
+
+
+def test_a_panel_run_by_itself_takes_the_place_of_its_earlier_results(plan, ran, tmp_path):
+    _, found = ran
+    changed = dataclasses.replace(plan, common={**plan.common, "rounds": 4})
+    assert found.outdated(changed) == ["low"]
+    new = runs.run(changed, tmp_path, jobs=1, only=["low"])
+    assert set(new.frame["panel"]) == {"low"}
+    both = results.renewed(found, new, changed)
+    assert both.outdated(changed) == []
+    low, swept = (both.frame.filter(pl.col("panel") == name) for name in ("low", "swept"))
+    assert low["round"].max() == 4
+    before = found.frame.filter(pl.col("panel") == "swept")
+    assert swept.select(before.columns).equals(before)
+    assert list(both.made) == ["low", "swept"]
+    assert both.keys == ["data.noise"]
+    assert both.seconds == new.made["low"].seconds + found.made["swept"].seconds
+    # What the file does not have any more is gone, with the keys only it swept.
+    alone = dataclasses.replace(changed, own={"low": {}})
+    left = results.renewed(found, new, alone)
+    assert (set(left.frame["panel"]), left.keys) == ({"low"}, [])
+    assert results.renewed(None, new, changed) is new
 
 
 def test_panels_of_the_same_name_are_kept_apart(plan, ran, tmp_path, monkeypatch):
     _, found = ran
     for id in ("tiny", "other"):
         results.save(found, tmp_path, id)
-    other = dataclasses.replace(plan, id="other", digest="another")
+    other = dataclasses.replace(plan, id="other", common={**plan.common, "rounds": 9})
     monkeypatch.setattr(results, "find", lambda id: other)
     both = results.together(dataclasses.replace(plan, uses=("other",)), tmp_path)
     assert both is not None
     assert set(both.frame["panel"]) == {"low", "swept", "other/low", "other/swept"}
-    assert both.facts["earlier"] == ["other"]
+    assert both.earlier == ["other"]
     assert "the runs of other (of an earlier version of its file)" in pages.ran(
         dataclasses.replace(plan, uses=("other",)), both
     )
@@ -218,9 +243,9 @@ def test_a_check_that_fails_is_said(plan, ran):
 
 
 def test_data_that_is_not_here_is_named_with_the_command_that_gets_it(plan, tmp_path, monkeypatch):
-    monkeypatch.setattr(results, "first_found", lambda entry: None)
+    monkeypatch.setattr(runs, "first_found", lambda entry: None)
     own = {**plan.own, "images": {"data": {"name": "fmnist", "clients": 10}}}
     del own["swept"]
-    found = results.run(dataclasses.replace(plan, own=own), tmp_path, "quick", jobs=1)
-    assert found.facts["missing"] == {"images": "muster data get fmnist"}
+    found = runs.run(dataclasses.replace(plan, own=own), tmp_path, "quick", jobs=1)
+    assert found.missing == {"images": "muster data get fmnist"}
     assert set(found.frame["panel"]) == {"low"}

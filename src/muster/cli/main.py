@@ -337,6 +337,8 @@ def _add_reproduce(command: Reader) -> None:
         ("--pages", "make docs/claims.md and docs/gallery.md from the results kept there"),
     ):
         command.flag(flag, action="store_true", help=what)
+    only = "only this panel; may be given several times. The others keep the results they have"
+    command.flag("--panel", action="append", default=[], metavar="NAME", help=only)
     _flags(
         command,
         ("--seeds", "N", "how many seeds, in place of the file's"),

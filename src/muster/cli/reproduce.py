@@ -16,7 +16,7 @@ from rich.text import Text
 from .. import durable
 from ..config.units import OnCell
 from ..errors import INTERRUPTED, MusterError
-from ..reproduce import pages, results
+from ..reproduce import pages, results, runs
 from ..reproduce.plan import Plan, Size, find, home, plans
 from .console import say
 from .progress import Cells, duration
@@ -45,13 +45,15 @@ def reproduce(words: argparse.Namespace, console: Console) -> int:
         )
     jobs = whole_number(words.jobs, "--jobs")
     out = Path(words.out or "runs/reproduce")
-    every = in_order(chosen)
+    if words.panel and len(chosen) != 1:
+        raise MusterError("--panel: of one experiment; give one id")
+    every = chosen if words.panel else in_order(chosen)
     sound: list[bool] = []
     absent: list[str] = []
     for plan in every:
         try:
-            sound.append(one(plan, size, seeds, jobs, out, words.keep, console))
-        except results.NotHere as error:
+            sound.append(one(plan, size, seeds, jobs, out, words.keep, words.panel, console))
+        except runs.NotHere as error:
             if len(every) == 1:
                 raise
             say(console, f"  left out: {error}")
@@ -76,17 +78,20 @@ def in_order(chosen: Sequence[Plan]) -> list[Plan]:
 
 def one(
     plan: Plan, size: Size, seeds: int | None, jobs: int | None, out: Path, keep: bool,
-    console: Console,
+    only: Sequence[str], console: Console,
 ) -> bool:  # fmt: skip
-    """Run an experiment, say what came of its claims, draw its figures. Whether its checks hold."""
+    """Run an experiment, or some of its panels, say what came of its claims, draw its figures.
+    Whether its checks hold."""
     say(console, f"{plan.id}: {plan.title} ({plan.where})")
     # Sizes and seeds have folders of their own: their runs cannot stand next to each other.
     name = "-".join([size, *([] if seeds is None else [f"{seeds}seeds"])])
     folder = out / name
-    found = results.run(plan, folder / plan.id, size, seeds, jobs, progress(console))
-    results.save(found, folder, plan.id)
+    found = runs.run(plan, folder / plan.id, size, seeds, jobs, progress(console), only)
+    store(found, folder, plan)
     whole = results.together(plan, folder)
     assert whole is not None  # just saved
+    for name in whole.outdated(plan):
+        say(console, f"  note: {name}: {pages.EARLIER}; run it again to judge it as it is now")
     for verdict in pages.verdicts(plan, whole):
         console.print(Text(f"  {verdict.says}\n    {verdict.word}"), soft_wrap=True)
         if verdict.numbers:
@@ -100,12 +105,17 @@ def one(
     for fault in wrong:
         console.print(Text(f"  failed: {fault}", style="bold red"), soft_wrap=True)
     if keep and not wrong:
-        results.save(found, home() / KEPT, plan.id)
+        store(found, home() / KEPT, plan)
     say(console, f"  results: {folder / plan.id}.parquet")
     return not wrong
 
 
-def progress(console: Console) -> results.OnWork:
+def store(found: results.Results, folder: Path, plan: Plan) -> None:
+    """Keep results; panels that were not run now stay as they were."""
+    results.save(results.renewed(results.load(folder, plan.id), found, plan), folder, plan.id)
+
+
+def progress(console: Console) -> runs.OnWork:
     """Say what is at work, how many of its cells are done, and the time left."""
 
     @contextmanager
@@ -127,7 +137,7 @@ def listing(console: Console) -> None:
         took = time_of(plan, results.load(home() / KEPT, plan.id))
         data = {}
         for panel in plan.panels():
-            data[panel.data] = results.present(panel) or f"missing: {results.absent(panel)}"
+            data[panel.data] = runs.present(panel) or f"missing: {runs.absent(panel)}"
         needs = ", ".join(f"{name} ({state})" for name, state in data.items())
         uses = f"the runs of {', '.join(plan.uses)}" if plan.uses else ""
         own = "generated" if plan.studies else ""
@@ -147,8 +157,8 @@ def time_of(plan: Plan, kept: results.Results | None) -> str:
         return "none of its own"
     if kept is None:
         return "not run here"
-    size = "full size" if kept.facts["size"] == "full" else kept.facts["size"]
-    return f"{duration(kept.facts['seconds'])} of a core ({size})"
+    sizes = [plan.panel(name, made.size).less for name, made in kept.made.items() if made.digest]
+    return f"{duration(kept.seconds)} of a core ({'small' if any(sizes) else 'full size'})"
 
 
 def make_pages(console: Console) -> int:

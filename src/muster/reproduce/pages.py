@@ -170,41 +170,29 @@ def ran(plan: Plan, results: Results | None) -> str:
     """What was run, in a sentence."""
     if results is None:
         return "Not run here."
-    facts, frame = results.facts, results.frame
-    panels = frame["panel"].unique().to_list() if frame.width else []
-    parts = [
-        panel_ran(plan, name, frame.filter(pl.col("panel") == name), facts)
-        for name in plan.own
-        if name in panels
-    ]
+    panels = [name for name in plan.own if name in results.made]
+    parts = [panel_ran(plan, name, results) for name in panels]
     if results.studies:
         parts.append("at full size")
-    if parts and earlier(plan, facts):
-        parts[-1] += f" ({EARLIER})"
-    left = facts.get("missing", {})
-    lacks = [name for name in plan.own if name not in panels and name not in left]
-    none = [f"{name} not run (`{command}`)" for name, command in left.items()]
+    lacks = [name for name in plan.own if name not in panels and name not in results.missing]
+    none = [f"{name} not run (`{command}`)" for name, command in results.missing.items()]
     none += [f"{name} not run (`muster reproduce {plan.id}`)" for name in lacks]
-    old = facts.get("earlier", [])
-    also = [f"the runs of {id}" + (f" ({EARLIER})" if id in old else "") for id in plan.uses]
+    also = [
+        f"the runs of {id}" + (f" ({EARLIER})" if id in results.earlier else "") for id in plan.uses
+    ]
     return "Run here: " + "; ".join([*parts, *also, *none]) + "."
 
 
-def earlier(plan: Plan, facts: Table) -> bool:
-    """Whether results are of an earlier version of the experiment's file."""
-    return bool(facts["digest"] != plan.digest)
-
-
-def panel_ran(plan: Plan, name: str, frame: pl.DataFrame, facts: Table) -> str:
+def panel_ran(plan: Plan, name: str, results: Results) -> str:
     """What was run of one panel."""
+    frame, made = results.frame.filter(pl.col("panel") == name), results.made[name]
     rounds, seeds = int(frame["round"].to_numpy().max()), frame["seed"].n_unique()
-    less = plan.panel(name, facts["size"]).less
+    less = plan.panel(name, made.size).less
     size = f", smaller ({compact(less)})" if less else ", in full"
-    if earlier(plan, facts):  # of which the file does not tell any more
-        size = ""
-    subset = ", on a subset of the data" if name in facts.get("subsets", []) else ""
-    tuned = in_words(facts.get("tuning", {}).get(name, []))
-    return f"{name}, {rounds} rounds, {seeds} seeds{size}{subset}{tuned}"
+    if name in results.outdated(plan):  # the file does not tell of its size any more
+        size = f" ({EARLIER})"
+    subset = ", on a subset of the data" if made.subset else ""
+    return f"{name}, {rounds} rounds, {seeds} seeds{size}{subset}{in_words(made.tuning)}"
 
 
 def compact(table: Table) -> str:

@@ -54,6 +54,14 @@ class Panel:
         split = "" if isinstance(data, str) else str(data.get("split", ""))
         return f"{name}_{split or 'balanced'}" if name == "emnist" else name
 
+    @property
+    def digest(self) -> str:
+        """Of the settings that decide its runs: not of how many seeds there are, which results
+        tell themselves."""
+        config = {key: value for key, value in self.config.items() if key != "seeds"}
+        matters = json.dumps([config, self.over, self.tune], sort_keys=True)
+        return hashlib.sha256(matters.encode()).hexdigest()[:16]
+
 
 @dataclass(frozen=True)
 class Drawing:
@@ -83,7 +91,6 @@ class Plan:
     uses     experiments whose results it takes in, by their ids; where it has a panel of the same
              name, theirs is called `ID/panel`
     sure     of a study's statements those that must hold, by their ids
-    digest   of the part of its file that decides the results at full size and small
     """
 
     id: str
@@ -101,7 +108,6 @@ class Plan:
     about: str = ""
     uses: tuple[str, ...] = ()
     sure: tuple[str, ...] = ()
-    digest: str = ""
 
     def panels(self, size: Size = "full", seeds: int | None = None) -> list[Panel]:
         """The panels at a size. A panel that has no `small` form is small in full; one that says
@@ -220,7 +226,6 @@ def read(path: Path) -> Plan:
             table.get("about", "paper"),
             tuple(table.get("uses", ())),
             tuple(table.get("sure", ())),
-            digest_of(table),
         )
         for claim in (*plan.claims, *plan.checks):
             check_measured(plan, claim)
@@ -263,15 +268,3 @@ def drawing(table: Table, panels: Sequence[str]) -> Drawing:
         raise MusterError("figures: no measures; give a list of them")
     lists = {"measures": tuple(table["measures"]), "panels": tuple(table.get("panels", panels))}
     return Drawing(**(table | lists))
-
-
-def digest_of(table: Table) -> str:
-    """What results that are kept depend on: not the words, the claims, the drawings or the quick
-    forms."""
-    matters = {key: table.get(key) for key in ("common", "panels", "small", "studies")}
-    if matters["panels"] is not None:
-        matters["panels"] = {
-            name: {key: value for key, value in own.items() if key != "quick"}
-            for name, own in matters["panels"].items()
-        }
-    return hashlib.sha256(json.dumps(matters, sort_keys=True).encode()).hexdigest()[:16]

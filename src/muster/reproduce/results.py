@@ -1,60 +1,41 @@
 """Results of an experiment: one small file that the claims are judged by and the figures drawn of.
 
 `ID.parquet` has one row per panel, swept cell, method, seed and round (of long runs, some of the
-rounds), `ID.toml` says what it was made with. The runs themselves stay in the working folder, where
-finished ones are not run again.
+rounds), `ID.toml` says what each panel was made with. Panels stand by themselves: one that is run
+again takes the place of its earlier results and leaves the others as they are.
 """
 
 from __future__ import annotations
 
-import inspect
-import math
-import time
 import tomllib
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
-from .. import __version__, durable
-from ..config.sweeps import sweep
-from ..config.tuning import planned as planned_tuning
-from ..config.tuning import tune
-from ..config.units import OnCell
-from ..data.sources.catalogue import CATALOGUE
-from ..data.sources.obtain import first_found
-from ..errors import MusterError
+from .. import durable
 from ..lazy import pl
-from ..run.measures import MEASURES
 from ..schema import Table
-from ..study.compare import as_seeds
-from ..theory.study import bound, corollary2, rate, toy, weights
-from .plan import KEEP, Panel, Plan, Size, find
-from .tuned import kept
-
-STUDIES: dict[str, Callable[..., pl.DataFrame]] = {
-    "bound": bound,
-    "corollary2": corollary2,
-    "toy": toy,
-    "weights": weights,
-    "rate": rate,
-}
-POINTS = 50  # rounds of a run that are kept
-# Called with what is at work (a panel, or its tuning) and how many seeds of cells it has; gives
-# what is told of each of them.
-OnWork = Callable[[str, int], AbstractContextManager[OnCell | None]]
+from .plan import Plan, Size, find
 
 
-class NotHere(MusterError):
-    """None of an experiment's data is here."""
+@dataclass(frozen=True)
+class Made:
+    """What the results of a panel, or of a study of the theory, were made with.
 
+    digest   of the panel's part of the experiment's file; empty: of a study
+    seconds  of work: of all its runs and tunings together, whenever they were run
+    subset   whether only a subset of its data was here
+    tuning   the candidates of its tuning with their scores
+    """
 
-def silently(what: str, units: int) -> AbstractContextManager[None]:
-    """Say nothing about what is at work."""
-    return nullcontext()
+    version: str
+    size: Size
+    seconds: float
+    digest: str = ""
+    subset: bool = False
+    tuning: list[Table] = field(default_factory=list)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,84 +43,32 @@ class Results:
     """What came out of an experiment.
 
     frame    one row per panel, swept cell, method, seed and round
-    facts    what it was made with: version, size, digest of the file, swept keys, seconds of work
-             (of all runs and tunings together, whenever they were run), the candidates of a
-             tuning with their scores, which panels could not be run, and which of the experiments
-             it uses were run by an earlier version of their file
+    keys     the swept keys
+    made     what each panel and study was made with
+    missing  the panels that could not be run, each with the command that would
     studies  the frame of each study of the theory
+    earlier  which of the experiments it uses were run by an earlier version of their file
     """
 
     frame: pl.DataFrame
-    facts: dict[str, Any] = field(default_factory=dict)
+    keys: list[str] = field(default_factory=list)
+    made: dict[str, Made] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
     studies: dict[str, pl.DataFrame] = field(default_factory=dict)
+    earlier: list[str] = field(default_factory=list)
 
     @property
-    def keys(self) -> list[str]:
-        """The swept keys."""
-        return list(self.facts.get("keys", []))
+    def seconds(self) -> float:
+        """Of work, all panels and studies together."""
+        return sum(made.seconds for made in self.made.values())
 
-
-def present(panel: Panel) -> str:
-    """Whether a panel's data is here: "here", "subset here", or empty."""
-    entry = CATALOGUE.get(panel.data)
-    if entry is None or not entry.layouts:
-        return "here"
-    found = first_found(entry)
-    return "" if found is None else f"{found.layout.variant} here".strip()
-
-
-def absent(panel: Panel) -> str:
-    """The command that gets a panel's data, where it is not here; else empty."""
-    return "" if present(panel) else CATALOGUE[panel.data].command
-
-
-def run(
-    plan: Plan,
-    folder: Path,
-    size: Size = "full",
-    seeds: int | None = None,
-    jobs: int | None = None,
-    on_work: OnWork = silently,
-) -> Results:
-    """Run an experiment's panels; what is finished in the folder is not run again. A panel whose
-    data is not here is left out, and the facts say so."""
-    work, frames, keys, tried = 0.0, [], dict.fromkeys(["panel"]), {}
-    missing = dict.fromkeys(plan.skipped(size), f"muster reproduce {plan.id}")
-    for panel in plan.panels(size, seeds):
-        if command := absent(panel):
-            missing[panel.name] = command
-            continue
-        table, where = panel.config, folder / panel.name
-        if panel.tune and size != "quick":
-            table, tried[panel.name], took = tuned(panel, where / "tuning", jobs, on_work)
-            work += took
-        # A panel that sweeps nothing is a sweep of one cell.
-        over = panel.over or {"rounds": [table["rounds"]]}
-        units = math.prod(map(len, over.values())) * len(as_seeds(table["seeds"]))
-        with on_work(f"{panel.name}: {panel.data}", units) as on_cell:
-            swept = sweep(table, over=over, folder=where / "runs", jobs=jobs, on_cell=on_cell)
-        work += float(swept.frame["seconds"].sum())
-        keys |= dict.fromkeys(panel.over)
-        few = thinned(swept.frame, plan.keep, list(panel.over))
-        frames.append(few.with_columns(panel=pl.lit(panel.name)))
-    if not frames and missing:
-        commands = "; ".join(dict.fromkeys(missing.values()))
-        raise NotHere(f"{plan.id}: its data is not here; get it with {commands}")
-    began = time.monotonic()
-    studies = {name: studied(name, size, seeds) for name in plan.studies}
-    work += time.monotonic() - began
-    facts: Table = {
-        "version": __version__,
-        "size": size,
-        "digest": plan.digest,
-        "seconds": round(work, 1),
-        "keys": list(keys)[1:],
-        "missing": missing,
-        "subsets": [p.name for p in plan.panels(size) if "subset" in present(p)],
-        "tuning": tried,
-        "studies": list(studies),
-    }
-    return Results(stacked(frames), facts, studies)
+    def outdated(self, plan: Plan) -> list[str]:
+        """The panels that were run by an earlier version of the experiment's file."""
+        return [
+            name
+            for name, made in self.made.items()
+            if name in plan.own and plan.panel(name, made.size).digest != made.digest
+        ]
 
 
 def stacked(frames: list[pl.DataFrame]) -> pl.DataFrame:
@@ -148,47 +77,28 @@ def stacked(frames: list[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(some, how="diagonal_relaxed") if some else pl.DataFrame()
 
 
-def studied(name: str, size: Size, seeds: int | None) -> pl.DataFrame:
-    """A study of the theory, whose runs are seconds and not kept."""
-    make = STUDIES[name]
-    takes = inspect.signature(make).parameters
-    given = {"quick": size == "quick", **({} if seeds is None else {"seeds": seeds})}
-    return make(**{key: value for key, value in given.items() if key in takes})
-
-
-def tuned(
-    panel: Panel, folder: Path, jobs: int | None, on_work: OnWork
-) -> tuple[Table, list[Table], float]:
-    """A panel's configuration with what tuning chose for each method, every candidate with its
-    score, and the seconds of work."""
-    table = {**panel.config, "tune": panel.tune}
-    plan = planned_tuning(table, None)
-    units = sum(len(cell.seeds) for mine in plan.cells.values() for cell in mine)
-    with on_work(f"{panel.name}: tuning", units) as on_cell:
-        found = tune(table, folder=folder, jobs=jobs, on_cell=on_cell)
-    work = sum(
-        float(pl.read_parquet(path, columns=["seconds"], glob=False)["seconds"].sum())
-        for path in folder.rglob("rounds.parquet")
+def renewed(old: Results | None, new: Results, plan: Plan) -> Results:
+    """Results in which the panels that were run now take the place of the earlier ones; what the
+    plan does not have any more is gone."""
+    if old is None:
+        return new
+    stay = [n for n in old.made if n not in new.made and n in (*plan.own, *plan.studies)]
+    before = old.frame.filter(pl.col("panel").is_in(stay)) if old.frame.width else old.frame
+    both = {**{name: old.made[name] for name in stay}, **new.made}
+    # In the order of the plan, whichever was run first.
+    made = {name: both[name] for name in (*plan.own, *plan.studies) if name in both}
+    frame = stacked([before, new.frame])
+    if frame.width:
+        places = {name: at for at, name in enumerate(made)}
+        frame = frame.sort(pl.col("panel").replace_strict(places), maintain_order=True)
+        frame = frame.select(c for c in frame.columns if frame[c].null_count() < len(frame))
+    return Results(
+        frame,
+        [key for key in dict.fromkeys((*old.keys, *new.keys)) if key in frame.columns],
+        made,
+        {name: how for name, how in (old.missing | new.missing).items() if name not in made},
+        {name: (old.studies | new.studies)[name] for name in plan.studies if name in made},
     )
-    return found.table, kept(found), work
-
-
-def thinned(frame: pl.DataFrame, keep: tuple[str, ...], keys: list[str]) -> pl.DataFrame:
-    """Of every run the measures to keep, of at most `POINTS` rounds in which models were measured,
-    the last among them."""
-    measures = [m for m in dict.fromkeys((*KEEP, *keep)) if m in frame.columns]
-    # What the round itself counts is there in every round.
-    taken = [pl.col(m).is_not_null() for m in measures if MEASURES[m].of is not None]
-    run = [*keys, "method", "seed"]
-    # A round in which one run was measured is kept of all: a run that diverged has no number there.
-    some = frame.select(*run, "round", *measures).filter(
-        pl.any_horizontal(taken).any().over([*keys, "round"])
-    )
-    place, of = pl.int_range(pl.len()).over(run), pl.len().over(run)
-    # Evenly spread, counted from the end so that the last is kept.
-    step = (of / POINTS).ceil().cast(pl.Int64).clip(1)
-    chosen = some.filter((of - 1 - place) % step == 0)
-    return chosen.with_columns(pl.col(m).cast(pl.Float32) for m in measures)
 
 
 def save(results: Results, folder: Path, id: str) -> Path:
@@ -200,7 +110,13 @@ def save(results: Results, folder: Path, id: str) -> Path:
     for name, frame in results.studies.items():
         with durable.replacing(folder / f"{id}-{name}.parquet") as new:
             frame.write_parquet(new, compression="zstd")
-    durable.write(path.with_suffix(".toml"), tomli_w.dumps(results.facts))
+    told: dict[str, Any] = {
+        "keys": results.keys,
+        "studies": list(results.studies),
+        "missing": results.missing,
+        "made": {name: asdict(made) for name, made in results.made.items()},
+    }
+    durable.write(path.with_suffix(".toml"), tomli_w.dumps(told))
     return path
 
 
@@ -209,11 +125,10 @@ def load(folder: Path, id: str) -> Results | None:
     path = folder / f"{id}.parquet"
     if not path.exists():
         return None
-    facts = tomllib.loads(path.with_suffix(".toml").read_text())
-    studies = {
-        name: pl.read_parquet(folder / f"{id}-{name}.parquet") for name in facts.get("studies", [])
-    }
-    return Results(pl.read_parquet(path), facts, studies)
+    told = tomllib.loads(path.with_suffix(".toml").read_text())
+    studies = {name: pl.read_parquet(folder / f"{id}-{name}.parquet") for name in told["studies"]}
+    made = {name: Made(**one) for name, one in told["made"].items()}
+    return Results(pl.read_parquet(path), told["keys"], made, told["missing"], studies)
 
 
 def together(plan: Plan, folder: Path) -> Results | None:
@@ -222,14 +137,17 @@ def together(plan: Plan, folder: Path) -> Results | None:
     own = load(folder, plan.id)
     if own is None and not used:
         return None
-    every = [*used.values(), *([] if own is None else [own])]
-    renamed = [apart(r.frame, plan, id) for id, r in used.items()]
-    frame = stacked([*renamed, *([] if own is None else [own.frame])])
-    keys = dict.fromkeys(key for r in every for key in r.keys)
-    studies = {name: frame for r in every for name, frame in r.studies.items()}
-    facts = {"digest": plan.digest, "size": "full"} if own is None else own.facts
-    earlier = [id for id, r in used.items() if r.facts["digest"] != find(id).digest]
-    return Results(frame, {**facts, "keys": list(keys), "earlier": earlier}, studies)
+    mine = Results(pl.DataFrame()) if own is None else own
+    every = [*used.values(), mine]
+    frame = stacked([*(apart(r.frame, plan, id) for id, r in used.items()), mine.frame])
+    return Results(
+        frame,
+        list(dict.fromkeys(key for r in every for key in r.keys)),
+        mine.made,
+        mine.missing,
+        {name: studied for r in every for name, studied in r.studies.items()},
+        [id for id, r in used.items() if r.outdated(find(id))],
+    )
 
 
 def apart(frame: pl.DataFrame, plan: Plan, id: str) -> pl.DataFrame:
