@@ -23,7 +23,7 @@ PAGES = {  # of the site, and the files they are made of
 ORDER = {
     "Tutorials": ["tutorial-comparison.md", "tutorial-own-files.md", "tutorial-federation.md"],
     "Guides": ["own-data.md", "data.md", "tasks.md", "report.md", "sweep.md", "federate.md"],
-    "Evidence": ["gallery.md", "claims.md"],
+    "Evidence": ["reproduce.md", "claims.md", "gallery.md"],
     "Reference": ["api.md", "methods.md", "choices.md", "theory.md"],
     "Project": ["contributing.md", "security-policy.md", "changelog.md"],
 }

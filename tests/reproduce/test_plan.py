@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
+
 import pytest
 
 from muster.config.sweeps import planned
@@ -149,3 +152,15 @@ def test_a_file_written_wrong_is_one_line(tmp_path, text, said):
 def test_an_unknown_experiment_is_told_the_nearest():
     with pytest.raises(MusterError, match="unknown experiment 'fig11'"):
         find("fig11")
+
+
+def test_the_file_that_the_docs_show_is_the_file():
+    page = (home().parent / "docs" / "reproduce.md").read_text()
+    (block,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    shown = tomllib.loads(block)
+    real = tomllib.loads((home() / f"{shown['id']}.toml").read_text())
+    for key in ("title", "paper", "where", "panels", "quick"):
+        assert shown[key] == real[key], key
+    assert shown["common"].items() <= real["common"].items()
+    assert all(claim in real["claims"] for claim in shown["claims"])
+    assert all(figure.items() <= real["figures"][0].items() for figure in shown["figures"])
