@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from .checks import is_number, one_of, require, whole
@@ -26,8 +26,14 @@ class Local:
     `rounds E`, where E is `steps`. `optimizer` is one of muster.optimizers; it starts again in
     every round, unless it keeps its state.
 
-    Batches are cut from a fresh shuffle of the client's rows, the last one smaller when they do
-    not divide; `steps` beyond one pass go on with the next shuffle.
+    `batches` is the rule by which a step's rows are drawn:
+
+        shuffled     cut from a fresh shuffle of the client's rows, the last batch smaller when they
+                     do not divide; `steps` beyond one pass go on with the next shuffle
+        independent  drawn anew for every step, without replacement within the batch, whatever
+                     other steps drew: given the past, a step's gradient has the client's gradient
+                     as its mean, as convergence proofs assume (FedALIGN eq. 37). Every batch has
+                     `batch_size` rows, or all of them; an epoch is as many steps as a pass takes
     """
 
     steps: int | None = None
@@ -36,6 +42,7 @@ class Local:
     lr: float | Schedule = 0.1
     optimizer: Optimizer = GradientDescent()
     lr_counts: Literal["rounds", "steps"] = "rounds"
+    batches: Literal["shuffled", "independent"] = "shuffled"
 
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.epochs is None):
@@ -57,12 +64,20 @@ class Local:
                 f"local optimizer: {type(self.optimizer).__name__}; give one of muster.optimizers"
             )
 
+        one_of("local batches", self.batches, ("shuffled", "independent"))
         one_of("local lr_counts", self.lr_counts, ("rounds", "steps"))
         if self.lr_counts == "steps" and self.steps is None:
             raise MusterError(
                 "local lr_counts: 'steps' needs steps, the same for every client; epochs are as "
                 "many steps as a client's rows make of them"
             )
+
+    def __repr__(self) -> str:
+        # Kept with every run, and compared when it is taken up again: those from before there was
+        # a choice of batches go on.
+        usual = self.batches == "shuffled"
+        told = [f.name for f in fields(self) if not (f.name == "batches" and usual)]
+        return f"Local({', '.join(f'{name}={getattr(self, name)!r}' for name in told)})"
 
     def rate(self, t: int, rounds: int) -> float:
         """The learning rate in round t; where it changes with every step, in its first one."""

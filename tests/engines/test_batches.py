@@ -1,8 +1,12 @@
-"""Batches: every epoch visits every row once, whatever else is trained at the same time."""
+"""Batches: every epoch visits every row once, or every step draws afresh; whatever else is trained
+at the same time."""
 
 from __future__ import annotations
 
+import zlib
+
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,9 +56,75 @@ def test_steps_are_steps_whatever_the_size(sizes, batch, steps):
     assert (p.count <= batch).all()
 
 
-def test_batches_depend_on_round_client_and_seed_but_not_on_company():
+@pytest.mark.parametrize(
+    ("local", "rows", "count"),
+    [
+        (Local(steps=7, batch_size=5), 3289919842, 1384281760),
+        (Local(epochs=2, batch_size=4), 1300270399, 2110231941),
+    ],
+)
+def test_the_default_draws_what_it_always_drew(local, rows, count):
+    """Checksums from before there was a choice: kept runs go on with the same batches."""
+    (p,) = plan(ragged([20, 7, 33]), np.arange(3), local, seed=3, round=2)
+    assert zlib.crc32(np.ascontiguousarray(p.rows).tobytes()) == rows
+    assert zlib.crc32(np.ascontiguousarray(p.count).tobytes()) == count
+
+
+@given(
+    st.lists(st.integers(1, 30), min_size=1, max_size=5),
+    st.integers(1, 9),
+    st.lists(st.integers(0, 6), min_size=5, max_size=5),
+)
+def test_independent_batches_are_whole_and_have_no_row_twice(sizes, batch, steps):
+    data, steps = ragged(sizes), np.array(steps[: len(sizes)])
+    local = Local(steps=1, batch_size=batch, batches="independent")
+    (p,) = plan(data, np.arange(len(sizes)), local, seed=1, round=2, steps=steps)
+    assert (p.steps == steps[p.clients]).all()
+    assert (np.diff(p.steps) <= 0).all()
+    for i, k in enumerate(p.clients):
+        own = np.arange(data.offsets[k], data.offsets[k + 1])
+        assert np.isin(p.rows[i], own).all()  # padding too
+        for s in range(p.rows.shape[1]):
+            some = p.rows[i, s, : p.count[i, s]]
+            assert len(some) == (min(batch, sizes[k]) if s < p.steps[i] else 0)
+            assert len(np.unique(some)) == len(some)
+
+
+def test_an_epoch_of_independent_batches_is_as_many_steps():
+    data = ragged([20, 7, 33])
+    for merge in (False, True):
+        shuffled, drawn = (
+            plan(data, np.arange(3), Local(epochs=2, batch_size=4, batches=rule), 0, 0, merge)[0]
+            for rule in ("shuffled", "independent")
+        )
+        assert shuffled.steps.tolist() == drawn.steps.tolist()
+        assert (drawn.count[drawn.count > 0] == 4).all()
+
+
+def seen_together(rule, rounds=4000, n=12, b=4):
+    """How often row i was in a round's first batch and row j in its second, [i, j]."""
+    local = Local(steps=2, batch_size=b, batches=rule)
+    counts = np.zeros((n, n))
+    for t in range(rounds):
+        (p,) = plan(ragged([n]), np.arange(1), local, seed=5, round=t)
+        counts[np.ix_(p.rows[0, 0], p.rows[0, 1])] += 1
+    return counts
+
+
+def test_independent_batches_do_not_know_of_each_other():
+    rounds, p = 4000, (4 / 12) ** 2
+    off = (seen_together("independent") - rounds * p) / np.sqrt(rounds * p * (1 - p))
+    assert np.abs(off).max() < 4  # of 144 counts that are nearly normal
+    # Of one shuffle, no row is in both batches: each is told by the one before it.
+    cut = seen_together("shuffled")
+    assert np.diag(cut).max() == 0
+    assert cut[0, 1:].sum() == pytest.approx(rounds * 4 * 4 / 12, rel=0.05)
+
+
+@pytest.mark.parametrize("rule", ["shuffled", "independent"])
+def test_batches_depend_on_round_client_and_seed_but_not_on_company(rule):
     data = ragged([20, 20, 20])
-    local = Local(steps=2, batch_size=5)
+    local = Local(steps=2, batch_size=5, batches=rule)
 
     def rows(clients, seed=0, round=0):
         (p,) = plan(data, np.array(clients), local, seed, round)
@@ -65,6 +135,8 @@ def test_batches_depend_on_round_client_and_seed_but_not_on_company():
     assert together[0] != together[1]
     assert rows([1], round=1)[1] != alone[1]
     assert rows([1], seed=1)[1] != alone[1]
+    (own,) = plan(data, np.array([0]), local, 0, 0, ids=np.array([1]))
+    assert own.rows[0].tolist() == alone[1]  # keyed by who it is, not by where it stands
 
 
 def test_full_batches_of_very_different_clients_are_grouped():

@@ -17,6 +17,7 @@ from muster.federation.ragged import Ragged
 
 M = muster.methods
 LOCAL = muster.Local(steps=5, batch_size=4, lr=0.2)
+DRAWN = muster.Local(steps=5, batch_size=4, lr=0.2, batches="independent")
 DOUBLE = Compute(dtype="float64")
 
 
@@ -34,7 +35,11 @@ def fed():
 @pytest.mark.parametrize(
     "method", [M.fedalign(0.3), M.fedavg(), M.fedprox(0.5), M.local()], ids=lambda m: m.name
 )
-@pytest.mark.parametrize("local", [LOCAL, muster.Local(epochs=2, batch_size=7, lr=0.2)])
+@pytest.mark.parametrize(
+    "local",
+    [LOCAL, muster.Local(epochs=2, batch_size=7, lr=0.2), DRAWN],
+    ids=["steps", "epochs", "drawn"],
+)
 def test_stacked_and_loop_give_the_same_numbers(fed, model, method, local):
     a = go(fed, method, model, "stacked", local=local)
     b = go(fed, method, model, "loop", local=local, processes=1)
@@ -182,23 +187,25 @@ def test_same_seed_same_bits_and_other_seeds_differ(fed, engine, dtype):
     assert runs[0].weights["1.weight"].dtype == dtype
 
 
-def test_same_bits_whatever_the_number_of_processes(fed):
+@pytest.mark.parametrize("local", [LOCAL, DRAWN], ids=["shuffled", "independent"])
+def test_same_bits_whatever_the_number_of_processes(fed, local):
     torch.manual_seed(0)
     model = Residual()
     runs = [
-        go(fed, M.fedalign(0.5), model, "loop", rounds=4, dtype="float32", processes=n)
+        go(fed, M.fedalign(0.5), model, "loop", 4, local, dtype="float32", processes=n)
         for n in (1, 2, 3)
     ]
     assert same_bits(runs[0], runs[1])
     assert same_bits(runs[0], runs[2])
 
 
-def test_the_compiled_loop_gives_the_numbers_of_the_fused_path(monkeypatch):
+@pytest.mark.parametrize("rule", ["shuffled", "independent"])
+def test_the_compiled_loop_gives_the_numbers_of_the_fused_path(monkeypatch, rule):
     draw = np.random.default_rng(0)
     sizes = (3, 40, 25, 11)
     data = [(draw.normal(size=(n, 9)), draw.integers(0, 7, n)) for n in sizes]
     layers = random_layers((9, 7))
-    local = muster.Local(epochs=2, batch_size=6, lr=0.3)
+    local = muster.Local(epochs=2, batch_size=6, lr=0.3, batches=rule)
     from muster.engines import stacked
 
     for method in (M.fedavg(), M.fedprox(0.6)):

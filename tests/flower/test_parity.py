@@ -79,12 +79,13 @@ VARIANTS = {
         },
     ),
     "epochs": ({"name": "fedavg"}, {"local": {"epochs": 1, "batch_size": 16, "lr": 0.2}}),
-    "a velocity that is kept, and rates by step": (
+    "a velocity that is kept, rates by step and independent batches": (
         {"name": "ditto"},
         {
             "local": {
                 "steps": 4,
                 "batch_size": 16,
+                "batches": "independent",
                 "lr_counts": "steps",
                 "lr": {"kind": "inverse", "start": 0.2, "rate": 0.1},
                 "optimizer": {"kind": "sgd", "momentum": 0.9, "clip": 1.0, "keep": True},

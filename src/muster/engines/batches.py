@@ -109,9 +109,11 @@ def plan(
         groups = [np.flatnonzero(width == w) for w in np.unique(width)]
         groups = [at[np.argsort(-wanted[at], kind="stable")] for at in groups]
         return [_full_batches(data, clients, at, wanted[at]) for at in groups]
-    batches = batches_of(data.sizes[clients], local.batch_size, merge_single)
     at = np.argsort(-wanted, kind="stable")
     key = rng.keys(seed, purpose, round, (clients if ids is None else ids)[at])
+    if local.batches == "independent":
+        return [_independent(data, clients, at, wanted[at], local.batch_size, key)]
+    batches = batches_of(data.sizes[clients], local.batch_size, merge_single)
     return [_minibatches(data, clients, at, batches[at], wanted[at], local.batch_size, key)]
 
 
@@ -158,6 +160,24 @@ def _minibatches(
     batch_id = step * len(at) + k
     last = np.flatnonzero(np.append(np.diff(batch_id) != 0, True)[: len(batch_id)])
     count[k[last], step[last]] = slot[last] + 1
+    return Plan(at, clients[at], steps, data.base(rows), count)
+
+
+def _independent(
+    data: Ragged, clients: Int64, at: Int64, steps: Int64, b: int, key: UInt64
+) -> Plan:
+    """Every step on the first b rows of a shuffle of its own."""
+    sizes, starts = data.sizes[clients[at]], data.offsets[clients[at]]
+    most, width = int(steps.max(initial=0)), int(np.minimum(sizes, b).max(initial=0))
+    rows = np.empty((len(at), most, width), np.int64)
+    rows[:] = starts[:, None, None]
+    slot = np.minimum(np.arange(width), sizes[:, None] - 1)  # beyond a client's rows: padding
+    for step in range(most):
+        n = int(np.count_nonzero(steps > step))  # the busiest come first
+        drawn, begin = rng.permutations(rng.fold(key[:n], step), sizes[:n])
+        rows[:n, step] = starts[:n, None] + drawn[begin[:-1, None] + slot[:n]]
+    taken = np.arange(most) < steps[:, None]
+    count = np.where(taken, np.minimum(sizes, b)[:, None], 0)
     return Plan(at, clients[at], steps, data.base(rows), count)
 
 
