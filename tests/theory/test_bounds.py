@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -72,39 +73,66 @@ def test_error_1_the_distance_holds_only_at_gamma_8_L_over_mu():
         assert (printed / gamma < needed * (1 - 1e-9)) == (steps > 16)
 
 
-def recursion(c, steps, S, D):
-    """`Delta_t` of Lemma A.6 with equality, the worst that it allows, for every t."""
+def recursion(c, steps, S, D, drawn=None):
+    """`Delta_t` of Lemma A.6 with equality, the worst that it allows, for every t. With `drawn` = K
+    a step that communicates adds Lemma A.8's `4 eta_t^2 E^2 G^2 / K`, less by 1/(1 + S)^2."""
     delta = [c.start2]
     for t in range(len(S)):
         eta = bounds.rate_at(c, steps, t)
         B = 8 * (steps - 1) ** 2 * c.G2 + c.sigma2 + 6 * c.L * c.Gamma / (1 + S[t])
+        if drawn is not None and (t + 1) % steps == 0:
+            B += 4 * steps**2 * c.G2 / (drawn * (1 + S[t]) ** 2)
         delta.append((1 - eta * c.mu) * delta[-1] + eta**2 * B + eta * 2 * D[t] / (1 + S[t]))
     return np.array(delta[1:])
+
+
+def repaired_bound(c, extra, bias, steps, drawn=None):
+    told = bounds.bound_by_round(c, extra, bias, steps, drawn)
+    return told.filter(told["form"] == "repaired")["bound"].to_numpy()
+
+
+def printed_bound(c, extra, bias, steps, drawn=None):
+    told = bounds.bound_by_round(c, extra, bias, steps, drawn)
+    return told.filter(told["form"] == "printed")["bound"].to_numpy()
 
 
 def test_error_2_the_sums_lose_the_first_step():
     c = constants(start2=0.0, sigma2=0.0, Gamma=0.0)
     S, D = np.array([1.0, 1.0]), np.array([0.9, 0.9])
     worst = c.L / 2 * recursion(c, 1, S, D)
-    told = bounds.bound_by_round(c, S, D, steps=1)
-    printed = told.filter(told["form"] == "printed")["bound"].to_numpy()
-    repaired = told.filter(told["form"] == "repaired")["bound"].to_numpy()
-    assert printed[0] == 0 < worst[0] <= repaired[0]
+    assert printed_bound(c, S, D, 1)[0] == 0 < worst[0] <= repaired_bound(c, S, D, 1)[0]
+    # A.9's term hides it, until K is large.
+    for K, broken in ((1, False), (2000, True)):
+        worst = c.L / 2 * recursion(c, 1, S, D, K)
+        assert (printed_bound(c, S, D, 1, K)[0] < worst[0]) == broken
+        assert worst[0] <= repaired_bound(c, S, D, 1, K)[0]
+    # With more local steps, or batches that leave something to chance, it is not 0.
+    assert printed_bound(c, S, D, 2)[0] > 0
+    assert printed_bound(constants(start2=0.0, Gamma=0.0), S, D, 1)[0] > 0
 
 
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0, 5), st.floats(0, 2)), min_size=1, max_size=30),
     st.integers(1, 40), st.floats(1, 20), st.floats(0, 3), st.floats(0, 2), st.floats(0, 2),
+    st.one_of(st.none(), st.integers(1, 50)),
 )  # fmt: skip
-def test_the_repaired_bound_follows_from_lemma_a_6(rounds, steps, L, start2, sigma2, Gamma):
-    """Whatever is admitted, at every T, at the worst that one step may do."""
+def test_the_repaired_bound_follows_from_lemma_a_6(rounds, steps, L, start2, sigma2, Gamma, drawn):
+    """Whatever is admitted, at every T, at the worst that one step may do; also with K drawn."""
     c = constants(L=L, start2=start2, sigma2=sigma2, Gamma=Gamma)
     extra, bias = np.array(rounds).T
-    worst = c.L / 2 * recursion(c, steps, np.repeat(extra, steps), np.repeat(bias, steps))
-    told = bounds.bound_by_round(c, extra, bias, steps)
-    repaired = told.filter(told["form"] == "repaired")["bound"].to_numpy()
-    assert (worst[steps - 1 :: steps] <= repaired * (1 + 1e-9)).all()
+    every = np.repeat(extra, steps), np.repeat(bias, steps)
+    worst = c.L / 2 * recursion(c, steps, *every, drawn)[steps - 1 :: steps]
+    assert (worst <= repaired_bound(c, extra, bias, steps, drawn) * (1 + 1e-9)).all()
+    if drawn is not None:  # half of the draw's term is enough: eq. 58 doubles Lemma A.8's
+        assert (worst <= repaired_bound(c, extra, bias, steps, 2 * drawn) * (1 + 1e-9)).all()
+
+
+def test_a_9_needs_its_term():
+    c, none = constants(start2=0.0, Gamma=0.0), np.zeros(500)
+    worst = c.L / 2 * recursion(c, 1, none, none, drawn=1)
+    assert (worst > 2 * repaired_bound(c, none, none, 1)).all()
+    assert worst[-1] > 0.9 * repaired_bound(c, none, none, 1, drawn=2)[-1]  # and half is needed
 
 
 def test_error_3_theta_at_eps_0_and_eq_35():
@@ -126,9 +154,19 @@ def test_error_3_theta_at_eps_0_and_eq_35():
 def test_error_4_a_9_needs_gamma_of_at_least_E():
     """Lemma A.4 rests on `eta_tau(t) <= 2 eta_t` through a round's E steps."""
     c, steps = constants(), 40
-    short = 8 * c.L / c.mu
-    assert (steps - 1 + short) / short > 2
+    printed = bounds.offset(c, steps, "printed", drawn=4)
+    assert printed == 8 * c.L / c.mu == 16
+    assert (steps - 1 + printed) / printed > 2
     assert bounds.rate_at(c, steps, 0) <= 2 * bounds.rate_at(c, steps, steps - 1)
+    # Theorem 1 prints the larger one, and A.9's is the same while E is small.
+    assert bounds.offset(c, steps, "printed") == bounds.offset(c, steps) == 40
+    assert bounds.offset(c, 5, "printed", 4) == bounds.offset(c, 5, "repaired", 4) == 16
+    # The printed bound is made with it.
+    none = np.zeros(3)
+    C1 = bounds.first_constant(c, steps, "printed", 4)
+    theta = (120 - 1) / (120 + 16 - 2)
+    told = (C1 + bounds.second_constant(c) * theta * c.Gamma) / (120 + 16)
+    assert printed_bound(c, none, none, steps, 4)[-1] == pytest.approx(told)
 
 
 def test_a_9_adds_the_draw_of_K():
@@ -136,3 +174,17 @@ def test_a_9_adds_the_draw_of_K():
     for form in bounds.FORMS:
         more = bounds.first_constant(c, 5, form, drawn=4) - bounds.first_constant(c, 5, form)
         assert more == pytest.approx(2 * c.L / c.mu**2 * 8 * 25 * c.G2 / 4)
+
+
+@pytest.mark.parametrize("start", [0.05, 0.6, 5.0, 1e4])
+@pytest.mark.parametrize("steps", [1, 5])
+def test_from_which_T_on_the_bound_says_something(start, steps):
+    c = constants(start=start)
+    parts = bounds.first_constant(c, steps, "repaired"), bounds.second_constant(c), c.Gamma
+    gamma = bounds.offset(c, steps)
+    T = bounds.informative_from(*parts, gamma, start)
+    rounds = np.zeros(max(math.ceil(T / steps), 1) + 2)
+    told = repaired_bound(c, rounds, rounds, steps)
+    for t, value in enumerate(told, 1):
+        assert (value < start) == (t * steps > T)
+    assert bounds.informative_from(*parts, gamma, 0.0) == math.inf

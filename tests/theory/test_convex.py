@@ -120,6 +120,10 @@ def test_constants(fed, problem, constants):
     tops = [np.linalg.svd(o.x)[1][0] ** 2 / len(o.y) for o in problem.clients]
     assert pytest.approx(max(tops) / 2 + LAM) == c.L
     assert c.sigma2 == pytest.approx(4 / BATCH)
+    assert convex.constants(problem, 7).sigma2 == pytest.approx(4 / 7)  # no batch is smaller
+    assert convex.constants(problem, None).sigma2 == convex.constants(problem, 40).sigma2 == 0
+    assert pytest.approx(8 * c.X**2) == c.G2 == pytest.approx(16)
+    assert pytest.approx(np.sum(c.w_star**2)) == c.start2
     assert c.Gamma > 0
     assert (c.Gamma_k > 0).all()
     at = np.array([o.value(c.w_star) for o in problem.clients])
@@ -128,11 +132,25 @@ def test_constants(fed, problem, constants):
     assert c.start == pytest.approx(np.log(10) - c.F_star)
 
 
-def test_gradients_along_a_way_stay_below_G_and_sigma(problem, constants):
+def test_from_another_start(problem, constants):
+    """Within the ball that a run from 0 stays in, G is the same; from outside, the start rules."""
+    at = convex.constants(problem, BATCH, constants.w_star)
+    assert (at.start2, at.start) == (0.0, 0.0)
+    assert pytest.approx(constants.G2) == at.G2
+    far = np.full_like(constants.w_star, 2.0)
+    afar = convex.constants(problem, BATCH, far)
+    assert pytest.approx((2 + LAM * np.linalg.norm(far)) ** 2) == afar.G2
+    assert afar.G2 > 1.5 * constants.G2
+    assert afar.start2 == pytest.approx(np.sum((far - constants.w_star) ** 2))
+    assert afar.start == pytest.approx(problem.whole.value(far) - constants.F_star)
+
+
+@pytest.mark.parametrize("begin", [0.0, 2.0])
+def test_gradients_along_a_way_stay_below_G_and_sigma(problem, begin):
     """Single-row gradients on an adversary's way: always the row that pushes W farthest out."""
-    c, o = constants, problem.clients[0]
-    w = np.zeros_like(c.w_star)
-    largest = 0.0
+    o, w = problem.clients[0], np.full((10, 61), begin)
+    c = convex.constants(problem, BATCH, w)
+    radius, largest = max(np.linalg.norm(w), np.sqrt(2) * c.X / LAM), 0.0
     rows = [convex.Objective(o.x[i : i + 1], o.y[i : i + 1], np.ones(1), 10, LAM)
             for i in range(len(o.y))]  # fmt: skip
     for _ in range(60):
@@ -142,7 +160,7 @@ def test_gradients_along_a_way_stay_below_G_and_sigma(problem, constants):
         spread = np.mean(np.sum((each - each.mean(axis=0)) ** 2, axis=(1, 2)))
         assert spread <= 2 * c.X**2
         w = w - 1 / (4 * c.L) * each[sizes.argmax()]
-        assert np.linalg.norm(w) <= np.sqrt(2) * c.X / LAM
+        assert np.linalg.norm(w) <= radius
     assert c.G2 / 10 < largest <= c.G2
 
 
@@ -155,17 +173,27 @@ def test_scaling_leaves_one_factor(fed):
 
 
 def test_on_raw_rows_the_bound_says_nothing(fed):
-    """L is some fifty times as large, and with it the T from which the bound falls below the
-    error at the start."""
+    """L is more than forty times as large, and with its square grows the T from which the bound
+    falls below the error at the start."""
     raw = muster.data.synth(priority=2, others=3, max_rows=50)
-    needed = []
-    for data in (fed, raw):
-        c = convex.constants(convex.problem(data, LAM), BATCH)
-        C = bounds.first_constant(c, 1, "repaired") + bounds.second_constant(c) * c.Gamma
-        needed.append(C / c.start - bounds.offset(c, 1))
-    assert convex.problem(raw, LAM).smoothness > 40
+    every = [convex.constants(convex.problem(data, LAM), BATCH) for data in (fed, raw)]
+    needed = [
+        bounds.informative_from(
+            bounds.first_constant(c, 1, "repaired"), bounds.second_constant(c), c.Gamma,
+            bounds.offset(c, 1), c.start,
+        )
+        for c in every
+    ]  # fmt: skip
+    assert 40 < every[1].L / every[0].L < 50
     assert needed[0] < 2_000
     assert needed[1] > 200 * needed[0]
+
+
+def test_how_large_L_is_on_raw_rows():
+    """What docs/theory.md says of it."""
+    for others, more, low, high in ((6, {"max_rows": 50}, 45, 55), (10, {}, 180, 210)):
+        fed = muster.data.synth(priority=2 if others == 6 else 10, others=others, **more)
+        assert low < convex.problem(fed, LAM).smoothness < high
 
 
 def test_mistakes_are_explained(fed):

@@ -14,11 +14,17 @@ what its proof (Lemma A.6 and the induction of A.2) gives in four places:
 1. `4 L^2/mu |w_0 - w*|^2` is `L gamma/2 |w_0 - w*|^2` at gamma = 8 L/mu only; it is too small
    where E is larger. The repaired form has the general term.
 2. The sums start at i = 1 and so lose the first step's B_0 and D_0: the induction fails from t = 0
-   to 1. The repaired form starts at i = 0. (Started at the optimum, with a client of another
-   minimum let in, the printed bound is 0 after one step and the model has moved away.)
-3. At eps = 0 the printed theta_T is (T - 1)/(T + gamma - 2), not 1 as section 3.2 says. And eq. 35
-   lost its 1/(T + gamma).
+   to 1. The repaired form starts at i = 0. (Started at the optimum with full batches and E = 1, a
+   client of another minimum let in, Theorem 1 as printed is 0 after one step, and the model has
+   moved away. In A.9 what is left then is the draw's term, which falls with K; the first step's
+   bias does not.)
+3. At eps = 0 the printed theta_T is (T - 1)/(T + gamma - 2), not 1 as section 3.2 says; nor is the
+   repaired one, T/(T + gamma - 2). Both tend to 1. And eq. 35 lost its 1/(T + gamma).
 4. A.9 sets gamma = 8 L/mu; Lemma A.4 needs gamma >= E there too.
+
+One term is valid but larger than it need be: by Lemma A.8 the draw adds 4 E^2 G^2 / (K (1 + S)^2)
+to the squared distance, and only in steps that communicate; eq. 58 doubles it to 8 E^2 G^2 / K.
+Both forms have it as printed.
 
 Corollary 2 says that eps_t -> 0 brings the error to 0. It does not: a client whose loss is equal to
 F(w_t) all the way, but whose minimum is elsewhere, stays in at every eps_t > 0, and rho_T with it.
@@ -27,6 +33,7 @@ eps_t = 0 from some round on is enough, as inequalities are strict.
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import numpy as np
@@ -39,9 +46,11 @@ Form = Literal["printed", "repaired"]
 FORMS: tuple[Form, ...] = ("printed", "repaired")
 
 
-def offset(c: Constants, steps: int) -> float:
-    """`gamma = max(8 L/mu, E)`, by which the learning rate's clock is ahead."""
-    return max(8 * c.L / c.mu, float(steps))
+def offset(c: Constants, steps: int, form: Form = "repaired", drawn: int | None = None) -> float:
+    """`gamma = max(8 L/mu, E)`, by which the learning rate's clock is ahead; A.9 (`drawn` = K)
+    prints `gamma = 8 L/mu`."""
+    needed = 8 * c.L / c.mu
+    return needed if form == "printed" and drawn is not None else max(needed, float(steps))
 
 
 def rate_at(c: Constants, steps: int, t: int) -> float:
@@ -110,14 +119,15 @@ def bound_by_round(
     """The bound after every round in both forms, with its parts: one row per round and form.
 
     `extra` and `bias` as for `terms_by_round`; with an axis of seeds in front, the terms are their
-    means over the seeds, which stands for the expectation.
+    means over the seeds, which stands for the expectation. The learning rates are those of the
+    repaired gamma; that of A.9 as printed is another only where E > 8 L/mu.
     """
-    gamma = offset(c, steps)
     extra, bias = np.atleast_2d(extra), np.atleast_2d(bias)
     rounds = np.arange(1, extra.shape[1] + 1)
     frames = []
     for form in FORMS:
         first = 1 if form == "printed" else 0
+        gamma = offset(c, steps, form, drawn)
         each = [
             terms_by_round(s, b, steps, gamma, c.L, c.mu, first)
             for s, b in zip(extra, bias, strict=True)
@@ -139,3 +149,17 @@ def bound_by_round(
             )
         )
     return pl.concat(frames)
+
+
+def informative_from(C1: float, C2: float, Gamma: float, gamma: float, start: float) -> float:
+    """The T from which on the repaired bound at eps = 0 is below the error before the first step.
+
+    There theta_T = T/(T + gamma - 2) and rho_T = 0, so that with s = T + gamma the bound is `start`
+    where `start s (s - 2) = C1 (s - 2) + C2 Gamma (s - gamma)`: the larger root, and 0 where the
+    bound is below from the beginning.
+    """
+    if start <= 0:
+        return math.inf
+    half = (start + (C1 + C2 * Gamma) / 2) / start
+    inner = half**2 - (2 * C1 + C2 * Gamma * gamma) / start
+    return max(0.0, half + math.sqrt(inner) - gamma) if inner >= 0 else 0.0

@@ -1,10 +1,8 @@
 """A method of muster's run on the regularised problem, with the models on its way kept.
 
 Local SGD takes `w <- w - eta_t (g + lam w)` with Theorem 1's `eta_t = 2/(mu (t + gamma))`, t
-counting local steps, in float64 from w = 0. What was admitted comes from the run's own ledger.
-
-One thing is not as the theorem assumes: the batches of a round are cut from one shuffle of a
-client's rows, so from its second step on a batch is not quite independent of those before it.
+counting local steps, in float64, and every step draws its batch anew: then E[g_t | past] is the
+gradient at w_t, as eq. 37 has it. What was admitted comes from the run's own ledger.
 """
 
 from __future__ import annotations
@@ -102,14 +100,15 @@ def follow(
 
 
 def theorem_local(c: Constants, steps: int, batch_size: int | None) -> Local:
-    """Theorem 1's local work: `eta_t = 2/(mu (t + gamma))`, and the quadratic's pull on all
-    parameters."""
+    """Theorem 1's local work: `eta_t = 2/(mu (t + gamma))`, independent batches (eq. 37), and the
+    quadratic's pull on all parameters."""
     gamma = offset(c, steps)
     return Local(
         steps=steps,
         batch_size=batch_size,
         lr=Inverse(2 / (c.mu * gamma), 1 / gamma),
         lr_counts="steps",
+        batches="independent",
         optimizer=sgd(weight_decay=c.mu),
     )
 
