@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 import muster
-from muster.theory import bounds, convex, measured, study
+from muster.theory import bounds, convex, measured
+from muster.theory.federations import small
 
 LAM, E, ROUNDS, EPS = 0.3, 3, 6, 0.15
 
 
 @pytest.fixture(scope="module")
 def fed():
-    return study.small()
+    return small()
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +81,11 @@ def test_from_another_start(fed, constants):
     assert ran.models[3] == pytest.approx(constants.w_star, abs=1e-9)
     away = measured.follow(fed, method, local, 1, 0, [1])
     assert np.abs(away.models[1] - constants.w_star).max() > 0.05
+
+
+def test_batches_are_drawn_anew_in_every_step(constants):
+    """As eq. 37 needs it: from one shuffle, a batch is told by those before it."""
+    assert measured.theorem_local(constants, 4, 10).batches == "independent"
 
 
 def test_the_learning_rate_is_the_theorems(constants):

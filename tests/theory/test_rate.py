@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from muster.errors import MusterError
-from muster.theory import convex, rate, study
+from muster.theory import convex, rate
+from muster.theory.federations import small
 
 
 @pytest.fixture(scope="module")
 def problem():
-    return convex.problem(study.small(), 0.0)
+    return convex.problem(small(), 0.0)
 
 
 def test_learning_rates():
@@ -49,3 +50,34 @@ def test_the_servers_epsilon(problem):
     L_c = np.sqrt(2) * problem.longest
     assert L_c / 3 < steepest <= L_c
     assert rate.server_epsilon(problem, 4) == pytest.approx(L_c / problem.smoothness)
+
+
+def test_the_curvature_of_the_objective():
+    """`L_c^2 / (6 sqrt 3)` is reached by F(w) = L_c w, and L_c/4 is less from L_c = 2.598 on."""
+    y = np.linspace(-5, 5, 100_001)
+    s = 1 / (1 + np.exp(-y))
+    assert np.abs(s * (1 - s) * (1 - 2 * s)).max() == pytest.approx(rate.STEEPEST, rel=1e-8)
+    assert pytest.approx(2.598, abs=5e-4) == rate.MOST_SLOPE
+    q = np.array([0.1, 0.2])
+    assert rate.smoothness(2.0, 4.0, q, "printed") == pytest.approx(2 * 0.15 + 1)
+    assert rate.smoothness(2.0, 4.0, q, "repaired") == pytest.approx(0.3 + 16 / (6 * np.sqrt(3)))
+    for slope in (0.5, 2.59, 2.61, 20.0):
+        most = rate.largest_curvature(slope)
+        assert most == pytest.approx(rate.smoothness(0.0, slope, np.zeros(1), "repaired"), rel=1e-5)
+        assert (most > rate.smoothness(0.0, slope, np.zeros(1), "printed")) == (slope > 2.598)
+
+
+def test_the_repaired_curvature_bounds_any_objective(problem):
+    """Against differences of the gradient of softmax regression's objective, in many directions."""
+    draw = np.random.default_rng(2)
+    L_c, L_s = np.sqrt(2) * problem.longest, problem.smoothness
+    for scale in (0.0, 1.0, 5.0):
+        w = scale * draw.standard_normal((10, 61))
+        gap = np.array([c.value(w) for c in problem.clients])
+        rho = gap + draw.choice([-1.3, 1.3], 8)  # where the sigmoid curves most
+        most = rate.smoothness(L_s, L_c, rate.appeal_weight(gap - rho), "repaired")
+        for _ in range(5):
+            v = draw.standard_normal(w.shape)
+            v *= 1e-3 / np.linalg.norm(v)
+            ends = [rate.surrogate(problem, rho, w + step)[0] for step in (v, 0 * v, -v)]
+            assert abs(ends[0] - 2 * ends[1] + ends[2]) / 1e-6 <= most

@@ -122,7 +122,12 @@ def test_lemma_2_2_stops_at_two_clients():
     assert toy.convex_minimiser(means, "exp") == pytest.approx(2.5, abs=0.1)
 
 
-@pytest.mark.parametrize("gamma2", [0.25, 1.0, 4.0])
+def test_theorem_2_1_as_printed():
+    assert toy.theorem_2_1(0.25) == pytest.approx(np.exp(-4) / 16)
+    assert toy.theorem_2_1(1.0) == pytest.approx(0.022992, abs=1e-6)
+
+
+@pytest.mark.parametrize("gamma2", [0.1, 0.25, 1.0, 4.0])
 def test_theorem_2_1_bounds_maxfl_from_below(gamma2):
     """At any local minimum, even if each draw's is the one that appeals to the fewest clients."""
     for gammaG2 in [0.0, 0.5, 0.9, 1.0, 1.1, 1.5, 2.0, 4.0, 25.0, 400.0]:

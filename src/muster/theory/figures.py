@@ -18,7 +18,9 @@ from ..lazy import pl
 from ..report.figure import as_figure_path
 from ..report.intervals import mean_and_half
 from ..report.style import Look, tidy
-from .verdicts import slopes
+from .study_toy import LARGE_GAP, SMALL_GAP
+from .toy import GAMMA2
+from .verdicts_rate import slopes
 
 WIDTH, HEIGHT = 4.4, 3.4  # inches of a panel
 
@@ -33,12 +35,14 @@ def draw(frame: pl.DataFrame, path: str | Path) -> Path:
     return DRAWN[name](frame, path)
 
 
-def _panels(down: int, across: int, beside: float = 0.0) -> tuple[Any, Any]:
-    """A figure and its panels, [row, column], with room for a legend at the right."""
+def _panels(down: int, across: int, beside: float = 0.0, size: float = 1.0) -> tuple[Any, Any]:
+    """A figure and its panels, [row, column], with room for a legend at the right; `size` is that
+    of a panel."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    fig = Figure(figsize=(WIDTH * across + beside, HEIGHT * down), layout="constrained")
+    inches = (size * WIDTH * across + beside, size * HEIGHT * down)
+    fig = Figure(figsize=inches, layout="constrained")
     FigureCanvasAgg(fig)
     axes = fig.subplots(down, across, squeeze=False)
     for ax in axes.flat:
@@ -74,48 +78,63 @@ def _by(frame: pl.DataFrame, x: str, y: str) -> tuple[Float64, Float64, Float64]
 
 
 def draw_bound(frame: pl.DataFrame, path: str | Path) -> Path:
-    """Theorem 1 and A.9: one panel per method, the measured error and both forms of the bound for
-    every E, by powers of ten. Left of where the bound crosses the grey line, the error before the
-    first step, it says nothing new."""
-    methods = frame["method"].unique(maintain_order=True).to_list()
-    across = min(3, len(methods))
-    fig, axes = _panels(-(-len(methods) // across), across, 1.6)
+    """Theorem 1 and A.9: one panel per case and method, the measured error and both forms of the
+    bound for every E, by powers of ten. The repaired form is wide and pale, so that the printed one
+    shows on it where they are equal. Left of where the bound crosses the grey line, the error
+    before the first step, it says nothing new."""
+    places = frame.select("case", "method").unique(maintain_order=True).rows()
+    across = min(5, len(places))
+    fig, axes = _panels(-(-len(places) // across), across, 1.6, 0.8)
     several = frame["steps"].unique(maintain_order=True).to_list()
-    for ax, method in zip(axes.flat, methods, strict=False):
+    labelled: dict[str, Any] = {}
+    for ax, (case, method) in zip(axes.flat, places, strict=False):
         ax.set(xscale="log", yscale="log", xlabel="T, local steps")
-        ax.set_title(method, fontsize=10)
-        mine = frame.filter(pl.col("method") == method)
+        ax.set_title(f"{method}\n{case}", fontsize=9)
+        mine = frame.filter((pl.col("case") == case) & (pl.col("method") == method))
         if mine["start"][0] > 0:
             ax.axhline(mine["start"][0], color="0.6", linewidth=1)
         for i, E in enumerate(several):
             some = mine.filter(pl.col("steps") == E)
             if not len(some):
                 continue
+            for j, form in enumerate(("repaired", "printed")):
+                T, bound, _ = _by(some, "T", f"bound_{form}")
+                _line(ax, T, np.where(bound > 0, bound, np.nan), Look.of(3 * i + 1 + j),
+                      f"{form} bound, E = {E}", 2 * (1 - j))  # fmt: skip
             T, error, half = _by(some, "T", "error")
             _line(ax, T, error, Look.of(3 * i), f"measured, E = {E}")
             low = np.maximum(error - half, error / 10)
             ax.fill_between(T, low, error + half, color=Look.of(3 * i).colour, alpha=0.2, lw=0)
-            for j, form in enumerate(("repaired", "printed")):
-                _, bound, _ = _by(some, "T", f"bound_{form}")
-                _line(ax, T, np.where(bound > 0, bound, np.nan), Look.of(3 * i + 1 + j),
-                      f"{form} bound, E = {E}")  # fmt: skip
-    for ax in list(axes.flat)[len(methods) :]:
+        labelled |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    for ax in list(axes.flat)[len(places) :]:
         ax.set_visible(False)
-    axes[0, 0].set_ylabel("F(w_T) - F*")
-    fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False,
+    for row in axes:
+        row[0].set_ylabel("F(w_T) - F*")
+    fig.legend(list(labelled.values()), list(labelled), loc="outside right upper", frameon=False,
                fontsize=8)  # fmt: skip
-    seeds = frame["seed"].n_unique()
-    caption = (
-        f"Mean over {seeds} seeds with its 95 % interval. Grey: the error before the first step. "
-        "From the optimum the printed bound is 0 at T = 1."
-    )
-    return _written(fig, path, caption)
+    return _written(fig, path, bound_caption(frame))
+
+
+def bound_caption(frame: pl.DataFrame) -> str:
+    """Of how many seeds the means are, and what is not drawn."""
+    seeds = frame.group_by("case", maintain_order=True).agg(pl.col("seed").n_unique())
+    most = seeds["seed"].to_numpy().max()
+    one = seeds.filter(pl.col("seed") < most)
+    caption = f"Mean over {most} seeds with its 95 % interval"
+    if len(one):
+        caption += ", from the optimum a single run: nothing is left to chance there"
+    caption += ". Grey: the error before the first step."
+    zero = frame.filter(pl.col("bound_printed") <= 0)
+    if len(zero):
+        times = ", ".join(f"{T}" for T in zero["T"].unique().sort())
+        caption += f" Not drawn: the printed bound of FedALIGN from the optimum, 0 at T = {times}."
+    return caption
 
 
 def draw_corollary2(frame: pl.DataFrame, path: str | Path) -> Path:
     """What decays of eps_t do to theta_T, rho_T and the error, one row of panels per data set."""
     data = frame["data"].unique(maintain_order=True).to_list()
-    fig, axes = _panels(len(data), 3, 1.4)
+    fig, axes = _panels(len(data), 3, 2.0)
     schedules = frame["schedule"].unique(maintain_order=True).to_list()
     for row, name in zip(axes, data, strict=True):
         mine = frame.filter(pl.col("data") == name)
@@ -124,26 +143,30 @@ def draw_corollary2(frame: pl.DataFrame, path: str | Path) -> Path:
             (("theta_repaired", "theta_T"), ("rho_repaired", "rho_T"), ("error", "F(w_T) - F*")),
             strict=True,
         ):
-            ax.set(xscale="log", xlabel="T, local steps (E = 1)")
+            ax.set(xscale="log", xlabel="T, local steps (E = 1)", ylabel=title)
             ax.set_title(f"{name}: {title}", fontsize=10)
             for i, schedule in enumerate(schedules):
                 some = mine.filter(pl.col("schedule") == schedule)
                 T, mean, _ = _by(some, "T", column)
-                _line(ax, T, mean, Look.of(i), f"eps_t {schedule}", len(schedules) - 1 - i)
+                _line(ax, T, mean, Look.of(i), f"eps_t: {schedule}", len(schedules) - 1 - i)
         row[2].set_yscale("log")
         row[2].axhline(mine["limit"][0], color="0.6", linewidth=1)
     fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False,
                fontsize=8)  # fmt: skip
+    seeds = frame["seed"].n_unique()
     caption = (
         "Repaired sums. Grey: the error at the minimum of all clients together. Mirrored: the "
-        "other client's loss is F(w_t) in every round."
+        f"other client's loss is F(w_t) in every round. Synth: means over {seeds} seeds."
     )
     return _written(fig, path, caption)
 
 
+LEAST_SHOWN = 3e-4  # appeal, about that of one draw of 3000
+
+
 def draw_toy(frame: pl.DataFrame, path: str | Path) -> Path:
     """Fig. 2 a-c of the MaxFL paper, a row of panels for two clients and for each kind of three."""
-    kinds = frame["clients"].unique(maintain_order=True).to_list()
+    kinds = frame.filter(pl.col("panel") == "b")["clients"].unique(maintain_order=True).to_list()
     fig, axes = _panels(len(kinds), 3, 1.9)
     curves = frame.filter(pl.col("panel") == "a")["curve"].unique(maintain_order=True).to_list()
     for row, kind in zip(axes, kinds, strict=True):
@@ -153,24 +176,31 @@ def draw_toy(frame: pl.DataFrame, path: str | Path) -> Path:
             if not len(some):
                 continue
             x, y, half = (some[name].to_numpy() for name in ("x", "y", "half"))
-            _line(row[0], x, y, Look.of(i), curve, 2 if curve == "FedAvg" else 0)
-            row[0].fill_between(x, y - half, y + half, color=Look.of(i).colour, alpha=0.2, lw=0)
+            seen = np.where(y > 0, y, np.nan)
+            _line(row[0], x, seen, Look.of(i), curve, 2 if curve == "FedAvg" else 0)
+            if half.any():
+                low = np.maximum(seen - half, LEAST_SHOWN)
+                row[0].fill_between(x, low, seen + half, color=Look.of(i).colour, alpha=0.2, lw=0)
         row[0].set_xscale("function", functions=(np.sqrt, np.square))
-        row[0].set(xlabel="gamma_G^2", ylabel=f"clients: {kind}", ylim=(-0.02, 0.8), xlim=(0, None))
+        row[0].set(xlabel="gamma_G^2", ylabel="appeal, share of clients", yscale="log",
+                   ylim=(LEAST_SHOWN, 1.2), xlim=(0, None))  # fmt: skip
         row[0].set_xticks([0, 1, 4, 9, 16, 25])
-        row[0].set_title("(a) appeal", fontsize=10)
-        for ax, panel, title in ((row[1], "b", "small"), (row[2], "c", "large")):
+        row[0].set_title(f"(a) clients: {kind}", fontsize=10)
+        for ax, panel, gap in ((row[1], "b", SMALL_GAP), (row[2], "c", LARGE_GAP)):
             some = mine.filter((pl.col("panel") == panel) & (pl.col("curve") == "objective"))
             ax.plot(some["x"].to_numpy(), some["y"].to_numpy(), color=Look.of(1).colour)
             least = mine.filter((pl.col("panel") == panel) & (pl.col("curve") == "minimum"))
             ax.plot(least["x"].to_numpy(), least["y"].to_numpy(), "o", color="black", markersize=4)
-            ax.set(xlabel="w")
-            ax.set_title(f"({panel}) objective, {title} heterogeneity", fontsize=10)
+            ax.set(xlabel="w", ylabel="MaxFL's objective")
+            ax.set_title(f"({panel}) empirical heterogeneity {gap:g}", fontsize=10)
     fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False,
                fontsize=8)  # fmt: skip
     draws = frame["draws"][0]
-    return _written(fig, path, f"gamma^2 = 0.25, {draws} draws; band: 95 % interval. Points: local "
-                    "minima.")  # fmt: skip
+    caption = (
+        f"(a): gamma^2 = {GAMMA2:g}, {draws} draws; band: 95 % interval. A curve ends where no "
+        "draw appeals. Points: local minima."
+    )
+    return _written(fig, path, caption)
 
 
 def draw_weights(frame: pl.DataFrame, path: str | Path) -> Path:
@@ -186,11 +216,12 @@ def draw_weights(frame: pl.DataFrame, path: str | Path) -> Path:
 def draw_rate(frame: pl.DataFrame, path: str | Path) -> Path:
     """Theorem 3.1: the smallest gradient over T next to the theorem's slope, and the way there."""
     fig, (row,) = _panels(1, 2, 1.0)
-    T, least, each = slopes(frame)
+    found = slopes(frame)
+    T, least = found.T, found.least
     _line(row[0], T, least, Look.of(0), "measured")
     row[0].plot(T, least[-1] * np.sqrt(T[-1] / T), color="0.5", linestyle="dashed",
                 label="slope -1/2")  # fmt: skip
-    row[0].set(xscale="log", yscale="log", xlabel="T, rounds")
+    row[0].set(xscale="log", yscale="log", xlabel="T, rounds", ylabel="|grad|^2")
     row[0].set_title("min over t of E |grad|^2", fontsize=10)
     row[0].legend(frameon=False, fontsize=8)
     for i, t in enumerate(T):
@@ -198,11 +229,11 @@ def draw_rate(frame: pl.DataFrame, path: str | Path) -> Path:
         x, mean, half = _by(some, "round", "surrogate")
         _line(row[1], x + 1, mean, Look.of(i), f"T = {int(t)}")
         row[1].fill_between(x + 1, mean - half, mean + half, color=Look.of(i).colour, alpha=0.2)
-    row[1].set(xscale="log", xlabel="round t, from 1")
+    row[1].set(xscale="log", xlabel="round t, from 1", ylabel="objective")
     row[1].set_title("MaxFL's objective", fontsize=10)
     row[1].legend(frameon=False, fontsize=8)
-    return _written(fig, path, f"{len(each)} seeds; every T is a run of its own, with its own "
-                    "learning rates.")  # fmt: skip
+    caption = f"{len(found.each)} seeds; every T is a run of its own, with its own learning rates."
+    return _written(fig, path, caption)
 
 
 DRAWN: dict[str, Callable[[pl.DataFrame, str | Path], Path]] = {

@@ -1,4 +1,5 @@
-"""Verdicts on MaxFL's mean estimation: Lemmas 2.1 and 2.2, Theorem 2.1, Figs. 2 and 3."""
+"""Verdicts on MaxFL's mean estimation, Lemmas 2.1 and 2.2, Theorem 2.1, Figs. 2 and 3, and on the
+curvature of its objective (section 3)."""
 
 from __future__ import annotations
 
@@ -9,117 +10,141 @@ import numpy as np
 from ..arrays import Float64
 from ..lazy import pl
 from .minima import local_minima
+from .rate import MOST_SLOPE
 from .statement import Verdict, stated
+from .study_toy import LEAST
 from .toy import GAMMA2, fedavg_appeal
 
 PAIR = np.array([-1.0, 1.0])  # the empirical means of two clients, in units of their heterogeneity
 
 
 def of_toy(frame: pl.DataFrame) -> list[Verdict]:
-    """Lemma 2.1, Lemma 2.2, Theorem 2.1 and what Fig. 2 is to show."""
-    a = frame.filter(pl.col("panel") == "a")
-    # Where none of n draws appeals, the interval's end is that of Clopper and Pearson.
+    """Lemma 2.1, Lemma 2.2, Theorem 2.1, what Fig. 2 is to show, and section 3's constant."""
+    return [
+        _lemma_2_1(frame),
+        _lemma_2_2(frame),
+        _theorem_2_1(frame),
+        _fig2a(frame),
+        _relu(frame),
+        _fig2bc(frame),
+        _thresholds(),
+        _three(frame),
+        _smoothness(frame),
+    ]
+
+
+Curve = tuple[Float64, Float64, Float64]
+
+
+def curve(frame: pl.DataFrame, name: str, clients: str = "2", panel: str = "a") -> Curve:
+    """x, y and the half-width of y's interval; where none of the draws appeals, the interval's end
+    is that of Clopper and Pearson."""
+    mine = frame.filter(
+        (pl.col("panel") == panel) & (pl.col("curve") == name) & (pl.col("clients") == clients)
+    ).sort("x")
     none = 1 - 0.025 ** (1 / int(frame["draws"][0]))
+    x, y, half = (mine[column].to_numpy() for column in ("x", "y", "half"))
+    return x, y, np.where(y == 0, none, half)
 
-    def curve(name: str, clients: str = "2") -> tuple[Float64, Float64, Float64]:
-        mine = a.filter((pl.col("curve") == name) & (pl.col("clients") == clients)).sort("x")
-        y = mine["y"].to_numpy()
-        return mine["x"].to_numpy(), y, np.where(y == 0, none, mine["half"].to_numpy())
 
-    x, fedavg, fed_half = curve("FedAvg")
-    _, maxfl, max_half = curve("MaxFL")
-    _, least, least_half = curve("MaxFL, least appealing minimum")
-    _, relu, _ = curve("ReLU")
-    _, lemma, _ = curve("Lemma 2.1")
-    _, theorem, _ = curve("Theorem 2.1")
+def _lemma_2_1(frame: pl.DataFrame) -> Verdict:
+    x, fedavg, half = curve(frame, "FedAvg")
+    _, lemma, _ = curve(frame, "Lemma 2.1")
     exact = fedavg_appeal(GAMMA2, x)
-    agree = np.abs(fedavg - exact) <= 2 * fed_half
-    loose = least - least_half
-    far = x >= 4
+    agree = np.abs(fedavg - exact) <= 2 * half
+    return stated(
+        "lemma-2.1",
+        "FedAvg's expected appeal is at most 2 exp(-gamma_G^2 / (5 gamma^2)) (two clients)",
+        "MaxFL Lemma 2.1",
+        f"largest appeal / bound over {len(x)} values of gamma_G^2: "
+        f"{float((exact / lemma).max()):.2g} (exact: normal probabilities; {sum(agree)} of "
+        f"{len(x)} means over {frame['draws'][0]} draws agree, none of which appeals at "
+        f"gamma_G^2 = {', '.join(f'{g:g}' for g in x[fedavg == 0]) or 'any'}); the bound "
+        f"says nothing (above 1) at gamma_G^2 = {', '.join(f'{g:g}' for g in x[lemma > 1])}",
+        bool((exact <= lemma).all() and agree.all()),
+    )
+
+
+def _lemma_2_2(frame: pl.DataFrame) -> Verdict:
     convex = frame.filter(pl.col("panel") == "convex")
     two = float(convex.filter(pl.col("x") == 2)["y"].to_numpy().max())
     three = convex.filter((pl.col("x") == 3) & (pl.col("curve") != "relu"))
     off = float(three["y"].to_numpy().max())
-    minima = [
-        len(frame.filter((pl.col("panel") == p) & (pl.col("clients") == "2")
-                         & (pl.col("curve") == "minimum")))
-        for p in ("b", "c")
-    ]  # fmt: skip
-    _, alike, alike_half = curve("MaxFL", "3, two alike")
-    _, alike_fed, alike_fed_half = curve("FedAvg", "3, two alike")
-    _, apart, apart_half = curve("MaxFL", "3, all apart")
-    _, apart_fed, apart_fed_half = curve("FedAvg", "3, all apart")
-    below = x[
-        (apart + apart_half < apart_fed - apart_fed_half)
-        | (alike + alike_half < alike_fed - alike_fed_half)
-    ]
-    stays = min(alike[-1], apart[-1]) > 0.1 > 0.01 > max(alike_fed[-1], apart_fed[-1])
+    return stated(
+        "lemma-2.2",
+        "a convex surrogate's minimum is the average of the clients",
+        "MaxFL Lemma 2.2",
+        f"two clients: within {two:.0e} of the average for ReLU, log and exp; three: off by "
+        f"up to {off:.2g}",
+        "holds when there are two clients" if two < 1e-9 < off else two < 1e-9,
+    )
+
+
+def _theorem_2_1(frame: pl.DataFrame) -> Verdict:
+    """Broken where the whole interval is below the bound, undecided where it crosses it."""
+    told, low, high = [], [], []
+    every = frame.filter(pl.col("panel") == "theorem")
+    for (gamma2,), mine in every.group_by("gamma2", maintain_order=True):
+        x, least, half = curve(mine, LEAST, panel="theorem")
+        _, bound, _ = curve(mine, "Theorem 2.1", panel="theorem")
+        low += list(least - half - bound)
+        high += list(least + half - bound)
+        at = int(np.argmin(least))
+        told.append(
+            f"gamma^2 = {gamma2:g}: {least[at]:.3f} ± {half[at]:.3f} at least (gamma_G^2 = "
+            f"{x[at]:g}), the bound is {bound[0]:.2g}"
+        )
+    verdict: str | bool = min(low) >= 0
+    if not verdict and min(high) >= 0:
+        verdict = f"undecided: {sum(d < 0 for d in low)} of {len(low)} intervals cross the bound"
+    return stated(
+        "theorem-2.1",
+        "at a local minimum MaxFL's appeal is on average at least exp(-1/gamma^2)/16",
+        "MaxFL Theorem 2.1",
+        f"of each draw the minimum that appeals least, {len(set(every['x']))} values of "
+        "gamma_G^2; " + "; ".join(told),
+        verdict,
+    )
+
+
+def _fig2a(frame: pl.DataFrame) -> Verdict:
+    x, fedavg, fed_half = curve(frame, "FedAvg")
+    _, maxfl, max_half = curve(frame, "MaxFL")
+    far = x >= 4
     shown = [int(np.argmin(np.abs(x - g))) for g in (0.25, 1, 4, 9, 25)]
-    return [
-        stated(
-            "lemma-2.1",
-            "FedAvg's expected appeal is at most 2 exp(-gamma_G^2 / (5 gamma^2)) (two clients)",
-            "MaxFL Lemma 2.1",
-            f"largest appeal / bound over {len(x)} values of gamma_G^2: "
-            f"{float((exact / lemma).max()):.2g} (exact: normal probabilities; {sum(agree)} of "
-            f"{len(x)} means over {frame['draws'][0]} draws agree, none of which appeals at "
-            f"gamma_G^2 = {', '.join(f'{g:g}' for g in x[fedavg == 0]) or 'any'}); the bound "
-            f"says nothing (above 1) at gamma_G^2 = {', '.join(f'{g:g}' for g in x[lemma > 1])}",
-            bool((exact <= lemma).all() and agree.all()),
+    return stated(
+        "fig2a",
+        "MaxFL's appeal stays where FedAvg's goes to 0 (two clients)",
+        "MaxFL Fig. 2a",
+        "gamma_G^2 = " + ", ".join(
+            f"{x[i]:g}: FedAvg {fedavg[i]:.3f} ± {fed_half[i]:.3f}, MaxFL {maxfl[i]:.3f} ± "
+            f"{max_half[i]:.3f}" for i in shown
         ),
-        stated(
-            "lemma-2.2",
-            "a convex surrogate's minimum is the average of the clients",
-            "MaxFL Lemma 2.2",
-            f"two clients: within {two:.0e} of the average for ReLU, log and exp; three: off by "
-            f"up to {off:.2g}",
-            "holds when there are two clients" if two < 1e-9 < off else two < 1e-9,
-        ),
-        stated(
-            "theorem-2.1",
-            "at a local minimum MaxFL's appeal is on average at least exp(-1/gamma^2)/16",
-            "MaxFL Theorem 2.1",
-            f"lower ends of the intervals: {float(loose.min()):.3f} at least, the bound is "
-            f"{float(theorem[0]):.4f}",
-            bool((loose >= theorem).all()),
-        ),
-        stated(
-            "fig2a",
-            "MaxFL's appeal stays where FedAvg's goes to 0 (two clients)",
-            "MaxFL Fig. 2a",
-            "gamma_G^2 = " + ", ".join(
-                f"{x[i]:g}: FedAvg {fedavg[i]:.3f} ± {fed_half[i]:.3f}, MaxFL {maxfl[i]:.3f} ± "
-                f"{max_half[i]:.3f}" for i in shown
-            ),
-            bool((fedavg + fed_half)[far].max() < (maxfl - max_half)[far].min()
-                 and fedavg[-1] < 0.01 < maxfl[-1]),
-        ),
-        stated(
-            "fig2a-relu",
-            "with ReLU in place of the sigmoid MaxFL's model is FedAvg's",
-            "MaxFL Fig. 2a",
-            f"largest difference in appeal: {float(np.abs(relu - fedavg).max()):.1e} (two clients)",
-            bool(np.abs(relu - fedavg).max() < 2e-3),
-        ),
-        stated(
-            "fig2bc",
-            "one minimum at small heterogeneity, separate ones at large (two clients)",
-            "MaxFL Fig. 2b-c",
-            f"{minima[0]} at an empirical heterogeneity of 0.5, {minima[1]} at 4",
-            minima == [1, 2],
-        ),
-        _thresholds(),
-        stated(
-            "three-clients",
-            "three clients: MaxFL's appeal stays where FedAvg's goes to 0, and is never below it",
-            "MaxFL section 2.2 (its Appendix A is not available)",
-            f"gamma_G^2 = {x[-1]:g}: two alike and a stranger MaxFL {alike[-1]:.2f}, FedAvg "
-            f"{alike_fed[-1]:.3f}; three that all differ MaxFL {apart[-1]:.2f}, FedAvg "
-            f"{apart_fed[-1]:.3f}; clearly below FedAvg at gamma_G^2 = "
-            f"{', '.join(f'{g:g}' for g in below) or 'none tried'}",
-            f"holds when gamma_G^2 > {below.max():g}" if stays and len(below) else stays,
-        ),
-    ]  # fmt: skip
+        bool((fedavg + fed_half)[far].max() < (maxfl - max_half)[far].min()
+             and fedavg[-1] < 0.01 < maxfl[-1]),
+    )  # fmt: skip
+
+
+def _relu(frame: pl.DataFrame) -> Verdict:
+    gap = float(np.abs(curve(frame, "ReLU")[1] - curve(frame, "FedAvg")[1]).max())
+    return stated(
+        "fig2a-relu",
+        "with ReLU in place of the sigmoid MaxFL's model is FedAvg's",
+        "MaxFL Fig. 2a",
+        f"largest difference in appeal: {gap:.1e} (two clients)",
+        gap < 2e-3,
+    )
+
+
+def _fig2bc(frame: pl.DataFrame) -> Verdict:
+    minima = [len(curve(frame, "minimum", panel=panel)[0]) for panel in ("b", "c")]
+    return stated(
+        "fig2bc",
+        "one minimum at small heterogeneity, separate ones at large (two clients)",
+        "MaxFL Fig. 2b-c",
+        f"{minima[0]} at an empirical heterogeneity of 0.5, {minima[1]} at 4",
+        minima == [1, 2],
+    )
 
 
 def _thresholds() -> Verdict:
@@ -142,6 +167,55 @@ def _thresholds() -> Verdict:
             f"{g:g}: {' and '.join(f'{w:.2f}' for w in way)}" for g, way in (below | beyond).items()
         ),
         one and two,
+    )
+
+
+def _three(frame: pl.DataFrame) -> Verdict:
+    """Three clients, arrangement by arrangement."""
+    told, yes, no = [], [], []
+    for kind in frame["clients"].unique(maintain_order=True):
+        name = kind.removeprefix("3, ")
+        if name == kind:
+            continue
+        x, maxfl, max_half = curve(frame, "MaxFL", kind)
+        _, fedavg, fed_half = curve(frame, "FedAvg", kind)
+        under = x[maxfl + max_half < fedavg - fed_half]
+        told.append(
+            f"{name}: MaxFL {maxfl[-1]:.3f} ± {max_half[-1]:.3f}, FedAvg {fedavg[-1]:.3f} ± "
+            f"{fed_half[-1]:.3f} at gamma_G^2 = {x[-1]:g}, and MaxFL clearly below at "
+            f"{', '.join(f'{g:g}' for g in under) or 'none tried'}"
+        )
+        if maxfl[-1] - max_half[-1] > 0.1 > 0.01 > fedavg[-1]:
+            yes.append(f"{name} and gamma_G^2 > {under.max():g}" if len(under) else name)
+        else:
+            no.append(name)
+    verdict: str | bool = not no
+    if yes and (no or any("gamma_G" in name for name in yes)):
+        fails = f", not when {'; '.join(no)}" if no else ""
+        verdict = f"holds when {'; '.join(yes)}{fails}"
+    return stated(
+        "three-clients",
+        "three clients: MaxFL's appeal stays where FedAvg's goes to 0, and is never below it",
+        "our own; MaxFL section 2.2 points to three clients in an appendix that is not available",
+        "; ".join(told),
+        verdict,
+    )
+
+
+def _smoothness(frame: pl.DataFrame) -> Verdict:
+    """Section 3's bound on the curvature of the objective, where F(w) = L_c w has the most."""
+    slope, most, _ = curve(frame, "measured", "1", "smoothness")
+    ratio = most / curve(frame, "printed", "1", "smoothness")[1]
+    repaired = most / curve(frame, "repaired", "1", "smoothness")[1]
+    as_expected = bool(((ratio <= 1) == (slope <= MOST_SLOPE)).all())
+    return stated(
+        "objective-smoothness",
+        "MaxFL's objective has a curvature of at most L_s mean(q_k) + L_c/4",
+        "MaxFL section 3, adaptive server learning rate",
+        "F(w) = L_c w, L_s = 0: largest curvature as a share of the bound "
+        + ", ".join(f"{r:.2f} at L_c = {s:g}" for s, r in zip(slope, ratio, strict=True))
+        + f"; of L_s mean(q_k) + L_c^2/(6 sqrt 3) {repaired.max():.4f} everywhere",
+        f"holds when L_c <= 3 sqrt(3)/2 = {MOST_SLOPE:.3f}" if as_expected else not ratio.max() > 1,
     )
 
 
