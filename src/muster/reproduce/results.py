@@ -18,13 +18,14 @@ from .. import durable
 from ..lazy import pl
 from ..schema import Table
 from .plan import Plan, Size, find
+from .studied import digest
 
 
 @dataclass(frozen=True)
 class Made:
     """What the results of a panel, or of a study of the theory, were made with.
 
-    digest   of the panel's part of the experiment's file; empty: of a study
+    digest   of the panel's part of the experiment's file; of a study, of its code
     seconds  of work: of all its runs and tunings together, whenever they were run
     subset   whether only a subset of its data was here
     tuning   the candidates of its tuning with their scores
@@ -63,11 +64,17 @@ class Results:
         return sum(made.seconds for made in self.made.values())
 
     def outdated(self, plan: Plan) -> list[str]:
-        """The panels that were run by an earlier version of the experiment's file."""
+        """The panels that were run by an earlier version of the experiment's file, and the studies
+        whose code has changed."""
+
+        def now(name: str, made: Made) -> str:
+            return digest(name) if name in plan.studies else plan.panel(name, made.size).digest
+
+        known = (*plan.own, *plan.studies)
         return [
             name
             for name, made in self.made.items()
-            if name in plan.own and plan.panel(name, made.size).digest != made.digest
+            if name in known and now(name, made) != made.digest
         ]
 
 

@@ -6,7 +6,6 @@ them is less: some measures of some rounds.
 
 from __future__ import annotations
 
-import inspect
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -25,18 +24,11 @@ from ..lazy import pl
 from ..run.measures import MEASURES
 from ..schema import Table
 from ..study.compare import as_seeds
-from ..theory.study import bound, corollary2, rate, toy, weights
 from .plan import KEEP, Panel, Plan, Size
 from .results import Made, Results, stacked
+from .studied import digest, studied
 from .tuned import kept
 
-STUDIES: dict[str, Callable[..., pl.DataFrame]] = {
-    "bound": bound,
-    "corollary2": corollary2,
-    "toy": toy,
-    "weights": weights,
-    "rate": rate,
-}
 POINTS = 50  # rounds of a run that are kept
 # Called with what is at work (a panel, or its tuning) and how many seeds of cells it has; gives
 # what is told of each of them.
@@ -98,9 +90,9 @@ def run(
         raise NotHere(f"{plan.id}: its data is not here; get it with {commands}")
     studies = {}
     for name in plan.studies:
-        began = time.monotonic()
+        began, code = time.monotonic(), digest(name)
         studies[name] = studied(name, size, seeds)
-        made[name] = Made(__version__, size, round(time.monotonic() - began, 1))
+        made[name] = Made(__version__, size, round(time.monotonic() - began, 1), code)
     return Results(stacked(frames), list(keys)[1:], made, missing, studies)
 
 
@@ -120,14 +112,6 @@ def run_panel(
     work += float(swept.frame["seconds"].sum())
     subset = "subset" in present(panel)
     return swept.frame, Made(__version__, size, round(work, 1), panel.digest, subset, tried)
-
-
-def studied(name: str, size: Size, seeds: int | None) -> pl.DataFrame:
-    """A study of the theory, whose runs are seconds and not kept."""
-    make = STUDIES[name]
-    takes = inspect.signature(make).parameters
-    given = {"quick": size == "quick", **({} if seeds is None else {"seeds": seeds})}
-    return make(**{key: value for key, value in given.items() if key in takes})
 
 
 def tuned(
