@@ -127,6 +127,11 @@ def test_whether_inclusion_helps_early_is_paired_by_seed(bound):
     assert ", the opposite is clear when lam = 0.3, E = 1, T = 1" in mixed
     worse = judged(raced(bound, {"lam = 0.3": 0.1}, 0.01))["sooner"]
     assert worse == "does not hold: the opposite is clear in 2 of 6 places"
+    # Clear by itself, and not among six places.
+    assert verdicts_bound.signs({"a": (1.0, np.array([-0.1, -0.08, -0.12]))}, 1) == {"a": -1}
+    some = judged(raced(bound, {"lam = 3": -0.1}, 0.035))["sooner"]
+    assert some == "undecided: no clear difference"
+    assert judged(raced(bound, {"lam = 3": -0.1}, 0.02))["sooner"].startswith("holds when lam = 3")
     # What all seeds share is no doubt about the difference.
     both = faster.with_columns(error=pl.col("error") + 10 * pl.col("seed"))
     assert judged(both)["sooner"] == "holds"
