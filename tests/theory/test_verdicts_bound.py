@@ -91,6 +91,15 @@ def test_theta_falls_and_rho_rises_with_those_who_are_included(bound):
     for column in ("rho_printed", "theta_printed"):
         flat = so.with_columns(pl.when(here).then(0.5).otherwise(pl.col(column)).alias(column))
         assert judged(flat)["theta-rho"] == "does not hold"
+    # Two that let in the same clients say nothing, but some must differ.
+    same = so.filter(pl.col("method") == "None").row(0, named=True)
+    for those, verdict in ((["None", "FedALIGN, eps to 0"], "holds"), (list(rho), "does not hold")):
+        equal = pl.col("method").is_in(those)
+        alike = so.with_columns(
+            pl.when(equal).then(same[c]).otherwise(pl.col(c)).alias(c)
+            for c in ("rho_printed", "theta_printed")
+        )
+        assert judged(alike)["theta-rho"] == verdict
 
 
 def test_from_which_T_on_the_bound_says_something(bound):
