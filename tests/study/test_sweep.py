@@ -77,7 +77,7 @@ def test_a_measure_after_a_round_and_one_that_nobody_took():
     first = sweep.frame.filter(pl.col("round") == 1, pl.col("x") == 2, pl.col("method") == "b")
     (row,) = sweep.summary("loss", round=1).filter(x=2, method="b").to_dicts()
     assert row["mean"] == pytest.approx(first["loss"].mean())
-    with pytest.raises(MusterError, match="measure 'fairness': no run of this sweep took it"):
+    with pytest.raises(MusterError, match="measure 'fairness': no run here took it"):
         sweep.summary("fairness")
     with pytest.raises(MusterError, match="unknown measure 'speed'"):
         sweep.summary("speed")

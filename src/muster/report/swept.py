@@ -18,7 +18,7 @@ from ..run.measures import MEASURES, Measure, named
 from .curves import Curve
 from .figure import HEIGHT, NAMES, WIDTH, add_legend, as_figure_path
 from .fitted import Column, Fitted
-from .intervals import Interval
+from .intervals import Interval, known_to
 from .style import Look, as_written, tidy
 
 LOGARITHMIC = 30.0  # times the smallest value that the largest is: more is drawn by powers of ten
@@ -30,11 +30,7 @@ SHIFT, WIDE_SHIFT = 0.012, 0.04  # of the axis, between methods: of numbers, and
 def measures_of(frame: pl.DataFrame, names: str | Iterable[str] = ()) -> tuple[Measure, ...]:
     """The measures of a sweep: those named, or the usual ones that were taken."""
     if names:
-        wanted = named(names)
-        for m in wanted:
-            if m.name not in frame.columns and m.otherwise not in frame.columns:
-                raise MusterError(f"measure '{m.name}': no run of this sweep took it")
-        return wanted
+        return known_to([set(frame.columns)], named(names))
     return tuple(m for m in MEASURES.values() if m.compared and m.name in frame.columns)
 
 
@@ -120,7 +116,12 @@ def swept_tables(
     if len(others):
         about = f"paired difference to {first} in the same cell (* : the interval excludes 0)"
         tables.append(table(about, others, "difference", "difference_half", "+"))
-    return [*tables, *(Text(f"attention: {said}", style="bold red") for said in concerns)]
+    return [*tables, *attention(concerns)]
+
+
+def attention(concerns: Iterable[str]) -> list[Text]:
+    """What a person must be told of results, so that it is seen."""
+    return [Text(f"attention: {said}", style="bold red") for said in concerns]
 
 
 def _text(value: Any) -> str:
