@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from contextlib import contextmanager
 
 import polars as pl
@@ -97,6 +98,7 @@ def test_what_is_kept_is_read_again_and_finished_runs_are_not_run_again(plan, ra
     assert again is not None
     assert again.frame.equals(found.frame)
     assert again.made == found.made
+    assert re.fullmatch(r"\d+ training rows a client \(in seed 0\)", again.made["low"].data)
     assert again.outdated(plan) == []
 
     def never(*_, **__):
@@ -163,16 +165,17 @@ def test_results_of_an_earlier_file_are_said_and_seeds_are_counted(plan, ran):
     assert "earlier" not in pages.ran(plan, found)
     old = {**found.made, "swept": dataclasses.replace(found.made["swept"], digest="other")}
     said = pages.ran(plan, dataclasses.replace(found, made=old))
-    assert "low, 60 rounds, 2 seeds, in full; swept, 3 rounds, 2 seeds (of an earlier" in said
+    assert "- low: 60 rounds, 2 seeds; " in said
+    assert "- swept: 3 rounds, 2 seeds (of an earlier version of its file)" in said
     fewer = dataclasses.replace(found, frame=found.frame.filter(pl.col("seed") == 0))
-    assert "low, 60 rounds, 1 seeds, in full" in pages.ran(plan, fewer)
+    assert "- low: 60 rounds, 1 seeds; " in pages.ran(plan, fewer)
     less = {**plan.own, "low": {"small": {"data": {"max_rows": 30}}}}
     small = dataclasses.replace(plan, own=less)
     made = dataclasses.replace(
-        found.made["low"], size="small", subset=True, digest=small.panel("low", "small").digest
+        found.made["low"], size="small", data="12 rows", digest=small.panel("low", "small").digest
     )
     said = pages.ran(small, dataclasses.replace(found, made={"low": made}))
-    assert "smaller (`data.max_rows = 30`), on a subset of the data" in said
+    assert "smaller than the file's full size (`data.max_rows = 30`); 12 rows" in said
 
 
 def test_a_panel_run_by_itself_takes_the_place_of_its_earlier_results(plan, ran, tmp_path):

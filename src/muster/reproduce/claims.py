@@ -1,13 +1,9 @@
-"""Claims: what a paper says, judged by matched runs.
+"""Claims: what a paper says, and what matched runs say of it cell by cell.
 
 A claim compares two sides, each a method, a measure and a place (panel, swept values, rounds). The
 difference is taken seed by seed; a claim that one side is above the other holds in a cell where the
-95 % interval of the difference lies above zero. Nothing here is decided by hand: the verdict
-follows from the intervals alone.
-
-A claim of several cells holds where it holds in each of them: to be wrong about that, one must be
-wrong about the cell that is worst for it, so no correction is due. Picking out some cells is
-another matter: those that a verdict names stand up to Holm's correction over the claim's cells.
+95 % interval of the difference lies above zero. Nothing here is decided by hand. What follows for
+the claim as a whole is in `verdict`.
 """
 
 from __future__ import annotations
@@ -30,7 +26,6 @@ Relation = Literal["above", "below", "about", "not below"]
 RELATIONS = ("above", "below", "about", "not below")
 OWN = ("method", "minus", "measure", "rounds", "value")  # of a side; every other key is a place
 EVERY = "*"  # as a method: each of the others
-NOT_RUN = "not run here"
 
 
 @dataclass(frozen=True)
@@ -47,6 +42,7 @@ class Claim:
     relation  what the left is claimed to be: above or below the right, about it or not below it,
               both by a margin
     panels    the panels it speaks of; empty: all
+    printed   the numbers that the paper has for it
     """
 
     id: str
@@ -57,12 +53,13 @@ class Claim:
     relation: Relation = "above"
     margin: float = 0.0
     panels: tuple[str, ...] = ()
+    printed: str = ""
 
     @classmethod
     def of(cls, table: Table, panels: Sequence[str] = ()) -> Claim:
         """A claim as its file says it; without panels of its own it speaks of these, unless a side
         names one."""
-        known = {"id", "says", "where", "left", "right", "is", "margin", "panels"}
+        known = {"id", "says", "where", "left", "right", "is", "margin", "panels", "printed"}
         for key in table:
             if key not in known:
                 raise MusterError(f"claims: unknown key '{key}'; {nearest(key, sorted(known))}")
@@ -87,6 +84,7 @@ class Claim:
             table.get("is", "above"),
             float(table.get("margin", 0.0)),
             tuple(table.get("panels", () if named else panels)),
+            table.get("printed", ""),
         )
 
     def spoken_of(self, frame: pl.DataFrame) -> pl.DataFrame:
@@ -106,90 +104,45 @@ def check_rounds(rounds: Any, id: str) -> None:
         )
 
 
+Answer = Literal[
+    "holds", "opposite", "less", "lower", "different", "equal", "diverged", "undecided"
+]
+
+
 @dataclass(frozen=True)
 class Finding:
     """A claim in one cell: both sides, their paired difference, and whether it bears it out.
 
     cell      the panel, the swept values and, of several, the method on the right
     measure   what is compared
+    names     what the two sides are
     each      the difference of each seed that did not diverge
     holds     True, False where the opposite is clear, None where nothing is
+    answer    the same in a word: where it is False, whether the difference is the other way round
+              ("opposite"), smaller than a margin that is claimed ("less"), or greater than one that
+              is allowed ("lower", "different"); where it is None, why
     sure      whether that stands up to Holm's correction over the claim's cells
     diverged  seeds that came to no number on either side; one is enough to decide nothing
+    took_part who took part on both sides, in words; empty where that is not known
     """
 
     cell: dict[str, Any]
     measure: str
+    names: tuple[str, str]
     left: Interval
     right: Interval
     gap: Interval
     each: tuple[float, ...]
     holds: bool | None
+    answer: Answer
     sure: bool = False
     diverged: int = 0
+    took_part: str = ""
 
     @property
     def seeds(self) -> int:
         """How many pairs of runs."""
         return len(self.each) + self.diverged
-
-    @property
-    def identical(self) -> bool:
-        """Whether the runs of both sides came to the same numbers."""
-        return bool(self.each) and not self.diverged and not any(self.each)
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What came of a claim.
-
-    word      "holds", "holds when ...", "does not hold ...", "undecided ...", "not run here"
-    needs     what it would take to run what was not
-    numbers   in words, where a study of the theory has no cells
-    """
-
-    id: str
-    says: str
-    where: str
-    word: str
-    findings: tuple[Finding, ...] = ()
-    needs: str = ""
-    numbers: str = ""
-
-
-def judged(claim: Claim, frame: pl.DataFrame | None, keys: Sequence[str], needs: str) -> Verdict:
-    """The verdict on a claim from an experiment's results: one row per panel, swept cell, method,
-    seed and round. `keys` are the swept ones."""
-    found = [] if frame is None else findings(claim, claim.spoken_of(frame), keys)
-    if not found:
-        return Verdict(claim.id, claim.says, claim.where, NOT_RUN, needs=needs)
-    there = {f.cell.get("panel") for f in found}
-    absent = [panel for panel in claim.panels if panel not in there]
-    word = word_of(found, claim.relation)
-    if absent:
-        ran = ", ".join(panel for panel in claim.panels if panel in there)
-        on = f"holds on {ran}" if word == "holds" else word
-        word = f"{on}; {', '.join(absent)} not run"
-    return Verdict(claim.id, claim.says, claim.where, word, tuple(found))
-
-
-def broken(check: Claim, frame: pl.DataFrame, keys: Sequence[str]) -> list[str]:
-    """The cells in which some seed speaks against a check, in words; a check that found no cell to
-    look at is broken too, and so is one whose runs diverged."""
-    found = findings(check, check.spoken_of(frame), keys)
-    if not found:
-        return [f"{check.says} (nothing to check it by)"]
-    lost = [
-        f"{check.says} ({said(f.cell, found) or 'here'}: {seeds_lost(f)})"
-        for f in found
-        if f.diverged
-    ]
-    return lost + [
-        f"{check.says} ({said(f.cell, found) or 'here'}: {gap:+.4g})"
-        for f in found
-        for gap in f.each
-        if not holds(Interval(gap, 0.0), check.relation, check.margin)
-    ]
 
 
 def findings(claim: Claim, frame: pl.DataFrame, keys: Sequence[str]) -> list[Finding]:
@@ -211,7 +164,8 @@ def findings(claim: Claim, frame: pl.DataFrame, keys: Sequence[str]) -> list[Fin
             if both:
                 pairs = np.array([(a[s], b.get(s, right.get("value", np.nan))) for s in both])
                 told = {k: v for k, v in cell.items() if v is not None} | called
-                result.append(finding(told, pairs, claim))
+                found = finding(told, pairs, claim, names_of(left, right))
+                result.append(replace(found, took_part=took_part(here, left, right)))
     kept = surely(result, claim, True) | surely(result, claim, False)
     return [replace(f, sure=i in kept) for i, f in enumerate(result)]
 
@@ -249,25 +203,103 @@ def listed(value: Any) -> bool:
     return isinstance(value, list)
 
 
-def finding(cell: dict[str, Any], pairs: Float64, claim: Claim) -> Finding:
+def names_of(left: Table, right: Table) -> tuple[str, str]:
+    """What two sides are: their methods, and what else they differ in.
+
+    >>> names_of({"method": "A", "measure": "loss", "k.x": 1}, {"method": "A", "k.x": 2})
+    ('A, x 1', 'A, x 2')
+    """
+    differ = [
+        k
+        for k in dict.fromkeys((*left, *right))
+        if k not in ("method", "minus", "measure", "value") and left.get(k) != right.get(k)
+    ]
+
+    def name(side: Table) -> str:
+        if "value" in side:
+            return ""
+        less = f" less {side['minus']}" if "minus" in side else ""
+        return ", ".join(
+            [f"{side['method']}{less}", *(place(k, side[k]) for k in differ if k in side)]
+        )
+
+    return name(left), name(right)
+
+
+def place(key: str, value: Any) -> str:
+    """A place of a claim in words: a panel by its name, anything else by the key's last word.
+
+    >>> place("panel", "fmnist"), place("requirement.steps", 10), place("rounds", [0.1, 0.3])
+    ('fmnist', 'steps 10', 'rounds 0.1 to 0.3')
+    """
+    if key == "panel":
+        return str(value)
+    word = "round" if key == "rounds" and not listed(value) else key.rpartition(".")[2]
+    return f"{word} {' to '.join(map(str, value)) if listed(value) else value}"
+
+
+def finding(cell: dict[str, Any], pairs: Float64, claim: Claim, names: tuple[str, str]) -> Finding:
     """What both sides' values for each seed, an array (seeds, 2), say in one cell."""
     sound = pairs[np.isfinite(pairs).all(axis=1)]
     gaps = sound[:, 0] - sound[:, 1]
     a, b, gap = (Interval.of(x) if len(x) else Interval(np.nan, np.nan) for x in (*sound.T, gaps))
     lost = len(pairs) - len(sound)
     decided = None if lost else holds(gap, claim.relation, claim.margin)
+    said = answer(decided, gap, claim.relation)
+    if decided is None:
+        said = "diverged" if lost else "undecided" if gaps.any() else "equal"
     measure = claim.left["measure"]
-    return Finding(cell, measure, a, b, gap, tuple(gaps.tolist()), decided, diverged=lost)
+    return Finding(
+        cell, measure, names, a, b, gap, tuple(gaps.tolist()), decided, said, diverged=lost
+    )
+
+
+def answer(decided: bool | None, gap: Interval, relation: Relation) -> Answer:
+    """What a cell came to, in a word."""
+    if decided is not False:
+        return "holds" if decided else "undecided"
+    if relation in ("about", "not below"):
+        return "different" if relation == "about" else "lower"
+    reversed_ = gap.mean < 0 if relation == "above" else gap.mean > 0
+    return "opposite" if reversed_ and gap.excludes_zero else "less"
+
+
+def took_part(frame: pl.DataFrame, left: Table, right: Table) -> str:
+    """Who took part on both sides: how many of the others were admitted, on average over the rounds
+    that are kept, and in how many runs everybody had left at the end. Nothing is said of nobody."""
+    sides = [matching(frame, side) for side in (left, right) if "value" not in side]
+    admitted = [mean_of(rows, "admitted_nonpriority") for rows in sides]
+    deserted = [empty_at_end(rows) for rows in sides]
+    said = []
+    if None not in admitted and any(admitted):
+        said.append(f"others admitted {' / '.join(f'{n:.1f}' for n in admitted)}")
+    if None not in deserted and any(deserted):
+        said.append(f"everybody left in {' / '.join(map(str, deserted))} runs")
+    return "; ".join(said)
+
+
+def mean_of(rows: pl.DataFrame, measure: str) -> float | None:
+    """A measure's mean over all rows; None where it was not kept."""
+    taken = rows[measure].drop_nulls() if measure in rows.columns else pl.Series([])
+    return float(taken.to_numpy().mean()) if len(taken) else None
+
+
+def empty_at_end(rows: pl.DataFrame) -> int | None:
+    """In how many runs nobody was left in the pool at the end; None where that was not kept."""
+    if "pool" not in rows.columns or rows.is_empty():
+        return None
+    last = rows.filter(pl.col("round") == rows["round"].max())["pool"]
+    return None if last.is_null().all() else int((last == 0).sum())
 
 
 def surely(found: Sequence[Finding], claim: Claim, answer: bool) -> set[int]:
     """The cells whose answer stands up to Holm's correction (1979): the clearest at the level of
-    one cell of all, the next at that of one of the rest, and so on. Identical runs are no test:
-    nothing is left to chance in them."""
+    one cell of all, the next at that of one of the rest, and so on. Equal numbers are no test, and
+    cells of the same differences are one."""
     kept: set[int] = set()
-    tests = sum(not f.identical for f in found)
     while True:
-        rest = max(1, tests - len(kept))
+        tests = {f.each for i, f in enumerate(found) if f.answer != "equal"}
+        rest = max(1, len(tests - {found[i].each for i in kept}))
         more = {
             i
             for i, f in enumerate(found)
@@ -285,12 +317,17 @@ def values(frame: pl.DataFrame, side: Mapping[str, Any]) -> dict[int, float]:
     `minus`."""
     if "value" in side:
         return {}
-    here = frame.filter(*(pl.col(k) == v for k, v in side.items() if k not in OWN))
-    mine = over_rounds(here.filter(pl.col("method") == side["method"]), side)
+    mine = over_rounds(matching(frame, side), side)
     if "minus" not in side:
         return mine
-    less = over_rounds(here.filter(pl.col("method") == side["minus"]), side)
+    less = over_rounds(matching(frame, {**side, "method": side["minus"]}), side)
     return {seed: mine[seed] - less[seed] for seed in mine.keys() & less.keys()}
+
+
+def matching(frame: pl.DataFrame, side: Mapping[str, Any]) -> pl.DataFrame:
+    """The rows of a side: its method's, at its place."""
+    places = (pl.col(k) == v for k, v in side.items() if k not in OWN)
+    return frame.filter(*places, pl.col("method") == side["method"])
 
 
 def over_rounds(frame: pl.DataFrame, side: Mapping[str, Any]) -> dict[int, float]:
@@ -339,43 +376,3 @@ def holds(gap: Interval, relation: Relation, margin: float = 0.0) -> bool | None
         "about": (-margin < low and high < margin, high < -margin or low > margin),
     }[relation]
     return True if yes else False if no else None
-
-
-def word_of(found: Sequence[Finding], relation: Relation) -> str:
-    """The verdict in words, from the findings of all cells."""
-    if all(f.holds for f in found):
-        return "holds"
-    if all(f.holds is False for f in found):
-        return "does not hold: the opposite is clear"
-
-    def where(some: Sequence[Finding], what: str) -> list[str]:
-        return [f"{what} when " + "; ".join(said(f.cell, found) for f in some)] if some else []
-
-    yes = [f for f in found if f.holds and f.sure]
-    no = [f for f in found if f.holds is False and f.sure]
-    same = [f for f in found if f.identical and f.holds is None]
-    rest = [*where(no, "the opposite is clear"), *where(same, "the runs are identical")]
-    if yes:
-        return ", ".join([*where(yes, "holds"), *rest])
-    if len(same) == len(found):
-        return "does not hold: the runs are identical"
-    if no:
-        return "does not hold: " + ", ".join(rest)
-    lost = sum(f.diverged for f in found)
-    if lost:
-        return f"undecided: {lost} of {sum(f.seeds for f in found)} seeds diverged"
-    unclear = "undecided: no clear difference"
-    return unclear if relation in ("above", "below") else "undecided"
-
-
-def seeds_lost(finding: Finding) -> str:
-    """How many seeds came to no number."""
-    return f"{finding.diverged} of {finding.seeds} seeds diverged"
-
-
-def said(cell: Mapping[str, Any], among: Sequence[Finding]) -> str:
-    """A cell in words, without what all cells have in common."""
-    differ = [k for k in cell if len({str(f.cell.get(k)) for f in among}) > 1]
-    return ", ".join(
-        str(cell[k]) if k == "panel" else f"{k.rpartition('.')[2]} {cell[k]}" for k in differ
-    )

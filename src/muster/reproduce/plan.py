@@ -25,7 +25,7 @@ from .claims import Claim, within
 Size = Literal["full", "small", "quick"]
 SIZES: tuple[Size, ...] = ("full", "small", "quick")
 KEYS = {"id", "title", "paper", "where", "about", "uses", "common", "panels", "studies", "small",
-        "quick", "keep", "claims", "checks", "figures", "sure"}  # fmt: skip
+        "quick", "keep", "notes", "claims", "checks", "figures", "sure"}  # fmt: skip
 # What the small file of results keeps of every round, where the runs have it.
 KEEP = ("loss", "test_accuracy", "fairness", "admitted_nonpriority")
 
@@ -85,6 +85,7 @@ class Drawing:
 class Plan:
     """An experiment of a paper.
 
+    notes    what the paper does not print and is read here, for the page
     checks   what must be so in every seed of every cell, however short the runs
     studies  the studies of the theory (`muster.theory.study`) that it runs, by their names
     about    "paper", or "ours" of what the papers do not have
@@ -108,6 +109,7 @@ class Plan:
     about: str = ""
     uses: tuple[str, ...] = ()
     sure: tuple[str, ...] = ()
+    notes: str = ""
 
     def panels(self, size: Size = "full", seeds: int | None = None) -> list[Panel]:
         """The panels at a size. A panel that has no `small` form is small in full; one that says
@@ -226,6 +228,7 @@ def read(path: Path) -> Plan:
             table.get("about", "paper"),
             tuple(table.get("uses", ())),
             tuple(table.get("sure", ())),
+            table.get("notes", ""),
         )
         for claim in (*plan.claims, *plan.checks):
             check_measured(plan, claim)

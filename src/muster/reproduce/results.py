@@ -26,7 +26,7 @@ class Made:
 
     digest   of the panel's part of the experiment's file; empty: of a study
     seconds  of work: of all its runs and tunings together, whenever they were run
-    subset   whether only a subset of its data was here
+    data     of a panel: how many rows a client has, and what is to be known of its data
     tuning   the candidates of its tuning with their scores
     """
 
@@ -34,7 +34,7 @@ class Made:
     size: Size
     seconds: float
     digest: str = ""
-    subset: bool = False
+    data: str = ""
     tuning: list[Table] = field(default_factory=list)
 
 
