@@ -263,6 +263,22 @@ def test_a_lead_over_one_method_can_be_compared_between_cells():
     assert [f.gap.mean for f in found] == [pytest.approx(-2.0)]
 
 
+def test_two_measures_can_be_correlated_over_the_methods():
+    draw = np.random.default_rng(3)
+    acc = draw.normal(size=(4, 6))
+    other = acc + 0.3 * draw.normal(size=(4, 6))
+    frame = runs({f"m{i}": mine for i, mine in enumerate(acc)}).join(
+        runs({f"m{i}": mine for i, mine in enumerate(other)}).rename({"acc": "appeal"}),
+        on=["panel", "method", "seed", "round"],
+    )
+    asked = Claim.of({**WHERE, "left": {"measure": "acc", "with": "appeal"}, "right": {"value": 0}})
+    (found,) = findings(asked, frame, [])
+    expected = [stats.pearsonr(acc[:, s], other[:, s]).statistic for s in range(6)]
+    assert found.each == pytest.approx(expected)
+    assert found.holds
+    assert found.names == ("correlation over methods", "")
+
+
 def test_one_seed_decides_nothing_and_what_was_not_run_is_said():
     one = judged(claim({"method": "a"}, {"method": "b"}), runs({"a": [1.0], "b": [0.0]}), [], "")
     assert one.word == "undecided: no clear difference"

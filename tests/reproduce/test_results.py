@@ -10,10 +10,11 @@ import polars as pl
 import pytest
 from PIL import Image
 
+from muster.errors import MusterError
 from muster.reproduce import pages, results, runs
 from muster.reproduce.claims import Claim
 from muster.reproduce.draw import cells_of, columns_of, draw
-from muster.reproduce.plan import Drawing, read
+from muster.reproduce.plan import Drawing, drawing, read
 
 FILE = """
 id = "tiny"
@@ -225,6 +226,26 @@ def test_what_is_swept_next_to_the_rounds_has_rows_of_its_own(plan, ran, tmp_pat
     assert tall.height > 1.8 * flat.height
     assert columns_of(Drawing(("loss",), panels=("nosuch",)), found.frame) == []
     assert columns_of(Drawing(("loss",), x="nosuch"), found.frame) == []
+
+
+def test_methods_are_points_by_two_measures_and_differences_a_map_over_two_keys(tmp_path):
+    rows = [
+        {"panel": "p", "a.x": x, "a.y": y, "method": m, "seed": s, "round": 1,
+         "loss": (x - y) * (m == "A") + 0.01 * s, "test_accuracy": 0.5 + 0.1 * (m == "A")}
+        for x in (1, 2, 3) for y in (1.0, 2.5) for m in ("A", "B") for s in range(3)
+    ]  # fmt: skip
+    frame, keys = pl.DataFrame(rows), ["a.x", "a.y"]
+    over = Drawing(("loss",), x="a.x", y="a.y", against="B", label="size by noise")
+    assert cells_of(over, frame, keys) == [{}], "one map, not one for each value of y"
+    drawn = Image.open(draw(over, frame, tmp_path / "map.png", keys)).convert("RGB")
+    colours = {c for _, c in drawn.getcolors(1 << 24) if max(c) - min(c) > 60}
+    assert any(r > b + 60 for r, _, b in colours), "below 0"
+    assert any(b > r + 60 for r, _, b in colours), "above 0"
+    points = Drawing(("test_accuracy",), x="loss")
+    one = frame.filter(pl.col("a.x") == 1, pl.col("a.y") == 1.0)
+    assert draw(points, one, tmp_path / "points.png", []).stat().st_size > 5000
+    with pytest.raises(MusterError, match="a map is of differences; give against"):
+        drawing({"measures": ["loss"], "x": "a.x", "y": "a.y"}, [])
 
 
 def test_a_check_that_fails_is_said(plan, ran):

@@ -24,8 +24,16 @@ from ..schema import Table
 
 Relation = Literal["above", "below", "about", "not below"]
 RELATIONS = ("above", "below", "about", "not below")
-OWN = ("method", "minus", "measure", "rounds", "value")  # of a side; every other key is a place
+OWN = (
+    "method",
+    "minus",
+    "measure",
+    "rounds",
+    "value",
+    "with",
+)  # of a side; every other key is a place
 EVERY = "*"  # as a method: each of the others
+NOT_SWEPT = "none"  # as a value of a swept key: where a panel does not sweep it
 
 
 @dataclass(frozen=True)
@@ -36,9 +44,11 @@ class Claim:
     where     where it stands in the paper
     left      a side: method, measure, rounds, and where in the sweep. `rounds` is a round, a range
               of them `[21, 60]`, or a range as shares of the run `[0.0, 0.5]`; a list of values of
-              a place is a cell for each
-    right     the other side; what it leaves out is as on the left, `value` is a plain number. A
-              list of methods, or "*" for all others, is a cell for each
+              a place is a cell for each. `with` names a second measure: then the side is, seed by
+              seed, the correlation of the two over all methods
+    right     the other side; what it leaves out is as on the left, `value` is a plain number, and
+              "none" of a swept key means a panel that does not sweep it. A list of methods, or "*"
+              for all others, is a cell for each
     relation  what the left is claimed to be: above or below the right, about it or not below it,
               both by a margin
     panels    the panels it speaks of; empty: all
@@ -68,7 +78,7 @@ class Claim:
                 raise MusterError(f"claims: '{table.get('id', '?')}' has no {key}")
         one_of("claims: is", table.get("is", "above"), RELATIONS)
         left = dict(table["left"])
-        for key in ("method", "measure"):
+        for key in ("measure",) if "with" in left else ("method", "measure"):
             if key not in left:
                 raise MusterError(f"claims: '{table['id']}': left has no {key}")
         right = {**left, **table["right"]} if "value" not in table["right"] else table["right"]
@@ -174,7 +184,7 @@ def sides(claim: Claim, methods: Sequence[str]) -> Iterator[tuple[Table, Table, 
     """The two sides with one method and one value of each place, and what tells them apart from
     the claim's other pairs. A list that both sides share goes through both together."""
     shared = [k for k in claim.left if k not in OWN and claim.left[k] == claim.right.get(k)]
-    others = [m for m in methods if m != claim.left["method"]]
+    others = [m for m in methods if m != claim.left.get("method")]
     for left in spread(claim.left, others):
         for right in spread(claim.right, others):
             if any(left[k] != right[k] for k in shared):
@@ -212,16 +222,17 @@ def names_of(left: Table, right: Table) -> tuple[str, str]:
     differ = [
         k
         for k in dict.fromkeys((*left, *right))
-        if k not in ("method", "minus", "measure", "value") and left.get(k) != right.get(k)
+        if k not in ("method", "minus", "measure", "value", "with") and left.get(k) != right.get(k)
     ]
 
     def name(side: Table) -> str:
         if "value" in side:
             return ""
         less = f" less {side['minus']}" if "minus" in side else ""
-        return ", ".join(
-            [f"{side['method']}{less}", *(place(k, side[k]) for k in differ if k in side)]
-        )
+        who = "correlation over methods" if "with" in side else f"{side['method']}{less}"
+        if left["measure"] != right.get("measure", left["measure"]):
+            who += f", {side['measure'].replace('_', ' ')}"
+        return ", ".join([who, *(place(k, side[k]) for k in differ if k in side)])
 
     return name(left), name(right)
 
@@ -267,6 +278,8 @@ def answer(decided: bool | None, gap: Interval, relation: Relation) -> Answer:
 def took_part(frame: pl.DataFrame, left: Table, right: Table) -> str:
     """Who took part on both sides: how many of the others were admitted, on average over the rounds
     that are kept, and in how many runs everybody had left at the end. Nothing is said of nobody."""
+    if "with" in left:
+        return ""
     sides = [matching(frame, side) for side in (left, right) if "value" not in side]
     admitted = [mean_of(rows, "admitted_nonpriority") for rows in sides]
     deserted = [empty_at_end(rows) for rows in sides]
@@ -317,6 +330,8 @@ def values(frame: pl.DataFrame, side: Mapping[str, Any]) -> dict[int, float]:
     `minus`."""
     if "value" in side:
         return {}
+    if "with" in side:
+        return correlations(frame, side)
     mine = over_rounds(matching(frame, side), side)
     if "minus" not in side:
         return mine
@@ -324,9 +339,28 @@ def values(frame: pl.DataFrame, side: Mapping[str, Any]) -> dict[int, float]:
     return {seed: mine[seed] - less[seed] for seed in mine.keys() & less.keys()}
 
 
+def correlations(frame: pl.DataFrame, side: Mapping[str, Any]) -> dict[int, float]:
+    """Seed by seed, the correlation (Pearson's) of two measures over the methods."""
+    methods = frame["method"].unique(maintain_order=True).to_list()
+    plain = {key: value for key, value in side.items() if key != "with"}
+    first, second = (
+        [values(frame, {**plain, "method": m, "measure": measure}) for m in methods]
+        for measure in (side["measure"], side["with"])
+    )
+    seeds = set.intersection(*(set(one) for one in (*first, *second)))
+    return {
+        s: float(np.corrcoef([one[s] for one in first], [one[s] for one in second])[0, 1])
+        for s in sorted(seeds)
+    }
+
+
 def matching(frame: pl.DataFrame, side: Mapping[str, Any]) -> pl.DataFrame:
     """The rows of a side: its method's, at its place."""
-    places = (pl.col(k) == v for k, v in side.items() if k not in OWN)
+    places = (
+        pl.col(k).is_null() if v == NOT_SWEPT else pl.col(k) == v
+        for k, v in side.items()
+        if k not in OWN
+    )
     return frame.filter(*places, pl.col("method") == side["method"])
 
 

@@ -1,8 +1,9 @@
 """The figures of an experiment, drawn from its small file of results.
 
 A figure has one column per panel and one row per measure and value of what else is swept. Along x
-are the rounds, a swept key, the panels themselves, or the methods. Lines and points are means over
-the seeds with 95 % intervals; with `against`, paired differences to a method, and zero as a line.
+are the rounds, a swept key, the panels themselves, the methods, or another measure. Lines and
+points are means over the seeds with 95 % intervals; with `against`, paired differences to a method,
+and zero as a line, or over two swept keys a map of them.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def columns_of(drawing: Drawing, frame: pl.DataFrame) -> list[str]:
 
 def cells_of(drawing: Drawing, frame: pl.DataFrame, keys: Sequence[str]) -> list[dict[str, Any]]:
     """The values of what is swept and not along x, below each other."""
-    others = [k for k in keys if k != drawing.x and frame[k].drop_nulls().n_unique() > 1]
+    shown = (drawing.x, drawing.y)
+    others = [k for k in keys if k not in shown and frame[k].drop_nulls().n_unique() > 1]
     if not others:
         return [{}]
     return frame.select(others).drop_nulls().unique(maintain_order=True).to_dicts()
@@ -107,6 +109,12 @@ def draw_panel(
         return
     if drawing.x == "method":
         draw_methods(ax, frame, measure, looks)
+        return
+    if drawing.x in MEASURES:
+        draw_scatter(ax, frame, MEASURES[drawing.x], measure, looks)
+        return
+    if drawing.y:
+        draw_map(ax, frame, drawing, measure, looks)
         return
     draw_swept(ax, frame, drawing, measure, looks)
 
@@ -184,3 +192,62 @@ def draw_methods(ax: Any, frame: pl.DataFrame, measure: Measure, looks: dict[str
     ax.set_ylim(len(shown) - 0.5, -0.5)
     ax.tick_params(labelsize=8)
     tidy(ax)
+
+
+def draw_scatter(
+    ax: Any, frame: pl.DataFrame, across: Measure, up: Measure, looks: dict[str, Look]
+) -> None:
+    """Where methods end by two measures, each method a point with both its intervals."""
+    for method, look in looks.items():
+        x, y = ends(frame, method, across), ends(frame, method, up)
+        if x is None or y is None:
+            continue
+        (mx, hx), (my, hy) = (
+            (np.array([end.mean]) * m.scale, np.array([end.half]) * m.scale)
+            for end, m in ((x, across), (y, up))
+        )
+        ax.errorbar(
+            mx, my, xerr=reach(mx, hx, across), yerr=reach(my, hy, up), color=look.colour,
+            marker=look.marker, capsize=2, markersize=6, linewidth=1,
+        )  # fmt: skip
+    ax.set_xlabel(folded(across.title, 30), fontsize=8)
+    ax.tick_params(labelsize=8)
+    tidy(ax)
+
+
+def draw_map(
+    ax: Any, frame: pl.DataFrame, drawing: Drawing, measure: Measure, looks: dict[str, Look]
+) -> None:
+    """The paired difference between two methods over two swept keys: blue where it is above 0, red
+    where it is below, a star where its interval excludes 0."""
+    (method,) = looks
+    columns, rows = (
+        frame[k].drop_nulls().unique().sort().to_list() for k in (drawing.x, drawing.y)
+    )
+    found = [
+        [
+            ends(
+                frame.filter(pl.col(drawing.x) == x, pl.col(drawing.y) == y), method, measure,
+                drawing.against,
+            )
+            for x in columns
+        ]
+        for y in rows
+    ]  # fmt: skip
+    means = np.array(
+        [[np.nan if e is None else e.mean * measure.scale for e in line] for line in found]
+    )
+    most = float(np.nanmax(np.abs(means))) or 1.0
+    ax.imshow(means, cmap="RdBu", vmin=-most, vmax=most, origin="lower", aspect="auto")
+    for i, line in enumerate(found):
+        for j, end in enumerate(line):
+            if end is not None:
+                star = "*" if end.excludes_zero else ""
+                text = f"{end.mean * measure.scale:+.3f}{star}"
+                dark = abs(means[i, j]) > 0.6 * most
+                ax.text(j, i, text, ha="center", va="center", fontsize=7,
+                        color="white" if dark else "black")  # fmt: skip
+    ax.set_xticks(range(len(columns)), [f"{v:g}" for v in columns], fontsize=8)
+    ax.set_yticks(range(len(rows)), [f"{v:g}" for v in rows], fontsize=8)
+    x, _, y = (drawing.label or f"{drawing.x} by {drawing.y}").partition(" by ")
+    ax.set_xlabel(f"{x} (across), {y} (up)", fontsize=8)

@@ -68,7 +68,9 @@ class Drawing:
     """One figure of an experiment.
 
     measures  what is drawn, one panel each
-    x         along what: the rounds, or a swept key
+    x         along what: "round", a swept key, "panel", "method", or another measure: then every
+              method is a point
+    y         a second swept key: then the paired difference to `against` is drawn as a map
     against   draw paired differences to this method, with zero as a line
     panels    of which panels; empty: all
     label     what is written along x; by default the key's last word
@@ -76,6 +78,7 @@ class Drawing:
 
     measures: tuple[str, ...]
     x: str = "round"
+    y: str = ""
     against: str = ""
     panels: tuple[str, ...] = ()
     label: str = ""
@@ -263,11 +266,13 @@ def as_check(table: Table, id: str) -> Table:
 
 def drawing(table: Table, panels: Sequence[str]) -> Drawing:
     """A figure as its file says it; without panels of its own it shows these."""
-    known = {"measures", "x", "against", "panels", "label"}
+    known = {"measures", "x", "y", "against", "panels", "label"}
     for key in table:
         if key not in known:
             raise MusterError(f"figures: unknown key '{key}'; {nearest(key, sorted(known))}")
     if "measures" not in table:
         raise MusterError("figures: no measures; give a list of them")
+    if "y" in table and "against" not in table:
+        raise MusterError("figures: y: a map is of differences; give against")
     lists = {"measures": tuple(table["measures"]), "panels": tuple(table.get("panels", panels))}
     return Drawing(**(table | lists))
