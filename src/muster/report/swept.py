@@ -19,6 +19,7 @@ from .curves import Curve
 from .figure import HEIGHT, NAMES, WIDTH, add_legend, as_figure_path
 from .fitted import Column, Fitted
 from .intervals import Interval, known_to
+from .keys import key_names, value_text
 from .style import Look, as_written, tidy
 
 LOGARITHMIC = 30.0  # times the smallest value that the largest is: more is drawn by powers of ten
@@ -91,30 +92,24 @@ def swept_tables(
     """Cells and methods down, measures across: the means, then the paired differences to the first
     method of the same cell."""
     measures = [MEASURES[name] for name in summary["measure"].unique(maintain_order=True)]
-    first = summary["method"][0]
-    names = {key: key.rpartition(".")[2] for key in keys}
-    if len(set(names.values())) < len(names):
-        names = {key: key for key in keys}
+    methods = summary["method"].unique(maintain_order=True).to_list()
+    names = key_names(keys, methods)
 
     def table(title: str, kept: pl.DataFrame, mean: str, half: str, sign: str) -> Fitted:
-        columns = []
         each = kept.filter(pl.col("measure") == measures[0].name)
-        for key in keys[1:]:
-            columns.append(Column(names[key], [_text(v) for v in each[key]], left=True))
-        columns.append(Column("method", each["method"].to_list(), left=True))
+        labels = [Column(names[key], [value_text(v) for v in each[key]]) for key in keys]
+        labels.append(Column("method", each["method"].to_list()))
+        columns = []
         for m in measures:
             rows = kept.filter(pl.col("measure") == m.name).iter_rows(named=True)
             columns.append(Column(m.head, [_pair(row, mean, half, m.scale, sign) for row in rows]))
-        return Fitted(title, Column(names[keys[0]], [_text(v) for v in each[keys[0]]]), columns)
+        return Fitted(title, labels, columns)
 
-    seeds = summary["seeds"].unique().sort()
-    over = plural(int(seeds[-1]), "seed")
-    if len(seeds) > 1:
-        over = f"{seeds[0]} to {over}"
-    tables: list[RenderableType] = [table(f"mean ± 95 %, {over}", summary, "mean", "half", "")]
-    others = summary.filter(pl.col("method") != first)
+    title = f"mean ± 95 %, {seeds_of(summary)}"
+    tables: list[RenderableType] = [table(title, summary, "mean", "half", "")]
+    others = summary.filter(pl.col("method") != methods[0])
     if len(others):
-        about = f"paired difference to {first} in the same cell (* : the interval excludes 0)"
+        about = f"paired difference to {methods[0]} in the same cell (* : the interval excludes 0)"
         tables.append(table(about, others, "difference", "difference_half", "+"))
     return [*tables, *attention(concerns)]
 
@@ -124,10 +119,14 @@ def attention(concerns: Iterable[str]) -> list[Text]:
     return [Text(f"attention: {said}", style="bold red") for said in concerns]
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def seeds_of(summary: pl.DataFrame) -> str:
+    """Over how many seeds the means of a sweep are.
+
+    >>> seeds_of(pl.DataFrame({"seeds": [3, 1, 3]}))
+    '1 to 3 seeds'
+    """
+    least, *more = summary["seeds"].unique().sort().to_list()
+    return f"{least} to {plural(more[-1], 'seed')}" if more else plural(least, "seed")
 
 
 def _pair(row: Mapping[str, Any], mean: str, half: str, scale: float, sign: str) -> str:
@@ -155,6 +154,7 @@ def swept_figure(summary: pl.DataFrame, keys: Sequence[str], along: str, path: s
             f"figure: {len(rows)} cells next to '{along}', and there is room for {ROWS}; draw "
             "fewer of them from sweep.summary()"
         )
+    names = key_names(keys, labels)
     looks = {label: Look.of(i) for i, label in enumerate(labels)}
     aside = 0.08 * min(max(map(len, labels)), NAMES) + 0.3
     size = (WIDTH * len(measures) + 2 * aside, HEIGHT * len(rows) + 0.6)
@@ -165,10 +165,13 @@ def swept_figure(summary: pl.DataFrame, keys: Sequence[str], along: str, path: s
         here = summary
         for key, value in zip(others, values, strict=True):
             here = here.filter(pl.col(key) == value)
-        title = ", ".join(f"{k} = {_text(v)}" for k, v in zip(others, values, strict=True))
+        title = ", ".join(
+            f"{names[key]} = {value_text(v)}" for key, v in zip(others, values, strict=True)
+        )
         for across, m in enumerate(measures):
             ax = axes[down, across]
-            draw_against(ax, here.filter(pl.col("measure") == m.name), along, looks, m)
+            mine = here.filter(pl.col("measure") == m.name)
+            draw_against(ax, mine, along, looks, m, names[along])
             said = f"{m.title}\n{title}" if title else m.title
             ax.set_title(as_written(said), fontsize=10)
     if len(labels) > 1:
@@ -187,7 +190,7 @@ def draw_against(
     along: str,
     looks: Mapping[str, Look],
     measure: Measure,
-    label: str = "",
+    label: str,
 ) -> None:
     """Every method's mean against a key, with its interval. Methods stand a little next to each
     other, so that those that come to the same can all be seen."""
@@ -202,11 +205,11 @@ def draw_against(
     seen = {v: math.log(x) if powers else x for v, x in at.items()}
     steps = dodges(sorted(seen.values()), len(looks), SHIFT if numbers else WIDE_SHIFT)
     if not numbers:
-        ax.set_xticks(range(len(values)), [as_written(_text(v)) for v in values])
+        ax.set_xticks(range(len(values)), [as_written(value_text(v)) for v in values])
     elif len(values) <= TICKS:
         ordered = sorted(values)
         written = apart([seen[v] for v in ordered])
-        texts = [_text(v) if w else "" for v, w in zip(ordered, written, strict=True)]
+        texts = [value_text(v) if w else "" for v, w in zip(ordered, written, strict=True)]
         ax.set_xticks([at[v] for v in ordered], texts)
     for i, (name, look) in enumerate(looks.items()):
         mine = rows.filter(pl.col("method") == name, pl.col("mean").is_not_null())
@@ -220,7 +223,7 @@ def draw_against(
             markersize=5, capsize=2.5, linewidth=1.4, zorder=3 + i / 100,
         )  # fmt: skip
     ax.tick_params(labelsize=8)
-    ax.set_xlabel(as_written(label or along.rpartition(".")[2].replace("_", " ")), fontsize=8)
+    ax.set_xlabel(as_written(label), fontsize=8)
     tidy(ax)
 
 
