@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,21 +10,17 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
-from ..arrays import Float64
 from ..errors import MusterError, plural
 from ..lazy import pl
 from ..run.measures import MEASURES, Measure, named
-from .curves import Curve
+from .against import draw_against
 from .figure import HEIGHT, NAMES, WIDTH, add_legend, as_figure_path
 from .fitted import Column, Fitted
 from .intervals import Interval, known_to
 from .keys import key_names, value_text
-from .style import Look, as_written, tidy
+from .style import Look, as_written
 
-LOGARITHMIC = 30.0  # times the smallest value that the largest is: more is drawn by powers of ten
-TICKS = 8  # values of a key that are all written below the axis
 ROWS = 6  # of panels in one figure
-SHIFT, WIDE_SHIFT = 0.012, 0.04  # of the axis, between methods: of numbers, and of words
 
 
 def measures_of(frame: pl.DataFrame, names: str | Iterable[str] = ()) -> tuple[Measure, ...]:
@@ -139,8 +134,7 @@ def _pair(row: Mapping[str, Any], mean: str, half: str, scale: float, sign: str)
 
 def swept_figure(summary: pl.DataFrame, keys: Sequence[str], along: str, path: str | Path) -> Path:
     """Measures across, the values of the other keys down; in each panel every method's mean against
-    the swept key, with its 95 % interval. Words, and numbers of one size, stand where they stand;
-    numbers of several sizes by powers of ten."""
+    the swept key, with its 95 % interval."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -176,92 +170,18 @@ def swept_figure(summary: pl.DataFrame, keys: Sequence[str], along: str, path: s
             ax.set_title(as_written(said), fontsize=10)
     if len(labels) > 1:
         add_legend(fig, looks)
-    seeds = plural(int(summary["seeds"].to_numpy().max()), "seed")
-    note = f"Mean over {seeds} after the last round, with its 95 % interval."
-    fig.supxlabel(note, fontsize=8, x=0.01, ha="left", color="0.3")
+    fig.supxlabel(note_on(summary), fontsize=8, x=0.01, ha="left", color="0.3")
     path.parent.mkdir(parents=True, exist_ok=True)
     fig.savefig(path, dpi=130)
     return path
 
 
-def draw_against(
-    ax: Any,
-    rows: pl.DataFrame,
-    along: str,
-    looks: Mapping[str, Look],
-    measure: Measure,
-    label: str,
-) -> None:
-    """Every method's mean against a key, with its interval. Methods stand a little next to each
-    other, so that those that come to the same can all be seen."""
-    values = rows[along].unique(maintain_order=True)
-    numbers = values.dtype.is_numeric()
-    at = {v: float(v) if numbers else float(i) for i, v in enumerate(values)}
-    powers = numbers and min(at.values()) > 0 and _spread(at.values()) >= LOGARITHMIC
-    if powers:
-        ax.set_xscale("log")
-        ax.minorticks_off()
-    # Places on the axis as it is seen, and how far apart methods stand there.
-    seen = {v: math.log(x) if powers else x for v, x in at.items()}
-    steps = dodges(sorted(seen.values()), len(looks), SHIFT if numbers else WIDE_SHIFT)
-    if not numbers:
-        ax.set_xticks(range(len(values)), [as_written(value_text(v)) for v in values])
-    elif len(values) <= TICKS:
-        ordered = sorted(values)
-        written = apart([seen[v] for v in ordered])
-        texts = [value_text(v) if w else "" for v, w in zip(ordered, written, strict=True)]
-        ax.set_xticks([at[v] for v in ordered], texts)
-    for i, (name, look) in enumerate(looks.items()):
-        mine = rows.filter(pl.col("method") == name, pl.col("mean").is_not_null())
-        x = np.array([seen[value] for value in mine[along]]) + steps[i]
-        order = np.argsort(x)
-        mean = mine["mean"].to_numpy()[order] * measure.scale
-        half = mine["half"].cast(pl.Float64).to_numpy()[order] * measure.scale
-        ax.errorbar(
-            np.exp(x[order]) if powers else x[order], mean, yerr=reach(mean, half, measure),
-            color=look.colour, marker=look.marker, linestyle=look.dashes if numbers else "none",
-            markersize=5, capsize=2.5, linewidth=1.4, zorder=3 + i / 100,
-        )  # fmt: skip
-    ax.tick_params(labelsize=8)
-    ax.set_xlabel(as_written(label), fontsize=8)
-    tidy(ax)
-
-
-def reach(mean: Float64, half: Float64, measure: Measure) -> Float64:
-    """How far an interval is drawn below and above its mean: that of a share ends at 0 and 1."""
-    low, high = Curve(np.zeros_like(mean), mean, half).band(measure)
-    return np.stack([mean - low, high - mean])
-
-
-def dodges(places: Sequence[float], methods: int, share: float) -> list[float]:
-    """How far from its place each of so many methods is drawn: apart from each other by this share
-    of the axis, or less where places are closer.
-
-    >>> dodges([0.0, 1.0], 2, 0.02)
-    [-0.01, 0.01]
-    """
-    gaps = np.diff(places)
-    width = (places[-1] - places[0]) or 1.0
-    nearest = float(gaps.min()) if len(gaps) else width
-    step = min(share * width, 0.5 * nearest / methods)
-    return [step * (i - (methods - 1) / 2) for i in range(methods)]
-
-
-def apart(places: Sequence[float]) -> list[bool]:
-    """Which ticks are written, so that no two numbers run into each other: those that are a tenth
-    of the axis from the last one written, and the first.
-
-    >>> apart([10, 25, 50, 250])
-    [True, False, True, True]
-    """
-    room, written = 0.1 * (places[-1] - places[0]), [True]
-    last = places[0]
-    for place in places[1:]:
-        written.append(place - last >= room)
-        last = place if written[-1] else last
-    return written
-
-
-def _spread(values: Iterable[float]) -> float:
-    every = list(values)
-    return max(every) / min(every)
+def note_on(summary: pl.DataFrame) -> str:
+    """What the points of the figure are; the interval of a single seed is none."""
+    rounds = summary["round"].unique()
+    when = f"after round {rounds[0]}" if len(rounds) == 1 else "after the last round"
+    seeds = summary["seeds"].unique().to_list()
+    if seeds == [1]:
+        return f"One seed, {when}: no intervals."
+    where = " where there are several" if 1 in seeds else ""
+    return f"Mean over {seeds_of(summary)} {when}, with its 95 % interval{where}."

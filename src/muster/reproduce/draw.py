@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from ..lazy import pl
+from ..report.against import draw_against, reach
 from ..report.curves import Curve, draw_curves
 from ..report.figure import add_legend
 from ..report.intervals import Interval, mean_and_half
 from ..report.keys import key_names, value_text
 from ..report.style import Look, as_written, folded, tidy
-from ..report.swept import draw_against, reach
 from ..run.measures import MEASURES, Measure
 from .claims import over_rounds
 from .plan import Drawing
