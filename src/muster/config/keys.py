@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import MusterError, unknown
 from ..methods import Method
 from ..registry import find
-from ..schema import Table, named, parameters
+from ..schema import Table, label_and_key, named, parameters
 
 CHOSEN = {"data": "synth", "model": "softmax", "method": "fedalign"}  # by name, and by default
 SPECIAL = ("epsilon", "reference", "trust", "tune_steps")  # parts that only some methods go by
@@ -98,13 +98,12 @@ def label_of(entry: Table) -> str:
 
 
 def addressed(listed: Sequence[Table], rest: str, where: str) -> tuple[Table, str]:
-    """The method that `LABEL.KEY` is about, and the key. Labels may have dots; dashes and
-    underscores are alike, as in flags."""
-    for entry in sorted(listed, key=lambda entry: -len(label_of(entry))):
-        label = label_of(entry)
-        if rest.replace("-", "_").startswith(label.replace("-", "_") + "."):
-            return entry, rest[len(label) + 1 :]
-    raise unknown(f"method in {where}:", rest.partition(".")[0], map(label_of, listed))
+    """The method that `LABEL.KEY` is about, and the key."""
+    found = label_and_key(map(label_of, listed), rest)
+    if found is None:
+        raise unknown(f"method in {where}:", rest.partition(".")[0], map(label_of, listed))
+    label, key = found
+    return next(entry for entry in listed if label_of(entry) == label), key
 
 
 def takes(listed: Sequence[Table], key: str, where: str) -> Sequence[Table]:

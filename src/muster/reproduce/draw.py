@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from ..lazy import pl
+from ..report.against import draw_against, reach
 from ..report.curves import Curve, draw_curves
 from ..report.figure import add_legend
 from ..report.intervals import Interval, mean_and_half
+from ..report.keys import key_names, value_text
 from ..report.style import Look, as_written, folded, tidy
-from ..report.swept import draw_against, reach
 from ..run.measures import MEASURES, Measure
 from .claims import over_rounds
 from .plan import Drawing
@@ -37,6 +38,7 @@ def draw(drawing: Drawing, frame: pl.DataFrame, path: Path, keys: Sequence[str] 
         frame = frame.filter(pl.col("panel").is_in(list(drawing.panels)))
     measures = [m for m in drawing.measures if m in frame.columns]
     cells = cells_of(drawing, frame, keys)
+    names = key_names(keys, methods_of(frame))
     looks = looks_of(frame, drawing.against)
     many = len(looks) > 1 and drawing.x != "method"
     rows = [(MEASURES[name], cell) for name in measures for cell in cells]
@@ -59,7 +61,7 @@ def draw(drawing: Drawing, frame: pl.DataFrame, path: Path, keys: Sequence[str] 
                 ax.set_title(as_written(panel), fontsize=9)
             if column == 0:
                 less = f" - {drawing.against}" if drawing.against else ""
-                told = [f"{k.rpartition('.')[2]} {v}" for k, v in cell.items()]
+                told = [f"{names[k]} {value_text(v)}" for k, v in cell.items()]
                 name = ", ".join([measure.title + less, *told])
                 ax.set_ylabel(folded(name, 30), fontsize=8)
     if many:
@@ -90,8 +92,12 @@ def cells_of(drawing: Drawing, frame: pl.DataFrame, keys: Sequence[str]) -> list
 
 def looks_of(frame: pl.DataFrame, against: str) -> dict[str, Look]:
     """A look for each method, the same in every figure of an experiment."""
-    methods = frame["method"].unique(maintain_order=True).to_list()
-    return {m: Look.of(i) for i, m in enumerate(methods) if m != against}
+    return {m: Look.of(i) for i, m in enumerate(methods_of(frame)) if m != against}
+
+
+def methods_of(frame: pl.DataFrame) -> list[str]:
+    """The methods of an experiment, in their order."""
+    return frame["method"].unique(maintain_order=True).to_list()
 
 
 def draw_panel(
@@ -174,7 +180,8 @@ def draw_swept(
     if drawing.against:
         ax.axhline(0, color="0.5", linewidth=1)
     shown = measure.difference if drawing.against else measure
-    draw_against(ax, pl.DataFrame(rows), key, looks, shown, drawing.label)
+    label = drawing.label or key_names([key], methods_of(frame))[key]
+    draw_against(ax, pl.DataFrame(rows), key, looks, shown, label)
 
 
 def draw_methods(ax: Any, frame: pl.DataFrame, measure: Measure, looks: dict[str, Look]) -> None:

@@ -17,7 +17,7 @@ import tomli_w
 from rich.console import Group, RenderableType
 
 from .. import durable
-from ..checks import is_whole
+from ..checks import is_whole, whole
 from ..errors import MusterError, plural
 from ..lazy import later, pl
 from ..report.swept import swept_figure, swept_summary, swept_tables
@@ -65,13 +65,21 @@ class Sweep:
         """The swept keys."""
         return list(self.over)
 
+    @property
+    def rounds(self) -> int:
+        """How many rounds every run has."""
+        runs = self.frame.group_by(*self.keys, "method", "seed").agg(pl.col("round").max())
+        return int(runs["round"].to_numpy().min())
+
     def summary(
         self, measures: str | Iterable[str] | None = None, round: int | None = None
     ) -> pl.DataFrame:
         """One row for each cell, method and measure: the mean over the seeds that every method of
         the cell finished, with its 95 % interval, and the paired difference to the first method
-        with its own. Measured after `round`; by default after the last."""
+        with its own. Measured after `round`, one that every run has; by default after the last."""
         self._some()
+        if round is not None:
+            whole("round", round, 1, self.rounds)
         chosen = self.measures if measures is None else measures
         return swept_summary(self.frame, self.keys, self.methods, chosen, round)
 

@@ -94,7 +94,7 @@ class Tuning:
             rows = f"{head} on rows held out for tuning"
             title = f"{label}: {tried}{rows}, {seeds}; {better} is chosen"
             columns = [Column(head, scores), Column("", stars, left=True)]
-            tables.append(Fitted(title, Column("candidate", said), columns))
+            tables.append(Fitted(title, [Column("candidate", said)], columns))
         return Group(*tables, *attention(self.concerns))
 
     def __repr__(self) -> str:
