@@ -82,13 +82,15 @@ def renewed(old: Results | None, new: Results, plan: Plan) -> Results:
     plan does not have any more is gone."""
     if old is None:
         return new
-    stay = [n for n in old.made if n not in new.made and n in (*plan.own, *plan.studies)]
-    before = old.frame.filter(pl.col("panel").is_in(stay)) if old.frame.width else old.frame
-    both = {**{name: old.made[name] for name in stay}, **new.made}
+    before = old.frame
+    if before.width:
+        before = before.filter(~pl.col("panel").is_in(list(new.made)))
+    both = {**old.made, **new.made}
     # In the order of the plan, whichever was run first.
     made = {name: both[name] for name in (*plan.own, *plan.studies) if name in both}
     frame = stacked([before, new.frame])
     if frame.width:
+        frame = frame.filter(pl.col("panel").is_in(list(made)))
         places = {name: at for at, name in enumerate(made)}
         frame = frame.sort(pl.col("panel").replace_strict(places), maintain_order=True)
         frame = frame.select(c for c in frame.columns if frame[c].null_count() < len(frame))
@@ -137,7 +139,8 @@ def together(plan: Plan, folder: Path) -> Results | None:
     own = load(folder, plan.id)
     if own is None and not used:
         return None
-    mine = Results(pl.DataFrame()) if own is None else own
+    nothing = Results(pl.DataFrame())
+    mine = nothing if own is None else renewed(own, nothing, plan)
     every = [*used.values(), mine]
     frame = stacked([*(apart(r.frame, plan, id) for id, r in used.items()), mine.frame])
     return Results(
