@@ -115,7 +115,10 @@ def test_claims_are_judged_and_figures_drawn_from_what_is_kept(plan, ran, tmp_pa
     assert {f.cell["panel"] for f in verdict.findings} == {"low", "swept"}
     assert len(verdict.findings) == 3
     drawn = pages.figures(plan, found, tmp_path)
-    assert [path.name for path in drawn] == ["tiny-1.png", "tiny-2.png"]
+    assert {path.name: words for path, words in drawn.items()} == {
+        "tiny-1.png": "Priority training loss, over the rounds.",
+        "tiny-2.png": "Priority training loss: FedALIGN - None, by data.noise.",
+    }
     assert all(path.stat().st_size > 5000 for path in drawn)
 
 

@@ -49,6 +49,8 @@ def draw_against(
     scale = ax.xaxis.get_transform()
     seen = dict(zip(values, scale.transform(at).tolist(), strict=True))
     steps = dodges(sorted(seen.values()), len(looks), SHIFT if numbers else WIDE_SHIFT)
+    if len(values) == 1:  # as wide as if there were more: methods stand next to its one place
+        ax.set_xlim(at[0] - 0.5, at[0] + 0.5)
     if numbers:
         write_numbers(ax, seen)
     else:

@@ -8,7 +8,7 @@ and zero as a line, or over two swept keys a map of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,15 +60,32 @@ def draw(drawing: Drawing, frame: pl.DataFrame, path: Path, keys: Sequence[str] 
             if panel and (row == 0 or not axes[row - 1][column].get_visible()):
                 ax.set_title(as_written(panel), fontsize=9)
             if column == 0:
-                less = f" - {drawing.against}" if drawing.against else ""
                 told = [f"{names[k]} {value_text(v)}" for k, v in cell.items()]
-                name = ", ".join([measure.title + less, *told])
+                name = ", ".join([titled(measure, drawing, looks), *told])
                 ax.set_ylabel(folded(name, 30), fontsize=8)
     if many:
         add_legend(fig, looks)
     path.parent.mkdir(parents=True, exist_ok=True)
     fig.savefig(path, dpi=90)
     return path
+
+
+def titled(measure: Measure, drawing: Drawing, looks: Mapping[str, Look]) -> str:
+    """What is drawn: a measure, or the difference in it between methods."""
+    if not drawing.against:
+        return measure.title
+    first = next(iter(looks)) if len(looks) == 1 else "each method"
+    return f"{measure.title}: {first} - {drawing.against}"
+
+
+def caption(drawing: Drawing, frame: pl.DataFrame) -> str:
+    """A figure in words, for those who do not see it and those who do."""
+    measures = [MEASURES[m] for m in drawing.measures if m in frame.columns]
+    looks = looks_of(frame, drawing.against)
+    what = "; ".join(titled(m, drawing, looks) for m in measures)
+    along = MEASURES[drawing.x].title if drawing.x in MEASURES else drawing.label or drawing.x
+    how = {"round": "over the rounds", "panel": "by panel", "method": "by method"}
+    return f"{what[0].upper()}{what[1:]}, {how.get(drawing.x, f'by {along}')}."
 
 
 def columns_of(drawing: Drawing, frame: pl.DataFrame) -> list[str]:

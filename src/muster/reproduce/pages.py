@@ -19,7 +19,7 @@ from ..schema import Table
 from ..theory import figures as theory_figures
 from ..theory.verdicts import verdicts as judge_study
 from .claims import Finding
-from .draw import columns_of, draw
+from .draw import caption, columns_of, draw
 from .plan import Plan
 from .results import Results, together
 from .tuned import in_words
@@ -271,20 +271,24 @@ def gallery_page(plans: Sequence[Plan], folder: Path, docs: Path) -> str:
         results = together(plan, folder)
         if results is None:
             continue
-        parts.append(f"## {plan.id}: {plan.title}\n\n{plan.where}. {ran(plan, results)}\n")
-        for path in figures(plan, results, docs / "gallery"):
-            parts.append(f"![{plan.id}: {plan.title}]({path.relative_to(docs).as_posix()})\n")
+        parts.append(f"## {plan.id}: {plan.title}\n\n{plan.where}. {ran(plan, results)}")
+        for path, words in figures(plan, results, docs / "gallery").items():
+            parts.append(
+                f"![{plan.id}: {words}]({path.relative_to(docs).as_posix()})\n\n*{words}*\n"
+            )
     return "\n".join(parts)
 
 
-def figures(plan: Plan, results: Results, folder: Path) -> list[Path]:
-    """Every figure of an experiment."""
-    drawn = [
-        draw(drawing, results.frame, folder / f"{plan.id}-{i}.png", results.keys)
+def figures(plan: Plan, results: Results, folder: Path) -> dict[Path, str]:
+    """Every figure of an experiment, drawn, each with its caption."""
+    drawn = {
+        draw(drawing, results.frame, folder / f"{plan.id}-{i}.png", results.keys): caption(
+            drawing, results.frame
+        )
         for i, drawing in enumerate(plan.drawings, 1)
         if columns_of(drawing, results.frame)
-    ]
-    return drawn + [
-        theory_figures.draw(studied, folder / f"{plan.id}-{name}.png")
+    }
+    return drawn | {
+        theory_figures.draw(studied, folder / f"{plan.id}-{name}.png"): f"{plan.title}: {name}."
         for name, studied in results.studies.items()
-    ]
+    }
