@@ -14,7 +14,7 @@ from muster.cli.main import main
 from muster.cli.reproduce import KEPT
 from muster.report.intervals import Interval
 from muster.reproduce import pages, results, runs
-from muster.reproduce.claims import Finding
+from muster.reproduce.findings import Finding
 from muster.reproduce.plan import home, plans
 from muster.reproduce.verdict import KINDS, mark_of
 from muster.run.measures import MEASURES

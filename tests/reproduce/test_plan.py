@@ -9,7 +9,7 @@ import pytest
 
 from muster.config.sweeps import planned
 from muster.errors import MusterError
-from muster.reproduce.claims import OWN
+from muster.reproduce.findings import OWN
 from muster.reproduce.plan import SIZES, find, home, laid, plans, read
 from muster.run.measures import MEASURES
 

@@ -22,7 +22,7 @@ from ..report.intervals import Interval, mean_and_half
 from ..report.keys import key_names, value_text
 from ..report.style import Look, as_written, folded, tidy
 from ..run.measures import MEASURES, Measure
-from .claims import over_rounds
+from .findings import over_rounds
 from .plan import Drawing
 
 WIDTH, HEIGHT = 3.1, 2.5  # inches of one panel

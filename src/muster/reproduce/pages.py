@@ -18,8 +18,8 @@ from ..run.measures import MEASURES
 from ..schema import Table
 from ..theory import figures as theory_figures
 from ..theory.verdicts import verdicts as judge_study
-from .claims import Finding
 from .draw import caption, columns_of, draw
+from .findings import Finding
 from .plan import Plan
 from .results import Results, together
 from .tuned import in_words

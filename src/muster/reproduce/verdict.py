@@ -13,7 +13,8 @@ from typing import Any
 
 from ..lazy import pl
 from ..report.intervals import Interval
-from .claims import Answer, Claim, Finding, findings, holds, place
+from .claims import Claim
+from .findings import Answer, Finding, findings, holds, place
 
 NOT_RUN = "not run here"
 # What a cell is where a claim does not hold in it.

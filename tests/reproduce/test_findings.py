@@ -9,7 +9,8 @@ from scipy import stats
 
 from muster.errors import MusterError
 from muster.report.intervals import Interval
-from muster.reproduce.claims import Claim, findings, holds, values
+from muster.reproduce.claims import Claim
+from muster.reproduce.findings import findings, holds, values
 from muster.reproduce.verdict import broken, judged
 
 WHERE = {"id": "c", "says": "a is above b", "where": "nowhere"}
