@@ -161,8 +161,9 @@ def test_the_file_that_the_docs_show_is_the_file():
     (block,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     shown = tomllib.loads(block)
     real = tomllib.loads((home() / f"{shown['id']}.toml").read_text())
-    for key in ("title", "paper", "where", "panels", "quick"):
+    for key in ("title", "paper", "where", "quick"):
         assert shown[key] == real[key], key
+    assert shown["panels"].items() <= real["panels"].items()
     assert shown["common"].items() <= real["common"].items()
     assert all(claim in real["claims"] for claim in shown["claims"])
     assert all(figure.items() <= real["figures"][0].items() for figure in shown["figures"])
