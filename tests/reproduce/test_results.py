@@ -204,6 +204,13 @@ def test_a_panel_run_by_itself_takes_the_place_of_its_earlier_results(plan, ran,
     assert results.renewed(None, new, changed) is new
 
 
+def test_a_file_of_an_earlier_version_is_made_again(ran, tmp_path):
+    _, found = ran
+    path = results.save(found, tmp_path, "tiny")
+    path.with_suffix(".toml").write_text('version = "0.1.0"\ndigest = "x"\n')
+    assert results.load(tmp_path, "tiny") is None
+
+
 def test_panels_of_the_same_name_are_kept_apart(plan, ran, tmp_path, monkeypatch):
     _, found = ran
     for id in ("tiny", "other"):

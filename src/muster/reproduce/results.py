@@ -123,11 +123,14 @@ def save(results: Results, folder: Path, id: str) -> Path:
 
 
 def load(folder: Path, id: str) -> Results | None:
-    """Results that were kept, or None."""
+    """Results that were kept, or None; what a version that kept no panels apart wrote is made again
+    from its runs."""
     path = folder / f"{id}.parquet"
     if not path.exists():
         return None
     told = tomllib.loads(path.with_suffix(".toml").read_text())
+    if "made" not in told:
+        return None
     studies = {name: pl.read_parquet(folder / f"{id}-{name}.parquet") for name in told["studies"]}
     made = {name: Made(**one) for name, one in told["made"].items()}
     return Results(pl.read_parquet(path), told["keys"], made, told["missing"], studies)
