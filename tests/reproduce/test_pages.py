@@ -130,7 +130,7 @@ def test_bytes_are_told_as_kilobytes_and_what_a_cell_came_to_is_marked():
     assert "2.000 ± .100 against 2.000 ± .100: +2.000 ± .100, 2 seeds" in pages.line_of(one, [one])
     alone = dataclasses.replace(one, sure=False)
     no = dataclasses.replace(one, cell={"k": 2}, holds=None, answer="undecided", each=(0.0, 1.0))
-    assert mark_of(alone, [alone, no]) == "holds (by itself)"
+    assert mark_of(alone, [alone, no]) == "holds, by itself"
     assert mark_of(alone, [alone]) == "holds"
     assert mark_of(no, [no]) == "undecided"
     assert mark_of(dataclasses.replace(no, answer="equal"), [no]) == "equal"

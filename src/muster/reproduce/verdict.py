@@ -152,7 +152,7 @@ def mark_of(finding: Finding, among: Sequence[Finding]) -> str:
     word = words.get(finding.answer, finding.answer)
     picked = any(other.answer != finding.answer for other in among)
     tested = finding.holds is not None
-    return f"{word} (by itself)" if tested and picked and not finding.sure else word
+    return f"{word}, by itself" if tested and picked and not finding.sure else word
 
 
 def differing(found: Sequence[Finding]) -> list[str]:
