@@ -14,7 +14,7 @@ import sys
 import traceback
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -32,6 +32,19 @@ def named(where: str, value: Any) -> Table:
     if not isinstance(table.get("name"), str):
         raise MusterError(f"{where}: which one? give {where}.name")
     return table
+
+
+def label_and_key(labels: Iterable[str], rest: str) -> tuple[str, str] | None:
+    """The method that `LABEL.KEY` is about, and the key; None where it has none of the labels.
+    Labels may have dots; dashes and underscores are alike, as in flags.
+
+    >>> label_and_key(["all", "all v1.5"], "all v1.5.local.lr")
+    ('all v1.5', 'local.lr')
+    """
+    for label in sorted(labels, key=len, reverse=True):
+        if rest.replace("-", "_").startswith(label.replace("-", "_") + "."):
+            return label, rest[len(label) + 1 :]
+    return None
 
 
 def as_table(where: str, value: Any) -> Table:

@@ -131,7 +131,7 @@ def test_a_sweep_has_its_report(tmp_path, monkeypatch, capsys):
     text = (tmp_path / "runs" / "s" / "report.html").read_text()
     assert "2 methods over data.priority: 2 cells, 2 seeds." in text
     assert "fedavg is clearly better than fedalign in" in text
-    assert "Against data.priority" in text
+    assert "Against priority" in text
     assert main(["watch", "runs/s"]) == 0
     out = capsys.readouterr().out
     assert "8 of 8 runs done" in out

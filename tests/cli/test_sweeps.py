@@ -11,7 +11,7 @@ import pytest
 import muster
 from muster.cli.main import main
 from muster.config import units
-from muster.errors import INTERRUPTED
+from muster.errors import INTERRUPTED, MusterError
 
 CONFIG = """
 rounds = 2
@@ -87,6 +87,11 @@ def test_ctrl_c_and_resume(here, capsys, monkeypatch):
         ("compare small.toml --sweep.data.priority 2", "run it with muster sweep"),
         ("tune small.toml --tune.local.lr 0.1 --tune.seeds 0", "tune.seeds: 0"),
         ("compare small.toml --measure loss --measures loss", "--measure: given twice"),
+        ("compare small.toml --measure gm_appeal", "no method takes it here"),
+        ("run --data digits --measure loss,gm_appeal", "measure 'gm_appeal': no method takes"),
+        ("sweep small.toml --sweep 1,2", "sweep: '1,2'; give a table of keys"),
+        ("sweep small.toml --sweep.local.lr -1,0.1", "local.lr=-1: local lr: -1.0; allowed"),
+        ("tune small.toml --tune 3", "tune: 3"),
         ("show runs --table a.doc", "--table: 'a.doc'; its ending says the kind"),
     ],
 )
@@ -96,6 +101,73 @@ def test_mistakes_are_one_line_and_leave_no_folder(here, capsys, line, said):
     assert said in found.err
     assert found.err.count("\n") == 1
     assert not (here / "runs").exists() or not any((here / "runs").iterdir())
+
+
+def test_ctrl_c_before_anything_ran_leaves_nothing(here, capsys, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(units, "find_mistakes", stop)
+    assert main(["sweep", "small.toml", "--sweep.data.priority", "2,3"]) == INTERRUPTED
+    assert "interrupted before anything was run" in capsys.readouterr().out
+    assert main(["tune", "small.toml", "--tune.local.lr", "0.1,0.2"]) == INTERRUPTED
+    assert not any((here / "runs").iterdir())
+
+
+def test_an_error_midway_says_how_to_go_on(here, capsys, monkeypatch):
+    real = units.run_unit
+
+    def killed(unit):
+        if unit.seed == 1:
+            raise MusterError("jobs: a process ended before its work was done")
+        real(unit)
+
+    monkeypatch.setattr(units, "run_unit", killed)
+    assert main(["sweep", "small.toml", "--sweep.data.priority", "2,3", "--jobs", "1"]) == 2
+    said = capsys.readouterr().err
+    assert (
+        "a process ended before its work was done; what is finished is kept; go on with: " in said
+    )
+    assert "muster sweep --resume runs/small" in said
+
+
+def test_a_grid_too_large_for_a_figure_has_its_tables(here, capsys):
+    flags = ["--sweep.data.priority", "2,3", "--sweep.local.lr", "0.1,0.2,0.3"]
+    flags += ["--sweep.local.steps", "1,2,3", "--seeds", "1", "--rounds", "1", "--jobs", "1"]
+    assert main(["sweep", "small.toml", *flags]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "figure: none: figure: 6 cells" not in said
+    assert (here / "runs/small/figure.png").exists()
+    flags[1] = "2,3,4"
+    assert main(["sweep", "small.toml", *flags]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "figure: none: figure: 9 cells next to" in said
+    assert (here / "runs/small-2/report.html").exists()
+    assert (here / "runs/small-2/summary.csv").exists()
+
+
+def test_a_sweep_that_learned_nothing_is_no_success(here, capsys):
+    flags = ["--sweep.local.lr", "0.1,1e30", "--seeds", "1", "--jobs", "1"]
+    assert main(["sweep", "small.toml", *flags]) == 1
+    assert "no success: in 2 runs every round was skipped" in capsys.readouterr().out
+
+
+def test_show_says_what_a_tuning_is(here, capsys):
+    assert (
+        main(["tune", "small.toml", "--tune.local.lr", "0.1,0.3", "--name", "t", "--jobs", "1"])
+        == 0
+    )
+    assert main(["show", "runs/t"]) == 2
+    assert "a tuning; every score is in its tuning.parquet" in capsys.readouterr().err
+
+
+def test_a_measure_that_no_run_took_is_not_shown_as_dashes(here, capsys):
+    assert main(["compare", "small.toml", "--seeds", "1"]) == 0
+    capsys.readouterr()
+    for flag in (["--measure", "gm_appeal"], ["--figure", "x.png", "--panels", "gm_appeal"]):
+        assert main(["show", "runs/small", *flag]) == 2
+        assert "measure 'gm_appeal': no run here took it" in capsys.readouterr().err
+    assert not (here / "x.png").exists()
 
 
 def test_tuning_says_what_was_chosen(here, capsys):

@@ -103,10 +103,81 @@ def test_a_folder_of_other_settings_is_refused(tmp_path):
     for changed, said in (
         ({"local": {"steps": 3}}, "its runs were made with methods.fedalign"),
         ({"data": {"name": "digits", "clients": 7}}, "its runs were made with data"),
-        ({"rounds": 3}, "its runs were made with rounds = 2, this sweep has 3"),
-    ):
+        ({"rounds": 3}, "its runs were made with rounds = 2, this has 3"),
+        # What was not there before, or is not there any more.
+        ({"attack": {"kind": "sign_flip", "fraction": 0.5}}, "attack = none, this has"),
+        ({"requirement": 1.0}, "requirement = none, this has 1.0"),
+        ({"requirement": 1.0, "participation": {"kind": "flexible", "from_round": 1}},
+         "participation = none, this has"),
+        ({"tuned_steps": 2}, "tuned_steps = 0, this has 2"),
+    ):  # fmt: skip
         with pytest.raises(MusterError, match=said):
             muster.sweep({**BASE, **changed}, OVER, tmp_path, jobs=1)
+    written = (tmp_path / "data.priority=2" / "config.toml").read_text()
+    assert "attack" not in written
+    attacked = {**BASE, "seeds": 1, "attack": {"kind": "sign_flip", "fraction": 0.5}}
+    muster.sweep(attacked, OVER, tmp_path / "attacked", jobs=1)
+    with pytest.raises(MusterError, match="this has none"):
+        muster.sweep(BASE, OVER, tmp_path / "attacked", jobs=1)
+    # Other methods are more runs, or fewer: those that are there stay as they are.
+    muster.sweep({**BASE, "seeds": 1, "methods": ["fedalign", "fedprox"]}, OVER, tmp_path, jobs=1)
+
+
+def test_values_that_are_equal_and_mean_different_things_are_cells_of_their_own():
+    done = muster.sweep({**BASE, "seeds": 1}, {"method.warmup": [1, 1.0]}, jobs=1)
+    assert done.frame["method.warmup"].unique(maintain_order=True).to_list() == ["1", "1.0"]
+    one, all_rounds = (done.frame.filter(pl.col("method.warmup") == v) for v in ("1", "1.0"))
+    assert one["asked"].sum() > all_rounds["asked"].sum()
+    assert done.summary("loss").height == 4
+
+
+def test_what_is_not_finished_is_said_wherever_it_is_shown(tmp_path, monkeypatch):
+    real, ran = units.run_unit, []
+
+    def stop_at_second(unit):
+        if ran:
+            raise KeyboardInterrupt
+        ran.append(unit)
+        real(unit)
+
+    monkeypatch.setattr(units, "run_unit", stop_at_second)
+    with pytest.raises(sweeps.SweepInterrupted):
+        muster.sweep(BASE, OVER, tmp_path, jobs=1)
+    part = muster.load(tmp_path)
+    said = f"not finished: 2 of 8 runs; go on with: muster sweep --resume {tmp_path}"
+    assert part.attention == (said, *part.concerns)
+    page = part.report(tmp_path / "report.html").read_text()
+    assert "not finished: 2 of 8 runs" in page
+
+
+def test_parts_reach_all_methods_and_what_only_some_go_by_those_alone():
+    base = {**BASE, "methods": ["fedavg", "qffl", "fedalign"]}
+    over = {"method.invite": ["full", {"kind": "sample", "m": 2}], "method.warmup": [0, 1]}
+    last = sweeps.planned(base, over).cells[-1].chosen
+    for label in last.methods:
+        assert last.method(label).invite == muster.parts.Sample(2)
+        assert last.method(label).warmup == 1
+    last = sweeps.planned(base, {"method.epsilon": [0.1, 0.4]}).cells[-1].chosen
+    assert [m.get("epsilon") for m in last.methods.values()] == [None, None, 0.4]
+
+
+def test_a_measure_that_nobody_takes_is_known_before_anything_runs(tmp_path, counted):
+    for measure, said in (
+        ("gm_appeal", r"measure 'gm_appeal': no method takes it here"),
+        ("loss, own_loss_nosuch", "unknown measure"),
+        ("gm_appeal_tuned", "Taken are loss, train_accuracy, test_loss"),
+    ):
+        with pytest.raises(MusterError, match=said):
+            muster.sweep({**BASE, "measures": measure}, OVER, tmp_path / "s", jobs=1)
+    assert not counted
+    solo = {
+        "data": {"name": "digits", "clients": 4, "priority": "all", "unseen": 1},
+        "requirement": {"steps": 1},
+        "tuned_steps": 1,
+        "measures": "preferred_accuracy_unseen, gm_appeal_tuned, gm_appeal_test",
+    }
+    done = muster.sweep({**BASE, **solo, "seeds": 1}, {"local.lr": [0.1]}, jobs=1)
+    assert done.summary()["mean"].null_count() == 0
 
 
 def test_mistakes_of_any_cell_are_found_before_anything_runs(tmp_path, counted):
@@ -118,6 +189,11 @@ def test_mistakes_of_any_cell_are_found_before_anything_runs(tmp_path, counted):
         ({"methods.fedprox.mu": [1]}, "unknown method in sweep.methods.fedprox.mu: 'fedprox'"),
         ({"seeds": [1, 2]}, "sweep.seeds: cannot be swept"),
         ({"method": ["fedavg", "fedprox"]}, "sweep.method: cannot be swept"),
+        ({"methods.all.name": ["fedavg", "fedprox"]}, "every cell has the same methods"),
+        ({"method.name": ["fedavg", "fedprox"]}, "every cell has the same methods"),
+        ({"local.": [1]}, "sweep.local.: cannot be swept"),
+        ({"methods.all.epsilon": [0.1, 0.2]}, "nothing in 'fedavg' goes by it"),
+        (3, "sweep: 3; give a table of keys"),
         ({"methods.all.solver": ["sgd", "control_variates"]}, "give step = scaffold"),
         ({}, "sweep: over what?"),
     ):
@@ -250,5 +326,5 @@ def test_a_folder_of_before_left_out_is_no_place_for_runs_with_it(tmp_path):
         assert "left_out = 0.0\n" in text
         config.write_text(text.replace("left_out = 0.0\n", ""))
     muster.sweep(BASE, {"local.lr": [0.1]}, tmp_path, jobs=1)
-    with pytest.raises(MusterError, match=r"made with left_out = 0.0, this sweep has 0.25"):
+    with pytest.raises(MusterError, match=r"made with left_out = 0.0, this has 0.25"):
         muster.sweep({**BASE, "left_out": 0.25}, {"local.lr": [0.1]}, tmp_path, jobs=1)

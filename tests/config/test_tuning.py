@@ -89,8 +89,8 @@ def test_candidates_are_measured_once_and_score_as_when_measured_often(tmp_path,
     assert kept.rounds["test_loss"].drop_nulls().len() == 1
     own = tuning.candidate_cell
 
-    def often(base, label, values, seeds):
-        planned = own(base, label, values, seeds)
+    def often(*given):
+        planned = own(*given)
         return units.Planned.of(planned.cell, {**planned.table, "evaluate_every": 1})
 
     with monkeypatch.context() as patch:
@@ -184,12 +184,48 @@ def test_every_method_gets_as_many_candidates():
         ({"methods.fedalign.epsilon": [1.0]}, "unknown method in tune.methods.fedalign.epsilon"),
         ({"local.rate": [1.0, 2.0]}, "local.rate"),
         ({**TUNE, "direction": "up"}, "tune.direction: 'up'"),
+        ({**TUNE, "seeds": 5}, "tune.seeds: 5; give a list of them"),
+        ({**TUNE, "methods.fedavg.epsilon": [0.1, 0.2]}, "nothing in 'fedavg' goes by it"),
+        (3, "tune: 3"),
     ],
 )
 def test_mistakes_are_found_before_anything_runs(over, said):
     with pytest.raises(MusterError) as stop:
         tuning.planned(BASE, over)
     assert said in str(stop.value)
+
+
+def test_a_candidate_that_learned_nothing_is_not_chosen(tmp_path):
+    one = {**BASE, "methods": ["fedavg"]}
+    over = {"local.lr": [0.3, 1e30], "seeds": [5], "measure": "test_loss"}
+    done = muster.tune(one, over, tmp_path, jobs=1)
+    assert done.chosen == {"fedavg": {"local.lr": 0.3}}
+    assert done.frame["score"].to_list()[1] is None
+    assert any("every reply was refused" in said for said in done.concerns)
+    with pytest.raises(MusterError, match="no candidate has a score in every seed"):
+        muster.tune(one, {**over, "local.lr": [1e20, 1e30]}, tmp_path / "none", jobs=1)
+    assert not (tmp_path / "none" / "chosen.toml").exists()
+
+
+def test_a_measure_that_is_not_taken_is_found_before_anything_runs(monkeypatch):
+    monkeypatch.setattr(units, "run_unit", lambda unit: pytest.fail("it ran"))
+    with pytest.raises(MusterError, match="measure 'gm_appeal_test': no method takes it here"):
+        muster.tune(BASE, {**TUNE, "measure": "gm_appeal_test"}, jobs=1)
+
+
+def test_what_was_drawn_of_a_larger_grid_is_said_and_seeds_that_were_tuned_on_are_refused(tmp_path):
+    done = muster.tune(BASE, {**TUNE, "methods.align.epsilon": [0.1, 0.2, 0.4]}, tmp_path, jobs=1)
+    out = io.StringIO()
+    Console(file=out, width=120).print(done)
+    assert "align: 2 drawn of 6 candidates" in out.getvalue()
+    assert "fedavg: test acc on rows held out" in out.getvalue()
+    table = tomllib.loads((tmp_path / "chosen.toml").read_text())
+    assert table["tuned_on"] == [5, 6]
+    assert experiment(table).settings.tuned_on == (5, 6)
+    with pytest.raises(MusterError, match=r"seeds: 5 is one that settings were tuned on \(\[5, 6"):
+        experiment({**table, "seeds": 7})
+    with pytest.raises(MusterError, match="tuned on"):
+        experiment({**table, "seed": 6})
 
 
 def test_seeds_direction_and_flags():

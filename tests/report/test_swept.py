@@ -1,49 +1,64 @@
-"""Where methods end along a key: all of them can be seen, and nothing is drawn that cannot be."""
+"""What a sweep came to: its tables in a terminal, and what its figure says."""
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 import pytest
-from matplotlib.figure import Figure
+from rich.console import Console
 
-from muster.report.style import Look
-from muster.report.swept import draw_against
-from muster.run.measures import MEASURES
+from muster.report.swept import note_on, swept_figure, swept_tables
 
-LOOKS = {name: Look.of(i) for i, name in enumerate(("a", "b", "c"))}
+KEYS = ["local.steps", "requirement.steps", "methods.b.local.lr"]
+MEASURES = ("loss", "test_accuracy", "fairness", "mean_test_accuracy")
 
 
-def drawn(values, measure="test_accuracy", mean=0.9, half=0.3, label=""):
+def summary(seeds=3, rounds=5):
+    """A summary of eight cells and two methods."""
+    several = seeds > 1
     rows = [
-        {"data.my_key": value, "method": name, "mean": mean, "half": half}
-        for value in values
-        for name in LOOKS
-    ]
-    ax = Figure().subplots()
-    draw_against(ax, pl.DataFrame(rows), "data.my_key", LOOKS, MEASURES[measure], label)
-    return ax
+        {"local.steps": 1 + i // 4, "requirement.steps": 5 + i // 2 % 2,
+         "methods.b.local.lr": (0.1, 0.2)[i % 2], "method": method, "round": rounds,
+         "measure": measure, "seeds": seeds, "mean": 0.5, "half": 0.1 if several else None,
+         "difference": 0.2, "difference_half": 0.1 if several else None, "clear": several}
+        for i in range(8) for method in "ab" for measure in MEASURES
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema_overrides={"half": pl.Float64, "difference_half": pl.Float64})
 
 
-@pytest.mark.parametrize("values", [[1.0, 2.0, 3.0], [0.01, 1.0, 100.0], ["low", "high"]])
-def test_methods_that_come_to_the_same_stand_next_to_each_other(values):
-    ax = drawn(values)
-    ax.figure.canvas.draw()
-    ends = [box.lines[0].get_xydata() for box in ax.containers]
-    seen = [ax.transData.transform(xy)[:, 0] for xy in ends]
-    assert np.diff(seen, axis=0).min() > 3  # pixels
+def test_rows_can_be_told_apart_in_every_block():
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(*swept_tables(summary(), KEYS))
+    rows = [line.split() for line in capture.get().splitlines() if "0.500±" in line]
+    assert sum(len(row) - 4 for row in rows) == 8 * 2 * 4, "every mean is there"
+    assert len(rows) == 2 * 8 * 2, "in two blocks"
+    assert len({tuple(row[:4]) for row in rows}) == 8 * 2
+    assert capture.get().count("requirement") == 4, "two blocks of means, two of differences"
 
 
-def test_intervals_of_shares_end_at_0_and_1():
-    def tops(ax):
-        return [s[:, 1].max() for box in ax.containers for s in box.lines[2][0].get_segments()]
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ([summary()], "Mean over 3 seeds after round 5, with its 95 % interval."),
+        ([summary(1)], "One seed, after round 5: no intervals."),
+        ([summary(1), summary(3)],
+         "Mean over 1 to 3 seeds after round 5, with its 95 % interval where there are several."),
+        ([summary(), summary(rounds=9)],
+         "Mean over 3 seeds after the last round, with its 95 % interval."),
+    ],
+)  # fmt: skip
+def test_the_note_says_what_the_points_are(parts, said):
+    assert note_on(pl.concat(parts)) == said
 
-    assert max(tops(drawn([1.0, 2.0]))) == pytest.approx(1.0)
-    assert max(tops(drawn([1.0, 2.0], "loss"))) == pytest.approx(1.2)
 
-
-def test_ticks_do_not_run_into_each_other_and_the_axis_has_a_readable_name():
-    ax = drawn([10, 12, 50, 250])
-    assert [t.get_text() for t in ax.get_xticklabels()] == ["10", "", "50", "250"]
-    assert ax.get_xlabel() == "my key"
-    assert drawn([1, 2], label="solo steps").get_xlabel() == "solo steps"
+@pytest.mark.parametrize(
+    ("along", "named"),
+    [
+        ("methods.b.local.lr", ["b: lr", "local steps = 1, requirement steps = 5"]),
+        ("local.steps", ["local steps", "requirement steps = 6, b: lr = 0.2"]),
+    ],
+)
+def test_keys_have_their_names_in_the_figure(tmp_path, along, named):
+    drawn = swept_figure(summary(1), KEYS, along, tmp_path / "a.svg").read_text()
+    for said in (*named, "One seed, after round 5: no intervals."):
+        assert f"<!-- {said} -->" in drawn

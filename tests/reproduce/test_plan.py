@@ -9,7 +9,7 @@ import pytest
 
 from muster.config.sweeps import planned
 from muster.errors import MusterError
-from muster.reproduce.claims import OWN
+from muster.reproduce.findings import OWN
 from muster.reproduce.plan import SIZES, find, home, laid, plans, read
 from muster.run.measures import MEASURES
 
@@ -50,16 +50,18 @@ def test_claims_checks_and_figures_speak_of_what_is_run(id):
             assert side.get("panel") in {None, *names}
             if "value" in side:
                 continue
-            whose = side["method"] if isinstance(side["method"], list) else [side["method"]]
-            assert set(whose) <= {*labels, "*"}
+            whose = side.get("method", "*")  # a correlation is over all of them
+            assert set(whose if isinstance(whose, list) else [whose]) <= {*labels, "*"}
+            assert side.get("with", "loss") in MEASURES
             for key, value in side.items():
                 if key not in (*OWN, "panel"):
                     swept = {v for p in panels for v in p.over.get(key, [])}
-                    assert set(value if isinstance(value, list) else [value]) <= swept
+                    assert set(value if isinstance(value, list) else [value]) <= {*swept, "none"}
             assert side["measure"] in MEASURES
             assert side.get("minus") in {None, *labels}
     for drawing in plan.drawings:
-        assert drawing.x in {"round", "panel", "method", *keys}
+        assert drawing.x in {"round", "panel", "method", *keys, *MEASURES}
+        assert drawing.y in {"", *keys}
         assert set(drawing.measures) <= set(MEASURES)
         assert drawing.against in {"", *labels}
         assert set(drawing.panels) <= names
@@ -159,8 +161,9 @@ def test_the_file_that_the_docs_show_is_the_file():
     (block,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     shown = tomllib.loads(block)
     real = tomllib.loads((home() / f"{shown['id']}.toml").read_text())
-    for key in ("title", "paper", "where", "panels", "quick"):
+    for key in ("title", "paper", "where", "quick"):
         assert shown[key] == real[key], key
+    assert shown["panels"].items() <= real["panels"].items()
     assert shown["common"].items() <= real["common"].items()
     assert all(claim in real["claims"] for claim in shown["claims"])
     assert all(figure.items() <= real["figures"][0].items() for figure in shown["figures"])

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from contextlib import contextmanager
 
 import polars as pl
 import pytest
 from PIL import Image
 
+from muster.errors import MusterError
 from muster.reproduce import pages, results, runs
 from muster.reproduce.claims import Claim
 from muster.reproduce.draw import cells_of, columns_of, draw
-from muster.reproduce.plan import Drawing, read
+from muster.reproduce.plan import Drawing, drawing, read
 
 FILE = """
 id = "tiny"
@@ -97,6 +99,7 @@ def test_what_is_kept_is_read_again_and_finished_runs_are_not_run_again(plan, ra
     assert again is not None
     assert again.frame.equals(found.frame)
     assert again.made == found.made
+    assert re.fullmatch(r"\d+ training rows a client \(in seed 0\)", again.made["low"].data)
     assert again.outdated(plan) == []
 
     def never(*_, **__):
@@ -112,7 +115,10 @@ def test_claims_are_judged_and_figures_drawn_from_what_is_kept(plan, ran, tmp_pa
     assert {f.cell["panel"] for f in verdict.findings} == {"low", "swept"}
     assert len(verdict.findings) == 3
     drawn = pages.figures(plan, found, tmp_path)
-    assert [path.name for path in drawn] == ["tiny-1.png", "tiny-2.png"]
+    assert {path.name: words for path, words in drawn.items()} == {
+        "tiny-1.png": "Priority training loss, over the rounds.",
+        "tiny-2.png": "Priority training loss: FedALIGN - None, by data.noise.",
+    }
     assert all(path.stat().st_size > 5000 for path in drawn)
 
 
@@ -163,16 +169,17 @@ def test_results_of_an_earlier_file_are_said_and_seeds_are_counted(plan, ran):
     assert "earlier" not in pages.ran(plan, found)
     old = {**found.made, "swept": dataclasses.replace(found.made["swept"], digest="other")}
     said = pages.ran(plan, dataclasses.replace(found, made=old))
-    assert "low, 60 rounds, 2 seeds, in full; swept, 3 rounds, 2 seeds (of an earlier" in said
+    assert "- low: 60 rounds, 2 seeds; " in said
+    assert "- swept: 3 rounds, 2 seeds (of an earlier version of its file)" in said
     fewer = dataclasses.replace(found, frame=found.frame.filter(pl.col("seed") == 0))
-    assert "low, 60 rounds, 1 seeds, in full" in pages.ran(plan, fewer)
+    assert "- low: 60 rounds, 1 seeds; " in pages.ran(plan, fewer)
     less = {**plan.own, "low": {"small": {"data": {"max_rows": 30}}}}
     small = dataclasses.replace(plan, own=less)
     made = dataclasses.replace(
-        found.made["low"], size="small", subset=True, digest=small.panel("low", "small").digest
+        found.made["low"], size="small", data="12 rows", digest=small.panel("low", "small").digest
     )
     said = pages.ran(small, dataclasses.replace(found, made={"low": made}))
-    assert "smaller (`data.max_rows = 30`), on a subset of the data" in said
+    assert "smaller than the file's full size (`data.max_rows = 30`); 12 rows" in said
 
 
 def test_a_panel_run_by_itself_takes_the_place_of_its_earlier_results(plan, ran, tmp_path):
@@ -195,6 +202,13 @@ def test_a_panel_run_by_itself_takes_the_place_of_its_earlier_results(plan, ran,
     left = results.renewed(found, new, alone)
     assert (set(left.frame["panel"]), left.keys) == ({"low"}, [])
     assert results.renewed(None, new, changed) is new
+
+
+def test_a_file_of_an_earlier_version_is_made_again(ran, tmp_path):
+    _, found = ran
+    path = results.save(found, tmp_path, "tiny")
+    path.with_suffix(".toml").write_text('version = "0.1.0"\ndigest = "x"\n')
+    assert results.load(tmp_path, "tiny") is None
 
 
 def test_panels_of_the_same_name_are_kept_apart(plan, ran, tmp_path, monkeypatch):
@@ -222,6 +236,26 @@ def test_what_is_swept_next_to_the_rounds_has_rows_of_its_own(plan, ran, tmp_pat
     assert tall.height > 1.8 * flat.height
     assert columns_of(Drawing(("loss",), panels=("nosuch",)), found.frame) == []
     assert columns_of(Drawing(("loss",), x="nosuch"), found.frame) == []
+
+
+def test_methods_are_points_by_two_measures_and_differences_a_map_over_two_keys(tmp_path):
+    rows = [
+        {"panel": "p", "a.x": x, "a.y": y, "method": m, "seed": s, "round": 1,
+         "loss": (x - y) * (m == "A") + 0.01 * s, "test_accuracy": 0.5 + 0.1 * (m == "A")}
+        for x in (1, 2, 3) for y in (1.0, 2.5) for m in ("A", "B") for s in range(3)
+    ]  # fmt: skip
+    frame, keys = pl.DataFrame(rows), ["a.x", "a.y"]
+    over = Drawing(("loss",), x="a.x", y="a.y", against="B", label="size by noise")
+    assert cells_of(over, frame, keys) == [{}], "one map, not one for each value of y"
+    drawn = Image.open(draw(over, frame, tmp_path / "map.png", keys)).convert("RGB")
+    colours = {c for _, c in drawn.getcolors(1 << 24) if max(c) - min(c) > 60}
+    assert any(r > b + 60 for r, _, b in colours), "below 0"
+    assert any(b > r + 60 for r, _, b in colours), "above 0"
+    points = Drawing(("test_accuracy",), x="loss")
+    one = frame.filter(pl.col("a.x") == 1, pl.col("a.y") == 1.0)
+    assert draw(points, one, tmp_path / "points.png", []).stat().st_size > 5000
+    with pytest.raises(MusterError, match="a map is of differences; give against"):
+        drawing({"measures": ["loss"], "x": "a.x", "y": "a.y"}, [])
 
 
 def test_a_check_that_fails_is_said(plan, ran):

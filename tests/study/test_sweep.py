@@ -77,10 +77,23 @@ def test_a_measure_after_a_round_and_one_that_nobody_took():
     first = sweep.frame.filter(pl.col("round") == 1, pl.col("x") == 2, pl.col("method") == "b")
     (row,) = sweep.summary("loss", round=1).filter(x=2, method="b").to_dicts()
     assert row["mean"] == pytest.approx(first["loss"].mean())
-    with pytest.raises(MusterError, match="measure 'fairness': no run of this sweep took it"):
+    for round in (0, 4, 99):
+        with pytest.raises(MusterError) as stop:
+            sweep.summary("loss", round=round)
+        assert str(stop.value) == f"round: {round}; allowed: whole numbers from 1 to 3"
+    with pytest.raises(MusterError, match="measure 'fairness': no run here took it"):
         sweep.summary("fairness")
     with pytest.raises(MusterError, match="unknown measure 'speed'"):
         sweep.summary("speed")
+
+
+def test_a_round_is_one_that_every_run_has(tmp_path):
+    whole = made({"x": [1, 2]})
+    short = (pl.col("x") == 1) & (pl.col("seed") == 2) & (pl.col("round") == 3)
+    part = Sweep(whole.frame.filter(~short), whole.over, LABELS, whole.seeds)
+    assert part.summary("loss", round=2)["round"].unique().to_list() == [2]
+    with pytest.raises(MusterError, match="round: 3; allowed: whole numbers from 1 to 2"):
+        part.figure(tmp_path / "a.png", "loss", round=3)
 
 
 @pytest.mark.parametrize("ending", ["pdf", "svg"])

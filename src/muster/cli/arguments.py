@@ -136,8 +136,9 @@ def joined(line: Sequence[str]) -> list[str]:
 
 
 def _is_negative(word: str) -> bool:
+    """Whether a word is a negative number, or a list that begins with one."""
     try:
-        float(word)
+        float(word.partition(",")[0])
     except ValueError:
         return False
     return word.startswith("-")

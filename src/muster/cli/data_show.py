@@ -105,7 +105,7 @@ def number_table(fed: Federation) -> Fitted:
     targets = [fed.train.client(int(k))[1].double().flatten() for k in some]
     columns.append(Column("mean target", [f"{float(y.mean()):.4g}" for y in targets]))
     columns.append(Column("deviation", [f"{float(y.std(correction=0)):.4g}" for y in targets]))
-    return Fitted("", Column("client", client_names(fed)[some].tolist()), columns)
+    return Fitted("", [Column("client", client_names(fed)[some].tolist())], columns)
 
 
 def client_table(fed: Federation, counts: Int64) -> Fitted:
@@ -115,7 +115,7 @@ def client_table(fed: Federation, counts: Int64) -> Fitted:
     columns.append(Column("classes", [str(held) for held in (counts[some] > 0).sum(axis=1)]))
     if fed.classes <= WIDEST:
         columns.append(Column("labels", sparks(counts[some]), left=True))
-    return Fitted("", Column("client", client_names(fed)[some].tolist()), columns)
+    return Fitted("", [Column("client", client_names(fed)[some].tolist())], columns)
 
 
 def client_names(fed: Federation) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
@@ -152,4 +152,4 @@ def quantile_table(fed: Federation, counts: Int64) -> Fitted:
     levels = list(QUANTILES.values())
     cut = {name: np.quantile(np.asarray(v), levels) for name, v in measures.items()}
     columns = [Column(name, [f"{q:g}" for q in values]) for name, values in cut.items()]
-    return Fitted("", Column("", list(QUANTILES)), columns)
+    return Fitted("", [Column("", list(QUANTILES))], columns)

@@ -154,7 +154,7 @@ def table(seen: Sequence[Sight], folder: Path) -> RenderableType:
         ),
         Column("state", [state_of(s) for s in seen], left=True),
     ]
-    labels = Column("run", [f"{s.label}, seed {s.seed}" for s in seen], left=True)
+    labels = [Column("run", [f"{s.label}, seed {s.seed}" for s in seen])]
     done = sum(s.state == "done" for s in seen)
     title = f"{folder}: {done} of {plural(planned(folder), 'run')} done"
     return Fitted(title, labels, columns)

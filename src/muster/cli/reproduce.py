@@ -157,7 +157,7 @@ def time_of(plan: Plan, kept: results.Results | None) -> str:
         return "none of its own"
     if kept is None:
         return "not run here"
-    sizes = [plan.panel(name, m.size).less for name, m in kept.made.items() if name in plan.own]
+    sizes = [plan.panel(n, made.size).less for n, made in kept.made.items() if n in plan.own]
     return f"{duration(kept.seconds)} of a core ({'small' if any(sizes) else 'full size'})"
 
 

@@ -311,6 +311,11 @@ def show(words: argparse.Namespace, console: Console) -> int:
         raise MusterError(f"{folder}: under way; follow it with: muster watch {folder}")
     elif (folder / "checkpoints").exists():
         raise MusterError(f"{folder}: not done yet; go on with: {goes_on(folder)}")
+    elif (folder / "tuning.parquet").exists():
+        raise MusterError(
+            f"{folder}: a tuning; every score is in its tuning.parquet, and what was chosen is run "
+            f"with: muster compare {folder / 'chosen.toml'}"
+        )
     else:
         raise MusterError(f"{folder}: no results here; give a folder such as runs/demo")
     if table is not None:

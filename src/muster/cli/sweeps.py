@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -19,7 +21,7 @@ from ..report.written import write_tables
 from ..study.sweep import Sweep, is_sweep
 from .console import say
 from .progress import Cells
-from .runs import configured, resumed, whole_number
+from .runs import FRUITLESS, configured, resumed, whole_number
 
 
 def sweep(words: argparse.Namespace, console: Console) -> int:
@@ -33,20 +35,21 @@ def sweep(words: argparse.Namespace, console: Console) -> int:
     s = plan.first.settings
     folder = going_on or durable.fresh(Path(s.out) / s.name)
     code = 0
-    try:
-        with Cells(sum(len(one.seeds) for one in plan.cells), console) as progress:
-            result = run_plan(plan, folder, jobs, progress.seen)
-    except SweepInterrupted as stop:
-        result, code = stop.sweep, INTERRUPTED
-    except MusterError:
-        clear(folder, going_on)
-        raise
+    with kept(folder, "sweep"):
+        try:
+            with Cells(sum(len(one.seeds) for one in plan.cells), console) as progress:
+                result = run_plan(plan, folder, jobs, progress.seen)
+        except SweepInterrupted as stop:
+            result, code = stop.sweep, INTERRUPTED
     if code:
-        again = f"muster sweep --resume {folder}"
-        say(console, f"interrupted; go on with: {again}")
+        say(console, interrupted(folder, "sweep"))
     if len(result.frame):
         shown(result, folder, s, console)
-    return code
+    if code or not result.idle:
+        return code
+    say(console, f"no success: in {plural(result.idle, 'run')} every round was skipped, so nothing "
+                 "was learned; clients.parquet of each says why")  # fmt: skip
+    return FRUITLESS
 
 
 def shown(result: Sweep, folder: Path, s: Settings, console: Console) -> None:
@@ -55,11 +58,14 @@ def shown(result: Sweep, folder: Path, s: Settings, console: Console) -> None:
     with durable.replacing(folder / "sweep.parquet") as new:
         result.frame.write_parquet(new)
     write_tables(result.summary(), folder, result.keys)
-    panels = s.panels or None
-    drawn = [result.figure(folder / f"figure.{name}", panels) for name in as_formats(s.figures)]
     cells = plural(len([p for p in folder.iterdir() if p.is_dir()]), "cell")
     say(console, f"results: {folder} ({cells}; every round in sweep.parquet)")
-    say(console, f"figure:  {', '.join(map(str, drawn))}")
+    try:
+        panels = s.panels or None
+        drawn = [result.figure(folder / f"figure.{name}", panels) for name in as_formats(s.figures)]
+        say(console, f"figure:  {', '.join(map(str, drawn))}")
+    except MusterError as error:  # a grid may be too large for one: all else is there
+        say(console, f"figure:  none: {error}")
     say(console, f"report:  {result.report(folder / 'report.html')}")
 
 
@@ -74,15 +80,13 @@ def tune(words: argparse.Namespace, console: Console) -> int:
     s = next(iter(plan.cells.values()))[0].chosen.settings
     folder = going_on or durable.fresh(Path(s.out) / s.name)
     every = sum(len(one.seeds) for mine in plan.cells.values() for one in mine)
-    try:
-        with Cells(every, console) as progress:
-            result = tuning.run_plan(plan, folder, jobs, progress.seen)
-    except tuning.TuningInterrupted:
-        say(console, f"interrupted; go on with: muster tune --resume {folder}")
-        return INTERRUPTED
-    except MusterError:
-        clear(folder, going_on)
-        raise
+    with kept(folder, "tune"):
+        try:
+            with Cells(every, console) as progress:
+                result = tuning.run_plan(plan, folder, jobs, progress.seen)
+        except tuning.TuningInterrupted:
+            say(console, interrupted(folder, "tune"))
+            return INTERRUPTED
     console.print(result)
     say(console, f"results: {folder} (every score in tuning.parquet)")
     say(console, f"chosen:  {folder / tuning.MARKER}; run it with: muster compare "
@@ -90,7 +94,29 @@ def tune(words: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def clear(folder: Path, going_on: Path | None) -> None:
-    """Leave no new folder behind in which nothing was run."""
-    if going_on is None and not (folder / "config.toml").exists():
+@contextmanager
+def kept(folder: Path, command: str) -> Iterator[None]:
+    """Say of an error how to go on from what is finished; leave no folder behind in which nothing
+    was run."""
+    try:
+        yield
+    except MusterError as error:
+        if any(folder.rglob("rounds.parquet")):
+            again = f"what is finished is kept; go on with: muster {command} --resume {folder}"
+            raise MusterError(f"{error}; {again}") from None
+        clear(folder)
+        raise
+
+
+def interrupted(folder: Path, command: str) -> str:
+    """What to do after Ctrl-C."""
+    if (folder / "config.toml").exists():
+        return f"interrupted; go on with: muster {command} --resume {folder}"
+    clear(folder)
+    return "interrupted before anything was run"
+
+
+def clear(folder: Path) -> None:
+    """Remove a folder in which nothing was begun."""
+    if not (folder / "config.toml").exists():
         shutil.rmtree(folder, ignore_errors=True)

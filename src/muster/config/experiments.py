@@ -321,7 +321,26 @@ def composed(table: Table) -> Method:
         return method
     parts = {k: convert(v, fields[k], f"method.{k}") for k, v in replaced.items()}
     refuse_lost(method, maker, own, parts)
-    return dataclasses.replace(method, **parts)
+    made = dataclasses.replace(method, **parts)
+    refuse_idle(made, replaced)
+    return made
+
+
+def refuse_idle(method: Method, given: Table) -> None:
+    """Refuse a setting that no part of a method goes by. Of parts of one's own nothing is known."""
+    rules = (method.join, method.admit, method.claim)
+    if not all(type(rule).__module__.startswith("muster.") for rule in rules):
+        return
+    for key, heeded in (
+        ("epsilon", method.refers),
+        ("reference", method.refers),
+        ("tune_steps", method.claim.needs_requirement),
+    ):
+        if key in given and not heeded:
+            raise MusterError(
+                f"method.{key}: nothing in '{method.name}' goes by it, so it would change nothing; "
+                "leave it out, or give a part that does (join, admit, claim)"
+            )
 
 
 def refuse_lost(method: Method, maker: Any, own: Table, parts: Table) -> None:

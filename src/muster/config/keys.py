@@ -7,6 +7,7 @@ take it.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Sequence
 from copy import deepcopy
@@ -15,9 +16,10 @@ from typing import Any
 from ..errors import MusterError, unknown
 from ..methods import Method
 from ..registry import find
-from ..schema import Table, named, parameters
+from ..schema import Table, label_and_key, named, parameters
 
 CHOSEN = {"data": "synth", "model": "softmax", "method": "fedalign"}  # by name, and by default
+SPECIAL = ("epsilon", "reference", "trust", "tune_steps")  # parts that only some methods go by
 LISTS = ("sweep", "tune")  # tables whose keys are keys of the configuration, with lists of values
 
 
@@ -96,21 +98,20 @@ def label_of(entry: Table) -> str:
 
 
 def addressed(listed: Sequence[Table], rest: str, where: str) -> tuple[Table, str]:
-    """The method that `LABEL.KEY` is about, and the key. Labels may have dots; dashes and
-    underscores are alike, as in flags."""
-    for entry in sorted(listed, key=lambda entry: -len(label_of(entry))):
-        label = label_of(entry)
-        if rest.replace("-", "_").startswith(label.replace("-", "_") + "."):
-            return entry, rest[len(label) + 1 :]
-    raise unknown(f"method in {where}:", rest.partition(".")[0], map(label_of, listed))
+    """The method that `LABEL.KEY` is about, and the key."""
+    found = label_and_key(map(label_of, listed), rest)
+    if found is None:
+        raise unknown(f"method in {where}:", rest.partition(".")[0], map(label_of, listed))
+    label, key = found
+    return next(entry for entry in listed if label_of(entry) == label), key
 
 
 def takes(listed: Sequence[Table], key: str, where: str) -> Sequence[Table]:
-    """The methods that take a key themselves; of a part that none takes, all."""
-    if key == "local":
-        return listed
+    """The methods that a key is about: all of them, of a part that any method can be given; of
+    what means nothing to most, those that take it themselves, or all where none does."""
     takers = [e for e in listed if key in parameters(find(Method, e["name"], "method.name"))]
-    if not takers and key in parameters(Method, skip=("name",)):
+    any_has = key == "local" or key in parameters(Method, skip=("name",))
+    if any_has and (key not in SPECIAL or not takers):
         return listed
     if not takers:
         names = ", ".join(label_of(entry) for entry in listed)
@@ -148,11 +149,13 @@ def parse_list(text: str) -> list[Any]:
 
     >>> parse_list("2,6,12"), parse_list("low, high"), parse_list("0.5"), parse_list("[1, 2]")
     ([2, 6, 12], ['low', 'high'], [0.5], [1, 2])
+    >>> parse_list('iid, {kind = "dirichlet", alpha = 0.3}')  # tables have commas of their own
+    ['iid', {'kind': 'dirichlet', 'alpha': 0.3}]
     """
     whole = parse_value(text)
     if isinstance(whole, list):
         return whole
-    both = parse_value(f"[{text}]")  # tables have commas of their own
-    return (
-        both if isinstance(both, list) else [parse_value(word.strip()) for word in text.split(",")]
-    )
+    both = parse_value(f"[{text}]")
+    if isinstance(both, list):
+        return both
+    return [parse_value(word.strip()) for word in re.split(r",(?![^{}]*\}|[^\[\]]*\])", text)]

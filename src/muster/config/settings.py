@@ -38,6 +38,8 @@ class Settings:
     left_out           the share of all rows that no run trains or tests on, because settings were
                        tuned by them: the same rows in every seed, by what is in them (`muster tune`
                        sets it where it has to); 0: none
+    tuned_on           seeds that settings were chosen on (`muster tune` writes them down): none of
+                       them can be reported
     trust              true: every method bounds and checks what clients outside the objective do;
                        false: none does; default: fedalign and maxfl do where the configuration is
                        that of a real federation, with a network or a list of clients
@@ -64,6 +66,7 @@ class Settings:
     decide_on: DecideOn = "train"
     tuned_steps: int = 0
     left_out: float = 0.0
+    tuned_on: tuple[int, ...] = ()
     trust: bool | None = None
     evaluate_every: int = 1
     checkpoint_every: int = 50
@@ -79,6 +82,12 @@ class Settings:
         as_seeds(self.seeds)
         whole("tuned_steps", self.tuned_steps, 0)
         require(0 <= self.left_out < 1, "left_out", self.left_out, "from 0 to below 1")
+        for seed in self.tuned_on:
+            if seed in (self.seed, *self.all_seeds):
+                raise MusterError(
+                    f"seeds: {seed} is one that settings were tuned on ({list(self.tuned_on)}); "
+                    "report others"
+                )
         one_of("decide_on", self.decide_on, DECIDE_ON)
         assert self.compute  # made, and so checked
         for at in self.report_at:

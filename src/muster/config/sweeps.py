@@ -7,7 +7,7 @@ setting of every cell is checked before the first unit runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 import tomli_w
 
 from .. import durable
-from ..errors import MusterError, nearest, plural
+from ..errors import MusterError, plural
 from ..run.measures import named
 from ..schema import Table, plain
 from ..study.cells import as_over, grid
@@ -112,23 +112,41 @@ def planned(table: Mapping[str, Any] | str | Path, over: Mapping[str, Any] | Non
             "--sweep.data.priority 2,6"
         )
     for key in lists:
-        if key in (*NEVER, *LISTS) or key.split(".")[-1] in ("label", "seed"):
-            raise MusterError(f"sweep.{key}: cannot be swept; {nearest(key, ['data.priority'])}")
-        refuse_own(base, key)
+        refuse_same_for_all(key)
+        refuse_own(base, key, lists[key])
     cells = [Planned.of(cell, laid(base, cell.values)) for cell in grid(lists)]
     return Plan(base, lists, cells)
 
 
-def refuse_own(base: Table, key: str) -> None:
+def refuse_same_for_all(key: str) -> None:
+    """Refuse what cells cannot differ in: which methods there are, the seeds, what becomes of the
+    results."""
+    path = key.split(".")
+    if path[0] in ("method", "methods") and path[-1] in ("name", "label"):
+        raise MusterError(
+            f"sweep.{key}: every cell has the same methods; list all of them in [[methods]], or "
+            "give --method several times"
+        )
+    if key in (*NEVER, *LISTS) or path[-1] == "seed" or not all(path):
+        raise MusterError(
+            f"sweep.{key}: cannot be swept; give a setting, such as data.priority, local.lr or "
+            "methods.LABEL.KEY"
+        )
+
+
+def refuse_own(base: Table, key: str, values: Sequence[Any]) -> None:
     """Refuse to sweep local work for all over a method's own, which would not change with it."""
     head, _, rest = key.partition(".")
-    name = rest.partition(".")[0]
-    if head != "local" or not name:
+    if head != "local":
         return
+    whole = {name for value in values if isinstance(value, dict) for name in value}
+    names = {rest.partition(".")[0]} if rest else whole
     for entry in listed_methods(base):
         own = entry.get("local", {})
         # Laid over what is swept, its own local work takes the place of it.
-        if isinstance(own, dict) and laid_over({name: None}, own).get(name, 0) is not None:
+        if isinstance(own, dict) and any(
+            laid_over({name: None}, own).get(name, 0) is not None for name in names
+        ):
             label = label_of(entry)
             raise MusterError(
                 f"sweep.{key}: {label} has local work of its own ({', '.join(own)}), which "

@@ -32,10 +32,12 @@ from ..parts.task import Scoring
 from ..report.intervals import column_of
 from ..run import store
 from ..run.measures import named
-from ..schema import Table, build, plain
+from ..run.result import Run
+from ..schema import Table, as_table, build, plain
 from ..study.cells import Cell, as_over
 from ..study.compare import as_seeds
 from ..study.comparison import place_of
+from ..study.sweep import Concerns
 from ..study.tuning import Candidate, Direction, Tuning, best, candidates, scored
 from .experiments import Experiment, experiment, load_table
 from .keys import addressed, label_of, listed_methods, put, takes
@@ -133,6 +135,7 @@ class Plan:
     tune: Tune
     seeds: tuple[int, ...]
     tried: dict[str, list[dict[str, Any]]]
+    grids: dict[str, int]
     cells: dict[str, list[Planned]]
 
 
@@ -141,10 +144,12 @@ def planned(table: Mapping[str, Any] | str | Path, over: Mapping[str, Any] | Non
     base = as_base(table)
     own = base.pop("tune", {})
     base.pop("sweep", None)
-    given = deepcopy(dict(own if over is None else over))
+    given = deepcopy(as_table("tune", own if over is None else over))
     settings = {key: given[key] for key in given if key in SETTINGS}
     if isinstance(settings.get("seeds"), (tuple, range)):
         settings["seeds"] = list(settings["seeds"])
+    if "seeds" in settings and not isinstance(settings["seeds"], list):
+        raise MusterError(f"tune.seeds: {settings['seeds']}; give a list of them, as [100, 101]")
     chosen: Tune = build(Tune, settings, "tune")
     lists = as_over({k: v for k, v in given.items() if k not in SETTINGS}, "tune")
     reported_runs = experiment(base)
@@ -165,10 +170,11 @@ def planned(table: Mapping[str, Any] | str | Path, over: Mapping[str, Any] | Non
     budget = budget_of(grids, chosen.budget)
     tried = {label: candidates(mine, budget, chosen.seed) for label, mine in grids.items()}
     cells = {
-        label: [candidate_cell(base, label, one, seeds) for one in mine]
+        label: [candidate_cell(base, label, one, seeds, chosen.measure) for one in mine]
         for label, mine in tried.items()
     }
-    return Plan(base, given, chosen, seeds, tried, cells)
+    sizes = {label: size_of(mine) for label, mine in grids.items()}
+    return Plan(base, given, chosen, seeds, tried, sizes, cells)
 
 
 def rows_apart(
@@ -196,8 +202,7 @@ def rows_apart(
 
 def budget_of(grids: Mapping[str, Mapping[str, list[Any]]], given: int | None) -> int:
     """How many candidates each method gets. One that has nothing to choose from runs as it is."""
-    sizes = {label: math.prod(map(len, mine.values())) for label, mine in grids.items()}
-    several = {label: size for label, size in sizes.items() if size > 1}
+    several = {label: size for label, mine in grids.items() if (size := size_of(mine)) > 1}
     if not several:
         raise MusterError(
             'tune: nothing to choose from; give lists of two values and more, as "local.lr" = '
@@ -211,6 +216,11 @@ def budget_of(grids: Mapping[str, Mapping[str, list[Any]]], given: int | None) -
             "as many, so give it more values, or a smaller budget"
         )
     return budget
+
+
+def size_of(lists: Mapping[str, list[Any]]) -> int:
+    """How many candidates lists of values make."""
+    return math.prod(map(len, lists.values()))
 
 
 def own_lists(
@@ -238,12 +248,16 @@ def own_lists(
     return found
 
 
-def candidate_cell(base: Table, label: str, values: Candidate, seeds: Sequence[int]) -> Planned:
+def candidate_cell(
+    base: Table, label: str, values: Candidate, seeds: Sequence[int], measure: str
+) -> Planned:
     """The experiment of one candidate: its method alone, on the validation seeds."""
     table = with_values(base, label, values)
     table["methods"] = [e for e in table["methods"] if label_of(e) == label]
     table["seeds"] = list(seeds)
     table["evaluate_every"] = 0  # it is scored after the last round
+    table["measures"] = [measure]  # which is known to be taken before anything runs
+    table["tuned_on"] = []  # they may be tuned on again
     return Planned.of(Cell({"method": label, **values}), table)
 
 
@@ -297,31 +311,36 @@ def as_begun(planned: Planned, folder: Path) -> Planned:
 
 def concluded(plan: Plan, folder: Path) -> Tuning:
     """Choose from what was run."""
-    scores = {
-        label: [
-            [score_of(folder, cell, label, seed, plan.tune.measure) for seed in plan.seeds]
-            for cell in mine
-        ]
-        for label, mine in plan.cells.items()
-    }
+    scores: dict[str, list[list[float]]] = {}
+    wrong = Concerns()
+    for label, mine in plan.cells.items():
+        scores[label] = []
+        for one in mine:
+            runs = [store.load(place_of(folder / one.cell.name, label, s)) for s in plan.seeds]
+            for run in runs:
+                wrong.add(label, one.cell.name, run.concerns)
+            scores[label].append([score_of(run, label, plan.tune.measure) for run in runs])
     at_best = {label: best(mine, plan.tune.best) for label, mine in scores.items()}
     chosen = {label: plan.tried[label][first] for label, (first, *_) in at_best.items()}
     table = deepcopy(plan.base)
     for label, values in chosen.items():
         table = with_values(table, label, values)
     table["name"] = f"{table.get('name', 'run')}-tuned"
+    table["tuned_on"] = sorted({*plan.seeds, *table.get("tuned_on", [])})
     frame = scored(plan.tried, scores, plan.seeds, at_best)
     with durable.replacing(folder / "tuning.parquet") as new:
         frame.write_parquet(new)
     durable.write(folder / MARKER, tomli_w.dumps(plain(table)))
-    return Tuning(frame, chosen, table, plan.tune.measure, plan.tune.best, folder)
+    return Tuning(
+        frame, chosen, table, plan.tune.measure, plan.tune.best, plan.grids, wrong.said(), folder
+    )
 
 
-def score_of(folder: Path, planned: Planned, label: str, seed: int, measure: str) -> float:
-    """What a candidate scored in one seed, after the last round; nan where it diverged."""
-    run = store.load(place_of(folder / planned.cell.name, label, seed))
+def score_of(run: Run, label: str, measure: str) -> float:
+    """What a candidate scored in one seed, after the last round; nan where it diverged, or every
+    round was skipped: then the number is that of a model nobody trained."""
     column = column_of(run, measure)
     if column is None:
         raise MusterError(f"tune.measure: {label} does not take '{measure}'; give another")
     value = run.rounds[column][-1]
-    return math.nan if value is None else float(value)
+    return math.nan if value is None or run.idle else float(value)

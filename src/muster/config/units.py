@@ -20,6 +20,7 @@ import tomli_w
 from .. import durable
 from ..errors import MusterError
 from ..federation import Federation
+from ..local import Local
 from ..schema import Table, plain
 from ..study.cells import Cell
 from ..study.crowd import Crowd, jobs_for
@@ -31,7 +32,7 @@ from .work import check_all, compared, without_solo
 CONFIG = "config.toml"
 # What may differ between two sessions on one folder: it does not change what a run comes to.
 NO_MATTER = ("seeds", "seed", "name", "out", "measures", "panels", "figures", "report_at",
-             "checkpoint_every", "processes", "methods")  # fmt: skip
+             "checkpoint_every", "processes", "methods", "tuned_on")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -174,10 +175,11 @@ def check_cells(alike: Alike) -> None:
     fed: Federation | None = None
     for name, table in cells:
         with about(name):
-            chosen = without_solo(experiment(table))
+            whole = experiment(table)
+            chosen, solo = without_solo(whole), isinstance(whole.requirement, Local)
             seed = chosen.settings.all_seeds[0]
             fed = chosen.federation(seed, tuning) if fed is None else fed
-            check_all(chosen, fed, seed)
+            check_all(chosen, fed, seed, solo)
 
 
 def run_unit(unit: Unit) -> None:
@@ -196,11 +198,14 @@ def check_kept(folder: Path, chosen: Experiment) -> None:
     if not (folder / CONFIG).exists():
         return
     before, now = (what_matters(t) for t in (load_table(folder / CONFIG), plain(chosen.resolved())))
-    for key in (key for key in before if key in now):
-        if before[key] != now[key]:
+    # A method that is new, or is not asked for any more, takes nothing from the others' runs.
+    others = {key for key in before.keys() ^ now.keys() if key.startswith("methods.")}
+    for key in (key for key in dict.fromkeys((*before, *now)) if key not in others):
+        was, now_is = before.get(key, "none"), now.get(key, "none")
+        if was != now_is:
             raise MusterError(
-                f"{folder}: its runs were made with {key} = {before[key]}, this sweep has "
-                f"{now[key]}; give another folder"
+                f"{folder}: its runs were made with {key} = {was}, this has {now_is}; give "
+                "another folder"
             )
 
 

@@ -7,7 +7,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from ..errors import MusterError
 from ..federation import Federation
+from ..parts.suited import suited
+from ..run.foreseen import foreseen
+from ..run.measures import MEASURES, named
 from ..run.result import OnRound
 from ..run.simulate import check
 from ..study.compare import CHECKED, SIMULATE, OnStart, compare
@@ -22,12 +26,28 @@ def how(settings: Settings) -> dict[str, Any]:
     return {"compute": settings.compute, **{name: getattr(settings, name) for name in names}}
 
 
-def check_all(chosen: Experiment, fed: Federation, seed: int) -> None:
-    """Find a bad setting of any method before anything is written."""
-    settings = {name: value for name, value in how(chosen.settings).items() if name in CHECKED}
+def check_all(chosen: Experiment, fed: Federation, seed: int, solo: bool = False) -> None:
+    """Find a bad setting of any method before anything is written, and a measure asked for that
+    none of them will take.
+
+    solo  whether clients will have trained models of their own, which this federation has not
+    """
+    s = chosen.settings
+    settings = {name: value for name, value in how(s).items() if name in CHECKED}
+    taken: set[str] = set()
     for label in chosen.methods:
-        method, rounds = chosen.method(label), chosen.settings.rounds
-        check(fed, method, chosen.spec(), rounds, chosen.local_of(label), seed, **settings)
+        method, spec = chosen.method(label), chosen.spec()
+        module = check(fed, method, spec, s.rounds, chosen.local_of(label), seed, **settings)
+        suits, task = suited(fed, s.task)
+        taken |= foreseen(suits, method, module, task, s.tuned_steps, solo)
+    for kind, names in (("measure", s.measures), ("panel", s.panels)):
+        for measure in named(names, kind) if names else ():
+            if measure.name not in taken and measure.otherwise not in taken:
+                raise MusterError(
+                    f"{kind} '{measure.name}': no method takes it here ({measure.title}); it needs "
+                    f"other data, [requirement], tuned_steps or another task. Taken are "
+                    f"{', '.join(n for n, m in MEASURES.items() if n in taken and m.of)}"
+                )
 
 
 def compared(

@@ -15,6 +15,7 @@ from .sets.sent140 import sent140
 from .sets.synth import synth
 from .sources.catalogue import CATALOGUE
 from .sources.idx import read_idx
+from .split.few import Few
 from .split.label_mix import LabelMix
 from .split.partition import (
     IID,
@@ -37,6 +38,7 @@ __all__ = [
     "IID",
     "PARTITIONS",
     "Dirichlet",
+    "Few",
     "LabelMix",
     "Partition",
     "Parts",

@@ -1,13 +1,13 @@
 """Tables that fit the terminal with every number whole.
 
 rich makes a table narrower by cutting its cells. Here numbers are never cut: first heads are
-broken between words, then the labels in the first column are folded, and then the table goes on
-below in a second one, and a third.
+broken between words, then long labels in the first columns are folded, and then the table goes on
+below in a second one, and a third, each with all labels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
@@ -20,7 +20,7 @@ from rich.text import Text
 from .letters import plain
 
 EDGES, GAP = 2, 3  # what the box takes: in all, and between two columns
-LABEL = 12  # a label is not folded to less than that
+LABEL = 12  # a label is not folded to less than that, unless a number would be
 
 
 @dataclass(frozen=True)
@@ -48,56 +48,90 @@ class Column:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A table of labels and columns, below a title, as wide as there is room."""
+    """A table below a title, as wide as there is room.
+
+    labels   the columns that say what a row is of: they come first, wherever the table goes on
+    columns  the others
+    """
 
     title: str
-    labels: Column
+    labels: Sequence[Column]
     columns: Sequence[Column]
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         return Measurement(min(options.max_width, LABEL), options.max_width)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        labels, columns = self.labels, list(self.columns)
+        labels, columns = list(self.labels), list(self.columns)
         title = self.title
         if options.ascii_only:
-            labels, columns, title = labels.plain(), [c.plain() for c in columns], plain(title)
+            labels, columns = ([c.plain() for c in some] for some in (labels, columns))
+            title = plain(title)
         if title:
             yield Text(title, style="table.title")
-        for room, part, widths in laid_out(labels, columns, options.max_width):
+        for part in laid_out(labels, columns, options.max_width):
             table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-            table.add_column(Text(labels.head), width=room, overflow="fold")
-            for column, width in zip(part, widths, strict=True):
+            for i, (column, width) in enumerate(part):
                 table.add_column(
                     Text(column.head),
-                    justify="left" if column.left else "right",
+                    justify="left" if column.left or i < len(labels) else "right",
                     width=width,
                     overflow="fold",
                 )
-            for row in zip(labels.cells, *(c.cells for c in part), strict=True):
+            for row in zip(*(column.cells for column, _ in part), strict=True):
                 table.add_row(*(Text(cell) for cell in row))
             yield table
 
 
 def laid_out(
-    labels: Column, columns: Sequence[Column], width: int
-) -> Iterator[tuple[int, list[Column], list[int]]]:
-    """The tables that hold all columns within a width: of each, the width of its labels, its
-    columns and their widths."""
+    labels: Sequence[Column], columns: Sequence[Column], width: int
+) -> Iterator[list[tuple[Column, int]]]:
+    """The tables that hold all columns within a width: of each, its columns and their widths, the
+    labels first."""
     rest = width - EDGES
-    full = labels.wide
-    least = min(full, max(LABEL, width // 3))
-    if full + sum(GAP + c.wide for c in columns) <= rest:
-        yield full, list(columns), [c.wide for c in columns]
+    every = [*labels, *columns]
+    if taken(c.wide for c in every) <= rest:
+        yield [(c, c.wide) for c in every]
         return
+    least = least_of(labels, columns, width)
+    for part in parted(columns, rest - least):
+        # A single column wider than the terminal is folded.
+        widths = [min(c.narrow, rest - least - GAP) for c in part]
+        room = rest - sum(GAP + w for w in widths)
+        yield list(zip([*labels, *part], [*shrunk(labels, room), *widths], strict=True))
+
+
+def least_of(labels: Sequence[Column], columns: Sequence[Column], width: int) -> int:
+    """What labels are left together, so that numbers have the rest: no label is folded below LABEL
+    for the sake of a second number next to the first."""
+    short = taken(min(c.narrow, LABEL) for c in labels)
+    beside = width - EDGES - GAP - max((c.narrow for c in columns), default=0)
+    return min(taken(c.narrow for c in labels), max(LABEL, width // 3, min(short, beside)))
+
+
+def parted(columns: Sequence[Column], room: int) -> Iterator[list[Column]]:
+    """As many columns at a time as there is room for next to the labels, and at least one."""
     part: list[Column] = []
-    taken = 0
     for column in columns:
-        if part and least + taken + GAP + column.narrow > rest:
-            yield min(full, rest - taken), part, [c.narrow for c in part]
-            part, taken = [], 0
+        if part and sum(GAP + c.narrow for c in [*part, column]) > room:
+            yield part
+            part = []
         part.append(column)
-        taken += GAP + column.narrow
-    # A single column wider than the terminal is folded.
-    widths = [min(c.narrow, rest - least - GAP) for c in part]
-    yield min(full, max(least, rest - taken)), part, widths
+    yield part
+
+
+def shrunk(labels: Sequence[Column], room: int) -> list[int]:
+    """The widths of labels that share this room: the widest give way first."""
+    widths = [c.narrow for c in labels]
+    while taken(widths) > room and max(widths) > 1:
+        widths[widths.index(max(widths))] -= 1
+    return widths
+
+
+def taken(widths: Iterable[int]) -> int:
+    """The room that columns next to each other take.
+
+    >>> taken([4, 5])
+    12
+    """
+    return sum(GAP + w for w in widths) - GAP

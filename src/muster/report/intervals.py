@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays import Float64
+from ..errors import MusterError
 from ..lazy import pl
 from ..run.measures import MEASURES, Measure, named
 from ..run.result import Run
@@ -23,9 +24,9 @@ Runs = Mapping[str, Sequence[Run]]
 def compared(runs: Runs, names: str | Iterable[str] = ()) -> tuple[Measure, ...]:
     """The measures of a comparison: those named, or those of the table that every run took, in its
     own name or (but not in all of them) in that of the measure that stands in for it."""
-    if names:
-        return named(names)
     columns = [set(run.rounds.columns) for mine in runs.values() for run in mine]
+    if names:
+        return known_to(columns, named(names))
     return tuple(
         m
         for m in MEASURES.values()
@@ -33,6 +34,14 @@ def compared(runs: Runs, names: str | Iterable[str] = ()) -> tuple[Measure, ...]
         and any(m.name in c for c in columns)
         and all(m.name in c or m.otherwise in c for c in columns)
     )
+
+
+def known_to(columns: Sequence[set[str]], measures: Sequence[Measure]) -> tuple[Measure, ...]:
+    """These measures, if each was taken by some run; the first that was not is an error."""
+    for m in measures:
+        if not any(m.name in c or m.otherwise in c for c in columns):
+            raise MusterError(f"measure '{m.name}': no run here took it ({m.title})")
+    return tuple(measures)
 
 
 @dataclass(frozen=True)

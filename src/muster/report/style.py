@@ -7,6 +7,7 @@ so that the pairs of colour and line style first repeat after 55 methods.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from dataclasses import dataclass
 from typing import Any
@@ -101,6 +102,21 @@ def folded(text: str, width: int, lines: int = 3) -> str:
     """
     wrapped = textwrap.wrap(text, width, max_lines=lines, placeholder="…") or [text]
     return as_written("\n".join(wrapped))
+
+
+def lines_of(value: str, width: int) -> list[str]:
+    """A value in lines of about this width: it is broken where its parts meet, and a longer part is
+    left whole.
+
+    >>> lines_of("dirichlet(alpha=0.3,min_rows=5)", 14)
+    ['dirichlet', '(alpha=0.3,', 'min_rows=5)']
+    """
+    lines = [""]
+    for part in re.split(r"(?<=[\s,+/_])|(?=\()", value):
+        if lines[-1] and len(lines[-1] + part.rstrip()) > width:
+            lines.append("")
+        lines[-1] += part
+    return [line.rstrip() for line in lines]
 
 
 def short(name: str, most: int = 14) -> str:

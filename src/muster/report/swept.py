@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,30 +10,23 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
-from ..arrays import Float64
 from ..errors import MusterError, plural
 from ..lazy import pl
 from ..run.measures import MEASURES, Measure, named
-from .curves import Curve
+from .against import draw_against
 from .figure import HEIGHT, NAMES, WIDTH, add_legend, as_figure_path
 from .fitted import Column, Fitted
-from .intervals import Interval
-from .style import Look, as_written, tidy
+from .intervals import Interval, known_to
+from .keys import key_names, value_text
+from .style import Look, as_written
 
-LOGARITHMIC = 30.0  # times the smallest value that the largest is: more is drawn by powers of ten
-TICKS = 8  # values of a key that are all written below the axis
 ROWS = 6  # of panels in one figure
-SHIFT, WIDE_SHIFT = 0.012, 0.04  # of the axis, between methods: of numbers, and of words
 
 
 def measures_of(frame: pl.DataFrame, names: str | Iterable[str] = ()) -> tuple[Measure, ...]:
     """The measures of a sweep: those named, or the usual ones that were taken."""
     if names:
-        wanted = named(names)
-        for m in wanted:
-            if m.name not in frame.columns and m.otherwise not in frame.columns:
-                raise MusterError(f"measure '{m.name}': no run of this sweep took it")
-        return wanted
+        return known_to([set(frame.columns)], named(names))
     return tuple(m for m in MEASURES.values() if m.compared and m.name in frame.columns)
 
 
@@ -95,38 +87,41 @@ def swept_tables(
     """Cells and methods down, measures across: the means, then the paired differences to the first
     method of the same cell."""
     measures = [MEASURES[name] for name in summary["measure"].unique(maintain_order=True)]
-    first = summary["method"][0]
-    names = {key: key.rpartition(".")[2] for key in keys}
-    if len(set(names.values())) < len(names):
-        names = {key: key for key in keys}
+    methods = summary["method"].unique(maintain_order=True).to_list()
+    names = key_names(keys, methods)
 
     def table(title: str, kept: pl.DataFrame, mean: str, half: str, sign: str) -> Fitted:
-        columns = []
         each = kept.filter(pl.col("measure") == measures[0].name)
-        for key in keys[1:]:
-            columns.append(Column(names[key], [_text(v) for v in each[key]], left=True))
-        columns.append(Column("method", each["method"].to_list(), left=True))
+        labels = [Column(names[key], [value_text(v) for v in each[key]]) for key in keys]
+        labels.append(Column("method", each["method"].to_list()))
+        columns = []
         for m in measures:
             rows = kept.filter(pl.col("measure") == m.name).iter_rows(named=True)
             columns.append(Column(m.head, [_pair(row, mean, half, m.scale, sign) for row in rows]))
-        return Fitted(title, Column(names[keys[0]], [_text(v) for v in each[keys[0]]]), columns)
+        return Fitted(title, labels, columns)
 
-    seeds = summary["seeds"].unique().sort()
-    over = plural(int(seeds[-1]), "seed")
-    if len(seeds) > 1:
-        over = f"{seeds[0]} to {over}"
-    tables: list[RenderableType] = [table(f"mean ± 95 %, {over}", summary, "mean", "half", "")]
-    others = summary.filter(pl.col("method") != first)
+    title = f"mean ± 95 %, {seeds_of(summary)}"
+    tables: list[RenderableType] = [table(title, summary, "mean", "half", "")]
+    others = summary.filter(pl.col("method") != methods[0])
     if len(others):
-        about = f"paired difference to {first} in the same cell (* : the interval excludes 0)"
+        about = f"paired difference to {methods[0]} in the same cell (* : the interval excludes 0)"
         tables.append(table(about, others, "difference", "difference_half", "+"))
-    return [*tables, *(Text(f"attention: {said}", style="bold red") for said in concerns)]
+    return [*tables, *attention(concerns)]
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def attention(concerns: Iterable[str]) -> list[Text]:
+    """What a person must be told of results, so that it is seen."""
+    return [Text(f"attention: {said}", style="bold red") for said in concerns]
+
+
+def seeds_of(summary: pl.DataFrame) -> str:
+    """Over how many seeds the means of a sweep are.
+
+    >>> seeds_of(pl.DataFrame({"seeds": [3, 1, 3]}))
+    '1 to 3 seeds'
+    """
+    least, *more = summary["seeds"].unique().sort().to_list()
+    return f"{least} to {plural(more[-1], 'seed')}" if more else plural(least, "seed")
 
 
 def _pair(row: Mapping[str, Any], mean: str, half: str, scale: float, sign: str) -> str:
@@ -139,8 +134,7 @@ def _pair(row: Mapping[str, Any], mean: str, half: str, scale: float, sign: str)
 
 def swept_figure(summary: pl.DataFrame, keys: Sequence[str], along: str, path: str | Path) -> Path:
     """Measures across, the values of the other keys down; in each panel every method's mean against
-    the swept key, with its 95 % interval. Words, and numbers of one size, stand where they stand;
-    numbers of several sizes by powers of ten."""
+    the swept key, with its 95 % interval."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -154,6 +148,7 @@ def swept_figure(summary: pl.DataFrame, keys: Sequence[str], along: str, path: s
             f"figure: {len(rows)} cells next to '{along}', and there is room for {ROWS}; draw "
             "fewer of them from sweep.summary()"
         )
+    names = key_names(keys, labels)
     looks = {label: Look.of(i) for i, label in enumerate(labels)}
     aside = 0.08 * min(max(map(len, labels)), NAMES) + 0.3
     size = (WIDTH * len(measures) + 2 * aside, HEIGHT * len(rows) + 0.6)
@@ -164,100 +159,29 @@ def swept_figure(summary: pl.DataFrame, keys: Sequence[str], along: str, path: s
         here = summary
         for key, value in zip(others, values, strict=True):
             here = here.filter(pl.col(key) == value)
-        title = ", ".join(f"{k} = {_text(v)}" for k, v in zip(others, values, strict=True))
+        title = ", ".join(
+            f"{names[key]} = {value_text(v)}" for key, v in zip(others, values, strict=True)
+        )
         for across, m in enumerate(measures):
             ax = axes[down, across]
-            draw_against(ax, here.filter(pl.col("measure") == m.name), along, looks, m)
+            mine = here.filter(pl.col("measure") == m.name)
+            draw_against(ax, mine, along, looks, m, names[along])
             said = f"{m.title}\n{title}" if title else m.title
             ax.set_title(as_written(said), fontsize=10)
     if len(labels) > 1:
         add_legend(fig, looks)
-    seeds = plural(int(summary["seeds"].to_numpy().max()), "seed")
-    note = f"Mean over {seeds} after the last round, with its 95 % interval."
-    fig.supxlabel(note, fontsize=8, x=0.01, ha="left", color="0.3")
+    fig.supxlabel(note_on(summary), fontsize=8, x=0.01, ha="left", color="0.3")
     path.parent.mkdir(parents=True, exist_ok=True)
     fig.savefig(path, dpi=130)
     return path
 
 
-def draw_against(
-    ax: Any,
-    rows: pl.DataFrame,
-    along: str,
-    looks: Mapping[str, Look],
-    measure: Measure,
-    label: str = "",
-) -> None:
-    """Every method's mean against a key, with its interval. Methods stand a little next to each
-    other, so that those that come to the same can all be seen."""
-    values = rows[along].unique(maintain_order=True)
-    numbers = values.dtype.is_numeric()
-    at = {v: float(v) if numbers else float(i) for i, v in enumerate(values)}
-    powers = numbers and min(at.values()) > 0 and _spread(at.values()) >= LOGARITHMIC
-    if powers:
-        ax.set_xscale("log")
-        ax.minorticks_off()
-    # Places on the axis as it is seen, and how far apart methods stand there.
-    seen = {v: math.log(x) if powers else x for v, x in at.items()}
-    steps = dodges(sorted(seen.values()), len(looks), SHIFT if numbers else WIDE_SHIFT)
-    if not numbers:
-        ax.set_xticks(range(len(values)), [as_written(_text(v)) for v in values])
-    elif len(values) <= TICKS:
-        ordered = sorted(values)
-        written = apart([seen[v] for v in ordered])
-        texts = [_text(v) if w else "" for v, w in zip(ordered, written, strict=True)]
-        ax.set_xticks([at[v] for v in ordered], texts)
-    for i, (name, look) in enumerate(looks.items()):
-        mine = rows.filter(pl.col("method") == name, pl.col("mean").is_not_null())
-        x = np.array([seen[value] for value in mine[along]]) + steps[i]
-        order = np.argsort(x)
-        mean = mine["mean"].to_numpy()[order] * measure.scale
-        half = mine["half"].cast(pl.Float64).to_numpy()[order] * measure.scale
-        ax.errorbar(
-            np.exp(x[order]) if powers else x[order], mean, yerr=reach(mean, half, measure),
-            color=look.colour, marker=look.marker, linestyle=look.dashes if numbers else "none",
-            markersize=5, capsize=2.5, linewidth=1.4, zorder=3 + i / 100,
-        )  # fmt: skip
-    ax.tick_params(labelsize=8)
-    ax.set_xlabel(as_written(label or along.rpartition(".")[2].replace("_", " ")), fontsize=8)
-    tidy(ax)
-
-
-def reach(mean: Float64, half: Float64, measure: Measure) -> Float64:
-    """How far an interval is drawn below and above its mean: that of a share ends at 0 and 1."""
-    low, high = Curve(np.zeros_like(mean), mean, half).band(measure)
-    return np.stack([mean - low, high - mean])
-
-
-def dodges(places: Sequence[float], methods: int, share: float) -> list[float]:
-    """How far from its place each of so many methods is drawn: apart from each other by this share
-    of the axis, or less where places are closer.
-
-    >>> dodges([0.0, 1.0], 2, 0.02)
-    [-0.01, 0.01]
-    """
-    gaps = np.diff(places)
-    width = (places[-1] - places[0]) or 1.0
-    nearest = float(gaps.min()) if len(gaps) else width
-    step = min(share * width, 0.5 * nearest / methods)
-    return [step * (i - (methods - 1) / 2) for i in range(methods)]
-
-
-def apart(places: Sequence[float]) -> list[bool]:
-    """Which ticks are written, so that no two numbers run into each other: those that are a tenth
-    of the axis from the last one written, and the first.
-
-    >>> apart([10, 25, 50, 250])
-    [True, False, True, True]
-    """
-    room, written = 0.1 * (places[-1] - places[0]), [True]
-    last = places[0]
-    for place in places[1:]:
-        written.append(place - last >= room)
-        last = place if written[-1] else last
-    return written
-
-
-def _spread(values: Iterable[float]) -> float:
-    every = list(values)
-    return max(every) / min(every)
+def note_on(summary: pl.DataFrame) -> str:
+    """What the points of the figure are; the interval of a single seed is none."""
+    rounds = summary["round"].unique()
+    when = f"after round {rounds[0]}" if len(rounds) == 1 else "after the last round"
+    seeds = summary["seeds"].unique().to_list()
+    if seeds == [1]:
+        return f"One seed, {when}: no intervals."
+    where = " where there are several" if 1 in seeds else ""
+    return f"Mean over {seeds_of(summary)} {when}, with its 95 % interval{where}."

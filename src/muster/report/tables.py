@@ -52,13 +52,13 @@ def comparison_tables(
     every = [run for mine in runs.values() for run in mine]
     whose = "" if all(map(for_everyone, every)) else "priority clients' "
     over = f"mean ± 95 %, {plural(len(runs[first]), 'seed')}"
-    labels = Column("method", list(runs))
+    labels = [Column("method", list(runs))]
     tables: list[RenderableType] = [
         Fitted(over if measures else f"{whose}{_said(shown)}: {over}", labels, means)
     ]
     if others:
         about = f"paired difference to {first} (* : the interval excludes 0)"
-        tables.append(Fitted(about, Column("method", others), gaps))
+        tables.append(Fitted(about, [Column("method", others)], gaps))
     tables.append(Fitted("a round, on average", labels, price))
     return [*tables, *map(Text, baseline(every)), *map(Text, notes(every)), *_warnings(runs)]
 

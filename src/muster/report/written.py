@@ -15,6 +15,7 @@ from .. import durable
 from ..errors import MusterError
 from ..lazy import pl
 from ..run.measures import MEASURES
+from .keys import key_names, value_text
 
 ENDINGS = (".parquet", ".csv", ".tex")
 SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
@@ -55,7 +56,8 @@ def latex(summary: pl.DataFrame, keys: Sequence[str] = ("round",)) -> str:
     """A summary as a LaTeX tabular (package booktabs)."""
     measures = [MEASURES[name] for name in summary["measure"].unique(maintain_order=True)]
     down = [*keys, "method"]
-    heads = [*(key.rpartition(".")[2] for key in down), *(m.head for m in measures)]
+    methods = summary["method"].unique(maintain_order=True).to_list()
+    heads = [*key_names(keys, methods).values(), "method", *(m.head for m in measures)]
     rows: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
     for row in summary.iter_rows(named=True):
         rows.setdefault(tuple(row[key] for key in down), {})[row["measure"]] = row
@@ -68,7 +70,7 @@ def latex(summary: pl.DataFrame, keys: Sequence[str] = ("round",)) -> str:
         "\\midrule",
     ]
     for names, found in rows.items():
-        cells = [escaped(f"{n:g}" if isinstance(n, float) else str(n)) for n in names]
+        cells = [escaped(value_text(name)) for name in names]
         cells += [_cell(found.get(m.name), m.scale) for m in measures]
         lines.append(" & ".join(cells) + r" \\")
     return "\n".join([*lines, "\\bottomrule", "\\end{tabular}", ""])

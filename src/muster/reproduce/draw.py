@@ -1,26 +1,28 @@
 """The figures of an experiment, drawn from its small file of results.
 
 A figure has one column per panel and one row per measure and value of what else is swept. Along x
-are the rounds, a swept key, the panels themselves, or the methods. Lines and points are means over
-the seeds with 95 % intervals; with `against`, paired differences to a method, and zero as a line.
+are the rounds, a swept key, the panels themselves, the methods, or another measure. Lines and
+points are means over the seeds with 95 % intervals; with `against`, paired differences to a method,
+and zero as a line, or over two swept keys a map of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..lazy import pl
+from ..report.against import draw_against, reach
 from ..report.curves import Curve, draw_curves
 from ..report.figure import add_legend
 from ..report.intervals import Interval, mean_and_half
+from ..report.keys import key_names, value_text
 from ..report.style import Look, as_written, folded, tidy
-from ..report.swept import draw_against, reach
 from ..run.measures import MEASURES, Measure
-from .claims import over_rounds
+from .findings import over_rounds
 from .plan import Drawing
 
 WIDTH, HEIGHT = 3.1, 2.5  # inches of one panel
@@ -36,6 +38,7 @@ def draw(drawing: Drawing, frame: pl.DataFrame, path: Path, keys: Sequence[str] 
         frame = frame.filter(pl.col("panel").is_in(list(drawing.panels)))
     measures = [m for m in drawing.measures if m in frame.columns]
     cells = cells_of(drawing, frame, keys)
+    names = key_names(keys, methods_of(frame))
     looks = looks_of(frame, drawing.against)
     many = len(looks) > 1 and drawing.x != "method"
     rows = [(MEASURES[name], cell) for name in measures for cell in cells]
@@ -57,15 +60,32 @@ def draw(drawing: Drawing, frame: pl.DataFrame, path: Path, keys: Sequence[str] 
             if panel and (row == 0 or not axes[row - 1][column].get_visible()):
                 ax.set_title(as_written(panel), fontsize=9)
             if column == 0:
-                less = f" - {drawing.against}" if drawing.against else ""
-                told = [f"{k.rpartition('.')[2]} {v}" for k, v in cell.items()]
-                name = ", ".join([measure.title + less, *told])
+                told = [f"{names[k]} {value_text(v)}" for k, v in cell.items()]
+                name = ", ".join([titled(measure, drawing, looks), *told])
                 ax.set_ylabel(folded(name, 30), fontsize=8)
     if many:
         add_legend(fig, looks)
     path.parent.mkdir(parents=True, exist_ok=True)
     fig.savefig(path, dpi=90)
     return path
+
+
+def titled(measure: Measure, drawing: Drawing, looks: Mapping[str, Look]) -> str:
+    """What is drawn: a measure, or the difference in it between methods."""
+    if not drawing.against:
+        return measure.title
+    first = next(iter(looks)) if len(looks) == 1 else "each method"
+    return f"{measure.title}: {first} - {drawing.against}"
+
+
+def caption(drawing: Drawing, frame: pl.DataFrame) -> str:
+    """A figure in words, for those who do not see it and those who do."""
+    measures = [MEASURES[m] for m in drawing.measures if m in frame.columns]
+    looks = looks_of(frame, drawing.against)
+    what = "; ".join(titled(m, drawing, looks) for m in measures)
+    along = MEASURES[drawing.x].title if drawing.x in MEASURES else drawing.label or drawing.x
+    how = {"round": "over the rounds", "panel": "by panel", "method": "by method"}
+    return f"{what[0].upper()}{what[1:]}, {how.get(drawing.x, f'by {along}')}."
 
 
 def columns_of(drawing: Drawing, frame: pl.DataFrame) -> list[str]:
@@ -80,7 +100,8 @@ def columns_of(drawing: Drawing, frame: pl.DataFrame) -> list[str]:
 
 def cells_of(drawing: Drawing, frame: pl.DataFrame, keys: Sequence[str]) -> list[dict[str, Any]]:
     """The values of what is swept and not along x, below each other."""
-    others = [k for k in keys if k != drawing.x and frame[k].drop_nulls().n_unique() > 1]
+    shown = (drawing.x, drawing.y)
+    others = [k for k in keys if k not in shown and frame[k].drop_nulls().n_unique() > 1]
     if not others:
         return [{}]
     return frame.select(others).drop_nulls().unique(maintain_order=True).to_dicts()
@@ -88,8 +109,12 @@ def cells_of(drawing: Drawing, frame: pl.DataFrame, keys: Sequence[str]) -> list
 
 def looks_of(frame: pl.DataFrame, against: str) -> dict[str, Look]:
     """A look for each method, the same in every figure of an experiment."""
-    methods = frame["method"].unique(maintain_order=True).to_list()
-    return {m: Look.of(i) for i, m in enumerate(methods) if m != against}
+    return {m: Look.of(i) for i, m in enumerate(methods_of(frame)) if m != against}
+
+
+def methods_of(frame: pl.DataFrame) -> list[str]:
+    """The methods of an experiment, in their order."""
+    return frame["method"].unique(maintain_order=True).to_list()
 
 
 def draw_panel(
@@ -107,6 +132,12 @@ def draw_panel(
         return
     if drawing.x == "method":
         draw_methods(ax, frame, measure, looks)
+        return
+    if drawing.x in MEASURES:
+        draw_scatter(ax, frame, MEASURES[drawing.x], measure, looks)
+        return
+    if drawing.y:
+        draw_map(ax, frame, drawing, measure, looks)
         return
     draw_swept(ax, frame, drawing, measure, looks)
 
@@ -166,7 +197,8 @@ def draw_swept(
     if drawing.against:
         ax.axhline(0, color="0.5", linewidth=1)
     shown = measure.difference if drawing.against else measure
-    draw_against(ax, pl.DataFrame(rows), key, looks, shown, drawing.label)
+    label = drawing.label or key_names([key], methods_of(frame))[key]
+    draw_against(ax, pl.DataFrame(rows), key, looks, shown, label)
 
 
 def draw_methods(ax: Any, frame: pl.DataFrame, measure: Measure, looks: dict[str, Look]) -> None:
@@ -184,3 +216,62 @@ def draw_methods(ax: Any, frame: pl.DataFrame, measure: Measure, looks: dict[str
     ax.set_ylim(len(shown) - 0.5, -0.5)
     ax.tick_params(labelsize=8)
     tidy(ax)
+
+
+def draw_scatter(
+    ax: Any, frame: pl.DataFrame, across: Measure, up: Measure, looks: dict[str, Look]
+) -> None:
+    """Where methods end by two measures, each method a point with both its intervals."""
+    for method, look in looks.items():
+        x, y = ends(frame, method, across), ends(frame, method, up)
+        if x is None or y is None:
+            continue
+        (mx, hx), (my, hy) = (
+            (np.array([end.mean]) * m.scale, np.array([end.half]) * m.scale)
+            for end, m in ((x, across), (y, up))
+        )
+        ax.errorbar(
+            mx, my, xerr=reach(mx, hx, across), yerr=reach(my, hy, up), color=look.colour,
+            marker=look.marker, capsize=2, markersize=6, linewidth=1,
+        )  # fmt: skip
+    ax.set_xlabel(folded(across.title, 30), fontsize=8)
+    ax.tick_params(labelsize=8)
+    tidy(ax)
+
+
+def draw_map(
+    ax: Any, frame: pl.DataFrame, drawing: Drawing, measure: Measure, looks: dict[str, Look]
+) -> None:
+    """The paired difference between two methods over two swept keys: blue where it is above 0, red
+    where it is below, a star where its interval excludes 0."""
+    (method,) = looks
+    columns, rows = (
+        frame[k].drop_nulls().unique().sort().to_list() for k in (drawing.x, drawing.y)
+    )
+    found = [
+        [
+            ends(
+                frame.filter(pl.col(drawing.x) == x, pl.col(drawing.y) == y), method, measure,
+                drawing.against,
+            )
+            for x in columns
+        ]
+        for y in rows
+    ]  # fmt: skip
+    means = np.array(
+        [[np.nan if e is None else e.mean * measure.scale for e in line] for line in found]
+    )
+    most = float(np.nanmax(np.abs(means))) or 1.0
+    ax.imshow(means, cmap="RdBu", vmin=-most, vmax=most, origin="lower", aspect="auto")
+    for i, line in enumerate(found):
+        for j, end in enumerate(line):
+            if end is not None:
+                star = "*" if end.excludes_zero else ""
+                text = f"{end.mean * measure.scale:+.3f}{star}"
+                dark = abs(means[i, j]) > 0.6 * most
+                ax.text(j, i, text, ha="center", va="center", fontsize=7,
+                        color="white" if dark else "black")  # fmt: skip
+    ax.set_xticks(range(len(columns)), [f"{v:g}" for v in columns], fontsize=8)
+    ax.set_yticks(range(len(rows)), [f"{v:g}" for v in rows], fontsize=8)
+    x, _, y = (drawing.label or f"{drawing.x} by {drawing.y}").partition(" by ")
+    ax.set_xlabel(f"{x} (across), {y} (up)", fontsize=8)

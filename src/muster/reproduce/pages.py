@@ -18,35 +18,41 @@ from ..run.measures import MEASURES
 from ..schema import Table
 from ..theory import figures as theory_figures
 from ..theory.verdicts import verdicts as judge_study
-from .claims import NOT_RUN, Finding, Verdict, broken, judged, said, seeds_lost
-from .draw import columns_of, draw
+from .draw import caption, columns_of, draw
+from .findings import Finding
 from .plan import Plan
 from .results import Results, together
 from .tuned import in_words
+from .verdict import KINDS, Verdict, broken, judged, mark_of, said
 
 PAPERS = {"fedalign": "FedALIGN (Prioritized FL)", "maxfl": "MaxFL (Global Model Appeal)"}
 CLAIMS = """\
 # What the papers claim, and what came out
 
-Every claim of the two papers, in our words, held against runs on matched seeds; where the second
-column says so, a claim of our own. This page is made by `muster reproduce --pages` from the small
-files in `experiments/results`; no verdict or number in it is written by hand.
+Every claim of the two papers, in our words, held against runs on matched seeds; where it says so,
+a claim of our own. This page is made by `muster reproduce --pages` from the small files in
+`experiments/results`; no verdict or number in it is written by hand. The figures are in
+[the gallery](gallery.md); [reproduce.md](reproduce.md) says how to run an experiment again.
 
-A claim that A is above B *holds* where the 95 % interval of the paired difference (seed by seed,
-Student's t) lies above zero; *does not hold* where the opposite is as clear, or both runs are
-identical; and is *undecided* otherwise. A claim of several cells *holds* where it holds in every
-one of them. Where it holds in some only, *holds when ...* names those that stand up to Holm's
-correction over the claim's cells; cells marked *by itself* are clear alone and not among so many.
+**In one cell** (one panel, one place of a sweep, one opponent) a claim that A is above B *holds*
+where the 95 % interval of the paired difference (seed by seed, Student's t) lies above zero, or
+above the margin that is claimed. Where it lies below zero it is the *opposite*; where it lies below
+a margin that is claimed, *less than claimed*; where both sides come to the same number in every
+seed, *equal*; else *undecided*. "As high" and "the same" are claims with a margin that is allowed:
+they hold where the interval lies within it. A seed that diverged leaves its cell undecided.
+
+**A claim of several cells** *holds* where it holds in every one of them. Where it holds in some,
+*holds when ...* names those that stand up to Holm's correction over the claim's cells, and *mixed*
+says that others speak against it; cells marked *by itself* are clear alone and not among so many.
 So a claim that is not so seems to hold by chance in at most one case of forty, whatever its number
-of cells; from claim to claim nothing is corrected. A seed that diverged leaves its cell undecided.
+of cells, if differences are normal; from claim to claim nothing is corrected. Runs from which
+everybody may leave are not normal: some end with nobody, and a few seeds of them say little. In how
+many runs that was stands with each cell.
 
-Numbers are mean ± half-width of the 95 % interval: left side, right side, then their paired
-difference. `muster reproduce ID` runs an experiment again; `muster reproduce --list` says what it
-needs. The figures are in [the gallery](gallery.md).
-
-Verdicts are those of the kept files. Run again on another machine, runs on FMNIST come to the same
-numbers to 1e-6. Runs on SYNTH at a learning rate of 0.1 do not: there rounding in the last bit,
-which differs between processors, is amplified from round to round, and single runs end elsewhere.
+Numbers are mean ± half-width of the 95 % interval. Verdicts are those of the kept files. Run again
+on another machine, runs on FMNIST come to the same numbers to 1e-6. Runs on SYNTH at a learning
+rate of 0.1 do not: there rounding in the last bit, which differs between processors, is amplified
+from round to round, and single runs end elsewhere.
 """
 GALLERY = """\
 # Gallery: every figure, drawn from the kept results
@@ -57,7 +63,6 @@ shares end at 0 and 1. Where an axis says a difference, it is paired, seed by se
 says about the papers' claims is in [the claims ledger](claims.md).
 """
 EARLIER = "of an earlier version of its file"
-KINDS = ("holds", "holds in part", "does not hold", "undecided", NOT_RUN)
 
 
 def verdicts(plan: Plan, results: Results | None) -> list[Verdict]:
@@ -82,68 +87,110 @@ def faults(plan: Plan, results: Results) -> list[str]:
 
 
 def claims_page(plans: Sequence[Plan], folder: Path) -> str:
-    """docs/claims.md."""
-    parts, every = [], []
+    """docs/claims.md: all verdicts at a glance, then every experiment with its numbers."""
+    found = {plan.id: together(plan, folder) for plan in plans}
+    every = {plan.id: verdicts(plan, found[plan.id]) for plan in plans}
+    glance, details = [], []
     for paper, title in PAPERS.items():
-        parts.append(f"## {title}\n")
-        for plan in (p for p in plans if p.paper == paper):
-            results = together(plan, folder)
-            found = verdicts(plan, results)
-            every += found
-            parts.append(f"### {plan.id}: {plan.title}\n\n{plan.where}. {ran(plan, results)}\n")
-            parts.append(ledger(found))
-    count = Counter(kind_of(v) for v in every)
-    ours = sum(v.where.startswith("our own") for v in every)
-    summary = ", ".join(f"{count[kind]} {kind}" for kind in KINDS)
-    return "\n".join([CLAIMS, f"{len(every)} claims, {ours} of them our own: {summary}.\n", *parts])
+        mine = [plan for plan in plans if plan.paper == paper]
+        glance.append(f"## {title} at a glance\n\n{at_a_glance({p.id: every[p.id] for p in mine})}")
+        details.append(f"## {title}\n")
+        details += [section(plan, found[plan.id], every[plan.id]) for plan in mine]
+    return "\n".join(
+        [CLAIMS, counts([v for some in every.values() for v in some]), *glance, *details]
+    )
 
 
-def kind_of(verdict: Verdict) -> str:
-    """A verdict without its particulars."""
-    if verdict.word.startswith("holds "):
-        return "holds in part"
-    return next(kind for kind in KINDS if verdict.word.startswith(kind))
+def counts(every: Sequence[Verdict]) -> str:
+    """How many claims came to what: those of the papers by runs and by theory, and our own."""
+    groups = {
+        "of the papers, by runs": [v for v in every if not ours(v) and not v.numbers],
+        "of the papers, by theory": [v for v in every if not ours(v) and v.numbers],
+        "our own": [v for v in every if ours(v)],
+    }
+    rows = [f"| {len(every)} claims | {' | '.join(KINDS)} |", "|---|" + "---|" * len(KINDS)]
+    for name, mine in groups.items():
+        number = Counter(v.kind for v in mine)
+        rows.append(f"| {len(mine)} {name} | {' | '.join(str(number[kind]) for kind in KINDS)} |")
+    return "\n".join(rows) + "\n"
+
+
+def ours(verdict: Verdict) -> bool:
+    """Whether a claim is none of the papers'."""
+    return verdict.where.startswith("our own")
+
+
+def at_a_glance(every: dict[str, list[Verdict]]) -> str:
+    """One line for each claim: what it says, what came of it, and in how many of its cells."""
+    rows = ["| experiment | claim | verdict | holds in |", "|---|---|---|---|"]
+    for id, found in every.items():
+        for v in found:
+            whose = " *(ours)*" if ours(v) else ""
+            rows.append(row(f"[{id}](#{id})", v.says + whose, f"**{v.kind}**", v.tally))
+    return "\n".join(rows) + "\n"
+
+
+def row(*cells: str) -> str:
+    """A row of a table."""
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+
+def section(plan: Plan, results: Results | None, found: Sequence[Verdict]) -> str:
+    """An experiment: what was run, each claim with its verdict, and the numbers of every cell."""
+    parts = [
+        f'<a id="{plan.id}"></a>\n\n### {plan.id}: {plan.title}\n',
+        f"{plan.where}. {plan.notes}".strip() + "\n",
+        ran(plan, results),
+        ledger(found),
+        cell_table(found),
+    ]
+    return "\n".join(part for part in parts if part)
 
 
 def ledger(found: Sequence[Verdict]) -> str:
-    """Claims as a table."""
-    lines = ["| claim | in the paper | numbers | verdict |", "|---|---|---|---|"]
-    for v in found:
-        cells = (
-            v.says,
-            v.where,
-            v.numbers or numbers(v),
-            f"**{v.word}**" + (f": {v.needs}" if v.needs else ""),
+    """Claims with their verdicts as a table, numbered; what the paper prints where that is known,
+    and the numbers of the theory, which has no cells."""
+    printed, told = any(v.printed for v in found), any(v.numbers for v in found)
+    heads = ["", "claim", "in the paper", *["printed"] * printed, *["numbers"] * told, "verdict"]
+    rows = [row(*heads), "|" + "---|" * len(heads)]
+    for n, v in enumerate(found, 1):
+        verdict = f"**{v.word}**" + (f": {v.needs}" if v.needs else "")
+        middle = [*[v.printed] * printed, *[v.numbers] * told]
+        rows.append(row(str(n), v.says, v.where, *middle, verdict))
+    return "\n".join(rows) + "\n"
+
+
+def cell_table(found: Sequence[Verdict]) -> str:
+    """Both sides and their difference in every cell of every claim."""
+    cells = [(n, f, v.findings) for n, v in enumerate(found, 1) for f in v.findings]
+    if not cells:
+        return ""
+    part = any(f.took_part for _, f, _ in cells)
+    heads = ["claim", "cell", "measure", "left", "right", "difference", "seeds", "",
+             *["who took part (left / right)"] * part]  # fmt: skip
+    rows = [row(*heads), "|" + "---|" * len(heads)]
+    for n, f, among in cells:
+        scale = MEASURES[f.measure].scale
+        left, right = (
+            f"{name} {fixed(side, scale)}".strip()
+            for name, side in zip(f.names, (f.left, f.right), strict=True)
         )
-        lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def numbers(verdict: Verdict) -> str:
-    """Both sides and their difference, cell by cell."""
-    lines = [line_of(finding, verdict.findings) for finding in verdict.findings]
-    return "<br>".join(lines)
+        where = said({k: v for k, v in f.cell.items() if k != "against"}, among)
+        gap, mark = fixed(f.gap, scale, signed=True), mark_of(f, among)
+        rows.append(
+            row(str(n), where, MEASURES[f.measure].head, left, right, gap, str(f.seeds), mark,
+                *[f.took_part] * part)
+        )  # fmt: skip
+    return "\n".join(rows) + "\n"
 
 
 def line_of(finding: Finding, among: Sequence[Finding]) -> str:
-    """One cell's numbers."""
+    """One cell's numbers in a line."""
     where, scale = said(finding.cell, among), MEASURES[finding.measure].scale
     left, right = fixed(finding.left, scale), fixed(finding.right, scale)
     text = f"{left} against {right}: {fixed(finding.gap, scale, signed=True)}"
     mark = mark_of(finding, among)
-    return f"{where + ': ' if where else ''}{text}, {finding.seeds} seeds{mark and f' ({mark})'}"
-
-
-def mark_of(finding: Finding, among: Sequence[Finding]) -> str:
-    """What a cell came to, where it is not that the claim holds."""
-    if finding.diverged:
-        return f"undecided: {seeds_lost(finding)}"
-    if finding.holds is None:
-        return "identical" if finding.identical else "undecided"
-    word = "" if finding.holds else "opposite"
-    picked = any(other.holds is not finding.holds for other in among)
-    alone = "by itself" if picked and not finding.sure else ""
-    return ", ".join(filter(None, [word, alone]))
+    return f"{where + ': ' if where else ''}{text}, {finding.seeds} seeds ({mark})"
 
 
 def fixed(interval: Interval, scale: float = 1.0, signed: bool = False) -> str:
@@ -167,20 +214,19 @@ def without_zero(number: str) -> str:
 
 
 def ran(plan: Plan, results: Results | None) -> str:
-    """What was run, in a sentence."""
+    """What was run, as a list."""
     if results is None:
-        return "Not run here."
+        return "Not run here.\n"
     panels = [name for name in plan.own if name in results.made]
-    parts = [panel_ran(plan, name, results) for name in panels]
+    lines = [panel_ran(plan, name, results) for name in panels]
     if results.studies:
-        parts.append("at full size")
-    lacks = [name for name in plan.own if name not in panels and name not in results.missing]
-    none = [f"{name} not run (`{command}`)" for name, command in results.missing.items()]
-    none += [f"{name} not run (`muster reproduce {plan.id}`)" for name in lacks]
-    also = [
+        lines.append("at full size")
+    lines += [
         f"the runs of {id}" + (f" ({EARLIER})" if id in results.earlier else "") for id in plan.uses
     ]
-    return "Run here: " + "; ".join([*parts, *also, *none]) + "."
+    left = {name: f"muster reproduce {plan.id}" for name in plan.own if name not in panels}
+    lines += [f"{name}: not run (`{how}`)" for name, how in (left | results.missing).items()]
+    return "Run here:\n\n" + "\n".join(f"- {line}" for line in lines) + "\n"
 
 
 def panel_ran(plan: Plan, name: str, results: Results) -> str:
@@ -188,11 +234,11 @@ def panel_ran(plan: Plan, name: str, results: Results) -> str:
     frame, made = results.frame.filter(pl.col("panel") == name), results.made[name]
     rounds, seeds = int(frame["round"].to_numpy().max()), frame["seed"].n_unique()
     less = plan.panel(name, made.size).less
-    size = f", smaller ({compact(less)})" if less else ", in full"
+    size = f"; smaller than the file's full size ({compact(less)})" if less else ""
     if name in results.outdated(plan):  # the file does not tell of its size any more
         size = f" ({EARLIER})"
-    subset = ", on a subset of the data" if made.subset else ""
-    return f"{name}, {rounds} rounds, {seeds} seeds{size}{subset}{in_words(made.tuning)}"
+    data = f"; {made.data}" if made.data else ""
+    return f"{name}: {rounds} rounds, {seeds} seeds{size}{data}{in_words(made.tuning)}"
 
 
 def compact(table: Table) -> str:
@@ -225,20 +271,24 @@ def gallery_page(plans: Sequence[Plan], folder: Path, docs: Path) -> str:
         results = together(plan, folder)
         if results is None:
             continue
-        parts.append(f"## {plan.id}: {plan.title}\n\n{plan.where}. {ran(plan, results)}\n")
-        for path in figures(plan, results, docs / "gallery"):
-            parts.append(f"![{plan.id}: {plan.title}]({path.relative_to(docs).as_posix()})\n")
+        parts.append(f"## {plan.id}: {plan.title}\n\n{plan.where}. {ran(plan, results)}")
+        for path, words in figures(plan, results, docs / "gallery").items():
+            parts.append(
+                f"![{plan.id}: {words}]({path.relative_to(docs).as_posix()})\n\n*{words}*\n"
+            )
     return "\n".join(parts)
 
 
-def figures(plan: Plan, results: Results, folder: Path) -> list[Path]:
-    """Every figure of an experiment."""
-    drawn = [
-        draw(drawing, results.frame, folder / f"{plan.id}-{i}.png", results.keys)
+def figures(plan: Plan, results: Results, folder: Path) -> dict[Path, str]:
+    """Every figure of an experiment, drawn, each with its caption."""
+    drawn = {
+        draw(drawing, results.frame, folder / f"{plan.id}-{i}.png", results.keys): caption(
+            drawing, results.frame
+        )
         for i, drawing in enumerate(plan.drawings, 1)
         if columns_of(drawing, results.frame)
-    ]
-    return drawn + [
-        theory_figures.draw(studied, folder / f"{plan.id}-{name}.png")
+    }
+    return drawn | {
+        theory_figures.draw(studied, folder / f"{plan.id}-{name}.png"): f"{plan.title}: {name}."
         for name, studied in results.studies.items()
-    ]
+    }

@@ -25,7 +25,7 @@ from .claims import Claim, within
 Size = Literal["full", "small", "quick"]
 SIZES: tuple[Size, ...] = ("full", "small", "quick")
 KEYS = {"id", "title", "paper", "where", "about", "uses", "common", "panels", "studies", "small",
-        "quick", "keep", "claims", "checks", "figures", "sure"}  # fmt: skip
+        "quick", "keep", "notes", "claims", "checks", "figures", "sure"}  # fmt: skip
 # What the small file of results keeps of every round, where the runs have it.
 KEEP = ("loss", "test_accuracy", "fairness", "admitted_nonpriority")
 
@@ -68,7 +68,9 @@ class Drawing:
     """One figure of an experiment.
 
     measures  what is drawn, one panel each
-    x         along what: the rounds, or a swept key
+    x         along what: "round", a swept key, "panel", "method", or another measure: then every
+              method is a point
+    y         a second swept key: then the paired difference to `against` is drawn as a map
     against   draw paired differences to this method, with zero as a line
     panels    of which panels; empty: all
     label     what is written along x; by default the key's last word
@@ -76,6 +78,7 @@ class Drawing:
 
     measures: tuple[str, ...]
     x: str = "round"
+    y: str = ""
     against: str = ""
     panels: tuple[str, ...] = ()
     label: str = ""
@@ -85,6 +88,7 @@ class Drawing:
 class Plan:
     """An experiment of a paper.
 
+    notes    what the paper does not print and is read here, for the page
     checks   what must be so in every seed of every cell, however short the runs
     studies  the studies of the theory (`muster.theory.study`) that it runs, by their names
     about    "paper", or "ours" of what the papers do not have
@@ -108,6 +112,7 @@ class Plan:
     about: str = ""
     uses: tuple[str, ...] = ()
     sure: tuple[str, ...] = ()
+    notes: str = ""
 
     def panels(self, size: Size = "full", seeds: int | None = None) -> list[Panel]:
         """The panels at a size. A panel that has no `small` form is small in full; one that says
@@ -226,6 +231,7 @@ def read(path: Path) -> Plan:
             table.get("about", "paper"),
             tuple(table.get("uses", ())),
             tuple(table.get("sure", ())),
+            table.get("notes", ""),
         )
         for claim in (*plan.claims, *plan.checks):
             check_measured(plan, claim)
@@ -260,11 +266,13 @@ def as_check(table: Table, id: str) -> Table:
 
 def drawing(table: Table, panels: Sequence[str]) -> Drawing:
     """A figure as its file says it; without panels of its own it shows these."""
-    known = {"measures", "x", "against", "panels", "label"}
+    known = {"measures", "x", "y", "against", "panels", "label"}
     for key in table:
         if key not in known:
             raise MusterError(f"figures: unknown key '{key}'; {nearest(key, sorted(known))}")
     if "measures" not in table:
         raise MusterError("figures: no measures; give a list of them")
+    if "y" in table and "against" not in table:
+        raise MusterError("figures: y: a map is of differences; give against")
     lists = {"measures": tuple(table["measures"]), "panels": tuple(table.get("panels", panels))}
     return Drawing(**(table | lists))

@@ -27,7 +27,7 @@ class Made:
 
     digest   of the panel's part of the experiment's file; of a study, of its code
     seconds  of work: of all its runs and tunings together, whenever they were run
-    subset   whether only a subset of its data was here
+    data     of a panel: how many rows a client has, and what is to be known of its data
     tuning   the candidates of its tuning with their scores
     """
 
@@ -35,7 +35,7 @@ class Made:
     size: Size
     seconds: float
     digest: str = ""
-    subset: bool = False
+    data: str = ""
     tuning: list[Table] = field(default_factory=list)
 
 
@@ -89,13 +89,15 @@ def renewed(old: Results | None, new: Results, plan: Plan) -> Results:
     plan does not have any more is gone."""
     if old is None:
         return new
-    stay = [n for n in old.made if n not in new.made and n in (*plan.own, *plan.studies)]
-    before = old.frame.filter(pl.col("panel").is_in(stay)) if old.frame.width else old.frame
-    both = {**{name: old.made[name] for name in stay}, **new.made}
+    before = old.frame
+    if before.width:
+        before = before.filter(~pl.col("panel").is_in(list(new.made)))
+    both = {**old.made, **new.made}
     # In the order of the plan, whichever was run first.
     made = {name: both[name] for name in (*plan.own, *plan.studies) if name in both}
     frame = stacked([before, new.frame])
     if frame.width:
+        frame = frame.filter(pl.col("panel").is_in(list(made)))
         places = {name: at for at, name in enumerate(made)}
         frame = frame.sort(pl.col("panel").replace_strict(places), maintain_order=True)
         frame = frame.select(c for c in frame.columns if frame[c].null_count() < len(frame))
@@ -128,11 +130,14 @@ def save(results: Results, folder: Path, id: str) -> Path:
 
 
 def load(folder: Path, id: str) -> Results | None:
-    """Results that were kept, or None."""
+    """Results that were kept, or None; what a version that kept no panels apart wrote is made again
+    from its runs."""
     path = folder / f"{id}.parquet"
     if not path.exists():
         return None
     told = tomllib.loads(path.with_suffix(".toml").read_text())
+    if "made" not in told:
+        return None
     studies = {name: pl.read_parquet(folder / f"{id}-{name}.parquet") for name in told["studies"]}
     made = {name: Made(**one) for name, one in told["made"].items()}
     return Results(pl.read_parquet(path), told["keys"], made, told["missing"], studies)
@@ -144,7 +149,8 @@ def together(plan: Plan, folder: Path) -> Results | None:
     own = load(folder, plan.id)
     if own is None and not used:
         return None
-    mine = Results(pl.DataFrame()) if own is None else own
+    nothing = Results(pl.DataFrame())
+    mine = nothing if own is None else renewed(own, nothing, plan)
     every = [*used.values(), mine]
     frame = stacked([*(apart(r.frame, plan, id) for id, r in used.items()), mine.frame])
     return Results(

@@ -13,10 +13,11 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from .. import __version__
-from ..config.sweeps import sweep
+from ..config.sweeps import planned, sweep
 from ..config.tuning import planned as planned_tuning
 from ..config.tuning import tune
 from ..config.units import OnCell
+from ..config.work import without_solo
 from ..data.sources.catalogue import CATALOGUE
 from ..data.sources.obtain import first_found
 from ..errors import MusterError, nearest
@@ -110,8 +111,26 @@ def run_panel(
     with on_work(f"{panel.name}: {panel.data}", units) as on_cell:
         swept = sweep(table, over=over, folder=folder / "runs", jobs=jobs, on_cell=on_cell)
     work += float(swept.frame["seconds"].sum())
-    subset = "subset" in present(panel)
-    return swept.frame, Made(__version__, size, round(work, 1), panel.digest, subset, tried)
+    data = about_data(panel)
+    return swept.frame, Made(__version__, size, round(work, 1), panel.digest, data, tried)
+
+
+def about_data(panel: Panel) -> str:
+    """How many training rows a client of a panel has on average, and what is to be known of its
+    data set."""
+    cells = planned(panel.config, panel.over or {"rounds": [panel.config["rounds"]]}).cells
+    rows: dict[str, int] = {}
+    for cell in cells:
+        chosen = without_solo(cell.chosen)
+        key = repr(chosen.data)
+        if key not in rows:
+            rows[key] = round(float(chosen.federation(cell.seeds[0]).train.sizes.mean()))
+    few, many = min(rows.values()), max(rows.values())
+    span = f"{few:,} to {many:,}" if few < many else f"{many:,}"
+    said = f"{span} training rows a client (in seed {cells[0].seeds[0]})"
+    entry = CATALOGUE.get(panel.data)
+    found = None if entry is None else first_found(entry)
+    return f"{said}; {found.layout.note}" if found is not None and found.layout.note else said
 
 
 def tuned(

@@ -59,24 +59,29 @@ def shown(value: Any) -> str:
 def column_of(values: Sequence[Any]) -> list[Any]:
     """Values as one column holds them: numbers as numbers, truth as truth, anything else as text.
 
-    >>> column_of([1, 0.5]), column_of(["low", 1]), column_of([True, False])
-    ([1.0, 0.5], ['low', '1'], [True, False])
+    >>> column_of([1, 0.5]), column_of(["low", 1]), column_of([True, False]), column_of([1, 1.0])
+    ([1.0, 0.5], ['low', '1'], [True, False], ['1', '1.0'])
     """
     if all(isinstance(v, bool) for v in values):
         return list(values)
     if all(is_whole(v) for v in values):
         return [int(v) for v in values]
     if all(is_number(v) for v in values):
-        return [float(v) for v in values]
+        numbers = [float(v) for v in values]
+        # 1 and 1.0 may mean different things: a number of clients, and a share of them.
+        if len(set(numbers)) == len({shown(v) for v in values}):
+            return numbers
     return [shown(v) for v in values]
 
 
-def as_over(over: Mapping[str, Any], where: str = "sweep") -> dict[str, list[Any]]:
+def as_over(over: Any, where: str = "sweep") -> dict[str, list[Any]]:
     """Lists of values by dotted key; tables within tables are keys with dots.
 
     >>> as_over({"data": {"priority": [2, 6]}, "local.lr": [0.1]})
     {'data.priority': [2, 6], 'local.lr': [0.1]}
     """
+    if not isinstance(over, Mapping):
+        raise MusterError(f"{where}: {over!r}; give a table of keys, each with a list of values")
     found: dict[str, list[Any]] = {}
     for key, values in over.items():
         if isinstance(values, Mapping):

@@ -7,6 +7,7 @@ On disk it is a folder with one comparison for each cell (`data.priority=2,local
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ import tomli_w
 from rich.console import Group, RenderableType
 
 from .. import durable
-from ..checks import is_whole
+from ..checks import is_whole, whole
 from ..errors import MusterError, plural
 from ..lazy import later, pl
 from ..report.swept import swept_figure, swept_summary, swept_tables
@@ -64,13 +65,21 @@ class Sweep:
         """The swept keys."""
         return list(self.over)
 
+    @property
+    def rounds(self) -> int:
+        """How many rounds every run has."""
+        runs = self.frame.group_by(*self.keys, "method", "seed").agg(pl.col("round").max())
+        return int(runs["round"].to_numpy().min())
+
     def summary(
         self, measures: str | Iterable[str] | None = None, round: int | None = None
     ) -> pl.DataFrame:
         """One row for each cell, method and measure: the mean over the seeds that every method of
         the cell finished, with its 95 % interval, and the paired difference to the first method
-        with its own. Measured after `round`; by default after the last."""
+        with its own. Measured after `round`, one that every run has; by default after the last."""
         self._some()
+        if round is not None:
+            whole("round", round, 1, self.rounds)
         chosen = self.measures if measures is None else measures
         return swept_summary(self.frame, self.keys, self.methods, chosen, round)
 
@@ -93,11 +102,30 @@ class Sweep:
         comparison with a report of its own: `muster report FOLDER/CELL`."""
         over = {key: [shown(value) for value in values] for key, values in self.over.items()}
         return html.swept_report(
-            self.summary(), over, self.methods, self.seeds, path, title, self.concerns
+            self.summary(), over, self.methods, self.seeds, path, title, self.attention
         )
 
+    @property
+    def idle(self) -> int:
+        """In how many runs every round was skipped, so that nothing was learned."""
+        if not len(self.frame):
+            return 0
+        each = self.frame.group_by(*self.keys, "method", "seed").agg(pl.col("skipped").all())
+        return int(each["skipped"].sum())
+
+    @property
+    def attention(self) -> tuple[str, ...]:
+        """What a person must be told before they believe the tables: what is not finished, and
+        what is wrong with some of the runs."""
+        if self.complete:
+            return self.concerns
+        asked = len(grid(self.over)) * len(self.methods) * len(self.seeds)
+        done = self.frame.select(*self.keys, "method", "seed").n_unique() if len(self.frame) else 0
+        again = f"; go on with: muster sweep --resume {self.folder}" if self.folder else ""
+        return (f"not finished: {done} of {plural(asked, 'run')}{again}", *self.concerns)
+
     def __rich__(self) -> RenderableType:
-        return Group(*swept_tables(self.summary(), self.keys, self.concerns))
+        return Group(*swept_tables(self.summary(), self.keys, self.attention))
 
     def __repr__(self) -> str:
         cells = plural(len(grid(self.over)), "cell")
@@ -133,18 +161,22 @@ def load_sweep(folder: str | Path) -> Sweep:
 
 
 @dataclass
-class _Concerns:
+class Concerns:
     """What is wrong with runs, each thing once for each method, with how often it is."""
 
     found: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    runs: Counter[str] = field(default_factory=Counter)
 
     def add(self, label: str, cell: str, sentences: Sequence[str]) -> None:
+        """Take in what is wrong with one run; nothing, if nothing is."""
+        self.runs[label] += 1
         for sentence in sentences:
             self.found.setdefault((label, gist(sentence)), []).append(f"{cell}: {sentence}")
 
-    def said(self, runs: int) -> tuple[str, ...]:
+    def said(self) -> tuple[str, ...]:
+        """Everything, a sentence each."""
         return tuple(
-            f"{label}, {len(cells)} of {plural(runs, 'run')}, the first in {cells[0]}"
+            f"{label}, {len(cells)} of {plural(self.runs[label], 'run')}, the first in {cells[0]}"
             for (label, _), cells in self.found.items()
         )
 
@@ -160,7 +192,7 @@ def gathered(
     cells = grid(over)
     columns = {key: dict(zip(map(shown, v), column_of(v), strict=True)) for key, v in over.items()}
     frames: list[pl.DataFrame] = []
-    wrong = _Concerns()
+    wrong = Concerns()
     for cell in cells:
         here = {key: columns[key][shown(value)] for key, value in cell.values.items()}
         for label in labels:
@@ -179,7 +211,7 @@ def gathered(
         tuple(seeds),
         len(frames) == len(cells) * len(labels) * len(seeds),
         measures,
-        wrong.said(len(cells) * len(seeds)),
+        wrong.said(),
         folder,
     )
 

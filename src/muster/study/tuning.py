@@ -7,7 +7,7 @@ and `chosen.toml`, a configuration in which each method has what was chosen for 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from ..errors import MusterError, plural
 from ..lazy import pl
 from ..report.fitted import Column, Fitted
 from ..report.intervals import Interval
+from ..report.swept import attention
 from ..run.measures import MEASURES
 from .cells import Over, column_of, grid, shown
 
@@ -37,6 +38,9 @@ class Tuning:
     table      the configuration with them, ready to be compared on the reported seeds
     measure    what was scored, on rows that candidates did not fit on
     direction  whether more of it is better ("max") or less ("min")
+    grids      how many candidates each method's grid has; where that is more than were tried, those
+               were drawn
+    concerns   what is wrong with some of the runs, and in how many
     folder     where everything is
     """
 
@@ -45,6 +49,8 @@ class Tuning:
     table: dict[str, Any]
     measure: str
     direction: Direction
+    grids: Mapping[str, int] = field(default_factory=dict)
+    concerns: tuple[str, ...] = ()
     folder: Path | None = None
 
     def summary(self) -> pl.DataFrame:
@@ -83,10 +89,13 @@ class Tuning:
                 for chosen, tied in mine.select("chosen", "tied").iter_rows()
             ]
             seeds = plural(int(mine["seeds"][0]), "validation seed")
-            title = f"{label}: {head} on rows held out for tuning, {seeds}; {better} is chosen"
+            every = self.grids.get(str(label), len(mine))
+            tried = f"{len(mine)} drawn of {every} candidates, " if every > len(mine) else ""
+            rows = f"{head} on rows held out for tuning"
+            title = f"{label}: {tried}{rows}, {seeds}; {better} is chosen"
             columns = [Column(head, scores), Column("", stars, left=True)]
-            tables.append(Fitted(title, Column("candidate", said), columns))
-        return Group(*tables)
+            tables.append(Fitted(title, [Column("candidate", said)], columns))
+        return Group(*tables, *attention(self.concerns))
 
     def __repr__(self) -> str:
         said = "; ".join(

@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.arrays import Int64
+from muster.config import experiment
 from muster.data import (
     IID,
     PARTITIONS,
     Dirichlet,
+    Few,
     LabelMix,
     Partition,
     Shards,
@@ -359,3 +361,33 @@ def test_federate_names_what_is_wrong() -> None:
         with pytest.raises(MusterError, match=message) as caught:
             call()
         assert "\n" not in str(caught.value)
+
+
+def test_few_cuts_the_first_clients_short_and_leaves_the_others():
+    y = np.repeat(np.arange(10), 60)
+    whole = Shards(per_client=2, size=25)
+    many = whole.split(y, 8, 3)
+    for rows in (5, 20):
+        parts = Few(of=whole, first=2, rows=rows).split(y, 8, 3)
+        for k in range(8):
+            if k < 2:
+                assert len(parts[k]) == rows
+                assert set(parts[k]) <= set(many[k])
+            else:
+                assert np.array_equal(parts[k], many[k])
+    fewer, more = (Few(of=whole, first=1, rows=n).split(y, 8, 3)[0] for n in (5, 20))
+    assert np.array_equal(fewer, more[:5])
+    other = Few(of=whole, first=1, rows=20).split(y, 8, 4)[0]
+    assert not np.array_equal(other, more)
+    # One that has fewer anyway keeps them all.
+    assert len(Few(of=whole, first=1, rows=500).split(y, 8, 3)[0]) == 50
+    with pytest.raises(MusterError, match="few first: 13; allowed: whole numbers from 1 to 8"):
+        Few(of=whole, first=13).split(y, 8, 3)
+
+
+def test_few_is_named_in_a_configuration():
+    table = {"kind": "few", "of": {"kind": "shards", "size": 20}, "first": 2, "rows": 6}
+    data = {"name": "digits", "clients": 10, "priority": 2, "partition": table}
+    fed = experiment({"data": data}).federation(0)
+    sizes = (fed.train.sizes + fed.test.sizes).tolist()
+    assert sizes == [6, 6] + [40] * 8

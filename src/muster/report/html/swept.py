@@ -5,7 +5,7 @@ What every single cell came to is in the cell's own report: its folder holds a c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from ... import durable
 from ...errors import plural
 from ...lazy import pl
 from ...run.measures import MEASURES, Measure
+from ..keys import key_names, value_text
 from .curves import drawn
 from .markup import Section, paragraph, table
 from .page import assembled
@@ -29,6 +30,7 @@ def swept_report(
     measure; `over` the swept keys, each with its values as they are written."""
     path = Path(path)
     keys = list(over)
+    names = key_names(keys, labels)
     along = max(keys, key=lambda key: len(over[key]))
     cells = summary.select(keys).unique(maintain_order=True)
     asked = (
@@ -37,7 +39,7 @@ def swept_report(
     )
     said = [sentence for name in summary["measure"].unique(maintain_order=True).to_list()
             for sentence in standing(summary, MEASURES[name], labels)]  # fmt: skip
-    panels = charts(summary, over, along, labels)
+    panels = charts(summary, names, along, labels)
     parts = {
         "Answer": Section(
             "answer", "What was asked, and the answer",
@@ -48,11 +50,11 @@ def swept_report(
                         "look clear by chance." if len(labels) > 1 else ""),
         ),
         "Curves": Section(
-            "curves", f"Against {along}",
+            "curves", f"Against {names[along]}",
             '<div class="switches" role="group" aria-label="methods shown"></div>'
             + drawn(list(labels), panels, "curves"), panels,
         ),
-        "Numbers": Section("numbers-of-cells", "Every cell", whole(summary, keys, labels[0])),
+        "Numbers": Section("numbers-of-cells", "Every cell", whole(summary, names, labels[0])),
     }  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     heading = title or f"sweep over {', '.join(keys)}"
@@ -78,10 +80,11 @@ def standing(summary: pl.DataFrame, measure: Measure, labels: Sequence[str]) -> 
 
 
 def charts(
-    summary: pl.DataFrame, over: dict[str, list[Any]], along: str, labels: Sequence[str]
+    summary: pl.DataFrame, names: Mapping[str, str], along: str, labels: Sequence[str]
 ) -> dict[str, Any]:
-    """A panel for each measure, and for each combination of the other keys."""
-    rest = [key for key in over if key != along]
+    """A panel for each measure, and for each combination of the other keys; `names` are what the
+    swept keys are called."""
+    rest = [key for key in names if key != along]
     ticks = summary[along].unique(maintain_order=True).to_list()
     panels: dict[str, Any] = {}
     groups = summary.group_by(["measure", *rest], maintain_order=True)
@@ -89,7 +92,9 @@ def charts(
         if i == PANELS:
             break
         measure = MEASURES[str(at[0])]
-        where = ", ".join(f"{key} {value}" for key, value in zip(rest, at[1:], strict=True))
+        where = ", ".join(
+            f"{names[key]} {value_text(value)}" for key, value in zip(rest, at[1:], strict=True)
+        )
         series: list[dict[str, Any]] = []
         for label in labels:
             mine = here.filter(pl.col("method") == label)
@@ -108,14 +113,14 @@ def charts(
             "limits": numbers([low - room, high + room]),
             "log": False,
             "share": measure.share,
-            "along": along,
-            "ticks": [str(tick) for tick in ticks],
+            "along": names[along],
+            "ticks": [value_text(tick) for tick in ticks],
             "series": series,
         }
     return panels
 
 
-def whole(summary: pl.DataFrame, keys: Sequence[str], first: str) -> str:
+def whole(summary: pl.DataFrame, names: Mapping[str, str], first: str) -> str:
     """Every cell's means and paired differences."""
     rows = []
     for row in summary.iter_rows(named=True):
@@ -123,9 +128,9 @@ def whole(summary: pl.DataFrame, keys: Sequence[str], first: str) -> str:
             (None, None) if row["method"] == first else (row["difference"], row["difference_half"])
         )
         told = [None if v is None else f"{v:.4f}" for v in (row["mean"], row["half"], *gap)]
-        rows.append([*(row[key] for key in keys), row["method"], row["measure"], *told,
+        rows.append([*(value_text(row[key]) for key in names), row["method"], row["measure"], *told,
                      "yes" if row["clear"] else "no"])  # fmt: skip
-    head = [*keys, "method", "measure", "mean", "± 95 %", f"difference to {first}", "± 95 %",
-            "excludes 0"]  # fmt: skip
+    head = [*names.values(), "method", "measure", "mean", "± 95 %", f"difference to {first}",
+            "± 95 %", "excludes 0"]  # fmt: skip
     return table("sweep", head, rows, "Means, and paired differences to the first method",
-                 len(keys) + 2)  # fmt: skip
+                 len(names) + 2)  # fmt: skip

@@ -9,7 +9,9 @@ from scipy import stats
 
 from muster.errors import MusterError
 from muster.report.intervals import Interval
-from muster.reproduce.claims import Claim, broken, findings, holds, judged, values
+from muster.reproduce.claims import Claim
+from muster.reproduce.findings import findings, holds, values
+from muster.reproduce.verdict import broken, judged
 
 WHERE = {"id": "c", "says": "a is above b", "where": "nowhere"}
 
@@ -64,7 +66,7 @@ def test_a_claim_that_holds_in_some_cells_says_in_which():
         runs({"a": [0.0, 0.1], "b": [1.0, 1.101]}, k=5),
     )
     verdict = judged(claim({"method": "a"}, {"method": "b"}), pl.concat([few, many]), ["k"], "")
-    assert verdict.word == "holds when k 1, the opposite is clear when k 5"
+    assert verdict.word == "mixed: holds when k 1; the opposite is clear when k 5"
     assert [f.holds for f in verdict.findings] == [True, False]
 
 
@@ -79,7 +81,7 @@ def test_cells_are_compared_with_each_other_where_a_side_names_one():
 def test_each_other_method_is_a_cell_and_a_number_can_be_a_side():
     frame = runs({"a": [1.0, 1.1], "b": [0.0, 0.101], "c": [2.0, 2.101]})
     verdict = judged(claim({"method": "a"}, {"method": "*"}), frame, [], "")
-    assert verdict.word == "holds when against b, the opposite is clear when against c"
+    assert verdict.word == "mixed: holds when against b; the opposite is clear when against c"
     fixed = claim({"method": "a"}, {"value": 1.05}, **{"is": "about", "margin": 1.0})
     assert judged(fixed, frame, [], "").word == "holds"
 
@@ -128,15 +130,85 @@ def test_panels_that_were_not_run_are_said():
     assert judged(against, frame, [], "").word == word
 
 
-def test_identical_runs_are_not_unclear_and_other_relations_are_undecided():
+def test_equal_numbers_are_not_unclear_and_refute_what_is_claimed_of_every_cell():
     frame = runs({"a": [1.0, 1.1], "b": [1.0, 1.1], "c": [0.0, 2.0]})
-    same = claim({"method": "a"}, {"method": "b"})
-    assert judged(same, frame, [], "").word == "does not hold: the runs are identical"
+    same = judged(claim({"method": "a"}, {"method": "b"}), frame, [], "")
+    assert same.word == "does not hold: both are equal in every seed"
+    assert same.findings[0].answer == "equal"
+    some = judged(claim({"method": "a"}, {"method": ["b", "c"]}), frame, [], "")
+    assert some.word == "does not hold: both are equal in every seed when against b"
     for relation in ("about", "not below"):
         asked = claim({"method": "a"}, {"method": "c"}, **{"is": relation, "margin": 0.1})
-        assert judged(asked, frame, [], "").word == "undecided"
+        assert judged(asked, frame, [], "").word == "undecided: no clear difference"
     both = claim({"method": "a"}, {"method": ["b", "c"]}, **{"is": "about", "margin": 0.1})
     assert judged(both, frame, [], "").word == "holds when against b"
+
+
+@pytest.mark.parametrize(
+    ("relation", "margin", "b", "answer", "word"),
+    [
+        ("above", 0.5, 0.8, "less", "does not hold: it is clearly less than that"),
+        ("above", 0.5, 2.0, "opposite", "does not hold: the opposite is clear"),
+        ("below", 0.5, 1.2, "less", "does not hold: it is clearly less than that"),
+        ("not below", 0.5, 2.0, "lower", "does not hold: it is clearly lower"),
+        ("about", 0.5, 2.0, "different", "does not hold: it clearly differs"),
+    ],
+)
+def test_what_is_against_a_claim_is_said_as_it_is(relation, margin, b, answer, word):
+    # Ahead by 0.2 where 0.5 is claimed is less than that, and not the opposite.
+    frame = runs({"a": [1.0, 1.01, 0.99], "b": [b, b + 0.011, b - 0.01]})
+    asked = claim({"method": "a"}, {"method": "b"}, **{"is": relation, "margin": margin})
+    verdict = judged(asked, frame, [], "")
+    assert (verdict.findings[0].answer, verdict.word) == (answer, word)
+
+
+def test_cells_of_the_same_differences_are_one_test():
+    draw = np.random.default_rng(1)
+    noise = draw.normal(size=6)
+    noise = (noise - noise.mean()) / noise.std(ddof=1)
+    clear, unclear = noise + 1.35, noise * 10
+    assert 0.025 / 3 < p_values([clear])[0] < 0.025 / 2
+    cells = [clear, clear, unclear]
+    frame = pl.concat([runs({"a": gap, "b": 0 * gap}, k=i) for i, gap in enumerate(cells)])
+    verdict = judged(claim({"method": "a"}, {"method": "b"}), frame, ["k"], "")
+    assert verdict.word == "holds when k 0; k 1"
+    other = pl.concat([frame.filter(pl.col("k") != 1),
+                       runs({"a": clear + 1e-9, "b": 0 * clear}, k=1)])  # fmt: skip
+    verdict = judged(claim({"method": "a"}, {"method": "b"}), other, ["k"], "")
+    assert verdict.word == "undecided: no cell is clear among 3 (2 by themselves for it)"
+
+
+def test_cells_of_one_panel_are_said_together_and_sides_by_name():
+    frame = pl.concat(
+        [runs({"a": [1.0, 1.1], "b": [0.0, 0.101], "c": [0.1, 0.201]}, p) for p in ("x", "y")]
+        + [runs({"a": [1.0, 1.1], "b": [2.0, 2.101], "c": [2.1, 2.201]}, "z")]
+    )
+    verdict = judged(claim({"method": "a"}, {"method": "*"}), frame, [], "")
+    assert verdict.word == (
+        "mixed: holds when x (against b, c); y (against b, c); "
+        "the opposite is clear when z (against b, c)"
+    )
+    assert (verdict.kind, verdict.tally) == ("mixed", "4 of 6")
+    assert [f.names for f in verdict.findings[:2]] == [("a", "b"), ("a", "c")]
+    early = claim({"method": "a"}, {"rounds": 1})
+    assert findings(early, frame, [])[0].names == ("a", "a, round 1")
+    lead = claim({"method": "a", "minus": "b", "panel": "x"}, {"panel": "y"})
+    assert findings(lead, frame, [])[0].names == ("a less b, x", "a less b, y")
+
+
+def test_who_took_part_is_said():
+    frame = runs({"a": [1.0, 1.1, 1.2], "b": [0.0, 0.1, 0.2]})
+    took = frame.with_columns(
+        admitted_nonpriority=pl.when(pl.col("method") == "a").then(3.0).otherwise(0.0),
+        pool=pl.when((pl.col("round") == 2) & (pl.col("seed") == 1)).then(0).otherwise(5),
+    )
+    (found,) = findings(claim({"method": "a"}, {"method": "b"}), took, [])
+    assert found.took_part == "others admitted 3.0 / 0.0; everybody left in 1 / 1 runs"
+    (found,) = findings(claim({"method": "a"}, {"method": "b"}), frame, [])
+    assert found.took_part == ""
+    stayed = took.with_columns(admitted_nonpriority=0.0, pool=5)
+    (found,) = findings(claim({"method": "a"}, {"method": "b"}), stayed, [])
+    assert found.took_part == ""
 
 
 def p_values(gaps):
@@ -190,6 +262,22 @@ def test_a_lead_over_one_method_can_be_compared_between_cells():
     asked = claim({"method": "a", "minus": "b", "panel": "x"}, {"panel": "y"}, **{"is": "below"})
     found = findings(asked, frame, [])
     assert [f.gap.mean for f in found] == [pytest.approx(-2.0)]
+
+
+def test_two_measures_can_be_correlated_over_the_methods():
+    draw = np.random.default_rng(3)
+    acc = draw.normal(size=(4, 6))
+    other = acc + 0.3 * draw.normal(size=(4, 6))
+    frame = runs({f"m{i}": mine for i, mine in enumerate(acc)}).join(
+        runs({f"m{i}": mine for i, mine in enumerate(other)}).rename({"acc": "appeal"}),
+        on=["panel", "method", "seed", "round"],
+    )
+    asked = Claim.of({**WHERE, "left": {"measure": "acc", "with": "appeal"}, "right": {"value": 0}})
+    (found,) = findings(asked, frame, [])
+    expected = [stats.pearsonr(acc[:, s], other[:, s]).statistic for s in range(6)]
+    assert found.each == pytest.approx(expected)
+    assert found.holds
+    assert found.names == ("correlation over methods", "")
 
 
 def test_one_seed_decides_nothing_and_what_was_not_run_is_said():
