@@ -219,8 +219,11 @@ def ran(plan: Plan, results: Results | None) -> str:
         return "Not run here.\n"
     panels = [name for name in plan.own if name in results.made]
     lines = [panel_ran(plan, name, results) for name in panels]
-    if results.studies:
-        lines.append("at full size")
+    old = set(results.outdated(plan))
+    lines += [
+        f"{name}: at full size" + (" (of an earlier version of its code)" if name in old else "")
+        for name in results.studies
+    ]
     lines += [
         f"the runs of {id}" + (f" ({EARLIER})" if id in results.earlier else "") for id in plan.uses
     ]

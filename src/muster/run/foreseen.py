@@ -8,9 +8,9 @@ of measures is asked about a model that everybody finds to be 0 in all respects.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-from torch import nn
 
 from ..federation import Federation
 from ..methods import Method
@@ -18,6 +18,9 @@ from ..parts.task import Scoring, Task
 from ..protocol import Appraisal, View
 from . import opinion
 from .measures import MEASURES, evaluate, know
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def foreseen(
