@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 
 import polars as pl
 import pytest
+import tomli_w
 
 import muster
 from helpers import same_bits
@@ -121,6 +123,18 @@ def test_a_folder_of_other_settings_is_refused(tmp_path):
         muster.sweep(BASE, OVER, tmp_path / "attacked", jobs=1)
     # Other methods are more runs, or fewer: those that are there stay as they are.
     muster.sweep({**BASE, "seeds": 1, "methods": ["fedalign", "fedprox"]}, OVER, tmp_path, jobs=1)
+
+
+def test_a_folder_of_a_version_that_knew_fewer_settings_goes_on(tmp_path, counted):
+    muster.sweep({**BASE, "seeds": 1, "requirement": {"steps": 1}}, OVER, tmp_path, jobs=1)
+    for path in tmp_path.glob("*/config.toml"):
+        table = tomllib.loads(path.read_text())
+        del table["local"]["batches"], table["requirement"]["batches"], table["tuned_steps"]
+        path.write_text(tomli_w.dumps(table))
+    counted.clear()
+    again = muster.sweep({**BASE, "requirement": {"steps": 1}}, OVER, tmp_path, jobs=1)
+    assert again.complete
+    assert [unit.seed for unit in counted] == [1, 1]
 
 
 def test_values_that_are_equal_and_mean_different_things_are_cells_of_their_own():

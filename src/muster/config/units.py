@@ -209,13 +209,26 @@ def check_kept(folder: Path, chosen: Experiment) -> None:
             )
 
 
+def with_defaults(local: Table) -> Table:
+    """Local work with every setting written out; how much of it there is always is."""
+    usual = {
+        key: value for key, value in plain(Local(steps=1)).items() if key not in ("steps", "epochs")
+    }
+    return {**usual, **local}
+
+
 def what_matters(resolved: Table) -> Table:
     """What decides what a run comes to: every setting but those of the session, each method by
     itself. What an older version did not write down is as it is by default."""
     resolved = {**plain(Settings()), **resolved}
     kept = {key: value for key, value in resolved.items() if key not in NO_MATTER}
     local = resolved["local"]
-    own = {f"methods.{m['label']}": {"local": local, **m} for m in resolved["methods"]}
+    own = {
+        f"methods.{m['label']}": {**m, "local": with_defaults(m.get("local", local))}
+        for m in resolved["methods"]
+    }
     del kept["local"]
+    if isinstance(kept.get("requirement"), dict):
+        kept["requirement"] = with_defaults(kept["requirement"])
     # As text, in which a nan is like another.
     return {key: json.dumps(value, sort_keys=True) for key, value in (kept | own).items()}
