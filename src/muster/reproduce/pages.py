@@ -122,11 +122,11 @@ def ours(verdict: Verdict) -> bool:
 
 def at_a_glance(every: dict[str, list[Verdict]]) -> str:
     """One line for each claim: what it says, what came of it, and in how many of its cells."""
-    rows = ["| experiment | claim | verdict | holds in |", "|---|---|---|---|"]
+    rows = ["| experiment | verdict | holds in | claim |", "|---|---|---|---|"]
     for id, found in every.items():
         for v in found:
             whose = " *(ours)*" if ours(v) else ""
-            rows.append(row(f"[{id}](#{id})", v.says + whose, f"**{v.kind}**", v.tally))
+            rows.append(row(f"[{id}](#{id})", f"**{v.kind}**", v.tally, v.says + whose))
     return "\n".join(rows) + "\n"
 
 
