@@ -8,7 +8,9 @@ import pytest
 import tomli_w
 
 import muster
-from muster.reproduce import tuned
+from muster.cli.reproduce import KEPT
+from muster.reproduce import results, tuned
+from muster.reproduce.plan import home, plans
 
 BASE = {
     "data": {"name": "digits", "clients": 5, "priority": 2},
@@ -35,3 +37,29 @@ def test_every_score_is_kept_and_the_choice_can_be_said():
 
 def test_nothing_is_said_where_nothing_was_tuned():
     assert tuned.in_words([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("experiment", "panel", "settings"),
+    [
+        (
+            "ablation-fair",
+            "fmnist",
+            {
+                "MaxFL": ["local.lr", "server_lr"],
+                "FedAvg": ["local.lr", "server_lr"],
+                "q-FFL": ["local.lr", "q"],
+            },
+        ),
+        ("border-appeal", "5 asked", {"MaxFL": ["local.lr"], "FedAvg": ["local.lr"]}),
+    ],
+)
+def test_settings_said_to_be_of_table1s_tuning_are(experiment, panel, settings):
+    kept = results.load(home() / KEPT, "table1")
+    assert kept is not None
+    chosen = {row["method"]: row for row in kept.made["fmnist"].tuning if row["chosen"]}
+    config = plans()[experiment].panel(panel, "full").config
+    methods = {method["label"]: method for method in config["methods"]}
+    for label, keys in settings.items():
+        mine = {"server_lr": 1.0} | methods[label] | {"local.lr": config["local"]["lr"]}
+        assert [mine[key] for key in keys] == [chosen[label][key] for key in keys], label
