@@ -249,8 +249,15 @@ def test_methods_are_points_by_two_measures_and_differences_a_map_over_two_keys(
     assert cells_of(over, frame, keys) == [{}], "one map, not one for each value of y"
     drawn = Image.open(draw(over, frame, tmp_path / "map.png", keys)).convert("RGB")
     colours = {c for _, c in drawn.getcolors(1 << 24) if max(c) - min(c) > 60}
-    assert any(r > b + 60 for r, _, b in colours), "below 0"
-    assert any(b > r + 60 for r, _, b in colours), "above 0"
+    assert any(r > b + 60 for r, _, b in colours), "worse"
+    assert any(b > r + 60 for r, _, b in colours), "better"
+    # A lower loss is better, and so is a higher accuracy: both are blue.
+    for measure, better in (("loss", -0.2), ("test_accuracy", 0.2)):
+        good = frame.with_columns((pl.col("method") == "A").cast(float).alias(measure) * better)
+        over = dataclasses.replace(over, measures=(measure,))
+        drawn = Image.open(draw(over, good, tmp_path / "blue.png", keys)).convert("RGB")
+        assert not any(r > b + 60 for _, (r, _, b) in drawn.getcolors(1 << 24)), measure
+        assert any(b > r + 60 for _, (r, _, b) in drawn.getcolors(1 << 24)), measure
     points = Drawing(("test_accuracy",), x="loss")
     one = frame.filter(pl.col("a.x") == 1, pl.col("a.y") == 1.0)
     assert draw(points, one, tmp_path / "points.png", []).stat().st_size > 5000

@@ -242,8 +242,8 @@ def draw_scatter(
 def draw_map(
     ax: Any, frame: pl.DataFrame, drawing: Drawing, measure: Measure, looks: dict[str, Look]
 ) -> None:
-    """The paired difference between two methods over two swept keys: blue where it is above 0, red
-    where it is below, a star where its interval excludes 0."""
+    """The paired difference between two methods over two swept keys: blue where the first is
+    better, red where it is worse, a star where the interval excludes 0."""
     (method,) = looks
     columns, rows = (
         frame[k].drop_nulls().unique().sort().to_list() for k in (drawing.x, drawing.y)
@@ -262,12 +262,13 @@ def draw_map(
         [[np.nan if e is None else e.mean * measure.scale for e in line] for line in found]
     )
     most = float(np.nanmax(np.abs(means))) or 1.0
-    ax.imshow(means, cmap="RdBu", vmin=-most, vmax=most, origin="lower", aspect="auto")
+    colours = "RdBu_r" if measure.lower else "RdBu"
+    ax.imshow(means, cmap=colours, vmin=-most, vmax=most, origin="lower", aspect="auto")
     for i, line in enumerate(found):
         for j, end in enumerate(line):
             if end is not None:
                 star = "*" if end.excludes_zero else ""
-                text = f"{end.mean * measure.scale:+.3f}{star}"
+                text = f"{end.mean * measure.scale:+z.3f}{star}"
                 dark = abs(means[i, j]) > 0.6 * most
                 ax.text(j, i, text, ha="center", va="center", fontsize=7,
                         color="white" if dark else "black")  # fmt: skip

@@ -59,8 +59,9 @@ GALLERY = """\
 
 Made by `muster reproduce --pages`. Lines and points are means over the seeds. Bars are 95 %
 intervals, and so are bands, left out where more than {banded} methods share a panel; those of
-shares end at 0 and 1. Where an axis says a difference, it is paired, seed by seed. What each figure
-says about the papers' claims is in [the claims ledger](claims.md).
+shares end at 0 and 1. Where an axis says a difference, it is paired, seed by seed. On a map it is
+blue where the first method is better, red where it is worse, starred where its interval excludes 0.
+What each figure says about the papers' claims is in [the claims ledger](claims.md).
 """
 EARLIER = "of an earlier version of its file"
 
