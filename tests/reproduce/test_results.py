@@ -281,6 +281,14 @@ def test_a_check_that_fails_is_said(plan, ran):
     empty = dataclasses.replace(wrong, panels=("nosuch",))
     (fault,) = pages.faults(dataclasses.replace(plan, checks=(empty,)), found)
     assert "nothing to check it by" in fault
+    # One panel run by itself: what is checked of the others waits for them.
+    some = dataclasses.replace(
+        found, frame=found.frame.filter(pl.col("panel") != "swept"),
+        made={k: v for k, v in found.made.items() if k != "swept"},
+    )  # fmt: skip
+    of_swept = dataclasses.replace(wrong, panels=("swept",))
+    assert pages.faults(dataclasses.replace(plan, checks=(of_swept,)), some) == []
+    assert pages.faults(dataclasses.replace(plan, checks=(of_swept,)), found) != []
 
 
 def test_data_that_is_not_here_is_named_with_the_command_that_gets_it(plan, tmp_path, monkeypatch):
