@@ -94,6 +94,25 @@ def test_kept_results_are_of_the_file_as_it_is_or_said_not_to_be_and_pass_its_ch
             assert mine["round"].max() == config["rounds"]
 
 
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.id)
+def test_claims_can_be_judged_by_the_panels_of_a_quick_run_alone(plan):
+    whole = results.together(plan, FOLDER)
+    if whole is None or not whole.frame.height:
+        pytest.skip(f"no runs of its own: muster reproduce {plan.id} --keep")
+    left_out = plan.skipped("quick")
+    frame = whole.frame.filter(~pl.col("panel").is_in(list(left_out)))
+    keys = [key for key in whole.keys if frame[key].is_not_null().any()]
+    few = dataclasses.replace(
+        whole,
+        frame=frame.drop([key for key in whole.keys if key not in keys]),
+        keys=keys,
+        made={name: made for name, made in whole.made.items() if name not in left_out},
+    )
+    judged = pages.verdicts(plan, few)
+    assert len(judged) == len(pages.verdicts(plan, whole))
+    assert any(v.findings for v in judged) == any(v.findings for v in pages.verdicts(plan, whole))
+
+
 def test_the_results_are_small():
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 10e6
 

@@ -264,13 +264,11 @@ def correlations(frame: pl.DataFrame, side: Mapping[str, Any]) -> dict[int, floa
 
 
 def matching(frame: pl.DataFrame, side: Mapping[str, Any]) -> pl.DataFrame:
-    """The rows of a side: its method's, at its place."""
-    places = (
-        pl.col(k).is_null() if v == NOT_SWEPT else pl.col(k) == v
-        for k, v in side.items()
-        if k not in OWN
-    )
-    return frame.filter(*places, pl.col("method") == side["method"])
+    """The rows of a side: its method's, at its place. A key that no panel sweeps has no column."""
+    place = {k: v for k, v in side.items() if k not in OWN}
+    frame = frame.with_columns(pl.lit(None).alias(k) for k in place if k not in frame.columns)
+    at = (pl.col(k).is_null() if v == NOT_SWEPT else pl.col(k) == v for k, v in place.items())
+    return frame.filter(*at, pl.col("method") == side["method"])
 
 
 def over_rounds(frame: pl.DataFrame, side: Mapping[str, Any]) -> dict[int, float]:
