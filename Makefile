@@ -2,8 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+# What is installed, each archive checked against its sha256. Where an index has builds of its own:
+# `make setup HASHES=`, with the same versions and without the check.
+HASHES ?= constraints-hashed.txt
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-slow setup lint bench docs clean
+.PHONY: demo test test-slow setup lock lint bench docs clean
 
 demo: $(READY)
 	$(BIN)/muster compare examples/demo.toml
@@ -17,6 +21,10 @@ test-slow: $(READY)
 
 setup: $(READY)
 
+# The hashes of what constraints.txt pins, after it has changed.
+lock:
+	$(PYTHON) .ci/lock.py
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -28,16 +36,23 @@ bench: $(READY)
 # The docs as a static site with a reference made from the docstrings: site/index.html.
 docs: $(READY)
 	@$(BIN)/python -c 'import mkdocs' 2>/dev/null || \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	  $(PIP) -c constraints.txt -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "docs: site/index.html"
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt constraints-hashed.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "muster needs Python 3.11 or newer; try: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
 	@echo "setting up .venv (once; a few minutes)"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+ifeq ($(HASHES),)
+	@$(PIP) -c constraints.txt -e '.[dev]'
+else
+	@$(PIP) --require-hashes -r $(HASHES) || \
+	  { echo "an archive of another sum, or one that is not listed; without the check: make setup HASHES="; exit 1; }
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m pip check
+endif
 	@$(BIN)/python -m compileall -q src  # also where Python is told not to keep what it compiles
 	@touch $@
 

@@ -40,7 +40,7 @@ class Version:
     def __init__(self, source: str, name: str) -> None:
         paths = os.pathsep.join([str(Path(source).resolve()), str(HERE)])
         self._process = subprocess.Popen(
-            [sys.executable, "-c", SERVE, name], env={**os.environ, "PYTHONPATH": paths},
+            [sys.executable, "-P", "-c", SERVE, name], env={**os.environ, "PYTHONPATH": paths},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self._what = f"{source}, {name}"

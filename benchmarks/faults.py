@@ -18,16 +18,15 @@ from typing import Any
 import polars as pl
 
 import muster
-from muster.config.experiments import Experiment, experiment
+from muster.config.experiments import Experiment, load
 from muster.config.network import members_of
 from muster.flower.broken import AGAIN, TWICE, WIRE, BrokenGrid
 from muster.flower.inprocess import Site
 from muster.flower.loopback import write_client
 from muster.flower.server import federate
 from muster.parts.faults import FAULTS, Faults
-from muster.report.intervals import Interval
 from muster.run.result import NoQuorum
-from muster.study.attacked import written
+from muster.study.attacked import points, written
 
 CLIENTS, PRIORITY, ROUNDS, RATE, SEEDS = 10, 5, 15, 0.2, 3
 PARTITION = {"kind": "dirichlet", "alpha": 1.0}
@@ -76,7 +75,7 @@ def cases() -> list[Case]:
 
 
 def chosen_for(rule: str, seed: int) -> Experiment:
-    return experiment(
+    return load(
         {
             "rounds": ROUNDS,
             "seed": seed,
@@ -100,8 +99,8 @@ def simulated(case: Case) -> muster.Run:
     attack = None if case.fault == NONE else Faults(rate=RATE, kinds=(case.fault,))
     return muster.simulate(
         chosen.federation(case.seed),
-        chosen.method(*chosen.methods),
-        chosen.spec(),
+        chosen.job.method,
+        chosen.spec,
         ROUNDS,
         chosen.local,
         case.seed,
@@ -157,7 +156,7 @@ def cell(frame: pl.DataFrame, rule: str, fault: str, place: str) -> str:
         return "" if place in places_of(fault) else "–"
     plain = frame.filter(rule=rule, fault=NONE, place=place).select("seed", clean="accuracy")
     both = mine.join(plain, on="seed")
-    lost = Interval.of(100 * (both["clean"] - both["accuracy"]).to_numpy())
+    lost = points(both["clean"] - both["accuracy"])
     left = 100 * (mine["refused"] + mine["failed"]).sum() / mine["asked"].sum()
     more = [f", {count} {what}" for what in ("skipped", "stops") if (count := mine[what].sum())]
     return f"{written(lost)} ({left:.0f} %{''.join(more)})"
@@ -172,9 +171,7 @@ def table(frame: pl.DataFrame) -> str:
         if not len(plain):
             continue
         here = [p for p in PLACES if len(plain.filter(place=p))]
-        clean = [
-            written(Interval.of(100 * plain.filter(place=p)["accuracy"].to_numpy())) for p in here
-        ]
+        clean = [written(points(plain.filter(place=p)["accuracy"])) for p in here]
         lines += ["", f"### {rule}", "", f"| fault | {' | '.join(here)} |"]
         lines += ["|---" * (len(here) + 1) + "|", f"| accuracy without | {' | '.join(clean)} |"]
         for fault in dict.fromkeys(mine.filter(pl.col("fault") != NONE)["fault"].to_list()):

@@ -29,7 +29,7 @@ import torch
 from rich.console import Console
 
 import muster
-from muster.config.experiments import Experiment, experiment
+from muster.config.experiments import Experiment, load
 from muster.config.network import Member, members_of
 from muster.engines import choose
 from muster.flower.inprocess import InProcess, Site
@@ -61,7 +61,7 @@ def chosen_for(clients: int, model: dict[str, object], **settings: object) -> Ex
         "local": {"steps": 1},
         **settings,
     }
-    return experiment(table)
+    return load(table)
 
 
 class Timed(InProcess):

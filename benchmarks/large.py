@@ -76,7 +76,10 @@ def main() -> None:
     rows = []
     for name, (what, clients, asked, rounds) in LINES.items():
         said = subprocess.run(
-            [sys.executable, __file__, "one", name], capture_output=True, text=True, check=True
+            [sys.executable, "-P", __file__, "one", name],
+            capture_output=True,
+            text=True,
+            check=True,
         )
         found = json.loads(said.stdout.splitlines()[-1])
         row = [what, f"{clients:,}", f"{asked:,}", str(rounds)]

@@ -42,7 +42,7 @@ DRAW = random.Random(0)
 
 
 def muster_(*words: str) -> list[str]:
-    return [sys.executable, "-m", "muster", *words]
+    return [sys.executable, "-P", "-m", "muster", *words]
 
 
 def start(name: str, *more: str) -> subprocess.Popen[str]:
@@ -206,7 +206,7 @@ sys.argv = ["muster", "run", "--resume", "runs/{name}"]
 runpy.run_module("muster", run_name="__main__")
 """
     said = subprocess.run(
-        [sys.executable, "-c", limit], capture_output=True, text=True, check=False
+        [sys.executable, "-P", "-c", limit], capture_output=True, text=True, check=False
     )
     lines = [line for line in said.stderr.splitlines() if line.startswith("muster: ")]
     if said.returncode != 2 or len(lines) != 1 or "Traceback" in said.stderr:

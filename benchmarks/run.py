@@ -133,7 +133,7 @@ def in_new_process(call: str) -> float:
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import run, workloads; "
         f"print({call})"
     )
-    return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+    return float(subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True,
                                 check=True).stdout)  # fmt: skip
 
 
@@ -226,7 +226,7 @@ def neighbour(wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    process = subprocess.Popen([sys.executable, "-P", "-c", "while True: pass"])
     try:
         yield
     finally:

@@ -34,6 +34,7 @@ from muster.study.attacked import (
     Grounds,
     cells,
     markdown,
+    points,
     table_of,
     written,
 )
@@ -138,10 +139,6 @@ def run() -> None:
     go_on(ROWS, {key(job): job for job in tabled()}, KEYS, attacked)
 
 
-def points(frame: pl.DataFrame) -> Interval:
-    return Interval.of(100 * frame["accuracy"].to_numpy())
-
-
 def of(frame: pl.DataFrame, rule: str, attack: str = "none", share: float = 0.0) -> pl.DataFrame:
     here = (pl.col("share") - share).abs() < 1e-9
     return frame.filter(pl.col("rule") == rule, pl.col("attack") == attack, here)
@@ -150,7 +147,7 @@ def of(frame: pl.DataFrame, rule: str, attack: str = "none", share: float = 0.0)
 def against(a: pl.DataFrame, b: pl.DataFrame) -> Interval | None:
     """Points that a loses to b, seed by seed; None where nothing was run."""
     both = a.select("seed", mine="accuracy").join(b.select("seed", "accuracy"), on="seed")
-    return Interval.of(100 * (both["accuracy"] - both["mine"]).to_numpy()) if len(both) else None
+    return points(both["accuracy"] - both["mine"]) if len(both) else None
 
 
 def finished(frame: pl.DataFrame, everyone: bool) -> list[int]:
@@ -195,7 +192,7 @@ def goals(frame: pl.DataFrame) -> str:
             goal(f"{rule}, nobody lies{where}", 0.5, of(some, f"{rule}, trust"), of(some, rule))
     better = max(
         (of(half, rule) for rule in ("fedalign", "fedavg on priority")),
-        key=lambda part: points(part).mean if len(part) else -1.0,
+        key=lambda part: points(part["accuracy"]).mean if len(part) else -1.0,
     )
     outside = [a for a in ATTACKS if not a.startswith("priority") and a not in (ONCE, GONE)]
     for attack in outside:

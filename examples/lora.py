@@ -24,7 +24,7 @@ from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import muster
-from muster.config.experiments import experiment
+from muster.config.experiments import load
 from muster.config.network import members_of
 from muster.flower.inprocess import InProcess, Site
 from muster.flower.loopback import write_client
@@ -93,22 +93,20 @@ def dialects(clients: int = 6, rows: int = 40, seed: int = 0) -> muster.Federati
 
 
 def main() -> None:
-    chosen = experiment(
+    chosen = load(
         {
             "name": "lora", "rounds": 4, "data": "dialects", "model": "lora_gpt2",
             "task": "next_token", "method": {"name": "fedalign", "epsilon": 0.3, "warmup": 1},
             "local": {"steps": 10, "batch_size": 20, "lr": 0.02, "optimizer": "adamw"},
         }
     )  # fmt: skip
-    fed, s = chosen.federation(0), chosen.settings
-    module = chosen.spec().build(fed, 0)
+    fed = chosen.federation(0)
+    module = chosen.spec.build(fed, 0)
     everything = 4 * sum(p.numel() for p in module.parameters())
     trains = 4 * sum(p.numel() for p in module.parameters() if p.requires_grad)
     print(f"a model of {everything / 1e3:.1f} kB, of which {trains / 1e3:.1f} kB train and travel")
 
-    run = muster.simulate(
-        fed, chosen.method(*chosen.methods), chosen.spec(), s.rounds, chosen.local, task=s.task
-    )
+    run = muster.run_job(fed, chosen.job)
     print(f"simulated ({run.engine} engine: {run.facts['engine_why']})")
     show(run)
 

@@ -17,6 +17,7 @@ import pytest
 
 from muster import durable
 from muster.durable import create, fresh, held, numbered, replacing, scratch, whole_folder, write
+from muster.errors import MusterError
 
 SRC = Path(durable.__file__).parents[1]
 
@@ -299,3 +300,8 @@ def test_a_child_that_outlives_the_block_does_not_hold_the_folder(tmp_path):
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+def test_a_folder_with_a_zero_byte_in_its_name_is_one_line(tmp_path):
+    with pytest.raises(MusterError, match="without a zero byte"):
+        durable.fresh(tmp_path / "a\0b")

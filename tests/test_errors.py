@@ -17,7 +17,7 @@ def test_a_list_of_nothing_says_so():
 
 def test_an_unknown_key_of_what_takes_none():
     with pytest.raises(muster.MusterError) as caught:
-        muster.config.experiments.experiment({"model": {"name": "softmax", "width": 3}})
+        muster.config.load({"model": {"name": "softmax", "width": 3}})
     assert "known:" not in str(caught.value) or not str(caught.value).rstrip().endswith("known:")
     assert str(caught.value) == "unknown key 'model.width'; there are none"
 

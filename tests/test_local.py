@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import muster
-from muster.config.experiments import experiment
+from muster.config.experiments import load
 from muster.schedules import Linear
 
 BAD = {
@@ -51,10 +51,10 @@ def test_what_is_written_down_of_a_run_names_batches_only_where_they_are_not_the
 
 def test_batches_from_a_file():
     table = {"data": "digits", "model": "softmax", "method": "fedavg"}
-    made = experiment({**table, "local": {"steps": 2, "batches": "independent"}}).local
+    made = load({**table, "local": {"steps": 2, "batches": "independent"}}).local
     assert made == muster.Local(steps=2, batches="independent")
     with pytest.raises(muster.MusterError, match="batches: 'often'; allowed: shuffled, indep"):
-        experiment({**table, "local": {"steps": 2, "batches": "often"}})
+        load({**table, "local": {"steps": 2, "batches": "often"}})
 
 
 def test_a_schedule_is_checked_once_and_asked_once_a_round():

@@ -23,8 +23,13 @@ if TYPE_CHECKING:
     from .methods import Method
     from .parts import attacks
     from .parts.participation import Flexible
+    from .protocol import Decision
+    from .registry import part
+    from .run.conduct import Keep
+    from .run.job import Job
+    from .run.measures import Measure
     from .run.result import Interrupted, Run
-    from .run.simulate import simulate
+    from .run.simulate import run_job, simulate
     from .run.solo import solo, with_solo
     from .run.store import load_runs, save
     from .study.compare import ComparisonInterrupted, compare
@@ -40,10 +45,14 @@ _HOME = {
     "Comparison": "study.comparison:Comparison",
     "ComparisonInterrupted": "study.compare:ComparisonInterrupted",
     "Compute": "engines:Compute",
+    "Decision": "protocol:Decision",
     "Federation": "federation:Federation",
     "Flexible": "parts.participation:Flexible",
     "Interrupted": "run.result:Interrupted",
+    "Job": "run.job:Job",
+    "Keep": "run.conduct:Keep",
     "Local": "local:Local",
+    "Measure": "run.measures:Measure",
     "Method": "methods:Method",
     "MusterError": "errors:MusterError",
     "MusterWarning": "errors:MusterWarning",
@@ -60,7 +69,9 @@ _HOME = {
     "methods": "methods",
     "models": "models",
     "optimizers": "optimizers",
+    "part": "registry:part",
     "parts": "parts",
+    "run_job": "run.simulate:run_job",
     "save": "run.store:save",
     "schedules": "schedules",
     "simulate": "run.simulate:simulate",
@@ -76,10 +87,14 @@ __all__ = [
     "Comparison",
     "ComparisonInterrupted",
     "Compute",
+    "Decision",
     "Federation",
     "Flexible",
     "Interrupted",
+    "Job",
+    "Keep",
     "Local",
+    "Measure",
     "Method",
     "MusterError",
     "MusterWarning",
@@ -96,7 +111,9 @@ __all__ = [
     "methods",
     "models",
     "optimizers",
+    "part",
     "parts",
+    "run_job",
     "save",
     "schedules",
     "simulate",

@@ -8,6 +8,7 @@ file or the new one, never a part of one.
     with replacing(path) as new:     one file, written to the path `new` by any library
     with whole_folder(path) as new:  a folder with everything that is put into `new`
     with turn(path):                 one file, read and written again by several processes
+    add(path, text)                  one more line of a file that grows
     fresh(folder)                    a new folder that no other process gets
 """
 
@@ -23,8 +24,10 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from types import ModuleType
+from typing import BinaryIO
 
 from .errors import MusterError
+from .regular import descriptor
 
 fcntl: ModuleType | None
 try:
@@ -151,6 +154,8 @@ def fresh(folder: Path, taken: Callable[[Path], bool] = lambda place: True) -> P
 
     taken  whether a folder that exists is no longer free; by default every one is
     """
+    if "\0" in str(folder):
+        raise MusterError(f"{folder}: no name of a folder; give one without a zero byte")
     return next(place for place in numbered(folder) if _claimed(place, taken))
 
 
@@ -159,7 +164,7 @@ def held(folder: Path) -> Iterator[None]:
     """A folder that is ours alone while the block lasts. Another process that holds it is an
     error; one that was killed holds nothing."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("w") as lock:
+    with _lock(folder / LOCK) as lock:
         if fcntl is not None:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -180,7 +185,7 @@ def in_use(folder: Path) -> bool:
     if fcntl is None:
         return False
     try:
-        with (folder / LOCK).open("r+") as lock:
+        with os.fdopen(descriptor(folder / LOCK, os.O_RDWR), "r+b") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             fcntl.flock(lock, fcntl.LOCK_UN)
     except BlockingIOError:
@@ -194,7 +199,7 @@ def in_use(folder: Path) -> bool:
 def turn(path: Path) -> Iterator[None]:
     """Our turn to read a file and write it again: processes that ask for it wait for each other."""
     place = path.with_name(f".{path.name}{LOCK}")
-    with place.open("w") as lock:
+    with _lock(place) as lock:
         if fcntl is not None:
             fcntl.flock(lock, fcntl.LOCK_EX)
         try:
@@ -202,6 +207,17 @@ def turn(path: Path) -> Iterator[None]:
         finally:
             if fcntl is not None:
                 fcntl.flock(lock, fcntl.LOCK_UN)
+
+
+def _lock(place: Path) -> BinaryIO:
+    """The file of a lock, made where there is none; what else has its name is left as it is."""
+    return os.fdopen(descriptor(place, os.O_RDWR | os.O_CREAT), "r+b")
+
+
+def add(path: Path, text: str) -> None:
+    """Add a text to the end of a file, in one piece; others may read it at any time."""
+    with os.fdopen(descriptor(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:
+        file.write(text.encode())
 
 
 def numbered(folder: Path) -> Iterator[Path]:

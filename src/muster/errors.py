@@ -7,6 +7,7 @@ and what is allowed. The command line prints that sentence and exits with code 2
 from __future__ import annotations
 
 import difflib
+import re
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -25,12 +26,37 @@ class MusterWarning(UserWarning):
 
 usual_line = warnings.formatwarning
 
+# What a terminal acts on, or shows other text by than there is: control codes (also the second
+# set, U+0080 to U+009F), ends of lines of Unicode's own, marks that turn the direction of writing,
+# and halves of letters.
+UNSEEN = re.compile(
+    "[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def printable(text: str) -> str:
+    """A text in which nothing is left that a terminal acts on; each such letter becomes U+FFFD.
+
+    >>> printable("\\x1b[2Jred\\r\\u202e")
+    '�[2Jred��'
+    """
+    return UNSEEN.sub("\ufffd", text)
+
+
+def one_line(text: str) -> str:
+    """The same, in one line.
+
+    >>> one_line("no such\\nfile")
+    'no such file'
+    """
+    return printable(" ".join(text.splitlines()))
+
 
 def warning_line(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> str:
     """A warning as the command line and worker processes print it: one of ours without the line
     of code it comes from."""
     if issubclass(category, MusterWarning):
-        return f"muster: {message}\n"
+        return f"muster: {one_line(str(message))}\n"
     return usual_line(message, category, *where, **more)
 
 

@@ -92,7 +92,8 @@ class Method:
         return count(self.warmup, rounds, "warmup")
 
     def eps(self, t: int, rounds: int) -> float:
-        """eps_t of a run of this many rounds: see `run.clients.Terms.eps`."""
+        """eps_t of a run of this many rounds. A decay begins when the others are first asked, after
+        warm-up."""
         return after(self.schedule, self.warmup_rounds(rounds), t, rounds)
 
     @property
@@ -122,9 +123,16 @@ def check_together(method: Method) -> None:
     """Refuse parts that count on each other and are not both there: SCAFFOLD's clients and its
     server, AFL's weights and its server, MW-Fed's effort and its server."""
     step, solver = method.step, method.solver
-    kept = set(getattr(step, "keeps", ()))
-    # A step of one's own need not say what it keeps.
-    for role in ("solver", "weigh", "effort") if hasattr(step, "keeps") else ():
+    for name in ("only_mean", "memory"):
+        if not hasattr(step, name):
+            raise MusterError(
+                f"method step: {type(step).__name__} has no {name}; let the class inherit from "
+                "muster.parts.Step, which has what a step does not say itself"
+            )
+    kept = named_by(step, "keeps")
+    # Of a step that neither says what it keeps nor inherits from ours, nothing is known.
+    known = hasattr(step, "keeps") or Step in type(step).__mro__
+    for role in ("solver", "weigh", "effort") if known else ():
         part = getattr(method, role)
         for what in set(getattr(part, "needs", ())) - kept:
             able = " or ".join(n for n, s in kinds(Step).items() if what in getattr(s, "keeps", ()))
@@ -132,12 +140,18 @@ def check_together(method: Method) -> None:
                 f"method {role}: {type(part).__name__} goes by the server's '{what}', which the "
                 f"step {type(step).__name__} does not keep; give step = {able} with it"
             )
-    for what in set(getattr(step, "takes", ())) - set(solver.sends):
+    for what in named_by(step, "takes") - set(solver.sends):
         able = " or ".join(n for n, s in kinds(Solver).items() if what in getattr(s, "sends", ()))
         raise MusterError(
             f"method step: {type(step).__name__} needs each client's '{what}', which the solver "
             f"{type(solver).__name__} does not send; give solver = {able} with it"
         )
+
+
+def named_by(step: Step, what: str) -> set[str]:
+    """The names that a step `keeps` or `takes`, with those of the step it passes replies to."""
+    then = getattr(step, "then", None)
+    return set(getattr(step, what, ())) | (set() if then is None else named_by(then, what))
 
 
 def invited(m: int | None) -> Invite:

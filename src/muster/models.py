@@ -125,6 +125,11 @@ class CNN:
             )
         stand = [] if shape == of.shape else [nn.Unflatten(1, shape)]
         flat = 64 * (shape[1] // 4) * (shape[2] // 4)
+        need(
+            f"layers for images of {shape}",
+            NUMBER * (25 * 32 * shape[0] + 512 * flat),
+            "resize them",
+        )
         with _seeded(seed):
             model = nn.Sequential(
                 *stand,

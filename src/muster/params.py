@@ -9,9 +9,9 @@ module, one copy for all clients.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy as copy_module
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ from .lazy import nn, torch
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+Values = TypeVar("Values")
 
 DTYPES = ("float32", "float64")
 
@@ -45,6 +47,15 @@ def of_module(module: nn.Module, dtype: torch.dtype, device: torch.device) -> Pa
         seen.add(t.data_ptr())
         state[name] = t.detach().to(device=device, dtype=dtype, copy=True).contiguous()
     return state
+
+
+def ordered(named: Mapping[str, Values], names: Iterable[str]) -> dict[str, Values]:
+    """The same in the order of these names, a module's own; others come last, as they came.
+
+    Norms are summed and noise is drawn in the order of a model's tensors, which files and messages
+    do not keep: whatever is read back goes through here.
+    """
+    return {name: named[name] for name in names if name in named} | dict(named)
 
 
 def into_module(module: nn.Module, model: Params) -> dict[str, NDArray[Any]]:
@@ -139,6 +150,11 @@ class Buffers:
 def as_rows(t: Tensor) -> Tensor:
     """A stacked tensor as one row for each client; a single number is a row of one."""
     return t.flatten(1) if t.dim() > 1 else t.unsqueeze(1)
+
+
+def along(each: Tensor, stack: Tensor) -> Tensor:
+    """A number for each client, so that it goes with a stack."""
+    return each.view(-1, *(1,) * (stack.dim() - 1))
 
 
 def bounded(stack: Params, most: float) -> NDArray[np.bool_]:

@@ -9,8 +9,12 @@ A *role* is the protocol a part fills (`Join`, `Step`, ...) or what a function r
 
 Now `weigh = {kind = "half_share"}` in a TOML file and `--method.weigh half_share` on the command
 line mean `HalfShare()`. A package of parts names its modules under the entry point group
-`muster.parts`, and they are found by everyone who installs it. What is in no package is found by
-its import path, `kind = "mymodule:HalfShare"`.
+`muster.parts`, and they are found by everyone who installs it.
+
+Configuration looks names up in a *catalogue*. `INSTALLED` holds what is installed here, and looking
+a name up in it imports nothing: it is for tables that came from elsewhere, and the default. `OPEN`
+also takes code that is in no package by its import path, `kind = "mymodule:HalfShare"`: it is for
+what the user of this process wrote, or said to trust.
 """
 
 from __future__ import annotations
@@ -18,9 +22,10 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from .errors import MusterError, listed, nearest
 from .lazy import metadata
@@ -32,7 +37,17 @@ GROUP = "muster.parts"  # the entry points under which packages of parts list th
 OWN = ("muster.data", "muster.methods", "muster.models")  # with these, every part of our own
 
 _parts: dict[Any, dict[str, Callable[..., Any]]] = {}
+_imported: dict[Any, dict[str, Callable[..., Any]]] = {}  # by import path, for the open catalogue
 _loaded: set[str] = set()
+
+
+if TYPE_CHECKING:
+    Code: TypeAlias = Any
+else:
+
+    class Code:
+        """The type of a parameter that takes code: a function, or in a configuration its import
+        path."""
 
 
 def part(role: Any, name: str) -> Callable[[Part], Part]:
@@ -76,25 +91,66 @@ def roles() -> list[Any]:
     return list(_parts)
 
 
-def find(role: Any, name: Any, where: str) -> Callable[..., Any]:
-    """The part of a role that a configuration names; `where` is the key it was named under."""
-    known = kinds(role)
-    if not isinstance(name, str) or not name:
-        raise MusterError(f"{where}: which one? {listed(known)}")
-    if name not in known and ":" in name:
-        part(role, name)(from_path(name, where))
-    if name not in known:
-        load_packages()
-    if name not in known:
-        raise MusterError(f"{where}: '{name}' is unknown; {nearest(name, known)}")
-    return known[name]
+class Catalogue:
+    """The parts that are installed here, by role and name. It has no way to import anything."""
+
+    def find(self, role: Any, name: Any, where: str) -> Callable[..., Any]:
+        """The part of a role that a configuration names; `where` is the key it was named under."""
+        known = kinds(role)
+        if not isinstance(name, str) or not name:
+            raise MusterError(f"{where}: which one? {listed(known)}")
+        if name not in known:
+            if ":" in name:
+                self.code(name, where)
+            raise MusterError(f"{where}: '{name}' is unknown; {nearest(name, known)}")
+        return known[name]
+
+    def code(self, path: Any, where: str) -> Any:
+        """The import path of code, where code may be named."""
+        raise MusterError(
+            f"{where}: {path!r} is an import path, and what others wrote imports nothing here: "
+            "install it as a package of parts on every machine or, if it is code of your own, "
+            "give --trust-code (in Python, trusted=True)"
+        )
+
+
+class OpenCatalogue(Catalogue):
+    """The installed parts, and code of the user's own by its import path."""
+
+    def find(self, role: Any, name: Any, where: str) -> Callable[..., Any]:
+        if isinstance(name, str) and name not in kinds(role):
+            if ":" in name:
+                found = _imported.setdefault(role, {})
+                if name not in found:
+                    found[name] = from_path(name, where)
+                return found[name]
+            load_packages()
+        return super().find(role, name, where)
+
+    def code(self, path: Any, where: str) -> Any:
+        return path
+
+
+INSTALLED, OPEN = Catalogue(), OpenCatalogue()
+
+
+def catalogue(trusted: bool) -> Catalogue:
+    """Where the names of a table are looked up. The installed packages of parts are loaded first,
+    whatever the table says, so that looking a name up loads nothing."""
+    if trusted:
+        return OPEN
+    load_packages()
+    return INSTALLED
 
 
 def from_path(path: str, where: str) -> Callable[..., Any]:
-    """What `module:name` means, looked for in the current folder too."""
+    """Import what `module:name` means, also from the current folder: after all that is installed,
+    so that no file there takes the place of a library."""
     module, _, name = path.partition(":")
+    if not module or not name:
+        raise MusterError(f"{where}: '{path}' is no import path; give module:name")
     here = os.getcwd()
-    sys.path.insert(0, here)
+    sys.path.append(here)
     try:
         target: Any = importlib.import_module(module)
         for step in name.split("."):
@@ -102,10 +158,24 @@ def from_path(path: str, where: str) -> Callable[..., Any]:
     except (ImportError, AttributeError, ValueError) as error:
         raise MusterError(f"{where}: '{path}' cannot be imported ({error})") from None
     finally:
-        sys.path.remove(here)
+        del sys.path[-1 - sys.path[::-1].index(here)]  # ours: it may have been there before
     if not callable(target):
         raise MusterError(f"{where}: '{path}' is no class or function")
     return target  # type: ignore[no-any-return]
+
+
+@contextmanager
+def temporary() -> Iterator[None]:
+    """Forget at the end every part that was registered or imported within: for tests."""
+    tables = (_parts, _imported)
+    before = [{role: dict(known) for role, known in table.items()} for table in tables]
+    try:
+        yield
+    finally:
+        for table, was in zip(tables, before, strict=True):
+            for role, known in table.items():  # in place: `kinds` gave views of these
+                known.clear()
+                known.update(was.get(role, {}))
 
 
 def load_packages() -> None:
@@ -120,4 +190,5 @@ def load_packages() -> None:
 
 def name_of(role: Any, value: Any) -> str | None:
     """The name under which a part's class is registered; None when it is not."""
-    return next((n for n, target in kinds(role).items() if target is type(value)), None)
+    every = {**kinds(role), **_imported.get(role, {})}
+    return next((n for n, target in every.items() if target is type(value)), None)

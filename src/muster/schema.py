@@ -3,7 +3,8 @@
 Every part is a function or a frozen dataclass whose parameters are its configuration. `build`
 calls it with the values of a table, after checking every key and every type against its
 signature; `resolved` is the inverse: the table with every default filled in. There is no second
-list of options to keep in step.
+list of options to keep in step. Names are looked up in a catalogue (`muster.registry`): unless the
+caller opens it, no table makes anything be imported.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from typing import Any, Literal, get_args, get_origin
 
 from .checks import is_number, is_whole
 from .errors import MusterError, first_line, nearest
-from .registry import find, is_role, kinds, name_of, roles, word
+from .registry import INSTALLED, Catalogue, Code, is_role, kinds, name_of, roles, word
 
 Table = dict[str, Any]
+DEEPEST = 32  # tables and lists within one another
 
 
 def named(where: str, value: Any) -> Table:
@@ -54,12 +56,26 @@ def as_table(where: str, value: Any) -> Table:
     return value
 
 
-def choose(role: Any, table: Table, where: str, extra: Table | None = None) -> Any:
+def check_depth(table: Table, where: str) -> None:
+    """Refuse tables and lists within one another deeper than any configuration has them: what
+    walks through one later calls itself for every level."""
+    level: list[Any] = [table]
+    for _ in range(DEEPEST):
+        within = [v.values() if isinstance(v, dict) else v for v in level]
+        level = [v for inner in within for v in inner if isinstance(v, (dict, list))]
+        if not level:
+            return
+    raise MusterError(f"{where}: tables within tables, over {DEEPEST} deep; no configuration is")
+
+
+def choose(
+    role: Any, table: Table, where: str, extra: Table | None = None, parts: Catalogue = INSTALLED
+) -> Any:
     """Build the part of a role that a table names. `extra` values are ours to give, not the
     user's."""
-    target = find(role, table["name"], f"{where}.name")
+    target = parts.find(role, table["name"], f"{where}.name")
     values = {key: value for key, value in table.items() if key != "name"}
-    return build(target, values, where, given=extra or {})
+    return build(target, values, where, given=extra or {}, parts=parts)
 
 
 def parameters(target: Callable[..., Any], skip: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -80,6 +96,7 @@ def check_keys(
     where: str,
     skip: tuple[str, ...] = (),
     also: tuple[str, ...] = (),
+    parts: Catalogue = INSTALLED,
 ) -> None:
     """Refuse unknown keys with the nearest known one, and values of the wrong type."""
     allowed = parameters(target, skip)
@@ -89,7 +106,7 @@ def check_keys(
             continue
         if key not in allowed:
             raise MusterError(f"unknown key '{dot}{key}'; {nearest(key, [*allowed, *also])}")
-        convert(value, allowed[key], dot + key)
+        convert(value, allowed[key], dot + key, parts)
 
 
 def build(
@@ -98,15 +115,18 @@ def build(
     where: str,
     given: Table | None = None,
     also: tuple[str, ...] = (),
+    parts: Catalogue = INSTALLED,
 ) -> Any:
     """Call a part with the values of a table, checked against its signature."""
     given = given or {}
-    check_keys(target, table, where, tuple(given), also)
+    check_keys(target, table, where, tuple(given), also, parts)
     allowed = parameters(target)
     dot = f"{where}." if where else ""
     if "name" in table and "name" not in allowed:  # where nothing is chosen by name
         raise MusterError(f"unknown key '{dot}name'; {nearest('name', [*allowed, *also])}")
-    values = {key: convert(v, allowed[key], dot + key) for key, v in refined(target, table).items()}
+    values = {
+        key: convert(v, allowed[key], dot + key, parts) for key, v in refined(target, table).items()
+    }
     missing = [
         name
         for name, p in inspect.signature(target).parameters.items()
@@ -149,7 +169,7 @@ def refined(target: Callable[..., Any], table: Table) -> Table:
     return result
 
 
-def convert(value: Any, kind: Any, where: str) -> Any:
+def convert(value: Any, kind: Any, where: str, parts: Catalogue = INSTALLED) -> Any:
     """A TOML value as the type a parameter asks for, or an error that names it."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind is Any:
@@ -157,7 +177,7 @@ def convert(value: Any, kind: Any, where: str) -> Any:
     if origin in (types.UnionType, typing.Union):
         for option in sorted(inner, key=lambda k: k is float):
             if fits(value, option):
-                return convert(value, option, where)
+                return convert(value, option, where, parts)
         raise MusterError(f"{where}: {value!r}; allowed: {describe(kind)}")
     if origin is tuple and inner[0] in (int, float) and fits(value, inner[0]):
         value = [value]  # a number where a list of numbers may be is a list of one
@@ -165,9 +185,12 @@ def convert(value: Any, kind: Any, where: str) -> Any:
         raise MusterError(f"{where}: {value!r}; allowed: {describe(kind)}")
     if is_role(kind):
         table = {"kind": value} if isinstance(value, str) else dict(value)
-        return build(find(kind, table.pop("kind", None), f"{where}.kind"), table, where)
+        chosen = parts.find(kind, table.pop("kind", None), f"{where}.kind")
+        return build(chosen, table, where, parts=parts)
+    if kind is Code:
+        return parts.code(value, where)
     if origin is tuple:
-        return tuple(convert(v, inner[0], f"{where}[{i}]") for i, v in enumerate(value))
+        return tuple(convert(v, inner[0], f"{where}[{i}]", parts) for i, v in enumerate(value))
     if kind is float:
         return float(value)
     return value
@@ -178,6 +201,8 @@ def fits(value: Any, kind: Any) -> bool:
     origin = get_origin(kind)
     if is_role(kind):
         return isinstance(value, (str, dict))
+    if kind is Code:
+        return isinstance(value, str) or callable(value)
     if origin is Literal:
         return value in get_args(kind)
     if origin in (tuple, list) or kind in (tuple, list):
@@ -205,6 +230,7 @@ def describe(kind: Any) -> str:
     if origin is tuple:
         return f"a list in brackets, each {describe(inner[0])}"
     words = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+    words |= {Code: "the import path of a function, module:name"}
     return (words | {Path: "text"}).get(kind, str(kind))
 
 
@@ -222,9 +248,11 @@ def plain(value: Any) -> Any:
     return value
 
 
-def resolved(role: Any, table: Table, skip: tuple[str, ...] = ()) -> Table:
+def resolved(
+    role: Any, table: Table, skip: tuple[str, ...] = (), parts: Catalogue = INSTALLED
+) -> Table:
     """A named table with its part's defaults filled in."""
-    target = find(role, table["name"], "name")
+    target = parts.find(role, table["name"], "name")
     defaults = {
         name: p.default
         for name, p in inspect.signature(target).parameters.items()

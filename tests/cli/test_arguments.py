@@ -8,7 +8,7 @@ import muster
 from muster.cli.arguments import joined
 from muster.cli.main import main, reader
 from muster.cli.runs import configured
-from muster.config.experiments import experiment
+from muster.config.experiments import load
 from muster.errors import MusterError
 
 
@@ -132,11 +132,11 @@ def test_fewer_rounds_by_a_flag_leave_out_what_a_file_prints_of_later_ones(tmp_p
     said = configured(read("compare", str(file), "--rounds", "5", "--report_at", "[10]"))
     assert said["report_at"] == [10]  # and is refused: it was asked for
     with pytest.raises(MusterError, match="report_at: 10; allowed: whole numbers from 1 to 5"):
-        experiment(said)
+        load(said)
 
 
 def test_one_number_is_a_list_of_one(tmp_path):
-    assert experiment(configured(read("run", "--report_at", "3"))).settings.report_at == (3,)
+    assert load(configured(read("run", "--report_at", "3"))).settings.report_at == (3,)
 
 
 def test_what_refines_a_choice_may_come_before_it():

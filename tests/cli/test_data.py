@@ -7,7 +7,7 @@ import re
 import pytest
 
 from muster.cli.main import main
-from muster.config import experiment, override
+from muster.config import load, override
 from muster.data.sources.catalogue import CATALOGUE
 from muster.data.sources.fetch import Home
 from muster.data.sources.readers import MNIST_FILES
@@ -94,7 +94,7 @@ def test_get_looks_at_every_byte_of_a_copy(root, entry, capsys):
 def test_every_data_set_is_shown_by_its_name_or_says_how():
     for name, data in CATALOGUE.items():
         shown, *flags = (data.shown_by or name).split()
-        experiment(override({"data": shown}, [(f"data.{flags[0][2:]}", flags[1])] if flags else []))
+        load(override({"data": shown}, [(f"data.{flags[0][2:]}", flags[1])] if flags else []))
 
 
 def test_a_folder_without_the_files_is_told_all_names_they_may_have(root, tmp_path, capsys):

@@ -10,7 +10,7 @@ import pytest
 
 from muster.cli.help import described, shown
 from muster.cli.main import main, reader
-from muster.config.experiments import Experiment, experiment
+from muster.config.experiments import Experiment, load
 from muster.config.network import Network
 from muster.config.settings import Settings
 from muster.methods import METHODS
@@ -77,7 +77,7 @@ def test_what_help_says_of_keys_is_what_the_configuration_takes():
     assert set(described(Settings)) == {field.name for field in dataclasses.fields(Settings)}
     assert set(described(Network)) == {field.name for field in dataclasses.fields(Network)}
     for key in described(Experiment):
-        experiment({key: [] if key == "clients" else ["fedavg"] if key == "methods" else
+        load({key: [] if key == "clients" else ["fedavg"] if key == "methods" else
                     {} if key in ("local", "network", "requirement") else
                     {"data": "digits", "model": "mlp", "method": "fedavg"}[key]})  # fmt: skip
 

@@ -105,8 +105,13 @@ def test_compare_prints_paired_intervals_and_reads_back(here, capsys):
     ).iter_rows(named=True)
     d = [x - y for x, y in zip(a, b, strict=True)]
     assert row["difference"] == pytest.approx(sum(d) / 2)
-    # Two values: the interval's half-width is t(0.975, 1) * |d0 - d1| / 2.
-    assert row["difference_half"] == pytest.approx(12.7062 * abs(d[0] - d[1]) / 2, rel=1e-4)
+    # Two values: the half-width is t(0.975, 1) * |d0 - d1| / 2, wider because seeds deal
+    # and split the same rows: the priority clients train on m of N.
+    m = row["objective_share"] * row["train_rows"]
+    wider = (1 + 2 * m / (row["train_rows"] + row["test_rows"] - m)) ** 0.5
+    assert row["varies"] == "deal and split"
+    assert row["difference_half"] == pytest.approx(12.7062 * abs(d[0] - d[1]) / 2 * wider, rel=1e-4)
+    assert "2 seeds that deal to clients and split the same" in out
     assert main(["show", "runs/small"]) == 0
     assert main(["show", "runs/small/all-seed1"]) == 0
 
@@ -457,9 +462,9 @@ def test_requirements_participation_and_attacks_come_from_the_file(here, capsys)
 
 
 def test_the_demo_configuration_is_what_the_readme_says():
-    from muster.config.experiments import experiment, load_table
+    from muster.config.experiments import load, load_table
 
-    demo = experiment(load_table(ROOT / "examples/demo.toml"))
+    demo = load(load_table(ROOT / "examples/demo.toml"))
     assert list(demo.methods) == ["fedalign", "fedavg on priority", "fedavg on all"]
     assert len(demo.settings.all_seeds) >= 5
 

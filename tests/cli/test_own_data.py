@@ -10,7 +10,7 @@ import pytest
 import muster
 from muster.cli.main import main
 from muster.cli.progress import Progress
-from muster.config.experiments import experiment
+from muster.config.experiments import load
 from own_files import MANIFEST, NORTH, NORTH8, SOUTH, SOUTH8, put
 
 # Small numbers to read in a test are large ones to train on.
@@ -26,13 +26,13 @@ def here(tmp_path, monkeypatch):
 def test_a_path_in_a_configuration(here, capsys):
     put("h", north=NORTH8, south=SOUTH8, manifest=MANIFEST)
     for data in ("h", "./h", {"name": "folder", "path": "h"}):
-        fed = experiment({"data": data}).federation(0)
+        fed = load({"data": data}).federation(0)
         assert fed.names.tolist() == ["north", "south"]
-    chosen = experiment({"data": {"name": "./h", "test_fraction": 0.5}})
+    chosen = load({"data": {"name": "./h", "test_fraction": 0.5}})
     assert chosen.federation(0).test.sizes.tolist() == [4, 4]
     saved = chosen.resolved()
     assert saved["data"] == {"name": "folder", "path": "./h", "test_fraction": 0.5}
-    assert experiment(saved).resolved() == saved
+    assert load(saved).resolved() == saved
 
 
 def test_the_command_line_takes_a_path_and_resumes(here, capsys, monkeypatch):
@@ -75,7 +75,7 @@ def test_bad_paths_on_the_command_line_are_one_line(here, capsys, flags, message
 
 def test_a_file_that_is_not_there_is_no_unknown_data_set():
     with pytest.raises(muster.MusterError, match=r"nope\.csv: no such file"):
-        experiment({"data": "nope.csv"}).federation(0)
+        load({"data": "nope.csv"}).federation(0)
 
 
 def test_a_model_of_yours_that_raises_is_one_line_with_its_place(tmp_path, monkeypatch, capsys):

@@ -131,6 +131,7 @@ def test_an_error_midway_says_how_to_go_on(here, capsys, monkeypatch):
     assert "muster sweep --resume runs/small" in said
 
 
+@pytest.mark.slow
 def test_a_grid_too_large_for_a_figure_has_its_tables(here, capsys):
     flags = ["--sweep.data.priority", "2,3", "--sweep.local.lr", "0.1,0.2,0.3"]
     flags += ["--sweep.local.steps", "1,2,3", "--seeds", "1", "--rounds", "1", "--jobs", "1"]

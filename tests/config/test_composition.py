@@ -13,8 +13,7 @@ import tomli_w
 
 import muster
 from muster import registry
-from muster.config import experiment, override
-from muster.config.work import how
+from muster.config import load, override
 from muster.methods import METHODS
 from muster.parts import (
     SGD,
@@ -41,18 +40,15 @@ BASE = {"data": DATA, "rounds": 3, "local": {"steps": 2, "batch_size": 8}, "dtyp
 
 
 def one(method, **more):
-    return experiment({**BASE, **more, "method": method})
+    return load({**BASE, **more, "method": method}, trusted=True)
 
 
 def run(chosen):
     """The run of an experiment's first method."""
     fed = chosen.federation(0)
     if fed.requirement is None:
-        fed = muster.with_solo(fed, chosen.spec(), muster.Local(steps=5))
-    return muster.simulate(
-        fed, chosen.method(*chosen.methods), chosen.spec(), chosen.settings.rounds, chosen.local,
-        dtype="float64",
-    )  # fmt: skip
+        fed = muster.with_solo(fed, chosen.spec, muster.Local(steps=5))
+    return muster.run_job(fed, chosen.job, compute=chosen.settings.compute)
 
 
 def timeless(frame):
@@ -83,7 +79,7 @@ COMPOSED = {
 
 
 def test_a_whole_method_from_a_table():
-    method = one(COMPOSED).method("compose")
+    method = one(COMPOSED).jobs["compose"].method
     assert method == muster.Method(
         "compose",
         invite=Sample(4),
@@ -99,7 +95,7 @@ def test_a_whole_method_from_a_table():
 
 def test_any_part_of_a_named_method_can_be_replaced():
     method = one({"name": "fedalign", "epsilon": 0.3, "solver": {"kind": "ditto", "lam": 2.0}})
-    made = method.method("fedalign")
+    made = method.jobs["fedalign"].method
     assert repr(made.solver) == "Ditto(lam=2.0)"
     assert made.epsilon.at(0, 10) == 0.3
     assert isinstance(made.join, Aligned)
@@ -112,7 +108,7 @@ def test_flags_name_parts_as_tables_do():
         ("method.solver.prox", "0.5"),
         ("method.admit", "objective"),
     ]
-    made = experiment(override(dict(BASE), flags)).method("fedavg")
+    made = load(override(dict(BASE), flags)).jobs["fedavg"].method
     assert made.solver == SGD(prox=0.5)
     assert made.admit == Objective()
 
@@ -121,8 +117,8 @@ def test_flags_name_parts_as_tables_do():
 def test_the_resolved_configuration_runs_to_the_same_bits(name):
     chosen = one(COMPOSED if name == "composed" else name)
     text = tomli_w.dumps(chosen.resolved())
-    again = experiment(tomllib.loads(text))
-    assert again.method(*again.methods) == chosen.method(*chosen.methods)
+    again = load(tomllib.loads(text))
+    assert again.job.method == chosen.job.method
     assert tomli_w.dumps(again.resolved()) == text
     assert same(run(chosen), run(again))
 
@@ -163,7 +159,7 @@ BUILT_IN = [
 def test_every_part_runs_from_a_table_and_from_its_resolved_form(step, kind):
     table = {"name": "compose", step: {"kind": kind, **NEEDS.get(kind, {})}}
     chosen = one({**table, **TOGETHER.get((step, kind), {})})
-    again = experiment(chosen.resolved())
+    again = load(chosen.resolved())
     assert same(run(chosen), run(again))
 
 
@@ -210,26 +206,25 @@ def mine(tmp_path, monkeypatch):
     """A module of the user's own in the current folder."""
     (tmp_path / "my_parts.py").write_text(textwrap.dedent(MINE))
     monkeypatch.chdir(tmp_path)
-    yield
+    with registry.temporary():
+        yield
     sys.modules.pop("my_parts", None)
-    registry._parts[Weigh].pop("my_half_share", None)
-    for role in (Weigh, muster.Method):
-        for name in [n for n in registry._parts[role] if ":" in n]:
-            del registry._parts[role][name]
 
 
 def test_a_part_of_ones_own_by_its_import_path(mine):
     chosen = one({"name": "fedavg", "weigh": {"kind": "my_parts:HalfShare", "other": 0.25}})
-    assert chosen.method("fedavg").weigh.other == 0.25
-    again = experiment(chosen.resolved())
+    assert chosen.jobs["fedavg"].method.weigh.other == 0.25
+    again = load(chosen.resolved(), trusted=True)
     assert same(run(chosen), run(again))
+    with pytest.raises(muster.MusterError, match="is an import path"):  # imported before or not
+        load(chosen.resolved())
 
 
 def test_a_method_of_ones_own_by_its_import_path(mine):
     chosen = one(
         {"name": "my_parts:cautious", "epsilon": 0.7, "solver": {"kind": "sgd", "prox": 1.0}}
     )
-    method = chosen.method(*chosen.methods)
+    method = chosen.job.method
     assert (method.name, method.epsilon.at(0, 1), method.solver.prox) == ("cautious", 0.7, 1.0)
 
 
@@ -245,7 +240,18 @@ def test_a_package_of_parts_is_found_by_its_entry_point(mine, monkeypatch):
     )
     monkeypatch.setattr(registry, "_loaded", set())
     monkeypatch.syspath_prepend(".")
-    assert one({"name": "fedavg", "weigh": "my_half_share"}).method("fedavg").weigh.other == 0.5
+    assert one({"name": "fedavg", "weigh": "my_half_share"}).job.method.weigh.other == 0.5
+
+
+def test_a_file_of_the_current_folder_takes_no_librarys_place(mine, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    before = list(sys.path)
+    registry.from_path("my_parts:HalfShare", "weigh")
+    assert sys.path == before
+    monkeypatch.setattr(sys, "path", before[1:])
+    (tmp_path / "colorsys.py").write_text("raise SystemExit")
+    sys.modules.pop("colorsys", None)
+    assert callable(registry.from_path("colorsys:rgb_to_hsv", "x"))
 
 
 def test_what_cannot_be_imported_is_one_line(mine):
@@ -260,7 +266,7 @@ def test_what_cannot_be_imported_is_one_line(mine):
 def test_a_table_that_came_over_the_network_imports_nothing(mine):
     table = {**BASE, "method": {"name": "fedavg", "weigh": {"kind": "my_parts:HalfShare"}}}
     with pytest.raises(muster.MusterError, match=r"weigh\.kind: .* is an import path"):
-        experiment(table, trusted=False)
+        load(table)
     assert "my_parts" not in sys.modules
     for table in (
         {**BASE, "model": "os:system"},
@@ -269,7 +275,7 @@ def test_a_table_that_came_over_the_network_imports_nothing(mine):
         {**BASE, "data": {"name": "huggingface", "partitioner": "os:getcwd"}},
     ):
         with pytest.raises(muster.MusterError, match="import path"):
-            experiment(table, trusted=False)
+            load(table)
 
 
 def test_two_parts_cannot_share_a_name():
@@ -304,10 +310,10 @@ def test_a_comparison_made_with_another_dtype_is_not_gone_on_with(tmp_path):
 
 def test_how_decisions_and_tuning_are_set_reaches_the_run():
     chosen = one("fedalign", decide_on="held_out", tuned_steps=3)
-    assert {"decide_on": "held_out", "tuned_steps": 3}.items() <= how(chosen.settings).items()
+    assert (chosen.job.decide_on, chosen.job.tuned_steps) == ("held_out", 3)
     assert {"decide_on": "held_out", "tuned_steps": 3}.items() <= chosen.resolved().items()
     flags = [("tuned_steps", "5"), ("attack.kind", "inflate_and_noise"), ("attack.stays", "true")]
-    settings = experiment(override(dict(BASE), flags)).settings
+    settings = load(override(dict(BASE), flags)).settings
     assert settings.tuned_steps == 5
     assert settings.attack.stays
     for key, wrong in (("decide_on", "test"), ("tuned_steps", -1)):

@@ -7,7 +7,7 @@ import pytest
 
 import muster
 from helpers import same_bits
-from muster.config import experiment
+from muster.config import load
 from muster.config.work import compared
 from muster.errors import MusterError
 from muster.methods import METHODS
@@ -19,7 +19,7 @@ BASE = {"data": DATA, "rounds": 3, "seeds": 1, "local": {"steps": 2, "batch_size
 
 
 def chosen(*methods, **more):
-    return experiment({**BASE, **more, "methods": list(methods)})
+    return load({**BASE, **more, "methods": list(methods)})
 
 
 def alone(method, local=None):
@@ -36,10 +36,10 @@ def test_a_methods_local_is_laid_over_the_one_for_all():
         {"name": "fedavg", "label": "fast", "local": {"lr": 0.5}},
         {"name": "fedavg", "label": "epochs", "local": {"epochs": 1}},
     )
-    assert found.local_of("fedavg") == found.local == muster.Local(steps=2, batch_size=8)
-    assert found.local_of("fast") == muster.Local(steps=2, batch_size=8, lr=0.5)
-    assert found.local_of("epochs") == muster.Local(epochs=1, batch_size=8)
-    again = experiment(found.resolved())
+    assert found.jobs["fedavg"].local == found.local == muster.Local(steps=2, batch_size=8)
+    assert found.jobs["fast"].local == muster.Local(steps=2, batch_size=8, lr=0.5)
+    assert found.jobs["epochs"].local == muster.Local(epochs=1, batch_size=8)
+    again = load(found.resolved())
     assert again.resolved() == found.resolved(), "written out and read again"
     assert again.own_local == found.own_local
 
@@ -76,7 +76,7 @@ def test_the_servers_step(name):
     maker = METHODS[name]
     assert maker() == maker(server_lr=1.0)
     assert maker(server_lr=0.5).step == Average(0.5)
-    assert chosen({"name": name, "server_lr": 0.5}).method(name).step == Average(0.5)
+    assert chosen({"name": name, "server_lr": 0.5}).jobs[name].method.step == Average(0.5)
     full, none, half = (alone(maker(server_lr=lr)) for lr in (1.0, 1e-12, 0.5))
     assert none.rounds["loss"][0] > half.rounds["loss"][0] > full.rounds["loss"][0]
 
@@ -87,7 +87,7 @@ ALONE = [name for name, part in kinds(Solver).items() if not getattr(part, "need
 @pytest.mark.parametrize("kind", ALONE)
 def test_fedalign_runs_on_any_solver(kind):
     found = chosen({"name": "fedalign", "warmup": 0, "epsilon": 9.0, "solver": kind})
-    method = found.method("fedalign")
+    method = found.jobs["fedalign"].method
     assert type(method.solver) is kinds(Solver)[kind]
     run = alone(method)
     assert run.rounds["admitted_nonpriority"].min() == 4
@@ -99,7 +99,9 @@ def test_fedalign_runs_on_any_solver(kind):
 
 def test_fedalign_on_scaffold_is_scaffold_where_everyone_is_admitted():
     both = {"solver": "control_variates", "step": "scaffold", "weigh": "uniform"}
-    aligned = chosen({"name": "fedalign", "warmup": 0, "epsilon": 1e9, **both}).method("fedalign")
+    aligned = (
+        chosen({"name": "fedalign", "warmup": 0, "epsilon": 1e9, **both}).jobs["fedalign"].method
+    )
     assert aligned.solver == ControlVariates()
     assert aligned.step == Scaffold()
     ours, theirs = alone(aligned), alone(muster.methods.scaffold())
@@ -143,7 +145,7 @@ def test_importance_from_a_table():
     each = [0, 0, 0.1, 0.2, 0.3, 0.4]
     found = chosen("fedavg", data={**DATA, "importance": each})
     assert found.federation(0).importance.tolist() == [1.0, 1.0, 0.1, 0.2, 0.3, 0.4]
-    again = experiment(found.resolved())
+    again = load(found.resolved())
     assert again.importance == found.importance == tuple(each)
     mixed = chosen("fedavg", data={"name": "fmnist", "importance": 0.5})
     assert mixed.importance == 0.5, "of any data set"

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import muster
-from muster.config.experiments import Experiment, experiment, load_table
+from muster.config.experiments import Experiment, load, load_table
 from muster.methods import METHODS
 
 scalars = st.one_of(
@@ -41,20 +41,20 @@ def outcome(make):
 @settings(max_examples=60, deadline=None)
 @given(tables)
 def test_any_table_is_an_experiment_or_one_line(table):
-    chosen, said = outcome(lambda: experiment(table, trusted=False))
+    chosen, said = outcome(lambda: load(table))
     if chosen is None:
         assert said
         assert "\n" not in said
     else:
         assert isinstance(chosen, Experiment)
-        again = experiment(tomllib.loads(tomli_w.dumps(chosen.resolved())))
+        again = load(tomllib.loads(tomli_w.dumps(chosen.resolved())))
         assert again.methods.keys() == chosen.methods.keys()
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(sorted(METHODS)), st.dictionaries(keys, values, max_size=3))
 def test_any_method_table_too(name, more):
-    _, said = outcome(lambda: experiment({"method": {**more, "name": name}}, trusted=False))
+    _, said = outcome(lambda: load({"method": {**more, "name": name}}))
     assert "\n" not in said
 
 
@@ -70,4 +70,4 @@ def test_any_file_is_toml_or_one_line(tmp_path_factory, content):
 def test_the_readers_of_rows_are_fuzzed_elsewhere():
     """Wire: tests/flower/test_robust.py; files of rows: tests/data; the guard: test_soak."""
     with pytest.raises(muster.MusterError):
-        experiment({"attack": {"kind": "faults", "kinds": ["nonsense"]}})
+        load({"attack": {"kind": "faults", "kinds": ["nonsense"]}})

@@ -15,7 +15,7 @@ import tomli_w
 
 import muster
 from helpers import same_bits
-from muster.config import experiment, override, sweeps, units
+from muster.config import load, override, sweeps, units
 from muster.config.work import compared
 from muster.errors import MusterError
 from muster.run import store
@@ -46,7 +46,7 @@ def test_every_cell_is_a_comparison_by_itself(tmp_path):
     assert len(done.frame) == 2 * 2 * 2 * 2
     for priority in (2, 3):
         cell = muster.load(tmp_path / "s" / f"data.priority={priority}")
-        alone = compared(experiment({**BASE, "data": {**BASE["data"], "priority": priority}}), None)
+        alone = compared(load({**BASE, "data": {**BASE["data"], "priority": priority}}), None)
         for label in ("fedalign", "all"):
             for seed in (0, 1):
                 assert same_bits(cell[label][seed], alone[label][seed])
@@ -169,8 +169,8 @@ def test_parts_reach_all_methods_and_what_only_some_go_by_those_alone():
     over = {"method.invite": ["full", {"kind": "sample", "m": 2}], "method.warmup": [0, 1]}
     last = sweeps.planned(base, over).cells[-1].chosen
     for label in last.methods:
-        assert last.method(label).invite == muster.parts.Sample(2)
-        assert last.method(label).warmup == 1
+        assert last.jobs[label].method.invite == muster.parts.Sample(2)
+        assert last.jobs[label].method.warmup == 1
     last = sweeps.planned(base, {"method.epsilon": [0.1, 0.4]}).cells[-1].chosen
     assert [m.get("epsilon") for m in last.methods.values()] == [None, None, 0.4]
 
@@ -231,12 +231,12 @@ def test_keys_reach_the_methods_that_take_them():
     assert epsilons("method.epsilon", 0.1, 0.9) == [[0.1, None, 0.1], [0.9, None, 0.9]]
     assert epsilons("methods.x.y.epsilon", 0.3) == [[None, None, 0.3]]
     plan = sweeps.planned(base, {"method.local.lr": [0.7]})
-    assert [plan.first.local_of(label).lr for label in plan.first.methods] == [0.7] * 3
+    assert [plan.first.jobs[label].local.lr for label in plan.first.methods] == [0.7] * 3
     plan = sweeps.planned(base, {"methods.fedavg.local.lr": [0.7]})
-    assert [plan.first.local_of(label).lr for label in plan.first.methods] == [0.1, 0.7, 0.1]
+    assert [plan.first.jobs[label].local.lr for label in plan.first.methods] == [0.1, 0.7, 0.1]
     plan = sweeps.planned(base, {"method.step": ["average", {"kind": "momentum", "beta": 0.5}]})
     assert [
-        type(plan.cells[1].chosen.method(label).step).__name__ for label in plan.first.methods
+        type(plan.cells[1].chosen.jobs[label].method.step).__name__ for label in plan.first.methods
     ] == ["Momentum"] * 3
     assert plan.cells[1].cell.name == "method.step=momentum(beta=0.5)"
     assert base["methods"][1] == "fedavg", "what was given stays as it was"
@@ -253,7 +253,7 @@ def test_flags_and_files_mean_the_same(tmp_path):
     assert sweeps.planned(path, None).over == sweeps.planned(table, None).over
     assert sweeps.planned(path, None).first.settings.name == "my"
     with pytest.raises(MusterError, match="run it with muster sweep"):
-        experiment(table)
+        load(table)
 
 
 SCRIPT = """
@@ -321,7 +321,7 @@ def test_local_work_that_a_method_has_of_its_own_is_not_swept_over(own, key):
     with pytest.raises(MusterError, match=rf"sweep.{key}: all has .* sweep methods.all.{key}"):
         sweeps.planned(base, {key: [1, 2]})
     cells = sweeps.planned(base, {"local.batch_size": [4, 8]}).cells
-    assert [cell.chosen.local_of("all").batch_size for cell in cells] == [4, 8]
+    assert [cell.chosen.jobs["all"].local.batch_size for cell in cells] == [4, 8]
 
 
 def test_a_setting_of_the_default_part_needs_no_name_of_it():

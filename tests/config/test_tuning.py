@@ -15,7 +15,7 @@ from rich.console import Console
 
 import muster
 from muster import registry
-from muster.config import experiment, override, tuning, units
+from muster.config import load, override, tuning, units
 from muster.errors import MusterError
 from muster.registry import part
 from muster.run import store
@@ -57,10 +57,10 @@ def test_the_choice_is_the_best_by_hand(tmp_path):
         assert mine.filter("chosen")["local.lr"].unique().to_list() == [best]
     kept = pl.read_parquet(tmp_path / "tuning.parquet")
     assert kept.equals(done.frame)
-    chosen = experiment(tomllib.loads((tmp_path / "chosen.toml").read_text()))
+    chosen = load(tomllib.loads((tmp_path / "chosen.toml").read_text()))
     for label, values in done.chosen.items():
-        assert chosen.local_of(label).lr == values["local.lr"]
-        assert chosen.local_of(label).steps == 2
+        assert chosen.jobs[label].local.lr == values["local.lr"]
+        assert chosen.jobs[label].local.steps == 2
     assert chosen.settings.all_seeds == (0, 1), "the reported ones"
     assert chosen.settings.left_out == 0.25, "digits are divided by the seed"
 
@@ -90,8 +90,8 @@ def test_candidates_are_measured_once_and_score_as_when_measured_often(tmp_path,
     own = tuning.candidate_cell
 
     def often(*given):
-        planned = own(*given)
-        return units.Planned.of(planned.cell, {**planned.table, "evaluate_every": 1})
+        cell, table = own(*given)
+        return cell, {**table, "evaluate_every": 1}
 
     with monkeypatch.context() as patch:
         patch.setattr(tuning, "candidate_cell", often)
@@ -146,7 +146,7 @@ def test_test_rows_are_never_looked_at(poisoned, how):
     # Reported runs do look at them: the same spoiling is not without effect there.
     runs = [
         muster.simulate(
-            experiment({**BASE, "data": {"name": "spoilt", "how": spoil}}).federation(0),
+            load({**BASE, "data": {"name": "spoilt", "how": spoil}}).federation(0),
             muster.methods.fedavg(), muster.models.Softmax(), 2,
         ).rounds["test_accuracy"].to_list()
         for spoil in ("", how)
@@ -221,11 +221,11 @@ def test_what_was_drawn_of_a_larger_grid_is_said_and_seeds_that_were_tuned_on_ar
     assert "fedavg: test acc on rows held out" in out.getvalue()
     table = tomllib.loads((tmp_path / "chosen.toml").read_text())
     assert table["tuned_on"] == [5, 6]
-    assert experiment(table).settings.tuned_on == (5, 6)
+    assert load(table).settings.tuned_on == (5, 6)
     with pytest.raises(MusterError, match=r"seeds: 5 is one that settings were tuned on \(\[5, 6"):
-        experiment({**table, "seeds": 7})
+        load({**table, "seeds": 7})
     with pytest.raises(MusterError, match="tuned on"):
-        experiment({**table, "seed": 6})
+        load({**table, "seed": 6})
 
 
 def test_seeds_direction_and_flags():
@@ -237,13 +237,13 @@ def test_seeds_direction_and_flags():
                             ("tune.seeds", "[8, 9]")])  # fmt: skip
     assert table["tune"] == {"local.lr": [0.1, 0.2], "budget": 2, "seeds": [8, 9]}
     with pytest.raises(MusterError, match="run it with muster tune"):
-        experiment(table)
+        load(table)
 
 
 def test_a_solo_requirement_is_trained_without_the_rows_it_is_judged_by():
     for apart in (False, True):
         left_out = 0.5 if apart else 0.0
-        chosen = experiment({**BASE, "requirement": {"steps": 3}, "left_out": left_out})
+        chosen = load({**BASE, "requirement": {"steps": 3}, "left_out": left_out})
         fed = chosen.federation(0, tuning=0.5)
         alone = muster.data.for_tuning(muster.data.digits(clients=5, priority=2), 0.5, apart=apart)
         wanted = muster.with_solo(alone, muster.models.Softmax(), muster.Local(steps=3))
@@ -309,7 +309,7 @@ def test_no_reported_run_sees_a_row_that_settings_were_chosen_by(name, clinics):
         assert judges | rows_of(fed.train) == rows_of(whole.train, whole.test)
         judged, fitted = judged | judges, fitted | rows_of(fed.train)
     for seed in range(4):
-        fed = experiment(plan.base).federation(seed)
+        fed = load(plan.base).federation(seed)
         seen = rows_of(fed.train, fed.test)
         assert not judged & seen
         assert rows_of(fed.train)
@@ -336,7 +336,7 @@ def test_rows_are_the_same_whatever_they_are_scaled_by(clinics):
     judged = ages(tuned.test, tuned)
     assert len(judged) == tuned.test.offsets[-1]
     for seed in range(3):
-        fed = experiment(plan.base).federation(seed)
+        fed = load(plan.base).federation(seed)
         assert not judged & (ages(fed.train, fed) | ages(fed.test, fed))
 
 
@@ -358,7 +358,7 @@ def test_data_with_test_rows_of_its_own_is_tuned_on_its_training_rows(name, pois
         fed = plan.cells["fedavg"][0].chosen.federation(seed, 0.25)
         assert rows_of(fed.train, fed.test) == rows_of(whole.train)
         for reported in range(3):
-            test = experiment(base).federation(reported).test
+            test = load(base).federation(reported).test
             assert not rows_of(fed.train, fed.test) & rows_of(test)
 
 
@@ -373,7 +373,7 @@ def test_what_is_left_out_already_is_what_candidates_are_scored_on(tmp_path):
     with pytest.raises(MusterError, match=r"with left_out = 0.4, this tuning has 0.25"):
         muster.tune(BASE, TUNE, tmp_path, jobs=1)
     with pytest.raises(MusterError, match=r"left_out: 1.0; allowed"):
-        experiment({**BASE, "left_out": 1.0})
+        load({**BASE, "left_out": 1.0})
 
 
 def test_a_method_with_nothing_to_tune_takes_nothing_from_the_others():
@@ -400,5 +400,5 @@ def test_ties_are_said_and_the_first_of_the_grid_is_chosen():
 def test_a_methods_own_value_is_tuned_in_its_place():
     base = {**BASE, "methods": [{"name": "fedavg", "local": {"lr": 7.0}}]}
     plan = tuning.planned(base, TUNE)
-    found = [cell.chosen.local_of("fedavg").lr for cell in plan.cells["fedavg"]]
+    found = [cell.chosen.jobs["fedavg"].local.lr for cell in plan.cells["fedavg"]]
     assert found == [0.001, 0.3]

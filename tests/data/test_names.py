@@ -11,7 +11,7 @@ import pytest
 
 import muster
 from muster import registry
-from muster.config.experiments import experiment
+from muster.config.experiments import load
 from muster.data import DATA, PARTITIONS, Portions, federate
 from muster.data.split.partition import Partition
 from muster.federation import Federation
@@ -91,7 +91,7 @@ def test_a_partition_of_ones_own_is_named_in_a_configuration(registered):
             rows = np.arange(self.start, len(y))
             return Portions.of([rows[k::clients] for k in range(clients)])
 
-    chosen = experiment(
+    chosen = load(
         {"data": {"name": "digits", "clients": 3, "partition": {"kind": "every_other", "start": 9}}}
     )
     fed = chosen.federation(0)
@@ -103,17 +103,17 @@ def test_a_partition_of_ones_own_is_named_in_a_configuration(registered):
 
 
 def test_a_data_set_of_ones_own_is_named_by_its_path(mine):
-    chosen = experiment({"data": {"name": "mine_for_names:halves", "priority": 2}})
+    chosen = load({"data": {"name": "mine_for_names:halves", "priority": 2}}, trusted=True)
     fed = chosen.federation(0)
     assert (fed.n, int(fed.priority.sum()), int(fed.train.offsets[-1])) == (2, 2, 1797)
 
 
 def test_a_partitioner_is_named_by_its_path(mine):
     table = {"name": "huggingface", "partitioner": "mine_for_names:Cut", "priority": 2}
-    chosen = experiment({"data": table})
+    chosen = load({"data": table}, trusted=True)
     fed = chosen.federation(0)
     assert (fed.n, int(fed.priority.sum()), fed.classes) == (4, 2, 10)
-    again = experiment(chosen.resolved()).federation(0)
+    again = load(chosen.resolved(), trusted=True).federation(0)
     assert np.array_equal(fed.train.rows, again.train.rows)
     with pytest.raises(muster.MusterError, match=r"data\.partitioner: 'mine_for_names:Cat' cannot"):
         muster.data.from_partitioner("mine_for_names:Cat")

@@ -117,7 +117,7 @@ def test_it_runs(line, desk, monkeypatch, capsys):
     for step in (*makers(line), line):
         with monkeypatch.context() as patch:
             if "--resume" not in step:
-                patch.setattr(runs, "experiment", cut_short)
+                patch.setattr(runs, "load_experiment", cut_short)
             run_line(shorter(step), capsys)
 
 

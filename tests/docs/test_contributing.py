@@ -11,7 +11,7 @@ import pytest
 
 import muster
 from muster import registry
-from muster.config import experiment
+from muster.config import load
 from muster.run import measures
 
 PAGE = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
@@ -62,18 +62,14 @@ def test_lines_are_counted_right_and_files_are_few(name):
 @pytest.mark.parametrize("added", USES, indirect=True)
 @pytest.mark.parametrize("engine", ["stacked", "loop"])
 def test_it_runs_from_a_table_on_both_engines(added, engine):
-    chosen = experiment({**SMALL, **USES[added], "engine": engine})
-    s = chosen.settings
-    run = muster.simulate(
-        chosen.federation(0), chosen.method(*chosen.methods), chosen.spec(), s.rounds, chosen.local,
-        task=s.task, compute=s.compute,
-    )  # fmt: skip
+    chosen = load({**SMALL, **USES[added], "engine": engine})
+    run = muster.run_job(chosen.federation(0), chosen.job, compute=chosen.settings.compute)
     assert run.complete
     assert run.rounds["admitted"].min() > 0
     assert all(np.isfinite(w).all() for w in run.weights.values())
     if added == "a measure":
         assert run.rounds["worst_loss"].min() > 0
-    again = experiment(chosen.resolved())
-    assert again.method(*again.methods) == chosen.method(*chosen.methods)
-    assert again.settings.task == s.task
+    again = load(chosen.resolved())
+    assert again.job.method == chosen.job.method
+    assert again.settings.task == chosen.settings.task
     assert again.local == chosen.local

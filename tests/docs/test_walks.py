@@ -61,7 +61,7 @@ def desk(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["tutorial-own-files", "tutorial-comparison"])
 def test_a_tutorial_in_its_order(name, desk, monkeypatch, capsys):
-    monkeypatch.setattr(runs, "experiment", cut_short)
+    monkeypatch.setattr(runs, "load_experiment", cut_short)
     walk(ROOT / "docs" / f"{name}.md", capsys)
 
 

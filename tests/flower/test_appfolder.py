@@ -14,7 +14,7 @@ from flwr.cli.build import build_fab_from_disk
 
 import muster
 from muster.cli.main import main as command
-from muster.config.experiments import experiment
+from muster.config.experiments import load
 from muster.flower import server
 from muster.flower.agreed import check_agreed, read_terms, shared_terms
 from muster.flower.appfolder import app_hash, read_roster, roster_of, terms_in, write_app
@@ -130,9 +130,9 @@ TABLE = {"rounds": 3, "method": {"name": "fedalign"}, "local": {"steps": 5}}
 
 
 def test_terms_that_were_not_agreed_on_are_refused():
-    agreed = shared_terms(experiment({**TABLE, "network": {}}))
+    agreed = shared_terms(load({**TABLE, "network": {}}))
     found = {**TABLE, "network": {"features": [64], "classes": 10}}
-    check_agreed(shared_terms(experiment(found)), agreed)  # left open, and found
+    check_agreed(shared_terms(load(found)), agreed)  # left open, and found
     for other in (
         {"rounds": 4},
         {"local": {"steps": 1}},
@@ -146,11 +146,11 @@ def test_terms_that_were_not_agreed_on_are_refused():
         {"trust": False},
     ):
         with pytest.raises(muster.MusterError, match="terms: the server asks for something else"):
-            check_agreed(shared_terms(experiment({**TABLE, "network": {}, **other})), agreed)
-    settled = shared_terms(experiment(found))
+            check_agreed(shared_terms(load({**TABLE, "network": {}, **other})), agreed)
+    settled = shared_terms(load(found))
     with pytest.raises(muster.MusterError, match="terms: the server asks"):
         check_agreed(
-            shared_terms(experiment({**found, "network": {"features": [63], "classes": 10}})),
+            shared_terms(load({**found, "network": {"features": [63], "classes": 10}})),
             settled,
         )
     with pytest.raises(muster.MusterError, match="import path"):

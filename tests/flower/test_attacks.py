@@ -17,6 +17,11 @@ import httpx
 import numpy as np
 import polars as pl
 import pytest
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_public_key,
+)
 
 from flower_attacker import Attacker
 from flower_hostile import (
@@ -26,7 +31,9 @@ from flower_hostile import (
     sound_word,
 )
 from flower_setup import DATA
-from muster.config.experiments import experiment
+from flower_siege import Siege
+from flower_signed import Signer
+from muster.config.experiments import load
 from muster.flower.gate import ALLOWED
 from muster.flower.keys import CA
 from muster.flower.loopback import client_names, descendants, loopback, start_nodes
@@ -92,7 +99,7 @@ def evil_app(folder, prey, loot):
 
 @contextmanager
 def federation(folder, **table):
-    chosen = experiment({**TABLE, **table})
+    chosen = load({**TABLE, **table})
     fed = chosen.federation(0)
     with loopback(client_names(fed), folder / "logs") as link:
         yield link, chosen, fed
@@ -168,6 +175,52 @@ def test_a_strangers_run_is_refused_outside_and_runs_nowhere_inside(tmp_path):
         said = []
         assert link.run(app, said.append) == 0
     assert store.load(tmp_path / "results").rounds["admitted"].to_list() == [3]
+
+
+# Puts code into the terms of every message, once the server app is there.
+HOSTILE = """
+import importlib.util
+import sys
+
+class Turned:
+    def find_spec(self, name, path=None, target=None):
+        if name != "muster.flower.server":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        run = spec.loader.exec_module
+
+        def exec_module(module):
+            run(module)
+            honest = module.shared_terms
+            code = 'kind = "os:system"\\ncommand = "touch {mark}"'
+            module.shared_terms = lambda chosen: (
+                honest(chosen).replace('kind = "multiclass"', code)
+            )
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+sys.meta_path.insert(0, Turned())
+"""
+
+
+def test_a_server_runs_no_command_at_a_site(tmp_path, monkeypatch):
+    """The server's own people turn on their clients: `[task] kind = "os:system"` in the terms of
+    every message, under the app whose hash was agreed. It ran on every node."""
+    mark = tmp_path / "was here"
+    turned = tmp_path / "turned"
+    turned.mkdir()
+    (turned / "sitecustomize.py").write_text(HOSTILE.format(mark=mark))
+    monkeypatch.setenv("PYTHONPATH", f"{turned}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    with federation(tmp_path, network={"patience": 30, "wait": 30}) as (link, chosen, fed):
+        app = start_nodes(link, chosen, fed, tmp_path / "results")
+        said = []
+        link.run(app, said.append)
+        text = " ".join(log(link, name) for name in client_names(fed))
+    assert "terms: the server asks for something else than the app that was agreed on" in text
+    assert not mark.exists()
+    assert not (tmp_path / "results" / "run.toml").exists()
 
 
 @contextmanager
@@ -264,7 +317,7 @@ def test_a_node_killed_and_started_within_a_minute_comes_back(tmp_path):
         wait_for(lambda: "SuperNode ID" in log(link, "client2"), 90)
         family = descendants(link.processes["client2"].pid)
         commands = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in family}
-        (supernode,) = [pid for pid, line in commands.items() if "flower-supernode" in line]
+        (supernode,) = [pid for pid, line in commands.items() if "muster.flower.supernode" in line]
         os.kill(supernode, signal.SIGKILL)
         wait_for(lambda: "the supernode ended with code 1" in log(link, "client2"), 60)
         wait_for(lambda: log(link, "client2").count("SuperNode ID") == 2, 120)
@@ -288,3 +341,79 @@ def test_a_worker_that_dies_costs_one_answer(tmp_path):
         assert link.run(app, on_line) == 0, said
         assert "the worker ended with code -9; starting it again" in log(link, "client2")
     assert (store.load(tmp_path / "results").rounds["admitted"] >= 2).all()
+
+
+def test_strangers_at_the_gate_stop_no_federation(tmp_path):
+    """Slow requests from three addresses (750, and 60 of a registered key), malformed ones and
+    unregistered keys, all the while that a federation comes together and runs."""
+    with federation(tmp_path, rounds=2, network={"patience": 150}) as (link, chosen, fed):
+        slow = Signer()
+        (link.work / "keys" / "slow.pub").write_bytes(
+            load_pem_public_key(slow.key).public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+        )
+        link.register(["slow"])
+        with Siege(link.gate_port, link.work / "keys" / CA, 600, known=slow) as siege:
+            wait_for(lambda: siege.seen["connections"] > 500, 120)
+            app = start_nodes(link, chosen, fed, tmp_path / "results")
+            said = []
+            link.run(app, said.append)
+            assert said[-1].startswith("results: "), said
+            assert siege.thread.is_alive()  # to the end
+        assert siege.seen["refused slow"] > 100, siege.seen
+        assert siege.seen["refused malformed"] > 5, siege.seen
+        written = log(link, "gate")
+    run = store.load(tmp_path / "results")
+    assert run.rounds["admitted"].to_list() == [3, 3]
+    assert run.rounds["failed"].to_list() == [0, 0]
+    assert "Traceback" not in written
+    assert "not signed as a node's requests are" in written
+    assert len(written) < 6 * 31 * 260  # minutes, lines a minute, letters
+
+
+DYING = """
+import os
+import signal
+import time
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+from flwr.superlink.grid import http_grid
+
+app = ClientApp()
+server = ServerApp()
+
+
+def die(*_, **__):
+    time.sleep(8)  # until every node has been told
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@server.main()
+def main(grid, context):
+    while len(nodes := list(grid.get_node_ids())) < 3:
+        time.sleep(0.5)
+    http_grid.push_objects = die
+    grid.push_messages([
+        Message(RecordDict({"a": ConfigRecord({"b": i})}), dst_node_id=node, message_type="query.x")
+        for i, node in enumerate(nodes)
+    ])
+"""
+
+
+def test_a_server_that_dies_after_it_announced_leaves_no_node_waiting(tmp_path):
+    """Its messages' objects never come; the next run, started at once, has every client."""
+    with federation(tmp_path, network={"patience": 150}) as (link, chosen, fed):
+        app = start_nodes(link, chosen, fed, tmp_path / "results")
+        dying = evil_app(tmp_path / "dying", tmp_path, tmp_path)
+        (dying / "evil" / "app.py").write_text(DYING)
+        started = flwr(link, "run", str(dying), "dep")
+        assert started.returncode == 0, started.stdout + started.stderr
+        names = client_names(fed)
+        wait_for(lambda: all("Receiving" in log(link, name) for name in names), 120)
+        time.sleep(10)
+        said = []
+        assert link.run(app, said.append) == 0, said
+        for name in names:
+            assert "Failed to receive message" in log(link, name)
+    assert store.load(tmp_path / "results").rounds["admitted"].to_list() == [3]

@@ -19,7 +19,7 @@ def both(case, kind):
     rounds = case.chosen.settings.rounds
     real = case.run(case.grid(grid=lambda sites: BrokenGrid(sites, kind, RATE, rounds)))
     simulated = muster.simulate(
-        case.fed, case.chosen.method(*case.chosen.methods), case.chosen.spec(), rounds,
+        case.fed, case.chosen.job.method, case.chosen.spec, rounds,
         case.chosen.local, dtype="float64", evaluate_every=0,
         attack=None if kind in (AGAIN, TWICE) else Faults(rate=RATE, kinds=(kind,)),
     )  # fmt: skip

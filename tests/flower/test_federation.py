@@ -416,7 +416,7 @@ def test_word_tampering_helper_really_tampers(setup):
 @pytest.mark.filterwarnings("ignore:features need scaling")
 def test_tables_whose_columns_lie_differently_are_told_apart(tmp_path):
     """Two sites with the same columns in another order: refused, or put in order by the run."""
-    from muster.config.experiments import experiment
+    from muster.config.experiments import load
     from muster.config.network import members_of
     from muster.flower.server import federate
 
@@ -433,7 +433,7 @@ def test_tables_whose_columns_lie_differently_are_told_apart(tmp_path):
     settings = {"rounds": 1, "data": DATA, "network": {"wait": 0.1, "patience": 1}}
 
     def run(name, **network):
-        chosen = experiment({**settings, "network": {**settings["network"], **network}})
+        chosen = load({**settings, "network": {**settings["network"], **network}})
         return federate(
             LocalGrid(nodes), replace(chosen, members=members), tmp_path / name, said.append
         )

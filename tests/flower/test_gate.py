@@ -14,11 +14,13 @@ import pytest
 from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.message_pb2 import Message, Metadata, ObjectTree
 from flwr.proto.node_pb2 import Node
+from flwr.supercore.error import FlowerError
 from flwr.superlink.routers.fleet.router import router as fleet
 
 import muster
 from flower_hostile import every_route
-from muster.flower import gate
+from flower_signed import Signer, Superlink
+from muster.flower import gate, refusals, visitors
 from muster.flower.gate import ALLOWED, PUSH, Gate, Log
 from muster.flower.keys import make_keys
 from muster.flower.programs import free_ports
@@ -26,35 +28,30 @@ from muster.flower.programs import free_ports
 HOST = "127.0.0.1"
 
 
-class Superlink:
-    """Answers everything, and remembers what it was asked."""
-
-    def __init__(self, status=200, content=b"fine"):
-        self.asked, self.status, self.content = [], status, content
-
-    async def __call__(self, scope, receive, send):
-        body = b""
-        while True:
-            event = await receive()
-            body += event.get("body", b"")
-            if not event.get("more_body"):
-                break
-        self.asked.append((scope["method"], scope["path"], dict(scope["headers"]), body))
-        headers = [(b"content-type", b"application/x"), (b"flwr-word", b"said")]
-        await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        await send({"type": "http.response.body", "body": self.content})
+NODE = Signer()
 
 
 class Door:
-    """A gate in front of such a superlink, asked as a server would ask it."""
+    """A gate in front of a superlink that knows one node, asked as a server would ask it."""
 
-    def __init__(self, transport=None):
-        self.superlink, self.said = Superlink(), []
-        way = transport or httpx.ASGITransport(app=self.superlink)
+    def __init__(self, transport=None, **how):
+        self.superlink, self.said = Superlink([NODE.key], **how), []
+        way = httpx.ASGITransport(app=self.superlink)
+        if transport is not None:
+            way = transport(way)
         client = httpx.AsyncClient(transport=way, base_url="https://inside")
         self.gate = Gate("inside", client, Log(self.said.append))
 
-    def ask(self, path, body=b"", method="POST", raw=None, query=b"", headers=(), events=None):
+    def ask(
+        self, path, body=b"", method="POST", raw=None, query=b"", headers=(), events=None,
+        signed=None,
+    ):  # fmt: skip
+        return asyncio.run(self.asking(path, body, method, raw, query, headers, events, signed))
+
+    async def asking(
+        self, path, body=b"", method="POST", raw=None, query=b"", headers=(), events=None,
+        signed=None,
+    ):  # fmt: skip
         if events is None:
             events = [{"type": "http.request", "body": body}]
         answers = []
@@ -70,9 +67,9 @@ class Door:
         scope = {
             "type": "http", "method": method, "path": path, "client": ("203.0.113.9", 1),
             "raw_path": path.encode() if raw is None else raw, "query_string": query,
-            "headers": list(headers),
+            "headers": [*(NODE.headers() if signed is None else signed), *headers],
         }  # fmt: skip
-        asyncio.run(self.gate(scope, receive, send))
+        await self.gate(scope, receive, send)
         return answers[0]["status"], b"".join(a.get("body", b"") for a in answers[1:])
 
 
@@ -154,15 +151,92 @@ def test_only_posts_are_passed_on(door, method):
 
 def test_only_flowers_headers_go_in_and_only_the_answers_come_out(door):
     headers = [
-        (b"flwr-public-key", b"k"), (b"flwr-signature", b"s"), (b"content-type", b"application/x"),
-        (b"authorization", b"Bearer"), (b"cookie", b"c"), (b"x-forwarded-for", b"127.0.0.1"),
+        (b"flwr-more", b"m"), (b"content-type", b"application/x"), (b"authorization", b"Bearer"),
+        (b"cookie", b"c"), (b"x-forwarded-for", b"127.0.0.1"),
         (b"host", b"outside"), (b"connection", b"upgrade"),
     ]  # fmt: skip
     door.ask("/v1/fleet/get-run", headers=headers)
     seen = door.superlink.asked[0][2]
-    assert {n for n in seen if n.startswith(b"flwr-")} == {b"flwr-public-key", b"flwr-signature"}
+    assert {n for n in seen if n.startswith(b"flwr-")} == {
+        b"flwr-public-key", b"flwr-signature", b"flwr-timestamp", b"flwr-more"
+    }  # fmt: skip
     assert seen[b"host"] == b"inside"
     assert not set(seen) & {b"authorization", b"cookie", b"x-forwarded-for"}
+
+
+UNREAD = [{"type": "http.disconnect"}]  # what is not read is not missed
+
+
+def test_nothing_of_a_request_is_read_unless_a_registered_key_has_signed_it(door):
+    stranger = Signer()
+    forged = {
+        **dict(stranger.headers()),
+        b"flwr-public-key": dict(NODE.headers())[b"flwr-public-key"],
+    }
+    for signed, status in (
+        ([], 401),
+        (NODE.headers()[:2], 401),
+        (list(forged.items()), 401),
+        (NODE.headers(flwr_timestamp="yesterday"), 401),
+        (NODE.headers(flwr_timestamp="2026-01-01T00:00:00"), 401),
+        (NODE.headers(flwr_public_key="@"), 401),
+        (stranger.headers(), 400),
+    ):
+        events = list(UNREAD)
+        assert door.ask("/v1/fleet/push-object", signed=signed, events=events)[0] == status
+        assert events == UNREAD
+    assert "this node's key is not registered" in door.said[-1]
+    assert door.superlink.asked == []
+
+
+def test_a_clock_that_is_off_is_said_with_what_is_allowed(door):
+    status, text = door.ask("/v1/fleet/get-run", signed=NODE.headers(fast=7))
+    why = "this node's clock is 7 s fast, and less than 5 s is allowed; set it (by NTP)"
+    assert (status, FlowerError.from_json(text.decode()).message) == (400, why)
+    assert door.said == [f"refused POST /v1/fleet/get-run from 203.0.113.9: {why}"]
+    status, text = door.ask("/v1/fleet/get-run", signed=NODE.headers(fast=-400))
+    assert status == 400
+    assert b"clock is 400 s slow, and less than 305 s is allowed" in text
+    for fine in (4, -300):
+        assert door.ask("/v1/fleet/get-run", signed=NODE.headers(fast=fine))[0] == 200
+
+
+def test_slow_requests_of_one_node_hold_no_connection_and_nobody_up(door):
+    """They are read without one, a few at a time; other nodes' requests go past them."""
+    other = Signer()
+    door.superlink.keys.append(other.key)
+
+    async def attack():
+        slow = [
+            asyncio.create_task(
+                door.asking(
+                    "/v1/fleet/push-object",
+                    events=[{"type": "http.request", "body": b"a", "more_body": True}],
+                )
+            )
+            for _ in range(2 * gate.AT_ONCE)
+        ]
+        await asyncio.sleep(0.2)
+        async with asyncio.timeout(20):
+            answer = await door.asking("/v1/fleet/get-run", signed=other.headers())
+        assert answer == (200, b"fine")
+        assert [path for _, path, _, _ in door.superlink.asked] == ["/v1/fleet/get-run"]
+        assert door.gate.room._value == gate.AT_ONCE - gate.AT_ONCE_OF_KEY
+        for task in slow:
+            task.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+
+    asyncio.run(attack())
+
+
+def test_a_large_request_passes_whole_by_way_of_a_file(door, monkeypatch):
+    monkeypatch.setattr(gate, "IN_MEMORY", 1000)
+    part = bytes(range(256)) * 4
+    events = [{"type": "http.request", "body": part, "more_body": i < 99} for i in range(100)]
+    assert door.ask("/v1/fleet/push-object", events=events)[0] == 200
+    _, _, headers, body = door.superlink.asked[0]
+    assert body == part * 100
+    assert headers[b"content-length"] == str(len(body)).encode()
 
 
 def test_a_reply_in_another_nodes_name_is_refused_and_named(door):
@@ -201,21 +275,24 @@ def test_an_answer_that_does_not_come_is_not_waited_for(monkeypatch):
         await asyncio.sleep(3600)
 
     monkeypatch.setattr(gate, "WHOLE", 0.1)
-    door = Door(httpx.MockTransport(never))
+    door = Door(lambda way: httpx.MockTransport(never))
+    door.gate.registered.keys = frozenset([NODE.key])
+    door.gate.registered.asked = float("inf")
     assert door.ask("/v1/fleet/get-run")[0] == 503
 
 
 def test_a_superlink_that_is_down_is_said_once_and_nodes_try_again():
-    class Flaky(httpx.ASGITransport):
-        up = False
+    class Flaky(httpx.AsyncBaseTransport):
+        def __init__(self, way):
+            self.up, self.way = False, way
 
         async def handle_async_request(self, request):
             if not self.up:
                 raise httpx.ConnectError("refused")
-            return await super().handle_async_request(request)
+            return await self.way.handle_async_request(request)
 
-    way = Flaky(app=Superlink())
-    door = Door(way)
+    door = Door(Flaky)
+    way = door.gate.client._transport
     for _ in range(3):
         assert door.ask("/v1/fleet/get-run")[0] == 503  # which Flower's nodes retry
     assert len(door.said) == 1
@@ -225,36 +302,38 @@ def test_a_superlink_that_is_down_is_said_once_and_nodes_try_again():
 
 
 def test_an_answer_goes_through_as_it_is_whatever_its_status():
-    door = Door(httpx.ASGITransport(app=Superlink(401, b"no")))
+    door = Door(status=401, content=b"no")
     assert door.ask("/v1/fleet/get-run") == (401, b"no")
 
 
 def test_a_flood_does_not_fill_the_log(door, monkeypatch):
     for _ in range(200):
         door.ask("/v1/control/start-run")
-    assert len(door.said) == gate.LINES_A_MINUTE
+    assert len(door.said) == refusals.LINES_A_MINUTE
     now = time.monotonic()
-    monkeypatch.setattr(gate.time, "monotonic", lambda: now + 60)
+    monkeypatch.setattr(refusals.time, "monotonic", lambda: now + 60)
     door.ask("/v1/control/start-run")
-    assert door.said[gate.LINES_A_MINUTE] == f"and {200 - gate.LINES_A_MINUTE} more refusals"
+    assert (
+        door.said[refusals.LINES_A_MINUTE] == f"and {200 - refusals.LINES_A_MINUTE} more refusals"
+    )
 
 
 # As a server, with TLS.
 
 
 @contextmanager
-def opened(keys, superlink):
+def opened(keys, superlink, say=lambda text: None):
     (port,) = free_ports(1)
-    server = gate.server(keys, HOST, port, superlink, lambda text: None)
+    server = gate.server(keys, HOST, port, superlink, say)
     thread = threading.Thread(target=server.run)
     thread.start()
-    while not server.started:
+    while not server.uvicorn.started:
         assert thread.is_alive()
         time.sleep(0.02)
     try:
         yield port
     finally:
-        server.should_exit = True
+        server.uvicorn.should_exit = True
         thread.join(20)
 
 
@@ -278,7 +357,10 @@ def test_it_speaks_tls_and_refuses_like_that_too(keys):
             address = f"https://{HOST}:{port}"
             assert client.post(f"{address}/v1/control/start-run").status_code == 403
             assert client.get(f"{address}/health").status_code == 403
-            assert client.post(f"{address}/v1/fleet/get-run").status_code == 503
+            assert client.post(f"{address}/v1/fleet/get-run").status_code == 401
+            signed = {n.decode(): v.decode() for n, v in NODE.headers()}
+            answer = client.post(f"{address}/v1/fleet/get-run", headers=signed)
+            assert answer.status_code == 503
             answer = client.post(f"{address}/v1/control/start-run")
             assert "server" not in answer.headers
         with (
@@ -304,24 +386,39 @@ def test_a_connection_that_asks_for_nothing_is_closed(keys, monkeypatch):
                 assert time.monotonic() - began < 8
 
 
-def test_no_address_takes_all_connections(keys, monkeypatch):
-    monkeypatch.setattr(gate, "MOST_OF_ONE_ADDRESS", 3)
-    with opened(keys, f"{HOST}:1") as port:
+def calling(keys, port):
+    plain = socket.create_connection((HOST, port), timeout=10)
+    return trust(keys).wrap_socket(plain, server_hostname="gate.example")
 
-        def call():
-            plain = socket.create_connection((HOST, port), timeout=10)
-            return trust(keys).wrap_socket(plain, server_hostname="gate.example")
 
-        held = [call() for _ in range(3)]
-        with call() as one_more:
-            assert one_more.recv(10) == b""
-        held.pop().close()
-        time.sleep(0.3)
-        with call() as again:
-            again.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
-            assert again.recv(100).startswith(b"HTTP/1.1 403")
+def test_no_address_keeps_others_of_it_out(keys, monkeypatch):
+    """The stranger that has been there longest goes; nodes stay."""
+    monkeypatch.setattr(visitors, "STRANGERS_OF_ADDRESS", 3)
+    (nobody,) = free_ports(1)
+    with opened(keys, f"{HOST}:{nobody}") as port:
+        held = [calling(keys, port) for _ in range(3)]
+        with calling(keys, port) as one_more:
+            assert held[0].recv(10) == b""  # it was shown out
+            one_more.sendall(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+            assert one_more.recv(100).startswith(b"HTTP/1.1 403")
         for connection in held:
             connection.close()
+
+
+def test_a_connection_that_never_begins_tls_is_closed(keys, monkeypatch):
+    monkeypatch.setattr(visitors, "KNOWN_WITHIN", 0.5)
+    with (
+        opened(keys, f"{HOST}:1") as port,
+        socket.create_connection((HOST, port), timeout=10) as silent,
+    ):
+        assert silent.recv(10) == b""
+
+
+def test_a_port_that_is_taken_is_one_line(keys):
+    with socket.create_server((HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(muster.MusterError, match=rf"{port}: cannot listen there \(Address"):
+            gate.server(keys, HOST, port, f"{HOST}:1")
 
 
 def test_a_superlink_that_can_be_reached_past_the_gate_is_refused(monkeypatch, keys):

@@ -14,7 +14,7 @@ from flower_grid import LocalGrid, Node
 from flower_parity import assert_same
 from flower_setup import Setup
 from flower_tables import AGREED, ROWS, patients
-from muster.config.experiments import experiment
+from muster.config.experiments import load
 from muster.config.network import members_of
 from muster.flower.handout import hand_out
 from muster.flower.server import federate
@@ -34,7 +34,7 @@ class Handed(Setup):
     """A federation on this machine, without its processes."""
 
     def __init__(self, folder, table):
-        self.folder, self.chosen = folder, experiment({**SETTINGS, **table})
+        self.folder, self.chosen = folder, load({**SETTINGS, **table})
         self.fed = self.chosen.federation(0)
         (folder / "work").mkdir()
         self.given = hand_out(self.chosen, self.fed, folder / "work")
@@ -154,7 +154,7 @@ def test_nodes_bring_their_images_to_one_size_and_new_ones_are_too(tmp_path):
 
 def test_images_of_nodes_that_read_them_as_they_are_can_be_asked_for_too(tmp_path):
     path = pictures(tmp_path / "photos", {"north": (4, 6), "south": (4, 6)})
-    chosen = experiment({
+    chosen = load({
         **SETTINGS, "data": {"name": "folder", "path": path}, "rounds": 1,
         "network": {"classes": ["bright", "dark"], "wait": 0.2},
     })  # fmt: skip

@@ -6,6 +6,7 @@ by `make test-slow`.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -25,10 +26,12 @@ import pytest
 import muster
 from flower_parity import assert_same
 from flower_setup import DATA
-from muster.config.experiments import experiment
+from helpers import alive
+from muster.config.experiments import load
 from muster.flower.appfolder import app_hash
 from muster.flower.keys import CA, make_keys
 from muster.flower.loopback import client_names, descendants, loopback, start_nodes
+from muster.flower.programs import program
 from muster.run import store
 
 ROOT = Path(__file__).parents[2]
@@ -47,11 +50,7 @@ TABLE = {
 
 
 def simulated(chosen, fed):
-    s = chosen.settings
-    return muster.simulate(
-        fed, chosen.method(*chosen.methods), chosen.spec(), rounds=s.rounds, local=chosen.local,
-        dtype=s.dtype, evaluate_every=s.evaluate_every,
-    )  # fmt: skip
+    return muster.run_job(fed, chosen.job, compute=chosen.settings.compute, keep=chosen.keep)
 
 
 def answers(url, **how):
@@ -68,16 +67,8 @@ def running(link):
     ]
 
 
-def alive(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def test_a_federation_over_tls_with_registered_keys_gives_the_simulators_weights(tmp_path):
-    chosen = experiment(TABLE)
+    chosen = load(TABLE)
     fed = chosen.federation(0)
     with loopback(client_names(fed), tmp_path / "logs") as link:
         # TLS: nothing is spoken in the clear, nor to who does not trust the federation's own CA.
@@ -102,6 +93,7 @@ def test_a_federation_over_tls_with_registered_keys_gives_the_simulators_weights
     assert run.predict(fed.train.client(0)[0].numpy())["p_1"].is_finite().all()
     assert "the supernode ended with code" in turned_away  # it is not let on
     assert "SuperNode ID" not in turned_away
+    assert "this node's key is not registered" in turned_away  # and is told why
     assert run.moves.is_empty()
     assert not [p for p in (tmp_path / "logs").glob("*.log") if "Traceback" in p.read_text()]
 
@@ -116,7 +108,7 @@ def wait_for(condition, seconds):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_supernode_killed_mid_round_is_left_out(tmp_path):
-    chosen = experiment({**TABLE, "rounds": 2, "local": {"steps": 60_000, "lr": 0.01}})
+    chosen = load({**TABLE, "rounds": 2, "local": {"steps": 60_000, "lr": 0.01}})
     fed = chosen.federation(0)
     with loopback(client_names(fed), tmp_path / "logs") as link:
         app = start_nodes(link, chosen, fed, tmp_path)
@@ -142,7 +134,7 @@ def test_a_supernode_killed_mid_round_is_left_out(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_superlink_killed_and_started_again_goes_on_from_the_checkpoint(tmp_path):
-    chosen = experiment({**TABLE, "rounds": 3, "method": {"name": "scaffold"}})
+    chosen = load({**TABLE, "rounds": 3, "method": {"name": "scaffold"}})
     fed = chosen.federation(0)
     said = []
 
@@ -204,3 +196,55 @@ def test_the_commands_for_real_machines_work_as_written(tmp_path):
     assert run.rounds["failed"].to_list() == [0, 0]
     assert run.final["priority"].to_list() == [True, True, False]
     assert "fedalign, seed 0, flower engine" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_federation_that_is_killed_leaves_nothing_behind_and_goes_on_at_once(tmp_path):
+    (tmp_path / "tmp").mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), "MUSTER_HOME": str(tmp_path)}
+    command = [sys.executable, "-P", "-m", "muster.cli", "federate", "--local", "3"]
+    more = ["--data.clients", "3", "--method", "fedavg", "--rounds", "3", "--local.steps", "5"]
+    config = str(ROOT / "examples" / "federate.toml")
+    running = subprocess.Popen(
+        [*command, config, *more], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    with running.stdout as said:
+        for line in said:
+            if line.startswith("round 1/3"):
+                break
+        family = descendants(running.pid)
+        assert len(family) >= 12
+        assert list((tmp_path / "tmp").glob("muster-*/keys/client0"))
+        running.kill()
+    running.wait()
+    wait_for(lambda: not any(alive(pid) for pid in family), 15)
+    wait_for(lambda: not list((tmp_path / "tmp").glob("muster-*")), 15)
+    done = subprocess.run(
+        [*command, "--resume", "runs/federate"], cwd=tmp_path, env=environment,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(store.load(tmp_path / "runs" / "federate").rounds) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_run_that_stops_with_a_reason_is_marked_as_failed(tmp_path):
+    """Flower's `flwr run` ends with 0 whatever becomes of the run; `flwr list` knows."""
+    chosen = load({**TABLE, "network": {"patience": 5, "wait": 5}})
+    fed = chosen.federation(0)
+    with loopback(client_names(fed), tmp_path / "logs") as link:
+        app = start_nodes(link, chosen, fed, tmp_path)
+        for name in client_names(fed):
+            link.stop(name, signal.SIGKILL)
+        said = []
+        link.run(app, said.append)
+        assert said[-1].startswith("error: ")
+        listed = subprocess.run(
+            [program("flwr"), "list", "dep", "--format", "json"], env=link.environment,
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    (run,) = json.loads(listed.stdout)["runs"]
+    assert run["status"] == "finished:failed"
+    assert not (tmp_path / "run.toml").exists()

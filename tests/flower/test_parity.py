@@ -128,6 +128,64 @@ def test_variants_are_the_same_too(setup, variant):
     assert_frame_equal(real.rounds.select(shared), simulated.rounds.select(shared), abs_tol=1e-9)
 
 
+OWN_WORK = {  # a method's own local work, laid over the one for all
+    "a velocity that is kept": {
+        "lr": 0.1,
+        "optimizer": {"kind": "sgd", "momentum": 0.9, "keep": True},
+    },
+    "a rate that falls": {
+        "steps": 7,
+        "lr": {"kind": "inverse", "start": 0.2, "rate": 0.5},
+        "lr_counts": "steps",
+        "optimizer": {"kind": "adam", "keep": True, "clip": 0.5},
+    },
+}
+
+
+# The second goes through the same code with every method: one of each kind of method will do here.
+FEW = ("fedalign", "maxfl", "scaffold", "ditto")
+
+
+@pytest.mark.parametrize(
+    ("name", "work"),
+    [
+        pytest.param(name, work, marks=[] if i == 0 or name in FEW else pytest.mark.slow)
+        for name in METHODS
+        for i, work in enumerate(OWN_WORK)
+    ],
+)
+def test_local_work_of_a_methods_own_is_that_of_its_nodes(setup, name, work):
+    """Nodes once took the local work for all: with a kept velocity weights were .3 apart."""
+    method = {"name": name, "local": OWN_WORK[work]}
+    case = setup(method, **settings_of(name), evaluate_every=0, local={"steps": 5, "lr": 0.2})
+    assert case.chosen.job.local != case.chosen.local
+    assert case.chosen.job.remembers
+    assert_same(case.run(), case.simulate())
+
+
+@pytest.mark.parametrize("name", ["fedalign", "maxfl", "fedavg"])
+def test_trust_with_kept_state_and_work_of_its_own_is_the_same_too(setup, name):
+    method = {"name": name, "trust": {"kind": "audit"}, "local": OWN_WORK["a rate that falls"]}
+    case = setup(method, **settings_of(name), rounds=4, evaluate_every=0)
+    assert_same(case.run(), case.simulate())
+
+
+def test_a_node_is_built_once_for_a_run(setup, monkeypatch):
+    from muster.flower import client, node
+
+    built = []
+    real = node.Node.__init__
+    monkeypatch.setattr(
+        node.Node, "__init__", lambda self, *given: (built.append(1), real(self, *given))[1]
+    )
+    client._nodes.clear()
+    case = setup("scaffold")
+    first = case.run()
+    assert len(built) == case.fed.n
+    assert_same(first, case.simulate())
+    assert_same(case.run(name="again"), case.simulate())  # of nodes that were there before
+
+
 def test_clients_are_their_keys_wherever_they_connect_from(setup):
     case = setup()
     real = case.run(case.grid(order=[3, 0, 4, 2, 1]))

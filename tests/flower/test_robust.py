@@ -32,6 +32,7 @@ from muster.flower.broken import in_training, word
 from muster.flower.inprocess import InProcess, travel
 from muster.flower.keys import make_keys
 from muster.flower.node_data import own_data
+from muster.flower.orphans import Guardian
 from muster.flower.wire import MODEL, SAYS, WORD, Expected, as_sent, pack, read_reply
 
 FEDALIGN = {"name": "fedalign", "epsilon": 0.6, "warmup": 0}
@@ -360,7 +361,8 @@ def test_keys_that_cannot_be_made_leave_nothing_behind(tmp_path, hosts, clients,
 
 def test_the_server_app_of_an_unfinished_run_ends_before_its_clients_do(tmp_path):
     """Else it goes on without them while they are being stopped, and calls the run finished."""
-    link = here.Loopback(tmp_path, tmp_path, 0, 0, dict(os.environ), {})
+    guardian = Guardian(tmp_path / "nothing")
+    link = here.Loopback(tmp_path, tmp_path, 0, 0, dict(os.environ), guardian)
     out = tmp_path / "order"
 
     def program(name, body="", child=""):
@@ -386,6 +388,7 @@ def test_the_server_app_of_an_unfinished_run_ends_before_its_clients_do(tmp_path
             time.sleep(0.05)
     finally:
         link.stop_all()
+        guardian.dismiss()
     said = out.read_text().split("\n")
     gone = [said.index(name) for name in ("client", "run", "superlink")]
     assert said[min(gone) :].count("app alive") == 0

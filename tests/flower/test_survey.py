@@ -18,7 +18,7 @@ from flower_grid import LocalGrid, Node
 from flower_parity import assert_same
 from flower_tables import Tables, patients
 from muster.cli.main import main
-from muster.config.experiments import experiment
+from muster.config.experiments import load
 from muster.config.network import Network, members_of
 from muster.data.files.tables import measured
 from muster.data.sets import heart
@@ -147,7 +147,7 @@ def test_four_hospitals_with_a_file_each_come_to_the_data_set(tmp_path):
         "label": "disease", "classes": ["healthy", "ill"], "scale": "pooled", "missing": "mean",
         "categories": list(heart.CATEGORIES),
     }  # fmt: skip
-    chosen = experiment({
+    chosen = load({
         "rounds": 2, "dtype": "float64", "method": FEDALIGN, "trust": False, "network": network,
         "task": "binary", "model": {"name": "linear"}, "local": {"steps": 5, "lr": 0.1},
         "evaluate_every": 0,
@@ -155,11 +155,8 @@ def test_four_hospitals_with_a_file_each_come_to_the_data_set(tmp_path):
     members = members_of(fed, [site.key.decode() for site in sites])
     listed = replace(chosen, members=members)
     real = federate(LocalGrid(sites), listed, tmp_path / "run", lambda line: None)
-    s = chosen.settings
-    simulated = muster.simulate(
-        fed, chosen.method("fedalign"), chosen.spec(), 2, chosen.local, dtype="float64",
-        task=s.task, evaluate_every=0,
-    )  # fmt: skip
+    compute = chosen.settings.compute
+    simulated = muster.run_job(fed, chosen.job, compute=compute, keep=chosen.keep)
     assert_same(real, simulated)
     assert vars(real.recipe.inputs.prepare) == vars(replace(fed.prepare, nothing={}))
 
@@ -401,12 +398,12 @@ def test_a_manifest_leaves_to_the_federation_what_is_to_be_agreed_on(tmp_path):
 def test_the_settings_in_the_docs_are_settings():
     page = (Path(__file__).parents[2] / "docs" / "federate.md").read_text()
     columns, texts = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    chosen = experiment(tomllib.loads(texts))
+    chosen = load(tomllib.loads(texts))
     assert chosen.network.reading == {"text": "review", "length": 64, "pad": 0}
-    assert chosen.spec().vocabulary == 30000
-    network = experiment(tomllib.loads(columns)).network
+    assert chosen.spec.vocabulary == 30000
+    network = load(tomllib.loads(columns)).network
     assert network.preparing == {"scale": "priority", "categories": ("pain",), "missing": "mean"}
     with pytest.raises(muster.MusterError, match=r"network.scale: it is for clients' own files"):
-        experiment({"network": {"scale": "pooled"}, "data": "digits"}).federation(0)
+        load({"network": {"scale": "pooled"}, "data": "digits"}).federation(0)
     with pytest.raises(muster.MusterError, match=r"network.categories: 'pian'; allowed: columns"):
         Network(columns=("pain",), categories=("pian",))

@@ -18,7 +18,7 @@ import tasks as case
 from flower_grid import LocalGrid, Node
 from flower_parity import assert_same
 from muster import registry
-from muster.config.experiments import experiment
+from muster.config.experiments import load
 from muster.config.network import members_of
 from muster.federation import Federation
 from muster.flower import server
@@ -75,7 +75,7 @@ def grid_of(fed, folder):
 @pytest.mark.parametrize(("kind", "method"), [*product(KINDS, METHODS)])
 def test_the_same_numbers_on_both_engines_and_over_the_grid(kind, method, named, tmp_path):
     table, more = METHODS[method]
-    chosen = experiment(
+    chosen = load(
         {
             "name": "test", "rounds": 3, "dtype": "float64", "data": f"rows_{kind}",
             "model": f"model_{kind}", "task": KINDS[kind], "method": table,
@@ -89,12 +89,9 @@ def test_the_same_numbers_on_both_engines_and_over_the_grid(kind, method, named,
     said = []
     real = federate(grid, replace(chosen, members=members), tmp_path / "run", said.append)
     runs = [
-        muster.simulate(
-            fed, chosen.method(*chosen.methods), chosen.spec(), s.rounds, chosen.local,
-            task=s.task, dtype="float64", engine=engine, processes=1,
-        )
+        muster.run_job(fed, chosen.job, compute=replace(s.compute, engine=engine, processes=1))
         for engine in ("stacked", "loop")
-    ]  # fmt: skip
+    ]
     first = s.task.score_name
     columns = [f"test_{name}" for name in ("loss", *s.task.scores)]
     for run in runs:
@@ -132,7 +129,7 @@ class Frozen:
 
 def test_frozen_parameters_do_not_cross_the_grid_and_must_agree(named, tmp_path, monkeypatch):
     registry.part(Spec, "frozen")(Frozen)
-    chosen = experiment(
+    chosen = load(
         {
             "name": "test", "rounds": 2, "dtype": "float64", "data": "rows_regression",
             "model": "frozen", "task": "regression", "method": "fedavg",
@@ -144,7 +141,7 @@ def test_frozen_parameters_do_not_cross_the_grid_and_must_agree(named, tmp_path,
     listed = replace(chosen, members=members)
     real = federate(grid, listed, tmp_path / "run", lambda line: None)
     run = muster.simulate(
-        fed, chosen.method("fedavg"), Frozen(), 2, chosen.local, task=chosen.settings.task,
+        fed, chosen.jobs["fedavg"].method, Frozen(), 2, chosen.local, task=chosen.settings.task,
         dtype="float64",
     )  # fmt: skip
     assert_same(real, run)
@@ -183,7 +180,7 @@ class Gained:
 def test_a_parameter_that_is_a_single_number_crosses_the_grid(method, named, tmp_path):
     registry.part(Spec, "gained")(Gained)
     table, more = METHODS[method]
-    chosen = experiment(
+    chosen = load(
         {
             "name": "test", "rounds": 3, "dtype": "float64", "data": "rows_regression",
             "model": "gained", "task": "regression", "method": table,
@@ -194,7 +191,7 @@ def test_a_parameter_that_is_a_single_number_crosses_the_grid(method, named, tmp
     grid, members = grid_of(fed, tmp_path)
     real = federate(grid, replace(chosen, members=members), tmp_path / "run", lambda line: None)
     run = muster.simulate(
-        fed, chosen.method(*chosen.methods), Gained(), s.rounds, chosen.local, task=s.task,
+        fed, chosen.job.method, Gained(), s.rounds, chosen.local, task=s.task,
         dtype="float64",
     )  # fmt: skip
     assert_same(real, run)

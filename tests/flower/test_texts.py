@@ -16,7 +16,7 @@ from flower_grid import LocalGrid, Node
 from flower_parity import assert_same
 from flower_setup import Setup
 from muster.cli.main import main
-from muster.config.experiments import experiment
+from muster.config.experiments import load
 from muster.config.network import Network, members_of
 from muster.errors import MusterError
 from muster.flower.handout import hand_out
@@ -54,7 +54,7 @@ class Texts(Setup):
         (folder / "shops").mkdir()
         for k in range(3):
             reviews(k).write_csv(folder / "shops" / f"shop{k}.csv")
-        self.chosen = experiment({
+        self.chosen = load({
             "name": "test", "rounds": 4, "dtype": "float64", "trust": False,
             "data": {"name": "folder", "path": str(folder / "shops"), "label": "liked",
                      "priority": 2, "tokenizer": "mine:tokens"},
@@ -62,7 +62,7 @@ class Texts(Setup):
             "method": {"name": "fedalign", "epsilon": 0.5, "warmup": 0},
             "local": {"steps": 5, "batch_size": 8, "lr": 1.0},
             "network": TERMS | network,
-        })  # fmt: skip
+        }, trusted=True)  # fmt: skip
         self.fed = self.chosen.federation(0)
         self.network, self.declared = self.chosen.network, True
         owners = [{"data-path": str(folder / "shops" / f"shop{k}.csv")} for k in range(3)]
@@ -111,7 +111,7 @@ def test_the_terms_import_nothing_and_a_manifest_neither(tmp_path):
 @pytest.mark.parametrize("also", [{"scale": "pooled"}, {"columns": ["stars"]}, {"missing": "mean"}])
 def test_a_text_is_all_a_model_reads(also):
     with pytest.raises(MusterError, match=r"network\.text: given together with"):
-        experiment({"network": {**TERMS, **also}})
+        load({"network": {**TERMS, **also}})
 
 
 def test_on_this_machine_nodes_are_given_their_texts(tmp_path):

@@ -30,7 +30,7 @@ CASES = {
 def test_the_configuration_has_it_unless_it_says_no_and_the_weights_are_the_simulators(setup, name):
     method, settings = CASES[name]
     case = setup(method, **{"trust": None, "rounds": 2, **settings})
-    assert case.chosen.method(*case.chosen.methods).trust == Audit()
+    assert case.chosen.job.method.trust == Audit()
     real = case.run()
     assert (real.rounds["trials"] >= 4).all()
     assert case.chosen.network != Network()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import tomllib
 
 import numpy as np
 import pytest
+import tomli_w
 from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.cli.build import build_fab_from_disk
 from flwr.supercore.fab import Fab
+from flwr.supercore.run import RunNotRunningException
 
 from muster.flower import client, worker
 from muster.flower.appfolder import write_app
@@ -123,6 +126,28 @@ def test_other_terms_than_were_agreed_on_are_refused_before_data_is_opened(case,
     assert "terms: the server asks for something else" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("key", ["task", "attack", "method"])
+def test_a_server_that_names_code_in_its_terms_runs_nothing(case, sealed, tmp_path, capsys, key):
+    """It ran any command on every node: `[task] kind = "os:system"`, though the app was agreed."""
+    mark = tmp_path / "was here"
+    place = {
+        "task": '[task]\nkind = "os:system"\n',
+        "attack": '[attack]\nkind = "site-packages.pip.__main__:os.system"\n',
+        "method": "",
+    }[key] + f'command = "touch {mark}"\n' * (key != "method")
+    for message in case.messages:
+        said = dict(message.content.config_records[OFFER])
+        table = tomllib.loads(said["experiment"])
+        table.pop(key, None)
+        if key == "method":
+            (table["methods"][0])["step"] = {"kind": "os:system", "command": f"touch {mark}"}
+        said["experiment"] = f"{tomli_w.dumps(table)}\n{place}"
+        message.content[OFFER] = ConfigRecord(said)
+        assert case.answer(message).error.code == 2
+    assert "terms: the server asks for something else" in capsys.readouterr().out
+    assert not mark.exists()
+
+
 def test_what_is_said_of_data_stays_in_the_nodes_log(case, tmp_path, capsys):
     file = tmp_path / "own.csv"
     file.write_text("a,label\n1,0\nJane Doe,1\n")
@@ -146,3 +171,22 @@ def test_any_other_error_is_told_by_its_kind_too(case, monkeypatch, capsys):
     reply = case.answer(case.messages[0])
     assert reply.error.reason == "RuntimeError; the node's log says more"
     assert "Jane Doe" in capsys.readouterr().out
+
+
+def test_a_task_that_is_lost_is_a_line_and_the_next_one_is_taken(monkeypatch, capsys):
+    """Whatever it is lost by, also the end of its run, which Flower raises as no Exception."""
+    lost = iter([RunNotRunningException(), RuntimeError("gone"), KeyboardInterrupt()])
+
+    class Supernode:
+        def AcquireTask(self, wanted):
+            raise next(lost)
+
+    monkeypatch.setattr(worker, "connection", lambda *_: Supernode())
+    monkeypatch.setattr(worker, "LOOK_EVERY", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        worker.serve(Desk("", b"secret", {}, frozenset()))
+    said = capsys.readouterr().out.splitlines()
+    assert said == [
+        "muster node: a task was lost: RunNotRunningException()",
+        "muster node: a task was lost: RuntimeError('gone')",
+    ]

@@ -13,7 +13,7 @@ import muster
 import reference
 from helpers import federation, module_of, random_layers
 from muster import registry
-from muster.config import experiment
+from muster.config import load
 from muster.parts import attacks
 from muster.parts.attacks import Adversary, attackers_of
 from muster.protocol import Appraisal, Offer
@@ -222,9 +222,9 @@ def test_every_attack_can_be_told_to_stay():
     every = registry.kinds(attacks.Attack)
     assert len(every) >= 5
     for kind in every:
-        chosen = experiment({"attack": {"kind": kind, "stays": True}, "data": "digits"})
+        chosen = load({"attack": {"kind": kind, "stays": True}, "data": "digits"})
         assert chosen.settings.attack.stays
-        assert not experiment({"attack": kind, "data": "digits"}).settings.attack.stays
+        assert not load({"attack": kind, "data": "digits"}).settings.attack.stays
 
 
 def test_an_inflated_loss_costs_weight_under_maxfl_and_buys_it_under_qffl(fed):

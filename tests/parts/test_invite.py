@@ -8,6 +8,7 @@ from itertools import combinations
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 import muster
 import reference
@@ -16,6 +17,7 @@ from muster.config.experiments import composed
 from muster.local import Local
 from muster.parts.invite import Apart, Fraction, Full, Sample, WithReplacement
 from muster.parts.step import Average, Estimate
+from muster.protocol import Appraisal, Offer, Replies
 
 M = muster.methods
 
@@ -187,6 +189,45 @@ def test_with_clients_of_one_size_the_average_is_unbiased_too():
     data = [(x[:5], y[:5]) for x, y in reference.problem(0, clients=9)[0]]
     full, mean = full_and_partial(data, Average())
     assert gap(full, mean) < 1e-12
+
+
+def every_draw(fed, invite, moves, aligned):
+    """`Estimate`'s move w' - w and its 1 + S, for every subset that an invitation may ask."""
+    found = {}
+    start = {"w": torch.zeros(moves.shape[1], dtype=torch.float64)}
+    for seed in range(3000):
+        roster = invite(fed, np.arange(fed.n), seed, 0, no_losses)
+        if tuple(roster.clients) in found:
+            continue
+        let_in = roster.pick(roster.priority | aligned[roster.clients])
+        models = {"w": torch.from_numpy(moves[let_in.clients])}
+        unknown = np.full(len(let_in), np.nan)
+        replies = Replies(let_in, models, Appraisal(unknown, unknown), unknown)
+        made = Offer(0, 0, 1, start, trainable=("w",))
+        weight = let_in.weight(np.ones(len(let_in)))
+        moved = Estimate()(made, replies, weight, {})[0]["w"].numpy()
+        beyond = (weight * ~let_in.priority).sum()
+        found[tuple(roster.clients)] = moved, 1 + beyond
+    return [np.array(values) for values in zip(*found.values(), strict=True)]
+
+
+def test_with_some_of_the_others_the_sum_is_unbiased_and_the_round_is_a_ratio(fed):
+    """Every draw is as likely as another, so means over all of them are exact."""
+    draw = np.random.default_rng(0)
+    moves = 0.3 + draw.normal(size=(9, 4))  # what each client's training adds to w
+    aligned = np.arange(9) % 3 != 2  # those of the others that are admitted
+    (full,), (theta,) = every_draw(fed, Full(), moves, aligned)
+    bias = {}
+    for m, draws in ((2, 3 * 15), (3, 3 * 20), (5, 3 * 6), (6, 3)):
+        moved, beyond = every_draw(fed, Apart(2, m), moves, aligned)
+        assert len(moved) == draws, "every subset"
+        assert beyond.mean() == pytest.approx(theta, abs=1e-12)
+        assert np.abs((moved * beyond[:, None]).mean(0) - full * theta).max() < 1e-12
+        bias[m] = float(np.linalg.norm(moved.mean(0) - full) / np.linalg.norm(full))
+    assert bias[6] < 1e-12
+    slope = [bias[m] / (1 / m - 1 / 6) for m in (2, 3, 5)]
+    assert min(slope) > 0.5, "there is one"
+    assert max(slope) / min(slope) < 1.5
 
 
 @pytest.mark.parametrize("engine", ["stacked", "loop"])

@@ -67,16 +67,19 @@ def network(kind):
 
 
 def by_torch(module, fed, local, t, k, make, pull=0.0, anchor=None, correction=None):
-    """One client's round with torch.optim, on the batches the run draws for it."""
+    """One client's round with torch.optim, on the batches the run draws for it: its model, and the
+    mean of the gradients of its loss on the way."""
     own = network("fused")
     own[1] = module[1]
     own.load_state_dict(module.state_dict())
     optimizer = make(own.parameters())
     (p,) = plan(fed.train, np.array([k]), local, 0, t)
+    seen = []
     for s in range(int(p.steps[0])):
         rows = torch.from_numpy(p.rows[0, s, : p.count[0, s]].copy())
         optimizer.zero_grad()
         cross_entropy(own(fed.train.x[rows]), fed.train.y[rows]).backward()
+        seen.append([q.grad.clone() for q in own.parameters()])
         for i, q in enumerate(own.parameters()):
             with torch.no_grad():
                 if pull:
@@ -84,7 +87,8 @@ def by_torch(module, fed, local, t, k, make, pull=0.0, anchor=None, correction=N
                 if correction is not None:
                     q.grad += correction[i]
         optimizer.step()
-    return [q.detach().clone() for q in own.parameters()], int(p.steps[0])
+    mean = [torch.stack(some).mean(0) for some in zip(*seen, strict=True)]
+    return [q.detach().clone() for q in own.parameters()], mean
 
 
 def loaded(module, values):
@@ -94,7 +98,7 @@ def loaded(module, values):
     return module
 
 
-def federated(solver, kind, fed, local, rounds, make, lr=LR):
+def federated(solver, kind, fed, local, rounds, make):
     """FedAvg, FedProx, SCAFFOLD and Ditto by hand; each client's own model in the last case."""
     module = network(kind)
     w = [q.detach().clone() for q in module.parameters()]
@@ -108,13 +112,9 @@ def federated(solver, kind, fed, local, rounds, make, lr=LR):
             at = {"fedprox": {"pull": 0.5, "anchor": w}}.get(solver, {})
             if solver == "scaffold":
                 at = {"correction": [a - b for a, b in zip(c, controls[k], strict=True)]}
-            reply, steps = by_torch(loaded(module, w), fed, local, t, k, make, **at)
+            reply, new = by_torch(loaded(module, w), fed, local, t, k, make, **at)
             replies.append(reply)
             if solver == "scaffold":
-                new = [
-                    ck - cc + (a - b) / (steps * lr)
-                    for ck, cc, a, b in zip(controls[k], c, w, reply, strict=True)
-                ]
                 changes.append([a - b for a, b in zip(new, controls[k], strict=True)])
                 controls[k] = new
             if solver == "ditto":
@@ -251,17 +251,17 @@ def test_no_momentum_is_plain_sgd(engine):
 
 
 def test_in_a_file_by_its_name():
-    from muster.config.experiments import experiment
+    from muster.config.experiments import load
 
     table = {"data": "digits", "model": "softmax", "method": "fedavg",
              "local": {"steps": 2, "optimizer": {"kind": "sgd"}}}  # fmt: skip
-    chosen = experiment(table)
+    chosen = load(table)
     assert chosen.local.optimizer == GradientDescent()
     assert chosen.resolved()["local"]["optimizer"] == {
         "kind": "sgd", "momentum": 0.0, "nesterov": False, "weight_decay": 0.0, "dampening": 0.0,
         "keep": False,
     }  # fmt: skip
     with pytest.raises(muster.MusterError, match=r"optimizer.kind: 'sgdd' is unknown"):
-        experiment({**table, "local": {"steps": 2, "optimizer": {"kind": "sgdd"}}})
+        load({**table, "local": {"steps": 2, "optimizer": {"kind": "sgdd"}}})
     with pytest.raises(muster.MusterError, match="local optimizer: float; give one of"):
         muster.Local(steps=1, optimizer=0.9)

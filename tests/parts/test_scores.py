@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -122,18 +124,39 @@ def test_perplexity_is_the_exponential_of_scikit_learn_s_log_loss():
     )
 
 
+def c_index_by_pairs(time, event, risk, w):
+    """As lifelines counts: pairs of two times compare if the first is an event's, pairs of one time
+    if just one of the two is; that one is the first then."""
+    hits = total = 0.0
+    for i, j in itertools.permutations(range(len(time)), 2):
+        first = time[i] < time[j] or (time[i] == time[j] and not event[j])
+        if event[i] and first:
+            total += w[i] * w[j]
+            hits += w[i] * w[j] * ((risk[i] > risk[j]) + 0.5 * (risk[i] == risk[j]))
+    return hits / total if total else np.nan
+
+
 @pytest.mark.parametrize("pairs", [scores.PAIRS, 100])
 def test_c_index_agrees_with_two_loops(pairs, monkeypatch):
     monkeypatch.setattr(scores, "PAIRS", pairs)
-    time = np.round(draw.exponential(size=N), 1)  # with ties
-    event, risk = draw.integers(0, 2, N) > 0, np.round(draw.normal(size=N), 1)
-    hits = total = 0.0
-    for i in range(N):
-        for j in range(N):
-            if event[i] and time[i] < time[j]:
-                total += W[i] * W[j]
-                hits += W[i] * W[j] * ((risk[i] > risk[j]) + 0.5 * (risk[i] == risk[j]))
-    assert scores.c_index(time, event, risk, W) == pytest.approx(hits / total, abs=1e-9)
+    for seed in range(60):
+        some = np.random.default_rng(seed)
+        n, digits = int(some.integers(2, 25)), int(some.integers(0, 3))
+        time = np.round(some.exponential(size=n), digits)  # with many ties, few, or none
+        event, risk = some.random(n) < some.random(), np.round(some.normal(size=n), digits)
+        w = some.uniform(0.1, 2.0, n)
+        expected = c_index_by_pairs(time, event, risk, w)
+        assert scores.c_index(time, event, risk, w) == pytest.approx(
+            expected, abs=1e-9, nan_ok=True
+        )
+
+
+def test_who_was_last_seen_at_the_time_of_an_event_outlives_it():
+    one, even = np.ones(2), np.ones(2)
+    risk = np.array([1.0, 0.0])
+    assert scores.c_index(one, np.array([True, False]), risk, even) == 1.0
+    assert scores.c_index(one, np.array([False, True]), risk, even) == 0.0
+    assert np.isnan(scores.c_index(one, np.array([True, True]), risk, even))
 
 
 def test_what_rows_do_not_say_is_nan_and_what_does_not_vary_is_as_in_scikit_learn():

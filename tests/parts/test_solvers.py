@@ -13,7 +13,8 @@ import reference
 from helpers import federation
 from muster import params
 from muster.engines import Compute, choose
-from muster.parts.solvers import MetaGradient, Simple, Work
+from muster.engines.base import Assignment
+from muster.parts.solvers import ControlVariates, MetaGradient, Simple, Work
 from muster.protocol import Offer
 
 MODELS = {
@@ -90,6 +91,34 @@ def test_the_printed_difference_is_far_off_where_there_are_kinks(engine):
     )
     assert min(kinked) > 0.1
     assert max(smooth) < 1e-4
+
+
+@pytest.mark.parametrize("optimizer", [muster.optimizers.sgd(), muster.optimizers.adam()])
+@pytest.mark.parametrize("engine", ["stacked", "loop"])
+def test_control_variates_change_where_a_gradient_was_seen(engine, optimizer):
+    """Not those of a client that takes no step, nor BatchNorm's statistics; at a learning rate of 0
+    they are the gradient at w."""
+    torch.manual_seed(0)
+    norm = nn.BatchNorm1d(5) if engine == "loop" else nn.LayerNorm(5)
+    module = nn.Sequential(norm, nn.Linear(5, 4)).double()
+    fed = federation(reference.problem(0)[0])
+    local = muster.Local(steps=2, batch_size=None, lr=0.1, optimizer=optimizer)
+    work = choose(Compute(engine, dtype="float64", processes=1), module, fed, local)
+    start = params.of_module(module, torch.float64, torch.device("cpu"))
+    server = {"control": {n: torch.ones_like(t) for n, t in start.items()}}
+    own = {"control": {n: torch.full_like(t, 2.0) for n, t in params.expand(start, 3).items()}}
+    for lr in (0.1, 0.0):
+        offer = Offer(0, 0, 1, start, lr=lr, trainable=params.trainable(module), server=server)
+        steps = Assignment(np.array([2, 0, 1]))
+        done, _ = work.train(ControlVariates(), offer, np.arange(3), own, steps)
+        for n, change in done.extra["change"].items():
+            assert torch.equal(change[1], torch.zeros_like(change[1]))
+            assert bool(change[0].any()) == bool(change[2].any()) == (n in offer.trainable)
+            assert torch.equal(done.memory["control"][n], own["control"][n] + change)
+    x, y = fed.train.client(0)
+    cross_entropy(module.train()(x), y).backward()
+    for n, p in module.named_parameters():
+        assert float((done.memory["control"][n][0] - p.grad).abs().max()) < 1e-12
 
 
 def test_a_linear_loss_has_no_curvature():

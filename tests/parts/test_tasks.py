@@ -295,9 +295,9 @@ def test_names_and_files():
         "multiclass", "binary", "multilabel", "regression", "huber", "poisson", "survival",
         "next_token",
     }  # fmt: skip
-    from muster.config.experiments import experiment
+    from muster.config.experiments import load
 
-    chosen = experiment({"task": {"kind": "binary", "weights": [1, 2], "scores": ["f1", "auc"]}})
+    chosen = load({"task": {"kind": "binary", "weights": [1, 2], "scores": ["f1", "auc"]}})
     assert chosen.settings.task == T.binary((1.0, 2.0), scores=("f1", "auc"))
 
 

@@ -204,13 +204,13 @@ def test_rates_by_step_and_by_round_meet_where_they_must(fed):
 
 
 def test_from_a_file():
-    from muster.config.experiments import experiment
+    from muster.config.experiments import load
 
     table = {"data": "digits", "model": "softmax", "method": "fedavg", "local": {
         "steps": 2, "lr_counts": "steps", "lr": {"kind": "inverse", "start": 1, "rate": 0.5},
         "optimizer": {"kind": "adamw", "betas": [0.8, 0.9], "clip": 1},
     }}  # fmt: skip
-    chosen = experiment(table).local
+    chosen = load(table).local
     assert chosen == muster.Local(
         steps=2, lr=Inverse(1.0, 0.5), lr_counts="steps",
         optimizer=O.adamw(betas=(0.8, 0.9), clip=1.0),

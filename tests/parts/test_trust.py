@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import muster
-from muster.config.experiments import composed, experiment
+from muster.config.experiments import composed, load
 from muster.parts import (
     ALIE,
     IPM,
@@ -330,7 +330,7 @@ def test_colluders_send_the_same_and_marks_are_put_on_their_rows_alone():
 
 def test_from_tables():
     table = {"kind": "liars", "fraction": 0.2, "then": {"kind": "alie", "z": 2.0}, "from_round": 5}
-    chosen = experiment({"attack": table, "method": {"name": "fedalign", "trust": True}})
+    chosen = load({"attack": table, "method": {"name": "fedalign", "trust": True}})
     assert chosen.settings.attack == Liars(0.2, then=ALIE(z=2.0), from_round=5)
     assert composed({"name": "fedavg", "trust": {"kind": "audit", "worth": 0.5}}).trust.worth == 0.5
     assert composed({"name": "fedalign", "trust": {"kind": "audit"}}).trust == Audit()
@@ -344,7 +344,7 @@ def test_from_tables():
 
 
 def of(table):
-    return {label: experiment(table).method(label).trust for label in experiment(table).methods}
+    return {label: load(table).jobs[label].method.trust for label in load(table).methods}
 
 
 def test_where_it_is_on_by_default():
@@ -357,5 +357,5 @@ def test_where_it_is_on_by_default():
     assert of(two | {"trust": True}) == dict.fromkeys(("fedalign", "maxfl", "fedavg"), Audit())
     assert of({"method": {"name": "fedalign", "trust": False}, "network": {}}) == {"fedalign": None}
     assert of({"method": "local", "trust": True}) == {"local": None}
-    again = experiment(experiment(two | {"network": {}}).resolved())
-    assert again.method("fedalign").trust == Audit()
+    again = load(load(two | {"network": {}}).resolved())
+    assert again.jobs["fedalign"].method.trust == Audit()

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 from rich.console import Console
 
+from muster.federation import Variation
 from muster.report.swept import note_on, swept_figure, swept_tables
 
 KEYS = ["local.steps", "requirement.steps", "methods.b.local.lr"]
@@ -19,7 +20,8 @@ def summary(seeds=3, rounds=5):
         {"local.steps": 1 + i // 4, "requirement.steps": 5 + i // 2 % 2,
          "methods.b.local.lr": (0.1, 0.2)[i % 2], "method": method, "round": rounds,
          "measure": measure, "seeds": seeds, "mean": 0.5, "half": 0.1 if several else None,
-         "difference": 0.2, "difference_half": 0.1 if several else None, "clear": several}
+         "difference": 0.2, "difference_half": 0.1 if several else None, "clear": several,
+         **Variation("data", 80, 20).table}
         for i in range(8) for method in "ab" for measure in MEASURES
     ]  # fmt: skip
     return pl.DataFrame(rows, schema_overrides={"half": pl.Float64, "difference_half": pl.Float64})

@@ -8,10 +8,11 @@ import pytest
 from scipy import stats
 
 from muster.errors import MusterError
+from muster.federation import Variation
 from muster.report.intervals import Interval
 from muster.reproduce.claims import Claim
 from muster.reproduce.findings import findings, holds, values
-from muster.reproduce.verdict import broken, judged
+from muster.reproduce.verdict import broken, judged, mark_of
 
 WHERE = {"id": "c", "says": "a is above b", "where": "nowhere"}
 
@@ -19,7 +20,14 @@ WHERE = {"id": "c", "says": "a is above b", "where": "nowhere"}
 def runs(values, panel="p", **keys):
     """Results of methods, each a list with one number per seed, after rounds 1 and 2."""
     rows = [
-        {"panel": panel, **keys, "method": m, "seed": s, "round": t, "acc": v - (2 - t) * 0.5}
+        {
+            "panel": panel,
+            **keys,
+            "method": m,
+            "seed": s,
+            "round": t,
+            "test_accuracy": v - (2 - t) * 0.5,
+        }
         for m, mine in values.items()
         for s, v in enumerate(mine)
         for t in (1, 2)
@@ -28,7 +36,7 @@ def runs(values, panel="p", **keys):
 
 
 def claim(left, right, **more):
-    return Claim.of({**WHERE, "left": {"measure": "acc", **left}, "right": right, **more})
+    return Claim.of({**WHERE, "left": {"measure": "test_accuracy", **left}, "right": right, **more})
 
 
 def test_the_interval_is_that_of_the_paired_difference():
@@ -88,15 +96,17 @@ def test_each_other_method_is_a_cell_and_a_number_can_be_a_side():
 
 def test_rounds_are_the_last_one_until_a_round_or_the_mean_over_some():
     frame = runs({"a": [1.0]})
-    side = {"method": "a", "measure": "acc"}
+    side = {"method": "a", "measure": "test_accuracy"}
     assert values(frame, side) == {0: 1.0}
     assert values(frame, {**side, "rounds": 1}) == {0: 0.5}
     assert values(frame, {**side, "rounds": [1, 2]}) == {0: 0.75}
 
 
 def test_rounds_as_shares_of_the_run_mean_the_same_in_a_short_one():
-    side = {"method": "a", "measure": "acc", "rounds": [0.0, 0.5]}
-    long = pl.DataFrame({"method": "a", "seed": 0, "round": range(1, 101), "acc": range(1, 101)})
+    side = {"method": "a", "measure": "test_accuracy", "rounds": [0.0, 0.5]}
+    long = pl.DataFrame(
+        {"method": "a", "seed": 0, "round": range(1, 101), "test_accuracy": range(1, 101)}
+    )
     assert values(long, side) == {0: 25.5}
     assert values(long.filter(pl.col("round") <= 20), side) == {0: 5.5}
     assert values(long, {**side, "rounds": [0.1, 0.3]}) == {0: 20.5}
@@ -108,7 +118,9 @@ def test_rounds_as_shares_of_the_run_mean_the_same_in_a_short_one():
 def test_a_seed_that_diverged_leaves_its_cell_undecided(lost):
     frame = runs({"a": [1.0, 1.1, 1.2], "b": [0.0, 0.1, 0.21]})
     there = (pl.col("method") == "b") & (pl.col("seed") == 1) & (pl.col("round") == 2)
-    gone = frame.with_columns(acc=pl.when(there).then(lost).otherwise(pl.col("acc")))
+    gone = frame.with_columns(
+        test_accuracy=pl.when(there).then(lost).otherwise(pl.col("test_accuracy"))
+    )
     asked = claim({"method": "a"}, {"method": "b"})
     assert judged(asked, frame, [], "").word == "holds"
     verdict = judged(asked, gone, [], "")
@@ -132,6 +144,8 @@ def test_panels_that_were_not_run_are_said():
 
 def test_equal_numbers_are_not_unclear_and_refute_what_is_claimed_of_every_cell():
     frame = runs({"a": [1.0, 1.1], "b": [1.0, 1.1], "c": [0.0, 2.0]})
+    # The runs are not the same: another measure of their models differs.
+    frame = frame.with_columns(loss=pl.col("method").replace_strict({"a": 0.1, "b": 0.2, "c": 0.3}))
     same = judged(claim({"method": "a"}, {"method": "b"}), frame, [], "")
     assert same.word == "does not hold: both are equal in every seed"
     assert same.findings[0].answer == "equal"
@@ -269,10 +283,12 @@ def test_two_measures_can_be_correlated_over_the_methods():
     acc = draw.normal(size=(4, 6))
     other = acc + 0.3 * draw.normal(size=(4, 6))
     frame = runs({f"m{i}": mine for i, mine in enumerate(acc)}).join(
-        runs({f"m{i}": mine for i, mine in enumerate(other)}).rename({"acc": "appeal"}),
+        runs({f"m{i}": mine for i, mine in enumerate(other)}).rename({"test_accuracy": "appeal"}),
         on=["panel", "method", "seed", "round"],
     )
-    asked = Claim.of({**WHERE, "left": {"measure": "acc", "with": "appeal"}, "right": {"value": 0}})
+    asked = Claim.of(
+        {**WHERE, "left": {"measure": "test_accuracy", "with": "appeal"}, "right": {"value": 0}}
+    )
     (found,) = findings(asked, frame, [])
     expected = [stats.pearsonr(acc[:, s], other[:, s]).statistic for s in range(6)]
     assert found.each == pytest.approx(expected)
@@ -310,13 +326,107 @@ def test_relations(relation, mean, half, margin, expected):
     ("table", "said"),
     [
         ({"nosuch": 1}, "unknown key 'nosuch'"),
-        ({"left": {"measure": "acc"}}, "left has no method"),
+        ({"left": {"measure": "test_accuracy"}}, "left has no method"),
         ({"is": "higher"}, "higher"),
-        ({"left": {"method": "a", "measure": "acc", "rounds": 0.5}}, "give a round, a range"),
-        ({"left": {"method": "a", "measure": "acc", "rounds": [0.5, 1]}}, "give a round, a range"),
+        (
+            {"left": {"method": "a", "measure": "test_accuracy", "rounds": 0.5}},
+            "give a round, a range",
+        ),
+        (
+            {"left": {"method": "a", "measure": "test_accuracy", "rounds": [0.5, 1]}},
+            "give a round, a range",
+        ),
     ],
 )
 def test_a_claim_written_wrong_is_one_line(table, said):
-    whole = {**WHERE, "left": {"method": "a", "measure": "acc"}, "right": {"method": "b"}, **table}
+    whole = {
+        **WHERE,
+        "left": {"method": "a", "measure": "test_accuracy"},
+        "right": {"method": "b"},
+        **table,
+    }
     with pytest.raises(MusterError, match=said):
         Claim.of(whole)
+
+
+def with_admitted(frame, count):
+    return frame.with_columns(admitted_nonpriority=pl.lit(float(count)))
+
+
+def test_a_run_that_is_compared_with_itself_is_no_test():
+    """With nobody admitted FedALIGN is training on the priority clients alone: that its loss is not
+    lower says nothing of whom it admits."""
+    none = with_admitted(runs({"a": [1.0, 1.1], "b": [1.0, 1.1]}), 0)
+    some = with_admitted(runs({"a": [1.0, 1.1], "b": [1.0, 1.1]}), 2)
+    (found,) = findings(claim({"method": "a"}, {"method": "b"}), none, [])
+    assert (found.answer, found.holds, found.why) == ("no test", None, "nobody was admitted")
+    assert mark_of(found, [found]) == "no test: nobody was admitted"
+    verdict = judged(claim({"method": "a"}, {"method": "b"}), none, [], "")
+    assert (verdict.word, verdict.kind) == ("not tested: nobody was admitted", "not tested")
+    (found,) = findings(claim({"method": "a"}, {"method": "b"}), some, [])
+    assert found.why == "both were one and the same run"
+    # Identity claims are tests of it.
+    for relation in ("about", "not below"):
+        same = claim({"method": "a"}, {"method": "b"}, **{"is": relation, "margin": 0.1})
+        assert judged(same, none, [], "").word == "holds"
+
+
+def test_cells_that_are_no_test_count_neither_for_nor_against():
+    shifted = [1.5, 1.61, 1.7]
+    frame = pl.concat(
+        [
+            with_admitted(runs({"a": shifted, "b": [1.0, 1.1, 1.2]}, noise="low"), 2),
+            with_admitted(runs({"a": [1.0, 1.1, 1.2], "b": [1.0, 1.1, 1.2]}, noise="high"), 0),
+        ]
+    )
+    for sides, word, kind, tally in (
+        (("a", "b"), "holds; no test when noise high", "holds", "1 of 1 (1 no test)"),
+        (("b", "a"), "does not hold: the opposite is clear; no test when noise high",
+         "does not hold", "0 of 1 (1 no test)"),
+    ):  # fmt: skip
+        left, right = ({"method": m} for m in sides)
+        verdict = judged(claim(left, right), frame, ["noise"], "")
+        assert (verdict.word, verdict.kind, verdict.tally) == (word, kind, tally)
+
+
+def test_what_rounds_count_is_compared_though_the_models_are_the_same():
+    frame = with_admitted(runs({"a": [1.0, 1.1], "b": [1.0, 1.1]}), 0)
+    asked = Claim.of(
+        {**WHERE, "left": {"method": "a", "measure": "admitted_nonpriority"},
+         "right": {"method": "b"}}
+    )  # fmt: skip
+    assert judged(asked, frame, [], "").word == "does not hold: both are equal in every seed"
+
+
+def test_the_glance_counts_the_cells_that_the_verdict_names():
+    """Of many cells that are clear by themselves only those that stand up to the correction are
+    named, and only those are counted as holding."""
+    draw = np.random.default_rng(3)
+    parts = []
+    for i, (shift, noise) in enumerate([(1.0, 0.01), *[(0.13, 0.1)] * 9, (0.0, 0.1)]):
+        b = draw.normal(size=5)
+        parts.append(runs({"a": b + shift + noise * draw.normal(size=5), "b": b}, place=i))
+    verdict = judged(claim({"method": "a"}, {"method": "b"}), pl.concat(parts), ["place"], "")
+    named = [f for f in verdict.findings if f.answer == "holds" and f.sure]
+    alone = [f for f in verdict.findings if f.answer == "holds" and not f.sure]
+    assert named
+    assert alone
+    assert verdict.word.startswith("holds when ")
+    assert verdict.word.count("place") == len(named)
+    assert verdict.tally.startswith(f"{len(named)} of 11 ({len(alone)} more by ")
+
+
+def test_seeds_that_split_the_same_rows_again_decide_less():
+    a, b = np.array([1.0, 1.12, 1.2, 1.33, 1.4]), np.array([0.9, 1.0, 1.15, 1.2, 1.31])
+    plain = runs({"a": a, "b": b})
+    told = {"varies": "split", "train_rows": 75, "test_rows": 25}
+    split = plain.with_columns(*(pl.lit(v).alias(k) for k, v in (Variation(**told).table).items()))
+    asked = claim({"method": "a"}, {"method": "b"})
+    (one,), (two,) = findings(asked, plain, []), findings(asked, split, [])
+    assert one.gap.half * np.sqrt((1 / 5 + 1 / 3) / (1 / 5)) == pytest.approx(two.gap.half)
+    # Holm's correction is by the same intervals.
+    wide = plain.with_columns(
+        *(pl.lit(v).alias(k) for k, v in Variation("split", 2, 98).table.items())
+    )
+    assert judged(asked, plain, [], "").word == "holds"
+    assert judged(asked, wide, [], "").word == "undecided: no clear difference"

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from PIL import Image
 
+from muster.cli.main import main
 from muster.errors import MusterError
 from muster.reproduce import pages, results, runs
 from muster.reproduce.claims import Claim
@@ -105,7 +106,7 @@ def test_what_is_kept_is_read_again_and_finished_runs_are_not_run_again(plan, ra
     def never(*_, **__):
         raise AssertionError("run again")
 
-    monkeypatch.setattr("muster.study.compare.simulate", never)
+    monkeypatch.setattr("muster.study.compare.run_job", never)
     assert runs.run(plan, folder / "tiny", jobs=1).frame.equals(found.frame)
 
 
@@ -169,10 +170,10 @@ def test_results_of_an_earlier_file_are_said_and_seeds_are_counted(plan, ran):
     assert "earlier" not in pages.ran(plan, found)
     old = {**found.made, "swept": dataclasses.replace(found.made["swept"], digest="other")}
     said = pages.ran(plan, dataclasses.replace(found, made=old))
-    assert "- low: 60 rounds, 2 seeds; " in said
-    assert "- swept: 3 rounds, 2 seeds (of an earlier version of its file)" in said
+    assert "- low: 60 rounds, 2 seeds that each draw new data; " in said
+    assert "- swept: 3 rounds, 2 seeds that each draw new data (of an earlier version" in said
     fewer = dataclasses.replace(found, frame=found.frame.filter(pl.col("seed") == 0))
-    assert "- low: 60 rounds, 1 seeds; " in pages.ran(plan, fewer)
+    assert "- low: 60 rounds, 1 seed; " in pages.ran(plan, fewer)
     less = {**plan.own, "low": {"small": {"data": {"max_rows": 30}}}}
     small = dataclasses.replace(plan, own=less)
     made = dataclasses.replace(
@@ -298,3 +299,25 @@ def test_data_that_is_not_here_is_named_with_the_command_that_gets_it(plan, tmp_
     found = runs.run(dataclasses.replace(plan, own=own), tmp_path, "quick", jobs=1)
     assert found.missing == {"images": "muster data get fmnist"}
     assert set(found.frame["panel"]) == {"low"}
+
+
+def test_a_quick_run_says_so_and_gives_no_verdict(plan, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("muster.cli.reproduce.find", lambda id: plan)
+    words = ["reproduce", "tiny", "--jobs", "1", "--seeds", "2", "--panel", "low"]
+    assert main([*words, "--quick", "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "a quick run: few rounds and seeds, for the checks; it gives no verdict" in said
+    assert "no verdict: a quick run" in said
+    verdicts = [
+        v.word for v in pages.verdicts(plan, results.together(plan, tmp_path / "quick-2seeds"))
+    ]
+    assert verdicts
+    assert not any(f"    {word}\n" in said for word in verdicts)
+    assert "low: 2 rounds, 2 seeds that each draw new data" in said
+
+
+def test_what_seeds_vary_is_kept_with_results(ran):
+    folder, _ = ran
+    kept = results.load(folder, "tiny").frame
+    assert set(kept["varies"]) == {"data"}
+    assert kept["train_rows"].min() > 0

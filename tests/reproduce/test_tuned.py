@@ -29,9 +29,10 @@ def test_every_score_is_kept_and_the_choice_can_be_said():
         assert sum(row["scores"]) / 2 == pytest.approx(row["mean"])
         assert (row["measure"], row["seeds"]) == ("test_accuracy", [7, 8])
     chosen = done.chosen["fedalign"]["epsilon"]
+    edge = "smallest" if chosen == 0.1 else "largest"
     assert tuned.in_words(rows) == (
         ", tuned (epsilon of 0.1, 0.4 on seeds 7, 8 by test_accuracy: fedavg as it is, "
-        f"fedalign {chosen})"
+        f"fedalign {chosen}; epsilon = {chosen} is the {edge} tried (fedalign))"
     )
 
 

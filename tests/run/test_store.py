@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+import tomli_w
 from rich.console import Console
 
 import muster
 import reference
 from helpers import federation, same_bits
+from muster.cli.main import main
 from muster.report import tables as report
 from muster.run import store
 
@@ -54,6 +59,13 @@ def test_a_saved_run_reads_back_in_one_call(fed, tmp_path):
     assert back.rounds.equals(run.rounds)
     assert back.final.equals(run.final)
     assert (back.method, back.seed, back.engine, back.complete) == ("fedalign", 0, "stacked", True)
+
+
+def test_weights_read_back_lie_in_the_order_of_the_module(fed, tmp_path):
+    run = muster.simulate(fed, **args(M.ditto(), rounds=1))
+    back = muster.load(muster.save(run, tmp_path / "there"))
+    assert list(back.weights) == list(run.weights) != sorted(run.weights)
+    assert list(back.own.models) == list(run.own.models) != sorted(run.own.models)
 
 
 def test_results_say_what_must_be_said_of_their_data(fed, tmp_path, capsys):
@@ -254,3 +266,26 @@ def test_resume_refuses_other_roles_requirements_and_held_out_rows(fed, tmp_path
     with pytest.raises(muster.MusterError, match="resume: the checkpoint in"):
         muster.simulate(CHANGED[what](fed), **args(), checkpoint=tmp_path, resume=True)
     assert muster.simulate(fed, **args(), checkpoint=tmp_path, resume=True).complete
+
+
+@pytest.mark.parametrize(
+    ("key", "code"),
+    [("model", {"kind": "os:system", "command": "touch sprung"}), ("task", {"kind": "os:system"})],
+)
+def test_a_folder_of_others_names_no_code(fed, tmp_path, monkeypatch, capsys, key, code):
+    """`model.json` that names a command, checksum made right: predict and export ran it."""
+    monkeypatch.chdir(tmp_path)
+    muster.save(muster.simulate(fed, **args(rounds=1)), "theirs")
+    recipe = json.loads(Path("theirs/model.json").read_text())
+    Path("theirs/model.json").write_text(json.dumps({**recipe, key: code}))
+    marker = tomllib.loads(Path("theirs/run.toml").read_text())
+    marker["sums"]["model.json"] = store.digest(Path("theirs/model.json"))
+    Path("theirs/run.toml").write_text(tomli_w.dumps(marker))
+    np.savez("new.npz", x=fed.train.x[:2].numpy())
+    for command in (["predict", "theirs", "new.npz"], ["export", "theirs", "--to", "m.pt"]):
+        for trust in ([], ["--trust-code"]):  # of ours only the name of a part is ever kept
+            status = main([*command, *trust])
+            if key == "model":
+                assert status == 2
+                assert "model.kind: 'os:system' is an import path" in capsys.readouterr().err
+    assert not Path("sprung").exists()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import muster
 from flower_grid import LocalGrid, Node
-from muster.config.experiments import experiment
+from muster.config.experiments import load
 from muster.config.network import members_of
 from muster.flower.loopback import write_client
 from muster.flower.server import federate
@@ -35,7 +35,7 @@ class Setup:
             "trust": False,  # what is tested is the papers' methods, unless a test says so
             **settings,
         }
-        self.chosen = experiment(table)
+        self.chosen = load(table)
         self.fed = self.chosen.federation(0)
         self.folder = folder
         self.nodes = []
@@ -60,17 +60,7 @@ class Setup:
         return federate(grid or self.grid(), self.experiment(), place, self.said.append)
 
     def simulate(self, fed=None):
-        s = self.chosen.settings
-        return muster.simulate(
-            fed or self.fed,
-            self.chosen.method(*self.chosen.methods),
-            self.chosen.spec(),
-            rounds=s.rounds,
-            local=self.chosen.local,
-            seed=s.seed,
-            dtype=s.dtype,
-            participation=s.participation,
-            evaluate_every=s.evaluate_every,
-            decide_on=s.decide_on,
-            tuned_steps=s.tuned_steps,
+        chosen = self.chosen
+        return muster.run_job(
+            fed or self.fed, chosen.job, compute=chosen.settings.compute, keep=chosen.keep
         )

@@ -9,7 +9,7 @@ import polars as pl
 
 from flower_grid import Node
 from flower_setup import Setup
-from muster.config.experiments import experiment
+from muster.config.experiments import load
 from muster.config.network import members_of
 
 ROWS = {"north": 40, "south": 30, "east": 50, "west": 20}
@@ -49,7 +49,7 @@ class Tables(Setup):
         (folder / "clinics").mkdir()
         for seed, (name, n) in enumerate(rows.items()):
             patients(name, n, seed).write_csv(folder / "clinics" / f"{name}.csv")
-        self.chosen = experiment({
+        self.chosen = load({
             "name": "test",
             "rounds": 3,
             "dtype": "float64",

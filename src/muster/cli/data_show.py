@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from rich.console import Console
 
 from ..arrays import Int64
-from ..config.experiments import experiment
+from ..config.experiments import load
 from ..config.keys import override
 from ..data import DATA
 from ..data.sources.catalogue import CATALOGUE
@@ -46,7 +46,7 @@ def show(words: argparse.Namespace, console: Console) -> int:
     flags = [(f"data.{key}", value) for key, value in words.keys.items()]
     flags.sort(key=lambda flag: flag[0].count("."))
     seed = [] if words.seed is None else [("seed", words.seed)]
-    chosen = experiment(override({"data": {"name": name}}, flags + seed))
+    chosen = load(override({"data": {"name": name}}, flags + seed), trusted=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MusterWarning)  # single classes are what the table shows
         fed = chosen.federation(chosen.settings.seed)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ..config.experiments import Experiment, experiment
+from ..config.experiments import Experiment, load
 from ..config.keys import override
 from ..durable import numbered
 from ..errors import MusterError, MusterWarning
 from ..federation import Federation
 from ..lazy import later
-from ..registry import find, from_path
+from ..registry import from_path
 from ..report.tables import run_table
 from ..run import store
 from ..schema import parameters
@@ -67,7 +67,7 @@ def federate(words: argparse.Namespace, console: Console) -> int:
     if going_on is None:
         chosen, folder = _chosen(words, int(local))
     else:
-        chosen, folder = goes_on_with(going_on, "federation"), going_on
+        chosen, folder = goes_on_with(going_on, "federation", words.trust_code), going_on
     if not store.is_run(folder):
         try:
             loopback.federate_here(chosen, int(local), folder, partial(say, console))
@@ -89,8 +89,8 @@ def _chosen(words: argparse.Namespace, clients: int | None) -> tuple[Experiment,
     one_method(words, "a federation runs one")
     table = configured(words, {"checkpoint_every": 1})
     table.setdefault("network", {})  # a real federation, whatever the file says of its network
-    chosen = experiment(table)
-    data = find(Federation, chosen.data["name"], "data.name")
+    chosen = load(table, trusted=True)
+    data = chosen.parts.find(Federation, chosen.data["name"], "data.name")
     if clients is not None and "clients" in parameters(data):
         given = table.get("data")
         if isinstance(given, dict) and given.get("clients", clients) != clients:
@@ -98,7 +98,7 @@ def _chosen(words: argparse.Namespace, clients: int | None) -> tuple[Experiment,
                 f"--local {clients}: in place of data.clients = {given['clients']}",
                 MusterWarning, stacklevel=2,
             )  # fmt: skip
-        chosen = experiment(override(table, [("data.clients", str(clients))]))
+        chosen = load(override(table, [("data.clients", str(clients))]), trusted=True)
     appfolder.check(chosen)
     places = numbered(Path(chosen.settings.out) / chosen.settings.name)
     return chosen, next(place for place in places if not place.exists())

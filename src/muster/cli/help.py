@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ..config.experiments import Experiment, experiment
+from ..config.experiments import Experiment, load
 from ..config.settings import Settings
 from ..config.tuning import Tune
 from ..federation import Federation
@@ -29,7 +29,7 @@ CHOSEN = {"data": Federation, "model": Spec, "method": Method}
 
 def all_keys() -> str:
     """The keys of an experiment, then what they can be."""
-    usual = experiment({})
+    usual = load({})
     names: dict[str, Any] = {
         "data": usual.data["name"],
         "model": usual.model["name"],
@@ -38,7 +38,7 @@ def all_keys() -> str:
         "requirement": usual.requirement,
         "clients": usual.members,
     }
-    own = experiment({"requirement": {}}).requirement
+    own = load({"requirement": {}}).requirement
     lines = ["keys, as flags (--rounds 50, --method.epsilon 0.3) or in a TOML file [default]:"]
     lines += rows(described(Settings), vars(Settings()))
     lines += rows(described(Experiment), names)

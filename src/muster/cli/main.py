@@ -13,20 +13,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from ..errors import INTERRUPTED, MusterError, first_line, warning_line
+from ..errors import INTERRUPTED, MusterError, first_line, one_line, warning_line
 from ..lazy import later, when_called
 from ..report.letters import let_through
 from .arguments import Command, Reader
 
 if TYPE_CHECKING:
-    from rich import console as rich
     from rich.console import Console
 
     from . import (
+        console,
         data,
         data_show,
         flower,
         methods,
+        new,
         predict,
         report,
         reproduce,
@@ -37,15 +38,15 @@ if TYPE_CHECKING:
     from . import help as configuration
 else:
     # A command's module is loaded when it is that command's turn: help and mistakes are quick.
-    rich = later("rich.console")
+    console = later("muster.cli.console")
     (
-        configuration, data, data_show, flower, methods, predict, report, reproduce, runs, sweeps,
-        trust,
+        configuration, data, data_show, flower, methods, new, predict, report, reproduce, runs,
+        sweeps, trust,
     ) = (
         when_called(f"muster.cli.{name}")
         for name in (
-            "help", "data", "data_show", "flower", "methods", "predict", "report", "reproduce",
-            "runs", "sweeps", "trust",
+            "help", "data", "data_show", "flower", "methods", "new", "predict", "report",
+            "reproduce", "runs", "sweeps", "trust",
         )
     )  # fmt: skip
 
@@ -66,6 +67,7 @@ examples:
   muster export runs/NAME --to model.ts             the model, for use without muster
   muster reproduce fig2 --quick                     an experiment of the papers, in short
   muster methods                                    what exists, with paper and formula
+  muster new method slow_average                    a method of your own, to begin with
   muster data                                       the data sets: what is here, how to get more
 """
 DATA = """\
@@ -96,6 +98,7 @@ What is finished is kept, and not run again: an interrupted experiment goes on w
 """
 # How torch says it, by system and device.
 NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
+TRUST_CODE = "run code that the folder names by import path: it is your own"
 SEVERAL: dict[str, Any] = {"action": "extend", "nargs": "+", "default": []}  # values of one flag
 
 
@@ -106,16 +109,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     warnings.formatwarning = warning_line
     try:
         words = reader().read(sys.argv[1:] if argv is None else argv)
-        return int(words.handle(words, rich.Console()))
+        return int(words.handle(words, console.Terminal()))
     except (MusterError, OSError) as error:
         # An OSError is a full disk, a folder that may not be written: no bug, and nothing to trace.
-        print(f"muster: {error}", file=sys.stderr)
+        print(f"muster: {one_line(str(error))}", file=sys.stderr)
         return 2
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError) and not any(said in str(error) for said in NO_MEMORY):
             raise
         more = "take fewer clients a round, a smaller model or less data"
-        print(f"muster: out of memory ({first_line(error)}); {more}", file=sys.stderr)
+        print(f"muster: out of memory ({one_line(first_line(error))}); {more}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("muster: interrupted", file=sys.stderr)
@@ -150,6 +153,7 @@ def reader() -> Reader:
         again = "; again for another" if name in ("compare", "sweep", "tune") else ""
         command.flag("--method", action="append", metavar="NAME", help=f"what to run{again}")
         command.flag("--resume", metavar="FOLDER", help="go on with the results in FOLDER")
+        command.flag("--trust-code", action="store_true", help=TRUST_CODE)
         if name in ("run", "compare"):
             trackers = "send every round to tensorboard, mlflow, wandb or trackio as well"
             command.flag("--track", action="append", metavar="NAME", help=trackers)
@@ -211,6 +215,13 @@ def reader() -> Reader:
     )
     command.add_argument("names", nargs="*", metavar="NAME", help="what its parameters mean")
     command.flag("--markdown", action="store_true", help="the table in docs/methods.md")
+    command = add(
+        "new",
+        handle=new.new,
+        help="write a method of your own to begin with, and its test: `new method NAME`",
+    )
+    command.add_argument("kind", nargs="?", metavar="method", help="what to write")
+    command.add_argument("name", nargs="?", metavar="NAME", help="what it is called")
     _add_data(add(
         "data", handle=data.data, help="the data sets: list them, `get NAME`, `show NAME`",
         description=DATA.rstrip(),
@@ -318,6 +329,7 @@ def _add_export(command: Reader) -> None:
 
 
 def _add_which_model(command: Reader) -> None:
+    command.flag("--trust-code", action="store_true", help=TRUST_CODE)
     _flags(
         command,
         ("--client", "NAME", "a client's own model, where the method keeps them"),

@@ -14,14 +14,14 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from ..durable import replacing
-from ..errors import MusterError, plural
+from ..errors import MusterError, plural, printable
 from ..registry import from_path
 from ..run import store
 from ..run.export import as_export
 from ..run.result import Run
 from ..schema import build
 from ..study.comparison import is_comparison
-from .console import say
+from .console import Terminal, say
 
 FORMATS = (".csv", ".parquet")
 
@@ -38,8 +38,9 @@ def predict(words: argparse.Namespace, console: Console) -> int:
         words.file, words.client, code(words, run), words.scale, words.tokenizer
     )
     if out is None:
-        sys.stdout.write(said.write_csv())
-        aside = Console(stderr=True)  # the score is no row
+        text = said.write_csv()
+        sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
+        aside: Console = Terminal(stderr=True)  # the score is no row
     else:
         out.parent.mkdir(parents=True, exist_ok=True)
         with replacing(out) as new:
@@ -75,9 +76,13 @@ def one_run(place: str) -> Run:
 
 
 def code(words: argparse.Namespace, run: Run) -> Callable[..., Any] | None:
-    """What builds the module, where that is code of the user's, with the settings it had."""
-    if words.model is None:
+    """The function that builds the module, where that is code of the user's, with the settings it
+    had: what --model names or, where the folder is trusted, what the run names."""
+    path, recipe = words.model, run.recipe
+    if path is None and words.trust_code and recipe is not None and recipe.model is None:
+        path = recipe.called
+    if path is None:
         return None
-    made, table = from_path(words.model, "--model"), dict(run.config.get("model", {}))
-    same = table.pop("name", None) == words.model
+    made, table = from_path(path, "--model"), dict(run.config.get("model", {}))
+    same = table.pop("name", None) == path
     return partial(build, made, table, "model") if same and table else made

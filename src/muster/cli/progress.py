@@ -40,8 +40,8 @@ class Progress:
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
-                TextColumn("{task.fields[left]}"),
-                TextColumn("{task.fields[note]}"),
+                TextColumn("{task.fields[left]}", markup=False),
+                TextColumn("{task.fields[note]}", markup=False),
                 console=self.console,
             )
             self.task = self.bar.add_task("", total=self.total, note="", left="")

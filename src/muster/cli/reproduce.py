@@ -24,6 +24,7 @@ from .runs import whole_number
 
 BROKEN = 1  # the exit code where a check failed
 LEFT_OUT = 2  # where an experiment's data is not here
+QUICK = "a quick run: few rounds and seeds, for the checks; it gives no verdict on a claim"
 KEPT = "results"  # in the folder of the experiments' files
 
 
@@ -92,12 +93,19 @@ def one(
     assert whole is not None  # just saved
     for name in whole.outdated(plan):
         say(console, f"  note: {name}: {pages.EARLIER}; run it again to judge it as it is now")
+    quick = size == "quick"
+    if quick:
+        say(console, f"  {QUICK}")
+    for line in pages.panels_ran(plan, whole):
+        console.print(Text(f"  {line}"), soft_wrap=True)
     for verdict in pages.verdicts(plan, whole):
-        console.print(Text(f"  {verdict.says}\n    {verdict.word}"), soft_wrap=True)
+        word = "no verdict: a quick run" if quick else verdict.word
+        console.print(Text(f"  {verdict.says}\n    {word}"), soft_wrap=True)
         if verdict.numbers:
             console.print(Text(f"      {verdict.numbers}"), soft_wrap=True)
         for finding in verdict.findings:
-            console.print(Text(f"      {pages.line_of(finding, verdict.findings)}"), soft_wrap=True)
+            line = pages.line_of(finding, verdict.findings, marked=not quick)
+            console.print(Text(f"      {line}"), soft_wrap=True)
     drawn = pages.figures(plan, whole, folder / plan.id)
     for path in drawn:
         say(console, f"  figure: {path}")

@@ -16,10 +16,12 @@ from rich.console import Console
 
 from .. import durable
 from ..checks import is_whole, whole
-from ..config.experiments import Experiment, experiment, load_table
+from ..config.experiments import Experiment, load_table
+from ..config.experiments import load as load_experiment
 from ..config.keys import override, parse_value
-from ..config.work import check_all, compared, how
+from ..config.work import check_all, compared
 from ..errors import INTERRUPTED, MusterError, plural
+from ..regular import within
 from ..report.figure import as_figure_path, figure, figures
 from ..report.intervals import summary as summary_of
 from ..report.paper import paper
@@ -28,7 +30,7 @@ from ..report.written import as_table_path, write_table, write_tables
 from ..run import store
 from ..run.measures import named
 from ..run.result import Interrupted, Run
-from ..run.simulate import simulate
+from ..run.simulate import run_job
 from ..schema import Table
 from ..study.compare import ComparisonInterrupted
 from ..study.comparison import Comparison, is_comparison, load_comparison
@@ -71,7 +73,7 @@ def up_to(table: Table, key: str, last: Any) -> Table:
     """A table without the numbers beyond the last one in a list of it."""
     found = table.get(key)
     if not isinstance(found, list) or not is_whole(last):
-        return table  # `experiment` says what is wrong
+        return table  # `config.load` says what is wrong
     return table | {key: [at for at in found if not is_whole(at) or at <= last]}
 
 
@@ -102,13 +104,13 @@ def resumed(words: argparse.Namespace) -> Path | None:
     return folder
 
 
-def goes_on_with(folder: Path, kind: str) -> Experiment:
+def goes_on_with(folder: Path, kind: str, trusted: bool) -> Experiment:
     """The configuration in a folder, which holds a run, a comparison or a federation, and nothing
-    else."""
+    else. Code that it names runs only where the user said to trust it."""
     found = holds(folder) or kind
     if found != kind:
         raise MusterError(f"--resume {folder}: holds a {found}; use {goes_on(folder)}")
-    return experiment(load_table(folder / "config.toml"))
+    return load_experiment(load_table(folder / "config.toml", follow=False), trusted)
 
 
 @contextmanager
@@ -133,9 +135,9 @@ def run(words: argparse.Namespace, console: Console) -> int:
     going_on = resumed(words)
     if going_on is None:
         one_method(words, several)
-        chosen = experiment(configured(words))
+        chosen = load_experiment(configured(words), trusted=True)
     else:
-        chosen = goes_on_with(going_on, "run")
+        chosen = goes_on_with(going_on, "run", words.trust_code)
     if len(chosen.methods) != 1:
         raise MusterError(f"methods: {several}")
     (label,) = chosen.methods
@@ -147,27 +149,24 @@ def run(words: argparse.Namespace, console: Console) -> int:
             say(console, f"{going_on} is complete; there is nothing to go on with")
             return said_if_idle([before], console)
     fed = chosen.federation(s.seed)  # before anything is written: it may not be there
-    check_all(chosen, fed, s.seed)
+    modules = check_all(chosen, fed, s.seed)
     code = 0
     with (
         begun(chosen, going_on) as folder,
         Progress(s.rounds, console) as progress,
         told(trackers, s.name, folder, progress, console) as tell,
     ):
-        keep = folder / "checkpoints"
-        tell.start(label, s.seed, store.checkpointed(keep))
+        place = within(folder, "checkpoints")
+        keep = replace(chosen.keep, checkpoint=place, resume=True)
+        tell.start(label, s.seed, store.checkpointed(place))
         try:
-            result = simulate(
+            result = run_job(
                 fed,
-                chosen.method(label),
-                chosen.spec(),
-                s.rounds,
-                chosen.local_of(label),
-                s.seed,
-                checkpoint=keep,
-                resume=True,
+                chosen.job,
+                compute=s.compute,
+                keep=keep,
                 on_round=tell,
-                **how(s),
+                module=modules[label],
             )
         except Interrupted as stop:
             result, code = stop.run, INTERRUPTED
@@ -181,7 +180,7 @@ def run(words: argparse.Namespace, console: Console) -> int:
     if code:
         say(console, f"interrupted; go on with: muster run --resume {folder}")
     else:
-        store.drop_checkpoints(keep)
+        store.drop_checkpoints(folder / "checkpoints")
     say(console, closing(folder, drawn))
     return code or said_if_idle([result], console)
 
@@ -209,9 +208,9 @@ def compare(words: argparse.Namespace, console: Console) -> int:
     trackers = as_trackers(words.track)
     going_on = resumed(words)
     if going_on is None:
-        chosen = experiment(configured(words))
+        chosen = load_experiment(configured(words), trusted=True)
     else:
-        chosen = goes_on_with(going_on, "comparison")
+        chosen = goes_on_with(going_on, "comparison", words.trust_code)
     s = chosen.settings
     seeds = s.all_seeds
     first = chosen.federation(seeds[0])  # as in `run`

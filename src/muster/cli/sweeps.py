@@ -29,9 +29,9 @@ def sweep(words: argparse.Namespace, console: Console) -> int:
     going_on = resumed(words)
     if going_on is not None and not is_sweep(going_on):
         raise MusterError(f"--resume {going_on}: holds no sweep")
-    table = configured(words) if going_on is None else load_table(going_on / "config.toml")
+    table = configured(words) if going_on is None else load_table(going_on / "config.toml", False)
     jobs = whole_number(words.jobs, "--jobs")
-    plan = planned(table, None)
+    plan = planned(table, None, trusted=going_on is None or words.trust_code)
     s = plan.first.settings
     folder = going_on or durable.fresh(Path(s.out) / s.name)
     code = 0
@@ -72,11 +72,11 @@ def shown(result: Sweep, folder: Path, s: Settings, console: Console) -> None:
 def tune(words: argparse.Namespace, console: Console) -> int:
     """`muster tune`: a grid for each method, the same budget for all."""
     going_on = resumed(words)
-    table = configured(words) if going_on is None else load_table(going_on / "config.toml")
+    table = configured(words) if going_on is None else load_table(going_on / "config.toml", False)
     if going_on is not None and "tune" not in table:
         raise MusterError(f"--resume {going_on}: holds no tuning")
     jobs = whole_number(words.jobs, "--jobs")
-    plan = tuning.planned(table, None)
+    plan = tuning.planned(table, None, trusted=going_on is None or words.trust_code)
     s = next(iter(plan.cells.values()))[0].chosen.settings
     folder = going_on or durable.fresh(Path(s.out) / s.name)
     every = sum(len(one.seeds) for mine in plan.cells.values() for one in mine)

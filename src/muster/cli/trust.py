@@ -49,6 +49,8 @@ def trust(words: argparse.Namespace, console: Console) -> int:
             lost = [attacked.written(attacked.lost(frame, rule, attack, s)) for s in here]
             table.add_row(Text(rule), *lost)
         console.print(table)
+    if seeds > 1:
+        say(console, attacked.variation().said(seeds))
     say(console, "priority clients' held-out accuracy on digits; docs/trust.md says what this is")
     return 0
 

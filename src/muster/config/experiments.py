@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import re
-import tomllib
 import typing
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,16 @@ from ..local import Local
 from ..methods import Method
 from ..models import Spec
 from ..parts.task import targets_of
-from ..registry import find
+from ..registry import INSTALLED, Catalogue, catalogue
+from ..regular import NotRegular, read_toml
+from ..run.conduct import Keep
+from ..run.job import Job
 from ..run.solo import with_solo
 from ..schema import (
     Table,
     as_table,
     build,
+    check_depth,
     check_keys,
     choose,
     convert,
@@ -43,8 +46,6 @@ from ..schema import (
 )
 from .network import Member, Network, check_members, counted_rows, members_by_name
 from .settings import Settings
-
-PATH = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")  # module:name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +73,45 @@ class Experiment:
     members: tuple[Member, ...] = ()
     importance: float | tuple[float, ...] | None = None
     own_local: dict[str, Local] = dataclasses.field(default_factory=dict)
+    parts: Catalogue = dataclasses.field(default=INSTALLED, compare=False, repr=False)
+
+    @cached_property
+    def jobs(self) -> dict[str, Job]:
+        """The job of each method, by its label, with the seed of a single run."""
+        s = self.settings
+        spec: Spec = choose(Spec, self.model, "model", parts=self.parts)
+        return {
+            label: Job(
+                composed(table, self.parts),
+                spec,
+                self.own_local.get(label, self.local),
+                s.rounds,
+                s.seed,
+                s.participation,
+                s.attack,
+                s.task,
+                s.decide_on,
+                s.tuned_steps,
+            )
+            for label, table in self.methods.items()
+        }
+
+    @property
+    def job(self) -> Job:
+        """The job of the only method."""
+        (job,) = self.jobs.values()
+        return job
+
+    @property
+    def spec(self) -> Spec:
+        """The model to train, before it knows the shapes of the data."""
+        return typing.cast(Spec, next(iter(self.jobs.values())).model)
+
+    @property
+    def keep(self) -> Keep:
+        """How often runs are measured and saved."""
+        s = self.settings
+        return Keep(s.evaluate_every, checkpoint_every=s.checkpoint_every)
 
     def federation(self, seed: int, tuning: float | None = None) -> Federation:
         """The data of one seed, with the clients' requirements where they have any: a constant, or
@@ -90,21 +130,21 @@ class Experiment:
             return fed
         if isinstance(self.requirement, Local):
             s = self.settings
-            return with_solo(
-                fed, self.spec(), self.requirement, seed, task=s.task, compute=s.compute
-            )
+            return with_solo(fed, self.spec, self.requirement, seed, task=s.task, compute=s.compute)
         rho = np.full(fed.n, float(self.requirement))
         return dataclasses.replace(fed, requirement=as_requirement(rho, fed.n))
 
     def rows(self, seed: int) -> Federation:
         """The data of one seed as it is."""
-        fed: Federation = choose(Federation, self.read_as(), "data", extra={"seed": seed})
+        fed: Federation = choose(
+            Federation, self.read_as(), "data", extra={"seed": seed}, parts=self.parts
+        )
         return fed
 
     def read_as(self) -> Table:
         """The data with what else decides how files are read: the task, and the network's terms."""
         data = self.data
-        takes = parameters(find(Federation, data["name"], "data.name"))
+        takes = parameters(self.parts.find(Federation, data["name"], "data.name"))
         if "targets" in takes and targets_of(self.settings.task) == "numbers":
             data = {"targets": "numbers", **data}
         agreed = as_read(self.network, takes)
@@ -131,18 +171,6 @@ class Experiment:
         note = f"{fed.note}; {said}" if fed.note else said
         return dataclasses.replace(fed, counted=rows, note=note)
 
-    def spec(self) -> Spec:
-        """The model to train, before it knows the shapes of the data."""
-        return typing.cast(Spec, choose(Spec, self.model, "model"))
-
-    def method(self, label: str) -> Method:
-        """One of the methods, by its label."""
-        return composed(self.methods[label])
-
-    def local_of(self, label: str) -> Local:
-        """What a client does in a round of this method: its own local work, or that of all."""
-        return self.own_local.get(label, self.local)
-
     def with_keys(self) -> Experiment:
         """The same with every member's key as text, so that no file is needed to read it."""
         members = tuple(dataclasses.replace(m, key=m.public_key().strip()) for m in self.members)
@@ -154,14 +182,14 @@ class Experiment:
         own = {label: {"local": plain(local)} for label, local in self.own_local.items()}
         return {
             **plain(self.settings),
-            "data": resolved(Federation, self.data, skip=("seed",)) | importance,
-            "model": resolved(Spec, self.model),
+            "data": resolved(Federation, self.data, skip=("seed",), parts=self.parts) | importance,
+            "model": resolved(Spec, self.model, parts=self.parts),
             "local": plain(self.local),
             **({} if self.requirement is None else {"requirement": plain(self.requirement)}),
             **({} if self.network == Network() else {"network": plain(self.network)}),
             **({"clients": [plain(m) for m in self.members]} if self.members else {}),
             "methods": [
-                {"label": label, **resolved(Method, table), **own.get(label, {})}
+                {"label": label, **resolved(Method, table, parts=self.parts), **own.get(label, {})}
                 for label, table in self.methods.items()
             ],
         }
@@ -179,36 +207,29 @@ def as_read(network: Network, takes: typing.Container[str]) -> Table:
     return {key: plain(value) for key, value in network.reading.items()}
 
 
-def load_table(path: str | Path) -> Table:
-    """Read a TOML file."""
+def load_table(path: str | Path, follow: bool = True) -> Table:
+    """Read a TOML file; one in a folder of results is no link to follow."""
     try:
-        return tomllib.loads(Path(path).read_text())
+        return read_toml(Path(path), follow)
     except FileNotFoundError:
         raise MusterError(f"{path}: no such file; give a TOML configuration") from None
     except IsADirectoryError:
         raise MusterError(f"{path}: is a folder; give a TOML configuration") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except NotRegular:
+        raise
+    except ValueError as error:
         raise MusterError(f"{path}: not valid TOML: {error}") from None
 
 
-def experiment(table: Table, trusted: bool = True) -> Experiment:
+def load(table: Table, trusted: bool = False) -> Experiment:
     """Check a whole configuration; every mistake is found before anything runs.
 
-    A table that came over a network is not `trusted`: it may name parts that are installed here,
-    and no code by its import path.
+    trusted  the table is the user's own: parts may be named by their import path, and that code
+             runs. A table that came from elsewhere reaches installed parts only, and imports
+             nothing
     """
-    if not trusted:
-        for key in (
-            "data",
-            "method",
-            "methods",
-            "model",
-            "local",
-            "requirement",
-            "participation",
-            "attack",
-        ):
-            refuse_paths(table.get(key), key)
+    check_depth(table, "configuration")
+    parts = catalogue(trusted)
     table = dict(table)
     for command in ("sweep", "tune"):
         if command in table:
@@ -217,17 +238,17 @@ def experiment(table: Table, trusted: bool = True) -> Experiment:
                 f"{command}, or leave [{command}] out"
             )
     data = data_table(table.pop("data", {"name": "synth"}))
-    maker = find(Federation, data["name"], "data.name")
+    maker = parts.find(Federation, data["name"], "data.name")
     # Any data can be given weights of the objective, unless it takes them itself.
     importance = None if "importance" in parameters(maker) else data.pop("importance", None)
     if importance is not None:
         importance = convert(importance, float | tuple[float, ...], "data.importance")
     model = named("model", table.pop("model", {"name": "softmax"}))
     shared = as_table("local", table.pop("local", {}))
-    local = local_work(shared, "local")
+    local = local_work(shared, "local", parts)
     requirement = table.pop("requirement", None)
     if isinstance(requirement, dict):
-        requirement = build(Local, with_steps(requirement, 100), "requirement")
+        requirement = build(Local, with_steps(requirement, 100), "requirement", parts=parts)
     elif requirement is not None and not fits(requirement, float):
         raise MusterError(f"requirement: {requirement!r}; give a number, or a table (steps, lr)")
     if "method" in table and "methods" in table:
@@ -248,23 +269,22 @@ def experiment(table: Table, trusted: bool = True) -> Experiment:
             raise MusterError(f"methods: two are called '{label}'; give them different labels")
         if "local" in chosen:
             own = as_table(f"methods.{label}.local", chosen.pop("local"))
-            own_local[label] = local_work(laid_over(shared, own), f"methods.{label}.local")
-        methods[label] = trusting(chosen, table.get("trust"), federated=is_federated(table))
-    network = build(Network, as_table("network", table.pop("network", {})), "network")
+            own_local[label] = local_work(laid_over(shared, own), f"methods.{label}.local", parts)
+        methods[label] = trusting(chosen, table.get("trust"), is_federated(table), parts)
+    network = build(Network, as_table("network", table.pop("network", {})), "network", parts=parts)
     listed = table.pop("clients", [])
     if not isinstance(listed, list):
         raise MusterError("clients: give a list of tables, each with a name and a key")
-    members = tuple(build(Member, as_table("clients", m), "clients") for m in listed)
+    members = tuple(build(Member, as_table("clients", m), "clients", parts=parts) for m in listed)
     check_members(members)
     also = ("data", "model", "local", "method", "methods", "requirement", "network", "clients")
-    settings = build(Settings, table, "", also=also)
+    settings = build(Settings, table, "", also=also, parts=parts)
     result = Experiment(
-        settings, data, model, methods, local, requirement, network, members, importance, own_local
-    )
-    check_keys(maker, data, "data", skip=("seed",), also=("importance",))
-    result.spec()
-    for label in methods:
-        result.method(label)
+        settings, data, model, methods, local, requirement, network, members, importance, own_local,
+        parts,
+    )  # fmt: skip
+    check_keys(maker, data, "data", skip=("seed",), also=("importance",), parts=parts)
+    assert result.jobs  # built, and so checked
     return result
 
 
@@ -274,7 +294,7 @@ def is_federated(table: Table) -> bool:
     return "network" in table or "clients" in table
 
 
-def trusting(method: Table, trust: Any, federated: bool) -> Table:
+def trusting(method: Table, trust: Any, federated: bool, parts: Catalogue = INSTALLED) -> Table:
     """A method's table with its trust written out, where it does not say itself.
 
     >>> trusting({"name": "fedalign"}, None, federated=True)
@@ -282,46 +302,31 @@ def trusting(method: Table, trust: Any, federated: bool) -> Table:
     """
     if "trust" in method or trust is False or (trust is None and not federated):
         return method
-    maker = find(Method, method["name"], "method.name")
+    maker = parts.find(Method, method["name"], "method.name")
     if "trust" in parameters(maker):
         return {**method, "trust": True}
-    if trust is None or composed(method).serves == "own":
+    if trust is None or composed(method, parts).serves == "own":
         return method
     return {**method, "trust": {"kind": "audit"}}
 
 
-def refuse_paths(value: Any, where: str) -> None:
-    """Refuse a part named by its import path, wherever it stands in a table."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            refuse_paths(inner, f"{where}.{key}")
-    elif isinstance(value, (list, tuple)):
-        for inner in value:
-            refuse_paths(inner, where)
-    elif isinstance(value, str) and PATH.fullmatch(value):
-        raise MusterError(
-            f"{where}: '{value}' is an import path; over a network only parts that are installed "
-            "on every machine can be named"
-        )
-
-
-def composed(table: Table) -> Method:
+def composed(table: Table, parts: Catalogue = INSTALLED) -> Method:
     """The method a table describes: a named one with its parameters, any part of it replaced.
 
     >>> composed({"name": "fedavg", "solver": {"kind": "sgd", "prox": 0.1}}).solver
     SGD(prox=0.1)
     """
-    maker = find(Method, table["name"], "method.name")
+    maker = parts.find(Method, table["name"], "method.name")
     fields = parameters(Method, skip=("name",))
     # A key that the named method takes itself is its own; any other names a part to put in place.
     replaced = {k: v for k, v in table.items() if k in fields and k not in parameters(maker)}
     own = {k: v for k, v in table.items() if k not in replaced and k != "name"}
-    method: Method = build(maker, own, "method", also=tuple(fields))
+    method: Method = build(maker, own, "method", also=tuple(fields), parts=parts)
     if not replaced:
         return method
-    parts = {k: convert(v, fields[k], f"method.{k}") for k, v in replaced.items()}
-    refuse_lost(method, maker, own, parts)
-    made = dataclasses.replace(method, **parts)
+    others = {k: convert(v, fields[k], f"method.{k}", parts) for k, v in replaced.items()}
+    refuse_lost(method, maker, own, others, parts)
+    made = dataclasses.replace(method, **others)
     refuse_idle(made, replaced)
     return made
 
@@ -343,7 +348,7 @@ def refuse_idle(method: Method, given: Table) -> None:
             )
 
 
-def refuse_lost(method: Method, maker: Any, own: Table, parts: Table) -> None:
+def refuse_lost(method: Method, maker: Any, own: Table, others: Table, parts: Catalogue) -> None:
     """Refuse a setting of a method that a part put in its place would lose without a word, such as
     `prox` next to another solver."""
     taken = inspect.signature(maker).parameters
@@ -352,8 +357,8 @@ def refuse_lost(method: Method, maker: Any, own: Table, parts: Table) -> None:
         less = {k: v for k, v in own.items() if k != key}
         if key in required:
             continue
-        without: Method = build(maker, less, "method")
-        for name in parts:
+        without: Method = build(maker, less, "method", parts=parts)
+        for name in others:
             if getattr(method, name) != getattr(without, name):
                 raise MusterError(
                     f"method.{key}: {value!r} is part of the {name} that method.{name} replaces; "
@@ -377,9 +382,9 @@ def data_table(value: Any) -> Table:
     return {**table, "name": "folder", "path": name}
 
 
-def local_work(table: Table, where: str) -> Local:
+def local_work(table: Table, where: str, parts: Catalogue = INSTALLED) -> Local:
     """Local work as a table says it."""
-    return typing.cast(Local, build(Local, with_steps(table, 5), where))
+    return typing.cast(Local, build(Local, with_steps(table, 5), where, parts=parts))
 
 
 def laid_over(shared: Table, own: Table) -> Table:

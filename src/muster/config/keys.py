@@ -15,7 +15,7 @@ from typing import Any
 
 from ..errors import MusterError, unknown
 from ..methods import Method
-from ..registry import find
+from ..registry import INSTALLED, Catalogue
 from ..schema import Table, label_and_key, named, parameters
 
 CHOSEN = {"data": "synth", "model": "softmax", "method": "fedalign"}  # by name, and by default
@@ -48,10 +48,18 @@ def with_names(table: Table) -> Table:
     return table
 
 
-def put(table: Table, key: str, value: Any, where: str, all_methods: bool = False) -> None:
+def put(
+    table: Table,
+    key: str,
+    value: Any,
+    where: str,
+    all_methods: bool = False,
+    parts: Catalogue = INSTALLED,
+) -> None:
     """Set one key in a table, in place.
 
-    all_methods  whether `method.KEY` means every one of several methods that takes KEY
+    all_methods  True: `method.KEY` means every one of several methods that takes KEY, as `parts`
+                 knows them
     """
     head, _, rest = key.partition(".")
     if not rest:
@@ -74,7 +82,7 @@ def put(table: Table, key: str, value: Any, where: str, all_methods: bool = Fals
             if not all_methods:
                 raise MusterError(f"{where}: the configuration has several methods; which one?")
             table["methods"] = listed
-            for entry in takes(listed, rest.partition(".")[0], where):
+            for entry in takes(listed, rest.partition(".")[0], where, parts):
                 _set(entry, rest, value, where)
             return
         table.pop("methods", None)
@@ -106,10 +114,11 @@ def addressed(listed: Sequence[Table], rest: str, where: str) -> tuple[Table, st
     return next(entry for entry in listed if label_of(entry) == label), key
 
 
-def takes(listed: Sequence[Table], key: str, where: str) -> Sequence[Table]:
+def takes(listed: Sequence[Table], key: str, where: str, parts: Catalogue) -> Sequence[Table]:
     """The methods that a key is about: all of them, of a part that any method can be given; of
     what means nothing to most, those that take it themselves, or all where none does."""
-    takers = [e for e in listed if key in parameters(find(Method, e["name"], "method.name"))]
+    makers = [parts.find(Method, entry["name"], "method.name") for entry in listed]
+    takers = [e for e, maker in zip(listed, makers, strict=True) if key in parameters(maker)]
     any_has = key == "local" or key in parameters(Method, skip=("name",))
     if any_has and (key not in SPECIAL or not takers):
         return listed

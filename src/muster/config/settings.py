@@ -13,7 +13,7 @@ from ..parts.participation import Participation
 from ..parts.task import Multiclass, Task
 from ..report.figure import as_formats
 from ..rng import MOST
-from ..run.clients import DECIDE_ON, DecideOn
+from ..run.job import DECIDE_ON, DecideOn
 from ..run.measures import named as named_measures
 from ..study.compare import as_seeds
 

@@ -17,6 +17,7 @@ import tomli_w
 
 from .. import durable
 from ..errors import MusterError, plural
+from ..registry import Catalogue, catalogue
 from ..run.measures import named
 from ..schema import Table, plain
 from ..study.cells import as_over, grid
@@ -64,7 +65,7 @@ def sweep(
     >>> muster.sweep(small, {"data.priority": [2, 4]}, jobs=1)
     Sweep(data.priority: 2 cells, 2 methods, 2 seeds)
     """
-    plan = planned(table, over)
+    plan = planned(table, over, trusted=True)
     with place_for(folder) as place:
         return run_plan(plan, place, jobs, on_cell)
 
@@ -100,8 +101,10 @@ class Plan:
         durable.write(folder / CONFIG, tomli_w.dumps(table))
 
 
-def planned(table: Mapping[str, Any] | str | Path, over: Mapping[str, Any] | None) -> Plan:
-    """Every cell of a sweep, its keys and values checked."""
+def planned(
+    table: Mapping[str, Any] | str | Path, over: Mapping[str, Any] | None, trusted: bool = False
+) -> Plan:
+    """Every cell of a sweep, its keys and values checked; `trusted` as in `config.load`."""
     base = as_base(table)
     own = base.pop("sweep", {})
     base.pop("tune", None)
@@ -114,7 +117,8 @@ def planned(table: Mapping[str, Any] | str | Path, over: Mapping[str, Any] | Non
     for key in lists:
         refuse_same_for_all(key)
         refuse_own(base, key, lists[key])
-    cells = [Planned.of(cell, laid(base, cell.values)) for cell in grid(lists)]
+    parts = catalogue(trusted)
+    cells = [Planned.of(cell, laid(base, cell.values, parts), trusted) for cell in grid(lists)]
     return Plan(base, lists, cells)
 
 
@@ -161,11 +165,11 @@ def as_base(table: Mapping[str, Any] | str | Path) -> Table:
     return with_names({"name": Path(table).stem, **load_table(table)})
 
 
-def laid(base: Table, values: Mapping[str, Any]) -> Table:
+def laid(base: Table, values: Mapping[str, Any], parts: Catalogue) -> Table:
     """The configuration of one cell."""
     table = deepcopy(base)
     for key, value in values.items():
-        put(table, key, deepcopy(value), f"sweep.{key}", all_methods=True)
+        put(table, key, deepcopy(value), f"sweep.{key}", all_methods=True, parts=parts)
     return with_names(table)
 
 

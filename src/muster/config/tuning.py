@@ -28,7 +28,9 @@ from .. import durable
 from ..checks import require, whole
 from ..data.split.tuning import divided_anew
 from ..errors import MusterError, MusterWarning
+from ..federation import Variation
 from ..parts.task import Scoring
+from ..registry import Catalogue, catalogue
 from ..report.intervals import column_of
 from ..run import store
 from ..run.measures import named
@@ -39,7 +41,7 @@ from ..study.compare import as_seeds
 from ..study.comparison import place_of
 from ..study.sweep import Concerns
 from ..study.tuning import Candidate, Direction, Tuning, best, candidates, scored
-from .experiments import Experiment, experiment, load_table
+from .experiments import Experiment, load, load_table
 from .keys import addressed, label_of, listed_methods, put, takes
 from .settings import Settings
 from .sweeps import as_base
@@ -121,7 +123,7 @@ def tune(
     >>> sorted(done.chosen), done.frame.height
     (['fedalign', 'fedavg'], 4)
     """
-    plan = planned(table, over)
+    plan = planned(table, over, trusted=True)
     with place_for(folder) as place:
         return run_plan(plan, place, jobs, on_cell)
 
@@ -139,8 +141,11 @@ class Plan:
     cells: dict[str, list[Planned]]
 
 
-def planned(table: Mapping[str, Any] | str | Path, over: Mapping[str, Any] | None) -> Plan:
-    """Every candidate of every method, checked."""
+def planned(
+    table: Mapping[str, Any] | str | Path, over: Mapping[str, Any] | None, trusted: bool = False
+) -> Plan:
+    """Every candidate of every method, checked; `trusted` as in `config.load`."""
+    parts = catalogue(trusted)
     base = as_base(table)
     own = base.pop("tune", {})
     base.pop("sweep", None)
@@ -152,7 +157,7 @@ def planned(table: Mapping[str, Any] | str | Path, over: Mapping[str, Any] | Non
         raise MusterError(f"tune.seeds: {settings['seeds']}; give a list of them, as [100, 101]")
     chosen: Tune = build(Tune, settings, "tune")
     lists = as_over({k: v for k, v in given.items() if k not in SETTINGS}, "tune")
-    reported_runs = experiment(base)
+    reported_runs = load(base, trusted)
     whole_run = reported_runs.settings
     if not chosen.measure:
         chosen = replace(chosen, measure=f"test_{Scoring(whole_run.task).first.name}")
@@ -166,11 +171,14 @@ def planned(table: Mapping[str, Any] | str | Path, over: Mapping[str, Any] | Non
         )
     chosen, base = rows_apart(base, chosen, "share" in settings, reported_runs, seeds)
     entries = listed_methods(base)
-    grids = {label_of(entry): own_lists(entry, lists, entries) for entry in entries}
+    grids = {label_of(entry): own_lists(entry, lists, entries, parts) for entry in entries}
     budget = budget_of(grids, chosen.budget)
     tried = {label: candidates(mine, budget, chosen.seed) for label, mine in grids.items()}
     cells = {
-        label: [candidate_cell(base, label, one, seeds, chosen.measure) for one in mine]
+        label: [
+            Planned.of(*candidate_cell(base, label, one, seeds, chosen.measure), trusted)
+            for one in mine
+        ]
         for label, mine in tried.items()
     }
     sizes = {label: size_of(mine) for label, mine in grids.items()}
@@ -224,7 +232,7 @@ def size_of(lists: Mapping[str, list[Any]]) -> int:
 
 
 def own_lists(
-    entry: Table, lists: Mapping[str, list[Any]], entries: Sequence[Table]
+    entry: Table, lists: Mapping[str, list[Any]], entries: Sequence[Table], parts: Catalogue
 ) -> dict[str, list[Any]]:
     """What is tried for one method: values by key, as within its own table."""
     found: dict[str, list[Any]] = {}
@@ -233,7 +241,7 @@ def own_lists(
         if head == "local" and rest:
             found[key] = values
         elif head == "method" and rest:
-            takers = takes(entries, rest.partition(".")[0], f"tune.{key}")
+            takers = takes(entries, rest.partition(".")[0], f"tune.{key}", parts)
             if any(taker is entry for taker in takers):
                 found[rest] = values
         elif head == "methods" and rest:
@@ -250,7 +258,7 @@ def own_lists(
 
 def candidate_cell(
     base: Table, label: str, values: Candidate, seeds: Sequence[int], measure: str
-) -> Planned:
+) -> tuple[Cell, Table]:
     """The experiment of one candidate: its method alone, on the validation seeds."""
     table = with_values(base, label, values)
     table["methods"] = [e for e in table["methods"] if label_of(e) == label]
@@ -258,7 +266,7 @@ def candidate_cell(
     table["evaluate_every"] = 0  # it is scored after the last round
     table["measures"] = [measure]  # which is known to be taken before anything runs
     table["tuned_on"] = []  # they may be tuned on again
-    return Planned.of(Cell({"method": label, **values}), table)
+    return Cell({"method": label, **values}), table
 
 
 def with_values(base: Table, label: str, values: Candidate) -> Table:
@@ -281,7 +289,7 @@ def run_plan(plan: Plan, folder: Path, jobs: int | None, on_cell: OnCell | None)
 
     every = [as_begun(cell, folder) for mine in plan.cells.values() for cell in mine]
     if (folder / CONFIG).exists():
-        kept = load_table(folder / CONFIG)
+        kept = load_table(folder / CONFIG, follow=False)
         for key, was, now in (
             ("left_out", kept.get("left_out", 0.0), plan.base.get("left_out", 0.0)),
             ("share", kept.get("tune", {}).get("share", Tune.share), plan.tune.share),
@@ -305,20 +313,23 @@ def as_begun(planned: Planned, folder: Path) -> Planned:
     begun = folder / planned.cell.name / CONFIG
     if not begun.exists():
         return planned
-    often = load_table(begun).get("evaluate_every", Settings.evaluate_every)
-    return Planned.of(planned.cell, {**planned.table, "evaluate_every": often})
+    often = load_table(begun, follow=False).get("evaluate_every", Settings.evaluate_every)
+    table = {**planned.table, "evaluate_every": often}
+    return Planned.of(planned.cell, table, planned.trusted)
 
 
 def concluded(plan: Plan, folder: Path) -> Tuning:
     """Choose from what was run."""
     scores: dict[str, list[list[float]]] = {}
     wrong = Concerns()
+    told: list[Table | None] = []
     for label, mine in plan.cells.items():
         scores[label] = []
         for one in mine:
             runs = [store.load(place_of(folder / one.cell.name, label, s)) for s in plan.seeds]
             for run in runs:
                 wrong.add(label, one.cell.name, run.concerns)
+                told.append(run.facts.get("varies"))
             scores[label].append([score_of(run, label, plan.tune.measure) for run in runs])
     at_best = {label: best(mine, plan.tune.best) for label, mine in scores.items()}
     chosen = {label: plan.tried[label][first] for label, (first, *_) in at_best.items()}
@@ -332,8 +343,9 @@ def concluded(plan: Plan, folder: Path) -> Tuning:
         frame.write_parquet(new)
     durable.write(folder / MARKER, tomli_w.dumps(plain(table)))
     return Tuning(
-        frame, chosen, table, plan.tune.measure, plan.tune.best, plan.grids, wrong.said(), folder
-    )
+        frame, chosen, table, plan.tune.measure, plan.tune.best, plan.grids, wrong.said(), folder,
+        Variation.together(told),
+    )  # fmt: skip
 
 
 def score_of(run: Run, label: str, measure: str) -> float:

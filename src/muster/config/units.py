@@ -25,7 +25,7 @@ from ..schema import Table, plain
 from ..study.cells import Cell
 from ..study.crowd import Crowd, jobs_for
 from ..study.sweep import finished
-from .experiments import Experiment, experiment, load_table
+from .experiments import Experiment, load, load_table
 from .settings import Settings
 from .work import check_all, compared, without_solo
 
@@ -62,12 +62,13 @@ class Planned:
     cell: Cell
     table: Table
     chosen: Experiment
+    trusted: bool
 
     @classmethod
-    def of(cls, cell: Cell, table: Table) -> Planned:
-        """Check a cell's configuration."""
+    def of(cls, cell: Cell, table: Table, trusted: bool) -> Planned:
+        """Check a cell's configuration; `trusted` as in `config.load`."""
         with about(cell.name):
-            return cls(cell, table, experiment(table))
+            return cls(cell, table, load(table, trusted), trusted)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -84,6 +85,7 @@ class Unit:
 
     cell: str
     table: Table
+    trusted: bool
     seed: int
     folder: str
     one_core: bool
@@ -133,7 +135,7 @@ def run_cells(
         jobs = min(one.chosen.settings.compute.workers() for one in cells)
     many = jobs_for(jobs, len(left))
     units = [
-        Unit(name, one.table, seed, str(folder / name), many > 1, tuning)
+        Unit(name, one.table, one.trusted, seed, str(folder / name), many > 1, tuning)
         for one, seed in left
         for name in [one.cell.name]
     ]
@@ -154,17 +156,17 @@ def run_cells(
                 on_cell(Done(unit.cell, unit.seed, done, total, kept, whole, len(cells)))
 
 
-Alike = tuple[list[tuple[str, Table]], float | None]  # cells of the same data, and `tuning`
+Alike = tuple[list[tuple[str, Table, bool]], float | None]  # cells of the same data, and `tuning`
 
 
 def find_mistakes(cells: Sequence[Planned], crowd: Crowd, tuning: float | None) -> None:
     """Hold every method of every one of these cells against its data, before anything runs. Cells
     of the same data are checked together, so that it is made once."""
-    alike: dict[str, list[tuple[str, Table]]] = {}
+    alike: dict[str, list[tuple[str, Table, bool]]] = {}
     for one in cells:
         c = one.chosen
         data = repr((c.data, c.importance, c.members, c.requirement is None))
-        alike.setdefault(data, []).append((one.cell.name, one.table))
+        alike.setdefault(data, []).append((one.cell.name, one.table, one.trusted))
     for _ in crowd.each(check_cells, [(group, tuning) for group in alike.values()]):
         pass
 
@@ -173,9 +175,9 @@ def check_cells(alike: Alike) -> None:
     """Find what is wrong with cells of the same data, without running them."""
     cells, tuning = alike
     fed: Federation | None = None
-    for name, table in cells:
+    for name, table, trusted in cells:
         with about(name):
-            whole = experiment(table)
+            whole = load(table, trusted)
             chosen, solo = without_solo(whole), isinstance(whole.requirement, Local)
             seed = chosen.settings.all_seeds[0]
             fed = chosen.federation(seed, tuning) if fed is None else fed
@@ -184,7 +186,8 @@ def check_cells(alike: Alike) -> None:
 
 def run_unit(unit: Unit) -> None:
     """Run one seed of a cell: the methods share the federation, which is made once."""
-    chosen = experiment({**unit.table, "processes": 1} if unit.one_core else unit.table)
+    table = {**unit.table, "processes": 1} if unit.one_core else unit.table
+    chosen = load(table, unit.trusted)
 
     def data(seed: int) -> Federation:
         return chosen.federation(seed, unit.tuning)
@@ -197,7 +200,8 @@ def check_kept(folder: Path, chosen: Experiment) -> None:
     """Refuse a cell whose finished runs were made with other settings."""
     if not (folder / CONFIG).exists():
         return
-    before, now = (what_matters(t) for t in (load_table(folder / CONFIG), plain(chosen.resolved())))
+    kept = load_table(folder / CONFIG, follow=False)
+    before, now = what_matters(kept), what_matters(plain(chosen.resolved()))
     # A method that is new, or is not asked for any more, takes nothing from the others' runs.
     others = {key for key in before.keys() ^ now.keys() if key.startswith("methods.")}
     for key in (key for key in dict.fromkeys((*before, *now)) if key not in others):

@@ -3,43 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ..errors import MusterError
 from ..federation import Federation
+from ..lazy import nn
 from ..parts.suited import suited
 from ..run.foreseen import foreseen
 from ..run.measures import MEASURES, named
 from ..run.result import OnRound
-from ..run.simulate import check
-from ..study.compare import CHECKED, SIMULATE, OnStart, compare
+from ..study.compare import OnStart, compare_jobs
 from ..study.comparison import Comparison
 from .experiments import Experiment
-from .settings import Settings
 
 
-def how(settings: Settings) -> dict[str, Any]:
-    """The settings that `simulate` takes."""
-    names = {field.name for field in fields(settings)} & set(SIMULATE) - {"rounds", "seed"}
-    return {"compute": settings.compute, **{name: getattr(settings, name) for name in names}}
-
-
-def check_all(chosen: Experiment, fed: Federation, seed: int, solo: bool = False) -> None:
+def check_all(
+    chosen: Experiment, fed: Federation, seed: int, solo: bool = False
+) -> dict[str, nn.Module]:
     """Find a bad setting of any method before anything is written, and a measure asked for that
-    none of them will take.
+    none of them will take. Returns each method's module, as its job checked it.
 
-    solo  whether clients will have trained models of their own, which this federation has not
+    solo  True: clients will have trained models of their own, which this federation has not
     """
     s = chosen.settings
-    settings = {name: value for name, value in how(s).items() if name in CHECKED}
     taken: set[str] = set()
-    for label in chosen.methods:
-        method, spec = chosen.method(label), chosen.spec()
-        module = check(fed, method, spec, s.rounds, chosen.local_of(label), seed, **settings)
-        suits, task = suited(fed, s.task)
-        taken |= foreseen(suits, method, module, task, s.tuned_steps, solo)
+    modules: dict[str, nn.Module] = {}
+    for label, job in chosen.jobs.items():
+        modules[label] = job.with_seed(seed).check(fed)
+        suits, task = suited(fed, job.task)
+        taken |= foreseen(suits, job.method, modules[label], task, job.tuned_steps, solo)
     for kind, names in (("measure", s.measures), ("panel", s.panels)):
         for measure in named(names, kind) if names else ():
             if measure.name not in taken and measure.otherwise not in taken:
@@ -48,6 +41,7 @@ def check_all(chosen: Experiment, fed: Federation, seed: int, solo: bool = False
                     f"other data, [requirement], tuned_steps or another task. Taken are "
                     f"{', '.join(n for n, m in MEASURES.items() if n in taken and m.of)}"
                 )
+    return modules
 
 
 def compared(
@@ -63,13 +57,12 @@ def compared(
     data  the federation of a seed, where that is not simply the configuration's
     """
     s = chosen.settings
-    return compare(
+    return compare_jobs(
         data or chosen.federation,
-        {label: chosen.method(label) for label in chosen.methods},
-        chosen.spec(),
-        s.rounds,
-        {label: chosen.local_of(label) for label in chosen.methods},
+        chosen.jobs,
         s.all_seeds,
+        compute=s.compute,
+        keep=chosen.keep,
         only=only,
         report_at=s.report_at,
         measures=s.measures,
@@ -78,7 +71,6 @@ def compared(
         config=chosen.resolved(),
         on_start=on_start,
         on_round=on_round,
-        **how(s),
     )
 
 

@@ -58,6 +58,7 @@ class Engine(Protocol):
     name: str
     why: str
     device: torch.device
+    trainable: tuple[str, ...]
 
     def appraise(self, model: Params, clients: Int64, split: Split = "train") -> Appraisal:
         """Loss and score of one model on each client's rows."""

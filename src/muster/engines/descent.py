@@ -20,9 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ..arrays import Float64, Int64
+from ..arrays import Int64
 from ..lazy import nn, torch
 from ..local import Local
 from ..params import Memory, Params, copy
@@ -58,11 +56,9 @@ class Course:
         self._descents = 0
 
     @property
-    def path(self) -> Float64:
-        """The sum of its steps' learning rates, for each client."""
-        if self.even is not None:
-            return np.asarray(self.steps * self.even)
-        return np.array([sum(self.rates[:n]) for n in self.steps.tolist()])
+    def plain_rate(self) -> float | None:
+        """The one rate of all steps where each is `w <- w - lr d`; None elsewhere."""
+        return self.even if self.optimizer.plain else None
 
     def state(self, w: Params) -> Memory:
         """What the optimizer remembers before a descent's first step, to be changed in place."""

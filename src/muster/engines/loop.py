@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import rng
-from ..arrays import Float64, Int64
+from ..arrays import Int64
 from ..errors import MusterError, MusterWarning, first_line
 from ..federation import Federation
 from ..lazy import nn, torch
@@ -225,9 +225,9 @@ class LoopCohort:
         self.weights: list[Tensor] = [parameters[name] for name in engine.trainable]
 
     @property
-    def path(self) -> Float64:
-        """The sum of its steps' learning rates."""
-        return self.course.path
+    def plain_rate(self) -> float | None:
+        """The one rate of all steps where each is `w <- w - lr d`; None elsewhere."""
+        return self.course.plain_rate
 
     def _batches(self) -> Iterator[tuple[float, list[Batch]]]:
         """For each step its learning rate and its batches."""

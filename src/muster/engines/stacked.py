@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import params, rng
-from ..arrays import Float64, Int64
+from ..arrays import Int64
 from ..errors import MusterError
 from ..federation import Federation
 from ..federation.ragged import features
@@ -171,9 +171,9 @@ class StackedCohort:
         self.steps, self.draws = course.steps, draws
 
     @property
-    def path(self) -> Float64:
-        """The sum of its steps' learning rates, for each client."""
-        return self.course.path
+    def plain_rate(self) -> float | None:
+        """The one rate of all steps where each is `w <- w - lr d`; None elsewhere."""
+        return self.course.plain_rate
 
     def _batches(self) -> Iterator[tuple[int, float, list[Batch]]]:
         """For each step: how many clients take it, its learning rate, and its batches."""

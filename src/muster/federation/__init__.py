@@ -6,10 +6,12 @@ from .population import Population, Shaped, Space
 from .ragged import Ragged, Shared
 from .statistics import Statistics
 from .texts import Text
+from .variation import Kind, Variation, Whose
 
 __all__ = [
     "Federation",
     "Inputs",
+    "Kind",
     "Population",
     "Preparation",
     "Ragged",
@@ -19,4 +21,6 @@ __all__ = [
     "Space",
     "Statistics",
     "Text",
+    "Variation",
+    "Whose",
 ]

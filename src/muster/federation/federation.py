@@ -19,13 +19,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..arrays import Bool, Float64, Int64
+from ..checks import one_of
 from ..errors import MusterError, MusterWarning, plural
 from ..lazy import torch
-from ..registry import find
+from ..registry import catalogue
 from .inputs import PIXELS, REAL, WHOLE, Inputs, Preparation, Scale
 from .population import Population
 from .ragged import Pair, Ragged, Shared, are_labels, check, from_pairs
 from .texts import Text
+from .variation import KINDS, Kind, Variation
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -116,6 +118,7 @@ class Federation:
     resized     whether images of other sizes are brought to the size of these rows
     text        how they were made of a column of text, where they are tokens of it
     pad         the token that shorter texts were filled up with, where that is known
+    varies      how the seeds of a comparison vary the data: see `Variation`
     label_column, aside   of tables: the column of labels (or several), and others that are no
                 features (None: any may be there)
     """
@@ -144,18 +147,20 @@ class Federation:
     text: Text | None = None
     resized: bool = False
     pad: int | None = None
+    varies: Kind = "unknown"
 
     @classmethod
     def from_folder(cls, path: str | Path, **options: Any) -> Federation:
         """A federation from files, one per client or one table: see `muster.data.from_folder`."""
-        fed: Federation = find(cls, "folder", "data.name")(path, **options)
+        fed: Federation = catalogue(trusted=False).find(cls, "folder", "data.name")(path, **options)
         return fed
 
     @classmethod
     def from_partitioner(cls, partitioner: Any, **options: Any) -> Federation:
         """A federation from a Hugging Face data set and a partitioner of flwr-datasets: see
         `muster.data.from_partitioner`."""
-        fed: Federation = find(cls, "huggingface", "data.name")(partitioner, **options)
+        maker = catalogue(trusted=False).find(cls, "huggingface", "data.name")
+        fed: Federation = maker(partitioner, **options)
         return fed
 
     @classmethod
@@ -169,9 +174,11 @@ class Federation:
         classes: int | None = None,
         name: str = "federation",
         unseen: ArrayLike = (),
+        varies: Kind = "unknown",
     ) -> Federation:
         """A federation from each client's (x, y). Whole numbers from 0, one for each row, are
-        classes; other targets are numbers, as are all with `classes=0`.
+        classes; other targets are numbers, as are all with `classes=0`. A function of the seed that
+        makes one says by `varies` what its seeds vary, such as "data" or "split" (`Variation`).
 
         >>> import numpy as np
         >>> client = (np.eye(4), [0, 1, 0, 1])
@@ -188,6 +195,7 @@ class Federation:
             classes,
             name,
             unseen,
+            varies=varies,
         )
         alone = fed.one_class() if fed.classes else np.empty(0, np.int64)
         if len(alone):
@@ -211,8 +219,10 @@ class Federation:
         name: str = "federation",
         unseen: ArrayLike = (),
         note: str = "",
+        varies: Kind = "unknown",
     ) -> Federation:
         """A federation from data that is already joined; this is where everything is checked."""
+        one_of("varies", varies, tuple(KINDS))
         n = len(train.offsets) - 1
         if classes is None and not all(are_labels(d.y) for d in (train, test) if d is not None):
             classes = 0
@@ -254,7 +264,19 @@ class Federation:
             judges,
             name,
             note=note,
+            varies=varies,
         )
+
+    @property
+    def variation(self) -> Variation:
+        """How seeds vary the data, and how many rows there are to do it with."""
+        own = None if isinstance(self.test, Shared) else self.test  # divided from the rest
+        rows = self.train.sizes + (0 if own is None else own.sizes)
+        shares = (
+            float(rows[who].sum() / rows.sum()) for who in (self.importance > 0, ~self.unseen)
+        )
+        test = 0 if own is None else int(own.sizes.sum())
+        return Variation(self.varies, int(self.train.sizes.sum()), test, *shares)
 
     @property
     def solo_accuracy(self) -> Float64 | None:

@@ -8,14 +8,19 @@ Who else takes part, and where results go, is the server's alone.
 
 from __future__ import annotations
 
+import json
 import tomllib
 from dataclasses import replace
 from functools import lru_cache
 
 import tomli_w
 
-from ..config.experiments import Experiment, experiment
-from ..errors import MusterError
+from ..config.experiments import Experiment, load
+from ..config.network import Network
+from ..errors import MusterError, first_line
+from ..schema import Table, check_depth, plain
+
+MOST_TERMS = 2**20  # characters of terms, in an app or in a message
 
 SERVERS = (  # settings that do not concern clients
     "data", "name", "out", "seeds", "report_at", "checkpoint_every", "processes", "evaluate_every",
@@ -34,27 +39,57 @@ def shared_terms(chosen: Experiment) -> str:
     table = replace(chosen, members=()).resolved()
     for key in SERVERS:
         table.pop(key, None)
-    network = table.get("network", {})
-    for key in SERVERS_NETWORK:
-        network.pop(key, None)
+    if "network" in table:
+        table["network"] = network_terms(table["network"])
     return tomli_w.dumps(table)
+
+
+def network_terms(network: Table) -> Table:
+    """The settings of the network that concern clients."""
+    return {key: value for key, value in network.items() if key not in SERVERS_NETWORK}
 
 
 @lru_cache(maxsize=8)
 def read_terms(text: str) -> Experiment:
-    """The experiment that terms describe. They came over a network: no code is named in them."""
-    return experiment(tomllib.loads(text), trusted=False)
+    """The experiment that terms describe, of installed parts only: they came over a network."""
+    return load(parse(text))
 
 
+def parse(text: str) -> Table:
+    """Terms as a table, of which nothing is built."""
+    if len(text) > MOST_TERMS:
+        raise MusterError(f"terms: over {MOST_TERMS} characters; nothing was done")
+    try:
+        table = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        why = first_line(error)
+        raise MusterError(f"terms: not valid TOML ({why}); nothing was done") from None
+    check_depth(table, "terms")
+    return table
+
+
+@lru_cache(maxsize=8)
 def check_agreed(said: str, agreed: str) -> None:
-    """Refuse terms that are not those agreed on. What the agreement leaves open, the shape of a
-    row and the classes, is as the federation found it."""
-    told, given = read_terms(said), read_terms(agreed)
-    left = {
-        name: getattr(given.network, name) for name in LEFT_OPEN if not getattr(given.network, name)
-    }
-    if replace(told, network=replace(told.network, **left)) != given:
+    """Refuse terms that are not those agreed on, before anything is built of them. What the
+    agreement leaves open, the shape of a row and the classes, is as the federation found it."""
+    told, given = parse(said), parse(agreed)
+    usual = network_terms(plain(Network()))
+    for table in (told, given):
+        found = table.get("network", {})
+        table["network"] = {**usual, **(found if isinstance(found, dict) else {"": found})}
+    for name in LEFT_OPEN:
+        if not given["network"].get(name):
+            told["network"].pop(name, None)
+            given["network"].pop(name, None)
+    keys = sorted(told.keys() | given.keys())
+    other = [key for key in keys if as_text(told, key) != as_text(given, key)]
+    if other:
         raise MusterError(
-            "terms: the server asks for something else than the app that was agreed on; nothing "
-            "was done"
+            "terms: the server asks for something else than the app that was agreed on "
+            f"({', '.join(map(repr, other))}); nothing was done"
         )
+
+
+def as_text(table: Table, key: str) -> str:
+    """The value of a key as JSON text, in which nan equals nan; "" where it is missing."""
+    return json.dumps(table[key], sort_keys=True, default=str) if key in table else ""

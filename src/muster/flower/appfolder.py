@@ -21,15 +21,14 @@ from typing import Any
 import tomli_w
 from flwr.cli.build import build_fab_from_disk
 
-from ..config.experiments import Experiment, experiment
+from ..config.experiments import Experiment, load
 from ..errors import MusterError
 from ..federation import Inputs
-from .agreed import shared_terms
+from .agreed import MOST_TERMS, shared_terms
 from .files import write_private
 from .registry import Registry
 
 HOME = "MUSTER_HOME"  # the environment variable that names the folder of the server's rosters
-MOST_TERMS = 2**20  # bytes of the terms in an app
 
 
 def check(chosen: Experiment) -> None:
@@ -124,7 +123,7 @@ def read_roster(config: Mapping[str, Any]) -> tuple[Experiment, Path, Inputs | N
             f"{file}: the roster of this federation cannot be read ({error.strerror}); write it "
             "with `muster federate --app`, on this machine and as the superlink's user"
         ) from None
-    chosen = experiment(found["experiment"])
+    chosen = load(found["experiment"], trusted=True)  # the roster is the server's own file
     if shared_terms(chosen) != config["terms"]:
         raise MusterError(
             f"federation '{name}': its roster is of other terms than this app; write the app "

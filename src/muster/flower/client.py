@@ -10,6 +10,7 @@ trial     what would you make of each of these models, next to the round's
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,19 +23,31 @@ from .. import __version__
 from ..config.experiments import Experiment
 from ..errors import MusterError
 from ..federation import Federation
-from ..params import dtype_of, frozen_digest
+from ..params import dtype_of
 from ..parts.suited import suited
-from ..parts.task import Scoring, targets_of
+from ..parts.task import targets_of
 from ..protocol import Offer
-from ..run.clients import Terms
 from .agreed import check_agreed, read_terms
 from .diary import Diary
-from .node import Node, seated
-from .node_data import kept, own_data, own_statistics
+from .node import Node, required, seated
+from .node_data import MOST_KEPT, kept, own_data, own_statistics
 from .survey import FITTED, Fitted, read_fitted, write_told
-from .wire import MODEL, NONCE, OFFER, TRIAL, UNSAID, WORD, parts, read_offer, write_reply
+from .wire import (
+    MODEL,
+    NONCE,
+    OFFER,
+    TRIAL,
+    UNSAID,
+    WORD,
+    Seat,
+    parts,
+    read_offer,
+    write_reply,
+)
 
 AGREED = "agreed"  # the terms that the node's owner agreed to, where a node keeps to them
+
+_nodes: dict[Hashable, tuple[Hashable, Federation, Node]] = {}  # by owner: what, whose, built
 
 app = ClientApp()
 
@@ -73,16 +86,16 @@ def hello(message: Message, context: Context) -> Message:
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     """What this client makes of the model."""
-    node, offer, diary, precision = _ready(message, context)
-    word = node.measure(offer, diary)
+    node, seat, offer, diary, precision = _ready(message, context)
+    word = node.measure(offer, seat, diary)
     return answer(message, write_reply(word, precision))
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Join and train, or abstain."""
-    node, offer, diary, precision = _ready(message, context)
-    word, replies = node.train(offer, diary)
+    node, seat, offer, diary, precision = _ready(message, context)
+    word, replies = node.train(offer, seat, diary)
     if replies is None:
         return answer(message, write_reply(word, precision))
     model = {name: t[0] for name, t in replies.models.items()}
@@ -95,7 +108,7 @@ def train(message: Message, context: Context) -> Message:
 @app.query("trial")
 def trial(message: Message, context: Context) -> Message:
     """What this client makes of models that might follow the round's."""
-    node, offer, diary, precision = _ready(message, context)
+    node, _, offer, diary, precision = _ready(message, context)
     tried = parts(message.content, TRIAL, node.dtype)
     word = node.trial(offer, [tried[key] for key in sorted(tried, key=int)], diary)
     return answer(message, write_reply(word, precision))
@@ -153,29 +166,50 @@ def _own(message: Message, context: Context, chosen: Experiment, fitted: str) ->
     return own
 
 
-def _ready(message: Message, context: Context) -> tuple[Node, Offer, Diary, Any]:
-    """The node in its seat, the offer, and the diary, for one message."""
+def _ready(message: Message, context: Context) -> tuple[Node, Seat, Offer, Diary, Any]:
+    """The node, its seat, the offer, and the diary, for one message."""
     said = message.content.config_records[OFFER]
     chosen = _agreed(message, context)
     text, seed, made_by = str(said["experiment"]), int(str(said["seed"])), str(said["fitted"])
+    job = chosen.job.with_seed(seed)
     # Its number too: a folder that two nodes share by mistake is nobody's memory.
     run = digest(f"{seed} {int(str(said['client']))} {text}{made_by}")
     where = context.node_config.get("memory-path")
-    s = chosen.settings
-    dtype = dtype_of(s.dtype)
-    remembers = Terms(chosen.method(*chosen.methods), chosen.local, s.rounds, seed).memory({})
-    counted = int(str(said["counted"])) if remembers else UNSAID
+    dtype = dtype_of(chosen.settings.dtype)
+    counted = int(str(said["counted"])) if job.remembers else UNSAID
     diary = Diary(context.state, run, counted, dtype, Path(str(where)) if where else None)
     own = _own(message, context, chosen, diary.fitted(made_by, carried(message)))
     held = diary.held(int(str(said["round"])))
-    score = Scoring(s.task).first
-    offer, seat = read_offer(message.content, dtype, held, score)
+    offer, seat = read_offer(message.content, dtype, held, job.scoring.first)
     if MODEL in message.content:
         diary.hold(offer.round, offer.model)
-    node = Node(chosen, seated(own, seat), seat, diary, seed)
-    if offer.frozen != frozen_digest(node.module):
+
+    def build() -> Node:
+        fed = required(seated(own, seat), chosen, job, diary)
+        return Node(job, fed, chosen.settings.compute)
+
+    role = (seat.client, seat.priority, seat.importance)
+    node = kept_node(context.node_config, own, (run, role), build)
+    if offer.frozen != node.frozen:
         raise MusterError(
             "model: its frozen parameters are not the server's, and they do not travel; build the "
             "same model from the same files"
         )
-    return node, replace(offer, trainable=node.trainable), diary, said["precision"]
+    return node, seat, replace(offer, trainable=node.stack.trainable), diary, said["precision"]
+
+
+def kept_node(
+    config: Mapping[str, Any], own: Federation, asked: Hashable, build: Callable[[], Node]
+) -> Node:
+    """The node built for an owner's last message, if it was about the same run, in the same role,
+    on the same rows; a new one otherwise. One is kept for each owner."""
+    owner = tuple(sorted(config.items()))
+    found = _nodes.pop(owner, None)
+    if found is None or found[0] != asked or found[1] is not own:
+        if found is not None:
+            found[2].stack.close()
+        found = (asked, own, build())
+    _nodes[owner] = found  # the last one used stands last
+    if len(_nodes) > MOST_KEPT:
+        _nodes.pop(next(iter(_nodes)))[2].stack.close()
+    return found[2]

@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 
 from ..durable import replacing
 from ..errors import MusterError
-from ..params import Memory, Params
+from ..params import Memory, Params, ordered
 from .files import private_folder
 from .survey import named
 from .wire import UNSAID, pack, unpack
@@ -107,7 +107,10 @@ class Diary:
         """What the client remembers, as a stack of one: of the last counted round, or new."""
         found = self._parts(self.counts) if self.counts else {}
         fresh = found or new
-        return {part: {name: t[None] for name, t in m.items()} for part, m in fresh.items()}
+        return {
+            part: {name: t[None] for name, t in ordered(m, new.get(part, ())).items()}
+            for part, m in ordered(fresh, new).items()
+        }
 
     def write(self, round: int, memory: Memory) -> None:
         """The memory (a stack of one) after a round; it counts once the server says so."""

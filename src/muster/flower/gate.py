@@ -6,24 +6,29 @@ asks no credentials. So it listens on its own machine only, and the gate stands 
 TLS, a list of the calls that a node makes, and 403 to everything else. The list is what is let
 through, never what is kept out; an address that is passed on is the list's own, not the caller's.
 
-It also looks into one thing that Flower does not: that a reply comes from the node that it says it
-comes from.
+A request is read whole before a connection to the superlink is opened for it, and not read at all
+unless a registered key has signed it (`signatures`); who may be connected meanwhile is in
+`visitors`. The gate also looks into one thing that Flower does not: that a reply comes from the
+node that it says it comes from.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+import json
+import logging
 import socket
 import ssl
-import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any
 
+import h11
 import httpx
 import uvicorn
 from flwr.proto.fleet_pb2 import PushMessagesRequest
@@ -34,7 +39,15 @@ from ..checks import whole
 from ..errors import MusterError
 from .files import check_key
 from .keys import CA, CERTIFICATE, KEY
+from .refusals import Log, LogHandler, Refused, Say
+from .signatures import Registered, sender
+from .visitors import STRANGERS, Listener, Visitors, listen
 from .wire import line
+
+try:
+    import resource
+except ImportError:  # not a POSIX system: nothing to raise
+    resource = None  # type: ignore[assignment]
 
 SMALL, LISTS, OBJECT = 2**16, 2**22, 2**23  # bytes of a request
 PUSH = "/v1/fleet/push-messages"
@@ -50,49 +63,23 @@ ALLOWED = {  # what a registered node calls, and the most bytes of each
     "/v1/fleet/pull-object": SMALL,
     "/v1/fleet/confirm-message-received": SMALL,
 }
-TAKEN_ALONG = (b"content-type", b"content-length", b"accept")  # headers, and all of Flower's own
-FLOWERS = b"flwr-"
+TAKEN_ALONG = ("content-type", "accept")  # headers, and all of Flower's own
+FLOWERS = "flwr-"
 HOP_BY_HOP = {
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer",
     b"transfer-encoding", b"upgrade", b"server", b"date",
 }  # fmt: skip
 IDLE = 30.0  # seconds without a whole request, or between two parts of one
-WHOLE = 300.0  # seconds for a request and its answer
-MOST_CONNECTIONS, MOST_OF_ONE_ADDRESS = 2048, 256
-LINES_A_MINUTE = 30  # in the log, of refusals
+WHOLE = 300.0  # seconds for a request to come whole, and for its answer
+AT_ONCE, AT_ONCE_OF_KEY = 256, 8  # requests that are read or answered
+IN_MEMORY = 2**18  # bytes of a request; what is more lies in a file meanwhile
+PART = 2**16  # bytes passed on at a time
+FILES = 8192  # open at a time: connections on both sides, and requests
 
 Scope = MutableMapping[str, Any]
 Event = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
 Send = Callable[[Event], Awaitable[None]]
-Say = Callable[[str], None]
-
-
-class Refused(Exception):
-    """A request that is not passed on: with what status, and why."""
-
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
-        self.status = status
-
-
-@dataclass
-class Log:
-    """Says refusals, but not so many that they fill a disk."""
-
-    say: Say
-    minute: int = 0
-    lines: int = 0
-
-    def __call__(self, text: str) -> None:
-        now = int(time.monotonic() // 60)
-        if now != self.minute:
-            if self.lines > LINES_A_MINUTE:
-                self.say(f"and {self.lines - LINES_A_MINUTE} more refusals")
-            self.minute, self.lines = now, 0
-        self.lines += 1
-        if self.lines <= LINES_A_MINUTE:
-            self.say(text)
 
 
 @dataclass
@@ -106,7 +93,15 @@ class Gate:
     superlink: str
     client: httpx.AsyncClient
     log: Log
+    visitors: Visitors = field(default_factory=Visitors)
     unreached: bool = field(default=False)
+
+    def __post_init__(self) -> None:
+        self.registered = Registered(self.client)
+        self.room = asyncio.Semaphore(AT_ONCE)
+        self.room_of: dict[bytes, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(AT_ONCE_OF_KEY)
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -118,13 +113,22 @@ class Gate:
             started = True
             await send(event)
 
+        place = tuple(scope.get("client") or ("?", 0))
+        asked = line(f"{scope['method']} {scope['path']}", 100)
         try:
-            async with asyncio.timeout(WHOLE):
-                await self._pass_on(scope, receive, sending)
+            path, most, headers = allowed(scope)
+            key = await sender(headers, self.registered)
+            self.visitors.known((str(place[0]), int(place[1])), key)
+            async with self.room_of[key], self.room:
+                with SpooledTemporaryFile(IN_MEMORY) as body:
+                    await read(receive, body, most)
+                    if path == PUSH:
+                        check_source(body.read())
+                        body.seek(0)
+                    async with asyncio.timeout(WHOLE):
+                        await self._pass_on(path, headers, body, sending)
         except Refused as refusal:
-            who = (scope.get("client") or ("?",))[0]
-            asked = line(f"{scope['method']} {scope['path']}", 100)
-            self.log(f"refused {asked} from {who}: {refusal}")
+            self.log(f"refused {asked} from {place[0]}: {refusal}")
             if not started:
                 await _say(send, refusal.status, str(refusal))
         except (httpx.HTTPError, TimeoutError) as error:
@@ -133,19 +137,20 @@ class Gate:
             self.unreached = True
             if not started:
                 await _say(send, 503, "the superlink cannot be reached")
+        except Exception as error:  # whatever it is, it is one line of the log and no more
+            self.log(f"failed {asked} from {place[0]}: {error!r}")
+            if not started:
+                await _say(send, 500, "the gate failed")
 
-    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path, most = allowed(scope)
-        body: AsyncIterator[bytes] | bytes = parts(receive, most)
-        if path == PUSH:
-            body = b"".join([part async for part in parts(receive, most)])
-            check_source(body)
-        headers = [
-            (name, value)
-            for name, value in scope["headers"]
-            if name in TAKEN_ALONG or name.startswith(FLOWERS)
-        ]
-        request = self.client.build_request("POST", path, headers=headers, content=body)
+    async def _pass_on(
+        self, path: str, headers: dict[str, str], body: IO[bytes], send: Send
+    ) -> None:
+        length = body.seek(0, 2)
+        body.seek(0)
+        taken = {n: v for n, v in headers.items() if n in TAKEN_ALONG or n.startswith(FLOWERS)}
+        request = self.client.build_request(
+            "POST", path, headers={**taken, "content-length": str(length)}, content=parts(body)
+        )
         answer = await self.client.send(request, stream=True)
         try:
             self.unreached = False
@@ -159,39 +164,52 @@ class Gate:
             await answer.aclose()
 
 
-def allowed(scope: Scope) -> tuple[str, int]:
-    """The address of a request that is let through, and the most bytes it may have."""
+def allowed(scope: Scope) -> tuple[str, int, dict[str, str]]:
+    """The address of a request that is let through, the most bytes it may have, and its headers,
+    each of which stands there once."""
     path = scope["path"]
     # Nothing but the plain name: no escapes, no query, no second reading.
     plain = scope.get("raw_path", path.encode()) == path.encode() and not scope["query_string"]
     if scope["method"] != "POST" or path not in ALLOWED or not plain:
         raise Refused(403, "not a call of a node")
+    try:
+        headers = {name.decode("ascii"): v.decode("ascii") for name, v in scope["headers"]}
+    except UnicodeDecodeError:
+        raise Refused(400, "a header that is not plain text") from None
+    if len(headers) < len(scope["headers"]):
+        raise Refused(400, "a header twice")
+    if "transfer-encoding" in headers and "content-length" in headers:
+        raise Refused(400, "both Content-Length and Transfer-Encoding")
     most = ALLOWED[path]
-    stated = dict(scope["headers"]).get(b"content-length", b"0")
-    if not stated.isdigit() or int(stated) > most:
+    stated = headers.get("content-length", "0")
+    if not stated.isdecimal() or len(stated) > len(str(most)) or int(stated) > most:
         raise Refused(413, f"over {most} bytes")
-    return path, most
+    return path, most, headers
 
 
-async def parts(receive: Receive, most: int) -> AsyncIterator[bytes]:
-    """The body of a request as it comes, up to so many bytes and no slower than it may."""
-    seen = 0
-    while True:
-        try:
-            async with asyncio.timeout(IDLE):
-                event = await receive()
-        except TimeoutError:
-            raise Refused(408, "the request did not come") from None
-        if event["type"] == "http.disconnect":
-            raise Refused(400, "the caller hung up")
-        part = event.get("body", b"")
-        seen += len(part)
-        if seen > most:
-            raise Refused(413, f"over {most} bytes")
-        if part:
-            yield part
-        if not event.get("more_body", False):
-            return
+async def read(receive: Receive, body: IO[bytes], most: int) -> None:
+    """Read a request whole, up to so many bytes and no slower than it may come."""
+    try:
+        async with asyncio.timeout(WHOLE):
+            while True:
+                async with asyncio.timeout(IDLE):
+                    event = await receive()
+                if event["type"] == "http.disconnect":
+                    raise Refused(400, "the caller hung up")
+                body.write(event.get("body", b""))
+                if body.tell() > most:
+                    raise Refused(413, f"over {most} bytes")
+                if not event.get("more_body", False):
+                    break
+    except TimeoutError:
+        raise Refused(408, "the request did not come") from None
+    body.seek(0)
+
+
+async def parts(body: IO[bytes]) -> AsyncIterator[bytes]:
+    """A request that was read, in parts."""
+    while part := body.read(PART):
+        yield part
 
 
 def check_source(body: bytes) -> None:
@@ -210,34 +228,33 @@ def check_source(body: bytes) -> None:
 
 
 async def _say(send: Send, status: int, text: str) -> None:
-    headers = [(b"content-type", b"text/plain"), (b"connection", b"close")]
+    # In Flower's form, in which its supernode shows it to the node's owner.
+    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+    body = json.dumps({"code": status, "detail": text}).encode()
     with suppress(OSError):
         await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": f"{text}\n".encode()})
+        await send({"type": "http.response.body", "body": body})
 
 
 class Watched(H11Protocol):
-    """Closes connections on which nothing is asked, and those beyond an address's share."""
-
-    of_address: ClassVar[Counter[str]] = Counter()
+    """Closes connections on which nothing is asked, and those that make it fail."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Count the connection and watch it."""
+        """Watch the connection."""
         super().connection_made(transport)
-        self.address = (self.client or ("?",))[0]
-        self.of_address[self.address] += 1
         self.since = self.loop.time()
-        if self.of_address[self.address] > MOST_OF_ONE_ADDRESS:
-            transport.close()
-        else:
-            self.loop.call_later(IDLE / 3, self.watch)
+        self.loop.call_later(IDLE / 3, self.watch)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """It no longer counts."""
-        self.of_address[self.address] -= 1
-        if not self.of_address[self.address]:
-            del self.of_address[self.address]
-        super().connection_lost(exc)
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; whatever they make of the protocol ends this connection alone."""
+        try:
+            super().data_received(data)
+        except Exception as error:
+            self.logger.warning("closed a connection: %r", error)
+            self.transport.abort()
+        if self.conn.their_state is h11.ERROR and self.cycle is not None:
+            self.cycle.disconnected = True  # what is asked and not whole gets no second answer
+            self.cycle.message_event.set()
 
     def watch(self) -> None:
         """Close it when no whole request has come for too long."""
@@ -263,7 +280,20 @@ def serve(keys: Path, host: str, port: int, superlink: str, say: Say = print) ->
     ready.run()
 
 
-def server(keys: Path, host: str, port: int, superlink: str, say: Say = print) -> uvicorn.Server:
+@dataclass
+class Server:
+    """A gate and the socket that it listens at."""
+
+    uvicorn: uvicorn.Server
+    listener: Listener
+
+    def run(self) -> None:
+        """Run until told to end."""
+        with self.listener:
+            self.uvicorn.run(sockets=[self.listener])
+
+
+def server(keys: Path, host: str, port: int, superlink: str, say: Say = print) -> Server:
     """The gate as a server that is ready to run.
 
     keys  the folder with ca.crt, server.crt and server.key, which the superlink has too
@@ -280,27 +310,51 @@ def server(keys: Path, host: str, port: int, superlink: str, say: Say = print) -
         base_url=f"https://{superlink}",
         verify=trusting(keys / CA),
         timeout=httpx.Timeout(60.0, connect=5.0),
-        limits=httpx.Limits(max_connections=256),
+        limits=httpx.Limits(max_connections=AT_ONCE + 1),
         trust_env=False,
     )
-    config = uvicorn.Config(
-        Gate(superlink, client, Log(say)),
-        host=host,
-        port=port,
-        ssl_certfile=str(keys / CERTIFICATE),
-        ssl_keyfile=str(keys / KEY),
+    gate = Gate(superlink, client, Log(say), Visitors(min(STRANGERS, files() // 4)))
+    tls = {"ssl_certfile": str(keys / CERTIFICATE), "ssl_keyfile": str(keys / KEY)}
+    config = configured(gate, **tls)
+    try:
+        return Server(uvicorn.Server(config), listen(host, port, gate.visitors))
+    except OSError as error:
+        raise MusterError(
+            f"{host}:{port}: cannot listen there ({error.strerror}); give another --port or --host"
+        ) from None
+
+
+def configured(gate: Gate, **tls: Any) -> uvicorn.Config:
+    """The settings of the gate's HTTP server, whose log lines go into the gate's log."""
+    for name in ("uvicorn", "asyncio"):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [LogHandler(gate.log)], False
+    return uvicorn.Config(
+        gate,
         http=Watched,
         ws="none",
         lifespan="off",
-        limit_concurrency=MOST_CONNECTIONS,
+        loop="asyncio",
+        log_config=None,
         h11_max_incomplete_event_size=2**15,
         proxy_headers=False,
         server_header=False,
         access_log=False,
         log_level="warning",
         timeout_graceful_shutdown=5,
+        **tls,
     )
-    return uvicorn.Server(config)
+
+
+def files() -> int:
+    """The most files and connections this process may have open, after asking for enough."""
+    if resource is None:
+        return FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return most
 
 
 def check_local(superlink: str) -> None:

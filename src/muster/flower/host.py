@@ -3,7 +3,7 @@
 The supernode speaks to the server and knows nothing of the data. The worker opens the data and
 speaks to the supernode alone. Either is started again when it ends: Flower's supernode gives up
 when it is started within a minute of having been killed, because the server still takes it for
-connected.
+connected. Both end with this process, however it ends.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import os
 import secrets
 import signal
 import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +24,7 @@ from typing import Any
 from ..checks import whole
 from ..errors import MusterError
 from .files import check_data, check_key, private_folder
-from .programs import HOST, free_ports, program, quiet
+from .programs import HOST, free_ports, python, quiet
 
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 20.0  # seconds before a process is started again
 STEADY = 120.0  # seconds after which it counts as having run well
@@ -80,7 +78,7 @@ class Kept:
 
     name: str
     command: Callable[[], list[str]]
-    said: str = ""  # what it is told on its standard input
+    said: bytes = b""  # what it is told on its standard input
     process: subprocess.Popen[bytes] | None = None
     pause: float = FIRST_PAUSE
     due: float = 0.0
@@ -101,7 +99,7 @@ class Kept:
             self.since = now
             assert self.process.stdin is not None
             with suppress(BrokenPipeError), self.process.stdin as told:
-                told.write(self.said.encode())
+                told.write(self.said)
 
     def stop(self) -> None:
         """End it, gently if it lets us."""
@@ -127,39 +125,35 @@ class Node:
         """Keep both processes running until told to end."""
         for line in self.settled.check():
             self.say(f"warning: {line}")
-        with tempfile.TemporaryDirectory(prefix="muster-node-") as temporary:
-            secret = Path(temporary) / "secret"
-            secret.touch(0o600)
-            secret.write_bytes(secrets.token_bytes(32))
-            processes = self._processes(secret)
-            with told_to_end(self.ended):
-                try:
-                    while not self.ended.wait(0.2):
-                        for process in processes:
-                            process.keep(quiet(os.environ), self.say)
-                finally:
+        processes = self._processes(secrets.token_bytes(32))
+        with told_to_end(self.ended):
+            try:
+                while not self.ended.wait(0.2):
                     for process in processes:
-                        process.stop()
+                        process.keep(quiet(os.environ), self.say)
+            finally:
+                for process in processes:
+                    process.stop()
 
-    def _processes(self, secret: Path) -> list[Kept]:
-        s = self.settled
+    def _processes(self, secret: bytes) -> list[Kept]:
+        s, own = self.settled, str(os.getpid())
         port = s.port or free_ports(1)[0]
-        supernode = [
-            program("flower-supernode"), "--superlink", s.server,
+        supernode = python(
+            "muster.flower.supernode", own, "--superlink", s.server,
             "--root-certificates", str(s.ca), "--auth-supernode-private-key", str(s.key),
             "--host", HOST, "--port", str(port),
-            "--isolation", "process", "--superexec-auth-secret-file", str(secret),
-        ]  # fmt: skip
+            "--isolation", "process", "--superexec-auth-secret-file", "/dev/stdin",
+        )  # fmt: skip
         desk: dict[str, Any] = {
             "address": f"{HOST}:{port}",
-            "secret": str(secret),
+            "secret": secret.hex(),
             "owner": dict(s.owner),
             "agreed": list(s.agreed),
         }
-        worker = [sys.executable, "-m", "muster.flower.worker"]
+        worker = python("muster.flower.worker", own)
         return [
-            Kept("supernode", lambda: supernode),
-            Kept("worker", lambda: worker, json.dumps(desk)),
+            Kept("supernode", lambda: supernode, secret),
+            Kept("worker", lambda: worker, json.dumps(desk).encode()),
         ]
 
 

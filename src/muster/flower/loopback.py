@@ -1,7 +1,8 @@
 """A whole federation on this machine: superlink, gate, nodes and a run, with TLS and keys.
 
 What runs here is what runs across machines: the same processes, certificates, registered keys and
-messages. Everything started here is stopped here, whatever happens.
+messages. Everything started here is stopped here, whatever happens; by a guardian, should this
+process be killed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import os
 import signal
 import ssl
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -18,7 +18,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import tomli_w
@@ -28,15 +28,17 @@ from ..config.network import members_of
 from ..durable import write
 from ..errors import MusterError
 from ..federation import Federation
-from ..run.clients import needs_requirement
+from ..regular import appended
 from .appfolder import HOME, write_app
 from .handout import hand_out
 from .handout import write_client as write_client
 from .keys import CA, CERTIFICATE, KEY, make_keys
-from .programs import HOST, free_ports, program, quiet
+from .orphans import Guardian, signal_all
+from .orphans import descendants as descendants
+from .programs import HOST, free_ports, program, python, quiet
 from .server import ERROR, PREFIX
 
-MUSTER = (sys.executable, "-m", "muster.cli")
+MUSTER = python("muster.cli")
 FLAGS = {  # of `muster node`, by what they set
     "data-path": "--data",
     "memory-path": "--memory",
@@ -59,7 +61,8 @@ class Loopback:
     port: int
     gate_port: int
     environment: dict[str, str]
-    processes: dict[str, subprocess.Popen[bytes]]
+    guardian: Guardian
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
@@ -73,11 +76,16 @@ class Loopback:
 
     def start(self, name: str, command: Sequence[str]) -> None:
         """Start a process in a group of its own; its output goes to a log."""
-        with open(self.logs / f"{name}.log", "ab") as log:
-            self.processes[name] = subprocess.Popen(
+        with appended(self.logs / f"{name}.log") as log:
+            process = subprocess.Popen(
                 command, stdout=log, stderr=log, env=self.environment, start_new_session=True,
                 stdin=subprocess.DEVNULL, umask=0o077,
             )  # fmt: skip
+        self._keep(name, process)
+
+    def _keep(self, name: str, process: subprocess.Popen[bytes]) -> None:
+        self.processes[name] = process
+        self.guardian.watch([process.pid for process in self.processes.values()])
 
     def start_superlink(self) -> None:
         """The superlink, with TLS and a list of keys; returns when it answers."""
@@ -155,13 +163,13 @@ class Loopback:
 
     def run(self, app: Path, say: Say) -> int:
         """`flwr run`, passing on what our server app says; returns its exit code."""
-        with open(self.logs / "run.log", "ab") as log:
+        with appended(self.logs / "run.log") as log:
             process = subprocess.Popen(
                 [program("flwr"), "run", str(app), "dep", "--stream"],
                 env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                 start_new_session=True,
             )  # fmt: skip
-            self.processes["run"] = process
+            self._keep("run", process)
             assert process.stdout is not None
             with process.stdout as stream:
                 for line in stream:
@@ -187,14 +195,14 @@ class Loopback:
         processes = [self.processes.pop(name) for name in names]
         own = [process.pid for process in processes]
         family = [pid for process in processes for pid in descendants(process.pid)]
-        _signal(own, how)
+        signal_all(own, how)
         until = time.monotonic() + GRACE
         # Who is told a second time to end waits no longer.
         with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
             for process in processes:
                 process.wait(max(0.0, until - time.monotonic()))
         # What a process does not end itself is ended here.
-        _signal([*own, *family], signal.SIGKILL)
+        signal_all([*own, *family], signal.SIGKILL)
         for process in processes:
             process.wait()
 
@@ -204,31 +212,9 @@ class Loopback:
         if run is not None and run.poll() is None and link is not None:
             # The server app of an unfinished run goes before its clients do: it would go on
             # without them, and call the run finished.
-            _signal(descendants(link.pid), signal.SIGKILL)
+            signal_all(descendants(link.pid), signal.SIGKILL)
         self._stop([name for name in self.processes if name != "superlink"])
         self._stop(list(self.processes))
-
-
-def _signal(pids: Sequence[int], how: signal.Signals) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, how)
-
-
-def descendants(pid: int) -> list[int]:
-    """Every process that this one started, or that those started."""
-    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True)
-    children: dict[int, list[int]] = {}
-    for line in listed.stdout.splitlines():
-        child, parent = (int(word) for word in line.split())
-        children.setdefault(parent, []).append(child)
-    family: list[int] = []
-    queue = [pid]
-    while queue:
-        mine = children.get(queue.pop(), [])
-        family += mine
-        queue += mine
-    return family
 
 
 def _last(text: str) -> str:
@@ -257,6 +243,7 @@ def loopback(names: Sequence[str], logs: Path) -> Iterator[Loopback]:
     logs.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="muster-") as temporary:
         work = Path(temporary)
+        guardian = Guardian(work)
         make_keys(work / "keys", [HOST, "localhost"], names)
         port, gate = free_ports(2)
         home = work / "flwr"
@@ -272,7 +259,7 @@ def loopback(names: Sequence[str], logs: Path) -> Iterator[Loopback]:
             "NO_PROXY": f"{HOST},localhost",
             "OMP_NUM_THREADS": "1",  # many processes share the cores
         }
-        link = Loopback(work, logs, port, gate, environment, {})
+        link = Loopback(work, logs, port, gate, environment, guardian)
         try:
             link.start_superlink()
             link.start_gate()
@@ -280,6 +267,7 @@ def loopback(names: Sequence[str], logs: Path) -> Iterator[Loopback]:
             yield link
         finally:
             link.stop_all()
+            guardian.dismiss()
 
 
 def client_names(fed: Federation) -> list[str]:
@@ -312,9 +300,7 @@ def federate_here(chosen: Experiment, clients: int, folder: Path, say: Say = pri
     fed = replace(chosen, requirement=None).federation(chosen.settings.seed)
     if fed.n != clients:
         raise MusterError(f"--local {clients}: the data has {fed.n} clients; give --local {fed.n}")
-    method = chosen.method(*chosen.methods)
-    needed = needs_requirement(method, chosen.settings.participation)
-    if needed and chosen.requirement is None and fed.requirement is None:
+    if chosen.job.needs_requirement and chosen.requirement is None and fed.requirement is None:
         raise MusterError(
             "requirement: this method needs each client's; give requirement = NUMBER, or a table "
             "(steps, lr) of what each trains alone"

@@ -15,16 +15,15 @@ import numpy as np
 
 from .. import params
 from ..config.experiments import Experiment
-from ..config.settings import Settings
 from ..engines import Compute, choose
 from ..errors import MusterError
 from ..federation import Federation
 from ..local import Local
-from ..models import as_module
-from ..params import Memory, Params, dtype_of
+from ..params import Memory, Params
 from ..parts.suited import suited
 from ..protocol import Appraisal, Offer, Replies, Roster, State, View
-from ..run.clients import Stack, Terms, needs_requirement
+from ..run.clients import Stack
+from ..run.job import Job
 from ..run.memo import Memo
 from ..run.solo import with_solo
 from .diary import Diary
@@ -34,28 +33,16 @@ HERE = np.array([0])  # where the one client there is stands in its federation o
 
 
 class Node:
-    """One client, ready to answer."""
+    """One client, ready to answer: built once for a run, and kept between messages."""
 
-    def __init__(
-        self, chosen: Experiment, fed: Federation, seat: Seat, diary: Diary, seed: int
-    ) -> None:
-        s = chosen.settings
-        self.seat, self.dtype = seat, dtype_of(s.dtype)
-        self.method = chosen.method(*chosen.methods)
-        fed, _ = suited(fed, s.task)
-        self.module = as_module(chosen.spec(), fed, seed, s.task)
-        needed = needs_requirement(self.method, s.participation)
-        if needed or chosen.requirement is not None:
-            fed = required(fed, chosen, seed, diary)
-        self.fed = fed
-        self.trainable = params.trainable(self.module)
-        local = chosen.local_of(*chosen.methods)
-        engine = choose(one_core(s), self.module, fed, local, s.task)
-        terms = Terms(
-            self.method, local, s.rounds, seed, self.trainable, s.participation,
-            s.decide_on, s.tuned_steps, s.task,
-        )  # fmt: skip
-        self.stack = Stack(fed, terms, engine)
+    def __init__(self, job: Job, fed: Federation, compute: Compute) -> None:
+        self.job, self.method, self.dtype = job, job.method, compute.number
+        self.module = job.check(fed)
+        self.fed, task = suited(fed, job.task)
+        # One client's work is for one core.
+        engine = choose(replace(compute, processes=1), self.module, self.fed, job.local, task)
+        self.stack = Stack(self.fed, job, engine)
+        self.frozen = params.frozen_digest(self.module)
 
     @property
     def rows(self) -> int:
@@ -64,12 +51,12 @@ class Node:
 
     def word(self, t: int) -> dict[str, Any]:
         """What every reply says."""
-        return {"round": t, "client": self.seat.client, "rows": self.rows}
+        return {"round": t, "client": int(self.fed.population.ids[0]), "rows": self.rows}
 
     def memory(self, diary: Diary) -> Memory:
         """What it remembers, as a stack of one."""
         before = params.of_module(self.module, self.dtype, self.stack.device)
-        return diary.memory(self.stack.terms.memory(before))
+        return diary.memory(self.job.memory(before, self.stack.trainable))
 
     def memo(self, offer: Offer, diary: Diary) -> Memo:
         """What it makes of the offer's model, as far as its diary knows."""
@@ -81,14 +68,14 @@ class Node:
             memo.put(HERE, Appraisal(loss, score))
         return memo
 
-    def measure(self, offer: Offer, diary: Diary) -> dict[str, Any]:
+    def measure(self, offer: Offer, seat: Seat, diary: Diary) -> dict[str, Any]:
         """What it makes of the model, and whether it stays."""
         memory = self.memory(diary)
         own_of = (lambda who: memory["own"]) if "own" in memory else None
         view = self.stack.views(offer.model, own_of, HERE)
-        if self.seat.counted != UNSAID:  # the whole view is asked for, not what a round needs
+        if seat.counted != UNSAID:  # the whole view is asked for, not what a round needs
             view = self.stack.with_tuned(view, offer.round, offer.model, HERE)
-        said, decides = figures(view), PREFIX[self.stack.terms.split]
+        said, decides = figures(view), PREFIX[self.job.split]
         if self.method.serves == "global":
             diary.note_appraisal(offer.round, said[f"{decides}loss"], said[decides + view.called])
         memo = self.memo(offer, diary)
@@ -97,7 +84,7 @@ class Node:
         if self.method.claim.needs_requirement and not self.method.reports:
             # From its loss and its claim together the server could work out its requirement.
             # (A training score may be the loss by another name, as perplexity is.)
-            names = ("loss", *self.stack.terms.scoring.names)
+            names = ("loss", *self.job.scoring.names)
             for name in names if not decides else ("loss",):
                 del said[decides + name]
         return self.word(offer.round) | {n: v for n, v in said.items() if not np.isnan(v)}
@@ -109,9 +96,10 @@ class Node:
         note(memo, offer, diary)
         return self.word(offer.round) | {"trial": [float(value) for value in words]}
 
-    def train(self, offer: Offer, diary: Diary) -> tuple[dict[str, Any], Replies | None]:
+    def train(
+        self, offer: Offer, seat: Seat, diary: Diary
+    ) -> tuple[dict[str, Any], Replies | None]:
         """Its answer to the offer: its word, and its replies if it joined."""
-        seat = self.seat
         roster = Roster(
             HERE, np.array([seat.priority]), np.array([seat.importance]), np.ones(1),
             ids=np.array([seat.client]),
@@ -137,11 +125,6 @@ class Node:
         if self.method.claim.needs_requirement:
             word["claim"] = float(answers.replies.claim[0])
         return word, answers.replies
-
-
-def one_core(settings: Settings) -> Compute:
-    """As the experiment says, on one core: a client has one client's work."""
-    return replace(settings.compute, processes=1)
 
 
 def note(memo: Memo, offer: Offer, diary: Diary) -> None:
@@ -178,10 +161,10 @@ def seated(own: Federation, seat: Seat) -> Federation:
     )
 
 
-def required(fed: Federation, chosen: Experiment, seed: int, diary: Diary) -> Federation:
+def required(fed: Federation, chosen: Experiment, job: Job, diary: Diary) -> Federation:
     """The client's own requirement: what its owner set, or a constant, or what it has alone; in
     the last case worked out once and noted."""
-    if fed.requirement is not None:
+    if fed.requirement is not None or not (job.needs_requirement or chosen.requirement is not None):
         return fed
     if chosen.requirement is None:
         raise MusterError(
@@ -192,9 +175,9 @@ def required(fed: Federation, chosen: Experiment, seed: int, diary: Diary) -> Fe
         return replace(fed, requirement=np.array([float(chosen.requirement)]))
     noted = diary.solo()
     if noted is None:
-        s = chosen.settings
+        compute = replace(chosen.settings.compute, processes=1)
         done = with_solo(
-            fed, chosen.spec(), chosen.requirement, seed, task=s.task, compute=one_core(s)
+            fed, job.model, chosen.requirement, job.seed, task=job.task, compute=compute
         )
         loss, test_loss, test_score = (
             np.nan if values is None else float(values[0])

@@ -1,4 +1,4 @@
-"""Flower's own commands, and ports to run them on."""
+"""Commands, Flower's own and ours, and ports to run them on."""
 
 from __future__ import annotations
 
@@ -21,6 +21,12 @@ def program(name: str) -> str:
     if found is None:
         raise MusterError(f"{name}: not found; install it with pip install 'muster-fl[flower]'")
     return found
+
+
+def python(module: str, *words: str) -> list[str]:
+    """A command that runs one of our modules; what lies in the current folder (a `torch.py`, say)
+    is not taken for an installed module."""
+    return [sys.executable, "-P", "-m", module, *words]
 
 
 def free_ports(n: int) -> list[int]:

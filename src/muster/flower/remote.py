@@ -18,6 +18,7 @@ from flwr.serverapp import Grid
 
 from ..arrays import Bool, Float64, Int64
 from ..config.network import Network
+from ..engines.batches import steps_of
 from ..federation import Population
 from ..params import Memory, Params
 from ..parts.guard import plausible
@@ -34,7 +35,8 @@ from ..protocol import (
     Trial,
     View,
 )
-from ..run.clients import Terms, no_replies
+from ..run.clients import no_replies
+from ..run.job import Job
 from ..run.memo import Memo
 from .inbox import Exchange, exchange, limits_of
 from .registry import Registry
@@ -101,21 +103,23 @@ class Remote:
     """The clients of a federation, asked over a grid.
 
     registry    who is at which node now, by public key
-    steps_each  how many steps `Local` asks of each, by the rows it states
-    effort_each by the rows it counts for, where those are fewer: what others' work is measured by
-    experiment  what clients must know of the run, as TOML
-    fitted      what they make features by, as text; "": that is left to them
+    trainable   names of the parameters that move by gradient
+    two_rows    True: the module cannot train on a batch of one row
+    experiment  the terms of the run that clients must know, as TOML
+    fitted      the scaler and encoder of features, as text; "": that is left to clients
+    frozen      digest of the frozen parameters, which do not travel
     """
 
     grid: Grid
     registry: Registry
     population: Population
-    terms: Terms
-    steps_each: Int64
-    effort_each: Int64
+    job: Job
+    trainable: tuple[str, ...]
+    two_rows: bool
     network: Network
     experiment: str
     fitted: str = ""
+    frozen: str = ""
     counter: Counter = field(init=False)
     events: list[tuple[int, str]] = field(default_factory=list)
     here: dict[int, int] = field(default_factory=dict)  # which round's model each client holds
@@ -159,8 +163,11 @@ class Remote:
         return self.population.n
 
     def steps(self, clients: Int64) -> Int64:
-        """How many steps `Local` asks of each."""
-        return self.effort_each[clients]
+        """How many steps `Local` asks of each, by the rows it counts for where those are fewer
+        than it states: what others' work is measured by."""
+        role = self.population
+        rows = np.minimum(role.sizes, role.rows)[clients]
+        return steps_of(rows, self.job.local, self.two_rows)
 
     def arriving(self, model: Params) -> Params:
         """A model as it arrives: rounded, where it travels in half the bytes."""
@@ -221,7 +228,7 @@ class Remote:
         self.strangers |= strangers
         replies: dict[int, Reply] = {}
         waiting = seats
-        packed = Packed(offer, self.network.precision)
+        packed = Packed(replace(offer, frozen=self.frozen), self.network.precision)
         name = named(self.fitted) if self.fitted else ""
         for carry_all in (False, True):
             carried, contents, expected = {}, {}, {}
@@ -261,30 +268,30 @@ class Remote:
 
     def _expected(self, kind: str, offer: Offer, seat: Seat) -> Expected:
         k = seat.client
-        steps = int(self.steps_each[k]) if seat.steps < 0 else seat.steps
         rows, dtype = int(self.population.sizes[k]), next(iter(offer.model.values())).dtype
+        asked = int(steps_of(np.array([rows]), self.job.local, self.two_rows)[0])
+        steps = asked if seat.steps < 0 else seat.steps
         common = (offer.round, k, rows, dtype, self.network.precision)
         if kind != MessageType.TRAIN:
             return Expected(*common, figures=self._figures)
         shapes = {name: tuple(t.shape) for name, t in offer.model.items()}
-        extra = dict.fromkeys(self.terms.method.solver.sends, shapes)
-        models = {} if self.terms.method.serves == "own" else shapes
+        extra = dict.fromkeys(self.job.method.solver.sends, shapes)
+        models = {} if self.job.method.serves == "own" else shapes
         return Expected(*common, models, extra, steps, self._figures)
 
     @property
     def _score(self) -> str:
-        return self.terms.scoring.first.name
+        return self.job.scoring.first.name
 
     @property
     def _figures(self) -> tuple[str, ...]:
-        return figures_of(self.terms.scoring.names)
+        return figures_of(self.job.scoring.names)
 
     def _offer(self, t: int, model: Params) -> Offer:
         population = int((~self.population.unseen).sum())
         return Offer(
-            self.terms.seed, t, self.terms.rounds, self.arriving(model),
-            population=population, trainable=self.terms.trainable, called=self._score,
-            frozen=self.terms.frozen,
+            self.job.seed, t, self.job.rounds, self.arriving(model),
+            population=population, trainable=self.trainable, called=self._score,
         )  # fmt: skip
 
     def _seat(self, k: int, steps: int = -1, counted: int = UNSAID) -> Seat:
@@ -295,7 +302,7 @@ class Remote:
         """Every figure of these clients' words on a model; NaN where there is none."""
         n = self.population.n
         replies = self.ask(MessageType.EVALUATE, self._offer(t, model), seats)
-        scoring = self.terms.scoring
+        scoring = self.job.scoring
         figures = self._figures
         said = {name: np.full(n, np.nan) for name in figures}
         for k, reply in replies.items():
@@ -310,7 +317,7 @@ class Remote:
             values, score = said[name], by_name.get(name, SHARE)
             values[~((values >= score.least) & (values <= score.most))] = np.nan
         # Of the loss alone: whether its score can be was looked at above.
-        can, unscored = replace(self.terms.possible, undefined=True), np.full(n, np.nan)
+        can, unscored = replace(self.job.possible, undefined=True), np.full(n, np.nan)
         for name in (name for name in figures if name.endswith("loss")):
             values, heard = said[name], ~np.isnan(said[name])
             sound = plausible(Appraisal(values, unscored), self.population.priority, can).yes
@@ -324,7 +331,7 @@ class Remote:
     def appraise(self, t: int, model: Params, clients: Int64) -> Appraisal:
         """F_k(w) and the score, as they say; NaN where they do not."""
         said = self._measure(t, model, [self._seat(int(k)) for k in clients])
-        of = PREFIX[self.terms.split]
+        of = PREFIX[self.job.split]
         return Appraisal(said[f"{of}loss"][clients], said[of + self._score][clients])
 
     def trial(self, offer: Offer, models: Sequence[Params], clients: Int64, memo: Memo) -> Trial:
@@ -334,12 +341,12 @@ class Remote:
         more = {f"{TRIAL}{i}": pack(m, self.network.precision) for i, m in enumerate(models)}
         replies = self.ask(TRY, offer, seats, more)
         words = np.full((len(models) + 1, len(clients)), np.nan)
-        least = self.terms.possible.least
+        least = self.job.possible.least
         for at, k in enumerate(clients.tolist()):
             told = np.array(replies[k].word.get("trial", []), np.float64)
             if replies[k].why:
                 self.events.append((k, f"tried nothing out: {replies[k].why}"))
-            elif self.terms.possible.silent and np.isnan(told).all():
+            elif self.job.possible.silent and np.isnan(told).all():
                 pass  # its rows say no loss
             elif len(told) != len(words) or not (np.isfinite(told) & (told >= least)).all():
                 self.events.append((k, "impossible trial"))
@@ -370,7 +377,7 @@ class Remote:
         said = self._measure(state.round, state.model, seats)
 
         def told(prefix: str) -> Appraisal:
-            first, *names = self.terms.scoring.names
+            first, *names = self.job.scoring.names
             more = {name: said[prefix + name] for name in names}
             return Appraisal(said[f"{prefix}loss"], said[prefix + first], more)
 
@@ -417,7 +424,7 @@ class Remote:
         known = memo.known.pick(asked)
         loss, score = known.loss.copy(), known.score.copy()
         for i in np.flatnonzero(sound):
-            if self.terms.method.reports:
+            if self.job.method.reports:
                 loss[i], score[i] = said[i].figure("loss"), said[i].figure(self._score)
         events, self.events = tuple(self.events), []
         answers = Answers(

@@ -20,7 +20,7 @@ from flwr.serverapp import Grid, ServerApp
 from .. import params
 from ..config.experiments import Experiment
 from ..config.network import Member, Network
-from ..engines.batches import needs_two_rows, steps_of
+from ..engines.batches import needs_two_rows
 from ..errors import MusterError
 from ..federation import Inputs, Preparation, Scale, Space, Text
 from ..federation.inputs import PIXELS, REAL, WHOLE
@@ -30,8 +30,7 @@ from ..parts.scores import Score
 from ..report.figure import figures
 from ..run import store
 from ..run.checkpoint import saved_identity
-from ..run.clients import Terms
-from ..run.conduct import Keep, beginning, conduct
+from ..run.conduct import Keep, Provenance, beginning, conduct
 from ..run.result import OnRound, Run
 from ..run.round import Setup
 from ..run.trained import Recipe
@@ -111,44 +110,45 @@ def federate(
     named = network.classes if isinstance(network.classes, tuple) else came.classes
     agreed = replace(network, features=came.shape, classes=named)
     text = shared_terms(replace(chosen, network=agreed))
-    method = chosen.method(*chosen.methods)
-    image = network.image or None
+    job, image = chosen.job, network.image or None
     space = Space(came.shape, came.classes, image, came.target, came.whole, network.padding)
-    spec = chosen.spec()
-    module = as_module(spec, space, s.seed, s.task)
+    module = as_module(job.model, space, job.seed, job.task)
     taken = inputs or inputs_of(space, network, fitted, came.pixels)
-    names = params.trainable(module)
-    local = chosen.local_of(*chosen.methods)
-    terms = Terms(
-        method, local, s.rounds, s.seed, names, s.participation, s.decide_on, s.tuned_steps, s.task,
-        params.frozen_digest(module),
-    )  # fmt: skip
-    merge = needs_two_rows(module)
-    steps = steps_of(population.sizes, local, merge)
-    effort = steps_of(np.minimum(population.sizes, population.rows), local, merge)
     remote = Remote(
-        grid, registry, population, terms, steps, effort, network, text,
-        made_by, events=came.events, say=say,
-    )  # fmt: skip
-    setup = Setup(population, terms, remote)
+        grid,
+        registry,
+        population,
+        job,
+        params.trainable(module),
+        needs_two_rows(module),
+        network,
+        text,
+        made_by,
+        params.frozen_digest(module),
+        events=came.events,
+        say=say,
+    )
+    setup = Setup(population, job, remote, network.quorum)
     start = params.of_module(module, dtype_of(s.dtype), remote.device)
     # Clients that remember keep the last two rounds: a server may fall back by one, not by more.
-    often = 1 if terms.memory({}) else s.checkpoint_every
-    result = conduct(
-        setup,
-        module,
-        beginning(setup, start, nothing_counted()),
-        {
+    often = 1 if job.remembers else s.checkpoint_every
+    origin = Provenance(
+        identity={
             "dtype": s.dtype,
             "clients": ", ".join(f"{m.name} ({role(m)})" for m in chosen.members),
             COUNTED: json.dumps(population.rows.tolist()),
             "module": params.signature(module, space.example()),
             **({MADE_AS: made_as(network), MADE_BY: made_by} if made_by else {}),
         },
+        recipe=Recipe.of(job.model, module, taken, job.task, job.method.serves),
+    )
+    result = conduct(
+        setup,
+        module,
+        beginning(setup, start, nothing_counted()),
         Keep(s.evaluate_every, folder / "checkpoints", often, resume=True),
-        reporter(s.rounds, say, terms.scoring.first),
-        quorum=network.quorum,
-        recipe=Recipe.of(spec, module, taken, s.task, method.serves),
+        origin,
+        reporter(s.rounds, say, job.scoring.first),
     )
     result = replace(result, config=chosen.resolved())
     store.save(result, folder)

@@ -26,7 +26,7 @@ from flwr.supercore.inflatable.inflatable_object import (
 from numpy.typing import NDArray
 
 from ..config.network import Precision
-from ..params import Memory, Params
+from ..params import Memory, Params, ordered
 from ..parts.scores import Score
 from ..protocol import Offer
 
@@ -346,8 +346,9 @@ def _read(content: RecordDict, expected: Expected) -> Reply:
         wrong = _wrong_arrays(content.array_records[key], shapes, expected)
         if wrong:
             return Reply(word, wrong=wrong)
-    model = unpack(content.array_records[MODEL], expected.dtype)
-    return Reply(word, model, parts(content, EXTRA, expected.dtype))
+    model = ordered(unpack(content.array_records[MODEL], expected.dtype), expected.shapes)
+    extra = parts(content, EXTRA, expected.dtype)
+    return Reply(word, model, {p: ordered(extra[p], s) for p, s in expected.extra.items()})
 
 
 def _wrong_word(word: dict[str, Any], expected: Expected) -> str:

@@ -7,7 +7,7 @@ with muster. Anything else is refused before data is opened: a line in the log, 
 server. What goes wrong here is told in full in the node's own log, and to the server by its kind
 alone, since errors about data may quote it.
 
-    python -m muster.flower.worker < task.json     (started by `muster node`)
+    python -P -m muster.flower.worker PARENT < task.json     (started by `muster node`)
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from flwr.supercore.interceptors import (
 )
 from flwr.supercore.protobuf.client import ProtobufClientInterceptor
 from flwr.supercore.retry import RetryInvoker, make_simple_http_retry_invoker
+from flwr.supercore.run import RunNotRunningException
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
@@ -45,6 +46,8 @@ from .appfolder import terms_in
 from .client import AGREED
 from .client import app as client_app
 from .files import check_data
+from .orphans import end_with
+from .pulls import FETCHED_WITHIN, bound_pulls
 from .wire import line
 
 LOOK_EVERY = 0.3  # seconds between looks for a task
@@ -101,7 +104,7 @@ def serve(desk: Desk) -> None:
                 continue
         except httpx.TransportError:
             pass  # the node is being started (again)
-        except Exception as error:
+        except (Exception, RunNotRunningException) as error:  # the latter is no Exception
             say(f"a task was lost: {line(repr(error), 200)}")
         time.sleep(LOOK_EVERY)
 
@@ -162,10 +165,12 @@ def answer(desk: Desk, message: Message, context: Context, app: Fab) -> Message:
 
 def main() -> None:
     """Read from standard input what the owner has settled, and serve."""
+    end_with(int(sys.argv[1]))
     os.umask(0o077)
     said = json.load(sys.stdin)
-    secret = Path(said["secret"]).read_bytes()
+    secret = bytes.fromhex(said["secret"])
     desk = Desk(said["address"], secret, said["owner"], frozenset(said["agreed"]))
+    bound_pulls(FETCHED_WITHIN)
     with suppress(KeyboardInterrupt):
         serve(desk)
 

@@ -115,6 +115,10 @@ class Apart:
     to, which is the same where priority clients have the same number of rows, and otherwise makes
     the round a slightly biased estimate of the full one. `Estimate` is unbiased.
 
+    With fewer than all others, S is an estimate too: who of those not asked would be admitted, only
+    they can say. `sum_k v_k (w_k - w)` is still unbiased, and so is `1 + S`, but their ratio, the
+    round, is not: a ratio estimate, whose bias falls like `1/m - 1/n` with m of n others asked.
+
     Which priority clients are asked depends on the seed, the round and who of them is there, not on
     the others: methods that differ in whom else they ask, and rounds of the warm-up, ask the same.
     """

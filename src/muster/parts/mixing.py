@@ -6,7 +6,6 @@ step = {kind = "nearest_neighbours", f = 0.2, then = {kind = "trimmed_mean", f =
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
@@ -32,10 +31,9 @@ from .updates import (
 AVERAGE = Average()
 
 
-class Before:
+class Before(Step):
     """What is done to replies before they are aggregated."""
 
-    only_mean: ClassVar[bool] = False
     then: Step
 
     def memory(self, model: Params, seen: Bool) -> Memory:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ..checks import above, at_least, require
 from ..lazy import torch
-from ..params import Memory, Params, as_rows
+from ..params import Memory, Params, along, as_rows
 from ..registry import part
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class GradientDescent:
                 v = state["velocity"][name]
                 added = (1.0 - self.dampening) * d
                 if first is not None:
-                    added = torch.where(_along(first, d), d, added)
+                    added = torch.where(along(first, d), d, added)
                 v.mul_(self.momentum).add_(added)
                 d = d + self.momentum * v if self.nesterov else v
             t.sub_(d, alpha=lr)
@@ -145,8 +145,8 @@ class Moments:
                 square = torch.maximum(state["most"][name], square, out=state["most"][name])
             # In float64: early on 1 - b2^t is small, and float32 would leave it four digits.
             reach, root = lr / (1.0 - one**steps), (1.0 - two**steps).sqrt()
-            below = (square.sqrt() / _along(root, t).to(t)).add_(self.eps)
-            t.sub_(_along(reach, t).to(t) * mean / below)
+            below = (square.sqrt() / along(root, t).to(t)).add_(self.eps)
+            t.sub_(along(reach, t).to(t) * mean / below)
 
 
 @part(Optimizer, "adam")
@@ -208,11 +208,6 @@ def _counted(state: Memory) -> Tensor:
     return state["steps"]["taken"].add_(1)
 
 
-def _along(each: Tensor, t: Tensor) -> Tensor:
-    """A number for each client, so that it goes with a stack."""
-    return each.view(-1, *(1,) * (t.dim() - 1))
-
-
 def _decayed(w: Params, g: Params, decay: float) -> Params:
     return g if decay == 0 else {name: g[name].add(t, alpha=decay) for name, t in w.items()}
 
@@ -224,4 +219,4 @@ def _clipped(g: Params, most: float | None) -> Params:
     squares = [as_rows(t).square().sum(1) for t in g.values()]
     norm = torch.stack(squares).sum(0).sqrt()
     scale = (most / (norm + 1e-6)).clamp(max=1.0)
-    return {name: t * _along(scale, t) for name, t in g.items()}
+    return {name: t * along(scale, t) for name, t in g.items()}

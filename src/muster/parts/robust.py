@@ -48,10 +48,9 @@ def trimmed(values: Tensor, weight: Float64, cut: float) -> Tensor:
     return (ordered * kept.to(ordered)).sum(0) / (1 - 2 * cut)
 
 
-class Reduction:
+class Reduction(Step):
     """A step that makes one reply of all, and hands it to another step."""
 
-    only_mean: ClassVar[bool] = False
     then: Step
 
     def check_then(self) -> None:
@@ -179,7 +178,7 @@ class Krum(Reduction):
 
 @part(Step, "centred_clipping")
 @dataclass(frozen=True)
-class CentredClipping:
+class CentredClipping(Step):
     """Centred clipping (Karimireddy et al. 2021): from the last round's update v,
     `v <- v + sum_k p_k (x_k - v) min(1, radius / |x_k - v|)`, where `x_k = w_k - w`.
 
@@ -192,7 +191,7 @@ class CentredClipping:
     radius: float | None = None
     iterations: int = 1
     then: Step = AVERAGE
-    only_mean: ClassVar[bool] = False
+    keeps: ClassVar[tuple[str, ...]] = ("centre",)
 
     def __post_init__(self) -> None:
         Reduction.check_then(self)  # type: ignore[arg-type]

@@ -153,12 +153,18 @@ def r2(y: Float64, said: Float64, w: Float64) -> float:
 
 def c_index(time: Float64, event: NDArray[np.bool_], risk: Float64, w: Float64) -> float:
     """Harrell's C: among pairs in which it is known who had the event first, the share where that
-    one has the higher risk, ties of risk counting a half."""
+    one has the higher risk, ties of risk counting a half.
+
+    Whoever was last seen (censored) at the time of an event outlives it, as in Cox's risk set: such
+    a pair counts, and two events at one time do not. lifelines and scikit-survival have it so too;
+    the latter takes risks within 1e-8 of each other for ties.
+    """
     first = np.flatnonzero(event)
     hits = total = 0.0
     for at in np.array_split(first, max(1, len(first) * len(time) // PAIRS)):
-        later = time[None, :] > time[at, None]
-        pair = later * w[at, None] * w[None, :]
+        same = time[None, :] == time[at, None]
+        outlives = (time[None, :] > time[at, None]) | (same & ~event[None, :])
+        pair = outlives * w[at, None] * w[None, :]
         ahead = np.sign(risk[at, None] - risk[None, :])
         hits += float((pair * (ahead + 1) / 2).sum())
         total += float(pair.sum())

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from .. import params
-from ..arrays import Float64, Int64
+from ..arrays import Int64
 from ..checks import above, at_least, whole
 from ..lazy import torch
 from ..params import Memory, Params
@@ -45,14 +45,14 @@ class Cohort(Protocol):
     """Some clients at work: their batches, over a leading client axis.
 
     steps  how many each takes
-    path   the sum of its steps' learning rates, for each
     """
 
     steps: Int64
 
     @property
-    def path(self) -> Float64:
-        """The sum of its steps' learning rates, for each client."""
+    def plain_rate(self) -> float | None:
+        """The lr of a round in which every step is `w <- w - lr d` with the same lr: then
+        `(w - w_k) / (steps lr)` is the mean direction. None of any other round."""
         ...
 
     def descend(
@@ -177,9 +177,10 @@ class Solo(Simple):
 class ControlVariates(Simple):
     """SCAFFOLD's client (Karimireddy et al. 2020, option II):
 
-    `w_k <- w_k - lr (g_k(w_k) - c_k + c)`, then `c_k' = c_k - c + (w - w_k) / (steps lr)`, which is
-    the mean gradient of its steps where the optimizer is plain SGD. Where the learning rate changes
-    with every step, `steps lr` is the sum of them.
+    `w_k <- w_k - lr (g_k(w_k) - c_k + c)`, then `c_k'` is the mean of the gradients `g_k` of its
+    steps. By plain SGD at one learning rate that is the paper's `c_k - c + (w - w_k) / (steps lr)`,
+    and worked out so; momentum, Adam, weight decay, clipping or a rate that changes from step to
+    step make something else of `w - w_k`, so there the gradients themselves are averaged.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("control",)
@@ -192,16 +193,37 @@ class ControlVariates(Simple):
     def __call__(self, cohort: Cohort, offer: Offer, memory: Memory) -> Work:
         c, own = offer.server["control"], memory["control"]
         start = params.expand(offer.model, len(cohort.steps))
-        trained = cohort.descend(start, correction={n: c[n] - own[n] for n in own})
-        path = torch.from_numpy(cohort.path)  # in float64, whatever the run's
-        moved = bool((cohort.path > 0).all())
-        change = {}
-        for n, w in offer.model.items():
-            length = path.to(w).view(-1, *(1,) * w.dim())
-            # With a learning rate of 0 nothing was learned about the gradient.
-            slope = (w - trained[n]) / length if moved else c[n].expand_as(own[n])
-            change[n] = slope - c[n]
+        correction = {n: c[n] - own[n] for n in own}
+        steps, rate = torch.from_numpy(cohort.steps), cohort.plain_rate
+        change: Params = {}
+        total: Params = {}
+        if rate:
+            trained = cohort.descend(start, correction=correction)
+        else:
+            trained, total = self.summed(cohort, start, correction)
+        for n, t in own.items():
+            if n not in offer.trainable:  # statistics (BatchNorm's) move by no gradient
+                change[n] = torch.zeros_like(t)
+            elif rate:
+                path = params.along(steps.double() * rate, t).to(t)
+                change[n] = (offer.model[n] - trained[n]) / path - c[n]
+            else:
+                change[n] = total[n] / params.along(steps, t).to(t) - t
+            if not bool(steps.all()):  # who takes no step learns nothing of its gradient
+                change[n][(steps == 0).to(t.device)] = 0.0
         return Work(trained, {"control": {n: own[n] + change[n] for n in own}}, {"change": change})
+
+    def summed(self, cohort: Cohort, start: Params, correction: Params) -> tuple[Params, Params]:
+        """The trained stack, and the sum of the gradients on the way."""
+        total = {n: torch.zeros_like(t) for n, t in start.items()}
+
+        def update(w: Params, grads: Sequence[Gradient]) -> Params:
+            g = grads[0](w)
+            for n, t in g.items():
+                total[n][: len(t)] += t  # clients with fewer steps drop off the end
+            return {n: t + correction[n][: len(t)] for n, t in g.items()}
+
+        return cohort.iterate(start, update), total
 
 
 @part(Solver, "meta_gradient")

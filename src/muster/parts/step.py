@@ -26,23 +26,28 @@ Moved = tuple[Params, Memory]
 class Step(Protocol):
     """From the model and the weighed replies to the next model.
 
-    A step that remembers may name what it `keeps`, and one that works on more than models what of
-    the solvers' `sends` it `takes`: then a method whose parts do not go together is refused.
+    A step of one's own inherits from this class and has what it does not say otherwise: it sees
+    every reply, and remembers nothing.
+
+    only_mean  True: the replies' weighted mean, and their weight in all, is all it asks for; then
+               replies need not all be held at once
+    keeps      where it has it: names of what it remembers, for solvers and weights that need it
+    takes      where it has it: names of what clients must send next to their models (of the
+               solvers' `sends`)
     """
 
     @property
     def only_mean(self) -> bool:
-        """Whether the replies' weighted mean, and their weight in all, is all it asks for: then
-        replies need not all be held at once."""
-        ...
+        """True: it may be handed one reply, the weighted mean of all."""
+        return False
 
     def memory(self, model: Params, seen: Bool) -> Memory:
-        """What the server remembers before the first round (usually nothing). `seen` marks, among
-        all clients, those that may take part."""
-        ...
+        """The server's state before the first round. `seen` marks, among all clients, those that
+        may take part."""
+        return {}
 
     def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
-        """The next model and the server's next memory. Weights are not all zero."""
+        """The next model and the server's next state. Weights are not all zero."""
         ...
 
 
@@ -56,23 +61,14 @@ def towards(offer: Offer, mean: Params, by: Params) -> Params:
     return {n: w + by[n] if n in offer.trainable else mean[n] for n, w in offer.model.items()}
 
 
-class Stateless:
-    """A step without memory."""
-
-    only_mean: ClassVar[bool] = True
-    keeps: ClassVar[tuple[str, ...]] = ()
-
-    def memory(self, model: Params, seen: Bool) -> Memory:
-        return {}
-
-
 @part(Step, "average")
 @dataclass(frozen=True)
-class Average(Stateless):
+class Average(Step):
     """`w' = w + server_lr (sum_k weight_k w_k / sum_k weight_k - w)`: the weighted average of the
     admitted for `server_lr = 1` (Algorithm 1, step 5)."""
 
     server_lr: float = 1.0
+    only_mean: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         above("server_lr", self.server_lr)
@@ -87,17 +83,18 @@ class Average(Stateless):
 
 @part(Step, "estimate")
 @dataclass(frozen=True)
-class Estimate(Stateless):
+class Estimate(Step):
     """`w' = w + server_lr sum_k v_k (w_k - w) / (1 + S)`, for replies that count by data share: v_k
     is what each counts by, S what they count in all beyond their place in the objective.
 
     With everyone there it is `Average`: then `sum_k v_k = 1 + S`. Where only some of the
-    objective's clients are asked, each standing for others (`Apart`), their v_k need not sum to 1;
-    dividing by what they sum to would make the round a biased estimate of the full one.
+    objective's clients are asked, each standing for others (`Apart(K, 1.0)`), their v_k need not
+    sum to 1; dividing by what they sum to would make the round a biased estimate of the full one.
+    Where not all others are asked either, S is estimated with them: then numerator and denominator
+    are unbiased, and their ratio is not.
     """
 
     server_lr: float = 1.0
-    only_mean: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         above("server_lr", self.server_lr)
@@ -113,8 +110,10 @@ class Estimate(Stateless):
 
 @part(Step, "stay")
 @dataclass(frozen=True)
-class Stay(Stateless):
+class Stay(Step):
     """The model does not move: clients work on their own."""
+
+    only_mean: ClassVar[bool] = True
 
     def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
         return offer.model, server
@@ -122,7 +121,7 @@ class Stay(Stateless):
 
 @part(Step, "adaptive")
 @dataclass(frozen=True)
-class Adaptive(Stateless):
+class Adaptive(Step):
     """`w' = w + server_lr / (sum_k q_k + epsilon) sum_k q_k (w_k - w)` (MaxFL, section 3).
 
     The paper prints a minus with `Delta = w_k - w`, which would be ascent.
@@ -130,6 +129,7 @@ class Adaptive(Stateless):
 
     server_lr: float = 1.0
     epsilon: float = 0.1
+    only_mean: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         above("server_lr", self.server_lr)
@@ -145,16 +145,20 @@ class Adaptive(Stateless):
 
 @part(Step, "q_fair")
 @dataclass(frozen=True)
-class QFair(Stateless):
+class QFair(Step):
     """q-FedAvg (Li et al. 2019): `w' = w - sum_k Delta_k / sum_k h_k` with `L = 1/lr`,
-    `G_k = L (w - w_k)`, `Delta_k = F_k^q G_k`, `h_k = q F_k^(q-1) |G_k|^2 + L F_k^q`."""
+    `G_k = L (w - w_k)`, `Delta_k = F_k^q G_k`, `h_k = q F_k^(q-1) |G_k|^2 + L F_k^q`.
+
+    G_k is the gradient after one step of plain SGD; otherwise (more steps, as in the paper; another
+    optimizer; a rate that changes with every step, of which lr is the first) it is a stand-in for
+    it, whose length only says how careful to be: `w'` lies between w and the mean of the w_k by
+    `F_k^q`, wherever clients went, and is that mean for q = 0."""
 
     q: float
-    only_mean: ClassVar[bool] = False
 
     def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
         if offer.lr == 0:
-            return offer.model, server  # nobody moved, and L = 1/lr does not exist
+            return offer.model, server  # L = 1/lr does not exist; as lr goes to 0, w' goes to w
         mean = params.mean(replies.models, weight)
         smooth = 1.0 / offer.lr
         squared = sum(
@@ -175,12 +179,11 @@ class QFair(Stateless):
 
 @part(Step, "scaffold")
 @dataclass(frozen=True)
-class Scaffold:
+class Scaffold(Step):
     """SCAFFOLD's server (Karimireddy et al. 2020, option II): `w' = w + server_lr mean(w_k - w)`,
     `c' = c + |S|/N mean(c_k' - c_k)`."""
 
     server_lr: float = 1.0
-    only_mean: ClassVar[bool] = False
     keeps: ClassVar[tuple[str, ...]] = ("control",)
     takes: ClassVar[tuple[str, ...]] = ("change",)
 
@@ -201,12 +204,11 @@ class Scaffold:
 
 @part(Step, "agnostic")
 @dataclass(frozen=True)
-class Agnostic:
+class Agnostic(Step):
     """AFL's server (Mohri et al. 2019): the mixture's average, then a step of projected ascent on
     the mixture, `lambda' = Proj_simplex(lambda + rate F)` for the clients that replied."""
 
     rate: float = 0.1
-    only_mean: ClassVar[bool] = False
     keeps: ClassVar[tuple[str, ...]] = ("mixture",)
 
     def __post_init__(self) -> None:
@@ -235,12 +237,11 @@ def project_to_simplex(v: Float64) -> Float64:
 
 @part(Step, "multiplicative")
 @dataclass(frozen=True)
-class Multiplicative:
+class Multiplicative(Step):
     """MW-Fed's server (Blum et al. 2021): the average, then the weight of every client whose
     requirement is not met is multiplied by `factor`."""
 
     factor: float = 4.0
-    only_mean: ClassVar[bool] = False
     keeps: ClassVar[tuple[str, ...]] = ("multiplicative",)
 
     def __post_init__(self) -> None:
@@ -260,7 +261,7 @@ class Multiplicative:
 
 @part(Step, "momentum")
 @dataclass(frozen=True)
-class Momentum:
+class Momentum(Step):
     """FedAvgM (Hsu et al. 2019): `m' = beta m + Delta`, `w' = w + server_lr m'`, where
     `Delta = mean(w_k) - w`."""
 
@@ -285,7 +286,7 @@ class Momentum:
 
 @part(Step, "adaptive_moments")
 @dataclass(frozen=True)
-class AdaptiveMoments:
+class AdaptiveMoments(Step):
     """FedAdam and FedYogi (Reddi et al. 2020, Algorithm 2), with `Delta = mean(w_k) - w`:
 
     `m' = b1 m + (1 - b1) Delta`;  `w' = w + server_lr m' / (sqrt(v') + tau)`

@@ -16,7 +16,7 @@ import numpy as np
 from ..arrays import Float64
 from ..run.measures import Measure
 from ..run.result import Run
-from .intervals import column_of, mean_and_half
+from .intervals import column_of, mean_and_half, ratio_of, variation_of
 from .style import Look, tidy
 
 EARLY = 0.25  # the share of the rounds that has no say in how long the axis is, if it must be cut
@@ -76,7 +76,8 @@ def curve_of(runs: Sequence[Run], measure: Measure) -> Curve | None:
         return None
     values = np.stack([t["value"].to_numpy()[:n] for t in taken]).astype(np.float64)
     x = taken[0]["round"].to_numpy()[:n].astype(np.float64)
-    return Curve(x, *mean_and_half(values * measure.scale))
+    ratio = ratio_of(variation_of(runs), measure)
+    return Curve(x, *mean_and_half(values * measure.scale, ratio=ratio))
 
 
 def draw_curves(

@@ -21,8 +21,9 @@ from ..lazy import pl
 from ..run.measures import MEASURES, Measure, named
 from ..run.result import Run
 from .curves import BANDED, curve_of, draw_curves
-from .intervals import Runs, for_everyone, summary
-from .style import Look, as_written, folded, short, tidy
+from .intervals import Runs, covered, for_everyone, summary
+from .letters import sentence
+from .style import Look, as_written, folded, keep_figure, short, tidy
 
 FORMATS = (".png", ".pdf", ".svg")
 ACROSS = 3  # panels next to each other
@@ -73,8 +74,7 @@ def figure(runs: Runs, path: str | Path, panels: str | Iterable[str] = ()) -> Pa
     if said := caption(runs):
         lines = textwrap.wrap(said, int(fig.get_figwidth() * 16.5))
         fig.supxlabel(as_written("\n".join(lines)), fontsize=8, x=0.01, ha="left", color="0.3")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fig.savefig(path, dpi=130)
+    keep_figure(fig, path, dpi=130)
     return path
 
 
@@ -163,6 +163,7 @@ def caption(runs: Runs) -> str:
                     "it excludes 0.")  # fmt: skip
     elif len(runs) > 1:
         said.append("One seed: differences have no interval.")
+    said += map(sentence, covered(runs))
     notes = dict.fromkeys(run.note for mine in runs.values() for run in mine if run.note)
     return " ".join([*said, *(f"Data: {note}." for note in notes)])
 

@@ -2,7 +2,8 @@
 
 Methods share everything but themselves: the same data, starting point and batches for each seed.
 So the difference between two of them is taken seed by seed, and its interval is usually far
-narrower than the intervals of the two means suggest.
+narrower than the intervals of the two means suggest. Seeds that split the same rows again are not
+independent: there `ratio_of` says by how much every interval is widened.
 """
 
 from __future__ import annotations
@@ -13,12 +14,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..arrays import Float64
-from ..errors import MusterError
+from ..errors import MusterError, plural
+from ..federation import Variation
 from ..lazy import pl
 from ..run.measures import MEASURES, Measure, named
 from ..run.result import Run
 
 Runs = Mapping[str, Sequence[Run]]
+
+
+def every(runs: Runs) -> list[Run]:
+    """The runs of all methods."""
+    return [run for mine in runs.values() for run in mine]
 
 
 def compared(runs: Runs, names: str | Iterable[str] = ()) -> tuple[Measure, ...]:
@@ -44,6 +51,26 @@ def known_to(columns: Sequence[set[str]], measures: Sequence[Measure]) -> tuple[
     return tuple(measures)
 
 
+def variation_of(runs: Iterable[Run]) -> Variation:
+    """How the seeds of these runs vary the data; those of an earlier version do not say."""
+    return Variation.together(run.facts.get("varies") for run in runs)
+
+
+def variation_in(frame: pl.DataFrame) -> Variation:
+    """The same of the rows of a frame that has it in its columns."""
+    if not {*Variation().table} <= {*frame.columns}:
+        return Variation()
+    said = frame.select(*Variation().table).drop_nulls().unique(maintain_order=True)
+    return Variation.together(said.iter_rows(named=True))
+
+
+def ratio_of(variation: Variation, measure: Measure) -> float:
+    """The correction of a measure's intervals (`Variation.ratio`). Counts of a round depend on the
+    training rows, like measures taken on them."""
+    held_out = measure.of is not None and not measure.held_out
+    return variation.ratio(held_out, measure.whose)
+
+
 @dataclass(frozen=True)
 class Interval:
     """A mean and the half-width of its 95 % interval (Student's t; NaN from one value)."""
@@ -52,13 +79,14 @@ class Interval:
     half: float
 
     @classmethod
-    def of(cls, values: Sequence[float] | Float64, among: int = 1) -> Interval:
-        """From independent values; wide enough for so many intervals to hold together (Bonferroni).
+    def of(cls, values: Sequence[float] | Float64, among: int = 1, ratio: float = 0.0) -> Interval:
+        """From one value for each seed; wide enough for so many intervals to hold together
+        (Bonferroni), and for seeds that split the same rows again (`ratio_of`).
 
         >>> Interval.of([1.0, 2.0, 3.0])
         2.000 ± 2.484
         """
-        mean, half = mean_and_half(np.asarray(values, np.float64), among)
+        mean, half = mean_and_half(np.asarray(values, np.float64), among, ratio)
         return cls(float(mean), float(half))
 
     @property
@@ -72,9 +100,10 @@ class Interval:
         return f"{self.mean:.3f} ± {self.half:.3f}"
 
 
-def mean_and_half(values: Float64, among: int = 1) -> tuple[Float64, Float64]:
+def mean_and_half(values: Float64, among: int = 1, ratio: float = 0.0) -> tuple[Float64, Float64]:
     """The mean over the first axis, and the half-width of its 95 % interval, or of one among so
-    many that hold together at 95 %: Student's t; NaN from one value."""
+    many that hold together at 95 %: `t s sqrt(1/n + ratio)`, Student's t with the corrected
+    variance of Nadeau and Bengio (2003); NaN from one value."""
     from scipy.special import stdtrit  # takes as long to load as everything else
 
     n = len(values)
@@ -82,7 +111,7 @@ def mean_and_half(values: Float64, among: int = 1) -> tuple[Float64, Float64]:
     if n < 2:
         return mean, np.full_like(mean, np.nan)
     return mean, np.asarray(
-        stdtrit(n - 1, 1 - 0.025 / among) * values.std(axis=0, ddof=1) / np.sqrt(n)
+        stdtrit(n - 1, 1 - 0.025 / among) * values.std(axis=0, ddof=1) * np.sqrt(1 / n + ratio)
     )
 
 
@@ -108,8 +137,10 @@ def column_of(run: Run, measure: str) -> str | None:
 
 def summary(runs: Runs, rounds: Sequence[int], measures: str | Iterable[str] = ()) -> pl.DataFrame:
     """One row for each method, round and measure: mean, interval, and the paired difference
-    `this - first method` with its interval. Runs of all methods are in the same order of seeds."""
+    `this - first method` with its interval; and what the seeds vary (`Variation`). Runs of all
+    methods are in the same order of seeds."""
     first = next(iter(runs.values()))
+    variation = variation_of(every(runs))
     taken = compared(runs, measures)
     rows = []
     for label, mine in runs.items():
@@ -117,7 +148,8 @@ def summary(runs: Runs, rounds: Sequence[int], measures: str | Iterable[str] = (
             for measure in taken:
                 a = np.array([at(run, measure.name, round) for run in mine])
                 b = np.array([at(run, measure.name, round) for run in first])
-                mean, gap = Interval.of(a), Interval.of(a - b)
+                ratio = ratio_of(variation, measure)
+                mean, gap = Interval.of(a, ratio=ratio), Interval.of(a - b, ratio=ratio)
                 rows.append(
                     {
                         "method": label,
@@ -129,6 +161,32 @@ def summary(runs: Runs, rounds: Sequence[int], measures: str | Iterable[str] = (
                         "difference": gap.mean,
                         "difference_half": gap.half,
                         "clear": mine is not first and gap.excludes_zero,
+                        **variation.table,
                     }
                 )
     return pl.DataFrame(rows).fill_nan(None)
+
+
+def covered(runs: Runs) -> list[str]:
+    """A line that says what the intervals of these runs cover, if there are any."""
+    seeds = len(next(iter(runs.values())))
+    return [variation_of(every(runs)).said(seeds)] if seeds > 1 else []
+
+
+def covered_cells(summary: pl.DataFrame) -> list[str]:
+    """What the intervals of a summary's rows cover, each thing once."""
+    some = summary.filter(pl.col("half").is_not_null())
+    return list(dict.fromkeys(
+        variation_in(mine).said(seeds_of(mine))
+        for _, mine in some.group_by(*Variation().table, maintain_order=True)
+    ))  # fmt: skip
+
+
+def seeds_of(summary: pl.DataFrame) -> str:
+    """Over how many seeds the means of a sweep are.
+
+    >>> seeds_of(pl.DataFrame({"seeds": [3, 1, 3]}))
+    '1 to 3 seeds'
+    """
+    least, *more = summary["seeds"].unique().sort().to_list()
+    return f"{least} to {plural(more[-1], 'seed')}" if more else plural(least, "seed")

@@ -52,3 +52,12 @@ def let_through(*streams: TextIO) -> None:
     for stream in streams:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=HANDLER)
+
+
+def sentence(line: str) -> str:
+    """A line of a table as a sentence.
+
+    >>> sentence("data: a subset")
+    'Data: a subset.'
+    """
+    return f"{line[:1].upper()}{line[1:]}."

@@ -23,8 +23,17 @@ from ..run.measures import Measure
 from ..run.result import Run
 from .curves import Axis, Curve, curve_of, draw_curves, limits
 from .figure import as_figure_path, panels_of, title_of
-from .intervals import Runs, column_of, compared, for_everyone, mean_and_half
-from .style import Look, as_written, folded
+from .intervals import (
+    Runs,
+    column_of,
+    compared,
+    every,
+    for_everyone,
+    mean_and_half,
+    ratio_of,
+    variation_of,
+)
+from .style import Look, as_written, folded, keep_figure
 
 COLUMN, PAGE = 3.4, 7.0  # inches: a column of two, and both
 CURVES, GAPS = 1.5, 1.0  # inches of height
@@ -60,7 +69,7 @@ def paper(
     across = len(shown) if wide else 1
     down = 1 if wide else len(shown)
     looks = {label: Look.of(i) for i, label in enumerate(runs)}
-    everyone = all(for_everyone(run) for mine in runs.values() for run in mine)
+    everyone = all(map(for_everyone, every(runs)))
     legend = 0.18 * -(-len(runs) // 2) if len(runs) > LABELLED else 0.0
     size = (PAGE if wide else COLUMN, (sum(heights) + 0.35) * down + legend)
     with matplotlib.rc_context(RC):
@@ -79,10 +88,9 @@ def paper(
                 draw_differences(below, runs, looks, measure)
         if len(runs) > LABELLED:
             add_legend(fig, looks)
-        path.parent.mkdir(parents=True, exist_ok=True)
         # The same runs give the same file.
         undated = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix.lower())
-        fig.savefig(path, dpi=300, metadata=undated)
+        keep_figure(fig, path, dpi=300, metadata=undated)
     return path
 
 
@@ -171,7 +179,8 @@ def gap_curve(mine: Sequence[Run], first: Sequence[Run], measure: Measure) -> Cu
     n = min((len(gap) for gap in gaps), default=0)
     if n == 0 or rounds is None:
         return None
-    return Curve(rounds[:n], *mean_and_half(np.stack([gap[:n] for gap in gaps])))
+    ratio = ratio_of(variation_of([*mine, *first]), measure)
+    return Curve(rounds[:n], *mean_and_half(np.stack([gap[:n] for gap in gaps]), ratio=ratio))
 
 
 def draw_differences(ax: Any, runs: Runs, looks: Mapping[str, Look], measure: Measure) -> None:
@@ -188,7 +197,8 @@ def draw_differences(ax: Any, runs: Runs, looks: Mapping[str, Look], measure: Me
     ax.axhline(0, color="0.35", linewidth=0.8, zorder=2)
     ax.set_ylabel(f"minus\n{folded(first, NAMES, 2)}", fontsize=7)
     seeds = len(runs[first])
-    ax.set_xlabel(f"round ({plural(seeds, 'seed')}, 95 %)" if seeds > 1 else "round")
+    what = variation_of(every(runs)).unit
+    ax.set_xlabel(f"round ({plural(seeds, what)}, 95 %)" if seeds > 1 else "round")
 
 
 def add_legend(fig: Any, looks: Mapping[str, Look]) -> None:

@@ -18,7 +18,7 @@ from .. import rng
 from ..arrays import Int64
 from ..errors import plural
 from ..federation import Federation
-from .style import as_written, class_colours, short, tidy
+from .style import as_written, class_colours, keep_figure, short, tidy
 
 BARS = 60  # clients that can be told apart as bars
 NAMED = 20  # classes a legend has room and colours for
@@ -44,8 +44,7 @@ def draw(fed: Federation, counts: Int64, path: Path, seed: int) -> Path:
     (bars if few else heat_map)(parts[0], fed, counts)
     if sheet is not None:
         show_sheet(parts[1], *sheet)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fig.savefig(path, dpi=130)
+    keep_figure(fig, path, dpi=130)
     return path
 
 

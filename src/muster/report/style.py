@@ -10,11 +10,14 @@ from __future__ import annotations
 import re
 import textwrap
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..arrays import Float64
+from ..durable import replacing
+from ..errors import printable
 
 # Okabe and Ito, "Color Universal Design" (2008), without the yellow that white paper swallows.
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
@@ -86,12 +89,13 @@ def as_lab(rgb: Float64) -> Float64:
 
 
 def as_written(text: str) -> str:
-    """A text that matplotlib writes as it is: `$` begins no formula.
+    """A text that matplotlib writes as it is: `$` begins no formula, and what cannot be seen is
+    said to be there.
 
     >>> as_written("a $ a day")
     'a \\\\$ a day'
     """
-    return text.replace("$", r"\$")
+    return printable(text).replace("$", r"\$")
 
 
 def folded(text: str, width: int, lines: int = 3) -> str:
@@ -122,6 +126,13 @@ def lines_of(value: str, width: int) -> list[str]:
 def short(name: str, most: int = 14) -> str:
     """A name that fits below a bar, written as it is."""
     return as_written(name if len(name) <= most else f"{name[: most - 1]}…")
+
+
+def keep_figure(fig: Any, path: Path, **how: Any) -> None:
+    """Write a figure to a file whose ending says the format, in place of what has its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as new:
+        fig.savefig(new, **how)
 
 
 def tidy(ax: Any) -> None:

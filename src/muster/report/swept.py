@@ -10,15 +10,15 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
-from ..errors import MusterError, plural
+from ..errors import MusterError
 from ..lazy import pl
 from ..run.measures import MEASURES, Measure, named
 from .against import draw_against
 from .figure import HEIGHT, NAMES, WIDTH, add_legend, as_figure_path
 from .fitted import Column, Fitted
-from .intervals import Interval, known_to
+from .intervals import Interval, covered_cells, known_to, ratio_of, seeds_of, variation_in
 from .keys import key_names, value_text
-from .style import Look, as_written
+from .style import Look, as_written, keep_figure
 
 ROWS = 6  # of panels in one figure
 
@@ -38,7 +38,8 @@ def swept_summary(
     round: int | None = None,
 ) -> pl.DataFrame:
     """One row for each cell, method and measure: mean, interval, and the paired difference `this -
-    first method` with its interval, over the seeds that every method finished."""
+    first method` with its interval, over the seeds that every method finished; and what they vary.
+    """
     rows: list[dict[str, Any]] = []
     if round is not None:
         frame = frame.filter(pl.col("round") <= round)
@@ -47,6 +48,7 @@ def swept_summary(
         ends = here.group_by("method", "seed", maintain_order=True).agg(
             pl.col("round").max(), *(_last(m, frame.columns) for m in taken)
         )
+        variation = variation_in(here)
         mine = {label: ends.filter(pl.col("method") == label) for label in labels}
         both = set.intersection(*(set(e["seed"]) for e in mine.values()))
         for label, end in mine.items():
@@ -54,7 +56,8 @@ def swept_summary(
             first = mine[labels[0]].filter(pl.col("seed").is_in(both)).sort("seed")
             for m in taken if both else ():
                 a, b = (e[m.name].to_numpy().astype(np.float64) for e in (end, first))
-                mean, gap = Interval.of(a), Interval.of(a - b)
+                ratio = ratio_of(variation, m)
+                mean, gap = Interval.of(a, ratio=ratio), Interval.of(a - b, ratio=ratio)
                 rows.append(
                     {
                         **dict(zip(keys, cell, strict=True)),
@@ -67,6 +70,7 @@ def swept_summary(
                         "difference": gap.mean,
                         "difference_half": gap.half,
                         "clear": label != labels[0] and gap.excludes_zero,
+                        **variation.table,
                     }
                 )
     if not rows:
@@ -106,22 +110,12 @@ def swept_tables(
     if len(others):
         about = f"paired difference to {methods[0]} in the same cell (* : the interval excludes 0)"
         tables.append(table(about, others, "difference", "difference_half", "+"))
-    return [*tables, *attention(concerns)]
+    return [*tables, *map(Text, covered_cells(summary)), *attention(concerns)]
 
 
 def attention(concerns: Iterable[str]) -> list[Text]:
     """What a person must be told of results, so that it is seen."""
     return [Text(f"attention: {said}", style="bold red") for said in concerns]
-
-
-def seeds_of(summary: pl.DataFrame) -> str:
-    """Over how many seeds the means of a sweep are.
-
-    >>> seeds_of(pl.DataFrame({"seeds": [3, 1, 3]}))
-    '1 to 3 seeds'
-    """
-    least, *more = summary["seeds"].unique().sort().to_list()
-    return f"{least} to {plural(more[-1], 'seed')}" if more else plural(least, "seed")
 
 
 def _pair(row: Mapping[str, Any], mean: str, half: str, scale: float, sign: str) -> str:
@@ -171,8 +165,7 @@ def swept_figure(summary: pl.DataFrame, keys: Sequence[str], along: str, path: s
     if len(labels) > 1:
         add_legend(fig, looks)
     fig.supxlabel(note_on(summary), fontsize=8, x=0.01, ha="left", color="0.3")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fig.savefig(path, dpi=130)
+    keep_figure(fig, path, dpi=130)
     return path
 
 

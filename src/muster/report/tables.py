@@ -20,7 +20,7 @@ from ..run.concerns import gist
 from ..run.measures import MEASURES, Measure, named
 from ..run.result import Run
 from .fitted import Column, Fitted
-from .intervals import Runs, compared, for_everyone, summary
+from .intervals import Runs, compared, covered, every, for_everyone, summary
 
 COSTS = named("admitted_nonpriority, silent, bytes_up, bytes_down")
 GUESS = {"train_accuracy": "majority_accuracy", "test_accuracy": "majority_test_accuracy"}
@@ -49,8 +49,8 @@ def comparison_tables(
     took = [pl.concat([r.rounds.select(m.name for m in COSTS) for r in mine]).select(spent).row(0)
             for mine in runs.values()]  # fmt: skip
     price = [Column(m.head, [f"{row[i]:.1f}" for row in took]) for i, m in enumerate(COSTS)]
-    every = [run for mine in runs.values() for run in mine]
-    whose = "" if all(map(for_everyone, every)) else "priority clients' "
+    runs_all = every(runs)
+    whose = "" if all(map(for_everyone, runs_all)) else "priority clients' "
     over = f"mean ± 95 %, {plural(len(runs[first]), 'seed')}"
     labels = [Column("method", list(runs))]
     tables: list[RenderableType] = [
@@ -60,7 +60,8 @@ def comparison_tables(
         about = f"paired difference to {first} (* : the interval excludes 0)"
         tables.append(Fitted(about, [Column("method", others)], gaps))
     tables.append(Fitted("a round, on average", labels, price))
-    return [*tables, *map(Text, baseline(every)), *map(Text, notes(every)), *_warnings(runs)]
+    said = [*covered(runs), *baseline(runs_all), *notes(runs_all)]
+    return [*tables, *map(Text, said), *_warnings(runs)]
 
 
 def _said(shown: Sequence[Measure]) -> str:

@@ -15,6 +15,7 @@ from .. import durable
 from ..errors import MusterError
 from ..lazy import pl
 from ..run.measures import MEASURES
+from .intervals import covered_cells
 from .keys import key_names, value_text
 
 ENDINGS = (".parquet", ".csv", ".tex")
@@ -64,6 +65,7 @@ def latex(summary: pl.DataFrame, keys: Sequence[str] = ("round",)) -> str:
     lines = [
         "% needs \\usepackage{booktabs}; mean and 95 % interval; * : the paired difference to the "
         "first method excludes 0",
+        *(f"% {line}" for line in covered_cells(summary)),
         f"\\begin{{tabular}}{{{'l' * len(down)}{'r' * len(measures)}}}",
         "\\toprule",
         " & ".join(map(escaped, heads)) + r" \\",

@@ -18,9 +18,9 @@ from ..lazy import pl
 from ..report.against import draw_against, reach
 from ..report.curves import Curve, draw_curves
 from ..report.figure import add_legend
-from ..report.intervals import Interval, mean_and_half
+from ..report.intervals import Interval, mean_and_half, ratio_of, variation_in
 from ..report.keys import key_names, value_text
-from ..report.style import Look, as_written, folded, tidy
+from ..report.style import Look, as_written, folded, keep_figure, tidy
 from ..run.measures import MEASURES, Measure
 from .findings import over_rounds
 from .plan import Drawing
@@ -65,8 +65,7 @@ def draw(drawing: Drawing, frame: pl.DataFrame, path: Path, keys: Sequence[str] 
                 ax.set_ylabel(folded(name, 30), fontsize=8)
     if many:
         add_legend(fig, looks)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fig.savefig(path, dpi=90)
+    keep_figure(fig, path, dpi=90)
     return path
 
 
@@ -157,7 +156,8 @@ def curve(frame: pl.DataFrame, method: str, measure: Measure, against: str) -> C
         values = np.array([[wide[2][r, s] for r in rounds] for s in seeds])
     else:
         return None
-    return Curve(np.array(rounds, np.float64), *mean_and_half(values * measure.scale))
+    ratio = ratio_of(variation_in(frame), measure)
+    return Curve(np.array(rounds, np.float64), *mean_and_half(values * measure.scale, ratio=ratio))
 
 
 def by_seed(
@@ -180,7 +180,8 @@ def ends(frame: pl.DataFrame, method: str, measure: Measure, against: str = "") 
     if against:
         less = over_rounds(frame.filter(pl.col("method") == against), side)
         mine = {seed: mine[seed] - less[seed] for seed in mine.keys() & less.keys()}
-    return Interval.of(list(mine.values())) if mine else None
+    ratio = ratio_of(variation_in(frame), measure)
+    return Interval.of(list(mine.values()), ratio=ratio) if mine else None
 
 
 def draw_swept(

@@ -16,7 +16,8 @@ import numpy as np
 
 from ..arrays import Float64
 from ..lazy import pl
-from ..report.intervals import Interval
+from ..report.intervals import Interval, ratio_of, variation_in
+from ..run.measures import MEASURES
 from ..schema import Table
 from .claims import Claim, Relation, within
 
@@ -24,7 +25,7 @@ OWN = ("method", "minus", "measure", "rounds", "value", "with")  # every other k
 EVERY = "*"  # as a method: each of the others
 NOT_SWEPT = "none"  # as a value of a swept key: where a panel does not sweep it
 Answer = Literal[
-    "holds", "opposite", "less", "lower", "different", "equal", "diverged", "undecided"
+    "holds", "opposite", "less", "lower", "different", "equal", "diverged", "undecided", "no test"
 ]
 
 
@@ -39,10 +40,13 @@ class Finding:
     holds     True, False where the opposite is clear, None where nothing is
     answer    the same in a word: where it is False, whether the difference is the other way round
               ("opposite"), smaller than a margin that is claimed ("less"), or greater than one that
-              is allowed ("lower", "different"); where it is None, why
+              is allowed ("lower", "different"); where it is None, why ("no test": both sides were
+              one and the same run, which speaks neither for a difference nor against it)
     sure      whether that stands up to Holm's correction over the claim's cells
     diverged  seeds that came to no number on either side; one is enough to decide nothing
     took_part who took part on both sides, in words; empty where that is not known
+    why       of a cell that is no test, why both sides were the same run
+    ratio     what its intervals are widened by, where seeds split the same rows again
     """
 
     cell: dict[str, Any]
@@ -57,6 +61,8 @@ class Finding:
     sure: bool = False
     diverged: int = 0
     took_part: str = ""
+    why: str = ""
+    ratio: float = 0.0
 
     @property
     def seeds(self) -> int:
@@ -83,8 +89,13 @@ def findings(claim: Claim, frame: pl.DataFrame, keys: Sequence[str]) -> list[Fin
             if both:
                 pairs = np.array([(a[s], b.get(s, right.get("value", np.nan))) for s in both])
                 told = {k: v for k, v in cell.items() if v is not None} | called
-                found = finding(told, pairs, claim, names_of(left, right))
-                result.append(replace(found, took_part=took_part(here, left, right)))
+                rows = pl.concat(sides_rows(here, left, right))
+                ratio = ratio_of(variation_in(rows), MEASURES[claim.left["measure"]])
+                found = finding(told, pairs, claim, names_of(left, right), ratio)
+                found = replace(found, took_part=took_part(here, left, right))
+                if claim.relation in ("above", "below") and one_run(here, left, right):
+                    found = replace(found, holds=None, answer="no test", why=why_one(here, left))
+                result.append(found)
     kept = surely(result, claim, True) | surely(result, claim, False)
     return [replace(f, sure=i in kept) for i, f in enumerate(result)]
 
@@ -158,11 +169,20 @@ def place(key: str, value: Any) -> str:
     return f"{word} {' to '.join(map(str, value)) if listed(value) else value}"
 
 
-def finding(cell: dict[str, Any], pairs: Float64, claim: Claim, names: tuple[str, str]) -> Finding:
+def finding(
+    cell: dict[str, Any],
+    pairs: Float64,
+    claim: Claim,
+    names: tuple[str, str],
+    ratio: float = 0.0,
+) -> Finding:
     """What both sides' values for each seed, an array (seeds, 2), say in one cell."""
     sound = pairs[np.isfinite(pairs).all(axis=1)]
     gaps = sound[:, 0] - sound[:, 1]
-    a, b, gap = (Interval.of(x) if len(x) else Interval(np.nan, np.nan) for x in (*sound.T, gaps))
+    a, b, gap = (
+        Interval.of(x, ratio=ratio) if len(x) else Interval(np.nan, np.nan)
+        for x in (*sound.T, gaps)
+    )
     lost = len(pairs) - len(sound)
     decided = None if lost else holds(gap, claim.relation, claim.margin)
     said = answer(decided, gap, claim.relation)
@@ -170,8 +190,9 @@ def finding(cell: dict[str, Any], pairs: Float64, claim: Claim, names: tuple[str
         said = "diverged" if lost else "undecided" if gaps.any() else "equal"
     measure = claim.left["measure"]
     return Finding(
-        cell, measure, names, a, b, gap, tuple(gaps.tolist()), decided, said, diverged=lost
-    )
+        cell, measure, names, a, b, gap, tuple(gaps.tolist()), decided, said, diverged=lost,
+        ratio=ratio,
+    )  # fmt: skip
 
 
 def answer(decided: bool | None, gap: Interval, relation: Relation) -> Answer:
@@ -184,12 +205,37 @@ def answer(decided: bool | None, gap: Interval, relation: Relation) -> Answer:
     return "opposite" if reversed_ and gap.excludes_zero else "less"
 
 
+def one_run(frame: pl.DataFrame, left: Table, right: Table) -> bool:
+    """True where both sides were the same run in every seed: every measure of their
+    models is the same in every round. Then a difference between them was never put to the test.
+    Sides that speak of other rounds or measures, of what rounds count, or of several methods, are
+    no such pair."""
+    if any(key in side for key in ("value", "with", "minus") for side in (left, right)):
+        return False
+    if MEASURES[left["measure"]].of is None or any(
+        left.get(key) != right.get(key) for key in ("measure", "rounds")
+    ):
+        return False
+    measures = [c for c in frame.columns if c in MEASURES and MEASURES[c].of is not None]
+    a, b = (
+        matching(frame, side).select("seed", "round", *measures).sort("seed", "round")
+        for side in (left, right)
+    )
+    return not a.is_empty() and a.equals(b)
+
+
+def why_one(frame: pl.DataFrame, left: Table) -> str:
+    """Why two sides were the same run, as far as is known."""
+    admitted = mean_of(matching(frame, left), "admitted_nonpriority")
+    return "nobody was admitted" if admitted == 0 else "both were one and the same run"
+
+
 def took_part(frame: pl.DataFrame, left: Table, right: Table) -> str:
     """Who took part on both sides: how many of the others were admitted, on average over the rounds
     that are kept, and in how many runs everybody had left at the end. Nothing is said of nobody."""
     if "with" in left:
         return ""
-    sides = [matching(frame, side) for side in (left, right) if "value" not in side]
+    sides = sides_rows(frame, left, right)
     admitted = [mean_of(rows, "admitted_nonpriority") for rows in sides]
     deserted = [empty_at_end(rows) for rows in sides]
     said = []
@@ -198,6 +244,14 @@ def took_part(frame: pl.DataFrame, left: Table, right: Table) -> str:
     if None not in deserted and any(deserted):
         said.append(f"everybody left in {' / '.join(map(str, deserted))} runs")
     return "; ".join(said)
+
+
+def sides_rows(frame: pl.DataFrame, left: Table, right: Table) -> list[pl.DataFrame]:
+    """The rows of both sides, or of the one that is no plain number; of a correlation over all
+    methods, all rows."""
+    if "with" in left:
+        return [frame]
+    return [matching(frame, side) for side in (left, right) if "value" not in side]
 
 
 def mean_of(rows: pl.DataFrame, measure: str) -> float | None:
@@ -220,14 +274,14 @@ def surely(found: Sequence[Finding], claim: Claim, answer: bool) -> set[int]:
     cells of the same differences are one."""
     kept: set[int] = set()
     while True:
-        tests = {f.each for i, f in enumerate(found) if f.answer != "equal"}
+        tests = {f.each for f in found if f.answer not in ("equal", "no test")}
         rest = max(1, len(tests - {found[i].each for i in kept}))
         more = {
             i
             for i, f in enumerate(found)
             if i not in kept
             and f.holds is answer
-            and holds(Interval.of(f.each, among=rest), claim.relation, claim.margin) is answer
+            and holds(Interval.of(f.each, rest, f.ratio), claim.relation, claim.margin) is answer
         }
         if not more:
             return kept

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..lazy import pl
 from ..report.curves import BANDED
-from ..report.intervals import Interval
+from ..report.intervals import Interval, variation_in
 from ..run.measures import MEASURES
 from ..schema import Table
 from ..theory import figures as theory_figures
@@ -39,7 +39,10 @@ where the 95 % interval of the paired difference (seed by seed, Student's t) lie
 above the margin that is claimed. Where it lies below zero it is the *opposite*; where it lies below
 a margin that is claimed, *less than claimed*; where both sides come to the same number in every
 seed, *equal*; else *undecided*. "As high" and "the same" are claims with a margin that is allowed:
-they hold where the interval lies within it. A seed that diverged leaves its cell undecided.
+they hold where the interval lies within it. A seed that diverged leaves its cell undecided. Where
+both sides were one and the same run in every seed, because nobody was admitted or two settings let
+the same clients in, a claim that one is above the other is not put to the test: *no test*, which
+counts neither for it nor against it. A claim without any other cell is *not tested*.
 
 **A claim of several cells** *holds* where it holds in every one of them. Where it holds in some,
 *holds when ...* names those that stand up to Holm's correction over the claim's cells, and *mixed*
@@ -49,10 +52,18 @@ of cells, if differences are normal; from claim to claim nothing is corrected. R
 everybody may leave are not normal: some end with nobody, and a few seeds of them say little. In how
 many runs that was stands with each cell.
 
-Numbers are mean ± half-width of the 95 % interval. Verdicts are those of the kept files. Run again
-on another machine, runs on FMNIST come to the same numbers to 1e-6. Runs on SYNTH at a learning
-rate of 0.1 do not: there rounding in the last bit, which differs between processors, is amplified
-from round to round, and single runs end elsewhere.
+In the glance, *holds in* counts the cells that the verdict names, of those that test a claim; those
+that are clear only by themselves are counted apart.
+
+Numbers are mean ± half-width of the 95 % interval. What it covers stands with each panel
+([more](report.md#what-an-interval-covers)). Where seeds draw new data, verdicts are about such
+data. Where they deal the same rows to clients again, verdicts are about other deals and other runs
+on that data set, and not about other rows. Where they split the same rows again, intervals are
+corrected for it.
+
+Verdicts are those of the kept files. Run again on another machine, runs on FMNIST come to the same
+numbers to 1e-6. Runs on SYNTH at a learning rate of 0.1 do not: there rounding in the last bit,
+which differs between processors, is amplified from round to round, and single runs end elsewhere.
 """
 GALLERY = """\
 # Gallery: every figure, drawn from the kept results
@@ -187,13 +198,13 @@ def cell_table(found: Sequence[Verdict]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def line_of(finding: Finding, among: Sequence[Finding]) -> str:
-    """One cell's numbers in a line."""
+def line_of(finding: Finding, among: Sequence[Finding], marked: bool = True) -> str:
+    """One cell's numbers in a line, with what they came to."""
     where, scale = said(finding.cell, among), MEASURES[finding.measure].scale
     left, right = fixed(finding.left, scale), fixed(finding.right, scale)
     text = f"{left} against {right}: {fixed(finding.gap, scale, signed=True)}"
-    mark = mark_of(finding, among)
-    return f"{where + ': ' if where else ''}{text}, {finding.seeds} seeds ({mark})"
+    mark = f" ({mark_of(finding, among)})" if marked else ""
+    return f"{where + ': ' if where else ''}{text}, {finding.seeds} seeds{mark}"
 
 
 def fixed(interval: Interval, scale: float = 1.0, signed: bool = False) -> str:
@@ -221,7 +232,7 @@ def ran(plan: Plan, results: Results | None) -> str:
     if results is None:
         return "Not run here.\n"
     panels = [name for name in plan.own if name in results.made]
-    lines = [panel_ran(plan, name, results) for name in panels]
+    lines = panels_ran(plan, results)
     old = set(results.outdated(plan))
     lines += [
         f"{name}: at full size" + (" (of an earlier version of its code)" if name in old else "")
@@ -235,6 +246,11 @@ def ran(plan: Plan, results: Results | None) -> str:
     return "Run here:\n\n" + "\n".join(f"- {line}" for line in lines) + "\n"
 
 
+def panels_ran(plan: Plan, results: Results) -> list[str]:
+    """A line for each panel of this experiment that was run."""
+    return [panel_ran(plan, name, results) for name in plan.own if name in results.made]
+
+
 def panel_ran(plan: Plan, name: str, results: Results) -> str:
     """What was run of one panel."""
     frame, made = results.frame.filter(pl.col("panel") == name), results.made[name]
@@ -244,7 +260,8 @@ def panel_ran(plan: Plan, name: str, results: Results) -> str:
     if name in results.outdated(plan):  # the file does not tell of its size any more
         size = f" ({EARLIER})"
     data = f"; {made.data}" if made.data else ""
-    return f"{name}: {rounds} rounds, {seeds} seeds{size}{data}{in_words(made.tuning)}"
+    over = variation_in(frame).over(seeds)
+    return f"{name}: {rounds} rounds, {over}{size}{data}{in_words(made.tuning)}"
 
 
 def compact(table: Table) -> str:

@@ -7,7 +7,6 @@ again takes the place of its earlier results and leaves the others as they are.
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,8 @@ import tomli_w
 
 from .. import durable
 from ..lazy import pl
+from ..regular import plain_name, read_frame, read_toml
+from ..run.store import readable
 from ..schema import Table
 from .plan import Plan, Size, find
 from .studied import digest
@@ -135,12 +136,16 @@ def load(folder: Path, id: str) -> Results | None:
     path = folder / f"{id}.parquet"
     if not path.exists():
         return None
-    told = tomllib.loads(path.with_suffix(".toml").read_text())
-    if "made" not in told:
-        return None
-    studies = {name: pl.read_parquet(folder / f"{id}-{name}.parquet") for name in told["studies"]}
-    made = {name: Made(**one) for name, one in told["made"].items()}
-    return Results(pl.read_parquet(path), told["keys"], made, told["missing"], studies)
+    with readable(path):
+        told = read_toml(path.with_suffix(".toml"))
+        if "made" not in told:
+            return None
+        studies = {
+            name: read_frame(folder / plain_name(f"{id}-{name}.parquet"))
+            for name in told["studies"]
+        }
+        made = {name: Made(**one) for name, one in told["made"].items()}
+        return Results(read_frame(path), told["keys"], made, told["missing"], studies)
 
 
 def together(plan: Plan, folder: Path) -> Results | None:

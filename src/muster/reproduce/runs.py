@@ -21,7 +21,9 @@ from ..config.work import without_solo
 from ..data.sources.catalogue import CATALOGUE
 from ..data.sources.obtain import first_found
 from ..errors import MusterError, nearest
+from ..federation import Variation
 from ..lazy import pl
+from ..regular import read_frame
 from ..run.measures import MEASURES
 from ..schema import Table
 from ..study.compare import as_seeds
@@ -118,7 +120,8 @@ def run_panel(
 def about_data(panel: Panel) -> str:
     """How many training rows a client of a panel has on average, and what is to be known of its
     data set."""
-    cells = planned(panel.config, panel.over or {"rounds": [panel.config["rounds"]]}).cells
+    over = panel.over or {"rounds": [panel.config["rounds"]]}
+    cells = planned(panel.config, over, trusted=False).cells
     rows: dict[str, int] = {}
     for cell in cells:
         chosen = without_solo(cell.chosen)
@@ -139,12 +142,12 @@ def tuned(
     """A panel's configuration with what tuning chose for each method, every candidate with its
     score, and the seconds of work."""
     table = {**panel.config, "tune": panel.tune}
-    plan = planned_tuning(table, None)
+    plan = planned_tuning(table, None, trusted=False)
     units = sum(len(cell.seeds) for mine in plan.cells.values() for cell in mine)
     with on_work(f"{panel.name}: tuning", units) as on_cell:
         found = tune(table, folder=folder, jobs=jobs, on_cell=on_cell)
     work = sum(
-        float(pl.read_parquet(path, columns=["seconds"], glob=False)["seconds"].sum())
+        float(read_frame(path, ["seconds"])["seconds"].sum())
         for path in folder.rglob("rounds.parquet")
     )
     return found.table, kept(found), work
@@ -158,7 +161,8 @@ def thinned(frame: pl.DataFrame, keep: tuple[str, ...], keys: list[str]) -> pl.D
     taken = [pl.col(m).is_not_null() for m in measures if MEASURES[m].of is not None]
     run = [*keys, "method", "seed"]
     # A round in which one run was measured is kept of all: a run that diverged has no number there.
-    some = frame.select(*run, "round", *measures).filter(
+    varies = [name for name in Variation().table if name in frame.columns]
+    some = frame.select(*run, "round", *measures, *varies).filter(
         pl.any_horizontal(taken).any().over([*keys, "round"])
     )
     place, of = pl.int_range(pl.len()).over(run), pl.len().over(run)

@@ -8,7 +8,7 @@ from typing import Any
 from ..lazy import pl
 from ..schema import Table
 from ..study.cells import shown
-from ..study.tuning import Tuning
+from ..study.tuning import Tuning, edges_of
 
 # What is kept of a candidate beside its settings.
 KEPT = {"method", "candidate", "tied", "chosen", "measure", "seeds", "scores", "mean", "half"}
@@ -27,13 +27,16 @@ def kept(tuning: Tuning) -> list[Table]:
 
 
 def in_words(rows: Sequence[Table]) -> str:
-    """The grid and the choice of a panel, for a sentence; empty where nothing was tuned.
+    """The grid and the choice of a panel, and which choices are at an edge of it, for a sentence;
+    empty where nothing was tuned.
 
-    >>> lr = [{"method": "A", "local.lr": v, "chosen": v == 0.1} for v in (0.05, 0.1)]
+    >>> lr = [{"method": "A", "local.lr": v, "chosen": v == 0.1} for v in (0.05, 0.1, 0.2)]
     >>> in_words(lr)
-    ', tuned (local.lr of 0.05, 0.1: A 0.1)'
+    ', tuned (local.lr of 0.05, 0.1, 0.2: A 0.1)'
     >>> in_words([row | {"measure": "test_accuracy", "seeds": [7, 8]} for row in lr])
-    ', tuned (local.lr of 0.05, 0.1 on seeds 7, 8 by test_accuracy: A 0.1)'
+    ', tuned (local.lr of 0.05, 0.1, 0.2 on seeds 7, 8 by test_accuracy: A 0.1)'
+    >>> in_words(lr[:2])
+    ', tuned (local.lr of 0.05, 0.1: A 0.1; local.lr = 0.1 is the largest tried (A))'
     """
     if not rows:
         return ""
@@ -54,4 +57,5 @@ def in_words(rows: Sequence[Table]) -> str:
     if "measure" in first:
         grid += f" by {first['measure']}"
     chosen = ", ".join(choice(row) for row in rows if row["chosen"])
-    return f", tuned ({grid}: {chosen})"
+    said = "; ".join([f"{grid}: {chosen}", *edges_of(rows, keys)])
+    return f", tuned ({said})"

@@ -25,7 +25,7 @@ AGAINST: dict[Answer, str] = {
     "different": "it clearly differs",
     "equal": "both are equal in every seed",
 }
-KINDS = ("holds", "holds in part", "mixed", "does not hold", "undecided", NOT_RUN)
+KINDS = ("holds", "holds in part", "mixed", "does not hold", "undecided", "not tested", NOT_RUN)
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Verdict:
     """What came of a claim.
 
     word      "holds", "holds when ...", "mixed: ...", "does not hold: ...", "undecided: ...", "not
-              run here"
+              tested: ...", "not run here"
     needs     what it would take to run what was not
     numbers   in words, where a study of the theory has no cells
     printed   the numbers that the paper has
@@ -57,13 +57,21 @@ class Verdict:
 
     @property
     def tally(self) -> str:
-        """In how many of its cells a claim holds; empty of a claim that has one cell, or none.
+        """In how many of the cells that test it a claim holds, the same cells that its verdict
+        names; then how many more do by themselves, and how many are no test. Empty of a claim that
+        has one cell, or none.
 
         >>> Verdict("a", "", "", "holds").tally
         ''
         """
-        held = sum(f.holds is True for f in self.findings)
-        return f"{held} of {len(self.findings)}" if len(self.findings) > 1 else ""
+        if len(self.findings) < 2:
+            return ""
+        tests, yes = comparable(self.findings), borne_out(self.findings)
+        more = sum(f.answer == "holds" for f in tests) - len(yes)
+        by = f"{'more ' * bool(yes)}by {'itself' if more == 1 else 'themselves'}"
+        rest = [f"{more} {by}"] * (more > 0)
+        rest += [f"{none} no test"] if (none := len(self.findings) - len(tests)) else []
+        return f"{len(yes)} of {len(tests)}" + (f" ({', '.join(rest)})" if rest else "")
 
 
 def judged(claim: Claim, frame: pl.DataFrame | None, keys: Sequence[str], needs: str) -> Verdict:
@@ -102,14 +110,36 @@ def broken(check: Claim, frame: pl.DataFrame, keys: Sequence[str]) -> list[str]:
     ]
 
 
-def word_of(found: Sequence[Finding]) -> str:
-    """The verdict in words, from the findings of all cells."""
-    answers = {f.answer for f in found}
+def comparable(found: Sequence[Finding]) -> list[Finding]:
+    """The cells in which the two sides are not the same run."""
+    return [f for f in found if f.answer != "no test"]
+
+
+def borne_out(found: Sequence[Finding]) -> list[Finding]:
+    """The cells that a claim is said to hold in: where it holds in all that test it, all of them;
+    else those that stand up to the correction over cells."""
+    tests = comparable(found)
+    yes = [f for f in tests if f.answer == "holds"]
+    return yes if len(yes) == len(tests) else [f for f in yes if f.sure]
+
+
+def word_of(every: Sequence[Finding]) -> str:
+    """The verdict in words, from the findings of all cells. Those that are no test count neither
+    for a claim nor against it, and are named."""
+    found = comparable(every)
+    if not found:
+        return f"not tested: {' or '.join(dict.fromkeys(f.why for f in every))}"
+    none = [f for f in every if f.answer == "no test"]
+    return word_by(found) + (f"; no test when {cells_said(none, every)}" if none else "")
+
+
+def word_by(found: Sequence[Finding]) -> str:
+    """The verdict in words, from the findings of the cells that test a claim."""
+    answers, yes = {f.answer for f in found}, borne_out(found)
     if answers == {"holds"}:
         return "holds"
     if len(answers) == 1 and (why := AGAINST.get(found[0].answer)):
         return f"does not hold: {why}"
-    yes = [f for f in found if f.answer == "holds" and f.sure]
     # Equal numbers are not left to chance: no correction is due.
     no = [
         f"{why} when {cells_said(cells, found)}"
@@ -148,11 +178,13 @@ def mark_of(finding: Finding, among: Sequence[Finding]) -> str:
     """What one cell came to, in a word or two."""
     if finding.diverged:
         return f"undecided: {seeds_lost(finding)}"
+    if finding.answer == "no test":
+        return f"no test: {finding.why}"
     words = {"less": "less than claimed"}
     word = words.get(finding.answer, finding.answer)
-    picked = any(other.answer != finding.answer for other in among)
-    tested = finding.holds is not None
-    return f"{word}, by itself" if tested and picked and not finding.sure else word
+    picked = any(other.answer != finding.answer for other in comparable(among))
+    decided = finding.holds is not None
+    return f"{word}, by itself" if decided and picked and not finding.sure else word
 
 
 def differing(found: Sequence[Finding]) -> list[str]:

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 from ..durable import whole_folder
 from ..errors import MusterError, MusterWarning
 from ..lazy import safetensors, torch
-from ..params import Memory
+from ..params import Memory, Params, ordered
 from ..protocol import State
+from ..regular import TENSORS, name_of, opened, plain_name, read_json
+from .form import check_ledger
 from .ledger import SCORE, Ledger
-from .store import checkpoints, digest, readable, writable
+from .store import checkpoints, digest, readable, round_of, writable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -57,9 +59,8 @@ def save_checkpoint(folder: Path, state: State, ledger: Ledger, identity: dict[s
 def damage(place: Path) -> str:
     """What is wrong with the files of a checkpoint; "" when nothing is."""
     try:
-        sums: dict[str, str] = json.loads((place / SUMS).read_text())
-        for name, expected in sums.items():
-            if digest(place / name) != expected:
+        for name, expected in texts(place / SUMS).items():
+            if digest(place / plain_name(name)) != expected:
                 return f"{name} is not what was written"
     except FileNotFoundError as error:
         return f"{Path(str(error.filename)).name} is missing"
@@ -74,8 +75,15 @@ def saved_identity(folder: Path) -> dict[str, str]:
     if not sound:
         return {}
     with readable(sound[-1]):
-        saved: dict[str, str] = json.loads((sound[-1] / "identity.json").read_text())
-    return saved
+        return texts(sound[-1] / "identity.json")
+
+
+def texts(file: Path) -> dict[str, str]:
+    """The texts by name that a JSON file holds."""
+    found = read_json(file)
+    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+        raise ValueError(f"{file.name}: a table of texts belongs there")
+    return found
 
 
 def load_checkpoint(
@@ -105,8 +113,9 @@ def load_checkpoint(
             stacklevel=2,
         )
     with readable(place):
-        saved = json.loads((place / "identity.json").read_text())
-        tensors = safetensors.load_file(place / "s.safetensors", device=str(device))
+        saved = texts(place / "identity.json")
+        with opened(file := place / "s.safetensors", TENSORS) as held:
+            tensors = safetensors.load_file(name_of(held, file), device=str(device))
         ledger = Ledger.read(place, score)
     for key, value in identity.items():
         if saved.get(key) != value:
@@ -114,7 +123,25 @@ def load_checkpoint(
                 f"resume: the checkpoint in {folder} was made with {key}={saved.get(key)}, this "
                 f"run has {key}={value}; resume with the same settings or use another folder"
             )
-    return from_saved(beginning, int(place.name.split("-")[1]), tensors), ledger
+    lacks = [f"{p}/{n}" for p, t in beginning.server.items() for n in t]
+    lacks = [name for name in lacks if f"server/{name}" not in tensors]
+    if lacks:
+        raise MusterError(
+            f"resume: the checkpoint holds no {', '.join(lacks)}: it is of another version of "
+            "muster; go on with that one, or start again in another folder"
+        )
+    with readable(place):
+        check_ledger(ledger, len(beginning.present))
+        return from_saved(beginning, round_of(place), tensors), ledger
+
+
+def refuse_other_form(what: str, begun: Params, saved: Params) -> None:
+    """Tensors that were saved must be like those a run begins with."""
+    if begun.keys() != saved.keys():
+        raise ValueError(f"{what}: {min(begun.keys() ^ saved.keys())} is not in both")
+    for name, t in begun.items():
+        if t.shape != saved[name].shape or t.dtype != saved[name].dtype:
+            raise ValueError(f"{what}: {name} is not of the shape and kind that this run has")
 
 
 def from_saved(beginning: State, round: int, tensors: dict[str, Tensor]) -> State:
@@ -124,7 +151,7 @@ def from_saved(beginning: State, round: int, tensors: dict[str, Tensor]) -> Stat
     clients: dict[str, Tensor] = {}
     present = beginning.present
     for key, t in tensors.items():
-        where, name = key.split("/", 1)
+        where, _, name = key.partition("/")
         if where == "model":
             model[name] = t
         elif where == "present":
@@ -132,17 +159,19 @@ def from_saved(beginning: State, round: int, tensors: dict[str, Tensor]) -> Stat
         elif where == "clients":
             clients[name] = t.cpu()
         else:
-            part, name = name.split("/", 1)
+            part, _, name = name.partition("/")
             server.setdefault(part, {})[name] = t
-    lacks = [
-        f"{p}/{n}" for p, t in beginning.server.items() for n in t if n not in server.get(p, {})
-    ]
-    if lacks:
-        raise MusterError(
-            f"resume: the checkpoint holds no {', '.join(lacks)}: it is of another version of "
-            "muster; go on with that one, or start again in another folder"
-        )
+    refuse_other_form("model", beginning.model, model)
+    pool = {"present": torch.from_numpy(beginning.present)}
+    refuse_other_form("pool", pool, {"present": torch.from_numpy(present)})
     memories = beginning.clients and beginning.clients.restored(clients)
+    known = beginning.server
+    server = {p: ordered(t, known.get(p, ())) for p, t in ordered(server, known).items()}
     return replace(
-        beginning, round=round, model=model, server=server, clients=memories, present=present
+        beginning,
+        round=round,
+        model=ordered(model, beginning.model),
+        server=server,
+        clients=memories,
+        present=present,
     )

@@ -10,99 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from .. import params
 from ..arrays import Bool, Float64, Int64
 from ..engines.base import Assignment, Engine
-from ..engines.descent import remembered
-from ..engines.measure import Split
 from ..federation import Federation
 from ..lazy import torch
 from ..local import Local
-from ..methods import Method
 from ..params import Memory, Params
 from ..parts.attacks import Adversary
-from ..parts.guard import Possible
-from ..parts.participation import Participation
 from ..parts.solvers import SGD
-from ..parts.task import Multiclass, Scoring, Task
 from ..protocol import Answers, Appraisal, Offer, Replies, Roster, State, Trial, Truth, View
-from ..schedules import after
 from . import opinion
+from .job import Job
 from .memo import Memo
-
-DecideOn = Literal["train", "held_out"]
-DECIDE_ON = ("train", "held_out")
-
-
-@dataclass(frozen=True)
-class Terms:
-    """The terms of a run.
-
-    trainable      names of the parameters that move by gradient (the rest are statistics)
-    participation  who is free to leave; None: everyone stays
-    decide_on      the rows by which clients judge the model for all that is decided in a round: who
-                   joins, is admitted, is polled, stays; what they claim, and F(w)
-    tuned_steps    local steps after which clients judge the model once more, for the measures alone
-    task           what the model is to be good at
-    frozen         what tells the frozen parameters from others, where they are elsewhere
-    """
-
-    method: Method
-    local: Local
-    rounds: int
-    seed: int
-    trainable: tuple[str, ...] = ()
-    participation: Participation | None = None
-    decide_on: DecideOn = "train"
-    tuned_steps: int = 0
-    task: Task = Multiclass()
-    frozen: str = ""
-
-    @cached_property
-    def scoring(self) -> Scoring:
-        """What is reported of a model."""
-        return Scoring(self.task)
-
-    @cached_property
-    def possible(self) -> Possible:
-        """What reports can be true."""
-        return Possible.of(self.task)
-
-    @property
-    def split(self) -> Split:
-        """The rows that decisions go by."""
-        return "test" if self.decide_on == "held_out" else "train"
-
-    def leaving(self, t: int) -> bool:
-        """Whether clients are free to leave in this round."""
-        free = self.participation
-        return free is not None and t >= free.starts(self.rounds)
-
-    @cached_property
-    def warmup(self) -> int:
-        """How many rounds ask only the objective's clients."""
-        return self.method.warmup_rounds(self.rounds)
-
-    def memory(self, model: Params) -> Memory:
-        """What a client remembers before its first round: of its solver and of its optimizer."""
-        solver = self.method.solver
-        descents = getattr(solver, "descents", 1)
-        moving = {name: t for name, t in model.items() if name in self.trainable}
-        return solver.memory(model) | remembered(self.local.optimizer, descents, moving)
-
-    def eps(self, t: int) -> float:
-        """eps_t. What decays begins to when the others are first asked, after warm-up."""
-        return after(self.method.schedule, self.warmup, t, self.rounds)
-
-
-def needs_requirement(method: Method, participation: Participation | None) -> bool:
-    """Whether a run cannot do without each client's requirement rho_k."""
-    return method.claim.needs_requirement or participation is not None
-
 
 REPLIES = 2**30  # bytes of models held at once
 
@@ -118,6 +42,11 @@ class Clients(Protocol):
     @property
     def device(self) -> torch.device:
         """Where models are when they come back."""
+        ...
+
+    @property
+    def trainable(self) -> tuple[str, ...]:
+        """Names of the parameters that move by gradient; the rest are statistics."""
         ...
 
     @property
@@ -186,7 +115,7 @@ class Stack:
     """Clients whose data is here: all of them, or the one at a node."""
 
     fed: Federation
-    terms: Terms
+    job: Job
     engine: Engine
     adversary: Adversary = Adversary()
 
@@ -197,6 +126,10 @@ class Stack:
     @property
     def device(self) -> torch.device:
         return self.engine.device
+
+    @property
+    def trainable(self) -> tuple[str, ...]:
+        return self.engine.trainable
 
     @property
     def attackers(self) -> Int64:
@@ -235,7 +168,7 @@ class Stack:
         """What each of these requires on the rows it decides by; NaN where it requires nothing."""
         if self.fed.requirement is None:
             return np.full(len(clients), np.nan)
-        return opinion.required(self.fed, clients, self.terms.split)
+        return opinion.required(self.fed, clients, self.job.split)
 
     def steps(self, clients: Int64) -> Int64:
         """How many steps `Local` asks of each."""
@@ -243,7 +176,7 @@ class Stack:
 
     def appraise(self, t: int, model: Params, clients: Int64) -> Appraisal:
         """F_k(w) and the score on the rows they decide by."""
-        return self.engine.appraise(model, clients, self.terms.split)
+        return self.engine.appraise(model, clients, self.job.split)
 
     def stays(self, clients: Int64, memo: Memo) -> Bool:
         """Who stays in the pool: those the rule lets stay, and attackers who are not there for
@@ -256,9 +189,9 @@ class Stack:
 
     def content(self, clients: Int64, memo: Memo) -> Bool:
         """Who would stay for the model's sake: everyone, or those the rule lets stay."""
-        if self.terms.participation is None:
+        if self.job.participation is None:
             return np.ones(len(clients), np.bool_)
-        return self.terms.participation(memo.of(clients).loss, self.required(clients))
+        return self.job.participation(memo.of(clients).loss, self.required(clients))
 
     def report(self, offer: Offer, clients: Int64, memo: Memo) -> Appraisal:
         """What they measured; attackers, whatever serves them."""
@@ -274,7 +207,7 @@ class Stack:
     ) -> Answers:
         """Each decides whether to join; those who do, train and reply. A silent client trains
         nothing and sends nothing."""
-        method, asked = self.terms.method, roster.clients
+        method, asked = self.job.method, roster.clients
         true = memo.of(asked) if method.appraises else memo.known.pick(asked)
         said = self.said(offer, asked, true, self.required(asked))
         decision = method.join(offer, roster, said)
@@ -302,7 +235,7 @@ class Stack:
         if np.isin(joined.clients, self.attackers).any():
             honest = true.pick(decision.yes)
             joins = method.join(offer, joined, honest).yes
-            if self.terms.leaving(offer.round):
+            if self.job.leaving(offer.round):
                 joins = joins & self.content(joined.clients, memo)
             truth = Truth(joins, honest, method.claim(judged, rho))
         return Answers(decision, replies, true, taken, work.memory, nobody, truth)
@@ -319,7 +252,7 @@ class Stack:
         """What a loss is to a client, lower being better: the loss itself or, where clients weigh
         by their requirement (MaxFL eq. 3), `sigmoid(F_k - rho_k)`, which nobody's word drives
         beyond 0 and 1."""
-        if not self.terms.method.claim.needs_requirement:
+        if not self.job.method.claim.needs_requirement:
             return loss
         gap = torch.from_numpy(loss - self.requirement(clients))
         return np.asarray(torch.sigmoid(gap).numpy(), np.float64)
@@ -327,15 +260,15 @@ class Stack:
     def tuned(self, offer: Offer, clients: Int64, appraisal: Appraisal) -> Appraisal:
         """How clients judge the model for their claim: after a few local steps, where the method
         says so (MaxFL, step 7), otherwise as it is."""
-        steps = self.terms.method.tune_steps
+        steps = self.job.method.tune_steps
         if steps == 0:
             return appraisal
         models = self.after_steps(offer, clients, steps, "tune")
-        return self.engine.appraise_each(models, clients, self.terms.split)
+        return self.engine.appraise_each(models, clients, self.job.split)
 
     def after_steps(self, offer: Offer, clients: Int64, steps: int, purpose: str) -> Params:
         """The offer's model as each client has it after this many local steps of its own."""
-        local = replace(self.terms.local, steps=steps, epochs=None, lr_counts="rounds")
+        local = replace(self.job.local, steps=steps, epochs=None, lr_counts="rounds")
         work, _ = self.engine.train(SGD(), offer, clients, {}, Assignment(None, local, purpose))
         return work.models
 
@@ -349,14 +282,14 @@ class Stack:
 
     def with_tuned(self, view: View, t: int, model: Params, clients: Int64) -> View:
         """These clients' view with what they would make of the model after t rounds if they first
-        took a few steps of their own from it, where the terms say so. Nothing of it is kept."""
-        terms = self.terms
-        if t == 0 or terms.tuned_steps == 0 or terms.method.serves == "own":
+        took a few steps of their own from it, where the job says so. Nothing of it is kept."""
+        job = self.job
+        if t == 0 or job.tuned_steps == 0 or job.method.serves == "own":
             return view  # a round makes a model to be measured, the start is none
-        lr = terms.local.rate(t - 1, terms.rounds)  # of the round that made the model
-        offer = Offer(terms.seed, t, terms.rounds, model, lr=lr, trainable=terms.trainable)
+        lr = job.local.rate(t - 1, job.rounds)  # of the round that made the model
+        offer = Offer(job.seed, t, job.rounds, model, lr=lr, trainable=self.trainable)
         train, test = self.of_own(
-            lambda who: self.after_steps(offer, who, terms.tuned_steps, "tuned"),
+            lambda who: self.after_steps(offer, who, job.tuned_steps, "tuned"),
             clients,
             self.at_once(model),
         )
@@ -369,11 +302,11 @@ class Stack:
         that the method has them make of it."""
         engine, tested = self.engine, self.fed.test is not None
         own = own_test = None
-        if own_of is None and self.terms.method.solver.adapts:
+        if own_of is None and self.job.method.solver.adapts:
             own_of = lambda who: self.adapted(model, who)  # noqa: E731
         if own_of is not None:
             own, own_test = self.of_own(own_of, clients, self.at_once(model))
-        if self.terms.method.serves == "own":
+        if self.job.method.serves == "own":
             assert own is not None, "a method that serves each client's own model keeps one"
             train, test, own, own_test = own, own_test, None, None
         else:
@@ -381,13 +314,13 @@ class Stack:
             test = engine.appraise(model, clients, "test") if tested else None
         return opinion.opinion(
             self.fed, clients, self.bars[clients], train, test, own, own_test,
-            self.terms.scoring.first.name,
+            self.job.scoring.first.name,
         )  # fmt: skip
 
     def adapted(self, model: Params, clients: Int64) -> Params:
         """The model after the one step that a method such as Per-FedAvg prepares it for."""
-        step = self.terms.method.solver.adapts
-        offer = Offer(0, 0, 1, model, lr=step, trainable=self.terms.trainable)
+        step = self.job.method.solver.adapts
+        offer = Offer(0, 0, 1, model, lr=step, trainable=self.trainable)
         local = Local(steps=1, batch_size=None, lr=step)
         work, _ = self.engine.train(SGD(), offer, clients, {}, Assignment(None, local, "adapt"))
         return work.models
@@ -408,7 +341,7 @@ class Stack:
     @cached_property
     def bars(self) -> Float64:
         """The loss below which the model is useful to each client."""
-        return opinion.bar(self.fed, np.arange(self.fed.n), self.terms.task)
+        return opinion.bar(self.fed, np.arange(self.fed.n), self.job.task)
 
 
 def no_replies(offer: Offer, roster: Roster) -> Replies:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from .. import params
 from ..arrays import Float64
+from ..checks import whole
 from ..durable import held
 from ..engines.threads import one_thread
-from ..errors import MusterWarning
+from ..errors import MusterError, MusterWarning
 from ..lazy import nn, pl, torch
 from ..memories import Memories
 from ..params import Memory, Params
@@ -37,26 +38,48 @@ LARGE = 2**30  # bytes of clients' own models that are not kept with the results
 
 @dataclass(frozen=True)
 class Keep:
-    """What is measured and saved along the way.
+    """How often a run is measured and saved, and where.
 
-    evaluate_every  measure the model on every client every n rounds and after the last one; 0:
-                    after the last only
-    folder          where the state is saved every `every` rounds; None: nowhere
-    resume          go on from the last state saved there
+    evaluate_every    measure the model on every client every n rounds and after the last one; 0:
+                      after the last only
+    checkpoint        the folder where the state is saved every `checkpoint_every` rounds; None:
+                      nowhere
+    resume            go on from the last state saved there
     """
 
     evaluate_every: int = 1
-    folder: Path | None = None
-    every: int = 10
+    checkpoint: Path | None = None
+    checkpoint_every: int = 10
     resume: bool = False
+
+    def __post_init__(self) -> None:
+        whole("evaluate_every", self.evaluate_every, 0)
+        whole("checkpoint_every", self.checkpoint_every)
+        if self.resume and self.checkpoint is None:
+            raise MusterError("resume: needs checkpoint=FOLDER, where the run left its state")
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The data and model behind a run, for its results and its checkpoints.
+
+    identity  tells one federation from another, so that a checkpoint is not taken for another's
+    holdings  who has which rows, where that is known here
+    """
+
+    identity: dict[str, str]
+    recipe: Recipe
+    note: str = ""
+    facts: Facts = field(default_factory=dict)
+    holdings: pl.DataFrame | None = None
 
 
 def beginning(setup: Setup, start: Params, memory: Memory) -> State:
     """The state before the first round; `memory` is what each client begins with, if it is kept
     here."""
     seen = ~setup.population.unseen
-    server = setup.terms.method.step.memory(start, seen)
-    if setup.terms.method.trust is not None:
+    server = setup.job.method.step.memory(start, seen)
+    if setup.job.method.trust is not None:
         server = {**server, **remembered(setup.population.n)}
     memories = Memories.beginning(memory, setup.population.n) if memory else None
     return State(0, start, server, memories, seen)
@@ -64,17 +87,17 @@ def beginning(setup: Setup, start: Params, memory: Memory) -> State:
 
 def identity_of(setup: Setup, state: State, whose: dict[str, str]) -> dict[str, str]:
     """What two runs must share for one to go on with the other's checkpoint."""
-    terms = setup.terms
+    job = setup.job
     return {
-        "method": repr(terms.method),
-        "local": repr(terms.local),
-        "rounds": str(terms.rounds),
-        "seed": str(terms.seed),
+        "method": repr(job.method),
+        "local": repr(job.local),
+        "rounds": str(job.rounds),
+        "seed": str(job.seed),
         "engine": setup.clients.name,
         "model": str({name: tuple(t.shape) for name, t in state.model.items()}),
-        "participation": repr(terms.participation),
-        "decide_on": terms.decide_on,
-        "tuned_steps": str(terms.tuned_steps),
+        "participation": repr(job.participation),
+        "decide_on": job.decide_on,
+        "tuned_steps": str(job.tuned_steps),
         **whose,
     }
 
@@ -83,112 +106,95 @@ def conduct(
     setup: Setup,
     module: nn.Module,
     state: State,
-    whose: dict[str, str],
     keep: Keep,
+    origin: Provenance,
     on_round: OnRound | None = None,
-    note: str = "",
-    facts: Facts | None = None,
-    quorum: float = 0.0,
-    recipe: Recipe | None = None,
-    holdings: pl.DataFrame | None = None,
 ) -> Run:
-    """Round after round from `state`, or from the last checkpoint, wherever the clients are.
-
-    `whose` tells one federation from another, so that a checkpoint is not taken for another's;
-    `holdings` is who has which rows, where that is known here.
-    The folder of checkpoints is held: two runs cannot write to it at the same time. A round in
-    which less than `quorum` of the objective's weight was heard does not count, and ends the run.
-    """
-    with nullcontext() if keep.folder is None else held(keep.folder):
-        return _conduct(
-            setup, module, state, whose, keep, on_round, note, facts or {}, quorum, recipe, holdings
-        )
+    """Round after round from `state`, or from the last checkpoint, wherever the clients are. The
+    folder of checkpoints is held: two runs cannot write to it at the same time."""
+    with nullcontext() if keep.checkpoint is None else held(keep.checkpoint):
+        return _conduct(setup, module, state, keep, origin, on_round)
 
 
 def _conduct(
     setup: Setup,
     module: nn.Module,
     state: State,
-    whose: dict[str, str],
     keep: Keep,
+    origin: Provenance,
     on_round: OnRound | None,
-    note: str,
-    facts: Facts,
-    quorum: float,
-    recipe: Recipe | None,
-    holdings: pl.DataFrame | None,
 ) -> Run:
-    rounds, clients, n = setup.terms.rounds, setup.clients, setup.population.n
-    score = setup.terms.scoring.first.name
+    rounds, clients, n = setup.job.rounds, setup.clients, setup.population.n
+    score = setup.job.scoring.first.name
     ledger = Ledger(score)
-    identity = identity_of(setup, state, whose)
+    identity = identity_of(setup, state, origin.identity)
     start = state.model
-    if keep.resume and keep.folder is not None:
-        found = load_checkpoint(keep.folder, identity, state, clients.device, score)
+    if keep.resume and keep.checkpoint is not None:
+        found = load_checkpoint(keep.checkpoint, identity, state, clients.device, score)
         if found is not None:
             state, ledger = found
 
     every = keep.evaluate_every or rounds
     # Measured after every round, a state's view is what clients would measure at its offer.
-    reuse = keep.evaluate_every == 1 and setup.terms.method.serves == "global"
-    memo = Memo(clients.appraise, clients.view, n, setup.terms.split if reuse else None)
+    reuse = keep.evaluate_every == 1 and setup.job.method.serves == "global"
+    memo = Memo(clients.appraise, clients.view, n, setup.job.split if reuse else None)
     if reuse:
         first = measures.evaluate(setup.population, memo.view(state))
         if state.round == 0 and np.isfinite(first["loss"]):
             ledger.facts["start_loss"] = first["loss"]
     complete = True
-    tell = progress.begun(keep.folder, setup.terms, clients.name, ledger.rows)
+    tell = progress.begun(keep.checkpoint, setup.job, clients.name, ledger.rows)
     try:
         while state.round < rounds:
             began = time.perf_counter()
             # How torch's threads would split a sum shows in its last bits.
             with one_thread():
                 following, entry = play(setup, memo, state)
-                if entry.heard < quorum:
-                    raise NoQuorum(unheard(setup, entry, quorum))
+                if entry.heard < setup.quorum:
+                    raise NoQuorum(unheard(setup, entry))
                 due = following.round % every == 0 or following.round == rounds
                 measured = measures.evaluate(setup.population, memo.view(following)) if due else {}
             seconds = time.perf_counter() - began
             row = ledger.add(entry, {**measured, "seconds": seconds})
             state = following
-            if keep.folder is not None and state.round % keep.every == 0:
-                save_checkpoint(keep.folder, state, ledger, identity)
+            if keep.checkpoint is not None and state.round % keep.checkpoint_every == 0:
+                save_checkpoint(keep.checkpoint, state, ledger, identity)
             tell(row)
             if on_round is not None:
                 on_round(row)
     except NoQuorum:
-        if keep.folder is not None and state.round:
-            save_checkpoint(keep.folder, state, ledger, identity)
+        if keep.checkpoint is not None and state.round:
+            save_checkpoint(keep.checkpoint, state, ledger, identity)
         raise
     except KeyboardInterrupt:
         complete = False
         # The ledger may be one round ahead of the state: keep what both agree on.
         ledger.cut(state.round)
-        if keep.folder is not None and state.round:
-            save_checkpoint(keep.folder, state, ledger, identity)
+        if keep.checkpoint is not None and state.round:
+            save_checkpoint(keep.checkpoint, state, ledger, identity)
     frames: dict[str, Any] = {**ledger.frames(), "final": final_of(setup, memo, state)}
-    if holdings is not None:
-        frames["holdings"] = holdings
+    if origin.holdings is not None:
+        frames["holdings"] = origin.holdings
     for name in (*TABLES, "final"):
         frames[name] = with_names(frames[name], setup.population.names)
     own = own_models(state)
     run = Run(
         weights=params.into_module(module, state.model),
         **frames,
-        method=setup.terms.method.name,
-        seed=setup.terms.seed,
+        method=setup.job.method.name,
+        seed=setup.job.seed,
         engine=clients.name,
         complete=complete,
-        note=note,
+        note=origin.note,
         facts={
-            **facts,
+            **origin.facts,
             **ledger.facts,
             "moved": moved(start, state.model) or own_moved(start, own),
             **requirement_gap(frames["final"]),
             "made_with": surroundings(),
         },
         own=own,
-        recipe=recipe,
+        recipe=origin.recipe,
     )
     if not complete:
         raise Interrupted(run)
@@ -244,7 +250,7 @@ def own_moved(start: Params, own: Own | None) -> bool:
     )
 
 
-def unheard(setup: Setup, entry: Entry, quorum: float) -> str:
+def unheard(setup: Setup, entry: Entry) -> str:
     """Why a round does not count: whose answers are missing, and for what reasons."""
     population, objective = setup.population, setup.population.objective
     columns = entry.clients
@@ -256,7 +262,7 @@ def unheard(setup: Setup, entry: Entry, quorum: float) -> str:
     )
     return (
         f"round {entry.round['round']}: heard {entry.heard:.2f} of the objective's weight, and the "
-        f"quorum is {quorum:g} ({why}); the rounds before it are kept: run it again to go on"
+        f"quorum is {setup.quorum:g} ({why}); the rounds before it are kept: run it again to go on"
     )
 
 
@@ -265,7 +271,7 @@ def final_of(setup: Setup, memo: Memo, state: State) -> pl.DataFrame:
     population, view = setup.population, memo.view(state)
     train, test = view.train, view.test
     everyone, unknown = np.arange(population.n), np.full(population.n, np.nan)
-    scores = setup.terms.scoring.names
+    scores = setup.job.scoring.names
     alone = setup.clients.alone(everyone)
 
     def measured(split: str, values: Appraisal | None) -> dict[str, Float64]:

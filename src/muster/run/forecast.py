@@ -19,13 +19,13 @@ from .round import Setup
 
 def check_memory(setup: Setup, model: Params) -> None:
     """Refuse a run whose replies, or whose clients' memories, cannot fit."""
-    method, clients, population = setup.terms.method, setup.clients, setup.population
+    method, clients, population = setup.job.method, setup.clients, setup.population
     size = params.nbytes(model)
     n = int((~population.unseen).sum())
     asked = int(
         min(n, getattr(method.invite, "most_asked", lambda n: 1)(n))
     )  # numpy's small integers overflow
-    own = sum(params.nbytes(m) for m in setup.terms.memory(model).values())
+    own = sum(params.nbytes(m) for m in setup.job.memory(model, clients.trainable).values())
     if method.step.only_mean and not own:
         asked = min(asked, max(1, clients.at_once(model)))
     copies = 1 + len(method.solver.sends)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..lazy import pl
 from ..protocol import Entry
+from ..regular import descriptor, read_frame, read_json
 
 Columns = dict[str, NDArray[Any]]
 
@@ -106,7 +107,7 @@ class Ledger:
             ]
             self._held[name] = sum(len(columns["round"]) for columns in self.tables[name])
             for part in self.spilled[name][-1:]:
-                frame = pl.read_parquet(part, glob=False)
+                frame = read_frame(part)
                 if int(frame["round"].max() or 0) > rounds:  # type: ignore[arg-type]
                     part.unlink()  # a checkpoint may hold the same file
                     frame.filter(pl.col("round") <= rounds).write_parquet(part)
@@ -115,7 +116,7 @@ class Ledger:
         """`rounds` and the tables. What was not measured is null."""
         tables = {}
         for name, parts in self.tables.items():
-            told = [pl.read_parquet(part, glob=False) for part in self.spilled[name]]
+            told = [read_frame(part) for part in self.spilled[name]]
             new = [_frame(parts, self.columns[name])] if parts or not told else []
             tables[name] = pl.concat([*told, *new])
         return {"rounds": self._rounds(), **tables}
@@ -139,10 +140,11 @@ class Ledger:
     def read(cls, folder: Path, score: str = SCORE) -> Ledger:
         """A ledger that goes on from what was written."""
         ledger = cls(score)
-        ledger.facts = json.loads((folder / "facts.json").read_text())
-        ledger.rows = pl.read_parquet(folder / "rounds.parquet", glob=False).to_dicts()
+        ledger.facts = read_json(folder / "facts.json")
+        ledger.rows = read_frame(folder / "rounds.parquet").to_dicts()
         for name in TABLES:
             for part in sorted(folder.glob(f"{name}-*.parquet")):
+                os.close(descriptor(part))
                 place = ledger._place(name)
                 link(part, place)
                 ledger.spilled[name].append(place)
@@ -152,9 +154,9 @@ class Ledger:
 def link(file: Path, place: Path) -> None:
     """The same file in another place, copied only where it must be."""
     try:
-        os.link(file, place)
+        os.link(file, place, follow_symlinks=False)
     except OSError:
-        shutil.copyfile(file, place)
+        shutil.copyfile(file, place, follow_symlinks=False)
 
 
 def _frame(parts: list[Columns], columns: dict[str, type]) -> pl.DataFrame:

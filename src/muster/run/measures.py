@@ -26,7 +26,7 @@ import numpy as np
 
 from ..arrays import Float64
 from ..errors import MusterError, unknown
-from ..federation import Population
+from ..federation import Population, Whose
 from ..parts.scores import SCORES, Score, known
 from ..protocol import Appraisal, View
 from ..registry import load_packages
@@ -52,7 +52,9 @@ class Measure:
     panel     whether the figure has a panel of it unasked
     counts    whether it is a number of clients
     signed    whether it is a difference, which may be below 0 whatever it is of
-    held_out  of one that looks at training rows, the measure of held-out rows that is nearest to it
+    held_out  of one that looks at training rows, the measure of held-out rows that is nearest to
+              it; to be named, as intervals tell the two apart by it
+    whose     the clients it is of: those in the "objective", that take part ("seen"), or "unseen"
     otherwise the measure that stands in for it in a comparison, for methods that do not have it
     """
 
@@ -70,6 +72,7 @@ class Measure:
     held_out: str = ""
     counts: bool = False
     signed: bool = False
+    whose: Whose = "all"
 
     @property
     def difference(self) -> Measure:
@@ -152,8 +155,9 @@ def over_clients(measure: Measure, each: Each) -> tuple[Measure, Measure]:
         held_out=measure.held_out and f"{measure.held_out}_unseen",
         of=unseen,
         panel=False,
+        whose="unseen",
     )
-    return replace(measure, of=seen), twin
+    return replace(measure, of=seen, whose="seen"), twin
 
 
 train = attrgetter("train")
@@ -164,25 +168,28 @@ own_test = attrgetter("own_test")
 TABLE = (
     Measure(
         "loss", "priority training loss", compared=True, panel=True, lower=True,
-        held_out="test_loss", of=on_objective(train, "loss"),
+        held_out="test_loss", whose="objective", of=on_objective(train, "loss"),
     ),
     Measure(
         "train_accuracy", "priority training accuracy", share=True, held_out="test_accuracy",
-        of=on_objective(train, "score"),
+        whose="objective", of=on_objective(train, "score"),
     ),
-    Measure("test_loss", "priority test loss", lower=True, of=on_objective(test, "loss")),
+    Measure(
+        "test_loss", "priority test loss", lower=True, whose="objective",
+        of=on_objective(test, "loss"),
+    ),
     Measure(
         "test_accuracy", "priority test accuracy", "test acc", True, compared=True, panel=True,
-        of=on_objective(test, "score"),
+        whose="objective", of=on_objective(test, "score"),
     ),
     # FedALIGN, Fig. 4: what the model is to those it is not for.
     Measure(
         "others_loss", "the others' training loss", lower=True, held_out="others_test_accuracy",
-        of=on_others(train, "loss"),
+        whose="seen", of=on_others(train, "loss"),
     ),
     Measure(
         "others_test_accuracy", "the others' test accuracy", "others test acc", True,
-        of=on_others(test, "score"),
+        whose="seen", of=on_others(test, "score"),
     ),
     # MaxFL, Table 1.
     *over_clients(
@@ -193,17 +200,18 @@ TABLE = (
     # one, and that is what a comparison holds a personalised method against.
     Measure(
         "own_loss", "training loss of the model each uses", compared=True, otherwise="loss",
-        lower=True, held_out="own_test_accuracy", of=if_kept(own, on_objective(own, "loss")),
+        lower=True, held_out="own_test_accuracy", whose="objective",
+        of=if_kept(own, on_objective(own, "loss")),
     ),
     Measure(
         "own_test_accuracy", "test accuracy of the model each uses", "own test acc", True,
         compared=True, otherwise="test_accuracy",
-        of=if_kept(own_test, on_objective(own_test, "score")),
+        whose="objective", of=if_kept(own_test, on_objective(own_test, "score")),
     ),
     Measure(
         "own_others_test_accuracy", "others' test accuracy of the model each uses",
         "own others test acc", True, otherwise="others_test_accuracy",
-        of=if_kept(own_test, on_others(own_test, "score")),
+        whose="seen", of=if_kept(own_test, on_others(own_test, "score")),
     ),
     over_clients(
         Measure(

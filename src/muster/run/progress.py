@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import time
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,33 +19,37 @@ from typing import Any
 import numpy as np
 
 from .. import durable
+from ..checks import is_number, is_whole
 from ..errors import MusterError
 from ..lazy import pl
+from ..regular import LINES, parsed, read_text, read_toml, within
 from . import store
-from .clients import Terms
+from .form import MOST, check_columns, check_config, check_ledger, check_numbers
+from .job import Job
 from .ledger import TABLES, Ledger
 from .result import OnRound, Run
 
 FILE = "progress.jsonl"
+SAID = ("method", "engine")  # what the first line says in words
 CHECKPOINTS = "checkpoints"  # where a folder of results has them
 
 Row = dict[str, Any]
 
 
-def begun(folder: Path | None, terms: Terms, engine: str, rows: Iterable[Row]) -> OnRound:
+def begun(folder: Path | None, job: Job, engine: str, rows: Iterable[Row]) -> OnRound:
     """A function that writes down a round; `rows` are those that were done before. Without a
     folder nothing is written."""
     if folder is None:
         return lambda row: None
     place = folder / FILE
-    about = {"method": terms.method.name, "seed": terms.seed, "rounds": terms.rounds,
+    about = {"method": job.method.name, "seed": job.seed, "rounds": job.rounds,
              "engine": engine, "began": time.time()}  # fmt: skip
     with store.writable(place):
         durable.write(place, "".join(map(as_line, (about, *rows))))
 
     def add(row: Row) -> None:
-        with store.writable(place), place.open("a", encoding="utf-8") as file:
-            file.write(as_line(row))
+        with store.writable(place):
+            durable.add(place, as_line(row))
 
     return add
 
@@ -98,11 +101,11 @@ class Sight:
         part in them."""
         if self.state == "done":
             return store.load(self.place)
-        found = store.checkpoints(self.place / CHECKPOINTS)
-        frames = Ledger.read(found[-1]).frames() if found else Ledger().frames()
-        frames["rounds"] = pl.DataFrame(self.rows, infer_schema_length=None)
+        found = store.checkpoints(within(self.place, CHECKPOINTS))
+        with store.readable(self.place / CHECKPOINTS):
+            frames = self._frames(Ledger.read(found[-1]) if found else Ledger())
         known = frames["clients"].unique("client").sort("client").select("client", "priority")
-        n = int(frames["clients"]["client"].max() or -1) + 1  # type: ignore[arg-type]
+        n = 1 + max([-1, *known["client"]])
         everyone = pl.DataFrame({"client": np.arange(n)}).join(known, on="client", how="left")
         nothing = pl.lit(None, pl.Float64)
         final = everyone.sort("client").with_columns(
@@ -124,26 +127,52 @@ class Sight:
             facts={"ledger_until": store.checkpointed(self.place / CHECKPOINTS)},
         )
 
+    def _frames(self, ledger: Ledger) -> dict[str, pl.DataFrame]:
+        """The tables of a ledger, with all rounds that are seen."""
+        check_ledger(ledger, MOST)
+        rounds = pl.DataFrame(self.rows, infer_schema_length=None)
+        check_columns("rounds", rounds)
+        check_numbers(rounds["round"], 1)
+        return {**ledger.frames(), "rounds": rounds}
+
 
 def config_of(folder: Path) -> Row:
     """The configuration in a folder of results, or in the one around it; {} without any."""
     for place in (folder, folder.parent):
         if (place / "config.toml").exists():
             with store.readable(place / "config.toml"):
-                return tomllib.loads((place / "config.toml").read_text())
+                config = read_toml(place / "config.toml")
+                check_config(config)
+                return config
     return {}
 
 
 def read(folder: Path) -> tuple[Row, list[Row]]:
     """What a run is, and the rounds it has done; ({}, []) where nothing is written down."""
-    try:
-        text = (folder / CHECKPOINTS / FILE).read_text("utf-8")
-    except FileNotFoundError:
-        return {}, []
-    whole = text[: text.rfind("\n") + 1].splitlines()
-    with store.readable(folder / CHECKPOINTS / FILE):
-        lines = [json.loads(line) for line in whole]
+    place = within(folder, CHECKPOINTS) / FILE
+    with store.readable(place):
+        try:
+            text = read_text(place, LINES)
+        except FileNotFoundError:
+            return {}, []
+        lines = [parsed(line) for line in text.split("\n")[:-1]]
+        check_lines(lines)
     return (lines[0], lines[1:]) if lines else ({}, [])
+
+
+def check_lines(lines: list[Any]) -> None:
+    """Refuse lines that are not of a run's progress: what it is, then numbers by name."""
+    for i, line in enumerate(lines):
+        if not isinstance(line, dict):
+            raise ValueError(f"line {i + 1}: no table")
+        for name, value in line.items():
+            fits = value is None or is_number(value) or isinstance(value, bool)
+            if not (isinstance(value, str) if i == 0 and name in SAID else fits):
+                raise ValueError(f"line {i + 1}: {name}: {value!r:.60}")
+    for line in lines[:1]:
+        for name in ("seed", "rounds"):
+            if not is_whole(line.get(name)) or not 0 <= line[name] < 2**63:
+                raise ValueError(f"line 1: {name}: {line.get(name)!r:.60}")
 
 
 def look(folder: Path) -> Sight:
@@ -170,9 +199,10 @@ def sights(folder: Path) -> list[Sight]:
     run, or those of every cell of a sweep."""
     if not folder.is_dir():
         raise MusterError(f"{folder}: no such folder; give one of results, such as runs/demo")
-    inner = [place for place in folder.glob("*-seed*") if place.is_dir()]
+    inner = [within(folder, p.name) for p in folder.glob("*-seed*") if p.is_dir()]
     if not inner:
-        cells = [place for place in folder.glob("*/*-seed*") if place.is_dir()]
+        every = (p for p in folder.glob("*/*-seed*") if p.is_dir())
+        cells = [within(folder, p.parent.name, p.name) for p in every]
         found = [replace(s, label=f"{s.place.parent.name} {s.label}") for s in map(look, cells)]
         return sorted(found, key=lambda s: (s.label, s.seed)) or [look(folder)]
     found = [look(place) for place in inner]

@@ -23,7 +23,8 @@ from ..params import Memory, Params
 from ..parts.guard import MOST_LOSS, far_off, guard, plausible
 from ..protocol import Answers, Appraisal, Entry, Offer, Replies, Roster, State, Traffic, Trial
 from .audit import TRUST, audit
-from .clients import Clients, Terms
+from .clients import Clients
+from .job import Job
 from .memo import Memo
 
 SCALAR = 8  # bytes of a number on the wire
@@ -31,18 +32,23 @@ SCALAR = 8  # bytes of a number on the wire
 
 @dataclass(frozen=True)
 class Setup:
-    """What stays the same through all rounds of a run: who, on what terms, and where they are."""
+    """The parts of a run that stay the same through all rounds: who, what runs, where they are.
+
+    quorum  the share of the objective's weight that must be heard; a round in which less is does
+            not count, and ends the run
+    """
 
     population: Population
-    terms: Terms
+    job: Job
     clients: Clients
+    quorum: float = 0.0
 
 
 def present_in(setup: Setup, t: int, memo: Memo) -> Bool:
     """Who takes part in the federation: never the unseen and, where clients are free to leave,
     only those the model still appeals to."""
     present = ~setup.population.unseen
-    if setup.terms.leaving(t):
+    if setup.job.leaving(t):
         seen = np.flatnonzero(present)
         present[seen[~setup.clients.stays(seen, memo)]] = False
     return present
@@ -50,7 +56,7 @@ def present_in(setup: Setup, t: int, memo: Memo) -> Bool:
 
 def pool_of(setup: Setup, t: int, present: Bool) -> Int64:
     """Who may be asked: those present, and during warm-up only the objective's clients."""
-    if t < setup.terms.warmup:
+    if t < setup.job.warmup:
         present = present & (setup.population.importance > 0)
     return np.flatnonzero(present)
 
@@ -67,11 +73,11 @@ def reference_of(
     """
     weight = setup.population.objective
     members = np.flatnonzero(weight > 0)
-    if setup.terms.method.reference == "asked":
+    if setup.job.method.reference == "asked":
         members = asked[weight[asked] > 0]
     own = setup.clients.report(offer, members, memo) if len(members) else Appraisal.unknown(0)
     priority = setup.population.priority[members]
-    can = setup.terms.possible
+    can = setup.job.possible
     sound = plausible(own, priority, can).yes
     if not sound.any():
         return float("nan"), float("nan"), members[:0]
@@ -117,12 +123,12 @@ class Verdict:
 VERDICT = ("extent", "weight", "reason")
 
 
-def judge(terms: Terms, offer: Offer, replies: Replies, server: Memory) -> Verdict:
+def judge(job: Job, offer: Offer, replies: Replies, server: Memory) -> Verdict:
     """Guard, admit and weigh: how much each reply counts. Weights are as the rule gives them."""
-    method = terms.method
-    sound = guard(offer, replies, method.reports, method.claim.most, method.losses, terms.possible)
+    method = job.method
+    sound = guard(offer, replies, method.reports, method.claim.most, method.losses, job.possible)
     extent = np.where(sound.yes, method.admit(offer, replies.roster, replies.appraisal), 0.0)
-    if offer.round < terms.warmup:
+    if offer.round < job.warmup:
         # Warm-up is for the objective: whoever is in it by a_k counts by a_k, aligned or not.
         extent = np.minimum(extent, replies.roster.importance)
     let_in = extent > 0
@@ -145,13 +151,13 @@ class Outcome:
     trial: Trial | None = None
 
 
-def honest_verdict(terms: Terms, offer: Offer, answers: Answers, server: Memory) -> Verdict | None:
+def honest_verdict(job: Job, offer: Offer, answers: Answers, server: Memory) -> Verdict | None:
     """The verdict on what the clients would have said honestly."""
     truth, replies = answers.truth, answers.replies
     if truth is None:
         return None
     told = replace(replies, appraisal=truth.appraisal, claim=truth.claim)
-    honest = judge(terms, offer, told, server)
+    honest = judge(job, offer, told, server)
     return replace(honest, weight=np.where(truth.joins, honest.weight, 0.0))
 
 
@@ -164,7 +170,7 @@ def conclude(
     Where not all replies fit in memory at once, and the step asks for nothing but their mean, they
     are taken in portions of which only the mean is kept.
     """
-    method, server = setup.terms.method, state.server
+    method, server = setup.job.method, state.server
     most = max(1, setup.clients.at_once(offer.model))
     streams = method.step.only_mean and state.clients is None and method.trust is None
     n = len(roster)
@@ -181,8 +187,8 @@ def conclude(
             memo,
             remembered(state, some),
         )
-        verdict = judge(setup.terms, offer, answers.replies, server)
-        parts.append((answers, verdict, honest_verdict(setup.terms, offer, answers, server)))
+        verdict = judge(setup.job, offer, answers.replies, server)
+        parts.append((answers, verdict, honest_verdict(setup.job, offer, answers, server)))
         if len(cuts) > 1:
             let_in = verdict.weight > 0
             mean.add(answers.replies.pick(let_in), verdict.weight[let_in])
@@ -245,22 +251,20 @@ class Mean:
 def play(setup: Setup, memo: Memo, state: State) -> tuple[State, Entry]:
     """One whole round from `state`. `memo` holds what is already known of its model."""
     population, clients, method, t = (
-        setup.population, setup.clients, setup.terms.method, state.round
+        setup.population, setup.clients, setup.job.method, state.round
     )  # fmt: skip
     memo.turn(state).begin()
     present = present_in(setup, t, memo)
     pool = pool_of(setup, t, present)
     roster = Roster.of(population, pool)
     if len(pool):
-        roster = method.invite(
-            population, pool, setup.terms.seed, t, lambda who: memo.poll(who).loss
-        )
+        roster = method.invite(population, pool, setup.job.seed, t, lambda who: memo.poll(who).loss)
     asked = roster.clients
     offer = offer_of(setup, state)
     odd = asked[:0]
     if method.refers:
         loss, score, odd = reference_of(setup, offer, asked, memo)
-        offer = replace(offer, loss=loss, score=score, eps=setup.terms.eps(t))
+        offer = replace(offer, loss=loss, score=score, eps=setup.job.eps(t))
 
     steps = method.effort(roster, clients.steps(asked), state.server) if len(asked) else None
     outcome = conclude(setup, offer, roster, steps, memo, state)
@@ -282,31 +286,30 @@ def play(setup: Setup, memo: Memo, state: State) -> tuple[State, Entry]:
 
 def offer_of(setup: Setup, state: State) -> Offer:
     """What is broadcast of a state, before F(w) is known."""
-    terms, t = setup.terms, state.round
+    job, t = setup.job, state.round
     return Offer(
-        terms.seed,
+        job.seed,
         t,
-        terms.rounds,
+        job.rounds,
         setup.clients.arriving(state.model),
-        lr=terms.local.rate(t, terms.rounds),
+        lr=job.local.rate(t, job.rounds),
         population=int((~setup.population.unseen).sum()),
-        trainable=terms.trainable,
-        server={part: state.server[part] for part in terms.method.solver.needs},
-        called=terms.scoring.first.name,
-        higher=terms.scoring.first.higher,
-        frozen=terms.frozen,
+        trainable=setup.clients.trainable,
+        server={part: state.server[part] for part in job.method.solver.needs},
+        called=job.scoring.first.name,
+        higher=job.scoring.first.higher,
     )
 
 
 def warned(setup: Setup, answers: Answers, odd: Int64) -> list[tuple[int, str]]:
     """Priority clients whose report is far from all others': it counts, and is pointed out. `odd`
     are those found so when F(w) was measured."""
-    replies, method = answers.replies, setup.terms.method
+    replies, method = answers.replies, setup.job.method
     if method.reports and not method.losses:
         odd = np.union1d(
             odd,
             replies.roster.clients[
-                far_off(replies.appraisal, replies.roster.priority, setup.terms.possible)
+                far_off(replies.appraisal, replies.roster.priority, setup.job.possible)
             ],
         )
     names = setup.population.names
@@ -423,7 +426,7 @@ def record(setup: Setup, offer: Offer, roster: Roster, outcome: Outcome, memo: M
     helped = float((beyond * replied.full).sum())
     objective = setup.population.objective[roster.clients]
     sound = objective[~failed & (admitted | ~joined)].sum()
-    traffic = answers.traffic or sizes_of(setup.terms.method, offer, roster, answers, memo)
+    traffic = answers.traffic or sizes_of(setup.job.method, offer, roster, answers, memo)
     traffic = tried(traffic, roster, trial, params.nbytes(offer.model))
     row = {
         "round": offer.round + 1,
@@ -439,7 +442,7 @@ def record(setup: Setup, offer: Offer, roster: Roster, outcome: Outcome, memo: M
         "skipped": not float(verdict.weight.sum()) > 0,
         "theta": 1.0 / (1.0 + helped),
         "steps": int(answers.steps.sum()),
-        **({} if setup.terms.method.trust is None else {"trials": trials_of(trial)}),
+        **({} if setup.job.method.trust is None else {"trials": trials_of(trial)}),
         "bytes_down": int(traffic.down.sum()) + traffic.others_down,
         "bytes_up": int(traffic.up.sum()) + traffic.others_up,
     }

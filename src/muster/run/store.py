@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,12 +17,25 @@ from typing import Any
 
 import numpy as np
 import tomli_w
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from ..durable import whole_folder
 from ..errors import MusterError, first_line
 from ..lazy import pl
+from ..params import ordered
+from ..regular import (
+    TENSORS,
+    NotRegular,
+    name_of,
+    opened,
+    plain_name,
+    read_frame,
+    read_json,
+    read_toml,
+)
+from .form import ROWS, check_marks, check_recipe, check_tables
 from .result import Run
 from .trained import Own, Recipe
 
@@ -31,6 +44,7 @@ MARKER = "run.toml"  # a folder that has it holds a run, complete
 RECIPE = "model.json"  # columns, scale, labels, what was built: see `trained.Recipe`
 HOLDINGS = "holdings.parquet"  # the rows of each class that every client has
 OWN = "own.safetensors"  # the models clients keep for themselves, and whose they are
+NUMBERED = re.compile("round-[0-9]{8,18}")  # a checkpoint
 WHOSE = "clients"  # their numbers, next to models/NAME
 
 
@@ -46,6 +60,7 @@ def save(run: Run, folder: str | Path) -> Path:
         "engine": run.engine,
         "complete": run.complete,
         "note": run.note,
+        "names": list(run.weights),
         "facts": run.facts,
         "config": run.config,
     }
@@ -75,8 +90,14 @@ def save(run: Run, folder: str | Path) -> Path:
 
 def digest(file: Path) -> str:
     """The sha256 of a file's bytes."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+    with opened(file, TENSORS) as bytes_of:
+        return hashlib.file_digest(bytes_of, "sha256").hexdigest()
+
+
+def tensors(file: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of a safetensors file."""
+    with opened(file, TENSORS) as held:
+        return load_file(name_of(held, file))
 
 
 def is_run(folder: Path) -> bool:
@@ -88,7 +109,9 @@ def marked(folder: Path) -> dict[str, Any]:
     """What the marker of a run says: its method, engine, configuration and facts, and the checksums
     of its files."""
     with readable(folder):
-        return tomllib.loads((folder / MARKER).read_text())
+        marks = read_toml(folder / MARKER)
+        check_marks(marks)
+    return marks
 
 
 def load(folder: str | Path) -> Run:
@@ -102,23 +125,29 @@ def load(folder: str | Path) -> Run:
     with readable(folder):
         sums = meta.pop("sums", {})
         for name, expected in sums.items():
-            if digest(folder / name) != expected:
+            if digest(folder / plain_name(name)) != expected:
                 raise ValueError(f"{name} is not what was written")
-        # glob=False: a folder may be called [x], which is no pattern.
         frames: dict[str, Any] = {
-            name: pl.read_parquet(folder / f"{name}.parquet", glob=False) for name in FRAMES
+            name: read_frame(folder / f"{name}.parquet", most=ROWS.get(name, 10**9))
+            for name in FRAMES
         }
-        weights = load_file(folder / "weights.safetensors")
+        names = meta.pop("names", [])  # none in runs saved by earlier versions
+        weights = ordered(tensors(folder / "weights.safetensors"), names)
         # What belongs to the run is what its marker lists: a folder may hold an older run's files.
         recipe = own = None
         if RECIPE in sums:
-            recipe = Recipe.of_table(json.loads((folder / RECIPE).read_text()))
+            check_recipe(table := read_json(folder / RECIPE))
+            recipe = Recipe.of_table(table)
         if HOLDINGS in sums:
-            frames["holdings"] = pl.read_parquet(folder / HOLDINGS, glob=False)
+            frames["holdings"] = read_frame(folder / HOLDINGS, most=ROWS["holdings"])
         if OWN in sums:
-            saved = load_file(folder / OWN)
+            saved = tensors(folder / OWN)
             whose = saved.pop(WHOSE)
-            own = Own(whose, {n.removeprefix("models/"): a for n, a in saved.items()})
+            models = {n.removeprefix("models/"): a for n, a in saved.items()}
+            own = Own(whose, ordered(models, names))
+            if any(a.ndim < 1 or len(a) != whose.size for a in (whose, *saved.values())):
+                raise ValueError(f"{OWN}: not a model for each of {whose.size} clients")
+        check_tables(frames)
     return Run(weights=weights, **frames, **meta, own=own, recipe=recipe)
 
 
@@ -127,6 +156,8 @@ def readable(place: Path) -> Iterator[None]:
     """Files that were damaged after they were written are one clear line."""
     try:
         yield
+    except NotRegular:
+        raise
     except (
         OSError, ValueError, KeyError, TypeError, SafetensorError, pl.exceptions.PolarsError
     ) as error:  # fmt: skip
@@ -149,13 +180,18 @@ def writable(place: Path) -> Iterator[None]:
 
 def checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in a folder, the oldest first."""
-    return sorted(folder.glob("round-*"))
+    return sorted(p for p in folder.glob("round-*") if NUMBERED.fullmatch(p.name) and p.is_dir())
+
+
+def round_of(checkpoint: Path) -> int:
+    """After which round a checkpoint was saved."""
+    return int(checkpoint.name.removeprefix("round-"))
 
 
 def checkpointed(folder: Path) -> int:
     """How many rounds the last checkpoint in a folder holds; 0 without one."""
     found = checkpoints(folder)
-    return int(found[-1].name.split("-")[1]) if found else 0
+    return round_of(found[-1]) if found else 0
 
 
 def drop_checkpoints(folder: Path) -> None:
@@ -166,7 +202,9 @@ def drop_checkpoints(folder: Path) -> None:
 def load_runs(folder: str | Path) -> dict[str, list[Run]]:
     """Every saved run of a comparison, by method label in the order of seeds."""
     runs: dict[str, list[Run]] = {}
-    for place in sorted(Path(folder).glob(f"*-seed*/{MARKER}"), key=_by_seed):
+    found = Path(folder).glob(f"*-seed*/{MARKER}")
+    numbered = (p for p in found if p.parent.name.rpartition("-seed")[2].isdecimal())
+    for place in sorted(numbered, key=_by_seed):
         label = place.parent.name.rpartition("-seed")[0]
         runs.setdefault(label, []).append(load(place.parent))
     if not runs:

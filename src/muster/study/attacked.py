@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from ..arrays import Int64
 from ..data.sets.digits import digits
 from ..errors import unknown
-from ..federation import Federation
+from ..federation import Federation, Variation
 from ..lazy import pl, torch
 from ..local import Local
 from ..methods import Method, fedalign, fedavg, fedavg_priority, maxfl
@@ -213,12 +214,25 @@ def table_of(rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
     return joined.with_columns(lost=pl.col("honest") - pl.col("accuracy"))
 
 
+@cache
+def variation() -> Variation:
+    """The variation between seeds: each splits digits again."""
+    return digits(CLIENTS).variation
+
+
+def points(shares: pl.Series) -> Interval:
+    """Shares of held-out rows in points, one for each seed: their mean and interval, wide enough
+    for the rows of all clients."""
+    values = 100 * shares.to_numpy().astype(np.float64)
+    return Interval.of(values, ratio=variation().ratio(held_out=True))
+
+
 def lost(frame: pl.DataFrame, rule: str, attack: str, share: float) -> Interval | None:
     """Points of accuracy lost, mean and interval over seeds."""
     mine = frame.filter(
         pl.col("rule") == rule, pl.col("attack") == attack, (pl.col("share") - share).abs() < 1e-9
     )
-    return Interval.of(100 * np.asarray(mine["lost"].to_numpy(), np.float64)) if len(mine) else None
+    return points(mine["lost"]) if len(mine) else None
 
 
 def written(value: Interval | None, best: bool = False) -> str:
@@ -234,7 +248,7 @@ def markdown(frame: pl.DataFrame) -> str:
     lines: list[str] = []
     shares = sorted(set(frame["share"].to_list()) - {0.0})
     honest = {
-        str(rule): Interval.of(100 * mine["accuracy"].to_numpy())
+        str(rule): points(mine["accuracy"])
         for (rule,), mine in frame.filter(pl.col("attack") == "none").group_by(
             "rule", maintain_order=True
         )

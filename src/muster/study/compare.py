@@ -6,38 +6,54 @@ between them is the method. `muster compare` prints what this returns.
 
 from __future__ import annotations
 
-import inspect
 import re
-import typing
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack, cast
 
 from ..checks import require, whole
-from ..engines.compute import How, compute_of
+from ..engines.compute import Compute, How, compute_of
 from ..errors import MusterError, nearest, plural, unknown
 from ..federation import Federation
 from ..lazy import nn
 from ..local import Local
 from ..methods import Method
 from ..models import Spec
+from ..parts.attacks import Attack
+from ..parts.participation import Participation
+from ..parts.task import OfRows, Task
+from ..regular import within
 from ..rng import MOST
 from ..run import store
+from ..run.conduct import Keep
+from ..run.job import DecideOn, Job
 from ..run.measures import named
 from ..run.result import OnRound, Run
-from ..run.simulate import check, simulate
+from ..run.simulate import run_job
 from .comparison import Comparison, gathered, note, place_of
 
 OnStart = Callable[[str, int, int], None]
 
-SIMULATE = inspect.signature(simulate).parameters
-# What `compare` gives to each run itself.
-OURS = ("fed", "method", "seed", "checkpoint", "resume", "how")
-CHECKED = set(inspect.signature(check).parameters) - {"fed", "method", "seed"}
-NO_MATTER = ("checkpoint_every", "on_round", "processes")  # what does not change a run's numbers
+
+class Settings(TypedDict, total=False):
+    """The settings of a comparison's runs as keywords: those of `Job` that all methods share, those
+    of `Keep`, and `Compute`, as a whole or each by itself."""
+
+    participation: Participation | None
+    attack: Attack | None
+    task: Task | OfRows
+    decide_on: DecideOn
+    tuned_steps: int
+    evaluate_every: int
+    checkpoint_every: int
+    compute: Compute | None
+    engine: str
+    device: str
+    dtype: str
+    processes: int | None
 
 
 class ComparisonInterrupted(KeyboardInterrupt):
@@ -53,7 +69,7 @@ def compare(
     methods: Mapping[str, Method] | Sequence[Method],
     model: nn.Module | Spec,
     rounds: int,
-    local: Local | Mapping[str, Local] = SIMULATE["local"].default,
+    local: Local | Mapping[str, Local] = Job.local,
     seeds: int | Iterable[int] = 5,
     *,
     only: Iterable[int] | None = None,
@@ -64,7 +80,7 @@ def compare(
     config: Mapping[str, Any] | None = None,
     on_start: OnStart | None = None,
     on_round: OnRound | None = None,
-    **how: Any,
+    **how: Unpack[Settings],
 ) -> Comparison:
     """Run every method on every seed and return them side by side.
 
@@ -94,101 +110,121 @@ def compare(
     >>> list(both.runs), both.seeds
     (['fedalign', 'fedavg'], (0, 1))
     """
-    labelled, every = as_labelled(methods), as_seeds(seeds)
+    labelled = as_labelled(methods)
     works = by_label(local, labelled)
+    for name in how:
+        if name not in Settings.__annotations__:
+            known = Settings.__annotations__
+            raise MusterError(f"compare: unknown argument '{name}'; {nearest(name, known)}")
+    of_job = {f.name: how[f.name] for f in fields(Job) if f.name in how}  # type: ignore[literal-required]
+    jobs = {
+        label: Job(method, model, works[label], rounds, **of_job)
+        for label, method in labelled.items()
+    }
+    keep = Keep(how.get("evaluate_every", 1), checkpoint_every=how.get("checkpoint_every", 10))
+    one_by_one = {name: how[name] for name in How.__annotations__ if name in how}  # type: ignore[literal-required]
+    return compare_jobs(
+        data, jobs, seeds,
+        compute=compute_of(how.get("compute"), cast(How, one_by_one)), keep=keep, only=only,
+        report_at=report_at, measures=measures, panels=panels, folder=folder, config=config,
+        on_start=on_start, on_round=on_round,
+    )  # fmt: skip
+
+
+def compare_jobs(
+    data: Federation | Callable[[int], Federation],
+    jobs: Mapping[str, Job],
+    seeds: int | Iterable[int] = 5,
+    *,
+    compute: Compute = Compute(),
+    keep: Keep = Keep(),
+    only: Iterable[int] | None = None,
+    report_at: Iterable[int] = (),
+    measures: str | Iterable[str] = (),
+    panels: str | Iterable[str] = (),
+    folder: str | Path | None = None,
+    config: Mapping[str, Any] | None = None,
+    on_start: OnStart | None = None,
+    on_round: OnRound | None = None,
+) -> Comparison:
+    """Run jobs that differ in their method (and its local work) on every seed: see `compare`."""
+    every = as_seeds(seeds)
     now = every if only is None else as_seeds(only)
     for seed in now:
         require(seed in every, "only", seed, f"the seeds of the comparison, {list(every)}")
-    whole("rounds", rounds)
     at = tuple(report_at)
     for t in at:
-        whole("report_at", t, 1, rounds)
-    allowed = [name for name in SIMULATE if name not in OURS] + [*How.__annotations__]
-    for name in how:
-        if name not in allowed:
-            raise MusterError(f"compare: unknown argument '{name}'; {nearest(name, allowed)}")
-    how |= {"model": model, "rounds": rounds, "on_round": on_round}
+        whole("report_at", t, 1, next(iter(jobs.values())).rounds)
     shown = {
         "report_at": at,
         "measures": tuple(m.name for m in named(measures)) if measures else (),
         "panels": tuple(m.name for m in named(panels, "panel")) if panels else (),
     }
-    keywords = {name: how.pop(name) for name in How.__annotations__ if name in how}
-    compute = compute_of(how.get("compute"), typing.cast(How, keywords))
-    how["compute"] = compute
-    settings = {
-        name: written(how.get(name, p.default))
-        for name, p in SIMULATE.items()
-        if name not in (*OURS, *NO_MATTER, "compute", "local")
-    } | {
-        f.name: written(getattr(compute, f.name)) for f in fields(compute) if f.name != "processes"
-    }
-    made = {
-        "settings": settings,
-        "methods": {label: written(method) for label, method in labelled.items()},
-    }
-    if len(set(map(written, works.values()))) == 1:
-        settings["local"] = written(next(iter(works.values())))
-    else:
-        settings["local"] = "by method"
-        made["local"] = {label: written(mine) for label, mine in works.items()}
+    made = description(jobs, compute, keep)
     where = None if folder is None else Path(folder)
     found: dict[tuple[str, int], Run] = {}
     try:
         for seed in now:
             fed = federation_of(data, seed)
-            asked = {name: how[name] for name in CHECKED if name in how}
-            for label, method in labelled.items():  # the last one's error waits for no other
-                check(fed, method, local=works[label], seed=seed, **asked)
+            seeded = {label: job.with_seed(seed) for label, job in jobs.items()}
+            # All of them first: the last one's error waits for no other.
+            modules = {label: job.check(fed) for label, job in seeded.items()}
             if where is not None:
                 held = {str(seed): f"{fed.name} {fed!r} {fed.fingerprint()}"}
-                note(where, {**made, "data": held}, labels=[*labelled], seeds=[*every], **shown)
-            for label, method in labelled.items():
+                note(where, {**made, "data": held}, labels=[*jobs], seeds=[*every], **shown)
+            for label, job in seeded.items():
                 place = None if where is None else place_of(where, label, seed)
-                mine = {**how, "local": works[label]}
-                run = one(fed, label, method, seed, place, config or {}, on_start, mine)
+                kept = None if place is None else within(place, "checkpoints")
+                run = None if place is None or not store.is_run(place) else store.load(place)
+                if on_start is not None:
+                    before = 0 if kept is None else store.checkpointed(kept)
+                    on_start(label, seed, before if run is None else len(run.rounds))
+                if run is None:
+                    saved = replace(keep, checkpoint=kept, resume=kept is not None)
+                    run = run_job(
+                        fed, job, compute=compute, keep=saved, on_round=on_round,
+                        module=modules.pop(label),
+                    )  # fmt: skip
+                    run = replace(run, config=dict(config or {}))
+                    if place is not None and kept is not None:
+                        store.save(run, place)
+                        store.drop_checkpoints(kept)
                 found[label, seed] = run
     except KeyboardInterrupt:
-        raise ComparisonInterrupted(gathered(found, labelled, now, **shown)) from None
-    return gathered(found, labelled, now, **shown)
+        raise ComparisonInterrupted(gathered(found, jobs, now, **shown)) from None
+    return gathered(found, jobs, now, **shown)
 
 
-def one(
-    fed: Federation,
-    label: str,
-    method: Method,
-    seed: int,
-    place: Path | None,
-    config: Mapping[str, Any],
-    on_start: OnStart | None,
-    how: Mapping[str, Any],
-) -> Run:
-    """One run of a comparison: read from its folder where it is finished, from its last checkpoint
-    where it has one."""
-    finished = None if place is None or not store.is_run(place) else store.load(place)
-    if on_start is not None:
-        kept = 0 if place is None else store.checkpointed(place / "checkpoints")
-        on_start(label, seed, kept if finished is None else len(finished.rounds))
-    if finished is not None:
-        return finished
-    keep = None if place is None else place / "checkpoints"
-    run = simulate(fed, method, seed=seed, checkpoint=keep, resume=keep is not None, **how)
-    run = replace(run, config=dict(config))
-    if place is not None and keep is not None:
-        store.save(run, place)
-        store.drop_checkpoints(keep)
-    return run
+def description(jobs: Mapping[str, Job], compute: Compute, keep: Keep) -> dict[str, Any]:
+    """The settings that decide a comparison's numbers, as text: two calls on one folder must have
+    the same."""
+    first = next(iter(jobs.values()))
+    shared = ("model", "rounds", "participation", "attack", "task", "decide_on", "tuned_steps")
+    for name in shared:
+        if any(getattr(job, name) != getattr(first, name) for job in jobs.values()):
+            raise MusterError(f"jobs: they differ in {name}; only method and local may differ")
+    settings = {name: written(getattr(first, name)) for name in shared}
+    settings["evaluate_every"] = written(keep.evaluate_every)
+    settings |= {name: written(getattr(compute, name)) for name in ("engine", "device", "dtype")}
+    works = {label: written(job.local) for label, job in jobs.items()}
+    alike = len(set(works.values())) == 1
+    settings["local"] = next(iter(works.values())) if alike else "by method"
+    return {
+        "settings": settings,
+        "methods": {label: written(job.method) for label, job in jobs.items()},
+        **({} if alike else {"local": works}),
+    }
 
 
 def federation_of(data: Federation | Callable[[int], Federation], seed: int) -> Federation:
-    """The data of one seed."""
+    """The data of one seed; of data that are given as they are, seeds vary the training alone."""
     fed = data(seed) if callable(data) else data
     if not isinstance(fed, Federation):
         raise MusterError(
             f"data: {type(fed).__name__}; give a Federation, or a function of the seed that "
             "returns one"
         )
-    return fed
+    return fed if callable(data) else replace(fed, varies="training")
 
 
 def as_labelled(methods: Mapping[str, Method] | Sequence[Method]) -> dict[str, Method]:

@@ -6,7 +6,6 @@ says what belongs to it, in which order, and what its runs were made with.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +15,12 @@ import tomli_w
 from rich.console import Group, RenderableType
 
 from .. import durable
-from ..checks import whole
+from ..checks import is_whole, whole
 from ..errors import MusterError, plural, unknown
 from ..lazy import later, pl
+from ..regular import read_toml, within
 from ..report.figure import figure
-from ..report.intervals import Interval, at, compared, summary
+from ..report.intervals import Interval, at, compared, every, ratio_of, summary, variation_of
 from ..report.paper import paper as paper_figure
 from ..report.tables import comparison_tables
 from ..run import store
@@ -32,6 +32,10 @@ else:  # only what is shown needs it
     page = later("muster.report.html.page")
 
 MARKER = "comparison.toml"  # a folder that has it holds a comparison
+
+TEXTS, NUMBERS = ("labels", "measures", "panels"), ("seeds", "report_at")  # what a marker lists
+
+MOST = 10**6  # runs that are looked for
 
 Made = Mapping[str, Mapping[str, str]]  # what runs were made with, by kind and name
 
@@ -124,8 +128,9 @@ class Comparison:
         if not self.seeds:
             return f"Comparison({', '.join(self.runs)}; 0 seeds{state})"
         measure, last = compared(self.runs, self.measures)[0], self.rounds
+        ratio = ratio_of(variation_of(every(self.runs)), measure)
         ends = ", ".join(
-            f"{label} {Interval.of([at(run, measure.name, last) for run in mine])}"
+            f"{label} {Interval.of([at(run, measure.name, last) for run in mine], ratio=ratio)}"
             for label, mine in self.runs.items()
         )
         seeds = plural(len(self.seeds), "seed")
@@ -144,7 +149,7 @@ def gathered(
 
 def place_of(folder: Path, label: str, seed: int) -> Path:
     """Where a comparison keeps a run."""
-    return folder / f"{label}-seed{seed}"
+    return within(folder, f"{label}-seed{seed}")
 
 
 def is_comparison(folder: Path) -> bool:
@@ -184,7 +189,26 @@ def _note(folder: Path, made: Made, listed: Mapping[str, Any]) -> None:
 def read(folder: Path) -> dict[str, Any]:
     """What is written down of a comparison."""
     with store.readable(folder / MARKER):
-        return tomllib.loads((folder / MARKER).read_text())
+        listed = read_toml(folder / MARKER)
+        check_lists(listed)
+        made = listed["made"]
+        if not isinstance(made, dict) or not all(isinstance(v, dict) for v in made.values()):
+            raise ValueError("made: no tables of texts")
+        return listed
+
+
+def check_lists(listed: Mapping[str, Any]) -> None:
+    """Refuse a marker whose lists are not of names and numbers, or that lacks those of runs."""
+    for name in (*TEXTS, *NUMBERS):
+        values = listed.get(name, None if name in ("labels", "seeds") else [])
+        kind = (lambda value: isinstance(value, str)) if name in TEXTS else is_whole
+        if not isinstance(values, list) or not all(map(kind, values)):
+            what = "texts" if name in TEXTS else "whole numbers"
+            raise ValueError(f"{name}: a list of {what} belongs there")
+        if len(set(values)) < len(values):
+            raise ValueError(f"{name}: the same twice")
+    if len(listed["labels"]) * len(listed["seeds"]) > MOST:
+        raise ValueError(f"more than {MOST} runs")
 
 
 def load_comparison(folder: str | Path) -> Comparison:

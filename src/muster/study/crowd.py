@@ -22,6 +22,8 @@ from ..checks import whole
 from ..errors import MusterError, warning_line
 from ..lazy import torch
 
+SAFE_PATH = "PYTHONSAFEPATH"  # the environment variable that is Python's flag -P
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -39,11 +41,15 @@ class Crowd:
         self.jobs = jobs
         self.before = multiprocessing.active_children()
         self.pool: ProcessPoolExecutor | None = None
+        self.safe: str | None = None
 
     def __enter__(self) -> Crowd:
         if self.jobs > 1:
             # Forked processes would share torch's threads and locks, in whatever state they are.
             context = multiprocessing.get_context("spawn")
+            # Each begins as `python -c`, and takes no module of the current folder for Python's.
+            self.safe = os.environ.get(SAFE_PATH)
+            os.environ[SAFE_PATH] = "1"
             self.pool = ProcessPoolExecutor(self.jobs, mp_context=context, initializer=_begin)
         return self
 
@@ -74,6 +80,8 @@ class Crowd:
     ) -> None:
         if self.pool is None:
             return
+        if self.safe is None:
+            del os.environ[SAFE_PATH]
         self.pool.shutdown(wait=kind is None, cancel_futures=True)
         if kind is not None:
             for process in multiprocessing.active_children():

@@ -6,7 +6,7 @@ On disk it is a folder with one comparison for each cell (`data.priority=2,local
 
 from __future__ import annotations
 
-import tomllib
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,11 +20,13 @@ from .. import durable
 from ..checks import is_whole, whole
 from ..errors import MusterError, plural
 from ..lazy import later, pl
+from ..regular import read_toml, within
+from ..report.intervals import variation_of
 from ..report.swept import swept_figure, swept_summary, swept_tables
 from ..run import store
 from ..run.concerns import gist
-from .cells import Cell, Over, column_of, grid, shown
-from .comparison import place_of
+from .cells import Cell, Over, as_over, column_of, grid, shown
+from .comparison import MOST, check_lists, place_of
 
 if TYPE_CHECKING:
     from ..report.html import swept as html
@@ -41,7 +43,7 @@ class Sweep:
     """Runs of several methods on the same seeds in every cell of a grid.
 
     frame     one row for each cell, method, seed and round: the swept keys, `method`, `seed`,
-              `round`, and every column of `run.rounds`
+              `round`, every column of `run.rounds`, and what its seeds vary (`Variation`)
     over      the swept keys, each with its values
     methods   the labels of the methods
     seeds     the seeds of every cell
@@ -154,9 +156,12 @@ def load_sweep(folder: str | Path) -> Sweep:
     """Read a sweep back, as far as it is done."""
     folder = Path(folder)
     with store.readable(folder / MARKER):
-        listed = tomllib.loads((folder / MARKER).read_text())
-        over = {entry["key"]: entry["values"] for entry in listed["over"]}
+        listed = read_toml(folder / MARKER)
+        check_lists(listed)
+        over = as_over({str(entry["key"]): entry["values"] for entry in listed["over"]})
         labels, seeds = tuple(listed["labels"]), tuple(listed["seeds"])
+        if math.prod(map(len, (*over.values(), labels, seeds))) > MOST:
+            raise ValueError(f"more than {MOST} runs")
     return gathered(folder, over, labels, seeds, tuple(listed.get("measures", ())))
 
 
@@ -197,12 +202,15 @@ def gathered(
         here = {key: columns[key][shown(value)] for key, value in cell.values.items()}
         for label in labels:
             for seed in seeds:
-                place = place_of(folder / cell.name, label, seed)
+                place = place_of(within(folder, cell.name), label, seed)
                 if not store.is_run(place):
                     continue
                 run = store.load(place)
                 wrong.add(label, cell.name, run.concerns)
-                frames.append(with_cell(run.rounds, here, label, seed))
+                rounds = run.rounds.with_columns(
+                    pl.lit(value).alias(name) for name, value in variation_of([run]).table.items()
+                )
+                frames.append(with_cell(rounds, here, label, seed))
     frame = pl.concat(frames, how="diagonal_relaxed") if frames else pl.DataFrame()
     return Sweep(
         frame,
@@ -229,4 +237,5 @@ def with_cell(
 
 def finished(folder: Path, cell: Cell, labels: Iterable[str], seed: int) -> bool:
     """Whether every method of a cell has its run of this seed."""
-    return all(store.is_run(place_of(folder / cell.name, label, seed)) for label in labels)
+    place = within(folder, cell.name)
+    return all(store.is_run(place_of(place, label, seed)) for label in labels)

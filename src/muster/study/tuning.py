@@ -6,19 +6,23 @@ and `chosen.toml`, a configuration in which each method has what was chosen for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from rich.console import Group, RenderableType
+from rich.text import Text
 
 from .. import rng
+from ..checks import is_number
 from ..errors import MusterError, plural
+from ..federation import Variation
 from ..lazy import pl
 from ..report.fitted import Column, Fitted
-from ..report.intervals import Interval
+from ..report.intervals import Interval, ratio_of
 from ..report.swept import attention
 from ..run.measures import MEASURES
 from .cells import Over, column_of, grid, shown
@@ -42,6 +46,7 @@ class Tuning:
                were drawn
     concerns   what is wrong with some of the runs, and in how many
     folder     where everything is
+    variation  what the validation seeds vary
     """
 
     frame: pl.DataFrame
@@ -52,15 +57,18 @@ class Tuning:
     grids: Mapping[str, int] = field(default_factory=dict)
     concerns: tuple[str, ...] = ()
     folder: Path | None = None
+    variation: Variation = Variation()
 
     def summary(self) -> pl.DataFrame:
         """One row for each method and candidate: its settings, and the mean of its score with the
         95 % interval."""
         rows = []
         keys = [name for name in self.frame.columns if name not in OWN]
+        ratio = ratio_of(self.variation, MEASURES[self.measure])
         for _, mine in self.frame.group_by("method", "candidate", maintain_order=True):
             first = mine.row(0, named=True)
-            found = Interval.of(mine["score"].cast(pl.Float64).fill_null(np.nan).to_numpy())
+            scores = mine["score"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+            found = Interval.of(scores, ratio=ratio)
             head = {name: first[name] for name in ("method", "candidate", *keys, "tied", "chosen")}
             rows.append({**head, "seeds": len(mine), "mean": found.mean, "half": found.half})
         return pl.DataFrame(rows, infer_schema_length=None).fill_nan(None)
@@ -95,7 +103,12 @@ class Tuning:
             title = f"{label}: {tried}{rows}, {seeds}; {better} is chosen"
             columns = [Column(head, scores), Column("", stars, left=True)]
             tables.append(Fitted(title, [Column("candidate", said)], columns))
-        return Group(*tables, *attention(self.concerns))
+        edges = edges_of(summary.iter_rows(named=True), keys)
+        tables += [Text(f"at the edge: {said}; what is best may lie beyond") for said in edges]
+        several = summary["half"].is_not_null().any()
+        seeds = plural(int(summary["seeds"].to_numpy().max()), "validation seed")
+        covers = [Text(self.variation.said(seeds))] if several else []
+        return Group(*tables, *covers, *attention(self.concerns))
 
     def __repr__(self) -> str:
         said = "; ".join(
@@ -142,6 +155,40 @@ def best(scores: Sequence[Sequence[float]], direction: Direction) -> list[int]:
     # The same scores in another order may differ in the last digits of their mean.
     found: list[int] = np.flatnonzero(np.isclose(means, np.nanmax(means), rtol=1e-12)).tolist()
     return found
+
+
+def at_edge(mine: Sequence[Candidate], key: str) -> str:
+    """The edge of a method's grid that its choice is at, "smallest" or "largest": a better value
+    may lie beyond. Empty where the choice is inside, or there was only one value.
+
+    >>> at_edge([{"lr": lr, "chosen": lr == 0.4} for lr in (0.1, 0.2, 0.4)], "lr")
+    'largest'
+    """
+    values: list[Any] = [row.get(key) for row in mine]
+    if not all(map(is_number, values)) or len(set(values)) < 2:
+        return ""
+    chosen = next(row[key] for row in mine if row["chosen"])
+    return {min(values): "smallest", max(values): "largest"}.get(chosen, "")
+
+
+def edges_of(rows: Iterable[Candidate], keys: Sequence[str]) -> list[str]:
+    """One sentence for each value that methods chose at an edge of what they tried.
+
+    rows  the candidates of every method, one of each chosen
+
+    >>> lr = [{"method": m, "lr": lr, "chosen": lr == 0.4} for m in "AB" for lr in (0.2, 0.4)]
+    >>> edges_of(lr, ["lr"])
+    ['lr = 0.4 is the largest tried (A, B)']
+    """
+    tried: dict[str, list[Candidate]] = {}
+    for row in rows:
+        tried.setdefault(row["method"], []).append(row)
+    who: dict[str, list[str]] = {}
+    for (method, mine), key in product(tried.items(), keys):
+        if side := at_edge(mine, key):
+            value = next(shown(row[key]) for row in mine if row["chosen"])
+            who.setdefault(f"{key} = {value} is the {side} tried", []).append(method)
+    return [f"{said} ({', '.join(methods)})" for said, methods in who.items()]
 
 
 def scored(

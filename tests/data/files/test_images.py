@@ -190,3 +190,11 @@ def test_pictures_of_a_federation_of_pictures(photos, capsys):
     assert main(["data", "show", "photos", "--out", "p.png"]) == 0
     assert Path("p.png").exists()
     assert "left" in capsys.readouterr().out
+
+
+def test_other_kinds_of_images_are_refused_whatever_they_are_called(tmp_path):
+    place = tmp_path / "one" / "a" / "x.png"
+    place.parent.mkdir(parents=True)
+    Image.new("L", (4, 4)).save(place, "TIFF")
+    with pytest.raises(muster.MusterError, match=r"x\.png: not readable as png \(no PNG or JPEG"):
+        muster.data.from_folder(tmp_path)

@@ -13,7 +13,7 @@ from torch import nn
 
 import muster
 from muster.cli.main import main
-from muster.config.experiments import experiment
+from muster.config.experiments import load
 from muster.federation import Inputs, Text
 
 WORDS = ["<pad>", "good", "bad", "fine", "poor", "a", "film"]
@@ -127,8 +127,8 @@ def test_nothing_is_imported_because_data_or_a_network_says_so(reviews):
     with pytest.raises(muster.MusterError, match="a manifest is data, and no code is imported"):
         muster.Federation.from_folder("reviews.csv")
     table = {"data": {"name": "folder", "path": "reviews.csv", "tokenizer": "mywords:words"}}
-    with pytest.raises(muster.MusterError, match="'mywords:words' is an import path; over a net"):
-        experiment(table, trusted=False)
+    with pytest.raises(muster.MusterError, match="'mywords:words' is an import path"):
+        load(table)
 
 
 @pytest.mark.parametrize(

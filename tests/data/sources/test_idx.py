@@ -77,3 +77,19 @@ def test_files_that_are_not_idx_are_refused(tmp_path: Path, content: bytes, mess
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(MusterError, match=r"nowhere\.gz: cannot be read"):
         read_idx(tmp_path / "nowhere.gz")
+
+
+def test_more_dimensions_than_an_array_has_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(bytes([0, 0, 8, 255]) + bytes([0, 0, 0, 1]) * 255 + b"\1")
+    with pytest.raises(MusterError, match="that is no idx file"):
+        read_idx(tmp_path / "a")
+
+
+def test_a_gzipped_file_is_not_unpacked_beyond_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = bytes([0, 0, 8, 1]) + (10**7).to_bytes(4, "big")
+    (tmp_path / "a").write_bytes(gzip.compress(head + bytes(10**7)))
+    monkeypatch.setattr("muster.data.sources.idx.free_memory", lambda: 4e6)
+    with pytest.raises(MusterError, match=r"its 10\.0 MB do not fit into memory"):
+        read_idx(tmp_path / "a")

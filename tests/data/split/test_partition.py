@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.arrays import Int64
-from muster.config import experiment
+from muster.config import load
 from muster.data import (
     IID,
     PARTITIONS,
@@ -388,6 +388,6 @@ def test_few_cuts_the_first_clients_short_and_leaves_the_others():
 def test_few_is_named_in_a_configuration():
     table = {"kind": "few", "of": {"kind": "shards", "size": 20}, "first": 2, "rows": 6}
     data = {"name": "digits", "clients": 10, "priority": 2, "partition": table}
-    fed = experiment({"data": data}).federation(0)
+    fed = load({"data": data}).federation(0)
     sizes = (fed.train.sizes + fed.test.sizes).tolist()
     assert sizes == [6, 6] + [40] * 8

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...errors import MusterError, nearest
 from ...federation import Federation, Preparation, Scale, Statistics, Text
-from ...registry import part
+from ...registry import Code, part
 from .images import holds_images, image_blocks
 from .manifest import MANIFEST, Manifest, Options, Role, find_manifest, laid_over, read_manifest
 from .npz import read_npz
@@ -43,7 +43,7 @@ def from_folder(
     categories: tuple[str, ...] | None = None,
     missing: Literal["error", "mean"] | None = None,
     text: str | None = None,
-    tokenizer: Any = None,
+    tokenizer: Code | None = None,
     length: int | None = None,
     pad: int | None = None,
     resize: tuple[int, ...] | None = None,
@@ -246,7 +246,7 @@ def data_files(path: Path) -> list[Path]:
     """
     if not path.exists():
         raise MusterError(f"{path}: no such file or folder; give a {endings()} file, or a folder")
-    if path.is_file():
+    if not path.is_dir():
         if path.suffix not in ENDINGS:
             raise MusterError(f"{path}: ends in '{path.suffix}'; allowed: {endings()}")
         return [path]

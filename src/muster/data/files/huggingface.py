@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ...errors import MusterError, nearest
 from ...federation import Federation
 from ...lazy import pl
-from ...registry import from_path, part
+from ...registry import Code, from_path, part
 from .manifest import Options, laid_over
 from .rows import TEST_FRACTION, assemble
 from .tables import Block
@@ -22,7 +22,7 @@ from .tables import Block
 
 @part(Federation, "huggingface")
 def from_partitioner(
-    partitioner: Any,
+    partitioner: Code,
     label: str = "label",
     features: tuple[str, ...] | None = None,
     priority: int | tuple[int, ...] | Literal["all"] | None = None,

@@ -18,6 +18,7 @@ from ...errors import MusterError
 from ...federation import Inputs
 from ...federation.inputs import PIXELS
 from ...lazy import Image, pl
+from ...regular import TABLE, opened
 from .manifest import MANIFEST, Options
 from .rows import natural
 from .tables import Block, broken
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 Size = tuple[int, ...]  # height and width
 
 ENDINGS = (".png", ".jpg", ".jpeg")
+FORMATS = ("PNG", "JPEG")  # what files so called may be, whatever else Pillow reads
 COLUMNS = ("label", "client", "features", "split", "categories", "missing", "text", "tokenizer",
            "length", "pad")  # fmt: skip
 GRAY = ("1", "L", "LA")
@@ -137,13 +139,15 @@ def in_words(shape: Size) -> str:
 def as_bytes(file: Path, resize: Size | None) -> NDArray[np.uint8]:
     """An image as bytes, (channels, height, width)."""
     try:
-        with Image.open(file) as image:
+        with opened(file, TABLE, follow=True) as raw, Image.open(raw, formats=FORMATS) as image:
             if image.mode in DEEP:
                 raise MusterError(f"{file}: more than 8 bits for each pixel; save it with 8")
             picture: Picture = image.convert("L" if image.mode in GRAY else "RGB")
     except MusterError:
         raise
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except Exception as error:  # whatever Pillow stumbles over
+        if "cannot identify" in str(error):
+            error = ValueError("no PNG or JPEG image")
         raise broken(file, error) from None
     if resize is not None:
         picture = picture.resize((resize[1], resize[0]))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, Literal
 from ...checks import above, require
 from ...errors import MusterError
 from ...federation.population import check_role
+from ...regular import NotRegular, read_toml
 from ...schema import as_table, build, convert
 
 MANIFEST = "manifest.toml"
@@ -118,10 +118,12 @@ def manifest_places(path: Path) -> list[Path]:
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest; every key is checked, and a misspelt one is answered with the nearest."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        table = read_toml(path, follow=True)
     except OSError as error:
         raise MusterError(f"{path}: cannot be read ({error.strerror}); fix or remove it") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except NotRegular:
+        raise
+    except ValueError as error:
         raise MusterError(f"{path}: not valid TOML: {error}") from None
 
     def read(make: Callable[..., Any], *given: Any, **more: Any) -> Any:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import MusterError, nearest
 from ...lazy import pl
-from .tables import HOLES, Block, broken, present
+from ...regular import TABLE, opened
+from ...room import need
+from .tables import HOLES, Block, present, readable
 
 ARRAYS = ("x", "y", "x_test", "y_test")
 WEIGHT = "weight_test"  # how much each test row counts, where they do not all count alike
@@ -19,20 +22,42 @@ WEIGHT = "weight_test"  # how much each test row counts, where they do not all c
 
 def npz_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of an npz file, by name."""
-    try:
-        with path.open("rb") as raw:
-            file = np.load(raw, allow_pickle=False)
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise MusterError(f"{path}: a single array; save x and y with numpy.savez")
-            for key in file.files:
-                if key not in (*ARRAYS, WEIGHT):
-                    known = (*ARRAYS, WEIGHT)
-                    raise MusterError(f"{path}: unknown array '{key}'; {nearest(key, known)}")
-            return {key: file[key] for key in file.files}
-    except MusterError:
-        raise
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise broken(path, error) from None
+    with readable(path), opened(path, TABLE, follow=True) as raw:
+        if raw.read(6) == np.lib.format.MAGIC_PREFIX:
+            raise MusterError(f"{path}: a single array; save x and y with numpy.savez")
+        with zipfile.ZipFile(raw) as archive:
+            return {key: array_in(archive, key, path) for key in keys_of(archive, path)}
+
+
+def keys_of(archive: zipfile.ZipFile, path: Path) -> list[str]:
+    """The names of the arrays in an npz file; any but ours are refused."""
+    keys = [name.removesuffix(".npy") for name in archive.namelist()]
+    known = (*ARRAYS, WEIGHT)
+    for key in keys:
+        if key not in known:
+            raise MusterError(f"{path}: unknown array '{key}'; {nearest(key, known)}")
+    return keys
+
+
+def array_in(archive: zipfile.ZipFile, key: str, path: Path) -> NDArray[Any]:
+    """An array of an npz file. Its header says how large it is before it is read, and the archive
+    the same, or it is not read."""
+    with archive.open(f"{key}.npy") as file:
+        shape, _, dtype = header_of(file)
+        size, begin = math.prod(shape) * dtype.itemsize, file.tell()
+        if dtype.hasobject or size != archive.getinfo(f"{key}.npy").file_size - begin:
+            raise ValueError(f"{key} is not the {dtype} of shape {shape} that it says it is")
+    need(f"array {key} of {path}", size, "give fewer rows")
+    with archive.open(f"{key}.npy") as file:
+        return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+
+
+def header_of(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """The shape, order and type of a saved array."""
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(file)
+    return np.lib.format.read_array_header_2_0(file)
 
 
 def read_npz(path: Path) -> list[Block]:

@@ -42,6 +42,7 @@ class Parted:
 
     owner   of each row, a position in `names`
     labels  what classes are called; None: targets are numbers
+    drawn   whether the rows that are held out are drawn by the seed
     """
 
     owner: Int64
@@ -49,6 +50,7 @@ class Parted:
     y: NDArray[Any]
     labels: tuple[str, ...] | None
     test: Bool
+    drawn: bool
     roles: list[Role]
     priority: Bool
     unseen: Bool
@@ -85,7 +87,8 @@ def parted(
     unseen = np.zeros(len(names), np.bool_)
     unseen[: len(roles)] = [role.unseen for role in roles]
     priority = as_priority(priority_of(options, roles, names), unseen)
-    return Parted(owner, names, y, labels, test, roles, priority, unseen)
+    drawn = bool(test.any()) and not tells_test(blocks, options)
+    return Parted(owner, names, y, labels, test, drawn, roles, priority, unseen)
 
 
 def assemble(
@@ -117,6 +120,7 @@ def assemble(
         classes=0 if labels is None else len(labels),
         name=name,
         unseen=rows.unseen,
+        varies="split" if rows.drawn else "training",
     )
     if labels is not None:
         warn_of_single_class(fed, names)
@@ -142,14 +146,15 @@ def owners_of(blocks: Sequence[Block]) -> tuple[Int64, Names]:
     return np.repeat([place[block.source] for block in blocks], sizes), np.array(names)
 
 
-def natural(name: str) -> tuple[list[str | int], str]:
+def natural(name: str) -> tuple[list[str | tuple[int, str]], str]:
     """A key that sorts numbers in names by size.
 
     >>> sorted(["c10", "c9", "b"], key=natural)
     ['b', 'c9', 'c10']
     """
     parts = re.split(r"([0-9]+)", name)  # text and digits take turns, so like meets like
-    return [int(part) if i % 2 else part for i, part in enumerate(parts)], name
+    bare = [part.lstrip("0") for part in parts]  # the longer number is the larger
+    return [(len(bare[i]), bare[i]) if i % 2 else part for i, part in enumerate(parts)], name
 
 
 def same_kind(columns: Sequence[pl.Series]) -> list[pl.Series]:
@@ -256,12 +261,17 @@ def held_out(
     """Which rows are for testing: as the files say, or drawn."""
     said = [np.zeros(len(b.x), np.bool_) if b.test is None else b.test for b in blocks]
     test = np.concatenate(said)
-    if test.any() or options.split is not None:
+    if tells_test(blocks, options):
         if options.test_fraction is not None:
             raise MusterError(f"test_fraction: {blocks[0].where} has test rows; leave it out")
         return test
     fraction = TEST_FRACTION if options.test_fraction is None else options.test_fraction
     return draw_test(y, owner, names, fraction, seed) if fraction else test
+
+
+def tells_test(blocks: Sequence[Block], options: Options) -> bool:
+    """True where the files mark their test rows."""
+    return options.split is not None or any(b.test is not None and b.test.any() for b in blocks)
 
 
 def draw_test(y: Int64, owner: Int64, names: Names, fraction: float, seed: int) -> Bool:

@@ -8,8 +8,13 @@ Rows are counted from 1 and a header is not counted.
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +25,11 @@ from ...arrays import Bool, Float64
 from ...errors import MusterError, first_line, nearest
 from ...federation import Text
 from ...lazy import pl
+from ...regular import TABLE, NotRegular, frame_columns, name_of, opened, read_frame, table_errors
 
 TABLES = (".csv", ".parquet")
 ENDINGS = (*TABLES, ".npz")
+LONGEST = 255  # letters of a client's name, as of a file's
 HOLES = ("", "?", "NA", "nan", "NaN")  # what stands where something is missing
 
 
@@ -77,15 +84,10 @@ class Block:
 def header(path: Path) -> list[str]:
     """The column names of a table, which must differ."""
     if path.suffix == ".parquet":
-        try:
-            return pl.scan_parquet(path, glob=False).collect_schema().names()
-        except (pl.exceptions.PolarsError, OSError) as error:
-            raise broken(path, error) from None
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            names = next(csv.reader(file), [])
-    except (UnicodeDecodeError, csv.Error, OSError) as error:
-        raise broken(path, error) from None
+        with readable(path):
+            return frame_columns(path)
+    with readable(path), as_text(path, "utf-8-sig", "strict") as file:
+        names = next(csv.reader(file), [])
     if not names:
         what = "its first line is empty" if path.stat().st_size else "empty"
         raise MusterError(f"{path}: {what}; give a header line and at least one row")
@@ -95,6 +97,20 @@ def header(path: Path) -> list[str]:
     if twice is not None:
         raise MusterError(f"{path}: two columns are called '{twice}'; give them different names")
     return names
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Whatever is wrong with the bytes of a file is one line that names it."""
+    try:
+        yield
+    except NotRegular:
+        raise
+    except (
+        ValueError, OSError, EOFError, KeyError, OverflowError, NotImplementedError,
+        zipfile.BadZipFile, zlib.error, csv.Error, tokenize.TokenError, SyntaxError,
+    ) as error:  # fmt: skip
+        raise broken(path, error) from None
 
 
 def broken(path: Path, error: Exception) -> MusterError:
@@ -224,14 +240,18 @@ def coded(
 
 def rows_of(path: Path, names: Sequence[str]) -> pl.DataFrame:
     """The named columns. Those of a CSV come as text, so that any wrong value can be quoted."""
-    try:
-        if path.suffix == ".parquet":
-            return pl.scan_parquet(path, glob=False).select(names).collect()
-        frame = pl.read_csv(path, glob=False, infer_schema=False, columns=list(names))
-    except (pl.exceptions.PolarsError, OSError) as error:
-        if path.suffix == ".csv":
+    if path.suffix == ".parquet":
+        with readable(path):
+            return read_frame(path, names, follow=True)
+    with readable(path):
+        try:
+            with opened(path, TABLE, follow=True) as file, table_errors():
+                frame = pl.read_csv(
+                    name_of(file, path), glob=False, infer_schema=False, columns=list(names)
+                )
+        except ValueError:
             check_fields(path)
-        raise broken(path, error) from None
+            raise
     frame = frame.select(pl.col(names).str.strip_chars())
     end = len(frame)
     for _ in range(blank_lines(path)):
@@ -243,16 +263,21 @@ def rows_of(path: Path, names: Sequence[str]) -> pl.DataFrame:
 
 def blank_lines(path: Path) -> int:
     """How many empty lines a file ends with, which editors leave there."""
-    with path.open("rb") as file:
+    with opened(path, TABLE, follow=True) as file:
         file.seek(0, 2)
         file.seek(max(0, file.tell() - 4096))
         tail = file.read()
     return max(0, tail[len(tail.rstrip()) :].count(b"\n") - 1)
 
 
+def as_text(path: Path, encoding: str, errors: str) -> TextIOWrapper:
+    """A file, open to be read line by line."""
+    return TextIOWrapper(opened(path, TABLE, follow=True), encoding, errors, newline="")
+
+
 def check_fields(path: Path) -> None:
     """Find the row of a CSV that has more fields than the header."""
-    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+    with as_text(path, "utf-8", "replace") as file:
         rows = csv.reader(file)
         width = len(next(rows))
         for i, row in enumerate(rows, start=1):
@@ -329,7 +354,15 @@ def owners(column: pl.Series, path: Path) -> pl.Series:
             f"{path}: column '{column.name}' holds {column.dtype}; clients are text or whole "
             "numbers"
         )
-    return values(column, path, "clients").cast(pl.String)
+    named = values(column, path, "clients").cast(pl.String)
+    long = named.str.len_chars() > LONGEST
+    if long.any():
+        row = int(long.arg_max() or 0)
+        raise MusterError(
+            f"{path}: column '{column.name}', row {row + 1}: a client's name of "
+            f"{len(str(named[row]))} letters; allowed: up to {LONGEST}"
+        )
+    return named
 
 
 def is_test(column: pl.Series, path: Path) -> Bool:

@@ -40,6 +40,13 @@ def diabetes(
     width = x.shape[1]
     scale = Scale(np.zeros(width), np.full(width, 1 / np.sqrt(len(x))))
     fed = federate(
-        scale(x), y, train, test_parts=test, priority=priority, classes=0, name="diabetes"
+        scale(x),
+        y,
+        train,
+        test_parts=test,
+        priority=priority,
+        classes=0,
+        name="diabetes",
+        varies="split",
     )
     return replace(fed, columns=COLUMNS, label_column="progression", scale=scale)

@@ -47,6 +47,7 @@ def digits(
         unseen=unseen,
         classes=10,
         name="digits",
+        varies="deal and split",
     )
     return replace(fed, image=(1, 8, 8))
 

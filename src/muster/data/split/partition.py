@@ -18,7 +18,7 @@ from ... import rng
 from ...arrays import Bool, Int64, UInt64
 from ...checks import above, require, whole
 from ...errors import MusterError
-from ...federation import Federation
+from ...federation import Federation, Kind
 from ...federation.ragged import Pair, Ragged, Shared, are_labels, as_targets, as_tensor
 from ...lazy import torch
 from ...registry import kinds, part
@@ -306,6 +306,7 @@ def federate(
     name: str = "federation",
     unseen: int = 0,
     note: str = "",
+    varies: Kind = "unknown",
 ) -> Federation:
     """A federation whose clients are row numbers into shared arrays; no row is copied.
 
@@ -315,6 +316,7 @@ def federate(
     priority    a number n for the first n clients, or their indices; None or "all": everyone
     unseen      how many clients, the last ones, never train and only judge
     note        what results on this data must say
+    varies      what its seeds vary, where `parts` come of one: see `Federation.from_arrays`
 
     >>> y = np.array([0, 0, 1, 1])
     >>> federate(np.eye(4), y, [np.array([0, 2]), np.array([1, 3])], priority=1)
@@ -342,6 +344,7 @@ def federate(
         name=name,
         unseen=last_clients(unseen, len(parts)),
         note=note,
+        varies=varies,
     )
 
 

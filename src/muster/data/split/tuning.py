@@ -17,7 +17,7 @@ import numpy as np
 from ...arrays import Bool
 from ...checks import require
 from ...errors import MusterError
-from ...federation import Federation
+from ...federation import Federation, Kind
 from ...federation.content import chosen_by_content, content, held
 from ...federation.ragged import Ragged, Shared
 from ...lazy import torch
@@ -46,11 +46,14 @@ def for_tuning(
         raise MusterError("tune: training rows with weights of their own cannot be divided")
     if apart:
         fit, judged = by_content(fed, share)
+        varies: Kind = "deal"
         note = f"tuning: judged by {share:.0%} of all rows, the same in every seed"
     else:
         fit, judged = by_seed(fed, share, seed)
+        again: dict[Kind, Kind] = {"deal": "deal and split", "training": "split"}
+        varies = again.get(fed.varies, fed.varies)
         note = "tuning: a part of the training rows stands in for the test rows"
-    return with_rows(fed, fit, judged, note)
+    return replace(with_rows(fed, fit, judged, note), varies=varies)
 
 
 def with_rows(fed: Federation, train: Ragged, test: Ragged | None, note: str) -> Federation:

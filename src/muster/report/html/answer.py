@@ -15,7 +15,8 @@ from ...errors import plural
 from ...lazy import pl
 from ...run.measures import Measure
 from ..figure import title_of
-from ..intervals import Interval, at
+from ..intervals import Interval, at, covered
+from ..letters import sentence
 from ..tables import baseline, notes, warnings_of
 from .markup import Section, paragraph, say, table
 from .story import Story
@@ -124,12 +125,13 @@ def standings(story: Story) -> list[Standing]:
         sign = -1.0 if measure.lower else 1.0
         best = max(values, key=lambda label: sign * float(values[label].mean()))
         ahead = {
-            label: Interval.of(sign * (values[best] - v))
+            label: story.interval(sign * (values[best] - v), measure)
             for label, v in values.items()
             if label != best
         }
         title = title_of(measure, story.everyone)
-        found.append(Standing(measure, title, t, best, Interval.of(values[best]), ahead))
+        mean = story.interval(values[best], measure)
+        found.append(Standing(measure, title, t, best, mean, ahead))
     return found
 
 
@@ -179,8 +181,13 @@ def asked(story: Story) -> str:
 def alone(story: Story) -> str:
     """What one run came to, with nothing to hold it against but a guess."""
     run = story.every[0]
+
+    def end(m: Measure) -> str:
+        values = np.array([at(r, m.name, story.last) for r in story.every])
+        return shown(story.interval(values, m), m)
+
     ends = [
-        f"{title_of(m, story.everyone)} {shown(Interval.of([at(r, m.name, story.last) for r in story.every]), m)}"  # noqa: E501
+        f"{title_of(m, story.everyone)} {end(m)}"
         for m in story.compared
         if np.isfinite(at(run, m.name, story.last))
     ]
@@ -219,10 +226,7 @@ def section(story: Story) -> Section:
         numbers_table(story),
         paragraph(
             pairs,
-            *(
-                f"{line[:1].upper()}{line[1:]}."
-                for line in (*baseline(story.every), *notes(story.every))
-            ),
+            *map(sentence, [*covered(story.runs), *baseline(story.every), *notes(story.every)]),
         ),
     ]
     return Section("answer", "What was asked, and the answer", "\n".join(parts))

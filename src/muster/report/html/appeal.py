@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...run.measures import MEASURES, Measure
-from ..intervals import Interval, at
+from ..intervals import at
 from .answer import shown
 from .curves import drawn, panels
 from .markup import Section, paragraph, table
@@ -38,7 +38,7 @@ def section(story: Story) -> Section:
         for mine in story.runs.values():
             values = np.array([at(run, measure.name, story.last) for run in mine])
             known = bool(np.isfinite(values).all())
-            cells.append(shown(Interval.of(values), measure) if known else None)
+            cells.append(shown(story.interval(values, measure), measure) if known else None)
         rows.append([measure.title, *cells])
     requires = any(run.final["requirement"].is_not_null().any() for run in story.every
                    if "requirement" in run.final.columns)  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 from ...lazy import pl
 from ...run.measures import MEASURES
 from ..curves import Curve, limits
-from ..intervals import mean_and_half
+from ..intervals import mean_and_half, ratio_of
 from .curves import drawn
 from .markup import Section, paragraph, table
 from .story import Story, numbers, thinned
@@ -39,7 +39,7 @@ def section(story: Story) -> Section:
             each = run.attackers.group_by("round").agg(pl.col("weight").sum())
             inside = each.filter(pl.col("round") <= rounds)
             shares[i, inside["round"].to_numpy() - 1] = inside["weight"].to_numpy()
-        mean, half = mean_and_half(shares)
+        mean, half = mean_and_half(shares, ratio=ratio_of(story.variation, MEASURES["theta"]))
         keep = thinned(rounds)
         curves.append(Curve(np.arange(1.0, rounds + 1), mean, half))
         series.append({

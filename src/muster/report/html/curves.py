@@ -8,6 +8,8 @@ from typing import Any
 from ...run.measures import Measure
 from ..curves import by_powers, curve_of, limits
 from ..figure import panels_of, title_of
+from ..intervals import covered
+from ..letters import sentence
 from .markup import Section, behind, chart, paragraph, say
 from .story import Story, numbers, thinned
 
@@ -76,6 +78,7 @@ def section(story: Story) -> Section:
     thin = len(thinned(story.last)) < story.last
     said = paragraph(
         few if len(story.seeds) > 1 else "One seed: there are no intervals.",
+        *map(sentence, covered(story.runs)),
         "Seeds differ more from each other than methods do: whether methods differ is seen below, "
         "seed by seed." if len(story.seeds) > 1 and len(story.runs) > 1 else "",
         f"Every {-(-story.last // len(thinned(story.last)))}th round is drawn." if thin else "",

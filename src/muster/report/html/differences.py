@@ -6,6 +6,8 @@ from typing import Any
 
 from ...lazy import pl
 from ..figure import title_of
+from ..intervals import covered
+from ..letters import sentence
 from .markup import Section, chart, paragraph, say, table
 from .story import Story, numbers
 
@@ -55,7 +57,7 @@ def section(story: Story) -> Section:
     several = len(story.seeds) > 1
     said = paragraph(
         f"Difference to {first}, taken seed by seed, with its 95 % interval: a filled mark where "
-        "the interval excludes 0." if several
+        f"the interval excludes 0. {sentence(covered(story.runs)[0])}" if several
         else f"Difference to {first}. One seed: there are no intervals.",
     )  # fmt: skip
     head = ["method", "measure", "round", f"difference to {first}", "± 95 %", "excludes 0"]

@@ -10,12 +10,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ...arrays import Float64
 from ...errors import plural
+from ...federation import Variation
 from ...lazy import pl
 from ...run.measures import Measure
 from ...run.result import Run
 from ..figure import data_of
-from ..intervals import Runs, compared, for_everyone, summary
+from ..intervals import (
+    Interval,
+    Runs,
+    compared,
+    every,
+    for_everyone,
+    ratio_of,
+    summary,
+    variation_of,
+)
 
 POINTS = 400  # of a curve; more rounds than that are thinned
 CLIENTS = 2**20  # bytes that everything about single clients may take, before seeds are left out
@@ -46,7 +57,7 @@ class Story:
     @cached_property
     def every(self) -> list[Run]:
         """All runs."""
-        return [run for mine in self.runs.values() for run in mine]
+        return every(self.runs)
 
     @cached_property
     def seeds(self) -> list[int]:
@@ -72,6 +83,15 @@ class Story:
     def summary(self) -> pl.DataFrame:
         """Means and paired differences of these measures after these rounds."""
         return summary(self.runs, self.rounds, [m.name for m in self.compared])
+
+    @cached_property
+    def variation(self) -> Variation:
+        """The variation between the seeds of these runs."""
+        return variation_of(self.every)
+
+    def interval(self, values: Float64, measure: Measure) -> Interval:
+        """The interval of a measure that has these values in the seeds."""
+        return Interval.of(values, ratio=ratio_of(self.variation, measure))
 
     @cached_property
     def everyone(self) -> bool:

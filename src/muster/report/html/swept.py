@@ -13,7 +13,9 @@ from ... import durable
 from ...errors import plural
 from ...lazy import pl
 from ...run.measures import MEASURES, Measure
+from ..intervals import covered_cells
 from ..keys import key_names, value_text
+from ..letters import sentence
 from .curves import drawn
 from .markup import Section, paragraph, table
 from .page import assembled
@@ -46,6 +48,7 @@ def swept_report(
             paragraph(asked, kind="asked")
             + "".join(paragraph(sentence) for sentence in said)
             + "".join(paragraph(line, kind="attention") for line in concerns)
+            + "".join(paragraph(sentence(line)) for line in covered_cells(summary))
             + paragraph("Each interval is for its own cell and pair of methods: among many, some "
                         "look clear by chance." if len(labels) > 1 else ""),
         ),

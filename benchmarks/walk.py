@@ -1,0 +1,101 @@
+"""How far one round walks through the code: changes of file, and files, simulated and networked.
+
+    python benchmarks/walk.py
+
+A change of file is a call or return by which the running function of ours is in another file than
+the one before. Counted over the second round of FedALIGN on four clients; networked, the grid is in
+this process, so that server and clients are both seen.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import muster
+
+SOURCE = str(Path(muster.__file__).parent)
+TABLE = {
+    "rounds": 3,
+    "data": {"name": "digits", "clients": 4, "priority": 2},
+    "method": {"name": "fedalign", "epsilon": 0.6, "warmup": 0},
+    "local": {"steps": 5, "batch_size": 8},
+    "network": {"classes": 10, "wait": 1.0},
+    "trust": False,
+}
+
+
+class Walk:
+    """Counts changes of file while it is on."""
+
+    def __init__(self) -> None:
+        self.changes, self.files, self.last = 0, set[str](), ""
+
+    def step(self, frame: Any, event: str, arg: Any) -> None:
+        name = frame.f_code.co_filename
+        if event == "call" and name.startswith(SOURCE):
+            self.changes += name != self.last
+            self.files.add(name)
+            self.last = name
+
+
+def walked(run: Callable[[], Any]) -> Walk:
+    """The walk of the second round of a run."""
+    from muster.run import conduct
+
+    walk, real, rounds = Walk(), conduct.play, []
+
+    def play(*args: Any) -> Any:
+        rounds.append(1)
+        sys.setprofile(walk.step if len(rounds) == 2 else None)
+        try:
+            return real(*args)
+        finally:
+            sys.setprofile(None)
+
+    conduct.play = play
+    try:
+        run()
+    finally:
+        conduct.play = real
+    return walk
+
+
+def main() -> None:
+    from muster.config import load
+    from muster.config.network import members_of
+    from muster.flower.inprocess import InProcess, Site
+    from muster.flower.loopback import write_client
+    from muster.flower.server import federate
+
+    warnings.simplefilter("ignore")
+    chosen = load(TABLE)
+    fed = chosen.federation(0)
+
+    def networked() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            sites = []
+            for k in range(fed.n):
+                write_client(fed, k, Path(folder) / f"{k}.npz")
+                sites.append(Site({"data-path": f"{folder}/{k}.npz"}))
+            members = members_of(fed, [site.key.decode() for site in sites])
+            listed = replace(chosen, members=members)
+            federate(InProcess(sites), listed, Path(folder) / "run", lambda line: None)
+
+    def simulated() -> None:
+        muster.simulate(
+            fed, muster.methods.fedalign(0.6, warmup=0), muster.models.Softmax(), 3, chosen.local
+        )
+
+    for name, run in (("simulated", simulated), ("networked", networked)):
+        walk = walked(run)
+        print(f"{name}: {walk.changes:,} changes of file, {len(walk.files)} files a round")
+
+
+if __name__ == "__main__":
+    main()

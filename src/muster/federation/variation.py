@@ -1,0 +1,115 @@
+"""How the seeds of a comparison vary its data, which decides what an interval over them covers.
+
+Seeds that draw new data are independent. Seeds that split the same rows again are not: their test
+rows overlap, and so do their training rows, so that more of them do not tell more of new rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from ..errors import plural
+
+Kind = Literal["data", "split", "deal and split", "deal", "training", "unknown"]
+Whose = Literal["all", "objective", "seen", "unseen"]
+KINDS: dict[Kind, str] = {
+    "data": "that each draw new data",
+    "split": "that split the same {rows}rows again (corrected, Nadeau and Bengio 2003)",
+    "deal and split": "that deal to clients and split the same {rows}rows again (corrected, Nadeau "
+    "and Bengio 2003)",
+    "deal": "that deal the same rows to clients again: intervals cover the deal and the training, "
+    "on this data set",
+    "training": "on the same clients and rows: intervals cover the chance in training alone",
+    "unknown": "of which it is not known how they vary the data: too narrow if they split the same "
+    "rows again",
+}
+TAKEN = (
+    "of which it is not known how they vary the data: taken for new splits of the same {rows}rows "
+    "(corrected, Nadeau and Bengio 2003); say it with Federation(varies=...)"
+)
+
+
+@dataclass(frozen=True)
+class Variation:
+    """How seeds vary the data of a comparison.
+
+    varies      "data": each draws new data; "split": each divides every client's rows into training
+                and test rows again; "deal and split": and gives them to other clients, too; "deal":
+                each deals the same training rows to clients again, and the test rows stay;
+                "training": the data stay; "unknown": nobody said
+    train_rows, test_rows   how many rows all clients have in a seed; 0: not known
+    objective_share, seen_share   the share of these rows that the clients in the objective have,
+                and those that take part
+    """
+
+    varies: Kind = "unknown"
+    train_rows: int = 0
+    test_rows: int = 0
+    objective_share: float = 1.0
+    seen_share: float = 1.0
+
+    @classmethod
+    def together(cls, every: Iterable[Mapping[str, Any] | None]) -> Variation:
+        """Of several runs, as each says it; of those that do not, as the others do. Runs that say
+        different things leave it unknown."""
+        said = [cls(**one) for one in every if one is not None]
+        if len({one.varies for one in said}) != 1:
+            return cls()
+        numbers = zip(*(list(one.table.values())[1:] for one in said), strict=True)
+        train, test, objective, seen = (sum(each) / len(said) for each in numbers)
+        return cls(said[0].varies, round(train), round(test), objective, seen)
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """As results keep it."""
+        return asdict(self)
+
+    @property
+    def overlaps(self) -> bool:
+        """True where a row may be a test row of one seed and a training row of another. An unknown
+        variation is assumed to overlap if it has test rows."""
+        known = min(self.train_rows, self.test_rows) > 0
+        return known and self.varies in ("split", "deal and split", "unknown")
+
+    @property
+    def unit(self) -> str:
+        """A name for one seed: "split", "deal", "training run", "seed"."""
+        words = {"deal and split": "split", "training": "training run", "data": "seed"}
+        return words.get(self.varies, "seed" if self.varies == "unknown" else self.varies)
+
+    def ratio(self, held_out: bool, whose: Whose = "all") -> float:
+        """The term added to 1/n in the variance of a mean over n seeds (Nadeau and Bengio 2003),
+        for a measure of the held-out or the training rows of these clients.
+
+        Measures of m rows that two seeds draw anew from the same N correlate by rho = m / N, and
+        `rho / (1 - rho)` is added. Where clients keep their rows, a client's are drawn from its
+        own: whomever a measure is of, that is test / train of held-out rows, and of training rows,
+        which seeds share more of, train / test. Where rows are dealt to clients again, those of a
+        few clients are drawn from all rows.
+        """
+        if not self.overlaps:
+            return 0.0
+        of = {"objective": self.objective_share, "seen": self.seen_share}
+        of |= {"unseen": 1 - self.seen_share, "all": 1.0}
+        share = of[whose] if self.varies == "deal and split" else 1.0
+        m = share * (self.test_rows if held_out else self.train_rows)
+        return m / (self.train_rows + self.test_rows - m)
+
+    def over(self, seeds: int | str) -> str:
+        """These seeds in words, with what they do where there are several.
+
+        >>> Variation("data").over(5)
+        '5 seeds that each draw new data'
+        """
+        text = TAKEN if self.varies == "unknown" and self.overlaps else KINDS[self.varies]
+        rows = self.train_rows + self.test_rows
+        number = plural(seeds, "seed") if isinstance(seeds, int) else seeds
+        if seeds == 1:
+            return number
+        return f"{number} {text.format(rows=f'{rows} ' if rows else '')}"
+
+    def said(self, seeds: int | str) -> str:
+        """A line that says what intervals over these seeds cover."""
+        return f"intervals: 95 % over {self.over(seeds)}"

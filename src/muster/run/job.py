@@ -1,0 +1,160 @@
+"""Job: one value that says what runs, from which everything takes it.
+
+A simulation, each run of a comparison, the server of a federation and the node of each of its
+clients hold the same `Job`: what decides the numbers of a run, and nothing else. How it is computed
+(`Compute`) and what is kept of it (`Keep`) are elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+from ..checks import one_of, whole
+from ..engines.descent import remembered
+from ..engines.measure import Split
+from ..errors import MusterError
+from ..federation import Federation
+from ..lazy import nn
+from ..local import Local
+from ..methods import Method
+from ..models import Spec, as_module
+from ..params import Memory, Params
+from ..parts.attacks import Attack
+from ..parts.guard import Possible
+from ..parts.participation import Participation
+from ..parts.suited import suited
+from ..parts.task import Multiclass, Scoring, Task, as_task
+from ..rng import MOST
+
+DecideOn = Literal["train", "held_out"]
+DECIDE_ON = ("train", "held_out")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run before it runs: the method, the model, the local work and the settings of its rounds.
+
+    model          any nn.Module (its parameters are the starting point) or one of muster.models
+    local          the work of a client in a round
+    participation  who is free to leave; None: everyone stays
+    attack         what a seeded share of the clients does instead of its part
+    task           what the model is to be good at: one of muster.tasks, or a function of outputs
+                   and targets that gives the loss of each row
+    decide_on      split used for join, admit and leave decisions, claims and F(w): "train" or
+                   "held_out"
+    tuned_steps    local steps after which clients measure the model once more; 0: none
+    """
+
+    method: Method
+    model: nn.Module | Spec
+    local: Local = Local(steps=5, batch_size=32, lr=0.1)
+    rounds: int = 200
+    seed: int = 0
+    participation: Participation | None = None
+    attack: Attack | None = None
+    task: Task = Multiclass()
+    decide_on: DecideOn = "train"
+    tuned_steps: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.method, Method):
+            raise MusterError(
+                f"method: {type(self.method).__name__}; give one of muster.methods, such as "
+                "muster.methods.fedalign()"
+            )
+        for what, kind in (
+            ("local", Local),
+            ("participation", Participation | None),
+            ("attack", Attack | None),
+        ):
+            if not isinstance(given := getattr(self, what), kind):
+                names = str(getattr(kind, "__name__", kind)).replace("muster.", "")
+                raise MusterError(f"{what}: {type(given).__name__}; give a {names}")
+        whole("rounds", self.rounds)
+        whole("seed", self.seed, 0, MOST)
+        whole("tuned_steps", self.tuned_steps, 0)
+        one_of("decide_on", self.decide_on, DECIDE_ON)
+        for name in ("rounds", "seed", "tuned_steps"):
+            object.__setattr__(self, name, int(getattr(self, name)))
+        object.__setattr__(self, "task", as_task(self.task))
+
+    def with_seed(self, seed: int) -> Job:
+        """The same job with another seed."""
+        return replace(self, seed=seed)
+
+    def check(self, fed: Federation) -> nn.Module:
+        """Build the module to train, or raise the error of the first setting that does not go with
+        this data, before anything is computed or written."""
+        if not isinstance(fed, Federation):
+            raise MusterError(f"fed: {type(fed).__name__}; give a Federation")
+        if self.decide_on == "held_out" and fed.test is None:
+            raise MusterError(
+                "decide_on: 'held_out', and this data has no held-out rows; give every client "
+                "some, or decide on 'train'"
+            )
+        if self.decide_on == "held_out" and fed.test is not None and not fed.test.sizes.all():
+            who = fed.population.called(int(fed.test.sizes.argmin()))
+            raise MusterError(
+                f"decide_on: 'held_out', and client {who} has no held-out rows; give it some, or "
+                "decide on 'train'"
+            )
+        if fed.requirement is None and self.needs_requirement:
+            who = self.method.name if self.participation is None else "participation"
+            raise MusterError(
+                f"requirement: {who} needs each client's rho_k; give requirement.steps (each "
+                "trains that long alone) or a requirement for every client of your data, in "
+                "Python muster.with_solo(fed, model)"
+            )
+        fed, task = suited(fed, self.task)
+        return as_module(self.model, fed, self.seed, task)
+
+    @property
+    def needs_requirement(self) -> bool:
+        """True where a run cannot do without each client's requirement rho_k."""
+        return self.method.claim.needs_requirement or self.participation is not None
+
+    @cached_property
+    def scoring(self) -> Scoring:
+        """The scores that are reported of a model."""
+        return Scoring(self.task)
+
+    @cached_property
+    def possible(self) -> Possible:
+        """The reports that can be true."""
+        return Possible.of(self.task)
+
+    @property
+    def split(self) -> Split:
+        """The rows that decisions are made on."""
+        return "test" if self.decide_on == "held_out" else "train"
+
+    def leaving(self, t: int) -> bool:
+        """True in a round in which clients are free to leave."""
+        free = self.participation
+        return free is not None and t >= free.starts(self.rounds)
+
+    @cached_property
+    def warmup(self) -> int:
+        """The number of rounds that ask only the objective's clients."""
+        return self.method.warmup_rounds(self.rounds)
+
+    def eps(self, t: int) -> float:
+        """eps_t of this run."""
+        return self.method.eps(t, self.rounds)
+
+    def memory(self, model: Params, trainable: tuple[str, ...]) -> Memory:
+        """The state of a client before its first round: of its solver and of its optimizer.
+
+        trainable  names of the parameters that move by gradient (the rest are statistics)
+        """
+        solver = self.method.solver
+        descents = getattr(solver, "descents", 1)
+        moving = {name: t for name, t in model.items() if name in trainable}
+        return solver.memory(model) | remembered(self.local.optimizer, descents, moving)
+
+    @property
+    def remembers(self) -> bool:
+        """True where clients keep state between rounds."""
+        return bool(self.memory({}, ()))

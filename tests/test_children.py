@@ -1,0 +1,69 @@
+"""Processes that we start take no module of the current folder for an installed one."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SHADOWED = ("torch", "numpy", "muster", "httpx", "json", "multiprocessing", "pickle", "socket")
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    """A folder whose modules say that they were imported."""
+    for name in SHADOWED:
+        code = f"open({str(tmp_path / 'was here')!r}, 'a').write('{name} ')\nraise SystemExit(9)\n"
+        (tmp_path / f"{name}.py").write_text(code)
+    return tmp_path
+
+
+def test_every_python_that_is_started_leaves_the_current_folder_alone():
+    sources = [p for f in ("src", "benchmarks", "examples") for p in (ROOT / f).rglob("*.py")]
+    text = "\n".join(path.read_text() for path in sources)
+    started = re.findall(r"sys\.executable,\s*(\S+)", text)
+    assert len(started) >= 5
+    assert set(started) == {'"-P",'}
+
+
+def test_modules_in_the_current_folder_are_not_imported(hostile):
+    pytest.importorskip("flwr", reason="needs Flower: pip install 'muster-fl[flower]'")
+    from muster.flower.programs import python
+
+    for command in (
+        python("muster.cli", "methods"),
+        python("muster.cli", "gate", "nowhere"),
+        python("muster.flower.worker", "1"),  # its parent is another: it ends, once it is loaded
+        python("muster.flower.supernode", "1"),
+        python("muster.flower.orphans"),
+    ):
+        done = subprocess.run(
+            command, cwd=hostile, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
+        assert done.returncode != 9, done.stderr
+        assert not (hostile / "was here").exists(), command
+
+
+TWO_JOBS = """
+import sys
+sys.path = [path for path in sys.path if path]
+from muster.study.crowd import Crowd
+
+if __name__ == "__main__":
+    with Crowd(2) as crowd:
+        print(sorted(result for _, result in crowd.each(abs, [-1, -2])))
+"""
+
+
+def test_processes_that_work_side_by_side_do_not_import_them_either(hostile, tmp_path_factory):
+    script = tmp_path_factory.mktemp("script") / "two.py"
+    script.write_text(TWO_JOBS)
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=hostile, capture_output=True, text=True
+    )
+    assert done.stdout == "[1, 2]\n", done.stderr
+    assert not (hostile / "was here").exists()
