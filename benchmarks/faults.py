@@ -18,15 +18,15 @@ from typing import Any
 import polars as pl
 
 import muster
-from muster.config.experiments import Experiment, load
+from muster.config.experiment import Experiment, load
 from muster.config.network import members_of
-from muster.flower.broken import AGAIN, TWICE, WIRE, BrokenGrid
-from muster.flower.inprocess import Site
-from muster.flower.loopback import write_client
-from muster.flower.server import federate
-from muster.parts.faults import FAULTS, Faults
-from muster.run.result import NoQuorum
-from muster.study.attacked import points, written
+from muster.flower.local.loopback import write_client
+from muster.flower.server.app import federate
+from muster.flower.testing.faults import AGAIN, TWICE, WIRE, BrokenGrid
+from muster.flower.testing.in_process import Site
+from muster.papers.trust_study import points, written
+from muster.parts.threats.faults import FAULTS, Faults
+from muster.results.run import NoQuorum
 
 CLIENTS, PRIORITY, ROUNDS, RATE, SEEDS = 10, 5, 15, 0.2, 3
 PARTITION = {"kind": "dirichlet", "alpha": 1.0}

@@ -29,21 +29,21 @@ import torch
 from rich.console import Console
 
 import muster
-from muster.config.experiments import Experiment, load
+from muster.config.experiment import Experiment, load
 from muster.config.network import Member, members_of
 from muster.engines import choose
-from muster.flower.inprocess import InProcess, Site
-from muster.flower.loopback import (
+from muster.flower.local.loopback import (
     client_names,
     descendants,
     loopback,
     start_nodes,
     write_client,
 )
-from muster.flower.registry import Registry
-from muster.flower.server import federate
-from muster.models import as_module
-from muster.run import store
+from muster.flower.server.app import federate
+from muster.flower.server.identities import Registry
+from muster.flower.testing.in_process import InProcess, Site
+from muster.models.specs import as_module
+from muster.results import store
 from run import show, write
 
 PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"

@@ -22,9 +22,8 @@ import numpy as np
 import polars as pl
 
 import faults
-from muster.durable import replacing
-from muster.report.intervals import Interval
-from muster.study.attacked import (
+from muster.base.durable import replacing
+from muster.papers.trust_study import (
     ATTACKS,
     GONE,
     ONCE,
@@ -38,6 +37,7 @@ from muster.study.attacked import (
     table_of,
     written,
 )
+from muster.report.intervals import Interval
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, ROWS, BROKEN = DOCS / "trust.md", DOCS / "trust.parquet", DOCS / "faults.parquet"

@@ -46,9 +46,9 @@ class Walk:
 
 def walked(run: Callable[[], Any]) -> Walk:
     """The walk of the second round of a run."""
-    from muster.run import conduct
+    from muster.run import training_loop
 
-    walk, real, rounds = Walk(), conduct.play, []
+    walk, real, rounds = Walk(), training_loop.play, []
 
     def play(*args: Any) -> Any:
         rounds.append(1)
@@ -58,20 +58,20 @@ def walked(run: Callable[[], Any]) -> Walk:
         finally:
             sys.setprofile(None)
 
-    conduct.play = play
+    training_loop.play = play
     try:
         run()
     finally:
-        conduct.play = real
+        training_loop.play = real
     return walk
 
 
 def main() -> None:
     from muster.config import load
     from muster.config.network import members_of
-    from muster.flower.inprocess import InProcess, Site
-    from muster.flower.loopback import write_client
-    from muster.flower.server import federate
+    from muster.flower.local.loopback import write_client
+    from muster.flower.server.app import federate
+    from muster.flower.testing.in_process import InProcess, Site
 
     warnings.simplefilter("ignore")
     chosen = load(TABLE)

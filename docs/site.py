@@ -30,8 +30,8 @@ ORDER = {
 # What the reference covers: the package's own names, and modules whose public names are listed.
 MODULES = (
     "muster", "muster.methods", "muster.models", "muster.tasks", "muster.optimizers",
-    "muster.schedules", "muster.parts", "muster.data", "muster.trackers", "muster.run.measures",
-    "muster.registry",
+    "muster.schedules", "muster.parts", "muster.data", "muster.trackers", "muster.results.measures",
+    "muster.base.registry",
 )  # fmt: skip
 KEY = re.compile(r"(\*{0,2}\w+(?:, \*{0,2}\w+)*)  +(\S.*)")
 

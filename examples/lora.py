@@ -24,13 +24,13 @@ from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import muster
-from muster.config.experiments import load
+from muster.base.registry import part
+from muster.config.experiment import load
 from muster.config.network import members_of
-from muster.flower.inprocess import InProcess, Site
-from muster.flower.loopback import write_client
-from muster.flower.server import federate
-from muster.models import Spec
-from muster.registry import part
+from muster.flower.local.loopback import write_client
+from muster.flower.server.app import federate
+from muster.flower.testing.in_process import InProcess, Site
+from muster.models.specs import Spec
 
 TOKENS, PLACES = 32, 12
 

@@ -32,14 +32,16 @@ def test_every_python_that_is_started_leaves_the_current_folder_alone():
 
 def test_modules_in_the_current_folder_are_not_imported(hostile):
     pytest.importorskip("flwr", reason="needs Flower: pip install 'muster-fl[flower]'")
-    from muster.flower.programs import python
+    from muster.flower.local.programs import python
 
     for command in (
         python("muster.cli", "methods"),
         python("muster.cli", "gate", "nowhere"),
-        python("muster.flower.worker", "1"),  # its parent is another: it ends, once it is loaded
-        python("muster.flower.supernode", "1"),
-        python("muster.flower.orphans"),
+        python(
+            "muster.flower.client.worker", "1"
+        ),  # its parent is another: it ends, once it is loaded
+        python("muster.flower.client.supernode", "1"),
+        python("muster.flower.local.child_processes"),
     ):
         done = subprocess.run(
             command, cwd=hostile, stdin=subprocess.DEVNULL, capture_output=True, text=True
@@ -51,7 +53,7 @@ def test_modules_in_the_current_folder_are_not_imported(hostile):
 TWO_JOBS = """
 import sys
 sys.path = [path for path in sys.path if path]
-from muster.study.crowd import Crowd
+from muster.study.workers import Crowd
 
 if __name__ == "__main__":
     with Crowd(2) as crowd:

@@ -18,29 +18,19 @@ LATE = {
 }
 # The rooms, the lowest floor first: a room imports only from those below it.
 FLOORS = [
-    {
-        "errors",
-        "arrays",
-        "checks",
-        "regular",
-        "durable",
-        "registry",
-        "schema",
-        "rng",
-        "lazy",
-        "moved",
-        "room",
-    },
-    {"params", "memories", "schedules", "federation"},
+    {"base"},
+    {"schedules", "federation"},
     {"protocol", "data"},
+    {"tasks"},
     {"parts"},
-    {"local", "joined", "bag", "models", "methods", "tasks", "optimizers"},
+    {"local", "models", "methods", "optimizers"},
     {"engines"},
+    {"results"},
     {"run"},
     {"report", "trackers"},
-    {"study", "theory"},  # the papers' statements are held against runs, and drawn
     {"config"},
-    {"reproduce"},
+    {"study"},
+    {"papers"},
     {"flower"},
     {"cli"},
 ]
@@ -120,7 +110,7 @@ def test_the_walk_of_one_round_goes_through_few_files():
     """Every file of ours in which a function runs while a round of FedALIGN is played."""
     import sys
 
-    from muster.run import conduct
+    from muster.run import training_loop
 
     walked: set[str] = set()
 
@@ -128,7 +118,7 @@ def test_the_walk_of_one_round_goes_through_few_files():
         if event == "call" and frame.f_code.co_filename.startswith(str(SOURCE)):
             walked.add(frame.f_code.co_filename.removeprefix(f"{SOURCE}/"))
 
-    real = conduct.play
+    real = training_loop.play
 
     def play(*args):
         walked.clear()  # what is worked out once and kept is worked out in the first round
@@ -139,7 +129,7 @@ def test_the_walk_of_one_round_goes_through_few_files():
         finally:
             sys.setprofile(before)
 
-    conduct.play = play
+    training_loop.play = play
     try:
         muster.simulate(
             muster.data.digits(clients=6, priority=2),
@@ -148,7 +138,7 @@ def test_the_walk_of_one_round_goes_through_few_files():
             rounds=2,
         )
     finally:
-        conduct.play = real
+        training_loop.play = real
     rooms = {path.split("/")[0] for path in walked if "/" in path}
-    assert rooms == {"run", "parts", "engines", "federation"}
+    assert rooms == {"base", "run", "parts", "engines", "federation"}
     assert len(walked) <= 26, "\n".join(sorted(walked))  # run/job.py among them

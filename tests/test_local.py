@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import muster
-from muster.config.experiments import load
+from muster.config.experiment import load
 from muster.schedules import Linear
 
 BAD = {

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import muster
-from muster import lazy
+from muster.base import lazy
 
 LARGE = ["PIL", "flwr", "matplotlib", "numba", "polars", "scipy", "sklearn", "torch"]
 # Prints the large libraries that were loaded, whatever became of the code before it.
@@ -52,7 +52,7 @@ def command(line):
         "import muster; print(muster.__version__, dir(muster))",
         "import muster; muster.methods.fedalign(epsilon=0.4), muster.models.Softmax()",
         "import muster; [getattr(muster, name) for name in muster.__all__]",
-        "import muster.cli.runs",
+        "import muster.cli.run",
     ],
 )
 def test_names_are_had_without_the_large_libraries(code):
@@ -109,13 +109,13 @@ def test_every_public_name_is_in_one_table():
         for line in block.body
         for alias in line.names
     }
-    assert typed | {"attacks": "parts.attacks"} == muster._HOME  # attacks is a module
+    assert typed | {"attacks": "parts.threats.attacks"} == muster._HOME  # attacks is a module
     assert muster.__all__ == sorted(muster._HOME)
     assert set(muster.__all__) <= set(dir(muster))
 
 
 def test_modules_are_there_as_if_they_were_loaded_and_others_are_missing():
-    assert muster.rng.__name__ == "muster.rng"
+    assert muster.base.rng.__name__ == "muster.base.rng"
     with pytest.raises(AttributeError, match="module 'muster' has no attribute 'nosuch'"):
         _ = muster.nosuch
     with pytest.raises(AttributeError, match="__nosuch__"):
@@ -172,7 +172,7 @@ def test_ctrl_c_waits_until_a_library_is_loaded():
     [
         "muster.cli.main",
         "torch",
-        pytest.param("muster.cli.runs", marks=pytest.mark.slow),
+        pytest.param("muster.cli.run", marks=pytest.mark.slow),
         pytest.param("numpy", marks=pytest.mark.slow),
     ],
 )

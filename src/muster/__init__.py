@@ -10,33 +10,33 @@ Run(fedalign, seed 0, 3 rounds)
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import moved
+from .base.lazy import provide
 
 if TYPE_CHECKING:
     from . import data, methods, models, optimizers, parts, schedules, tasks, trackers
-    from .config.sweeps import SweepInterrupted, sweep
-    from .config.tuning import TuningInterrupted, tune
+    from .base.errors import MusterError, MusterWarning
+    from .base.registry import part
     from .engines import Compute
-    from .errors import MusterError, MusterWarning
     from .federation import Federation
     from .local import Local
     from .methods import Method
-    from .parts import attacks
     from .parts.participation import Flexible
+    from .parts.threats import attacks
     from .protocol import Decision
-    from .registry import part
-    from .run.conduct import Keep
+    from .results.measures import Measure
+    from .results.run import Interrupted, Run
+    from .results.store import load_runs, save
     from .run.job import Job
-    from .run.measures import Measure
-    from .run.result import Interrupted, Run
     from .run.simulate import run_job, simulate
     from .run.solo import solo, with_solo
-    from .run.store import load_runs, save
+    from .run.training_loop import Keep
     from .study.compare import ComparisonInterrupted, compare
     from .study.comparison import Comparison
-    from .study.results import load
-    from .study.sweep import Sweep
-    from .study.tuning import Tuning
+    from .study.load import load
+    from .study.sweep import SweepInterrupted, sweep
+    from .study.sweep_result import Sweep
+    from .study.tune import TuningInterrupted, tune
+    from .study.tuning_result import Tuning
 
 __version__ = "0.1.0"
 
@@ -48,38 +48,38 @@ _HOME = {
     "Decision": "protocol:Decision",
     "Federation": "federation:Federation",
     "Flexible": "parts.participation:Flexible",
-    "Interrupted": "run.result:Interrupted",
+    "Interrupted": "results.run:Interrupted",
     "Job": "run.job:Job",
-    "Keep": "run.conduct:Keep",
+    "Keep": "run.training_loop:Keep",
     "Local": "local:Local",
-    "Measure": "run.measures:Measure",
+    "Measure": "results.measures:Measure",
     "Method": "methods:Method",
-    "MusterError": "errors:MusterError",
-    "MusterWarning": "errors:MusterWarning",
-    "Run": "run.result:Run",
-    "Sweep": "study.sweep:Sweep",
-    "SweepInterrupted": "config.sweeps:SweepInterrupted",
-    "Tuning": "study.tuning:Tuning",
-    "TuningInterrupted": "config.tuning:TuningInterrupted",
-    "attacks": "parts.attacks",
+    "MusterError": "base.errors:MusterError",
+    "MusterWarning": "base.errors:MusterWarning",
+    "Run": "results.run:Run",
+    "Sweep": "study.sweep_result:Sweep",
+    "SweepInterrupted": "study.sweep:SweepInterrupted",
+    "Tuning": "study.tuning_result:Tuning",
+    "TuningInterrupted": "study.tune:TuningInterrupted",
+    "attacks": "parts.threats.attacks",
     "compare": "study.compare:compare",
     "data": "data",
-    "load": "study.results:load",
-    "load_runs": "run.store:load_runs",
+    "load": "study.load:load",
+    "load_runs": "results.store:load_runs",
     "methods": "methods",
     "models": "models",
     "optimizers": "optimizers",
-    "part": "registry:part",
+    "part": "base.registry:part",
     "parts": "parts",
     "run_job": "run.simulate:run_job",
-    "save": "run.store:save",
+    "save": "results.store:save",
     "schedules": "schedules",
     "simulate": "run.simulate:simulate",
     "solo": "run.solo:solo",
-    "sweep": "config.sweeps:sweep",
+    "sweep": "study.sweep:sweep",
     "tasks": "tasks",
     "trackers": "trackers",
-    "tune": "config.tuning:tune",
+    "tune": "study.tune:tune",
     "with_solo": "run.solo:with_solo",
 }
 
@@ -147,4 +147,4 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-moved.install()
+provide("report", "muster.report.html.page")

@@ -6,8 +6,8 @@ The command line is loaded here, where Ctrl-C is met: also while it loads there 
 import signal
 import sys
 
-from .errors import INTERRUPTED
-from .lazy import undisturbed
+from .base.errors import INTERRUPTED
+from .base.lazy import undisturbed
 
 
 def main() -> int:

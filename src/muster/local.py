@@ -10,9 +10,9 @@ import math
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from .checks import is_number, one_of, require, whole
-from .errors import MusterError
-from .parts.optimizer import GradientDescent, Optimizer
+from .base.checks import is_number, one_of, require, whole
+from .base.errors import MusterError
+from .parts.optimizers import GradientDescent, Optimizer
 from .schedules import Schedule, as_schedule
 
 

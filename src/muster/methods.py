@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from .checks import above, at_least, is_number, one_of, whole
-from .errors import MusterError
+from .base.checks import above, at_least, is_number, one_of, whole
+from .base.errors import MusterError
+from .base.registry import kinds, part
 from .parts.admit import Admit, Band, Everyone, Objective
 from .parts.claim import Appeal, Claim, Nothing, Unmet
+from .parts.defences.trust import Audit, as_audit
 from .parts.effort import AsAsked, ByWeight, Effort
 from .parts.invite import Full, Invite, PowerOfChoice, Sample
 from .parts.join import Aligned, Always, Available, Criterion, Join, Straggling
@@ -37,9 +39,7 @@ from .parts.step import (
     Stay,
     Step,
 )
-from .parts.trust import Audit, as_audit
 from .parts.weigh import Claimed, DataShare, LossPower, Mixture, Uniform, Weigh
-from .registry import kinds, part
 from .schedules import Constant, Count, Schedule, after, as_schedule, count
 
 

@@ -6,7 +6,7 @@ that norm. State starts fresh in every round unless `keep=True`: then each clien
 
 from __future__ import annotations
 
-from .parts.optimizer import Adam, AdamW, GradientDescent, Optimizer
+from .parts.optimizers import Adam, AdamW, GradientDescent, Optimizer
 
 __all__ = ["Optimizer", "adam", "adamw", "sgd"]
 

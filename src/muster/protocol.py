@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import Bool, Float64, Int64, Text
+from .base.arrays import Bool, Float64, Int64, Text
+from .base.client_states import Memories
+from .base.params import Memory, Params, select
 from .federation import Federation, Population
-from .memories import Memories
-from .params import Memory, Params, select
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from .checks import is_number, is_whole, require, whole
-from .errors import MusterError
-from .registry import part
+from .base.checks import is_number, is_whole, require, whole
+from .base.errors import MusterError
+from .base.registry import part
 
 
 @runtime_checkable

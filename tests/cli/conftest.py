@@ -2,7 +2,7 @@
 
 import pytest
 
-import muster.cli.runs
+import muster.cli.run
 import muster.report.figure  # both before either is changed: one has the other's function
 from muster.report.figure import as_figure_path, panels_of
 
@@ -24,5 +24,5 @@ def drawn():
 @pytest.fixture(autouse=True)
 def undrawn(request, monkeypatch):
     if "drawn" not in request.fixturenames:
-        for module in (muster.report.figure, muster.cli.runs):
+        for module in (muster.report.figure, muster.cli.run):
             monkeypatch.setattr(module, "figure", blank)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 import muster
+from muster.base.errors import MusterError
 from muster.cli.arguments import joined
 from muster.cli.main import main, reader
-from muster.cli.runs import configured
-from muster.config.experiments import load
-from muster.errors import MusterError
+from muster.cli.run import configured
+from muster.config.experiment import load
 
 
 def read(*line):

@@ -9,10 +9,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-import muster.cli.runs
+import muster.cli.run
+from muster.base.errors import UNSEEN, MusterError, MusterWarning, warning_line
 from muster.cli.console import Terminal, say
 from muster.cli.main import main
-from muster.errors import UNSEEN, MusterError, MusterWarning, warning_line
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\u202eend"
 
@@ -55,7 +55,7 @@ def test_an_error_and_a_warning_are_one_clean_line(capsys, monkeypatch):
     def fail(words, console):
         raise MusterError(f"bad\n{EVIL}")
 
-    monkeypatch.setattr(muster.cli.runs, "show", fail)
+    monkeypatch.setattr(muster.cli.run, "show", fail)
     assert main(["show", "x"]) == 2
     told = warning_line(MusterWarning(f"bad\n{EVIL}"), MusterWarning)
     assert capsys.readouterr().err == told

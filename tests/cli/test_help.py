@@ -8,15 +8,15 @@ import re
 
 import pytest
 
+from muster.base.registry import kinds, roles
 from muster.cli.help import described, shown
 from muster.cli.main import main, reader
-from muster.config.experiments import Experiment, load
+from muster.config.experiment import Experiment, load
 from muster.config.network import Network
 from muster.config.settings import Settings
 from muster.methods import METHODS
-from muster.parts.scores import SCORES
-from muster.registry import kinds, roles
-from muster.run.measures import MEASURES
+from muster.results.measures import MEASURES
+from muster.tasks.scores import SCORES
 
 
 def help_of(*line, capsys):

@@ -18,7 +18,7 @@ import pytest
 
 import muster
 from muster.cli.main import main
-from muster.run import store
+from muster.results import store
 
 ROOT = Path(__file__).parents[2]
 
@@ -344,7 +344,7 @@ def test_an_interrupted_run_resumes_to_the_bits_of_an_uninterrupted_one(here, ca
     flags = ["--data", "digits", "--rounds", "9", "--data.clients", "5"]
     assert main(["run", *flags, "--name", "whole"]) == 0
 
-    from muster.cli.progress import Progress
+    from muster.cli.progress_bar import Progress
 
     real = Progress.__call__
 
@@ -374,7 +374,7 @@ def test_a_finished_run_is_not_run_again(here, capsys):
 
 
 def test_an_interrupted_comparison_goes_on_with_what_is_missing(here, capsys, monkeypatch):
-    from muster.cli.progress import Progress
+    from muster.cli.progress_bar import Progress
 
     real, calls = Progress.__call__, []
 
@@ -462,7 +462,7 @@ def test_requirements_participation_and_attacks_come_from_the_file(here, capsys)
 
 
 def test_the_demo_configuration_is_what_the_readme_says():
-    from muster.config.experiments import load, load_table
+    from muster.config.experiment import load, load_table
 
     demo = load(load_table(ROOT / "examples/demo.toml"))
     assert list(demo.methods) == ["fedalign", "fedavg on priority", "fedavg on all"]

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import muster
-from muster import registry
+from muster.base import registry
 from muster.cli.main import main
 
 

@@ -9,8 +9,8 @@ import pytest
 
 import muster
 from muster.cli.main import main
-from muster.cli.progress import Progress
-from muster.config.experiments import load
+from muster.cli.progress_bar import Progress
+from muster.config.experiment import load
 from own_files import MANIFEST, NORTH, NORTH8, SOUTH, SOUTH8, put
 
 # Small numbers to read in a test are large ones to train on.

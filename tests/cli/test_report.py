@@ -7,7 +7,7 @@ import pytest
 import muster
 import muster.cli.report as command
 from muster.cli.main import main
-from muster.run.result import Interrupted
+from muster.results.run import Interrupted
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from muster.report.letters import NEAREST, plain
+from muster.report.ascii import NEAREST, plain
 
 ASCII = {**os.environ, "PYTHONIOENCODING": "ascii", "LANG": "C", "LC_ALL": "C", "COLUMNS": "60"}
 

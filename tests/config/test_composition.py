@@ -12,7 +12,7 @@ import pytest
 import tomli_w
 
 import muster
-from muster import registry
+from muster.base import registry
 from muster.config import load, override
 from muster.methods import METHODS
 from muster.parts import (
@@ -183,7 +183,7 @@ MINE = """
 
     import muster
     from muster.parts import Weigh
-    from muster.registry import part
+    from muster.base.registry import part
 
 
     @part(Weigh, "my_half_share")

@@ -7,12 +7,12 @@ import pytest
 
 import muster
 from helpers import same_bits
+from muster.base.errors import MusterError
+from muster.base.registry import kinds
 from muster.config import load
-from muster.config.work import compared
-from muster.errors import MusterError
 from muster.methods import METHODS
 from muster.parts import Average, ControlVariates, Scaffold, Solver
-from muster.registry import kinds
+from muster.study.experiment_runs import compared
 
 DATA = {"name": "digits", "clients": 6, "priority": 2}
 BASE = {"data": DATA, "rounds": 3, "seeds": 1, "local": {"steps": 2, "batch_size": 8}}

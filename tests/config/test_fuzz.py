@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import muster
-from muster.config.experiments import Experiment, load, load_table
+from muster.config.experiment import Experiment, load, load_table
 from muster.methods import METHODS
 
 scalars = st.one_of(

@@ -10,19 +10,19 @@ import typing
 import pytest
 
 import muster
-from muster import registry
+from muster.base import registry
+from muster.base.registry import Code, catalogue, is_role, kinds
+from muster.base.schema import declared
 from muster.cli.main import main
 from muster.config import load
-from muster.config.experiments import Experiment
+from muster.config.experiment import Experiment
 from muster.config.network import Member, Network
 from muster.config.settings import Settings
 from muster.federation import Federation
-from muster.flower.agreed import check_agreed, read_terms, shared_terms
+from muster.flower.terms import check_agreed, read_terms, shared_terms
 from muster.local import Local
 from muster.methods import Method
-from muster.models import Spec
-from muster.registry import Code, catalogue, is_role, kinds
-from muster.schema import declared
+from muster.models.specs import Spec
 
 TRAP = "trap_of_a_stranger"
 PATHS = (
@@ -144,8 +144,8 @@ def test_a_part_that_was_imported_for_its_user_is_no_part_for_others(tmp_path, m
 
 def test_terms_are_compared_before_anything_is_built(trap, monkeypatch):
     agreed = shared_terms(load({"network": {}}))
-    monkeypatch.setattr("muster.flower.agreed.load", lambda *a: pytest.fail("built"))
-    monkeypatch.setattr("muster.schema.build", lambda *a, **k: pytest.fail("built"))
+    monkeypatch.setattr("muster.flower.terms.load", lambda *a: pytest.fail("built"))
+    monkeypatch.setattr("muster.base.schema.build", lambda *a, **k: pytest.fail("built"))
     hostile = f'{agreed}\n[task2]\nkind = "{TRAP}:boom"'
     for said in (
         hostile,
@@ -215,7 +215,7 @@ def test_so_do_sweeps_and_tunings(tmp_path, monkeypatch, capsys, trap, command):
         f'method = "fedavg"\n[{command}]\n{lists[command]}\n'.replace("PATH", f"{TRAP}:boom")
     )
     if command == "sweep":
-        from muster.study.sweep import note
+        from muster.study.sweep_result import note
 
         note(folder, {"method.weigh": ["a"]}, labels=("fedavg",), seeds=(0,), measures=())
     assert main([command, "--resume", str(folder)]) == 2

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import muster
-from muster import registry
-from muster.config.experiments import load
+from muster.base import registry
+from muster.config.experiment import load
 from muster.data import DATA, PARTITIONS, Portions, federate
 from muster.data.split.partition import Partition
 from muster.federation import Federation

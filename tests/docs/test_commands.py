@@ -1,7 +1,7 @@
 """Every `muster` line of the README, the docs and the help is run, in order, where its words lead.
 
 In `make test` runs are cut to two rounds and comparisons to one seed; `make test-slow` runs them
-whole. The lines of docs/federate.md need servers around them: tests/flower/test_loopback.py runs
+whole. The lines of docs/federate.md need servers around them: tests/flower/local/test_loopback.py runs
 that page. Tutorials are walked in their order by test_walks.py.
 """
 
@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-import muster.cli.runs as runs
+import muster.cli.run as runs
 from helpers import cut_short
 from muster.cli.main import EXAMPLES, main
-from muster.config.sweeps import sweep
 from muster.data.sources.catalogue import CATALOGUE
 from muster.data.sources.obtain import first_found
-from muster.reproduce import runs as experiments
+from muster.papers.reproduce import run_panels as experiments
+from muster.study.sweep import sweep
 
 ROOT = Path(__file__).parents[2]
 PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import muster
-from muster import registry
+from muster.base import registry
 from muster.config import load
-from muster.run import measures
+from muster.results import measures
 
 PAGE = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
 BLOCKS = dict(re.findall(r"<!-- (.*?) -->\n```python\n(.*?)```", PAGE, re.DOTALL))

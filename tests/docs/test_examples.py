@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import muster
-from muster.data.sources.patients import TABLE
+from muster.data.sources.heart_records import TABLE
 from small_data import SHARED, here, shared
 
 ROOT = Path(__file__).parents[2]

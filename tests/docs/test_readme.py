@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from muster.cli.main import reader
-from muster.data.sources.patients import TABLE
+from muster.data.sources.heart_records import TABLE
 from small_data import SHARED
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +55,7 @@ SERVED = re.findall(
 
 @pytest.mark.parametrize("line", dict.fromkeys(SERVED))
 def test_command_lines_that_need_servers_are_understood(line):
-    """Read, and not run: tests/flower/test_loopback.py runs the page, test_commands.py all other
+    """Read, and not run: tests/flower/local/test_loopback.py runs the page, test_commands.py all other
     lines."""
     assert reader().read(shlex.split(line, comments=True)[1:]).handle is not None
 

@@ -21,7 +21,7 @@ def test_real_ones_run_with_the_slow_tests():
     real = set(re.findall(r"\*real\* `(test_\w+)`", page))
     attacks = (ROOT / "tests" / "flower" / "test_attacks.py").read_text()
     assert "pytestmark = [pytest.mark.slow" in attacks
-    killed = (ROOT / "tests" / "flower" / "test_loopback.py").read_text()
+    killed = (ROOT / "tests" / "flower" / "local" / "test_loopback.py").read_text()
     marked = re.findall(r"@pytest\.mark\.slow\n(?:@.*\n)*def (\w+)\(", killed)
     assert len(real) >= 4
     assert all(f"def {name}(" in attacks or name in marked for name in real)

@@ -7,17 +7,17 @@ import re
 import pytest
 
 from muster.cli.reproduce import KEPT
-from muster.reproduce import results
-from muster.reproduce.plan import home
-from muster.theory.verdicts import verdicts
-from muster.theory.verdicts_bound import points
+from muster.papers.reproduce import panel_results
+from muster.papers.reproduce.plan import home
+from muster.papers.theory.verdicts import verdicts
+from muster.papers.theory.verdicts_bound import points
 
 PAGE = (home().parent / "docs" / "theory.md").read_text()
 
 
 @pytest.fixture(scope="module")
 def bound():
-    found = results.load(home() / KEPT, "bound")
+    found = panel_results.load(home() / KEPT, "bound")
     assert found is not None
     return found.studies["bound"]
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import muster
-import muster.cli.runs as runs
+import muster.cli.run as runs
 from helpers import cut_short
 from muster.cli.main import main
 

@@ -16,9 +16,9 @@ import muster
 import tasks as case
 from helpers import same_bits
 from muster import Method
+from muster.base.registry import kinds
 from muster.engines.layers import Draws
 from muster.parts import Step
-from muster.registry import kinds
 from muster.report.tables import run_table
 
 M, T = muster.methods, muster.tasks

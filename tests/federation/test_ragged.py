@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import muster
-from muster.engines import Compute, Loop, Stacked, views
+from muster.base.params import expand, of_module
+from muster.engines import Compute, Loop, Stacked, row_views
 from muster.federation import Federation
 from muster.federation.ragged import Ragged, Shared
 from muster.local import Local
-from muster.params import expand, of_module
 
 LABELS = 3
 
@@ -74,7 +74,7 @@ def test_engines_measure_the_same_on_both(shared, data, chunk):
             own = expand(model, len(some))
             own["bias"] += torch.arange(len(some) * LABELS).view(-1, LABELS).sin()
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(views, "CHUNK", chunk)
+                patch.setattr(row_views, "CHUNK", chunk)
                 each = work.appraise_each(own, some, "test")
             got.append(np.array([whole.loss, whole.accuracy, each.loss, each.accuracy]))
         np.testing.assert_allclose(got[0], got[1], rtol=0, atol=1e-12)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import muster
-from muster.data.split.tuning import divided_anew
-from muster.errors import MusterError
+from muster.base.errors import MusterError
+from muster.data.split.tuning_rows import divided_anew
 from muster.federation import Federation, Variation
 from small_data import SHARED, shared
 

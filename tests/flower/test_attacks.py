@@ -33,13 +33,13 @@ from flower_hostile import (
 from flower_setup import DATA
 from flower_siege import Siege
 from flower_signed import Signer
-from muster.config.experiments import load
-from muster.flower.gate import ALLOWED
-from muster.flower.keys import CA
-from muster.flower.loopback import client_names, descendants, loopback, start_nodes
-from muster.flower.programs import program
-from muster.flower.wire import WORD
-from muster.run import store
+from muster.config.experiment import load
+from muster.flower.local.loopback import client_names, descendants, loopback, start_nodes
+from muster.flower.local.programs import program
+from muster.flower.transport.certificates import CA
+from muster.flower.transport.proxy import ALLOWED
+from muster.flower.transport.wire import WORD
+from muster.results import store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -184,7 +184,7 @@ import sys
 
 class Turned:
     def find_spec(self, name, path=None, target=None):
-        if name != "muster.flower.server":
+        if name != "muster.flower.server.app":
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
@@ -317,7 +317,9 @@ def test_a_node_killed_and_started_within_a_minute_comes_back(tmp_path):
         wait_for(lambda: "SuperNode ID" in log(link, "client2"), 90)
         family = descendants(link.processes["client2"].pid)
         commands = {pid: Path(f"/proc/{pid}/cmdline").read_text() for pid in family}
-        (supernode,) = [pid for pid, line in commands.items() if "muster.flower.supernode" in line]
+        (supernode,) = [
+            pid for pid, line in commands.items() if "muster.flower.client.supernode" in line
+        ]
         os.kill(supernode, signal.SIGKILL)
         wait_for(lambda: "the supernode ended with code 1" in log(link, "client2"), 60)
         wait_for(lambda: log(link, "client2").count("SuperNode ID") == 2, 120)
@@ -335,7 +337,7 @@ def test_a_worker_that_dies_costs_one_answer(tmp_path):
             said.append(line)
             if line.startswith("round 1/"):
                 for pid in descendants(link.processes["client2"].pid):
-                    if "muster.flower.worker" in Path(f"/proc/{pid}/cmdline").read_text():
+                    if "muster.flower.client.worker" in Path(f"/proc/{pid}/cmdline").read_text():
                         os.kill(pid, signal.SIGKILL)
 
         assert link.run(app, on_line) == 0, said

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from flower_setup import Setup
-from muster.flower.broken import WIRE
+from muster.flower.testing.faults import WIRE
 
 BAD = 3  # the client that misbehaves; not priority, and it joins when it behaves
 REASONS = {

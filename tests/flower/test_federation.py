@@ -14,9 +14,9 @@ import muster
 from flower_grid import LocalGrid, Node
 from flower_setup import DATA
 from muster.config.network import Member
-from muster.flower.broken import in_training, word
-from muster.flower.loopback import write_client
-from muster.flower.wire import MODEL, OFFER, WORD
+from muster.flower.local.loopback import write_client
+from muster.flower.testing.faults import in_training, word
+from muster.flower.transport.wire import MODEL, OFFER, WORD
 
 FEDALIGN = {"name": "fedalign", "epsilon": 0.6, "warmup": 1}
 
@@ -375,7 +375,7 @@ def test_a_federation_waits_for_its_priority_clients_and_enough_others(setup):
 def test_bad_federations_are_one_clear_line(setup):
     case = setup("fedavg")
     members = [Member(f"c{k}", n.key.decode(), k == 0) for k, n in enumerate(case.nodes)]
-    from muster.flower.server import federate
+    from muster.flower.server.app import federate
 
     def run(members, **settings):
         s = replace(case.chosen.settings, **settings)
@@ -416,9 +416,9 @@ def test_word_tampering_helper_really_tampers(setup):
 @pytest.mark.filterwarnings("ignore:features need scaling")
 def test_tables_whose_columns_lie_differently_are_told_apart(tmp_path):
     """Two sites with the same columns in another order: refused, or put in order by the run."""
-    from muster.config.experiments import load
+    from muster.config.experiment import load
     from muster.config.network import members_of
-    from muster.flower.server import federate
+    from muster.flower.server.app import federate
 
     draw = np.random.default_rng(0)
     x = draw.normal(size=(30, 2)) * [1, 100]

@@ -13,10 +13,10 @@ from flwr.app import Array, ArrayRecord, Error, Message
 import muster
 from flower_parity import assert_same
 from muster.cli.main import main as command
-from muster.flower.broken import in_training
-from muster.flower.strikes import Strikes
-from muster.flower.wire import MODEL
-from muster.run.result import NoQuorum
+from muster.flower.server.failures import Strikes
+from muster.flower.testing.faults import in_training
+from muster.flower.transport.wire import MODEL
+from muster.results.run import NoQuorum
 
 EVERYONE = {"name": "fedalign", "epsilon": 9.0, "warmup": 0}
 QUICK = {"method": EVERYONE, "rounds": 3, "evaluate_every": 0}

@@ -14,7 +14,7 @@ import torch
 from polars.testing import assert_frame_equal
 
 from flower_parity import assert_same
-from muster.flower.loopback import write_client
+from muster.flower.local.loopback import write_client
 from muster.methods import METHODS
 
 NEEDS_RHO = ("maxfl", "mwfed")
@@ -171,14 +171,14 @@ def test_trust_with_kept_state_and_work_of_its_own_is_the_same_too(setup, name):
 
 
 def test_a_node_is_built_once_for_a_run(setup, monkeypatch):
-    from muster.flower import client, node
+    from muster.flower.client.app import app, node
 
     built = []
     real = node.Node.__init__
     monkeypatch.setattr(
         node.Node, "__init__", lambda self, *given: (built.append(1), real(self, *given))[1]
     )
-    client._nodes.clear()
+    app._nodes.clear()
     case = setup("scaffold")
     first = case.run()
     assert len(built) == case.fed.n

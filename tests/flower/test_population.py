@@ -13,15 +13,16 @@ from flwr.app import ConfigRecord
 import muster
 from flower_parity import assert_same
 from flower_setup import Setup
+from muster.base.params import dtype_of, of_module, trainable
 from muster.config.network import Member, members_by_name
 from muster.engines import choose
 from muster.engines.compute import Compute
 from muster.federation import Federation, Population
-from muster.flower import client, remote
-from muster.flower.node import seated
-from muster.flower.wire import WORD, Seat
-from muster.models import as_module
-from muster.params import dtype_of, of_module, trainable
+from muster.flower.client.app import app
+from muster.flower.client.node import seated
+from muster.flower.server.app import remote_clients
+from muster.flower.transport.wire import WORD, Seat
+from muster.models.specs import as_module
 from muster.parts import SGD, PowerOfChoice
 from muster.protocol import Offer
 
@@ -70,13 +71,13 @@ def test_client_number_a_million_costs_what_client_number_one_does():
 def test_the_server_holds_no_rows(tmp_path, monkeypatch):
     case = Setup(tmp_path)
     seen = []
-    real = remote.Remote.__post_init__
+    real = remote_clients.Remote.__post_init__
 
     def look(self):
         seen.append(self)
         real(self)
 
-    monkeypatch.setattr(remote.Remote, "__post_init__", look)
+    monkeypatch.setattr(remote_clients.Remote, "__post_init__", look)
     case.run()
     (server,) = seen
     assert isinstance(server.population, Population)
@@ -194,7 +195,7 @@ def test_another_version_at_a_client_is_noticed(tmp_path, monkeypatch, other):
     same = case.run(name="same")
     assert not any("version" in line for line in case.said)
     assert not any("runs muster" in move for move in same.moves["move"])
-    monkeypatch.setattr(client, "__version__", other)
+    monkeypatch.setattr(app, "__version__", other)
     run = case.run(name="other")
     assert any(
         f"client0 runs muster {other}, the server {muster.__version__}" in s for s in case.said

@@ -25,15 +25,15 @@ from flower_grid import LocalGrid
 from flower_parity import assert_same
 from muster.cli.main import main as command
 from muster.config.network import Network, members_of
-from muster.flower import attendance, server
-from muster.flower import loopback as here
-from muster.flower.appfolder import write_app
-from muster.flower.broken import in_training, word
-from muster.flower.inprocess import InProcess, travel
-from muster.flower.keys import make_keys
-from muster.flower.node_data import own_data
-from muster.flower.orphans import Guardian
-from muster.flower.wire import MODEL, SAYS, WORD, Expected, as_sent, pack, read_reply
+from muster.flower.app_folder import write_app
+from muster.flower.client.node_data import own_data
+from muster.flower.local import loopback as here
+from muster.flower.local.child_processes import Guardian
+from muster.flower.server.app import app, enrolment
+from muster.flower.testing.faults import in_training, word
+from muster.flower.testing.in_process import InProcess, travel
+from muster.flower.transport.certificates import make_keys
+from muster.flower.transport.wire import MODEL, SAYS, WORD, Expected, as_sent, pack, read_reply
 
 FEDALIGN = {"name": "fedalign", "epsilon": 0.6, "warmup": 0}
 
@@ -94,7 +94,7 @@ def test_no_reply_raises(said, model, sound):
 @given(numbers, st.lists(st.integers(-3, 2**62), max_size=10), st.integers(-3, 2**62))
 def test_an_introduction_is_possible_or_refused(said, shape, classes):
     for content in (said, {"rows": 3, "shape": shape, "classes": classes}):
-        told = attendance.introduction(answer({WORD: ConfigRecord(content)}))
+        told = enrolment.introduction(answer({WORD: ConfigRecord(content)}))
         if not isinstance(told, str):
             assert 0 < np.prod([float(n) for n in told["shape"]]) * told["classes"] <= 1e14
             assert all(type(n) is int for n in told["shape"])
@@ -279,7 +279,7 @@ def in_app(case, grid, folder):
     app = case.folder / "app"
     write_app(app, chosen, folder)
     config = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    server.main(grid, Context(1, 1, {}, RecordDict(), config))
+    app.main(grid, Context(1, 1, {}, RecordDict(), config))
 
 
 def test_a_second_run_of_an_app_does_not_replace_the_first(setup):
@@ -296,11 +296,11 @@ def test_the_reason_why_a_run_stopped_reaches_who_started_it(setup, capsys, monk
     case.nodes[0].config.clear()
     with pytest.raises(muster.MusterError):
         in_app(case, case.grid(), case.folder / "results")
-    (line,) = [s for s in capsys.readouterr().out.splitlines() if server.ERROR in s]
+    (line,) = [s for s in capsys.readouterr().out.splitlines() if app.ERROR in s]
     assert "client0: a priority client, and its client app failed (code 2: data-path: mis" in line
 
     def run(app, say):
-        say(line.partition(server.PREFIX)[2])
+        say(line.partition(app.PREFIX)[2])
         return 1
 
     @contextmanager
@@ -397,7 +397,7 @@ def test_the_server_app_of_an_unfinished_run_ends_before_its_clients_do(tmp_path
 
 def test_being_told_to_end_is_like_ctrl_c():
     code = (
-        "import os, signal\nfrom muster.flower.loopback import told_to_end\n"
+        "import os, signal\nfrom muster.flower.local.loopback import told_to_end\n"
         "try:\n    with told_to_end():\n        os.kill(os.getpid(), signal.SIGTERM)\n"
         "except KeyboardInterrupt:\n    print('cleaned up')\n"
     )

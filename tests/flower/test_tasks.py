@@ -17,14 +17,13 @@ import muster
 import tasks as case
 from flower_grid import LocalGrid, Node
 from flower_parity import assert_same
-from muster import registry
-from muster.config.experiments import load
+from muster.base import registry
+from muster.config.experiment import load
 from muster.config.network import members_of
 from muster.federation import Federation
-from muster.flower import server
-from muster.flower.loopback import write_client
-from muster.flower.server import federate
-from muster.models import Spec
+from muster.flower.local.loopback import write_client
+from muster.flower.server.app import app, federate
+from muster.models.specs import Spec
 
 KINDS = {
     "regression": {"kind": "regression"},
@@ -149,7 +148,7 @@ def test_frozen_parameters_do_not_cross_the_grid_and_must_agree(named, tmp_path,
     assert (run.clients["bytes_up"] == trains).all()
     assert ((real.clients["bytes_up"] >= trains) & (real.clients["bytes_up"] < 2 * trains)).all()
     assert real.rounds["bytes_down"][1] < 0.5 * everything * fed.n
-    monkeypatch.setattr(server, "as_module", lambda *given: build(1))
+    monkeypatch.setattr(app, "as_module", lambda *given: build(1))
     grid, members = grid_of(fed, tmp_path)
     told = []
     with pytest.raises(muster.MusterError, match=r"heard 0\.00 of the objective's weight"):

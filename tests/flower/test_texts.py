@@ -15,12 +15,12 @@ import muster
 from flower_grid import LocalGrid, Node
 from flower_parity import assert_same
 from flower_setup import Setup
+from muster.base.errors import MusterError
 from muster.cli.main import main
-from muster.config.experiments import load
+from muster.config.experiment import load
 from muster.config.network import Network, members_of
-from muster.errors import MusterError
-from muster.flower.handout import hand_out
-from muster.flower.node_data import own_data
+from muster.flower.client.node_data import own_data
+from muster.flower.local.local_data import hand_out
 
 WORDS = ["", "a", "bad", "film", "fine", "good", "one", "poor"]
 TERMS = {"label": "liked", "classes": ["no", "yes"], "text": "review", "length": 6,

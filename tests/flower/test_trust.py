@@ -12,9 +12,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MessageType
 from flower_parity import assert_same
 from flower_setup import DATA
 from muster.config.network import Network
-from muster.flower.broken import in_training
-from muster.flower.remote import TRY
-from muster.flower.wire import MODEL, WORD
+from muster.flower.server.remote_clients import TRY
+from muster.flower.testing.faults import in_training
+from muster.flower.transport.wire import MODEL, WORD
 from muster.parts import Audit
 
 FEDALIGN = {"name": "fedalign", "epsilon": 5.0, "warmup": 0}

@@ -12,8 +12,8 @@ import tomli_w
 
 import muster
 from hostile import HOSTILE, make, marked
+from muster.base.errors import UNSEEN
 from muster.cli.main import main
-from muster.errors import UNSEEN
 from mutants import sums_again, undrawn
 from mutation import finding
 

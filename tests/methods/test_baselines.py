@@ -10,7 +10,7 @@ import muster
 import reference
 import reference_methods as ref
 from helpers import federation, module_of, random_layers, same_bits
-from muster import rng
+from muster.base import rng
 from muster.parts.claim import appeal_weight
 from muster.parts.invite import Sample
 

@@ -13,7 +13,7 @@ import torch
 import muster
 import reference
 from helpers import admitted, federation, gap, layers_of, module_of, nine_clients, random_layers
-from muster.config.experiments import composed
+from muster.config.experiment import composed
 from muster.local import Local
 from muster.parts.invite import Apart, Fraction, Full, Sample, WithReplacement
 from muster.parts.step import Average, Estimate

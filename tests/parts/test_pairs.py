@@ -15,12 +15,12 @@ import muster
 import reference
 import reference_local
 from helpers import federation, module_of, random_layers
-from muster import durable
+from muster.base import durable
+from muster.base.registry import kinds
 from muster.engines import stacked
 from muster.engines.batches import plan
 from muster.methods import Method
 from muster.parts import Average, Optimizer, Scaffold, Solver
-from muster.registry import kinds
 from muster.schedules import Linear
 from reference_methods import pack
 

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 import muster
 import reference
 from helpers import federation
-from muster import params
+from muster.base import params
 from muster.engines import Compute, choose
 from muster.engines.base import Assignment
 from muster.parts.solvers import ControlVariates, MetaGradient, Simple, Work

@@ -10,7 +10,7 @@ import torch
 
 import muster
 from helpers import offer, roster_of
-from muster import params
+from muster.base import params
 from muster.parts import ControlVariates, NormBound, Scaffold
 from muster.parts.step import QFair, Step
 from muster.protocol import Appraisal, Replies

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 import muster
 import tasks as case
 from helpers import same_bits
-from muster.parts.task import Scoring
-from muster.registry import kinds
+from muster.base.registry import kinds
+from muster.tasks.base import Scoring
 
 M, T = muster.methods, muster.tasks
 torch.manual_seed(0)
@@ -295,7 +295,7 @@ def test_names_and_files():
         "multiclass", "binary", "multilabel", "regression", "huber", "poisson", "survival",
         "next_token",
     }  # fmt: skip
-    from muster.config.experiments import load
+    from muster.config.experiment import load
 
     chosen = load({"task": {"kind": "binary", "weights": [1, 2], "scores": ["f1", "auc"]}})
     assert chosen.settings.task == T.binary((1.0, 2.0), scores=("f1", "auc"))
@@ -343,7 +343,7 @@ def test_what_cannot_be_is_said_in_one_line(what):
 
 
 def test_tuning_knows_which_way_a_score_is_better():
-    from muster.config.tuning import Tune
+    from muster.study.tune import Tune
 
     best = {m: Tune(measure=m).best for m in ("test_r2", "test_mae", "mean_test_perplexity")}
     assert best == {"test_r2": "max", "test_mae": "min", "mean_test_perplexity": "min"}

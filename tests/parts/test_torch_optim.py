@@ -204,7 +204,7 @@ def test_rates_by_step_and_by_round_meet_where_they_must(fed):
 
 
 def test_from_a_file():
-    from muster.config.experiments import load
+    from muster.config.experiment import load
 
     table = {"data": "digits", "model": "softmax", "method": "fedavg", "local": {
         "steps": 2, "lr_counts": "steps", "lr": {"kind": "inverse", "start": 1, "rate": 0.5},

@@ -24,7 +24,7 @@ from muster.report.curves import Curve, by_powers, covering, curve_of, draw_curv
 from muster.report.figure import caption, figure, figures, heading, panels_of
 from muster.report.picture import draw as draw_federation
 from muster.report.style import Look
-from muster.run.measures import Measure, named
+from muster.results.measures import Measure, named
 
 
 @pytest.fixture(scope="module")

@@ -12,14 +12,14 @@ from rich.console import Console
 from scipy import stats
 
 import muster
+from muster.base.registry import part
 from muster.data import federate, hold_out
 from muster.federation import Variation
 from muster.parts import Step
-from muster.registry import part
 from muster.report.figure import caption
 from muster.report.intervals import Interval, mean_and_half, ratio_of
-from muster.report.written import write_table
-from muster.run.measures import MEASURES
+from muster.report.table_files import write_table
+from muster.results.measures import MEASURES
 
 
 @pytest.mark.parametrize("ratio", [0.0, 0.25, 1 / 3, 4.0])

@@ -11,7 +11,7 @@ import muster
 from big_run import big_run
 from muster.cli.main import main
 from muster.report import paper
-from muster.run.measures import MEASURES
+from muster.results.measures import MEASURES
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ import torch
 
 import muster
 from helpers import nine_clients, same_bits
-from muster import durable
-from muster.run import conduct
-from muster.run import ledger as ledgers
+from muster.base import durable
+from muster.results import ledger as ledgers
+from muster.run import training_loop
 from muster.run.audit import TRUST, remembered
 
 M = muster.methods
@@ -199,6 +199,6 @@ def test_a_checkpoint_that_lacks_what_is_remembered_now_is_refused(tmp_path, mon
     def more(n):
         return {TRUST: {**remembered(n)[TRUST], "grudge": torch.zeros(n)}}
 
-    monkeypatch.setattr(conduct, "remembered", more)
+    monkeypatch.setattr(training_loop, "remembered", more)
     with pytest.raises(muster.MusterError, match="holds no trust/grudge: it is of another version"):
         muster.simulate(fed, **args(**trusting), checkpoint=tmp_path, resume=True)

@@ -7,9 +7,10 @@ import json
 import pytest
 
 import muster
-from muster import durable
-from muster.run import progress, store
-from muster.run.result import Interrupted
+from muster.base import durable
+from muster.results import store
+from muster.results.run import Interrupted
+from muster.run import progress
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ from torch import nn
 
 import muster
 from helpers import nine_clients, same_bits
-from muster import durable
+from muster.base import durable
+from muster.base.registry import kinds
 from muster.methods import Method
 from muster.parts import Attack, Optimizer, Scaffold, Solver
-from muster.registry import kinds
 
 M, O = muster.methods, muster.optimizers  # noqa: E741
 ROUNDS = 4

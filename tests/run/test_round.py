@@ -189,11 +189,11 @@ class Broken(muster.parts.ScaleUpdate):
 def test_a_refused_reply_changes_no_memory_that_the_server_shares(fed, method, monkeypatch):
     """SCAFFOLD's c_k agrees with the server's c, so a refused client keeps its own; what a client
     keeps for itself (Ditto's model) is its own affair."""
-    from muster.run import conduct
+    from muster.run import training_loop
 
     seen = []
-    real = conduct.play
-    monkeypatch.setattr(conduct, "play", lambda *a: seen.append(real(*a)) or seen[-1])
+    real = training_loop.play
+    monkeypatch.setattr(training_loop, "play", lambda *a: seen.append(real(*a)) or seen[-1])
     attack = Broken(fraction=0.3)
     run = muster.simulate(
         fed, method, muster.models.Softmax(), 2, Local(steps=2, lr=0.1), attack=attack

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import muster
 from helpers import roster_of
-from muster.parts.faults import FAULTS, Faults
 from muster.parts.guard import guard
+from muster.parts.threats.faults import FAULTS, Faults
 from muster.protocol import Appraisal, Offer, Replies
 
 M = muster.methods

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from muster.run.result import Run
+from muster.results.run import Run
 
 # Names that a page, a script or a spreadsheet must not take for anything but text.
 NASTY = [

@@ -35,7 +35,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from flower_raw import Raw
-from muster.flower.client import app
+from muster.flower.client.app import app
 
 
 class Attacker:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from flwr.app import Error, Message
 
-from muster.flower.inprocess import InProcess, Site, travel
+from muster.flower.testing.in_process import InProcess, Site, travel
 
 Tamper = Callable[[Message, Message], Message | None]
 

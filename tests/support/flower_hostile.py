@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi.routing import iter_route_contexts
 from flwr.superlink.main import create_app
 
-from muster.flower.wire import MODEL, NONCE, OFFER, WORD
+from muster.flower.transport.wire import MODEL, NONCE, OFFER, WORD
 
 
 def every_route():

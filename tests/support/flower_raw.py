@@ -11,7 +11,7 @@ from flwr.common.serde import metadata_to_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.proto.message_pb2 import ObjectTree
 
-from muster.flower.post import Announced
+from muster.flower.transport.object_fetch import Announced
 
 
 class Raw:

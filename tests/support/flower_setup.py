@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import muster
 from flower_grid import LocalGrid, Node
-from muster.config.experiments import load
+from muster.config.experiment import load
 from muster.config.network import members_of
-from muster.flower.loopback import write_client
-from muster.flower.server import federate
+from muster.flower.local.loopback import write_client
+from muster.flower.server.app import federate
 
 DATA = {
     "name": "digits",

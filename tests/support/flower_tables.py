@@ -9,7 +9,7 @@ import polars as pl
 
 from flower_grid import Node
 from flower_setup import Setup
-from muster.config.experiments import load
+from muster.config.experiment import load
 from muster.config.network import members_of
 
 ROWS = {"north": 40, "south": 30, "east": 50, "west": 20}

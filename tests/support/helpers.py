@@ -11,7 +11,7 @@ from torch import nn
 
 import muster
 import reference
-from muster.config.experiments import load
+from muster.config.experiment import load
 from muster.protocol import Offer, Roster
 
 

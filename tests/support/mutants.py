@@ -29,14 +29,14 @@ import polars as pl
 import tomli_w
 
 import muster.cli.data_show
-import muster.cli.runs
+import muster.cli.run
 import muster.report.figure
+from muster.base.errors import MusterError, one_line
 from muster.cli.main import main
-from muster.cli.progress import Progress
+from muster.cli.progress_bar import Progress
 from muster.config import load, load_table
-from muster.config.work import check_all
 from muster.data.sources.idx import read_idx
-from muster.errors import MusterError, one_line
+from muster.study.experiment_runs import check_all
 from mutation import NUMBERS, TEXTS, changed_bytes, changed_table, draw_of, finding
 
 ROWS = 12  # of a client
@@ -459,13 +459,13 @@ def undrawn():
     def no_picture(fed, counts, path, seed):
         return path
 
-    usual = muster.report.figure.figure, muster.cli.runs.figure, muster.cli.data_show.draw
-    muster.report.figure.figure = muster.cli.runs.figure = blank
+    usual = muster.report.figure.figure, muster.cli.run.figure, muster.cli.data_show.draw
+    muster.report.figure.figure = muster.cli.run.figure = blank
     muster.cli.data_show.draw = no_picture
     try:
         yield
     finally:
-        muster.report.figure.figure, muster.cli.runs.figure, muster.cli.data_show.draw = usual
+        muster.report.figure.figure, muster.cli.run.figure, muster.cli.data_show.draw = usual
 
 
 def findings(kind, numbers, base=None, drawn=False):

@@ -15,7 +15,7 @@ import warnings
 from copy import deepcopy
 from pathlib import Path
 
-from muster.errors import UNSEEN
+from muster.base.errors import UNSEEN
 
 SECONDS = 20  # that a case may take; what takes longer hangs
 MEMORY = 6 * 2**30  # bytes that a case may take beyond what the process has

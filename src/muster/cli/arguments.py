@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from ..errors import MusterError, unknown
+from ..base.errors import MusterError, unknown
 
 if TYPE_CHECKING:
     from rich.console import Console

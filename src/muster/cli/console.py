@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from ..errors import printable
+from ..base.errors import printable
 
 
 class Terminal(Console):

@@ -12,10 +12,10 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from ..base.errors import MusterError, listed, unknown
 from ..data.sources import cache
 from ..data.sources.catalogue import CATALOGUE
 from ..data.sources.obtain import DataSet, Held, Layout, first_found, obtain
-from ..errors import MusterError, listed, unknown
 from .console import say
 
 

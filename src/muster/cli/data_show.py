@@ -14,17 +14,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 from rich.console import Console
 
-from ..arrays import Int64
-from ..config.experiments import load
+from ..base.arrays import Int64
+from ..base.errors import MusterError, MusterWarning, plural
+from ..config.experiment import load
 from ..config.keys import override
 from ..data import DATA
 from ..data.sources.catalogue import CATALOGUE
-from ..errors import MusterError, MusterWarning, plural
 from ..federation import Federation
 from ..federation.ragged import Shared
 from ..report.figure import as_figure_path
-from ..report.fitted import Column, Fitted
 from ..report.picture import class_names, draw
+from ..report.table_layout import Column, Fitted
 from .console import say
 
 SHOWN = 20  # clients a table lists when there are more

@@ -10,28 +10,37 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ..config.experiments import Experiment, load
+from ..base.durable import numbered
+from ..base.errors import MusterError, MusterWarning
+from ..base.lazy import later
+from ..base.registry import from_path
+from ..base.schema import parameters
+from ..config.experiment import Experiment, load
 from ..config.keys import override
-from ..durable import numbered
-from ..errors import MusterError, MusterWarning
 from ..federation import Federation
-from ..lazy import later
-from ..registry import from_path
 from ..report.tables import run_table
-from ..run import store
-from ..schema import parameters
+from ..results import store
 from .console import say
-from .runs import configured, goes_on_with, one_method, resumed, said_if_idle
+from .run import configured, goes_on_with, one_method, resumed, said_if_idle
 
 if TYPE_CHECKING:
-    from ..flower import appfolder, host, loopback, node_data
-    from ..flower import gate as door
-    from ..flower import keys as certificates
+    from ..flower import app_folder
+    from ..flower.client import node_data, supervisor
+    from ..flower.local import loopback
+    from ..flower.transport import certificates
+    from ..flower.transport import proxy as door
 else:
     # Flower takes seconds to load, and is an extra; what is wrong with a line is said without it.
-    appfolder, certificates, door, host, loopback, node_data = (
+    app_folder, certificates, door, supervisor, loopback, node_data = (
         later(f"muster.flower.{name}")
-        for name in ("appfolder", "keys", "gate", "host", "loopback", "node_data")
+        for name in (
+            "app_folder",
+            "transport.certificates",
+            "transport.proxy",
+            "client.supervisor",
+            "local.loopback",
+            "client.node_data",
+        )
     )
 
 GATE_PORT, SUPERLINK = 9092, "127.0.0.1:9093"
@@ -49,10 +58,10 @@ def federate(words: argparse.Namespace, console: Console) -> int:
         if words.resume is not None:
             raise MusterError("--resume: with --app, run the app again: it goes on by itself")
         if words.config is None and not words.keys:
-            say(console, f"app hash: {appfolder.app_hash(Path(app))}")
+            say(console, f"app hash: {app_folder.app_hash(Path(app))}")
             return 0
         chosen, folder = _chosen(words, None)
-        name = appfolder.write_app(Path(app), chosen, folder)
+        name = app_folder.write_app(Path(app), chosen, folder)
         say(
             console,
             f"app hash: {name}\n"
@@ -99,7 +108,7 @@ def _chosen(words: argparse.Namespace, clients: int | None) -> tuple[Experiment,
                 MusterWarning, stacklevel=2,
             )  # fmt: skip
         chosen = load(override(table, [("data.clients", str(clients))]), trusted=True)
-    appfolder.check(chosen)
+    app_folder.check(chosen)
     places = numbered(Path(chosen.settings.out) / chosen.settings.name)
     return chosen, next(place for place in places if not place.exists())
 
@@ -152,7 +161,7 @@ def node(words: argparse.Namespace, console: Console) -> int:
     if words.tokenizer is not None:
         from_path(words.tokenizer, "--tokenizer")  # what is wrong with it is said here
         owner["tokenizer"] = words.tokenizer
-    settled = host.Settled(
+    settled = supervisor.Settled(
         words.server,
         Path(words.ca),
         Path(words.key),
@@ -160,7 +169,7 @@ def node(words: argparse.Namespace, console: Console) -> int:
         owner,
         port_of(words.port, 0),
     )
-    host.Node(settled, partial(say, console)).run()
+    supervisor.Node(settled, partial(say, console)).run()
     return 0
 
 

@@ -12,16 +12,16 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ..config.experiments import Experiment, load
+from ..base.registry import kinds, roles, word
+from ..base.schema import plain
+from ..config.experiment import Experiment, load
 from ..config.settings import Settings
-from ..config.tuning import Tune
 from ..federation import Federation
 from ..methods import Method
-from ..models import Spec
-from ..parts.scores import SCORES
-from ..registry import kinds, roles, word
-from ..run.measures import MEASURES, SCORED
-from ..schema import plain
+from ..models.specs import Spec
+from ..results.measures import MEASURES, SCORED
+from ..study.tune import Tune
+from ..tasks.scores import SCORES
 
 WIDTH, INDENT = 96, 22
 CHOSEN = {"data": Federation, "model": Spec, "method": Method}

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from ..errors import INTERRUPTED, MusterError, first_line, one_line, warning_line
-from ..lazy import later, when_called
-from ..report.letters import let_through
+from ..base.errors import INTERRUPTED, MusterError, first_line, one_line, warning_line
+from ..base.lazy import later, when_called
+from ..report.ascii import let_through
 from .arguments import Command, Reader
 
 if TYPE_CHECKING:
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
         predict,
         report,
         reproduce,
-        runs,
-        sweeps,
+        run,
+        sweep,
         trust,
-    )  # fmt: skip
+    )
     from . import help as configuration
 else:
     # A command's module is loaded when it is that command's turn: help and mistakes are quick.
     console = later("muster.cli.console")
     (
-        configuration, data, data_show, flower, methods, new, predict, report, reproduce, runs,
-        sweeps, trust,
+        configuration, data, data_show, flower, methods, new, predict, report, reproduce, run,
+        sweep, trust,
     ) = (
         when_called(f"muster.cli.{name}")
         for name in (
             "help", "data", "data_show", "flower", "methods", "new", "predict", "report",
-            "reproduce", "runs", "sweeps", "trust",
+            "reproduce", "run", "sweep", "trust",
         )
     )  # fmt: skip
 
@@ -138,10 +138,10 @@ def reader() -> Reader:
     top.flag("--version", action="version", version=f"muster {__version__}")
     add = top.group()
     for name, handle, what in (
-        ("run", runs.run, "run one method; results go to OUT/NAME"),
-        ("compare", runs.compare, "run several methods on matched seeds; print paired intervals"),
-        ("sweep", sweeps.sweep, "compare over a grid of settings (--sweep.KEY VALUE,VALUE,...)"),
-        ("tune", sweeps.tune, "choose each method's settings on seeds and rows of their own"),
+        ("run", run.run, "run one method; results go to OUT/NAME"),
+        ("compare", run.compare, "run several methods on matched seeds; print paired intervals"),
+        ("sweep", sweep.sweep, "compare over a grid of settings (--sweep.KEY VALUE,VALUE,...)"),
+        ("tune", sweep.tune, "choose each method's settings on seeds and rows of their own"),
         ("federate", needs_flower(flower.federate), "run a real federation over Flower"),
     ):
         command = add(name, handle=handle, keys=True, more=configuration.all_keys, help=what,
@@ -226,7 +226,7 @@ def reader() -> Reader:
         "data", handle=data.data, help="the data sets: list them, `get NAME`, `show NAME`",
         description=DATA.rstrip(),
     ))  # fmt: skip
-    command = add("show", handle=runs.show, help="print the results in a folder")
+    command = add("show", handle=run.show, help="print the results in a folder")
     command.add_argument("folder", nargs="?", metavar="FOLDER", help="such as runs/demo")
     command.flag("--measures", metavar="NAME,...", help="what to show, such as loss,fairness")
     command.flag("--measure", dest="measures", metavar="NAME,...", help="the same")
@@ -235,7 +235,7 @@ def reader() -> Reader:
     command.flag("--against", metavar="KEY", help="of a sweep: the key to draw them against")
     command.flag("--table", metavar="FILE", help="write the table too: a .csv, .tex or .parquet")
     _add_figure(add(
-        "figure", handle=runs.draw, help="draw results again, or for a paper (--paper)"
+        "figure", handle=run.draw, help="draw results again, or for a paper (--paper)"
     ))  # fmt: skip
     _add_report(add(
         "report", handle=report.report, help="results as one HTML file that opens anywhere"

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import unknown
+from ..base.errors import unknown
 from ..methods import METHODS
 from .console import say
 from .help import described, rows, taken

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from .. import durable
-from ..errors import MusterError, unknown
+from ..base import durable
+from ..base.errors import MusterError, unknown
 from ..methods import METHODS
 from .console import say
 

@@ -13,13 +13,13 @@ from typing import Any
 from rich.console import Console
 from rich.filesize import decimal
 
-from ..durable import replacing
-from ..errors import MusterError, plural, printable
-from ..registry import from_path
-from ..run import store
-from ..run.export import as_export
-from ..run.result import Run
-from ..schema import build
+from ..base.durable import replacing
+from ..base.errors import MusterError, plural, printable
+from ..base.registry import from_path
+from ..base.schema import build
+from ..results import store
+from ..results.export import as_export
+from ..results.run import Run
 from ..study.comparison import is_comparison
 from .console import Terminal, say
 

@@ -10,21 +10,21 @@ from pathlib import Path
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from .. import durable
-from ..checks import above
-from ..errors import MusterError, plural
-from ..report.fitted import Column, Fitted
+from ..base import durable
+from ..base.checks import above
+from ..base.errors import MusterError, plural
+from ..report.html.content import Story
 from ..report.html.page import page
-from ..report.html.story import Story
-from ..run.measures import MEASURES
+from ..report.table_layout import Column, Fitted
+from ..results.measures import MEASURES
+from ..results.run import Run
 from ..run.progress import Sight, sights
-from ..run.result import Run
-from ..study.cells import grid
 from ..study.comparison import Comparison, is_comparison, read
-from ..study.results import goes_on, load, together
-from ..study.sweep import is_sweep, load_sweep
+from ..study.grid import grid
+from ..study.load import goes_on, load, together
+from ..study.sweep_result import is_sweep, load_sweep
 from .console import say
-from .progress import duration
+from .progress_bar import duration
 
 REPORT, LIVE = "report.html", "live.html"
 SPARKS = "▁▂▃▄▅▆▇█"

@@ -13,14 +13,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .. import durable
-from ..config.units import OnCell
-from ..errors import INTERRUPTED, MusterError
-from ..reproduce import pages, results, runs
-from ..reproduce.plan import Plan, Size, find, home, plans
+from ..base import durable
+from ..base.errors import INTERRUPTED, MusterError
+from ..papers.reproduce import pages, panel_results, run_panels
+from ..papers.reproduce.plan import Plan, Size, find, home, plans
+from ..study.units import OnCell
 from .console import say
-from .progress import Cells, duration
-from .runs import whole_number
+from .progress_bar import Cells, duration
+from .run import whole_number
 
 BROKEN = 1  # the exit code where a check failed
 LEFT_OUT = 2  # where an experiment's data is not here
@@ -54,7 +54,7 @@ def reproduce(words: argparse.Namespace, console: Console) -> int:
     for plan in every:
         try:
             sound.append(one(plan, size, seeds, jobs, out, words.keep, words.panel, console))
-        except runs.NotHere as error:
+        except run_panels.NotHere as error:
             if len(every) == 1:
                 raise
             say(console, f"  left out: {error}")
@@ -87,9 +87,9 @@ def one(
     # Sizes and seeds have folders of their own: their runs cannot stand next to each other.
     name = "-".join([size, *([] if seeds is None else [f"{seeds}seeds"])])
     folder = out / name
-    found = runs.run(plan, folder / plan.id, size, seeds, jobs, progress(console), only)
+    found = run_panels.run(plan, folder / plan.id, size, seeds, jobs, progress(console), only)
     store(found, folder, plan)
-    whole = results.together(plan, folder)
+    whole = panel_results.together(plan, folder)
     assert whole is not None  # just saved
     for name in whole.outdated(plan):
         say(console, f"  note: {name}: {pages.EARLIER}; run it again to judge it as it is now")
@@ -118,12 +118,14 @@ def one(
     return not wrong
 
 
-def store(found: results.Results, folder: Path, plan: Plan) -> None:
+def store(found: panel_results.Results, folder: Path, plan: Plan) -> None:
     """Keep results; panels that were not run now stay as they were."""
-    results.save(results.renewed(results.load(folder, plan.id), found, plan), folder, plan.id)
+    panel_results.save(
+        panel_results.renewed(panel_results.load(folder, plan.id), found, plan), folder, plan.id
+    )
 
 
-def progress(console: Console) -> runs.OnWork:
+def progress(console: Console) -> run_panels.OnWork:
     """Say what is at work, how many of its cells are done, and the time left."""
 
     @contextmanager
@@ -142,10 +144,10 @@ def listing(console: Console) -> None:
     for head in ("id", "what it shows", "work", "data"):
         table.add_column(head, overflow="fold")
     for plan in plans().values():
-        took = time_of(plan, results.load(home() / KEPT, plan.id))
+        took = time_of(plan, panel_results.load(home() / KEPT, plan.id))
         data = {}
         for panel in plan.panels():
-            data[panel.data] = runs.present(panel) or f"missing: {runs.absent(panel)}"
+            data[panel.data] = run_panels.present(panel) or f"missing: {run_panels.absent(panel)}"
         needs = ", ".join(f"{name} ({state})" for name, state in data.items())
         uses = f"the runs of {', '.join(plan.uses)}" if plan.uses else ""
         own = "generated" if plan.studies else ""
@@ -159,7 +161,7 @@ def listing(console: Console) -> None:
     say(console, "--quick takes about a minute each")
 
 
-def time_of(plan: Plan, kept: results.Results | None) -> str:
+def time_of(plan: Plan, kept: panel_results.Results | None) -> str:
     """How long an experiment takes, as far as that is known."""
     if plan.uses and not plan.own:
         return "none of its own"

@@ -9,19 +9,19 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import MusterError
-from ..study import attacked
+from ..base.errors import MusterError
+from ..papers import trust_study
 from .console import say
 
 
 def trust(words: argparse.Namespace, console: Console) -> int:
     """`muster trust`, or with --rules, --attacks, --shares, --seeds, --rounds less of it."""
-    rules = names(words.rules) or list(attacked.RULES)
-    attacks = names(words.attacks) or list(attacked.ATTACKS)
+    rules = names(words.rules) or list(trust_study.RULES)
+    attacks = names(words.attacks) or list(trust_study.ATTACKS)
     try:
-        shares = [float(share) for share in names(words.shares)] or list(attacked.SHARES)
+        shares = [float(share) for share in names(words.shares)] or list(trust_study.SHARES)
         seeds = int(words.seeds or 3)
-        rounds = int(words.rounds or attacked.ROUNDS)
+        rounds = int(words.rounds or trust_study.ROUNDS)
     except ValueError as error:
         raise MusterError(f"trust: {error}; shares are numbers, seeds and rounds whole") from None
     for what, ok, given, allowed in (
@@ -31,26 +31,26 @@ def trust(words: argparse.Namespace, console: Console) -> int:
     ):
         if not ok:
             raise MusterError(f"{what}: {given}; allowed: {allowed}")
-    todo = attacked.cells(rules, attacks, shares, seeds)
-    grounds = attacked.Grounds(rounds)
+    todo = trust_study.cells(rules, attacks, shares, seeds)
+    grounds = trust_study.Grounds(rounds)
     done = [
         grounds.row(cell)
         for cell in track(todo, f"{len(todo)} runs", console=console, transient=True)
     ]
-    frame = attacked.table_of(done)
+    frame = trust_study.table_of(done)
     for attack in attacks:
         table = Table(title=f"{attack}: points of accuracy lost, ± 95 %, {seeds} seeds")
-        here = shares[:1] if attack == attacked.ONCE else shares
+        here = shares[:1] if attack == trust_study.ONCE else shares
         table.add_column("rule")
         for share in here:
-            once = attack == attacked.ONCE
+            once = attack == trust_study.ONCE
             table.add_column("once" if once else f"{100 * share:g} % lie", justify="right")
         for rule in rules:
-            lost = [attacked.written(attacked.lost(frame, rule, attack, s)) for s in here]
+            lost = [trust_study.written(trust_study.lost(frame, rule, attack, s)) for s in here]
             table.add_row(Text(rule), *lost)
         console.print(table)
     if seeds > 1:
-        say(console, attacked.variation().said(seeds))
+        say(console, trust_study.variation().said(seeds))
     say(console, "priority clients' held-out accuracy on digits; docs/trust.md says what this is")
     return 0
 

@@ -1,6 +1,6 @@
 """Configuration: an experiment as a table, checked before anything runs."""
 
-from .experiments import Experiment, load, load_table
+from .experiment import Experiment, load, load_table
 from .keys import override
 from .settings import Settings
 

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
-from ..errors import MusterError, unknown
+from ..base.errors import MusterError, unknown
+from ..base.registry import INSTALLED, Catalogue
+from ..base.schema import Table, label_and_key, named, parameters
 from ..methods import Method
-from ..registry import INSTALLED, Catalogue
-from ..schema import Table, label_and_key, named, parameters
 
 CHOSEN = {"data": "synth", "model": "softmax", "method": "fedalign"}  # by name, and by default
 SPECIAL = ("epsilon", "reference", "trust", "tune_steps")  # parts that only some methods go by

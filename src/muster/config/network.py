@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..arrays import Bool, Int64
-from ..checks import above, is_number, require, share, whole
-from ..errors import MusterError
+from ..base.arrays import Bool, Int64
+from ..base.checks import above, is_number, require, share, whole
+from ..base.errors import MusterError
 from ..federation import Federation
 from ..federation.population import check_role
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from ..checks import one_of, require, whole
+from ..base.checks import one_of, require, whole
+from ..base.errors import MusterError
+from ..base.rng import MOST, as_seeds
 from ..engines.compute import Compute
-from ..errors import MusterError
-from ..parts.attacks import Attack
 from ..parts.participation import Participation
-from ..parts.task import Multiclass, Task
+from ..parts.threats.attacks import Attack
 from ..report.figure import as_formats
-from ..rng import MOST
+from ..results.measures import named as named_measures
 from ..run.job import DECIDE_ON, DecideOn
-from ..run.measures import named as named_measures
-from ..study.compare import as_seeds
+from ..tasks.base import Multiclass, Task
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from ..base.registry import kinds
 from ..federation import Federation
-from ..moved import keep_names
-from ..registry import kinds
 from .files.folder import from_folder
 from .files.huggingface import from_partitioner
 from .sets.diabetes import diabetes
@@ -28,7 +27,7 @@ from .split.partition import (
     hold_out,
 )
 from .split.portions import Parts, Portions
-from .split.tuning import for_tuning, leave_out
+from .split.tuning_rows import for_tuning, leave_out
 
 DATA = kinds(Federation)  # data sets by name; what registers later is in it too
 
@@ -63,5 +62,3 @@ __all__ = [
     "sent140",
     "synth",
 ]
-
-keep_names(__name__)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from ..base.lazy import nn
 from ..federation import Federation
-from ..lazy import nn
 from ..local import Local
-from ..parts.task import Multiclass, Task
+from ..tasks.base import Multiclass, Task
 from .base import Engine
 from .compute import Compute, How, compute_of
-from .habits import examples
 from .layers import stackable
 from .loop import Loop
 from .mapped import refused
+from .probes import examples
 from .stacked import Stacked
 
 __all__ = ["Compute", "Engine", "How", "Loop", "Stacked", "choose", "compute_of"]

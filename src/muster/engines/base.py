@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ..arrays import Int64
+from ..base.arrays import Int64
+from ..base.lazy import functional, nn, torch
+from ..base.params import Buffers, Memory, Params, of_module, select, trainable
 from ..federation import Federation
 from ..federation.ragged import Ragged, features
-from ..lazy import functional, nn, torch
 from ..local import Local
-from ..params import Buffers, Memory, Params, of_module, select, trainable
 from ..parts.solvers import Solver, Work
-from ..parts.suited import refuse_mixing, refuse_targets
-from ..parts.task import Multiclass, Scoring, Task, Usual, by_row
 from ..protocol import Appraisal, Offer
+from ..tasks.base import Multiclass, Scoring, Task, Usual, by_row
+from ..tasks.compatibility import refuse_mixing, refuse_targets
+from .accumulate import Seen, Split
 from .batches import Plan, plan, steps_of
 from .compute import Compute
-from .habits import examples, writes
-from .measure import Seen, Split
+from .probes import examples, writes
 from .threads import Crew
 
 if TYPE_CHECKING:

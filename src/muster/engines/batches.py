@@ -18,12 +18,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import params, rng
-from ..arrays import Int64, UInt64
+from ..base import params, rng
+from ..base.arrays import Int64, UInt64
+from ..base.lazy import nn
+from ..base.params import Params
 from ..federation.ragged import Ragged
-from ..lazy import nn
 from ..local import Local
-from ..params import Params
 
 WORTH = 2**23  # parameters times rows that are worth a hand-over: about half a millisecond
 CACHE = 2**22  # bytes of models worked on together

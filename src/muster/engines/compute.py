@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import TypedDict
 
-from ..checks import whole
-from ..errors import MusterError, unknown
-from ..lazy import torch
-from ..params import DTYPES, dtype_of
+from ..base.checks import whole
+from ..base.errors import MusterError, unknown
+from ..base.lazy import torch
+from ..base.params import DTYPES, dtype_of
 from .threads import cores
 
 ENGINES = ("auto", "stacked", "loop")

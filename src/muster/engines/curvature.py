@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..lazy import torch
+from ..base.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor

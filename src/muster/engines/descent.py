@@ -20,11 +20,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..arrays import Int64
-from ..lazy import nn, torch
+from ..base.arrays import Int64
+from ..base.lazy import nn, torch
+from ..base.params import Memory, Params, copy
 from ..local import Local
-from ..params import Memory, Params, copy
-from ..parts.optimizer import Optimizer, keeps
+from ..parts.optimizers import Optimizer, keeps
 from ..protocol import Offer
 from .layers import Layer
 

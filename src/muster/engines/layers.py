@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from ..lazy import functional, nn, torch
-from ..params import Params
+from ..base.lazy import functional, nn, torch
+from ..base.params import Params
 
 if TYPE_CHECKING:
     from torch import Tensor

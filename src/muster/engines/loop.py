@@ -16,24 +16,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .. import rng
-from ..arrays import Int64
-from ..errors import MusterError, MusterWarning, first_line
+from ..base import rng
+from ..base.arrays import Int64
+from ..base.errors import MusterError, MusterWarning, first_line
+from ..base.lazy import nn, torch
+from ..base.params import Memory, Params
 from ..federation import Federation
-from ..lazy import nn, torch
 from ..local import Local
-from ..params import Memory, Params
 from ..parts.solvers import Gradient, Solver, Work
-from ..parts.task import Multiclass, Task, by_row
 from ..protocol import Appraisal, Offer
+from ..tasks.base import Multiclass, Task, by_row
+from .accumulate import Split
 from .base import Assignment, Base, Replica, Room
 from .batches import Plan, needs_two_rows
 from .compute import Compute
 from .curvature import along
 from .descent import Course, Drifts, direction
-from .habits import examples, mixes
-from .measure import Split
 from .pool import Lost, Watch, Worker
+from .probes import examples, mixes
 from .threads import one_thread
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .. import params
-from ..errors import first_line
-from ..lazy import nn, torch
-from ..params import Params
-from .habits import close, mixes
+from ..base import params
+from ..base.errors import first_line
+from ..base.lazy import nn, torch
+from ..base.params import Params
+from .probes import close, mixes
 
 if TYPE_CHECKING:
     from torch import Tensor

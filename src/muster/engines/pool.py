@@ -19,10 +19,10 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import Any
 
-from ..arrays import Int64
-from ..errors import MusterError
-from ..lazy import torch
-from ..params import Memory, Params
+from ..base.arrays import Int64
+from ..base.errors import MusterError
+from ..base.lazy import torch
+from ..base.params import Memory, Params
 from ..parts.solvers import Solver, Work
 from ..protocol import Offer
 from .base import Assignment

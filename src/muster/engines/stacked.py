@@ -15,27 +15,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import params, rng
-from ..arrays import Int64
-from ..errors import MusterError
+from ..base import params, rng
+from ..base.arrays import Int64
+from ..base.errors import MusterError
+from ..base.lazy import later, nn, torch
+from ..base.params import Memory, Params
 from ..federation import Federation
 from ..federation.ragged import features
-from ..lazy import later, nn, torch
 from ..local import Local
-from ..params import Memory, Params
 from ..parts.solvers import Gradient, Solver, Work
-from ..parts.task import Multiclass, Task, by_row
 from ..protocol import Appraisal, Offer
+from ..tasks.base import Multiclass, Task, by_row
+from .accumulate import Marks, Split
 from .base import Assignment, Base, Room
 from .batches import Plan, blocks, cut, work
 from .compute import Compute
 from .curvature import along
 from .descent import Course, Drifts, direction, fusable, fused_gradient, fused_step
-from .habits import examples
 from .layers import Draws, dropping, stackable
 from .mapped import Mapped, refused
-from .measure import Marks, Split
-from .views import views
+from .probes import examples
+from .row_views import views
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..lazy import torch
+from ..base.lazy import torch
 
 
 def cores() -> int:

@@ -1,11 +1,11 @@
 """Who takes part and what they hold."""
 
+from .column_statistics import Statistics
 from .federation import Federation
 from .inputs import Inputs, Preparation, Scale
 from .population import Population, Shaped, Space
 from .ragged import Ragged, Shared
-from .statistics import Statistics
-from .texts import Text
+from .text import Text
 from .variation import Kind, Variation, Whose
 
 __all__ = [

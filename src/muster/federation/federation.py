@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..arrays import Bool, Float64, Int64
-from ..checks import one_of
-from ..errors import MusterError, MusterWarning, plural
-from ..lazy import torch
-from ..registry import catalogue
+from ..base.arrays import Bool, Float64, Int64
+from ..base.checks import one_of
+from ..base.errors import MusterError, MusterWarning, plural
+from ..base.lazy import torch
+from ..base.registry import catalogue
 from .inputs import PIXELS, REAL, WHOLE, Inputs, Preparation, Scale
 from .population import Population
 from .ragged import Pair, Ragged, Shared, are_labels, check, from_pairs
-from .texts import Text
+from .text import Text
 from .variation import KINDS, Kind, Variation
 
 if TYPE_CHECKING:

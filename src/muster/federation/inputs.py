@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Bool, Float64
-from ..errors import MusterError
+from ..base.arrays import Bool, Float64
+from ..base.errors import MusterError
+from .column_statistics import Statistics
 from .population import Space
-from .statistics import Statistics
-from .texts import Text
+from .text import Text
 
 if TYPE_CHECKING:
     from torch import Tensor

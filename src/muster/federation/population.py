@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import Bool, Float64, Int64
-from ..checks import share
-from ..errors import MusterError
-from ..lazy import torch
+from ..base.arrays import Bool, Float64, Int64
+from ..base.checks import share
+from ..base.errors import MusterError
+from ..base.lazy import torch
 
 if TYPE_CHECKING:
     from torch import Tensor

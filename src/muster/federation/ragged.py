@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..arrays import Float64, Int64, UInt64
-from ..errors import MusterError
-from ..lazy import torch
-from ..rng import ramp
+from ..base.arrays import Float64, Int64, UInt64
+from ..base.errors import MusterError
+from ..base.lazy import torch
+from ..base.rng import ramp
 
 if TYPE_CHECKING:
     from torch import Tensor

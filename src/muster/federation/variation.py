@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from ..errors import plural
+from ..base.errors import plural
 
 Kind = Literal["data", "split", "deal and split", "deal", "training", "unknown"]
 Whose = Literal["all", "objective", "seen", "unseen"]

@@ -15,34 +15,18 @@ other_tasks   numbers, labels, survival, tokens
 `from muster.parts import Aligned, Band, SGD` serves a method of your own.
 """
 
+from ..tasks.base import Multiclass, Task
+from ..tasks.other import Binary, Huber, Multilabel, NextToken, Poisson, Regression, Survival
 from .admit import Admit, Band, Everyone, Objective
-from .attacks import (
-    Attack,
-    Backdoor,
-    ForgeLoss,
-    InflateAndNoise,
-    LabelFlip,
-    Liars,
-    ScaleUpdate,
-    sign_flip,
-)
 from .claim import Appeal, Claim, Nothing, Unmet
-from .collusion import ALIE, IPM, Mimic
+from .defences.mixing import Bucketing, NearestNeighbours, NormBound
+from .defences.robust import CentredClipping, GeometricMedian, Krum, Median, TrimmedMean
+from .defences.trust import Audit
 from .effort import AsAsked, ByWeight, Effort
-from .faults import Faults
 from .invite import Apart, Fraction, Full, Invite, PowerOfChoice, Sample, WithReplacement
 from .join import Aligned, Always, Available, Join, Straggling
-from .mixing import Bucketing, NearestNeighbours, NormBound
-from .optimizer import GradientDescent, Optimizer
-from .other_tasks import Binary, Huber, Multilabel, NextToken, Poisson, Regression, Survival
+from .optimizers import GradientDescent, Optimizer
 from .participation import Flexible, Participation
-from .robust import (
-    CentredClipping,
-    GeometricMedian,
-    Krum,
-    Median,
-    TrimmedMean,
-)
 from .solvers import SGD, ControlVariates, Ditto, MetaGradient, Moreau, Solo, Solver
 from .step import (
     Adaptive,
@@ -57,8 +41,18 @@ from .step import (
     Stay,
     Step,
 )
-from .task import Multiclass, Task
-from .trust import Audit
+from .threats.attacks import (
+    Attack,
+    Backdoor,
+    ForgeLoss,
+    InflateAndNoise,
+    LabelFlip,
+    Liars,
+    ScaleUpdate,
+    sign_flip,
+)
+from .threats.collusion import ALIE, IPM, Mimic
+from .threats.faults import Faults
 from .weigh import Claimed, DataShare, LossPower, Mixture, Uniform, Weigh
 
 __all__ = [

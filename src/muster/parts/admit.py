@@ -10,10 +10,10 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from ..arrays import Float64
-from ..checks import one_of
+from ..base.arrays import Float64
+from ..base.checks import one_of
+from ..base.registry import part
 from ..protocol import Appraisal, Offer, Roster
-from ..registry import part
 from .join import CRITERIA, Criterion
 
 

@@ -11,10 +11,10 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..arrays import Float64
-from ..lazy import torch
+from ..base.arrays import Float64
+from ..base.lazy import torch
+from ..base.registry import part
 from ..protocol import Appraisal
-from ..registry import part
 
 
 class Claim(Protocol):

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .. import params
-from ..arrays import Bool
+from ..base import params
+from ..base.arrays import Bool
 from ..protocol import Appraisal, Decision, Offer, Replies
-from .scores import SCORES, Score
-from .task import Scoring, Task, by_row, least_loss
+from ..tasks.base import Scoring, Task, by_row, least_loss
+from ..tasks.scores import SCORES, Score
 
 MOST_WEIGHT = 1e15  # beyond this a float32 square overflows, and with it every server optimizer
 MOST_LOSS = 100.0  # times the middle report of the round (or 1): beyond it, a lie or a bug

@@ -12,12 +12,12 @@ from typing import Protocol
 
 import numpy as np
 
-from .. import rng
-from ..arrays import Float64, Int64
-from ..checks import is_number, is_whole, require, whole
+from ..base import rng
+from ..base.arrays import Float64, Int64
+from ..base.checks import is_number, is_whole, require, whole
+from ..base.registry import part
 from ..federation import Population
 from ..protocol import Roster
-from ..registry import part
 
 Losses = Callable[[Int64], Float64]
 

@@ -11,11 +11,11 @@ from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
-from .. import rng
-from ..arrays import Bool, Text
-from ..checks import one_of, share, whole
+from ..base import rng
+from ..base.arrays import Bool, Text
+from ..base.checks import one_of, share, whole
+from ..base.registry import part
 from ..protocol import Appraisal, Decision, Offer, Roster
-from ..registry import part
 
 Criterion = Literal["loss", "score", "accuracy"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from ..arrays import Bool, Float64
-from ..checks import is_whole, whole
-from ..registry import part
+from ..base.arrays import Bool, Float64
+from ..base.checks import is_whole, whole
+from ..base.registry import part
 from ..schedules import Count, count
 
 

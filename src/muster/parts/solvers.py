@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
-from .. import params
-from ..arrays import Int64
-from ..checks import above, at_least, whole
-from ..lazy import torch
-from ..params import Memory, Params
+from ..base import params
+from ..base.arrays import Int64
+from ..base.checks import above, at_least, whole
+from ..base.lazy import torch
+from ..base.params import Memory, Params
+from ..base.registry import part
 from ..protocol import Offer
-from ..registry import part
 
 
 class Gradient(Protocol):

@@ -12,13 +12,13 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from .. import params
-from ..arrays import Bool, Float64
-from ..checks import above, at_least, require
-from ..lazy import torch
-from ..params import Memory, Params
+from ..base import params
+from ..base.arrays import Bool, Float64
+from ..base.checks import above, at_least, require
+from ..base.lazy import torch
+from ..base.params import Memory, Params
+from ..base.registry import part
 from ..protocol import Offer, Replies
-from ..registry import part
 
 Moved = tuple[Params, Memory]
 

@@ -7,10 +7,10 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from ..arrays import Float64
-from ..params import Memory
+from ..base.arrays import Float64
+from ..base.params import Memory
+from ..base.registry import part
 from ..protocol import Replies
-from ..registry import part
 
 
 class Weigh(Protocol):

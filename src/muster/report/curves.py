@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Float64
-from ..run.measures import Measure
-from ..run.result import Run
+from ..base.arrays import Float64
+from ..results.measures import Measure
+from ..results.run import Run
 from .intervals import column_of, mean_and_half, ratio_of, variation_of
 from .style import Look, tidy
 

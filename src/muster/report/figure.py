@@ -16,13 +16,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ..errors import MusterError, plural
-from ..lazy import pl
-from ..run.measures import MEASURES, Measure, named
-from ..run.result import Run
+from ..base.errors import MusterError, plural
+from ..base.lazy import pl
+from ..results.measures import MEASURES, Measure, named
+from ..results.run import Run
+from .ascii import sentence
 from .curves import BANDED, curve_of, draw_curves
 from .intervals import Runs, covered, for_everyone, summary
-from .letters import sentence
 from .style import Look, as_written, folded, keep_figure, short, tidy
 
 FORMATS = (".png", ".pdf", ".svg")
@@ -35,8 +35,8 @@ def figure(runs: Runs, path: str | Path, panels: str | Iterable[str] = ()) -> Pa
     """Draw runs to a file, whose ending says the format: .png, .pdf or .svg.
 
     runs    the runs of each method by its label, all in the same order of seeds
-    panels  the measures to draw (`muster.run.measures`); by default each of the usual ones that has
-            something to show
+    panels  the measures to draw (`muster.results.measures`); by default each of the usual ones
+            that has something to show
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Float64
-from ..errors import MusterError, plural
+from ..base.arrays import Float64
+from ..base.errors import MusterError, plural
+from ..base.lazy import pl
 from ..federation import Variation
-from ..lazy import pl
-from ..run.measures import MEASURES, Measure, named
-from ..run.result import Run
+from ..results.measures import MEASURES, Measure, named
+from ..results.run import Run
 
 Runs = Mapping[str, Sequence[Run]]
 

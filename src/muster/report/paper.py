@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Float64
-from ..errors import plural
-from ..lazy import pl
-from ..run.measures import Measure
-from ..run.result import Run
+from ..base.arrays import Float64
+from ..base.errors import plural
+from ..base.lazy import pl
+from ..results.measures import Measure
+from ..results.run import Run
 from .curves import Axis, Curve, curve_of, draw_curves, limits
 from .figure import as_figure_path, panels_of, title_of
 from .intervals import (

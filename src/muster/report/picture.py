@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import rng
-from ..arrays import Int64
-from ..errors import plural
+from ..base import rng
+from ..base.arrays import Int64
+from ..base.errors import plural
 from ..federation import Federation
 from .style import as_written, class_colours, keep_figure, short, tidy
 

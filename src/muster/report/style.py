@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Float64
-from ..durable import replacing
-from ..errors import printable
+from ..base.arrays import Float64
+from ..base.durable import replacing
+from ..base.errors import printable
 
 # Okabe and Ito, "Color Universal Design" (2008), without the yellow that white paper swallows.
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")

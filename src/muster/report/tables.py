@@ -13,14 +13,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import plural
-from ..lazy import pl
-from ..parts.scores import known
-from ..run.concerns import gist
-from ..run.measures import MEASURES, Measure, named
-from ..run.result import Run
-from .fitted import Column, Fitted
+from ..base.errors import plural
+from ..base.lazy import pl
+from ..results.measures import MEASURES, Measure, named
+from ..results.run import Run
+from ..results.run_warnings import gist
+from ..tasks.scores import known
 from .intervals import Runs, compared, covered, every, for_everyone, summary
+from .table_layout import Column, Fitted
 
 COSTS = named("admitted_nonpriority, silent, bytes_up, bytes_down")
 GUESS = {"train_accuracy": "majority_accuracy", "test_accuracy": "majority_test_accuracy"}

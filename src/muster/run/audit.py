@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..arrays import Bool, Float64, Int64, Text
+from ..base.arrays import Bool, Float64, Int64, Text
+from ..base.lazy import torch
+from ..base.params import Memory, Params
 from ..federation import Population
-from ..lazy import torch
 from ..methods import Method
-from ..params import Memory, Params
-from ..parts.peers import drawn, effects
-from ..parts.trust import Audit, Inquiry
+from ..parts.defences.peers import drawn, effects
+from ..parts.defences.trust import Audit, Inquiry
 from ..protocol import Offer, Replies, Trial
 from .clients import Clients
-from .memo import Memo
+from .evaluation_cache import Memo
 
 TRUST = "trust"  # the part of the server's memory that audits keep
 

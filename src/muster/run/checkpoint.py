@@ -14,15 +14,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..durable import whole_folder
-from ..errors import MusterError, MusterWarning
-from ..lazy import safetensors, torch
-from ..params import Memory, Params, ordered
+from ..base.durable import whole_folder
+from ..base.errors import MusterError, MusterWarning
+from ..base.lazy import safetensors, torch
+from ..base.params import Memory, Params, ordered
+from ..base.untrusted import TENSORS, name_of, opened, plain_name, read_json
 from ..protocol import State
-from ..regular import TENSORS, name_of, opened, plain_name, read_json
-from .form import check_ledger
-from .ledger import SCORE, Ledger
-from .store import checkpoints, digest, readable, round_of, writable
+from ..results.ledger import SCORE, Ledger
+from ..results.store import checkpoints, digest, readable, round_of, writable
+from ..results.validation import check_ledger
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,19 +14,19 @@ from typing import Protocol
 
 import numpy as np
 
-from .. import params
-from ..arrays import Bool, Float64, Int64
+from ..base import params
+from ..base.arrays import Bool, Float64, Int64
+from ..base.lazy import torch
+from ..base.params import Memory, Params
 from ..engines.base import Assignment, Engine
 from ..federation import Federation
-from ..lazy import torch
 from ..local import Local
-from ..params import Memory, Params
-from ..parts.attacks import Adversary
 from ..parts.solvers import SGD
+from ..parts.threats.attacks import Adversary
 from ..protocol import Answers, Appraisal, Offer, Replies, Roster, State, Trial, Truth, View
-from . import opinion
+from . import evaluate
+from .evaluation_cache import Memo
 from .job import Job
-from .memo import Memo
 
 REPLIES = 2**30  # bytes of models held at once
 
@@ -168,7 +168,7 @@ class Stack:
         """What each of these requires on the rows it decides by; NaN where it requires nothing."""
         if self.fed.requirement is None:
             return np.full(len(clients), np.nan)
-        return opinion.required(self.fed, clients, self.job.split)
+        return evaluate.required(self.fed, clients, self.job.split)
 
     def steps(self, clients: Int64) -> Int64:
         """How many steps `Local` asks of each."""
@@ -293,7 +293,7 @@ class Stack:
             clients,
             self.at_once(model),
         )
-        return opinion.tuned(self.fed, clients, view, train, test)
+        return evaluate.tuned(self.fed, clients, view, train, test)
 
     def views(
         self, model: Params, own_of: Callable[[Int64], Params] | None, clients: Int64
@@ -312,7 +312,7 @@ class Stack:
         else:
             train = engine.appraise(model, clients)
             test = engine.appraise(model, clients, "test") if tested else None
-        return opinion.opinion(
+        return evaluate.opinion(
             self.fed, clients, self.bars[clients], train, test, own, own_test,
             self.job.scoring.first.name,
         )  # fmt: skip
@@ -341,7 +341,7 @@ class Stack:
     @cached_property
     def bars(self) -> Float64:
         """The loss below which the model is useful to each client."""
-        return opinion.bar(self.fed, np.arange(self.fed.n), self.job.task)
+        return evaluate.bar(self.fed, np.arange(self.fed.n), self.job.task)
 
 
 def no_replies(offer: Offer, roster: Roster) -> Replies:

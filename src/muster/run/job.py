@@ -11,22 +11,22 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from ..checks import one_of, whole
+from ..base.checks import one_of, whole
+from ..base.errors import MusterError
+from ..base.lazy import nn
+from ..base.params import Memory, Params
+from ..base.rng import MOST
+from ..engines.accumulate import Split
 from ..engines.descent import remembered
-from ..engines.measure import Split
-from ..errors import MusterError
 from ..federation import Federation
-from ..lazy import nn
 from ..local import Local
 from ..methods import Method
-from ..models import Spec, as_module
-from ..params import Memory, Params
-from ..parts.attacks import Attack
+from ..models.specs import Spec, as_module
 from ..parts.guard import Possible
 from ..parts.participation import Participation
-from ..parts.suited import suited
-from ..parts.task import Multiclass, Scoring, Task, as_task
-from ..rng import MOST
+from ..parts.threats.attacks import Attack
+from ..tasks.base import Multiclass, Scoring, Task, as_task
+from ..tasks.compatibility import suited
 
 DecideOn = Literal["train", "held_out"]
 DECIDE_ON = ("train", "held_out")

@@ -18,16 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from .. import durable
-from ..checks import is_number, is_whole
-from ..errors import MusterError
-from ..lazy import pl
-from ..regular import LINES, parsed, read_text, read_toml, within
-from . import store
-from .form import MOST, check_columns, check_config, check_ledger, check_numbers
+from ..base import durable
+from ..base.checks import is_number, is_whole
+from ..base.errors import MusterError
+from ..base.lazy import pl
+from ..base.untrusted import LINES, parsed, read_text, read_toml, within
+from ..results import store
+from ..results.ledger import TABLES, Ledger
+from ..results.run import OnRound, Run
+from ..results.validation import MOST, check_columns, check_config, check_ledger, check_numbers
 from .job import Job
-from .ledger import TABLES, Ledger
-from .result import OnRound, Run
 
 FILE = "progress.jsonl"
 SAID = ("method", "engine")  # what the first line says in words

@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import params
-from ..arrays import Bool, Float64, Int64, Text
-from ..errors import MusterWarning
+from ..base import params
+from ..base.arrays import Bool, Float64, Int64, Text
+from ..base.errors import MusterWarning
+from ..base.params import Memory, Params
 from ..federation import Population
 from ..methods import Method
-from ..params import Memory, Params
 from ..parts.guard import MOST_LOSS, far_off, guard, plausible
 from ..protocol import Answers, Appraisal, Entry, Offer, Replies, Roster, State, Traffic, Trial
 from .audit import TRUST, audit
 from .clients import Clients
+from .evaluation_cache import Memo
 from .job import Job
-from .memo import Memo
 
 SCALAR = 8  # bytes of a number on the wire
 

@@ -5,26 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Unpack
 
-from .. import params
+from ..base import params
+from ..base.lazy import nn
 from ..engines import Compute, How, choose, compute_of
 from ..federation import Federation
-from ..federation.doubts import doubts
-from ..lazy import nn
+from ..federation.data_warnings import doubts
 from ..local import Local
 from ..methods import Method
-from ..models import Spec
-from ..parts.attacks import Adversary, Attack, attackers_of
+from ..models.specs import Spec
 from ..parts.participation import Participation
-from ..parts.suited import suited
-from ..parts.task import Multiclass, OfRows, Task, as_task
-from . import opinion
+from ..parts.threats.attacks import Adversary, Attack, attackers_of
+from ..results.model import Recipe
+from ..results.run import OnRound, Run
+from ..tasks.base import Multiclass, OfRows, Task, as_task
+from ..tasks.compatibility import suited
+from . import evaluate
 from .clients import Stack
-from .conduct import Keep, Provenance, beginning, conduct
-from .forecast import check_memory
 from .job import DecideOn, Job
-from .result import OnRound, Run
+from .memory_check import check_memory
 from .round import Setup
-from .trained import Recipe
+from .training_loop import Keep, Provenance, beginning, conduct
 
 
 def simulate(
@@ -118,10 +118,10 @@ def run_job(
             "data": fed.name,
             "varies": fed.variation.table,
             "engine_why": work.why,
-            **opinion.guesses(fed, task),
-            "doubts": [*doubts(fed), *opinion.without_loss(fed, task)],
+            **evaluate.guesses(fed, task),
+            "doubts": [*doubts(fed), *evaluate.without_loss(fed, task)],
         },
-        holdings=opinion.holdings(fed),
+        holdings=evaluate.holdings(fed),
     )
     check_memory(setup, start)
     try:

@@ -12,17 +12,17 @@ from typing import Unpack
 
 import numpy as np
 
-from .. import params
+from ..base import params
+from ..base.lazy import nn
 from ..engines import Compute, How, choose, compute_of
 from ..engines.base import Assignment
 from ..federation import Federation
-from ..lazy import nn
 from ..local import Local
-from ..models import Spec, as_module
+from ..models.specs import Spec, as_module
 from ..parts.solvers import SGD
-from ..parts.suited import suited
-from ..parts.task import Multiclass, OfRows, Task
 from ..protocol import Appraisal, Offer
+from ..tasks.base import Multiclass, OfRows, Task
+from ..tasks.compatibility import suited
 
 TOGETHER = 256  # clients trained at once: bounds the memory their models take
 

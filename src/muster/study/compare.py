@@ -14,25 +14,25 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, cast
 
-from ..checks import require, whole
+from ..base.checks import require, whole
+from ..base.errors import MusterError, nearest, plural, unknown
+from ..base.lazy import nn
+from ..base.rng import as_seeds
+from ..base.untrusted import within
 from ..engines.compute import Compute, How, compute_of
-from ..errors import MusterError, nearest, plural, unknown
 from ..federation import Federation
-from ..lazy import nn
 from ..local import Local
 from ..methods import Method
-from ..models import Spec
-from ..parts.attacks import Attack
+from ..models.specs import Spec
 from ..parts.participation import Participation
-from ..parts.task import OfRows, Task
-from ..regular import within
-from ..rng import MOST
-from ..run import store
-from ..run.conduct import Keep
+from ..parts.threats.attacks import Attack
+from ..results import store
+from ..results.measures import named
+from ..results.run import OnRound, Run
 from ..run.job import DecideOn, Job
-from ..run.measures import named
-from ..run.result import OnRound, Run
 from ..run.simulate import run_job
+from ..run.training_loop import Keep
+from ..tasks.base import OfRows, Task
 from .comparison import Comparison, gathered, note, place_of
 
 OnStart = Callable[[str, int, int], None]
@@ -269,19 +269,6 @@ def by_label(local: Local | Mapping[str, Local], labels: Iterable[str]) -> dict[
     if lacking:
         raise MusterError(f"local: none for '{lacking[0]}'; give one for each method, or one Local")
     return {label: local[label] for label in labels}
-
-
-def as_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
-    """The seeds of a comparison, from a count or a list."""
-    if not isinstance(seeds, Iterable):
-        whole("seeds", seeds)
-        return tuple(range(seeds))
-    every = tuple(seeds)
-    for seed in every:
-        whole("seeds", seed, 0, MOST)
-    if not every or len(set(every)) < len(every):
-        raise MusterError(f"seeds: {list(every)}; give a count, or different seeds")
-    return tuple(int(seed) for seed in every)
 
 
 def written(value: Any) -> str:

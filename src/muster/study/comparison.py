@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 import tomli_w
 from rich.console import Group, RenderableType
 
-from .. import durable
-from ..checks import is_whole, whole
-from ..errors import MusterError, plural, unknown
-from ..lazy import later, pl
-from ..regular import read_toml, within
+from ..base import durable
+from ..base.checks import is_whole, whole
+from ..base.errors import MusterError, plural, unknown
+from ..base.lazy import later, pl
+from ..base.untrusted import read_toml, within
 from ..report.figure import figure
 from ..report.intervals import Interval, at, compared, every, ratio_of, summary, variation_of
 from ..report.paper import paper as paper_figure
 from ..report.tables import comparison_tables
-from ..run import store
-from ..run.result import Run
+from ..results import store
+from ..results.run import Run
 
 if TYPE_CHECKING:
     from ..report.html import page
@@ -48,7 +48,7 @@ class Comparison:
     seeds      the seeds that every method finished
     complete   whether these are all that were asked for
     report_at  the rounds whose numbers are printed; empty: the last
-    measures   what tables and the figure show; empty: the usual (see `muster.run.measures`)
+    measures   what tables and the figure show; empty: the usual (see `muster.results.measures`)
     panels     what the figure shows, by the names of measures; empty: the measures
     """
 

@@ -1,241 +1,183 @@
-"""A sweep: comparisons over a grid of settings, and what they say together.
+"""Sweep: any key of a configuration over lists of values, several methods, matched seeds.
 
-On disk it is a folder with one comparison for each cell (`data.priority=2,local.lr=0.1`), and
-`sweep.toml`, which says what was swept over what, of which methods and seeds.
+Every cell of the grid is an experiment of its own, kept as a comparison; the unit of work is one
+seed of one cell. Units run side by side, those that are finished are not run again, and every
+setting of every cell is checked before the first unit runs.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tomli_w
-from rich.console import Group, RenderableType
 
-from .. import durable
-from ..checks import is_whole, whole
-from ..errors import MusterError, plural
-from ..lazy import later, pl
-from ..regular import read_toml, within
-from ..report.intervals import variation_of
-from ..report.swept import swept_figure, swept_summary, swept_tables
-from ..run import store
-from ..run.concerns import gist
-from .cells import Cell, Over, as_over, column_of, grid, shown
-from .comparison import MOST, check_lists, place_of
+from ..base import durable
+from ..base.errors import MusterError, plural
+from ..base.registry import Catalogue, catalogue
+from ..base.schema import Table, plain
+from ..config.experiment import Experiment, laid_over, load_table
+from ..config.keys import LISTS, label_of, listed_methods, put, with_names
+from ..results.measures import named
+from .grid import as_over, grid
+from .sweep_result import Sweep, gathered, note
+from .units import CONFIG, OnCell, Planned, place_for, run_cells
 
-if TYPE_CHECKING:
-    from ..report.html import swept as html
-else:  # only what is shown needs it
-    html = later("muster.report.html.swept")
-
-MARKER = "sweep.toml"  # a folder that has it holds a sweep
-
-FIRST = ("method", "seed", "round")  # the columns between the swept keys and the measures
+# Keys of a configuration that make no cell: they are the same for all, or do not change a run.
+NEVER = ("method", "methods", "seed", "seeds", "name", "out", "measures", "panels", "figures",
+         "report_at", "clients", "network")  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class Sweep:
-    """Runs of several methods on the same seeds in every cell of a grid.
+class SweepInterrupted(KeyboardInterrupt):
+    """Ctrl-C during a sweep; `sweep` holds what is finished."""
 
-    frame     one row for each cell, method, seed and round: the swept keys, `method`, `seed`,
-              `round`, every column of `run.rounds`, and what its seeds vary (`Variation`)
-    over      the swept keys, each with its values
-    methods   the labels of the methods
-    seeds     the seeds of every cell
-    complete  whether every run that was asked for is in it
-    measures  what tables and the figure show; empty: the usual (see `muster.run.measures`)
-    concerns  what is wrong with some of the runs, and in how many
-    folder    where the cells are; each is a comparison: `muster.load(sweep.folder / name)`
-    """
-
-    frame: pl.DataFrame
-    over: dict[str, list[Any]]
-    methods: tuple[str, ...]
-    seeds: tuple[int, ...]
-    complete: bool = True
-    measures: tuple[str, ...] = ()
-    concerns: tuple[str, ...] = ()
-    folder: Path | None = None
-
-    @property
-    def keys(self) -> list[str]:
-        """The swept keys."""
-        return list(self.over)
-
-    @property
-    def rounds(self) -> int:
-        """How many rounds every run has."""
-        runs = self.frame.group_by(*self.keys, "method", "seed").agg(pl.col("round").max())
-        return int(runs["round"].to_numpy().min())
-
-    def summary(
-        self, measures: str | Iterable[str] | None = None, round: int | None = None
-    ) -> pl.DataFrame:
-        """One row for each cell, method and measure: the mean over the seeds that every method of
-        the cell finished, with its 95 % interval, and the paired difference to the first method
-        with its own. Measured after `round`, one that every run has; by default after the last."""
-        self._some()
-        if round is not None:
-            whole("round", round, 1, self.rounds)
-        chosen = self.measures if measures is None else measures
-        return swept_summary(self.frame, self.keys, self.methods, chosen, round)
-
-    def figure(
-        self,
-        path: str | Path,
-        measures: str | Iterable[str] | None = None,
-        key: str | None = None,
-        round: int | None = None,
-    ) -> Path:
-        """Draw measures against a swept key (by default the one with most values) to a file whose
-        ending says the format: .png, .pdf or .svg. The other keys make rows of panels."""
-        along = max(self.over, key=lambda k: len(self.over[k])) if key is None else key
-        if along not in self.over:
-            raise MusterError(f"figure: '{along}' was not swept; one of {', '.join(self.over)}")
-        return swept_figure(self.summary(measures, round), self.keys, along, path)
-
-    def report(self, path: str | Path, title: str = "") -> Path:
-        """Write what the sweep came to as one HTML file that opens anywhere. Each cell is a
-        comparison with a report of its own: `muster report FOLDER/CELL`."""
-        over = {key: [shown(value) for value in values] for key, values in self.over.items()}
-        return html.swept_report(
-            self.summary(), over, self.methods, self.seeds, path, title, self.attention
-        )
-
-    @property
-    def idle(self) -> int:
-        """In how many runs every round was skipped, so that nothing was learned."""
-        if not len(self.frame):
-            return 0
-        each = self.frame.group_by(*self.keys, "method", "seed").agg(pl.col("skipped").all())
-        return int(each["skipped"].sum())
-
-    @property
-    def attention(self) -> tuple[str, ...]:
-        """What a person must be told before they believe the tables: what is not finished, and
-        what is wrong with some of the runs."""
-        if self.complete:
-            return self.concerns
-        asked = len(grid(self.over)) * len(self.methods) * len(self.seeds)
-        done = self.frame.select(*self.keys, "method", "seed").n_unique() if len(self.frame) else 0
-        again = f"; go on with: muster sweep --resume {self.folder}" if self.folder else ""
-        return (f"not finished: {done} of {plural(asked, 'run')}{again}", *self.concerns)
-
-    def __rich__(self) -> RenderableType:
-        return Group(*swept_tables(self.summary(), self.keys, self.attention))
-
-    def __repr__(self) -> str:
-        cells = plural(len(grid(self.over)), "cell")
-        state = "" if self.complete else ", interrupted"
-        methods, seeds = plural(len(self.methods), "method"), plural(len(self.seeds), "seed")
-        return f"Sweep({', '.join(self.over)}: {cells}, {methods}, {seeds}{state})"
-
-    def _some(self) -> None:
-        if not len(self.frame):
-            raise MusterError("sweep: nothing is finished yet; go on with it")
+    def __init__(self, swept: Sweep) -> None:
+        super().__init__(f"interrupted after {plural(len(swept.frame), 'row')}")
+        self.sweep = swept
 
 
-def is_sweep(folder: Path) -> bool:
-    """Whether a folder holds a sweep, finished or not."""
-    return (folder / MARKER).exists()
-
-
-def note(folder: Path, over: Over, **listed: Any) -> None:
-    """Write down what is swept over what: `labels`, `seeds` and `measures`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    keys = [{"key": key, "values": list(values)} for key, values in over.items()]
-    durable.write(folder / MARKER, tomli_w.dumps({**listed, "over": keys}))
-
-
-def load_sweep(folder: str | Path) -> Sweep:
-    """Read a sweep back, as far as it is done."""
-    folder = Path(folder)
-    with store.readable(folder / MARKER):
-        listed = read_toml(folder / MARKER)
-        check_lists(listed)
-        over = as_over({str(entry["key"]): entry["values"] for entry in listed["over"]})
-        labels, seeds = tuple(listed["labels"]), tuple(listed["seeds"])
-        if math.prod(map(len, (*over.values(), labels, seeds))) > MOST:
-            raise ValueError(f"more than {MOST} runs")
-    return gathered(folder, over, labels, seeds, tuple(listed.get("measures", ())))
-
-
-@dataclass
-class Concerns:
-    """What is wrong with runs, each thing once for each method, with how often it is."""
-
-    found: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-    runs: Counter[str] = field(default_factory=Counter)
-
-    def add(self, label: str, cell: str, sentences: Sequence[str]) -> None:
-        """Take in what is wrong with one run; nothing, if nothing is."""
-        self.runs[label] += 1
-        for sentence in sentences:
-            self.found.setdefault((label, gist(sentence)), []).append(f"{cell}: {sentence}")
-
-    def said(self) -> tuple[str, ...]:
-        """Everything, a sentence each."""
-        return tuple(
-            f"{label}, {len(cells)} of {plural(self.runs[label], 'run')}, the first in {cells[0]}"
-            for (label, _), cells in self.found.items()
-        )
-
-
-def gathered(
-    folder: Path,
-    over: Over,
-    labels: Sequence[str],
-    seeds: Sequence[int],
-    measures: tuple[str, ...] = (),
+def sweep(
+    table: Mapping[str, Any] | str | Path,
+    over: Mapping[str, Any] | None = None,
+    folder: str | Path | None = None,
+    jobs: int | None = None,
+    on_cell: OnCell | None = None,
 ) -> Sweep:
-    """The sweep that the runs in a folder make. A run is read, and only its rounds are kept."""
-    cells = grid(over)
-    columns = {key: dict(zip(map(shown, v), column_of(v), strict=True)) for key, v in over.items()}
-    frames: list[pl.DataFrame] = []
-    wrong = Concerns()
-    for cell in cells:
-        here = {key: columns[key][shown(value)] for key, value in cell.values.items()}
-        for label in labels:
-            for seed in seeds:
-                place = place_of(within(folder, cell.name), label, seed)
-                if not store.is_run(place):
-                    continue
-                run = store.load(place)
-                wrong.add(label, cell.name, run.concerns)
-                rounds = run.rounds.with_columns(
-                    pl.lit(value).alias(name) for name, value in variation_of([run]).table.items()
-                )
-                frames.append(with_cell(rounds, here, label, seed))
-    frame = pl.concat(frames, how="diagonal_relaxed") if frames else pl.DataFrame()
-    return Sweep(
-        frame,
-        {key: list(values) for key, values in over.items()},
-        tuple(labels),
-        tuple(seeds),
-        len(frames) == len(cells) * len(labels) * len(seeds),
-        measures,
-        wrong.said(),
-        folder,
-    )
+    """Run every method of a configuration on its seeds, in every cell of a grid of settings.
+
+    table    a configuration, as a table or a TOML file
+    over     lists of values by dotted key: `{"data.priority": [2, 6], "local.lr": [0.1, 0.5]}`;
+             a method by its label, `"methods.fedalign.epsilon"`, or `"method.epsilon"` for all that
+             take it; without it, the configuration's own [sweep]
+    folder   cells are kept here as they finish, and not run again by another call
+    jobs     processes that work side by side, each on one core; by default as many as cores (or
+             the configuration's `processes`); 1: all in this one
+    on_cell  called with `Done` after every seed of every cell
+
+    Ctrl-C raises `SweepInterrupted`, which holds what is finished.
+
+    >>> import muster
+    >>> small = {"data": {"name": "digits", "clients": 10}, "rounds": 2, "seeds": 2,
+    ...          "methods": ["fedalign", "fedavg"]}
+    >>> muster.sweep(small, {"data.priority": [2, 4]}, jobs=1)
+    Sweep(data.priority: 2 cells, 2 methods, 2 seeds)
+    """
+    plan = planned(table, over, trusted=True)
+    with place_for(folder) as place:
+        return run_plan(plan, place, jobs, on_cell)
 
 
-def with_cell(
-    rounds: pl.DataFrame, values: Mapping[str, Any], label: str, seed: int
-) -> pl.DataFrame:
-    """A run's rounds, with the cell, method and seed they are of in the first columns."""
-    head = [pl.lit(v, pl.Int64 if is_whole(v) else None).alias(key) for key, v in values.items()]
-    rest = [name for name in rounds.columns if name not in (*values, *FIRST)]
-    return rounds.select(
-        *head, pl.lit(label).alias("method"), pl.lit(seed, pl.Int64).alias("seed"), "round", *rest
-    )
+@dataclass(frozen=True)
+class Plan:
+    """A sweep before it is run: the configuration, what is swept, and every cell."""
+
+    base: Table
+    over: dict[str, list[Any]]
+    cells: list[Planned]
+
+    @property
+    def first(self) -> Experiment:
+        """The first cell's configuration, for all that cells have in common."""
+        return self.cells[0].chosen
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        given = self.first.settings.measures
+        return tuple(m.name for m in named(given)) if given else ()
+
+    @property
+    def listed(self) -> dict[str, Any]:
+        """What the cells have in common, as it is written down."""
+        seeds = self.first.settings.all_seeds
+        return {"labels": tuple(self.first.methods), "seeds": seeds, "measures": self.measures}
+
+    def begin(self, folder: Path) -> None:
+        """Write down what is run."""
+        note(folder, self.over, **self.listed)
+        table = {**plain(self.base), "sweep": self.over}
+        durable.write(folder / CONFIG, tomli_w.dumps(table))
 
 
-def finished(folder: Path, cell: Cell, labels: Iterable[str], seed: int) -> bool:
-    """Whether every method of a cell has its run of this seed."""
-    place = within(folder, cell.name)
-    return all(store.is_run(place_of(place, label, seed)) for label in labels)
+def planned(
+    table: Mapping[str, Any] | str | Path, over: Mapping[str, Any] | None, trusted: bool = False
+) -> Plan:
+    """Every cell of a sweep, its keys and values checked; `trusted` as in `config.load`."""
+    base = as_base(table)
+    own = base.pop("sweep", {})
+    base.pop("tune", None)
+    lists = as_over(own if over is None else over)
+    if not lists:
+        raise MusterError(
+            'sweep: over what? give lists of values, as "data.priority" = [2, 6] in [sweep], or '
+            "--sweep.data.priority 2,6"
+        )
+    for key in lists:
+        refuse_same_for_all(key)
+        refuse_own(base, key, lists[key])
+    parts = catalogue(trusted)
+    cells = [Planned.of(cell, laid(base, cell.values, parts), trusted) for cell in grid(lists)]
+    return Plan(base, lists, cells)
+
+
+def refuse_same_for_all(key: str) -> None:
+    """Refuse what cells cannot differ in: which methods there are, the seeds, what becomes of the
+    results."""
+    path = key.split(".")
+    if path[0] in ("method", "methods") and path[-1] in ("name", "label"):
+        raise MusterError(
+            f"sweep.{key}: every cell has the same methods; list all of them in [[methods]], or "
+            "give --method several times"
+        )
+    if key in (*NEVER, *LISTS) or path[-1] == "seed" or not all(path):
+        raise MusterError(
+            f"sweep.{key}: cannot be swept; give a setting, such as data.priority, local.lr or "
+            "methods.LABEL.KEY"
+        )
+
+
+def refuse_own(base: Table, key: str, values: Sequence[Any]) -> None:
+    """Refuse to sweep local work for all over a method's own, which would not change with it."""
+    head, _, rest = key.partition(".")
+    if head != "local":
+        return
+    whole = {name for value in values if isinstance(value, dict) for name in value}
+    names = {rest.partition(".")[0]} if rest else whole
+    for entry in listed_methods(base):
+        own = entry.get("local", {})
+        # Laid over what is swept, its own local work takes the place of it.
+        if isinstance(own, dict) and any(
+            laid_over({name: None}, own).get(name, 0) is not None for name in names
+        ):
+            label = label_of(entry)
+            raise MusterError(
+                f"sweep.{key}: {label} has local work of its own ({', '.join(own)}), which "
+                f"stays as it is; sweep methods.{label}.{key}, or take that out"
+            )
+
+
+def as_base(table: Mapping[str, Any] | str | Path) -> Table:
+    """A configuration as a table of our own; a file gives its name to the results."""
+    if isinstance(table, Mapping):
+        return with_names(deepcopy(dict(table)))
+    return with_names({"name": Path(table).stem, **load_table(table)})
+
+
+def laid(base: Table, values: Mapping[str, Any], parts: Catalogue) -> Table:
+    """The configuration of one cell."""
+    table = deepcopy(base)
+    for key, value in values.items():
+        put(table, key, deepcopy(value), f"sweep.{key}", all_methods=True, parts=parts)
+    return with_names(table)
+
+
+def run_plan(plan: Plan, folder: Path, jobs: int | None, on_cell: OnCell | None) -> Sweep:
+    """Run what is not finished, and return all of it."""
+    with durable.held(folder):
+        try:
+            run_cells(plan.cells, folder, jobs, on_cell, lambda: plan.begin(folder))
+        except KeyboardInterrupt:
+            raise SweepInterrupted(gathered(folder, plan.over, **plan.listed)) from None
+        return gathered(folder, plan.over, **plan.listed)

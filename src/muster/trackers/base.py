@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..errors import MusterError
+from ..base.errors import MusterError
 
 
 class Tracker:

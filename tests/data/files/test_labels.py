@@ -127,7 +127,7 @@ def test_several_columns_are_no_classes(trial):
 def test_a_node_reads_them_too(trial):
     pytest.importorskip("flwr")
     from muster.config.network import Network
-    from muster.flower.node_data import own_data
+    from muster.flower.client.node_data import own_data
 
     trial.filter(pl.col("site") == "north").drop("site").write_csv("north.csv")
     config = {"data-path": "north.csv", "test-fraction": 0.0}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from muster.base.errors import MusterError
 from muster.data import from_folder
-from muster.data.files.rows import natural
-from muster.errors import MusterError
+from muster.data.files.assemble import natural
 
 
 def test_numbers_in_names_go_by_size_however_long_they_are():

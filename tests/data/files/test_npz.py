@@ -9,9 +9,9 @@ import zipfile
 import numpy as np
 import pytest
 
+from muster.base.errors import MusterError
 from muster.data import from_folder
 from muster.data.files.npz import npz_arrays
-from muster.errors import MusterError
 
 
 def saved(path, **arrays):
@@ -47,7 +47,7 @@ def test_headers_that_lie_are_refused_before_anything_is_read(tmp_path, shape):
 def test_an_array_that_unpacks_to_more_than_there_is_room_for_is_refused(tmp_path, monkeypatch):
     path = saved(tmp_path / "a.npz", x=np.zeros((10**5, 10)), y=np.zeros(10**5))
     assert path.stat().st_size < 10**5
-    monkeypatch.setattr("muster.room.free_memory", lambda device=None: 10**6)
+    monkeypatch.setattr("muster.base.memory.free_memory", lambda device=None: 10**6)
     with pytest.raises(MusterError, match=r"array x of .* need 8\.0 MB"):
         npz_arrays(path)
 

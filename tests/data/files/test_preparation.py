@@ -10,7 +10,7 @@ import torch
 import muster
 from muster.cli.main import main
 from muster.federation import Inputs, Preparation
-from muster.run.export import from_columns
+from muster.results.export import from_columns
 
 NORTH = "age,pain,sugar,ill\n60,sharp,5.0,1\n50,,,0\n40,dull,7.0,1\n70,dull,6.0,0\n"
 SOUTH = "age,pain,sugar,ill\n30,none,4.0,0\n?,sharp,8.0,1\n20,none,,0\n80,dull,5.5,1\n"

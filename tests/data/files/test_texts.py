@@ -13,7 +13,7 @@ from torch import nn
 
 import muster
 from muster.cli.main import main
-from muster.config.experiments import load
+from muster.config.experiment import load
 from muster.federation import Inputs, Text
 
 WORDS = ["<pad>", "good", "bad", "fine", "poor", "a", "film"]

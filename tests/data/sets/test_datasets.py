@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 
+from muster.base.errors import MusterError
 from muster.data import (
     CATALOGUE,
     DATA,
@@ -32,7 +33,6 @@ from muster.data.sources.readers import (
     emnist_idx,
     emnist_zip,
 )
-from muster.errors import MusterError
 from small_data import SHARED, here, idx, shared, write_idx
 
 BYCLASS, BALANCED = "emnist_byclass_test.npz", "emnist_balanced47_subset.npz"

@@ -8,9 +8,9 @@ import torch
 from sklearn.datasets import load_digits
 
 import muster.data.sets.digits as digits_module
+from muster.base.errors import MusterError
 from muster.data import DATA, IID, Dirichlet, digits
 from muster.data.sets.digits import images
-from muster.errors import MusterError
 
 
 def test_the_default_is_two_classes_a_client() -> None:

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from muster.base.errors import MusterError
 from muster.data import femnist
 from muster.data.sets import images
 from muster.data.sources.catalogue import FEMNIST
-from muster.errors import MusterError
 from small_data import SHARED, shared
 
 LEAF = "femnist_leaf_subset.npz"

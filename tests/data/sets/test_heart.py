@@ -11,8 +11,8 @@ import torch
 
 import muster
 from muster.data.sets import heart
-from muster.data.sources.patients import COLUMNS, HOSPITALS, TABLE
-from muster.run.export import from_columns
+from muster.data.sources.heart_records import COLUMNS, HOSPITALS, TABLE
+from muster.results.export import from_columns
 from small_data import SHARED, shared
 
 SIZES = {"cleveland": 303, "hungarian": 294, "switzerland": 123, "va": 200}

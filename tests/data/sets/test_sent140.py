@@ -11,13 +11,13 @@ import polars as pl
 import pytest
 import torch
 
+from muster.base.errors import MusterError
 from muster.data import CATALOGUE, sent140
 from muster.data.sets import sent140 as module
 from muster.data.sources import catalogue
 from muster.data.sources.catalogue import GLOVE, SENT140
 from muster.data.sources.obtain import load_here
 from muster.data.sources.tweets import glove_zip
-from muster.errors import MusterError
 from small_data import SHARED, here, shared
 
 TWEETS = "sent140_subset.csv.gz"

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from muster import rng
+from muster.base import rng
+from muster.base.errors import MusterError
 from muster.data import synth
 from muster.data.sets.synth import (
     User,
@@ -19,7 +20,6 @@ from muster.data.sets.synth import (
     sources,
     swap_in,
 )
-from muster.errors import MusterError
 from muster.federation import Federation
 from muster.federation.ragged import Ragged
 

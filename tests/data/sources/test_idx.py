@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from muster.base.errors import MusterError
 from muster.data import read_idx
 from muster.data.sources.idx import TYPES
-from muster.errors import MusterError
 
 
 def idx(array: NDArray[Any], code: int = 0x08) -> bytes:

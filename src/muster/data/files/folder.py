@@ -13,13 +13,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import MusterError, nearest
+from ...base.errors import MusterError, nearest
+from ...base.registry import Code, part
 from ...federation import Federation, Preparation, Scale, Statistics, Text
-from ...registry import Code, part
-from .images import holds_images, image_blocks
+from .assemble import Names, Parted, assemble, join, natural, parted
+from .image_folders import holds_images, image_blocks
 from .manifest import MANIFEST, Manifest, Options, Role, find_manifest, laid_over, read_manifest
 from .npz import read_npz
-from .rows import Names, Parted, assemble, join, natural, parted
 from .tables import ENDINGS, TABLES, Block, Columns, coded, header, read_table
 from .texts import as_text
 

@@ -11,12 +11,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import MusterError, nearest
+from ...base.errors import MusterError, nearest
+from ...base.lazy import pl
+from ...base.registry import Code, from_path, part
 from ...federation import Federation
-from ...lazy import pl
-from ...registry import Code, from_path, part
+from .assemble import TEST_FRACTION, assemble
 from .manifest import Options, laid_over
-from .rows import TEST_FRACTION, assemble
 from .tables import Block
 
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ...checks import above, require
-from ...errors import MusterError
+from ...base.checks import above, require
+from ...base.errors import MusterError
+from ...base.schema import as_table, build, convert
+from ...base.untrusted import NotRegular, read_toml
 from ...federation.population import check_role
-from ...regular import NotRegular, read_toml
-from ...schema import as_table, build, convert
 
 MANIFEST = "manifest.toml"
 LABEL = "label"  # a column so called need not be named

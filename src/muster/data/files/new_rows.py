@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arrays import Int64
-from ...errors import MusterError, MusterWarning, first_line, nearest
+from ...base.arrays import Int64
+from ...base.errors import MusterError, MusterWarning, first_line, nearest
+from ...base.lazy import pl
 from ...federation import Inputs, Preparation
-from ...lazy import pl
-from .images import new_images
+from .image_folders import new_images
 from .npz import array_block, npz_arrays
 from .tables import (
     ENDINGS,

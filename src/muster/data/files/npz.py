@@ -10,10 +10,10 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import MusterError, nearest
-from ...lazy import pl
-from ...regular import TABLE, opened
-from ...room import need
+from ...base.errors import MusterError, nearest
+from ...base.lazy import pl
+from ...base.memory import need
+from ...base.untrusted import TABLE, opened
 from .tables import HOLES, Block, present, readable
 
 ARRAYS = ("x", "y", "x_test", "y_test")

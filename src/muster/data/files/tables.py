@@ -21,11 +21,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...arrays import Bool, Float64
-from ...errors import MusterError, first_line, nearest
+from ...base.arrays import Bool, Float64
+from ...base.errors import MusterError, first_line, nearest
+from ...base.lazy import pl
+from ...base.untrusted import (
+    TABLE,
+    NotRegular,
+    frame_columns,
+    name_of,
+    opened,
+    read_frame,
+    table_errors,
+)
 from ...federation import Text
-from ...lazy import pl
-from ...regular import TABLE, NotRegular, frame_columns, name_of, opened, read_frame, table_errors
 
 TABLES = (".csv", ".parquet")
 ENDINGS = (*TABLES, ".npz")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...errors import MusterError
+from ...base.errors import MusterError
 from ...federation import Text
 from .manifest import Options
 

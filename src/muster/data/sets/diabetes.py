@@ -7,10 +7,10 @@ from typing import Literal
 
 import numpy as np
 
-from ...checks import whole
+from ...base.checks import whole
+from ...base.lazy import datasets
+from ...base.registry import part
 from ...federation import Federation, Scale
-from ...lazy import datasets
-from ...registry import part
 from ..split.partition import federate, hold_out
 
 COLUMNS = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")

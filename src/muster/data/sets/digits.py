@@ -9,10 +9,10 @@ from typing import Literal
 
 import numpy as np
 
-from ...arrays import Float64, Int64
+from ...base.arrays import Float64, Int64
+from ...base.lazy import datasets
+from ...base.registry import part
 from ...federation import Federation
-from ...lazy import datasets
-from ...registry import part
 from ..split.partition import Partition, Shards, federate, hold_out
 
 TWO_SHARDS = Shards(per_client=2)

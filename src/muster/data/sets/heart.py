@@ -12,14 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from ...base.lazy import pl
+from ...base.registry import part
 from ...federation import Federation
-from ...lazy import pl
-from ...registry import part
 from ..files.folder import read_folder
 from ..sources.cache import Arrays
 from ..sources.catalogue import HEART
+from ..sources.heart_records import COLUMNS
 from ..sources.obtain import load_here
-from ..sources.patients import COLUMNS
 
 CATEGORIES = ("cp", "restecg", "slope", "thal")
 # Nobody has a cholesterol or a blood pressure of 0, and no scan has a result of that name: where

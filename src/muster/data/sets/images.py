@@ -19,12 +19,12 @@ from typing import Literal
 
 import numpy as np
 
-from ... import rng
-from ...arrays import Int64
-from ...checks import one_of, whole
+from ...base import rng
+from ...base.arrays import Int64
+from ...base.checks import one_of, whole
+from ...base.registry import part
 from ...federation import Federation
 from ...federation.ragged import Ragged
-from ...registry import part
 from ..sources.catalogue import CIFAR10, EMNIST_BALANCED, EMNIST_BYCLASS, FEMNIST, FMNIST, MNIST
 from ..sources.obtain import DataSet, load_here
 from ..split.partition import (

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ... import rng
-from ...checks import whole
+from ...base import rng
+from ...base.checks import whole
+from ...base.registry import part
 from ...federation import Federation
-from ...registry import part
 from ..sources.catalogue import SENT140
 from ..sources.obtain import load_here
 from ..split.partition import by_column, federate, hold_out

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import rng
-from ...arrays import Float64, Int64
-from ...checks import above, require, share, whole
-from ...errors import unknown
+from ...base import rng
+from ...base.arrays import Float64, Int64
+from ...base.checks import above, require, share, whole
+from ...base.errors import unknown
+from ...base.memory import need
+from ...base.registry import part
 from ...federation import Federation
 from ...federation.ragged import from_pairs
-from ...registry import part
-from ...room import need
 from ..split.partition import held_out_sizes
 
 Float32 = NDArray[np.float32]

@@ -1,8 +1,8 @@
 """The cache: each data set stored once, as plain `.npy` files that are memory-mapped on use.
 
 A stored data set is a folder `arrays/NAME` below the root with a file for each array and a
-`manifest.json`, there whole or not at all (`muster.durable`), however many processes store it at
-once.
+`manifest.json`, there whole or not at all (`muster.base.durable`), however many processes store it
+at once.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import durable
-from ...errors import MusterError, first_line
+from ...base import durable
+from ...base.errors import MusterError, first_line
 
 Arrays = Mapping[str, NDArray[Any]]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from .cache import Arrays
 from .fetch import Debian, Home, Npm, PyPI
+from .heart_records import COLUMNS, HOSPITALS, OFFICIAL, TABLE, heart_files, heart_table
 from .obtain import DataSet, Layout, load_here
-from .patients import COLUMNS, HOSPITALS, OFFICIAL, TABLE, heart_files, heart_table
 from .readers import (
     CIFAR_PNG,
     MNIST_FILES,

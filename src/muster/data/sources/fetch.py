@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Protocol
 
-from ...errors import MusterError
-from ...lazy import request
+from ...base.errors import MusterError
+from ...base.lazy import request
 
 Tick = Callable[[str, int, int | None], None]  # what is being fetched, bytes so far, bytes in all
 

@@ -12,9 +12,9 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import MusterError
-from ...regular import TABLE, opened
-from ...room import amount, free_memory
+from ...base.errors import MusterError
+from ...base.memory import amount, free_memory
+from ...base.untrusted import TABLE, opened
 
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 DIMENSIONS = 64  # that an array may have

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import MusterError, first_line
-from ...lazy import http, pl
+from ...base.errors import MusterError, first_line
+from ...base.lazy import http, pl
 from . import cache
 from .cache import Arrays, Stored
 from .fetch import Source, Tick, quiet

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import MusterError
-from ...lazy import Image
+from ...base.errors import MusterError
+from ...base.lazy import Image
 from .cache import Arrays
 from .idx import gunzip_idx, read_idx
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import MusterError
-from ...lazy import pl, sparse
+from ...base.errors import MusterError
+from ...base.lazy import pl, sparse
 from .cache import Arrays
 
 DROPPED = r"@\w+|https?://\S+|www\.\S+"

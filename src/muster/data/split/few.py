@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ... import rng
-from ...arrays import Int64
-from ...checks import whole
-from ...registry import part
+from ...base import rng
+from ...base.arrays import Int64
+from ...base.checks import whole
+from ...base.registry import part
 from .partition import IID, Partition
 from .portions import Portions
 

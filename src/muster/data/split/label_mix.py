@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ... import rng
-from ...arrays import Float64, Int64
-from ...checks import above, whole
-from ...errors import MusterError
-from ...registry import part
+from ...base import rng
+from ...base.arrays import Float64, Int64
+from ...base.checks import above, whole
+from ...base.errors import MusterError
+from ...base.registry import part
 from .partition import Partition
 from .portions import Portions, check_split, class_after_class, deal
 

@@ -14,14 +14,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ... import rng
-from ...arrays import Bool, Int64, UInt64
-from ...checks import above, require, whole
-from ...errors import MusterError
+from ...base import rng
+from ...base.arrays import Bool, Int64, UInt64
+from ...base.checks import above, require, whole
+from ...base.errors import MusterError
+from ...base.lazy import torch
+from ...base.registry import kinds, part
 from ...federation import Federation, Kind
 from ...federation.ragged import Pair, Ragged, Shared, are_labels, as_targets, as_tensor
-from ...lazy import torch
-from ...registry import kinds, part
 from .portions import Portions, check_split, class_after_class, deal
 
 

@@ -12,10 +12,10 @@ from typing import overload
 
 import numpy as np
 
-from ... import rng
-from ...arrays import Int64
-from ...checks import require, whole
-from ...errors import plural
+from ...base import rng
+from ...base.arrays import Int64
+from ...base.checks import require, whole
+from ...base.errors import plural
 
 
 @dataclass(frozen=True, eq=False, repr=False)

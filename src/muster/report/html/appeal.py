@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...run.measures import MEASURES, Measure
+from ...results.measures import MEASURES, Measure
 from ..intervals import at
-from .answer import shown
-from .curves import drawn, panels
+from .content import Story
+from .headline import shown
+from .learning_curves import drawn, panels
 from .markup import Section, paragraph, table
-from .story import Story
 
 # What the names of such measures begin with; scores have names of their own behind it.
 SERVES = (

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ...lazy import pl
-from ...run.measures import MEASURES
+from ...base.lazy import pl
+from ...results.measures import MEASURES
 from ..curves import Curve, limits
 from ..intervals import mean_and_half, ratio_of
-from .curves import drawn
+from .content import Story, numbers, thinned
+from .learning_curves import drawn
 from .markup import Section, paragraph, table
-from .story import Story, numbers, thinned
 
 
 def section(story: Story) -> Section:

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ...lazy import pl
-from ...run.result import Run
+from ...base.lazy import pl
+from ...results.run import Run
+from .content import CLIENTS, Story, numbers, thinned
 from .markup import Section, behind, chart, paragraph
-from .packed import scaled
-from .story import CLIENTS, Story, numbers, thinned
+from .packing import scaled
 
 LINES = 60  # clients whose losses are drawn one by one
 

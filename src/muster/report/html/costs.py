@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ...lazy import pl
-from ...run.measures import MEASURES
-from ...run.result import Run
-from .curves import drawn, panels
+from ...base.lazy import pl
+from ...results.measures import MEASURES
+from ...results.run import Run
+from .content import Story
+from .learning_curves import drawn, panels
 from .markup import Section, paragraph, table
-from .story import Story
 
 
 def saved(run: Run) -> tuple[int, float, int]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...lazy import pl
+from ...base.lazy import pl
+from ..ascii import sentence
 from ..figure import title_of
 from ..intervals import covered
-from ..letters import sentence
+from .content import Story, numbers
 from .markup import Section, chart, paragraph, say, table
-from .story import Story, numbers
 
 
 def section(story: Story) -> Section:

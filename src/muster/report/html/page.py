@@ -14,31 +14,40 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from ... import __version__, durable
+from ... import __version__
+from ...base import durable
 from ..intervals import Runs
 from ..style import OKABE_ITO, OKABE_ITO_ON_DARK, Look
 from . import (
-    answer,
     appeal,
     attackers,
     band,
-    clients,
+    client_table,
+    configuration,
     costs,
-    curves,
+    data_overview,
     differences,
-    holdings,
-    presence,
-    settings,
+    headline,
+    learning_curves,
+    participation,
 )
+from .content import Story
 from .markup import Section, dashes, embedded, say
-from .story import Story
 
 # In the order a reader asks, each with what links call it.
 SECTIONS = {
-    "Answer": answer, "Curves": curves, "Differences": differences, "Who took part": presence,
-    "Clients": clients, "Whom it serves": appeal, "Attackers": attackers, "Epsilon": band,
-    "Costs": costs, "Data": holdings, "How to repeat it": settings,
-}  # fmt: skip
+    "Answer": headline,
+    "Curves": learning_curves,
+    "Differences": differences,
+    "Who took part": participation,
+    "Clients": client_table,
+    "Whom it serves": appeal,
+    "Attackers": attackers,
+    "Epsilon": band,
+    "Costs": costs,
+    "Data": data_overview,
+    "How to repeat it": configuration,
+}
 SCRIPTS = (
     "base.js", "table.js", "axes.js", "lines.js", "forest.js", "picture.js", "gains.js",
     "band.js", "bars.js", "main.js",
@@ -152,7 +161,7 @@ def inline(runs: Runs, report_at: Iterable[int] = (), measures: Iterable[str] = 
     """The page as a notebook shows it: the answer, and everything else in a frame of its own,
     which can do nothing to the notebook."""
     story = Story(runs, tuple(report_at), tuple(measures))
-    head = answer.answers(story)[0]
+    head = headline.answers(story)[0]
     return (
         f"<p><b>{say(head)}</b></p>"
         f'<iframe title="report" sandbox="allow-scripts allow-downloads" width="100%" height="720" '

@@ -1,0 +1,1 @@
+"""Errors, checks, randomness, the registry and files: what every other room stands on."""

@@ -1,0 +1,67 @@
+"""Checks of numbers: every range is refused in the same words, `what: given; allowed: ...`.
+
+numpy's numbers are numbers: a loop over `np.arange(5)` may hand its values to any part.
+"""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import Any
+
+from .errors import MusterError
+
+
+def require(ok: bool, what: str, given: object, allowed: str) -> None:
+    """Refuse what is not allowed, in one line.
+
+    >>> require(0 <= 2 <= 1, "share", 2, "0.0 to 1.0")
+    Traceback (most recent call last):
+    muster.base.errors.MusterError: share: 2; allowed: 0.0 to 1.0
+    """
+    if not ok:
+        shown = f"'{given}'" if isinstance(given, str) else f"{given}"
+        raise MusterError(f"{what}: {shown}; allowed: {allowed}")
+
+
+def is_whole(value: Any) -> bool:
+    """Whether this is a whole number; true and false are not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_number(value: Any) -> bool:
+    """Whether this is a number; true and false are not."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def whole(what: str, value: Any, least: int = 1, most: int | None = None) -> None:
+    """Refuse what is no whole number from `least` up (to `most`).
+
+    >>> whole("rounds", 0)
+    Traceback (most recent call last):
+    muster.base.errors.MusterError: rounds: 0; allowed: whole numbers from 1
+    """
+    ok = is_whole(value) and value >= least and (most is None or value <= most)
+    top = "" if most is None else f" to {most}"
+    require(ok, what, value, f"whole numbers from {least}{top}")
+
+
+def at_least(what: str, value: Any, least: float = 0.0) -> None:
+    """Refuse what is no number from `least` up; infinity is allowed."""
+    require(is_number(value) and value >= least, what, value, f"{least:g} and above")
+
+
+def above(what: str, value: Any, bound: float = 0.0) -> None:
+    """Refuse what is no finite number above a bound."""
+    ok = is_number(value) and bound < value < math.inf
+    require(ok, what, value, f"above {bound:g}")
+
+
+def share(what: str, value: Any) -> None:
+    """Refuse what is no number from 0 to 1."""
+    require(is_number(value) and 0.0 <= value <= 1.0, what, value, "0.0 to 1.0")
+
+
+def one_of(what: str, value: Any, known: tuple[str, ...]) -> None:
+    """Refuse a word that is not among those known."""
+    require(value in known, what, value, ", ".join(known))

@@ -1,0 +1,130 @@
+"""Progress: a live bar with the time left on a terminal, plain lines anywhere else."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.progress import Progress as Bar
+
+from ..base.errors import plural
+from ..study.units import Done
+from .console import say
+
+LINE_EVERY = 5.0  # seconds between plain lines
+
+
+class Progress:
+    """Counts rounds over all runs of a command. Use as a context manager."""
+
+    what = "round"
+
+    def __init__(self, total: int, console: Console) -> None:
+        self.total, self.console, self.done, self.resumed = total, console, 0, 0
+        self.label = ""
+        self.began = self.said = time.monotonic()
+        self.bar: Bar | None = None
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal:
+            self.bar = Bar(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TextColumn("{task.fields[left]}", markup=False),
+                TextColumn("{task.fields[note]}", markup=False),
+                console=self.console,
+            )
+            self.task = self.bar.add_task("", total=self.total, note="", left="")
+            self.bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def start(self, label: str, seed: int, already: int = 0) -> None:
+        """A run begins, `already` of whose rounds need not be run again."""
+        self.label = f"{label}, seed {seed}"
+        self.done += already
+        self.resumed += already
+        if self.bar is not None:
+            self.bar.update(
+                self.task, description=self.label, completed=self.done, note="", left=self.left()
+            )
+        else:
+            say(self.console, f"{self.label}: {self._so_far()}")
+
+    def __call__(self, row: dict[str, Any]) -> None:
+        """A round is done."""
+        self.done += 1
+        loss = row.get("loss")
+        note = "" if loss is None else f"loss {loss:.4f}"
+        if self.bar is not None:
+            self.bar.update(self.task, completed=self.done, note=note, left=self.left())
+            return
+        now = time.monotonic()
+        if now - self.said >= LINE_EVERY:
+            self.said = now
+            say(self.console, f"{self.label}: round {row['round']}, {note}, {self._so_far()}")
+
+    def left(self) -> str:
+        """`about 14 s left`; empty before the first round. Only the rounds of this session say how
+        long a round takes: those that were there already took no time."""
+        run = self.done - self.resumed
+        if run == 0:
+            return ""
+        rate = (time.monotonic() - self.began) / run
+        return f"about {duration(rate * (self.total - self.done))} left"
+
+    def _so_far(self) -> str:
+        """`120 of 600 rounds in all, about 14 s left`."""
+        head = f"{self.done} of {plural(self.total, self.what)} in all"
+        return f"{head}, {self.left()}" if self.left() else head
+
+
+class Cells(Progress):
+    """Counts runs of a seed over all cells of a sweep."""
+
+    what = "run"
+
+    def seen(self, done: Done) -> None:
+        """A seed of a cell is finished."""
+        self.done, self.resumed = done.done, done.kept
+        self.label = f"{done.whole} of {plural(done.cells, 'cell')}"
+        if self.bar is not None:
+            note = f"{done.cell}, seed {done.seed}"
+            self.bar.update(
+                self.task, description=self.label, completed=self.done, note=note, left=self.left()
+            )
+            return
+        now = time.monotonic()
+        if now - self.said >= LINE_EVERY or done.done == done.total:
+            self.said = now
+            say(self.console, f"{self.label}: {self._so_far()}")
+
+
+def duration(seconds: float) -> str:
+    """A time as a person says it.
+
+    >>> duration(14.2), duration(200), duration(7500)
+    ('14 s', '3 min', '2 h 5 min')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

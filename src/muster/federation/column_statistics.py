@@ -1,0 +1,122 @@
+"""What clients tell of their columns, so that features are made alike and nobody shows a row.
+
+Of each column a client tells how many numbers there are, their mean, and how far they spread. From
+that the mean and the deviation over any of the clients follow exactly. The simulator fits from the
+same numbers, client by client, so a federation over a network comes to the same features.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.arrays import Bool, Float64, Int64
+
+AT_ONCE = 2**22  # numbers that are looked at together: columns go in groups of as many rows
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """Of each client's training rows, [client, column].
+
+    rows    how many there are, [client]
+    count   how many numbers are there; less than the rows where some are missing
+    mean    of those numbers; 0 where there are none
+    spread  the sum of their squared distances from that mean
+    """
+
+    rows: Int64
+    count: Int64
+    mean: Float64
+    spread: Float64
+
+    @classmethod
+    def of(cls, x: NDArray[Any], sizes: Int64) -> Statistics:
+        """Of rows that lie client after client, `sizes` for each; NaN where a number is missing.
+        A client's numbers do not depend on who else is there, to the bit."""
+        x = x.reshape(len(x), -1)
+        made = cls(
+            np.asarray(sizes, np.int64),
+            *(np.zeros((len(sizes), x.shape[1]), kind) for kind in (np.int64, float, float)),
+        )
+        some = sizes > 0
+        starts = (np.cumsum(sizes) - sizes)[some]
+        whose = np.repeat(np.arange(some.sum()), sizes[some])
+        step = max(1, AT_ONCE // max(1, len(x)))
+        for j in range(0, x.shape[1], step):
+            few = slice(j, j + step)
+            found = moments(np.asarray(x[:, few], np.float64), starts, whose)
+            made.count[some, few], made.mean[some, few], made.spread[some, few] = found
+        return made
+
+    def pick(self, who: Bool) -> Statistics:
+        """Of some of the clients."""
+        return Statistics(self.rows[who], self.count[who], self.mean[who], self.spread[who])
+
+    def over(self, who: Bool) -> Statistics:
+        """Of some of the clients as one; a column of which they have nothing, of all of them."""
+        mine = self.pick(who).together()
+        if (mine.count > 0).all():
+            return mine
+        everyone = self.together()
+
+        def either(name: str) -> Any:
+            return np.where(mine.count > 0, getattr(mine, name), getattr(everyone, name))
+
+        return Statistics(mine.rows, either("count"), either("mean"), either("spread"))
+
+    def together(self) -> Statistics:
+        """Of all of them as one client (Chan, Golub and LeVeque 1983). With N = sum n_k,
+
+            mean = sum n_k mean_k / N,   spread = sum spread_k + n_k (mean_k - mean)^2.
+
+        Sums are exact, so that the order of clients makes no difference; means are counted from
+        the lowest, so that a column that never varies keeps its value and has no spread at all.
+        """
+        there = self.count > 0
+        n = self.count.sum(0)
+        low = np.where(there, self.mean, np.inf).min(0, initial=np.inf)
+        low = np.where(n > 0, low, 0.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            above = np.where(there, self.mean - low, 0.0)
+            mean = low + exact_sums(self.count * above) / np.maximum(n, 1)
+            off = np.where(there, self.mean - mean, 0.0)
+            spread = exact_sums(np.concatenate([self.spread, self.count * off**2]))
+        return Statistics(self.rows.sum(keepdims=True), n[None], mean[None], spread[None])
+
+    @property
+    def deviation(self) -> Float64:
+        """The standard deviation of each column; 1 for one that never varies."""
+        found = np.sqrt(self.spread / np.maximum(self.count, 1))
+        return np.where(found > 0, found, 1.0)
+
+
+def moments(x: Float64, starts: Int64, whose: Int64) -> tuple[Int64, Float64, Float64]:
+    """Count, mean and spread of each client's part of the rows, which begins at `starts`."""
+    there = ~np.isnan(x)
+
+    def total(values: NDArray[Any]) -> NDArray[Any]:
+        return np.add.reduceat(np.where(there, values, 0), starts, axis=0)
+
+    with np.errstate(over="ignore", invalid="ignore"):  # complained of with its row, later
+        count: Int64 = total(np.ones(x.shape, np.int64))
+        mean = total(x) / np.maximum(count, 1)
+        # A second look takes out what rounding did: of equal numbers the mean is that number.
+        mean += total(x - mean[whose]) / np.maximum(count, 1)
+        return count, mean, total((x - mean[whose]) ** 2)
+
+
+def exact_sums(values: NDArray[Any]) -> Float64:
+    """The sum of each column, rounded once."""
+
+    def total(column: NDArray[Any]) -> float:
+        try:
+            return math.fsum(column)
+        except OverflowError:
+            return math.inf
+
+    return np.array([total(column) for column in values.T], np.float64)

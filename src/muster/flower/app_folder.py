@@ -1,0 +1,144 @@
+"""The app that `flwr run` takes and every node is sent, and the roster that stays on the server.
+
+The app names muster's own client and server apps and carries the terms of the experiment: nothing
+else goes to nodes. Who takes part, by what key and in what role, and where results go is in the
+roster, a file of the server's user; the server app finds it by the federation's name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import tomllib
+import warnings
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from flwr.cli.build import build_fab_from_disk
+
+from ..base.errors import MusterError
+from ..config.experiment import Experiment, load
+from ..federation import Inputs
+from .server.identities import Registry
+from .terms import MOST_TERMS, shared_terms
+from .transport.private_files import write_private
+
+HOME = "MUSTER_HOME"  # the environment variable that names the folder of the server's rosters
+
+
+def check(chosen: Experiment) -> None:
+    """Refuse an experiment that is none for a real federation."""
+    if len(chosen.methods) != 1:
+        raise MusterError("methods: a federation runs one; give one [method]")
+    if chosen.settings.attack is not None:
+        raise MusterError("attack: a real federation has no simulated attackers; leave it out")
+    if chosen.settings.left_out:
+        raise MusterError(
+            f"left_out: {chosen.settings.left_out}; it is for simulated runs, and nodes use all "
+            "their rows: take it out"
+        )
+
+
+def registered(chosen: Experiment) -> Registry:
+    """The clients an experiment lists."""
+    if not chosen.members:
+        raise MusterError("clients: nobody is registered; list them as [[clients]] name, key")
+    return Registry.of(chosen.members)
+
+
+def write_app(
+    folder: Path,
+    chosen: Experiment,
+    results: Path,
+    environment: Mapping[str, str] = os.environ,
+    inputs: Inputs | None = None,
+) -> str:
+    """Write the app of an experiment, and its roster; returns the app's hash, by which owners of
+    nodes agree to it.
+
+    results      where results go
+    environment  of the superlink that will run it
+    inputs       how clients' rows were made, where that is known here: it is kept with the model
+    """
+    check(chosen)
+    registered(chosen)
+    name = chosen.settings.name
+    table = {
+        "project": {"name": "muster-federation", "version": "1.0.0", "dependencies": []},
+        "tool": {
+            "flwr": {
+                "app": {
+                    "publisher": "muster",
+                    "components": {
+                        "serverapp": "muster.flower.server.app:app",
+                        "clientapp": "muster.flower.client.app:app",
+                    },
+                    "config": {"federation": name, "terms": shared_terms(chosen)},
+                }
+            }
+        },
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pyproject.toml").write_text(tomli_w.dumps(table))
+    roster = {"folder": str(results.resolve()), "experiment": chosen.with_keys().resolved()}
+    if inputs is not None:
+        roster["inputs"] = json.dumps(inputs.table())
+    write_private(roster_of(name, environment), tomli_w.dumps(roster))
+    return app_hash(folder)
+
+
+def app_hash(folder: Path) -> str:
+    """The hash of an app, as it will be sent."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Flower's own, of a library
+            bundle = build_fab_from_disk(folder)
+    except (ValueError, OSError) as error:
+        raise MusterError(f"{folder}: no app of a federation ({error})") from None
+    return hashlib.sha256(bundle).hexdigest()
+
+
+def roster_of(name: str, environment: Mapping[str, str] = os.environ) -> Path:
+    """Where a federation's roster is kept."""
+    home = environment.get(HOME)
+    return (Path(home) if home else Path.home() / ".muster") / "federations" / f"{name}.toml"
+
+
+def read_roster(config: Mapping[str, Any]) -> tuple[Experiment, Path, Inputs | None]:
+    """The experiment that an app stands for, with everyone who takes part, where its results go,
+    and how rows were made, where that is known."""
+    name = str(config["federation"])
+    if "/" in name or name.startswith("."):
+        raise MusterError(f"federation '{name}': give a plain name")
+    file = roster_of(name)
+    try:
+        found = tomllib.loads(file.read_text())
+    except OSError as error:
+        raise MusterError(
+            f"{file}: the roster of this federation cannot be read ({error.strerror}); write it "
+            "with `muster federate --app`, on this machine and as the superlink's user"
+        ) from None
+    chosen = load(found["experiment"], trusted=True)  # the roster is the server's own file
+    if shared_terms(chosen) != config["terms"]:
+        raise MusterError(
+            f"federation '{name}': its roster is of other terms than this app; write the app "
+            "again with `muster federate --app`, and let the clients agree to it"
+        )
+    known = found.get("inputs")
+    inputs = None if known is None else Inputs.of_table(json.loads(known))
+    return chosen, Path(found["folder"]), inputs
+
+
+def terms_in(bundle: bytes) -> str:
+    """The terms in an app as it was sent: read, and never run."""
+    with zipfile.ZipFile(io.BytesIO(bundle)) as files:
+        inside = files.getinfo("pyproject.toml")
+        if inside.file_size > MOST_TERMS:
+            raise MusterError(f"the app's terms have over {MOST_TERMS} bytes")
+        table = tomllib.loads(files.read(inside).decode())
+    return str(table["tool"]["flwr"]["app"]["config"]["terms"])

@@ -1,0 +1,1 @@
+"""The client app, its node and the processes that run it."""

@@ -1,0 +1,126 @@
+"""No process outlives the one that started it, however that one ended.
+
+A process of ours that Flower does not watch asks the kernel to be ended with its parent, or looks
+for it once a second. A whole federation on one machine has a guardian besides: a process that
+holds one end of a pipe. When the other end closes without a word, its owner was killed; the
+guardian then ends everything that was started, and removes the folder of keys and data.
+
+    python -P -m muster.flower.local.child_processes < pipe   (by `muster federate --local`)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .programs import python
+
+PARENT_DEATH_SIGNAL = 1  # of prctl(2)
+LOOK_EVERY = 1.0  # seconds between looks for a parent, where the kernel does not tell
+REMOVED_WITHIN = 10.0  # seconds
+
+
+def end_with(parent: int) -> None:
+    """End this process when its parent ends.
+
+    parent  the process that started this one; it may be gone by now
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGTERM)
+    else:
+        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+    if os.getppid() != parent:
+        signal.raise_signal(signal.SIGTERM)
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(LOOK_EVERY)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def signal_all(pids: Sequence[int], how: signal.Signals) -> None:
+    """Send a signal to processes, as far as they are there."""
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, how)
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process that this one started, or that those started."""
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True)
+    children: dict[int, list[int]] = {}
+    for line in listed.stdout.splitlines():
+        child, parent = (int(word) for word in line.split())
+        children.setdefault(parent, []).append(child)
+    family: list[int] = []
+    queue = [pid]
+    while queue:
+        mine = children.get(queue.pop(), [])
+        family += mine
+        queue += mine
+    return family
+
+
+@dataclass
+class Guardian:
+    """The process that cleans up after this one, should it be killed.
+
+    folder  removed with everything in it
+    """
+
+    folder: Path
+    process: subprocess.Popen[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.process = subprocess.Popen(
+            python("muster.flower.local.child_processes"),
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.watch([])
+
+    def watch(self, pids: Sequence[int]) -> None:
+        """Tell it which processes there are now."""
+        self._say({"folder": str(self.folder), "pids": list(pids)})
+
+    def dismiss(self) -> None:
+        """Tell it that there is nothing to clean up."""
+        self._say(None)
+        self.process.communicate()
+
+    def _say(self, word: object) -> None:
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps(word).encode() + b"\n")
+            self.process.stdin.flush()
+
+
+def main() -> None:
+    """Wait for the end of the pipe, then end and remove what is left."""
+    left = None
+    for line in sys.stdin:
+        left = json.loads(line)
+    if left is None:
+        return
+    pids = [pid for own in left["pids"] for pid in (own, *descendants(own))]
+    signal_all(pids, signal.SIGKILL)
+    until = time.monotonic() + REMOVED_WITHIN
+    while os.path.exists(left["folder"]) and time.monotonic() < until:
+        shutil.rmtree(left["folder"], ignore_errors=True)
+        time.sleep(0.1)  # who is being killed may still write
+
+
+if __name__ == "__main__":
+    main()

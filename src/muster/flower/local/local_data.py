@@ -1,0 +1,127 @@
+"""What each node of a federation on this machine is given: its own rows, and the terms.
+
+Where the terms say how clients read their own files (scale, categories, missing, text, resize), a
+node is given its part of the files as it is, so that all of what a real federation does before its
+first round happens here too; what the data says itself of that becomes part of the terms. All other
+data is split as the simulator has it: as arrays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from ...base.lazy import pl
+from ...config.experiment import Experiment
+from ...config.network import Network
+from ...data.files.assemble import parted
+from ...data.files.folder import Source, data_files, read_folder
+from ...data.files.image_folders import holds_images
+from ...data.files.manifest import MANIFEST
+from ...data.files.tables import rows_of
+from ...federation import Federation, Inputs
+
+READING = ("scale", "categories", "missing", "text", "length", "pad", "resize")  # data's and terms'
+SPLIT = "muster: train or test"  # the column of a node's table that says which rows it holds out
+
+Owner = dict[str, str | float]
+
+
+@dataclass(frozen=True)
+class Handout:
+    """What nodes are given.
+
+    network  the terms, as far as the data decides them
+    owners   what the owner of each node would set
+    inputs   how rows were made, where that is known here
+    """
+
+    network: Network
+    owners: list[Owner]
+    inputs: Inputs | None
+
+
+def hand_out(chosen: Experiment, fed: Federation, folder: Path) -> Handout:
+    """Every client's own rows as files in a folder."""
+    network = replace(
+        chosen.network,
+        image=fed.image or (),
+        classes=fed.labels or fed.classes,
+        label=fed.label_column or chosen.network.label,
+    )
+    if not network.reading or chosen.data["name"] != "folder":
+        return as_arrays(fed, network, folder)
+    data = chosen.read_as()
+    rest = {key: value for key, value in data.items() if key not in ("name", "path")}
+    source = read_folder(data["path"], rest)
+    held = None if source.tables else source.options.test_fraction
+    if source.tables:
+        files = tables(source, chosen.settings.seed, folder)
+    elif holds_images(source.place):
+        files = [Path(block.where) for block in source.blocks]
+    else:
+        files = data_files(source.place)
+    owners: list[Owner] = [{"data-path": str(file.resolve())} for file in files]
+    for owner in owners:
+        owner |= {} if held is None else {"test-fraction": held}
+        owner |= {"tokenizer": source.text.called} if source.text else {}
+    said = {key: getattr(source.options, key) for key in READING}
+    agreed = {key: value for key, value in said.items() if value is not None}
+    columns = source.blocks[0].features if source.fits else ()
+    return Handout(replace(network, columns=columns, **agreed), owners, None)
+
+
+def tables(source: Source, seed: int, folder: Path) -> list[Path]:
+    """Each client's rows of tables as a table of its own, values as they stand. A manifest next to
+    it names the column by which it holds out the rows that it holds out in a simulation."""
+    options, first = source.options, source.blocks[0]
+    rows = parted(source.blocks, options, seed, source.roles)
+    names = [*options.labels, *first.features]
+    frames = [rows_of(file, names) for file in data_files(source.place)]
+    whole = pl.concat(frames, how="vertical_relaxed")
+    whole = whole.with_columns(pl.Series(SPLIT, np.where(rows.test, "test", "train")))
+    files = [folder / f"client{k}.parquet" for k in range(len(rows.names))]
+    for k, file in enumerate(files):
+        whole.filter(pl.Series(rows.owner == k)).write_parquet(file)
+        file.with_name(f"{file.stem}.{MANIFEST}").write_text(tomli_w.dumps({"split": SPLIT}))
+    return files
+
+
+def as_arrays(fed: Federation, network: Network, folder: Path) -> Handout:
+    """Each client's rows as the simulator has them."""
+    files = [folder / f"client{k}.npz" for k in range(fed.n)]
+    for k, file in enumerate(files):
+        write_client(fed, k, file, fed.labels)
+    owners: list[Owner] = [{"data-path": str(file)} for file in files]
+    if fed.test is None:
+        owners = [owner | {"test-fraction": 0.0} for owner in owners]
+    # Features are made already, as they are in the simulator.
+    network = replace(
+        network, features=fed.shape, columns=fed.columns or (), scale="none", categories=(),
+        missing="error", text="", pad=fed.pad, resize=(),
+    )  # fmt: skip
+    return Handout(network, owners, fed.inputs)
+
+
+def write_client(
+    fed: Federation, k: int, file: Path, labels: tuple[str, ...] | None = None
+) -> None:
+    """One client's rows as the file its node reads; labels as numbers, or by these names."""
+    called = np.arange(fed.classes) if labels is None else np.array(labels)
+
+    def told(y: Any) -> Any:
+        return called[y.numpy()] if fed.classes else y.numpy()
+
+    x, y = fed.train.client(k)
+    arrays: dict[str, Any] = {"x": x.numpy(), "y": told(y)}
+    if fed.test is not None:
+        test_x, test_y = fed.test.client(k)
+        arrays |= {"x_test": test_x.numpy(), "y_test": told(test_y)}
+        weight = fed.test.counts_by(fed.test.positions(np.array([k])))
+        if weight is not None:
+            arrays["weight_test"] = weight
+    np.savez(file, **arrays)

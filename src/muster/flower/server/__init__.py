@@ -1,0 +1,1 @@
+"""The server app and what it keeps of its clients."""

@@ -1,0 +1,1 @@
+"""An in-process grid and fault injection for tests."""

@@ -1,0 +1,1 @@
+"""Messages, the proxy in front of the SuperLink, keys and signatures."""

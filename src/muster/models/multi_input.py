@@ -1,0 +1,93 @@
+"""Several inputs as one row, for modules whose `forward` takes more than one tensor.
+
+    both = muster.models.Joined({"tokens": (12,), "numbers": (3,)}, whole=("tokens",))
+    x = both.rows(tokens=tokens, numbers=numbers)   # one array: the data of a client
+    model = both.model(Net())                       # forward(tokens, numbers)
+
+Data stays one array everywhere (files, engines, the wire), and the module takes it apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..base.errors import MusterError, nearest
+from ..base.lazy import nn, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+EXACT = 2**24  # whole numbers up to here are themselves in float32
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Inputs end to end in one row of numbers, each flat.
+
+    shapes  of one row of each input, in the order in which `forward` takes them
+    whole   inputs that are whole numbers (tokens): the module gets them as int64
+    """
+
+    shapes: Mapping[str, tuple[int, ...]]
+    whole: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.shapes:
+            raise MusterError("joined: no inputs; give the shape of a row of each, by name")
+        for name in self.whole:
+            if name not in self.shapes:
+                raise MusterError(f"whole: '{name}' is no input; {nearest(name, self.shapes)}")
+
+    @property
+    def width(self) -> int:
+        """Numbers in one row of all inputs."""
+        return sum(map(math.prod, self.shapes.values()))
+
+    def rows(self, **inputs: ArrayLike) -> NDArray[Any]:
+        """All inputs of some rows as one array, float32 unless one of them has float64."""
+        if set(inputs) != set(self.shapes):
+            raise MusterError(f"joined: {sorted(inputs)}; give {', '.join(self.shapes)}")
+        arrays = {name: np.asarray(inputs[name]) for name in self.shapes}
+        count = len(next(iter(arrays.values())))
+        for name, array in arrays.items():
+            if array.shape != (count, *self.shapes[name]):
+                raise MusterError(
+                    f"{name}: shape {array.shape}; it must be {(count, *self.shapes[name])}"
+                )
+            if name in self.whole and (array.dtype.kind not in "iub" or array.max(initial=0) > EXACT
+                                       or array.min(initial=0) < -EXACT):  # fmt: skip
+                raise MusterError(
+                    f"{name}: {array.dtype} with values beyond whole numbers of up to {EXACT}; "
+                    "give tokens"
+                )
+        exact = any(array.dtype == np.float64 for array in arrays.values())
+        flat = [array.reshape(count, -1) for array in arrays.values()]
+        return np.concatenate(flat, axis=1, dtype=np.float64 if exact else np.float32)
+
+    def apart(self, x: Tensor) -> tuple[Tensor, ...]:
+        """The inputs in rows that were joined."""
+        if x.shape[-1] != self.width:
+            raise MusterError(
+                f"joined: rows of {x.shape[-1]} numbers; its inputs have {self.width}"
+            )
+        pieces = torch.split(x, [math.prod(shape) for shape in self.shapes.values()], dim=-1)
+        return tuple(
+            piece.reshape(*x.shape[:-1], *shape).to(torch.int64 if name in self.whole else x.dtype)
+            for piece, (name, shape) in zip(pieces, self.shapes.items(), strict=True)
+        )
+
+    def model(self, module: nn.Module) -> nn.Module:
+        """A copy of a module that takes such rows, and hands each input to its `forward`."""
+        taking = deepcopy(module)
+        taking.register_forward_pre_hook(self._hand_over)
+        return taking
+
+    def _hand_over(self, module: nn.Module, given: tuple[Tensor]) -> tuple[Tensor, ...]:
+        return self.apart(given[0])

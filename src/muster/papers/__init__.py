@@ -1,0 +1,1 @@
+"""Reproductions of the two papers: experiments and claims, theory, and the trust study."""

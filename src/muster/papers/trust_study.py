@@ -1,0 +1,265 @@
+"""What attacks cost: every attack by every rule by the share of clients that lie, seed by seed.
+
+The federation is digits, two classes a client, half of the clients priority; attackers are drawn
+outside the priority group unless the attack says otherwise, and report the loss that wins. Measured
+is the priority clients' held-out accuracy, next to that of the same rule and seed without liars;
+for a backdoor also how often the mark turns an answer. A control has the liars gone: what is lost
+then is the help of their data, and no liar's doing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..base.arrays import Int64
+from ..base.errors import unknown
+from ..base.lazy import pl, torch
+from ..data.sets.digits import digits
+from ..federation import Federation, Variation
+from ..local import Local
+from ..methods import Method, fedalign, fedavg, fedavg_priority, maxfl
+from ..models.specs import Softmax
+from ..parts.defences.mixing import NearestNeighbours, NormBound
+from ..parts.defences.robust import CentredClipping, GeometricMedian, Krum, Median, TrimmedMean
+from ..parts.step import Adaptive, Step
+from ..parts.threats.attacks import (
+    Attack,
+    Backdoor,
+    InflateAndNoise,
+    LabelFlip,
+    Liars,
+    ScaleUpdate,
+    attackers_of,
+)
+from ..parts.threats.collusion import ALIE, IPM, Mimic
+from ..report.intervals import Interval
+from ..results.run import Run
+from ..run.simulate import simulate
+from ..run.solo import with_solo
+
+CLIENTS, PRIORITY, ROUNDS = 40, 20, 60
+TURN = 20  # the round from which sleepers lie
+SHARES = (0.05, 0.1, 0.2, 0.4)
+LOCAL = Local(steps=5, batch_size=32, lr=0.1)
+MARK = Backdoor(0.1, target=0, pixels=4)
+
+
+def aligned(step: Step) -> Method:
+    """FedALIGN with another step."""
+    return replace(fedalign(0.5), step=step)
+
+
+RULES: dict[str, Method] = {
+    "fedavg": fedavg(),
+    "fedavg on priority": fedavg_priority(),
+    "fedalign": fedalign(0.5),
+    "fedalign, norm bound": aligned(NormBound()),
+    "fedalign, median": aligned(Median()),
+    "fedalign, trimmed mean": aligned(TrimmedMean(0.2)),
+    "fedalign, geometric median": aligned(GeometricMedian()),
+    "fedalign, centred clipping": aligned(CentredClipping()),
+    "fedalign, multi-Krum": aligned(Krum(0.2, m=20)),
+    "fedalign, mixing + trimmed": aligned(NearestNeighbours(0.2, TrimmedMean(0.2))),
+    "fedalign, trust": fedalign(0.5, trust=True),
+    "maxfl": maxfl(),
+    "maxfl, median": replace(maxfl(), step=Median(Adaptive())),
+    "maxfl, trust": maxfl(trust=True),
+}
+ATTACKS: dict[str, Callable[[float], Attack]] = {
+    "sign flip": lambda f: Liars(f, then=ScaleUpdate(f, -1.0)),
+    "-10 x": lambda f: Liars(f, then=ScaleUpdate(f, -10.0)),
+    "noise": lambda f: Liars(f, then=InflateAndNoise(f)),
+    "ALIE": lambda f: Liars(f, then=ALIE(f)),
+    "IPM": lambda f: Liars(f, then=IPM(f)),
+    "Mimic": lambda f: Liars(f, then=Mimic(f)),
+    "label flip": lambda f: Liars(f, then=LabelFlip(f)),
+    "backdoor": lambda f: Liars(f, then=replace(MARK, fraction=f)),
+    "backdoor x 20": lambda f: Liars(f, then=replace(MARK, fraction=f, factor=20.0)),
+    "sleepers": lambda f: Liars(f, then=ScaleUpdate(f, -1.0), from_round=TURN),
+    "one reply, 1e6 x": lambda f: Liars(
+        1 / CLIENTS, then=ScaleUpdate(f, 1e6), from_round=TURN, every=ROUNDS
+    ),
+    "priority, sign flip": lambda f: Liars(f / 2, "priority", ScaleUpdate(f, -1.0)),
+    "liars gone": Liars,
+}
+ONCE = "one reply, 1e6 x"  # the same whatever the share
+GONE = "liars gone"  # no attack: those who would lie take no part
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: a rule, an attack (None: nobody lies), the share of liars, a seed."""
+
+    rule: str
+    attack: str | None
+    share: float
+    seed: int
+
+
+def cells(
+    rules: Iterable[str], attacks: Iterable[str], shares: Sequence[float], seeds: int
+) -> list[Cell]:
+    """Every run of a table: without liars first."""
+    rules, attacks = list(rules), list(attacks)
+    for what, given, known in (("rule", rules, RULES), ("attack", attacks, ATTACKS)):
+        for name in given:
+            if name not in known:
+                raise unknown(what, name, known)
+    return [
+        Cell(rule, attack, share, seed)
+        for rule in rules
+        for attack in (None, *attacks)
+        for share in ([0.0] if attack is None else shares[:1] if attack == ONCE else shares)
+        for seed in range(seeds)
+    ]
+
+
+class Grounds:
+    """The federations of a table, one for each seed, made once."""
+
+    def __init__(self, rounds: int = ROUNDS, everyone: bool = False) -> None:
+        self.rounds, self.everyone = rounds, everyone
+        self.made: dict[int, Federation] = {}
+
+    def fed(self, seed: int) -> Federation:
+        """Digits, with what each client gets alone as its requirement."""
+        if seed not in self.made:
+            plain = digits(CLIENTS, "all" if self.everyone else PRIORITY, seed=seed)
+            self.made[seed] = with_solo(plain, Softmax(), seed=seed)
+        return self.made[seed]
+
+    def row(self, cell: Cell) -> dict[str, Any]:
+        """What came of one run."""
+        fed = self.fed(cell.seed)
+        attack = None if cell.attack is None else ATTACKS[cell.attack](cell.share)
+        if self.everyone and isinstance(attack, Liars):
+            attack = replace(attack, among="anyone")
+        taking_part = fed
+        if cell.attack == GONE:
+            taking_part, attack = without(fed, attackers_of(fed, attack, cell.seed)), None
+        run = simulate(
+            taking_part, RULES[cell.rule], Softmax(), self.rounds, LOCAL, cell.seed, attack=attack,
+            evaluate_every=0,
+        )  # fmt: skip
+        honest, liars = kept(run)
+        return {
+            "rule": cell.rule,
+            "attack": cell.attack or "none",
+            "share": cell.share,
+            "seed": cell.seed,
+            "accuracy": accuracy(run, fed),
+            "fooled": fooled(run, fed),
+            "honest_kept": honest,
+            "liars_kept": liars,
+            "trials": float(run.rounds["trials"].mean()) if "trials" in run.rounds.columns else 0.0,  # type: ignore[arg-type]
+        }
+
+
+def without(fed: Federation, some: Int64) -> Federation:
+    """The federation without the part of some clients in it: their data stays where it is."""
+    out = np.isin(np.arange(fed.n), some)
+    return replace(
+        fed, unseen=fed.unseen | out, priority=fed.priority & ~out, importance=fed.importance * ~out
+    )
+
+
+def accuracy(run: Run, fed: Federation) -> float:
+    """Held-out accuracy on the priority clients of a federation, whoever took part in the run."""
+    assert fed.test is not None
+    model, right = run.model(), np.zeros(fed.n)
+    with torch.no_grad():
+        for k in np.flatnonzero(fed.priority):
+            x, y = fed.test.client(int(k))
+            right[k] = (model(x.to(torch.float32)).argmax(-1) == y).double().mean()
+    return float(fed.objective @ right)
+
+
+def kept(run: Run) -> tuple[float, float]:
+    """Of the replies of honest clients, and of the liars', the share that counted; of the honest
+    ones outside the priority group, where there are any."""
+    who = run.final.select("client", "attacker")
+    rows = run.clients.join(who, on="client").filter(pl.col("joined"))
+    honest, lied = rows.filter(~pl.col("attacker")), rows.filter("attacker")
+    if not rows["priority"].all():
+        honest = honest.filter(~pl.col("priority"))
+    mine, theirs = (
+        float(part["admitted"].mean() or 0) if len(part) else float("nan")  # type: ignore[arg-type]
+        for part in (honest, lied)
+    )
+    return mine, theirs
+
+
+def fooled(run: Run, fed: Federation) -> float:
+    """How often the mark makes the model answer its class, of held-out rows of other classes."""
+    assert fed.test is not None
+    rows = fed.test.y != MARK.target
+    x = MARK.marked(fed.test.x[rows], fed.train.x.max())
+    with torch.no_grad():
+        answers = run.model()(x.to(torch.float32)).argmax(-1)
+    return float((answers == MARK.target).double().mean())
+
+
+def table_of(rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
+    """The rows as a frame, with what each lost to the same rule and seed without liars."""
+    frame = pl.DataFrame(list(rows))
+    alone = frame.filter(pl.col("attack") == "none").select(
+        "rule", "seed", honest="accuracy", fooled_before="fooled"
+    )
+    joined = frame.join(alone, on=["rule", "seed"])
+    return joined.with_columns(lost=pl.col("honest") - pl.col("accuracy"))
+
+
+@cache
+def variation() -> Variation:
+    """The variation between seeds: each splits digits again."""
+    return digits(CLIENTS).variation
+
+
+def points(shares: pl.Series) -> Interval:
+    """Shares of held-out rows in points, one for each seed: their mean and interval, wide enough
+    for the rows of all clients."""
+    values = 100 * shares.to_numpy().astype(np.float64)
+    return Interval.of(values, ratio=variation().ratio(held_out=True))
+
+
+def lost(frame: pl.DataFrame, rule: str, attack: str, share: float) -> Interval | None:
+    """Points of accuracy lost, mean and interval over seeds."""
+    mine = frame.filter(
+        pl.col("rule") == rule, pl.col("attack") == attack, (pl.col("share") - share).abs() < 1e-9
+    )
+    return points(mine["lost"]) if len(mine) else None
+
+
+def written(value: Interval | None, best: bool = False) -> str:
+    """An interval in a cell."""
+    if value is None:
+        return ""
+    text = f"{value.mean:.1f}" + ("" if np.isnan(value.half) else f" ± {value.half:.1f}")
+    return f"**{text}**" if best else text
+
+
+def markdown(frame: pl.DataFrame) -> str:
+    """One table for each attack: rules down, shares of liars across."""
+    lines: list[str] = []
+    shares = sorted(set(frame["share"].to_list()) - {0.0})
+    honest = {
+        str(rule): points(mine["accuracy"])
+        for (rule,), mine in frame.filter(pl.col("attack") == "none").group_by(
+            "rule", maintain_order=True
+        )
+    }
+    attacks = [a for a in dict.fromkeys(frame["attack"].to_list()) if a != "none"]
+    for attack in attacks:
+        here = shares[:1] if attack == ONCE else shares
+        heads = ["once"] if attack == ONCE else [f"{100 * s:g} %" for s in here]
+        lines += ["", f"### {attack}", "", f"| rule | nobody lies | {' | '.join(heads)} |"]
+        lines.append("|---" * (len(here) + 2) + "|")
+        for rule, alone in honest.items():
+            cells = [written(lost(frame, rule, attack, s)) for s in here]
+            lines.append(f"| {rule} | {written(alone)} | {' | '.join(cells)} |")
+    return "\n".join(lines).strip()

@@ -1,0 +1,1 @@
+"""Robust aggregation and the trust audit."""

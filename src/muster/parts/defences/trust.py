@@ -1,0 +1,214 @@
+"""Trust: what clients outside the objective may do to the model, bounded, and checked by the
+priority clients, who hold the data that the model is for.
+
+Four checks, each on the server, over the stack of replies. P are the priority clients that replied,
+`D_k = w_k - w` is an update, m the median of |D_j| over P, or `growth` times that of the round
+before where that is less (so that even most of P, broken in one round, move nothing far):
+
+bound      `|D_k| <= norm m`: a longer update is shortened to that; and a weight above that of the
+           priority client that counts most is cut to it. So no client outside P moves the model by
+           more than `norm m` times its share of the step, whatever it sends. Replies that are
+           copies of one another (a cosine above `copy`) share the weight of one. Whoever sends an
+           update longer than `absurd m`, priority clients included, is refused.
+likeness   `l_k = sum_j cos(D_k, D_j)^3 >= 0` over j in P: an update must be more like those of
+           some priority clients than like the opposite of some. The cube lets those of its kind
+           speak: clients with other data are nearly at right angles to it. A turned sign turns the
+           sum; who has data like nobody's in P passes about as often as not.
+worth      the priority clients appraise the model that would come of P alone, w_P, and those with
+           all that are left of the others, with three quarters, half and a quarter of them, the
+           likest first: one extra exchange. Counted is the largest group G with
+           `F(w_G) - F(w_P) <= worth s_G (F(w) - F(w_P))`, s_G being its share of the step. With
+           worth = 1 that is: no worse for the priority clients than clients that send w back.
+voice      in F, no priority client's change of loss counts for more than `voice` times the median
+           change, so that none of them decides alone what counts.
+
+A federation without anybody outside the objective (MaxFL's usual one) has no such root: there
+clients check one another (`peers`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...base.arrays import Bool, Float64, Int64, Text
+from ...base.checks import above, at_least, require, whole
+from ...base.registry import part
+from ...protocol import Offer, Replies
+from .geometry import bounded, directions, gradient_names, statistics_of, updates
+from .peers import kin_of
+
+MOST_TRIED = 60  # replies tried out in a round: as many models travel
+ABSURD = "update absurdly long"
+UNLIKE = "unlike any priority client"
+HARM = "priority clients worse off with it"
+NO_ROOT = "no priority client to check it"
+
+
+@dataclass(frozen=True)
+class Inquiry:
+    """What is made of replies before anybody is asked about them.
+
+    replies  with updates no longer than the bound
+    norm     m of the round
+    barred   whose update is absurdly long
+    root     who is trusted: the priority clients or, where everyone is one, those like the others
+    copies   how many replies share the weight of each
+    groups   `[group, reply]`: who counts next to the root in each group, the largest group first
+    reason   why each reply that is in none is left out
+    like     how like the root each is; where clients check one another, how like the others
+    """
+
+    replies: Replies
+    norm: float
+    barred: Bool
+    root: Bool
+    copies: Int64
+    groups: Bool
+    reason: Text
+    like: Float64
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The bound and the checks of this module.
+
+    norm       how long an update of a client outside the objective may be, in median updates of
+               the priority clients
+    root_norm  the same for a priority client
+    worth      how much the group that counts may cost the priority clients, in what clients that
+               send nothing new would cost
+    groups     the groups that are tried, as shares of those that are left
+    voice      most that one appraisal changes F by, in median changes
+    loudest    the same where clients check one another: most that one of them says, in what the
+               median one says
+    copy       cosine of two updates above which one is a copy of the other
+    absurd     how long an update is nobody's, in median updates
+    growth     how much longer than in the round before the median update may be
+    tried      where clients check one another: how many replies are tried out in a round
+    harm       how harmful a client's updates may be over the rounds, in median effects
+    recall     how much of what is remembered of a client still counts after a round
+    """
+
+    norm: float = 1.5
+    root_norm: float = 3.0
+    worth: float = 1.0
+    groups: tuple[float, ...] = (1.0, 0.75, 0.5, 0.25)
+    voice: float = 5.0
+    loudest: float = 2.0
+    copy: float = 0.999
+    absurd: float = 100.0
+    growth: float = 3.0
+    tried: int = 10
+    harm: float = 2.5
+    recall: float = 0.9
+
+    def __post_init__(self) -> None:
+        for name in ("norm", "root_norm", "voice", "loudest", "copy", "harm"):
+            above(name, getattr(self, name))
+        at_least("worth", self.worth)
+        whole("tried", self.tried, 1, MOST_TRIED)
+        require(0 <= self.recall < 1, "recall", self.recall, "0.0 or more, below 1.0")
+        ok = all(0 < g <= 1 for g in self.groups) and sorted(self.groups, reverse=True) == list(
+            self.groups
+        )
+        require(ok and len(self.groups) > 0, "groups", self.groups, "shares from 1.0 down")
+
+    def inquire(
+        self, offer: Offer, replies: Replies, everyone: bool, before: float, was: Float64
+    ) -> Inquiry:
+        """Bound the replies, and find the groups to try.
+
+        everyone  there is nobody outside the objective
+        before    m of the round before; infinite in the first
+        was       how like the others each was in the rounds before
+        """
+        n = len(replies.roster)
+        root = np.ones(n, np.bool_) if everyone else replies.roster.priority
+        length = updates(offer, replies.models, gradient_names(offer)).norm(dim=1).cpu().numpy()
+        middle = float(np.median(length[root])) if root.any() else 0.0
+        middle = min(middle, self.growth * before)
+        barred = (length > self.absurd * middle) & (middle > 0)
+        root = root & ~barred
+        if not root.any():
+            nobody = np.zeros((1, n), np.bool_)
+            why = np.where(barred, ABSURD, NO_ROOT)
+            alone, unknown = np.ones(n, np.int64), np.zeros(n)
+            return Inquiry(replies, before, barred, root, alone, nobody, why, unknown)
+        replies = self.bound(offer, replies, root, everyone, middle)
+        rows = updates(offer, replies.models, gradient_names(offer))
+        unit = directions(rows)
+        cosine = (unit @ unit.T).cpu().numpy()
+        suspects = ~replies.roster.priority | everyone
+        same = (cosine > self.copy) & suspects & suspects[:, None]
+        copies = np.maximum(1, same.sum(1))
+        if everyone:
+            kin, like = kin_of(np.where(barred, 0.0, cosine), self.copy, was)
+            root = kin & ~barred
+        else:
+            like = likeness(cosine[:, root])
+        left = ~root & ~barred & (like >= 0) & (not everyone)
+        reason = np.where(barred, ABSURD, np.where(left | root, HARM, UNLIKE))
+        order = np.flatnonzero(left)
+        order = order[np.argsort(-like[order], kind="stable")]
+        counts = sorted({round(share * len(order)) for share in self.groups}, reverse=True)
+        groups = np.zeros((len(counts), n), np.bool_)
+        for group, many in zip(groups, counts, strict=True):
+            group[order[:many]] = True
+        return Inquiry(replies, middle or before, barred, root, copies, groups, reason, like)
+
+    def bound(
+        self, offer: Offer, replies: Replies, root: Bool, everyone: bool, middle: float
+    ) -> Replies:
+        """No update longer than the bound; statistics (BatchNorm's) by themselves."""
+        factor = np.where(root & (not everyone), self.root_norm, self.norm)
+        models = bounded(offer, replies.models, factor * middle, gradient_names(offer))
+        others = statistics_of(offer)
+        if others:
+            norm = updates(offer, models, others).norm(dim=1).cpu().numpy()
+            models = bounded(offer, models, factor * np.median(norm[root]), others)
+        return replace(replies, models=models)
+
+    def capped(self, weight: Float64, root: Bool, copies: Int64) -> Float64:
+        """Copies share one weight, and no weight outside the root is above the largest in it."""
+        weight = weight / copies
+        return np.where(root, weight, np.minimum(weight, weight[root].max(initial=0.0)))
+
+    def chosen(self, words: Float64, weight: Float64, share: Float64) -> int | None:
+        """Which group counts, from what its appraisers say: the place of the first that is worth
+        it; None when none is.
+
+        words   `[model, appraiser]`: of w, of w_P, and of each group's model; lower is better
+        weight  how much each appraiser counts
+        share   of the step that each group has
+        """
+        heard = np.isfinite(words).all(0)
+        if weight[heard].sum() <= 0.5 * weight.sum():
+            return None  # too few to speak for the others
+        words, p = words[:, heard], weight[heard] / weight[heard].sum()
+        gain = max(0.0, float(p @ self.voiced(words[0] - words[1])))
+        for at, said in enumerate(words[2:]):
+            if p @ self.voiced(said - words[1]) <= self.worth * share[at] * gain:
+                return at
+        return None
+
+    def voiced(self, change: Float64) -> Float64:
+        """Changes of loss, none larger than `voice` median ones."""
+        most = self.voice * float(np.median(np.abs(change)))
+        return np.clip(change, -most, most)
+
+
+part(Audit, "audit")(Audit)
+
+
+def likeness(cosine: Float64) -> Float64:
+    """`sum_j cos^3` of each reply, from its cosines to others `[reply, other]`."""
+    return np.asarray((cosine**3).sum(1), np.float64)
+
+
+def as_audit(trust: bool | Audit) -> Audit | None:
+    """True is the audit with nothing to set."""
+    if isinstance(trust, bool):
+        return Audit() if trust else None
+    return trust

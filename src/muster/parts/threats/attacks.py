@@ -1,0 +1,397 @@
+"""Attacks: what Byzantine clients say and send, and what it gains them.
+
+An attack changes what an attacker reports of its loss, the model it sends, or the labels it
+trains on. Everything it does passes through the same guard and rules as an honest reply. `Liars`
+says who they are, when they begin, and whether they report what wins; any other attack says what
+they send. Those that work together, knowing what honest clients send, are in `collusion`.
+
+Where clients are free to leave, an attacker leaves like an honest client, by what it really makes
+of the model; with `stays` it never does: it is not there for the model (MaxFL, Table 2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from ...base import params, rng
+from ...base.arrays import Float64, Int64
+from ...base.checks import above, one_of, require, share, whole
+from ...base.errors import MusterError
+from ...base.lazy import torch
+from ...base.params import Params
+from ...base.registry import part
+from ...federation import Federation
+from ...protocol import Appraisal, Offer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+Among = Literal["anyone", "outside", "priority"]
+AMONG = ("anyone", "outside", "priority")
+
+
+@runtime_checkable
+class Attack(Protocol):
+    """A behaviour of some clients."""
+
+    @property
+    def fraction(self) -> float:
+        """How many attack, as a share of all clients that may take part."""
+        ...
+
+    @property
+    def among(self) -> Among:
+        """Whom they are drawn from: anyone, the clients outside the priority group, or that
+        group."""
+        ...
+
+    @property
+    def stays(self) -> bool:
+        """Whether attackers stay where clients are free to leave, whatever they make of the
+        model."""
+        ...
+
+    def poison(self, fed: Federation, attackers: Int64) -> Federation:
+        """The federation with the attackers' training data as they make it."""
+        ...
+
+    def say(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
+        """What attackers report (and decide by) instead of what they measured."""
+        ...
+
+    def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
+        """What attackers send instead of what they trained."""
+        ...
+
+    def collude(self, offer: Offer, models: Params, clients: Int64, honest: Params) -> Params:
+        """What they send when they know what the honest clients send."""
+        ...
+
+    def vote(self, offer: Offer, words: Float64) -> Float64:
+        """What they say of candidate models, `[model, attacker]`, instead of what they measured."""
+        ...
+
+
+def attackers_of(fed: Federation, attack: Attack | None, seed: int) -> Int64:
+    """Who attacks: a seeded draw among the clients that may take part, or those of them that the
+    attack names. Where these are fewer than the attack's share, all of them."""
+    if attack is None:
+        return np.empty(0, np.int64)
+    seen = ~fed.unseen
+    of = {"anyone": seen, "outside": seen & ~fed.priority, "priority": seen & fed.priority}
+    candidates = np.flatnonzero(of[attack.among])
+    require(
+        len(candidates) > 0, "attack among", attack.among, "a group with clients that take part"
+    )
+    n = min(len(candidates), max(1, round(attack.fraction * int(seen.sum()))))
+    n = n if attack.fraction > 0 else 0
+    chosen = rng.generator(seed, "attackers").choice(candidates, n, replace=False)
+    return np.sort(chosen)
+
+
+class Honest:
+    """What an attack does not change."""
+
+    stays: bool = False
+    among: Among = "anyone"
+
+    def poison(self, fed: Federation, attackers: Int64) -> Federation:
+        """Their data as it is."""
+        return fed
+
+    def say(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
+        return appraisal
+
+    def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
+        return models
+
+    def collude(self, offer: Offer, models: Params, clients: Int64, honest: Params) -> Params:
+        """What each would send by itself."""
+        return self.send(offer, models, clients)
+
+    def vote(self, offer: Offer, words: Float64) -> Float64:
+        return words
+
+
+def check_fraction(fraction: float) -> None:
+    """Refuse a share of clients that cannot be."""
+    require(0.0 <= fraction < 1.0, "attack fraction", fraction, "0 (nobody), or more and below 1")
+
+
+@part(Attack, "inflate_and_noise")
+@dataclass(frozen=True)
+class InflateAndNoise(Honest):
+    """The MaxFL paper's Byzantine clients (Table 2): report an inflated loss, and mix the update
+    with Gaussian noise of `noise` times its root mean square."""
+
+    fraction: float = 0.05
+    loss_factor: float = 10.0
+    noise: float = 1.0
+    stays: bool = False
+
+    def __post_init__(self) -> None:
+        check_fraction(self.fraction)
+
+    def say(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
+        return replace(appraisal, loss=appraisal.loss * self.loss_factor)
+
+    def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
+        sent = {n: t.clone() for n, t in models.items()}
+        for i, k in enumerate(clients):
+            draw = torch.Generator().manual_seed(
+                rng.torch_seed(rng.keys(offer.seed, "attack noise", offer.round, k))
+            )
+            moved = torch.cat([(models[n][i] - w).flatten() for n, w in offer.model.items()])
+            size = self.noise * moved.pow(2).mean().sqrt()
+            for t in sent.values():
+                noise = torch.randn(t[i].shape, generator=draw, dtype=torch.float64)
+                t[i] += size * noise.to(t)
+        return sent
+
+
+@part(Attack, "forge_loss")
+@dataclass(frozen=True)
+class ForgeLoss(Honest):
+    """Report the loss that wins: exactly F(w) where the server broadcasts it (FedALIGN admits
+    whoever is close), otherwise exactly rho_k (MaxFL's largest weight); the update is sign-flipped.
+    """
+
+    fraction: float = 0.05
+    stays: bool = False
+
+    def __post_init__(self) -> None:
+        check_fraction(self.fraction)
+
+    def say(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
+        return what_wins(offer, appraisal, requirement)
+
+    def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
+        return scaled(offer, models, -1.0)
+
+
+def what_wins(offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
+    """The report that counts most: exactly F(w) and its accuracy where they are broadcast, else
+    exactly rho_k."""
+    wins = requirement if np.isnan(offer.loss) else np.full(len(requirement), offer.loss)
+    accuracy = appraisal.accuracy
+    if not np.isnan(offer.accuracy):
+        accuracy = np.full(len(requirement), offer.accuracy)
+    return Appraisal(np.where(np.isnan(wins), appraisal.loss, wins), accuracy)
+
+
+@part(Attack, "liars")
+@dataclass(frozen=True)
+class Liars:
+    """Clients who do `then` together: drawn from a group, from a round on, and reporting the loss
+    that wins.
+
+    fraction    how many, as a share of all clients that may take part
+    among       whom they are drawn from: anyone, outside (the priority group), or priority
+    then        what they do; its own share does not count
+    wins        whether they report exactly F(w) where it is broadcast, else exactly rho_k
+    from_round  sleepers: honest in every round before this one (from 0), except for labels
+    every       after that, honest in all rounds but every n-th
+    stays       whether they stay where clients are free to leave
+    """
+
+    fraction: float = 0.05
+    among: Among = "outside"
+    then: Attack = field(default_factory=lambda: ScaleUpdate(0.05, -1.0))
+    wins: bool = True
+    from_round: int = 0
+    every: int = 1
+    stays: bool = False
+
+    def __post_init__(self) -> None:
+        check_fraction(self.fraction)
+        one_of("attack among", self.among, AMONG)
+        whole("attack from_round", self.from_round, 0)
+        whole("attack every", self.every, 1)
+
+    def asleep(self, offer: Offer) -> bool:
+        """Whether they are honest in this round."""
+        return offer.round < self.from_round or (offer.round - self.from_round) % self.every != 0
+
+    def poison(self, fed: Federation, attackers: Int64) -> Federation:
+        return self.then.poison(fed, attackers)
+
+    def say(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
+        if self.asleep(offer):
+            return appraisal
+        if self.wins:
+            return what_wins(offer, appraisal, requirement)
+        return self.then.say(offer, appraisal, requirement)
+
+    def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
+        return models if self.asleep(offer) else self.then.send(offer, models, clients)
+
+    def collude(self, offer: Offer, models: Params, clients: Int64, honest: Params) -> Params:
+        if self.asleep(offer):
+            return models
+        return self.then.collude(offer, models, clients, honest)
+
+    def vote(self, offer: Offer, words: Float64) -> Float64:
+        """The opposite of what they found: the best model is called the worst."""
+        if self.asleep(offer):
+            return words
+        return np.asarray(words.max(0) + words.min(0) - words, np.float64)
+
+
+@part(Attack, "scale_update")
+@dataclass(frozen=True)
+class ScaleUpdate(Honest):
+    """Send the update `factor` times over; -1 is a sign flip."""
+
+    fraction: float = 0.05
+    factor: float = 10.0
+    stays: bool = False
+
+    def __post_init__(self) -> None:
+        check_fraction(self.fraction)
+
+    def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
+        return scaled(offer, models, self.factor)
+
+
+def scaled(offer: Offer, models: Params, factor: float) -> Params:
+    """`w + factor (w_k - w)`."""
+    return {n: w + factor * (models[n] - w) for n, w in offer.model.items()}
+
+
+@part(Attack, "sign_flip")
+def sign_flip(fraction: float = 0.05, stays: bool = False) -> ScaleUpdate:
+    """Send the update with its sign turned."""
+    return ScaleUpdate(fraction, -1.0, stays)
+
+
+@part(Attack, "label_flip")
+@dataclass(frozen=True)
+class LabelFlip(Honest):
+    """Train on (and judge the model by) turned labels, `y -> C - 1 - y`. The run's measures are
+    taken on the labels clients hold, the attackers' included. Held-out rows keep their labels, also
+    where decisions go by them."""
+
+    fraction: float = 0.05
+    stays: bool = False
+
+    def __post_init__(self) -> None:
+        check_fraction(self.fraction)
+
+    def poison(self, fed: Federation, attackers: Int64) -> Federation:
+        with_classes(fed, "label_flip")
+        own = fed.train.base(fed.train.positions(attackers))
+        x, y = fed.train.x[torch.from_numpy(own)], fed.train.y[torch.from_numpy(own)]
+        return with_rows(fed, attackers, x, fed.classes - 1 - y)
+
+
+def with_classes(fed: Federation, attack: str) -> None:
+    """Refuse an attack on classes where there are none."""
+    if not fed.classes:
+        raise MusterError(
+            f"attack {attack}: it changes classes, and these targets are {fed.about_targets()}; "
+            "choose another attack"
+        )
+
+
+def with_rows(fed: Federation, clients: Int64, x: Tensor, y: Tensor) -> Federation:
+    """These clients' training rows in place of their own, in the same order: copies, since others
+    may hold the same rows."""
+    data = fed.train
+    rows = data.base(np.arange(data.offsets[-1])).copy()
+    rows[data.positions(clients)] = len(data.y) + np.arange(len(y))
+    both = replace(data, x=torch.cat([data.x, x]), y=torch.cat([data.y, y]), rows=rows)
+    return replace(fed, train=both)
+
+
+@part(Attack, "backdoor")
+@dataclass(frozen=True)
+class Backdoor(Honest):
+    """Teach the model that whoever carries a mark is of one class (Bagdasaryan et al. 2018): a
+    share of their rows are marked and called `target`, and the update is sent `factor` times over.
+    Measured on clean rows nothing shows.
+
+    target   the class
+    pixels   the mark: this many features, the first of a row, at the largest value there is
+    rows     share of an attacker's rows that are marked
+    factor   how often over the update is sent
+    """
+
+    fraction: float = 0.05
+    target: int = 0
+    pixels: int = 4
+    rows: float = 0.5
+    factor: float = 1.0
+    stays: bool = False
+
+    def __post_init__(self) -> None:
+        check_fraction(self.fraction)
+        whole("attack target", self.target, 0)
+        whole("attack pixels", self.pixels, 1)
+        share("attack rows", self.rows)
+        above("attack factor", self.factor)
+
+    def marked(self, x: Tensor, most: Tensor) -> Tensor:
+        """Rows with the mark; `most` is the largest value."""
+        flat = x.clone().flatten(1)
+        flat[:, : self.pixels] = most
+        return flat.view(x.shape)
+
+    def poison(self, fed: Federation, attackers: Int64) -> Federation:
+        with_classes(fed, "backdoor")
+        data = fed.train
+        own = torch.from_numpy(data.base(data.positions(attackers)))
+        x, y = data.x[own].clone(), data.y[own].clone()
+        # Every n-th row: which ones does not matter, as rows are in no order.
+        chosen = torch.arange(len(y)) % max(1, round(1 / max(self.rows, 1e-9))) == 0
+        x[chosen], y[chosen] = self.marked(x[chosen], data.x.max()), self.target
+        return with_rows(fed, attackers, x, y)
+
+    def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
+        return models if self.factor == 1.0 else scaled(offer, models, self.factor)
+
+
+@dataclass(frozen=True)
+class Adversary:
+    """An attack and who carries it out."""
+
+    attack: Attack | None = None
+    clients: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def say(
+        self, offer: Offer, clients: Int64, appraisal: Appraisal, requirement: Float64
+    ) -> Appraisal:
+        """Everyone's word: the attackers' is what their attack makes of it."""
+        who = np.isin(clients, self.clients)
+        if self.attack is None or not who.any():
+            return appraisal
+        lie = self.attack.say(offer, appraisal.pick(who), requirement[who])
+        loss, accuracy = appraisal.loss.copy(), appraisal.accuracy.copy()
+        loss[who], accuracy[who] = lie.loss, lie.accuracy
+        return Appraisal(loss, accuracy)
+
+    def vote(self, offer: Offer, clients: Int64, words: Float64) -> Float64:
+        """Everyone's word on candidate models."""
+        who = np.isin(clients, self.clients)
+        if self.attack is None or not who.any():
+            return words
+        words = words.copy()
+        words[:, who] = self.attack.vote(offer, words[:, who])
+        return words
+
+    def send(self, offer: Offer, clients: Int64, models: Params) -> Params:
+        """Everyone's models, the attackers' as they send them."""
+        who = np.flatnonzero(np.isin(clients, self.clients))
+        if self.attack is None or not len(who):
+            return models
+        at = torch.from_numpy(who)
+        theirs = self.attack.collude(
+            offer,
+            params.select(models, who),
+            clients[who],
+            params.select(models, ~np.isin(clients, self.clients)),
+        )
+        return {n: t.index_copy(0, at.to(t.device), theirs[n]) for n, t in models.items()}

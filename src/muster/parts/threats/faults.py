@@ -1,0 +1,96 @@
+"""Faults: replies that are broken at random, by nobody's intent.
+
+Machines fail, disks flip bits, programs divide by 0. Every reply of the clients concerned has one
+of these faults with a probability, drawn by seed, round and client, so that a run can be repeated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...base import rng
+from ...base.arrays import Float64, Int64
+from ...base.checks import one_of, share
+from ...base.lazy import torch
+from ...base.params import Params
+from ...base.registry import part
+from ...protocol import Appraisal, Offer
+from .attacks import Attack, Honest, check_fraction, scaled
+
+LOSSES = {"loss nan": np.nan, "loss negative": -1.0, "loss huge": 1e30}  # what is said instead
+FAULTS = (
+    "nan", "infinite", "zero", "huge", "scaled", "turned", "stale", "noise", "one bit", *LOSSES,
+)  # fmt: skip
+BIT = 2.0**30  # by how much a number grows when one bit of its exponent flips
+
+
+@part(Attack, "faults")
+@dataclass(frozen=True)
+class Faults(Honest):
+    """Each reply is broken with a probability, in one of several ways.
+
+    fraction  whose replies, as a share of all clients that may take part
+    rate      how many of their replies
+    kinds     in which ways; none named: in all
+    stays     whether these clients stay where clients are free to leave
+    """
+
+    fraction: float = 0.99
+    rate: float = 0.2
+    kinds: tuple[str, ...] = ()
+    stays: bool = False
+
+    def __post_init__(self) -> None:
+        check_fraction(self.fraction)
+        share("faults rate", self.rate)
+        for kind in self.kinds:
+            one_of("faults kinds", kind, FAULTS)
+
+    def drawn(self, offer: Offer, clients: Int64) -> list[str]:
+        """What is wrong with the reply of each; "" for nothing."""
+        kinds = self.kinds or FAULTS
+        key = rng.keys(offer.seed, "faults", offer.round, clients)
+        which = (rng.uniform(rng.fold(key, 1)) * len(kinds)).astype(np.int64)
+        broken = rng.uniform(key) < self.rate
+        return [kinds[i] if bad else "" for i, bad in zip(which, broken, strict=True)]
+
+    def say(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
+        """Losses are broken where they are said; by place, since only replies have names."""
+        loss = appraisal.loss.copy()
+        for i, kind in enumerate(self.drawn(replace(offer, model={}), np.arange(len(loss)))):
+            if kind in LOSSES:
+                loss[i] = LOSSES[kind]
+        return Appraisal(loss, appraisal.accuracy)
+
+    def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
+        sent = {n: t.clone() for n, t in models.items()}
+        for i, kind in enumerate(self.drawn(offer, clients)):
+            one = {n: t[i : i + 1] for n, t in models.items()}
+            for n, w in offer.model.items():
+                sent[n][i] = broken(kind, offer, one, n, w)
+        return sent
+
+
+def broken(kind: str, offer: Offer, one: Params, n: str, w: torch.Tensor) -> torch.Tensor:
+    """One tensor of a reply with a fault."""
+    t = one[n][0]
+    if kind in ("nan", "infinite"):
+        return torch.full_like(t, float(kind[:3]))
+    if kind == "zero":
+        return torch.zeros_like(t)
+    if kind == "huge":
+        return t * 1e12
+    if kind in ("scaled", "turned"):
+        return scaled(offer, one, 1e6 if kind == "scaled" else -10.0)[n][0]
+    if kind == "stale":
+        return w
+    if kind == "noise":
+        noise = torch.linspace(-1.0, 1.0, t.numel(), dtype=torch.float64).view(t.shape)
+        return t + 10 * noise.to(t)
+    if kind == "one bit":
+        flipped = t.clone()
+        flipped.view(-1)[0] = flipped.view(-1)[0] * BIT + 1.0
+        return flipped
+    return t

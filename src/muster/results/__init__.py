@@ -1,0 +1,1 @@
+"""Runs as values and files: ledger, measures, model, prediction, export."""

@@ -1,0 +1,373 @@
+"""The table of measures: every number that says what a model is worth, or what a round took.
+
+`evaluate` takes them all from the clients' views of a model; the tables, the figure's panels and
+axes, and the configuration's key `measures` read the same entries. So a new measure is one entry:
+
+    from muster.results.measures import Measure, register
+
+    register(Measure(
+        "worst_accuracy", "test accuracy of the client worst off", short="worst", share=True,
+        of=lambda population, view: None if view.test is None else float(view.test.accuracy.min()),
+    ))
+
+From then on `run.rounds["worst_accuracy"]` is there and `--measures loss,worst_accuracy` prints and
+draws it. A package that names its modules under the entry point group `muster.parts` has them
+imported when a name is not known yet, so its measures are found like its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from types import MappingProxyType
+
+import numpy as np
+
+from ..base.arrays import Float64
+from ..base.errors import MusterError, unknown
+from ..base.registry import load_packages
+from ..federation import Population, Whose
+from ..protocol import Appraisal, View
+from ..tasks.scores import SCORES, Score, known
+
+Of = Callable[[Population, View], float | None]
+Each = Callable[[View], Float64 | None]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number for each round.
+
+    name      its column in `run.rounds`
+    title     what a figure calls it
+    short     the head of its column in a table; without one, the name in words
+    share     whether it lies between 0 and 1
+    lower     whether less of it is better
+    of        the number from everyone's view of the model; None where this federation has none.
+              A measure without `of` is counted by the round itself
+    scale     what tables and figures multiply it by (bytes are shown as kB)
+    score     the score it is of; it is there in runs whose task reports that one
+    compared  whether a comparison's table has it unasked
+    panel     whether the figure has a panel of it unasked
+    counts    whether it is a number of clients
+    signed    whether it is a difference, which may be below 0 whatever it is of
+    held_out  of one that looks at training rows, the measure of held-out rows that is nearest to
+              it; to be named, as intervals tell the two apart by it
+    whose     the clients it is of: those in the "objective", that take part ("seen"), or "unseen"
+    otherwise the measure that stands in for it in a comparison, for methods that do not have it
+    """
+
+    name: str
+    title: str
+    short: str = ""
+    share: bool = False
+    of: Of | None = None
+    scale: float = 1.0
+    compared: bool = False
+    panel: bool = False
+    otherwise: str = ""
+    score: str = ""
+    lower: bool = False
+    held_out: str = ""
+    counts: bool = False
+    signed: bool = False
+    whose: Whose = "all"
+
+    @property
+    def difference(self) -> Measure:
+        """The difference of two such numbers."""
+        return replace(self, share=False, counts=False, signed=True)
+
+    @property
+    def head(self) -> str:
+        """What a table calls it."""
+        return self.short or self.name.replace("_", " ")
+
+
+def weighted(
+    weights: Callable[[Population], Float64],
+    each: Callable[[View], Appraisal | None],
+    what: str,
+) -> Of:
+    """`sum_k weight_k v_k` of the clients' losses or scores (`what`), over those that gave one;
+    NaN when none did. The weights sum to 1, or are all 0: then there is no such client, and no
+    measure."""
+
+    def of(population: Population, view: View) -> float | None:
+        appraisal, w = each(view), weights(population)
+        if not w.any():
+            return None
+        if appraisal is None:
+            return float("nan")
+        values: Float64 = getattr(appraisal, what)
+        heard = ~np.isnan(values)
+        if heard.all():
+            return float(w @ values)
+        w = w[heard]
+        return float(w @ values[heard] / w.sum()) if w.sum() > 0 else float("nan")
+
+    return of
+
+
+def on_objective(each: Callable[[View], Appraisal | None], what: str) -> Of:
+    """On the objective: `sum_k a_k p_k v_k` (eq. 5)."""
+    return weighted(lambda population: population.objective, each, what)
+
+
+def on_others(each: Callable[[View], Appraisal | None], what: str) -> Of:
+    """On the clients that take part and are no priority clients, by their share of the data."""
+    return weighted(lambda population: population.others, each, what)
+
+
+def if_kept(each: Callable[[View], Appraisal | None], value: Of) -> Of:
+    """The same of the models clients keep for themselves; None where the method has none."""
+    return lambda population, view: None if each(view) is None else value(population, view)
+
+
+def mean(values: Float64) -> float:
+    """The mean of what clients said; NaN when none did."""
+    heard = values[~np.isnan(values)]
+    return float(heard.mean()) if len(heard) else float("nan")
+
+
+def over_clients(measure: Measure, each: Each) -> tuple[Measure, Measure]:
+    """A measure in which clients count alike, for those that take part; and its twin `_unseen`,
+    the same for those that only judge, where there are any."""
+
+    def seen(population: Population, view: View) -> float | None:
+        values = each(view)
+        return None if values is None else mean(values[~population.unseen])
+
+    def unseen(population: Population, view: View) -> float | None:
+        values = each(view)
+        return (
+            None
+            if values is None or not population.unseen.any()
+            else mean(values[population.unseen])
+        )
+
+    twin = replace(
+        measure,
+        name=f"{measure.name}_unseen",
+        title=f"{measure.title}, unseen clients",
+        short=f"{measure.head} unseen",
+        held_out=measure.held_out and f"{measure.held_out}_unseen",
+        of=unseen,
+        panel=False,
+        whose="unseen",
+    )
+    return replace(measure, of=seen, whose="seen"), twin
+
+
+train = attrgetter("train")
+test = attrgetter("test")
+own = attrgetter("own")
+own_test = attrgetter("own_test")
+
+TABLE = (
+    Measure(
+        "loss", "priority training loss", compared=True, panel=True, lower=True,
+        held_out="test_loss", whose="objective", of=on_objective(train, "loss"),
+    ),
+    Measure(
+        "train_accuracy", "priority training accuracy", share=True, held_out="test_accuracy",
+        whose="objective", of=on_objective(train, "score"),
+    ),
+    Measure(
+        "test_loss", "priority test loss", lower=True, whose="objective",
+        of=on_objective(test, "loss"),
+    ),
+    Measure(
+        "test_accuracy", "priority test accuracy", "test acc", True, compared=True, panel=True,
+        whose="objective", of=on_objective(test, "score"),
+    ),
+    # FedALIGN, Fig. 4: what the model is to those it is not for.
+    Measure(
+        "others_loss", "the others' training loss", lower=True, held_out="others_test_accuracy",
+        whose="seen", of=on_others(train, "loss"),
+    ),
+    Measure(
+        "others_test_accuracy", "the others' test accuracy", "others test acc", True,
+        whose="seen", of=on_others(test, "score"),
+    ),
+    # MaxFL, Table 1.
+    *over_clients(
+        Measure("mean_test_accuracy", "mean test accuracy of the clients", share=True),
+        lambda view: None if view.test is None else view.test.score,
+    ),
+    # Of the models that clients keep for themselves. Where a method keeps none, they use the global
+    # one, and that is what a comparison holds a personalised method against.
+    Measure(
+        "own_loss", "training loss of the model each uses", compared=True, otherwise="loss",
+        lower=True, held_out="own_test_accuracy", whose="objective",
+        of=if_kept(own, on_objective(own, "loss")),
+    ),
+    Measure(
+        "own_test_accuracy", "test accuracy of the model each uses", "own test acc", True,
+        compared=True, otherwise="test_accuracy",
+        whose="objective", of=if_kept(own_test, on_objective(own_test, "score")),
+    ),
+    Measure(
+        "own_others_test_accuracy", "others' test accuracy of the model each uses",
+        "own others test acc", True, otherwise="others_test_accuracy",
+        whose="seen", of=if_kept(own_test, on_others(own_test, "score")),
+    ),
+    over_clients(
+        Measure(
+            "own_mean_test_accuracy", "mean test accuracy of the model each uses", share=True,
+            otherwise="mean_test_accuracy",
+        ),
+        lambda view: None if view.own_test is None else view.own_test.score,
+    )[0],  # those that only judge never made a model of their own
+    # Section 1 of the FedALIGN paper: their loss is below `opinion.bar`.
+    Measure(
+        "fairness", "share of clients the model is useful to", share=True,
+        held_out="mean_test_accuracy", of=lambda population, view: mean(view.useful),
+    ),
+    # F_k(w) < rho_k (MaxFL eq. 1).
+    *over_clients(
+        Measure(
+            "gm_appeal", "share of clients the model appeals to", "appeal", True,
+            compared=True, panel=True, held_out="gm_appeal_test",
+        ),
+        lambda view: view.meets,
+    ),
+    # On held-out rows: below their own model's loss there.
+    *over_clients(
+        Measure("gm_appeal_test", "appeal on held-out rows", share=True),
+        lambda view: view.meets_test,
+    ),
+    # Each uses the model if it appeals, else its own.
+    *over_clients(
+        Measure("preferred_accuracy", "test accuracy of the preferred model", share=True),
+        lambda view: view.preferred,
+    ),
+    # After `tuned_steps` local steps of each client's own (MaxFL, Table 4).
+    *over_clients(
+        Measure(
+            "gm_appeal_tuned", "appeal after local tuning", "appeal tuned", True, compared=True,
+            held_out="tuned_test_accuracy",
+        ),
+        lambda view: view.meets_tuned,
+    ),
+    *over_clients(
+        Measure(
+            "tuned_test_accuracy", "mean test accuracy after local tuning", share=True,
+            compared=True,
+        ),
+        lambda view: view.tuned,
+    ),
+    # What the round itself counted.
+    Measure("pool", "clients that may be asked", counts=True),
+    Measure("left", "clients that left", counts=True),
+    Measure("returned", "clients that returned", counts=True),
+    Measure("asked", "clients asked", counts=True),
+    Measure("joined", "clients that trained", counts=True),
+    Measure("silent", "clients silent by choice", counts=True),
+    Measure("failed", "clients that gave no answer", counts=True),
+    Measure("refused", "replies refused", counts=True),
+    Measure("admitted", "replies admitted", counts=True),
+    Measure("admitted_nonpriority", "others admitted", "others admitted", panel=True, counts=True),
+    Measure("skipped", "rounds that moved nothing", share=True),
+    Measure("eps", "eps_t"),
+    Measure("reference_loss", "F(w) as broadcast"),
+    Measure("theta", "theta_t, the priority clients' share of the step", share=True),
+    Measure("steps", "local steps of all clients"),
+    Measure("bytes_up", "upload, kB", "upload kB", scale=1e-3),
+    Measure("bytes_down", "download, kB", "download kB", scale=1e-3),
+    Measure("seconds", "seconds"),
+)  # fmt: skip
+
+SCORED = "accuracy"  # the score whose measures the table has; those of others are made of them
+
+
+def twin(measure: Measure, score: Score) -> Measure:
+    """The same measure of another score. Scores that are no means over rows are taken of each
+    client's rows and pooled as a weighted mean over clients: its title says so."""
+    if score.name == SCORED:
+        return replace(measure, score=SCORED)
+    short = measure.short.replace(SCORED, "acc").replace("acc", score.head)
+    return replace(
+        measure,
+        name=measure.name.replace(SCORED, score.name),
+        title=measure.title.replace(SCORED, score.title) + (POOLED if score.pooled else ""),
+        short=short,
+        share=score.share,
+        otherwise=measure.otherwise.replace(SCORED, score.name),
+        held_out=measure.held_out.replace(SCORED, score.name),
+        score=score.name,
+        lower=not score.higher,
+    )
+
+
+POOLED = ", mean of the clients'"
+
+
+def with_twins(measures: Iterable[Measure], scores: Iterable[Score]) -> Iterator[Measure]:
+    """Measures, and of those that are of a score, one for each."""
+    for measure in measures:
+        if SCORED in measure.name:
+            yield from (twin(measure, score) for score in scores)
+        else:
+            yield measure
+
+
+_known: dict[str, Measure] = {m.name: m for m in with_twins(TABLE, SCORES.values())}
+MEASURES: Mapping[str, Measure] = MappingProxyType(_known)
+
+
+def know(score: str) -> None:
+    """Make room for a score of a task of one's own."""
+    if f"test_{score}" not in _known:
+        of_score = [m for m in TABLE if SCORED in m.name]
+        _known.update({m.name: m for m in with_twins(of_score, [known(score)])})
+
+
+def register(*measures: Measure) -> None:
+    """Add measures to the table; for one over clients, `register(*over_clients(...))`."""
+    for measure in measures:
+        before = _known.get(measure.name)
+        taken = measure.name == "round" or (before and _home(before) != _home(measure))
+        if taken:
+            raise MusterError(
+                f"measure '{measure.name}': there is one already; choose another name"
+            )
+        _known[measure.name] = measure
+
+
+def _home(measure: Measure) -> tuple[str, str]:
+    return measure.title, getattr(measure.of, "__module__", "")
+
+
+def evaluate(population: Population, view: View) -> dict[str, float]:
+    """A row's measures of a model, from every client's view of it. Clients that gave none are
+    left out."""
+    for score in (view.called, *view.train.more):
+        know(score)
+    views = {score: view.of(score) for score in (view.called, *view.train.more)}
+    found: dict[str, float] = {}
+    for m in MEASURES.values():
+        seen = views.get(m.score) if m.score else view
+        value = None if m.of is None or seen is None else m.of(population, seen)
+        if value is not None:
+            found[m.name] = value
+    return found
+
+
+def named(names: str | Iterable[str], kind: str = "measure") -> tuple[Measure, ...]:
+    """Measures by name, in the order given: a list, or text with commas between. An unknown one is
+    an error that calls it a `kind`.
+
+    >>> [measure.head for measure in named("loss, test_accuracy")]
+    ['loss', 'test acc']
+    """
+    words = [word.strip() for word in names.split(",")] if isinstance(names, str) else list(names)
+    found = []
+    for word in dict.fromkeys(words):
+        if word not in MEASURES:
+            load_packages()
+        if word not in MEASURES:
+            raise unknown(kind, str(word), MEASURES)
+        found.append(MEASURES[word])
+    return tuple(found)

@@ -1,0 +1,225 @@
+"""The model a run leaves, as a module again; `answers` asks it about new rows, `export` takes it
+elsewhere.
+
+    run.model()                 the trained nn.Module
+    run.model(client="north")   a client's own, where the method keeps them (Ditto, pFedMe, local)
+
+A run remembers the recipe of its model: what was built, of which rows. On disk that is
+`model.json`, plain values next to the weights. Of code of the user's only its name is kept, and
+nothing is imported because a file says so: then `build` gives the module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.arrays import Int64
+from ..base.checks import is_whole
+from ..base.errors import MusterError, first_line, nearest
+from ..base.lazy import nn, pl, torch
+from ..base.registry import kinds, name_of
+from ..base.schema import convert, plain
+from ..data.files.manifest import read_manifest
+from ..federation import Inputs, Scale
+from ..federation.text import Tokenizer
+from ..models.specs import Spec
+from ..tasks.base import Task, numbers_in
+
+if TYPE_CHECKING:
+    Built = nn.Module | Spec | Callable[[], nn.Module]
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """How a run's model is put together again, and asked.
+
+    inputs   what it takes, and what its answers mean
+    outputs  how many numbers it answers with
+    serves   whose model the method is for: the global one, or each client's own
+    model    the table of the spec that built it; None: a module of the user's
+    called   the import path of what built it
+    module   the module itself, as long as it is at hand
+    task     the table of its task; of code of the user's, what it is called
+    """
+
+    inputs: Inputs
+    outputs: int
+    serves: str = "global"
+    model: dict[str, Any] | None = None
+    called: str = ""
+    module: nn.Module | None = None
+    task: dict[str, Any] = field(default_factory=lambda: {"kind": "multiclass"})
+
+    @classmethod
+    def of(
+        cls, model: nn.Module | Spec, module: nn.Module, inputs: Inputs, task: Task, serves: str
+    ) -> Recipe:
+        """The recipe of a module that `model` became."""
+        name = name_of(Spec, model)
+        ours = name is not None and ":" not in name
+        called = f"{type(model).__module__}:{type(model).__qualname__}"
+        table = plain(model) if ours else None
+        kind = name_of(Task, task)
+        known = plain(task) if kind is not None and ":" not in kind else {"kind": repr(task)}
+        outputs = task.outputs(numbers_in(inputs))
+        return cls(inputs, outputs, serves, table, called, module, known)
+
+    def table(self) -> dict[str, Any]:
+        """All of it but the module, as plain values."""
+        rest = {k: v for k, v in vars(self).items() if k not in ("module", "inputs")}
+        return {**rest, "inputs": self.inputs.table()}
+
+    @classmethod
+    def of_table(cls, table: dict[str, Any]) -> Recipe:
+        """What a table says."""
+        return cls(**{**table, "inputs": Inputs.of_table(table["inputs"])})
+
+    def known_task(self) -> Task | None:
+        """Its task, where that is one of ours."""
+        if self.task.get("kind") not in kinds(Task):
+            return None
+        task: Task = convert(self.task, Task, "task")
+        return task
+
+    def build(self) -> nn.Module:
+        """The module, with whatever parameters."""
+        if self.module is not None:
+            return self.module
+        if self.model is None:
+            raise MusterError(
+                f"model: this run trained {self.called}, which is code of yours and is not kept "
+                "with it; give what builds it: run.model(build=...), or --model module:name"
+            )
+        spec: Spec = convert(self.model, Spec, "model")
+        return spec.build(self.inputs.space(self.outputs), 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Own:
+    """The models that clients keep for themselves, of those that have trained.
+
+    clients  whose
+    models   by the names of the module's state, each [client, *shape]
+    """
+
+    clients: Int64
+    models: dict[str, NDArray[Any]]
+
+    def of(self, k: int, called: str) -> dict[str, NDArray[Any]]:
+        """One client's."""
+        at = np.flatnonzero(self.clients == k)
+        if not len(at):
+            raise MusterError(f"client {called}: has not trained, so it has no model of its own")
+        return {name: stack[at[0]] for name, stack in self.models.items()}
+
+
+def position(client: str | int, final: pl.DataFrame) -> int:
+    """A client's number, from its name or its number."""
+    names = final["name"].to_list() if "name" in final.columns else []
+    if client in names:
+        return names.index(client)
+    whole = int(client) if is_whole(client) or str(client).isdecimal() else -1
+    if not 0 <= whole < len(final):
+        known = nearest(str(client), names) if names else f"allowed: 0 to {len(final) - 1}"
+        raise MusterError(f"client: no '{client}'; {known}")
+    return whole
+
+
+def assembled(
+    recipe: Recipe | None,
+    state: Mapping[str, NDArray[Any]],
+    build: Built | None,
+    own: Mapping[str, NDArray[Any]] | None = None,
+) -> nn.Module:
+    """The module that holds these weights, and over them a client's own, ready to be asked."""
+    if build is None and recipe is None:
+        raise MusterError(
+            "model: nothing but weights was kept of this run (it was saved by an earlier "
+            "version); give what builds the module: run.model(build=...)"
+        )
+    if build is None:
+        assert recipe is not None
+        module = recipe.build()
+    else:
+        module = built(build, recipe)
+    module = deepcopy(module)
+    first = next((a for a in state.values() if a.dtype.kind == "f"), np.zeros(0, np.float32))
+    module.to("cpu", torch.from_numpy(first[:0].copy()).dtype)
+    wrong = set(module.state_dict()) ^ set(state)
+    if wrong:
+        raise MusterError(
+            f"model: {min(wrong)} is in the run's weights or in the module, not in both; give the "
+            "module that was trained"
+        )
+    try:
+        # Copied as they are: the arrays stay the run's own.
+        module.load_state_dict({name: torch.from_numpy(a.copy()) for name, a in state.items()})
+    except RuntimeError as error:
+        why = str(error).strip().splitlines()[-1].strip()
+        raise MusterError(f"model: it is not the module that was trained: {why}") from None
+    held = module.state_dict()
+    with torch.no_grad():
+        for name, a in (own or {}).items():
+            held[name].copy_(torch.from_numpy(a.copy()))
+    return module.eval()
+
+
+def built(build: Built, recipe: Recipe | None) -> nn.Module:
+    """What a user says builds the module: the module, its class, a function, or a spec."""
+    try:
+        made = build() if callable(build) and not isinstance(build, nn.Module) else build
+    except Exception as error:
+        raise MusterError(f"build: cannot be called ({first_line(error)}); give a module") from None
+    if isinstance(made, Spec) and not isinstance(made, nn.Module) and recipe is not None:
+        made = made.build(recipe.inputs.space(recipe.outputs), 0)
+    if not isinstance(made, nn.Module):
+        raise MusterError(f"build: {type(made).__name__}; give an nn.Module, or what returns one")
+    return made
+
+
+def read_by(recipe: Recipe, tokenizer: str | Tokenizer | None) -> Recipe:
+    """The recipe with what makes tokens of texts, where that is given."""
+    inputs = recipe.inputs
+    if tokenizer is None:
+        return recipe
+    if inputs.text is None:
+        raise MusterError("tokenizer: this run reads no texts; leave it out")
+    return replace(recipe, inputs=replace(inputs, text=inputs.text.read_by(tokenizer)))
+
+
+def rescaled(recipe: Recipe, scale: str | Path | None) -> Recipe:
+    """The recipe with the scale that clients agreed on: a manifest's, or none. Without one, the
+    recipe must know how rows were scaled."""
+    inputs = recipe.inputs
+    if scale is None and not inputs.scaled:
+        raise MusterError(
+            "rows: across a network clients scale their own rows, and how is not known here; "
+            "give scale, the manifest with the [mean] and [std] they agreed on, or scale none"
+        )
+    if scale is None:
+        return recipe
+    if inputs.scaled:
+        raise MusterError("scale: this run knows how its rows were scaled; leave it out")
+    if str(scale) == "none":
+        return replace(recipe, inputs=replace(inputs, scaled=True))
+    found = read_manifest(Path(scale).expanduser())
+    if not found.mean:
+        raise MusterError(f"{scale}: has no [mean] and [std]; give those the clients agreed on")
+    columns = inputs.columns or tuple(found.mean)
+    if set(columns) != set(found.mean):
+        (name, *_) = sorted(set(columns) ^ set(found.mean))
+        raise MusterError(f"{scale}: '{name}' is in its [mean] or the model's columns, not in both")
+    mean, std = (np.array([told[c] for c in columns]) for told in (found.mean, found.std))
+    if mean.shape != inputs.shape:
+        raise MusterError(
+            f"{scale}: {len(mean)} features in [mean]; the model takes rows of shape {inputs.shape}"
+        )
+    agreed = replace(inputs, columns=columns, scale=Scale(mean, std), scaled=True)
+    return replace(recipe, inputs=agreed)

@@ -1,0 +1,48 @@
+"""A forecast of the memory a run holds at once: what cannot fit is one line, before it starts.
+
+Only what is certain is counted (replies, and what clients remember), so that no run is refused
+that would have fitted.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+
+from ..base import params
+from ..base.client_states import MAPPED_FROM
+from ..base.errors import MusterError
+from ..base.memory import amount, free_memory
+from ..base.params import Params
+from .round import Setup
+
+
+def check_memory(setup: Setup, model: Params) -> None:
+    """Refuse a run whose replies, or whose clients' memories, cannot fit."""
+    method, clients, population = setup.job.method, setup.clients, setup.population
+    size = params.nbytes(model)
+    n = int((~population.unseen).sum())
+    asked = int(
+        min(n, getattr(method.invite, "most_asked", lambda n: 1)(n))
+    )  # numpy's small integers overflow
+    own = sum(params.nbytes(m) for m in setup.job.memory(model, clients.trainable).values())
+    if method.step.only_mean and not own:
+        asked = min(asked, max(1, clients.at_once(model)))
+    copies = 1 + len(method.solver.sends)
+    replies = asked * (size * copies + own)
+    kept = population.n * own
+    free = free_memory(clients.device)
+    held = replies + (kept if kept <= MAPPED_FROM else 0)
+    if held > free:
+        raise MusterError(
+            f"memory: this run holds {amount(held)} at once ({asked} replies of "
+            f"{amount(size * copies + own)}), and {amount(free)} are free; ask fewer clients a "
+            "round, or take a smaller model"
+        )
+    disk = shutil.disk_usage(tempfile.gettempdir()).free
+    if kept > MAPPED_FROM and kept > disk:
+        raise MusterError(
+            f"memory: what {population.n} clients remember takes up to {amount(kept)} on disk, and "
+            f"{amount(disk)} are free in {tempfile.gettempdir()}; set TMPDIR to a larger disk, or "
+            f"choose a method whose clients remember nothing ({method.name}'s do)"
+        )

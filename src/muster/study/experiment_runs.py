@@ -1,0 +1,81 @@
+"""An experiment at work: from a checked configuration to runs, without a command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from ..base.errors import MusterError
+from ..base.lazy import nn
+from ..config.experiment import Experiment
+from ..federation import Federation
+from ..results.measures import MEASURES, named
+from ..results.run import OnRound
+from ..run.expected_measures import foreseen
+from ..tasks.compatibility import suited
+from .compare import OnStart, compare_jobs
+from .comparison import Comparison
+
+
+def check_all(
+    chosen: Experiment, fed: Federation, seed: int, solo: bool = False
+) -> dict[str, nn.Module]:
+    """Find a bad setting of any method before anything is written, and a measure asked for that
+    none of them will take. Returns each method's module, as its job checked it.
+
+    solo  True: clients will have trained models of their own, which this federation has not
+    """
+    s = chosen.settings
+    taken: set[str] = set()
+    modules: dict[str, nn.Module] = {}
+    for label, job in chosen.jobs.items():
+        modules[label] = job.with_seed(seed).check(fed)
+        suits, task = suited(fed, job.task)
+        taken |= foreseen(suits, job.method, modules[label], task, job.tuned_steps, solo)
+    for kind, names in (("measure", s.measures), ("panel", s.panels)):
+        for measure in named(names, kind) if names else ():
+            if measure.name not in taken and measure.otherwise not in taken:
+                raise MusterError(
+                    f"{kind} '{measure.name}': no method takes it here ({measure.title}); it needs "
+                    f"other data, [requirement], tuned_steps or another task. Taken are "
+                    f"{', '.join(n for n, m in MEASURES.items() if n in taken and m.of)}"
+                )
+    return modules
+
+
+def compared(
+    chosen: Experiment,
+    folder: Path | None,
+    data: Callable[[int], Federation] | None = None,
+    only: Iterable[int] | None = None,
+    on_start: OnStart | None = None,
+    on_round: OnRound | None = None,
+) -> Comparison:
+    """Every method of a configuration on its seeds: see `muster.compare`.
+
+    data  the federation of a seed, where that is not simply the configuration's
+    """
+    s = chosen.settings
+    return compare_jobs(
+        data or chosen.federation,
+        chosen.jobs,
+        s.all_seeds,
+        compute=s.compute,
+        keep=chosen.keep,
+        only=only,
+        report_at=s.report_at,
+        measures=s.measures,
+        panels=s.panels,
+        folder=folder,
+        config=chosen.resolved(),
+        on_start=on_start,
+        on_round=on_round,
+    )
+
+
+def without_solo(chosen: Experiment) -> Experiment:
+    """The same with some requirement in place of those that clients would have to train for: all
+    that is needed to find bad settings."""
+    asks = chosen.requirement is not None
+    return replace(chosen, requirement=1.0) if asks else chosen

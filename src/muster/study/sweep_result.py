@@ -1,0 +1,241 @@
+"""A sweep: comparisons over a grid of settings, and what they say together.
+
+On disk it is a folder with one comparison for each cell (`data.priority=2,local.lr=0.1`), and
+`sweep.toml`, which says what was swept over what, of which methods and seeds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tomli_w
+from rich.console import Group, RenderableType
+
+from ..base import durable
+from ..base.checks import is_whole, whole
+from ..base.errors import MusterError, plural
+from ..base.lazy import later, pl
+from ..base.untrusted import read_toml, within
+from ..report.intervals import variation_of
+from ..report.sweep_tables import swept_figure, swept_summary, swept_tables
+from ..results import store
+from ..results.run_warnings import gist
+from .comparison import MOST, check_lists, place_of
+from .grid import Cell, Over, as_over, column_of, grid, shown
+
+if TYPE_CHECKING:
+    from ..report.html import sweep_page as html
+else:  # only what is shown needs it
+    html = later("muster.report.html.sweep_page")
+
+MARKER = "sweep.toml"  # a folder that has it holds a sweep
+
+FIRST = ("method", "seed", "round")  # the columns between the swept keys and the measures
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """Runs of several methods on the same seeds in every cell of a grid.
+
+    frame     one row for each cell, method, seed and round: the swept keys, `method`, `seed`,
+              `round`, every column of `run.rounds`, and what its seeds vary (`Variation`)
+    over      the swept keys, each with its values
+    methods   the labels of the methods
+    seeds     the seeds of every cell
+    complete  whether every run that was asked for is in it
+    measures  what tables and the figure show; empty: the usual (see `muster.results.measures`)
+    concerns  what is wrong with some of the runs, and in how many
+    folder    where the cells are; each is a comparison: `muster.load(sweep.folder / name)`
+    """
+
+    frame: pl.DataFrame
+    over: dict[str, list[Any]]
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...]
+    complete: bool = True
+    measures: tuple[str, ...] = ()
+    concerns: tuple[str, ...] = ()
+    folder: Path | None = None
+
+    @property
+    def keys(self) -> list[str]:
+        """The swept keys."""
+        return list(self.over)
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds every run has."""
+        runs = self.frame.group_by(*self.keys, "method", "seed").agg(pl.col("round").max())
+        return int(runs["round"].to_numpy().min())
+
+    def summary(
+        self, measures: str | Iterable[str] | None = None, round: int | None = None
+    ) -> pl.DataFrame:
+        """One row for each cell, method and measure: the mean over the seeds that every method of
+        the cell finished, with its 95 % interval, and the paired difference to the first method
+        with its own. Measured after `round`, one that every run has; by default after the last."""
+        self._some()
+        if round is not None:
+            whole("round", round, 1, self.rounds)
+        chosen = self.measures if measures is None else measures
+        return swept_summary(self.frame, self.keys, self.methods, chosen, round)
+
+    def figure(
+        self,
+        path: str | Path,
+        measures: str | Iterable[str] | None = None,
+        key: str | None = None,
+        round: int | None = None,
+    ) -> Path:
+        """Draw measures against a swept key (by default the one with most values) to a file whose
+        ending says the format: .png, .pdf or .svg. The other keys make rows of panels."""
+        along = max(self.over, key=lambda k: len(self.over[k])) if key is None else key
+        if along not in self.over:
+            raise MusterError(f"figure: '{along}' was not swept; one of {', '.join(self.over)}")
+        return swept_figure(self.summary(measures, round), self.keys, along, path)
+
+    def report(self, path: str | Path, title: str = "") -> Path:
+        """Write what the sweep came to as one HTML file that opens anywhere. Each cell is a
+        comparison with a report of its own: `muster report FOLDER/CELL`."""
+        over = {key: [shown(value) for value in values] for key, values in self.over.items()}
+        return html.swept_report(
+            self.summary(), over, self.methods, self.seeds, path, title, self.attention
+        )
+
+    @property
+    def idle(self) -> int:
+        """In how many runs every round was skipped, so that nothing was learned."""
+        if not len(self.frame):
+            return 0
+        each = self.frame.group_by(*self.keys, "method", "seed").agg(pl.col("skipped").all())
+        return int(each["skipped"].sum())
+
+    @property
+    def attention(self) -> tuple[str, ...]:
+        """What a person must be told before they believe the tables: what is not finished, and
+        what is wrong with some of the runs."""
+        if self.complete:
+            return self.concerns
+        asked = len(grid(self.over)) * len(self.methods) * len(self.seeds)
+        done = self.frame.select(*self.keys, "method", "seed").n_unique() if len(self.frame) else 0
+        again = f"; go on with: muster sweep --resume {self.folder}" if self.folder else ""
+        return (f"not finished: {done} of {plural(asked, 'run')}{again}", *self.concerns)
+
+    def __rich__(self) -> RenderableType:
+        return Group(*swept_tables(self.summary(), self.keys, self.attention))
+
+    def __repr__(self) -> str:
+        cells = plural(len(grid(self.over)), "cell")
+        state = "" if self.complete else ", interrupted"
+        methods, seeds = plural(len(self.methods), "method"), plural(len(self.seeds), "seed")
+        return f"Sweep({', '.join(self.over)}: {cells}, {methods}, {seeds}{state})"
+
+    def _some(self) -> None:
+        if not len(self.frame):
+            raise MusterError("sweep: nothing is finished yet; go on with it")
+
+
+def is_sweep(folder: Path) -> bool:
+    """Whether a folder holds a sweep, finished or not."""
+    return (folder / MARKER).exists()
+
+
+def note(folder: Path, over: Over, **listed: Any) -> None:
+    """Write down what is swept over what: `labels`, `seeds` and `measures`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    keys = [{"key": key, "values": list(values)} for key, values in over.items()]
+    durable.write(folder / MARKER, tomli_w.dumps({**listed, "over": keys}))
+
+
+def load_sweep(folder: str | Path) -> Sweep:
+    """Read a sweep back, as far as it is done."""
+    folder = Path(folder)
+    with store.readable(folder / MARKER):
+        listed = read_toml(folder / MARKER)
+        check_lists(listed)
+        over = as_over({str(entry["key"]): entry["values"] for entry in listed["over"]})
+        labels, seeds = tuple(listed["labels"]), tuple(listed["seeds"])
+        if math.prod(map(len, (*over.values(), labels, seeds))) > MOST:
+            raise ValueError(f"more than {MOST} runs")
+    return gathered(folder, over, labels, seeds, tuple(listed.get("measures", ())))
+
+
+@dataclass
+class Concerns:
+    """What is wrong with runs, each thing once for each method, with how often it is."""
+
+    found: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    runs: Counter[str] = field(default_factory=Counter)
+
+    def add(self, label: str, cell: str, sentences: Sequence[str]) -> None:
+        """Take in what is wrong with one run; nothing, if nothing is."""
+        self.runs[label] += 1
+        for sentence in sentences:
+            self.found.setdefault((label, gist(sentence)), []).append(f"{cell}: {sentence}")
+
+    def said(self) -> tuple[str, ...]:
+        """Everything, a sentence each."""
+        return tuple(
+            f"{label}, {len(cells)} of {plural(self.runs[label], 'run')}, the first in {cells[0]}"
+            for (label, _), cells in self.found.items()
+        )
+
+
+def gathered(
+    folder: Path,
+    over: Over,
+    labels: Sequence[str],
+    seeds: Sequence[int],
+    measures: tuple[str, ...] = (),
+) -> Sweep:
+    """The sweep that the runs in a folder make. A run is read, and only its rounds are kept."""
+    cells = grid(over)
+    columns = {key: dict(zip(map(shown, v), column_of(v), strict=True)) for key, v in over.items()}
+    frames: list[pl.DataFrame] = []
+    wrong = Concerns()
+    for cell in cells:
+        here = {key: columns[key][shown(value)] for key, value in cell.values.items()}
+        for label in labels:
+            for seed in seeds:
+                place = place_of(within(folder, cell.name), label, seed)
+                if not store.is_run(place):
+                    continue
+                run = store.load(place)
+                wrong.add(label, cell.name, run.concerns)
+                rounds = run.rounds.with_columns(
+                    pl.lit(value).alias(name) for name, value in variation_of([run]).table.items()
+                )
+                frames.append(with_cell(rounds, here, label, seed))
+    frame = pl.concat(frames, how="diagonal_relaxed") if frames else pl.DataFrame()
+    return Sweep(
+        frame,
+        {key: list(values) for key, values in over.items()},
+        tuple(labels),
+        tuple(seeds),
+        len(frames) == len(cells) * len(labels) * len(seeds),
+        measures,
+        wrong.said(),
+        folder,
+    )
+
+
+def with_cell(
+    rounds: pl.DataFrame, values: Mapping[str, Any], label: str, seed: int
+) -> pl.DataFrame:
+    """A run's rounds, with the cell, method and seed they are of in the first columns."""
+    head = [pl.lit(v, pl.Int64 if is_whole(v) else None).alias(key) for key, v in values.items()]
+    rest = [name for name in rounds.columns if name not in (*values, *FIRST)]
+    return rounds.select(
+        *head, pl.lit(label).alias("method"), pl.lit(seed, pl.Int64).alias("seed"), "round", *rest
+    )
+
+
+def finished(folder: Path, cell: Cell, labels: Iterable[str], seed: int) -> bool:
+    """Whether every method of a cell has its run of this seed."""
+    place = within(folder, cell.name)
+    return all(store.is_run(place_of(place, label, seed)) for label in labels)

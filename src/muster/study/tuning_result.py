@@ -1,0 +1,223 @@
+"""A tuning: what every candidate of every method scored, and which was chosen.
+
+On disk it is a folder with one comparison for each candidate, `tuning.parquet` with every score,
+and `chosen.toml`, a configuration in which each method has what was chosen for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ..base import rng
+from ..base.checks import is_number
+from ..base.errors import MusterError, plural
+from ..base.lazy import pl
+from ..federation import Variation
+from ..report.intervals import Interval, ratio_of
+from ..report.sweep_tables import attention
+from ..report.table_layout import Column, Fitted
+from ..results.measures import MEASURES
+from .grid import Over, column_of, grid, shown
+
+Direction = Literal["max", "min"]
+Candidate = Mapping[str, Any]  # values by key, as within the method's own table
+
+
+@dataclass(frozen=True, eq=False)
+class Tuning:
+    """The scores of a tuning.
+
+    frame      one row for each method, candidate and seed: the candidate's number and settings, its
+               `score`, whether it is `tied` with others for the best mean score, and whether it
+               was `chosen`: of several that are tied, the first of the grid
+    chosen     the settings that were chosen, by method
+    table      the configuration with them, ready to be compared on the reported seeds
+    measure    what was scored, on rows that candidates did not fit on
+    direction  whether more of it is better ("max") or less ("min")
+    grids      how many candidates each method's grid has; where that is more than were tried, those
+               were drawn
+    concerns   what is wrong with some of the runs, and in how many
+    folder     where everything is
+    variation  what the validation seeds vary
+    """
+
+    frame: pl.DataFrame
+    chosen: Mapping[str, Candidate]
+    table: dict[str, Any]
+    measure: str
+    direction: Direction
+    grids: Mapping[str, int] = field(default_factory=dict)
+    concerns: tuple[str, ...] = ()
+    folder: Path | None = None
+    variation: Variation = Variation()
+
+    def summary(self) -> pl.DataFrame:
+        """One row for each method and candidate: its settings, and the mean of its score with the
+        95 % interval."""
+        rows = []
+        keys = [name for name in self.frame.columns if name not in OWN]
+        ratio = ratio_of(self.variation, MEASURES[self.measure])
+        for _, mine in self.frame.group_by("method", "candidate", maintain_order=True):
+            first = mine.row(0, named=True)
+            scores = mine["score"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+            found = Interval.of(scores, ratio=ratio)
+            head = {name: first[name] for name in ("method", "candidate", *keys, "tied", "chosen")}
+            rows.append({**head, "seeds": len(mine), "mean": found.mean, "half": found.half})
+        return pl.DataFrame(rows, infer_schema_length=None).fill_nan(None)
+
+    def __rich__(self) -> RenderableType:
+        better = "the highest" if self.direction == "max" else "the lowest"
+        head = MEASURES[self.measure].head
+        tables: list[RenderableType] = []
+        summary = self.summary()
+        keys = [name for name in self.frame.columns if name not in OWN]
+        for (label,), mine in summary.group_by("method", maintain_order=True):
+            own = [key for key in keys if mine[key].null_count() < len(mine)]
+            said = [
+                ", ".join(f"{k} = {shown(row[k])}" for k in own) or "as it is"
+                for row in mine.iter_rows(named=True)
+            ]
+            scores = [
+                "-" if m is None else f"{m:.4f}" if h is None else f"{m:.4f}±{h:.4f}"
+                for m, h in mine.select("mean", "half").iter_rows()
+            ]
+            alike = int(mine["tied"].sum())
+            stars = [
+                ("chosen" + (f", the first of {alike} alike" if tied else ""))
+                if chosen
+                else ("as good" if tied else "")
+                for chosen, tied in mine.select("chosen", "tied").iter_rows()
+            ]
+            seeds = plural(int(mine["seeds"][0]), "validation seed")
+            every = self.grids.get(str(label), len(mine))
+            tried = f"{len(mine)} drawn of {every} candidates, " if every > len(mine) else ""
+            rows = f"{head} on rows held out for tuning"
+            title = f"{label}: {tried}{rows}, {seeds}; {better} is chosen"
+            columns = [Column(head, scores), Column("", stars, left=True)]
+            tables.append(Fitted(title, [Column("candidate", said)], columns))
+        edges = edges_of(summary.iter_rows(named=True), keys)
+        tables += [Text(f"at the edge: {said}; what is best may lie beyond") for said in edges]
+        several = summary["half"].is_not_null().any()
+        seeds = plural(int(summary["seeds"].to_numpy().max()), "validation seed")
+        covers = [Text(self.variation.said(seeds))] if several else []
+        return Group(*tables, *covers, *attention(self.concerns))
+
+    def __repr__(self) -> str:
+        said = "; ".join(
+            f"{label}: {', '.join(f'{k}={shown(v)}' for k, v in values.items())}"
+            for label, values in self.chosen.items()
+        )
+        return f"Tuning({said})"
+
+
+# Columns of the frame that are no keys.
+OWN = ("method", "candidate", "seed", "score", "tied", "chosen")
+
+
+def candidates(over: Over, budget: int, seed: int) -> list[dict[str, Any]]:
+    """As many candidates of a grid as the budget allows: all of them in their order, or else a
+    sample without replacement.
+
+    >>> [c["lr"] for c in candidates({"lr": [1, 2, 3, 4]}, 4, 0)]
+    [1, 2, 3, 4]
+    >>> len(candidates({"lr": [1, 2, 3, 4], "mu": [0, 1]}, 3, 0))
+    3
+    """
+    every = [dict(cell.values) for cell in grid(over)]
+    if len(every) <= budget:
+        return every
+    drawn = rng.generator(seed, "tuning").choice(len(every), budget, replace=False)
+    return [every[i] for i in sorted(drawn)]
+
+
+def best(scores: Sequence[Sequence[float]], direction: Direction) -> list[int]:
+    """The candidates of the best mean score, in the order of the grid: the first is chosen. One
+    without a score in some seed (nan: its training diverged) is not among them.
+
+    >>> best([[0.1, 0.3], [0.2, 0.4], [float("nan"), 1.0], [0.3, 0.3]], "max")
+    [1, 3]
+    """
+    means = np.array([np.mean(mine) for mine in scores], np.float64)
+    means = means if direction == "max" else -means
+    if np.isnan(means).all():
+        raise MusterError(
+            "tune: no candidate has a score in every seed; look at tuning.parquet, and give "
+            "smaller learning rates"
+        )
+    # The same scores in another order may differ in the last digits of their mean.
+    found: list[int] = np.flatnonzero(np.isclose(means, np.nanmax(means), rtol=1e-12)).tolist()
+    return found
+
+
+def at_edge(mine: Sequence[Candidate], key: str) -> str:
+    """The edge of a method's grid that its choice is at, "smallest" or "largest": a better value
+    may lie beyond. Empty where the choice is inside, or there was only one value.
+
+    >>> at_edge([{"lr": lr, "chosen": lr == 0.4} for lr in (0.1, 0.2, 0.4)], "lr")
+    'largest'
+    """
+    values: list[Any] = [row.get(key) for row in mine]
+    if not all(map(is_number, values)) or len(set(values)) < 2:
+        return ""
+    chosen = next(row[key] for row in mine if row["chosen"])
+    return {min(values): "smallest", max(values): "largest"}.get(chosen, "")
+
+
+def edges_of(rows: Iterable[Candidate], keys: Sequence[str]) -> list[str]:
+    """One sentence for each value that methods chose at an edge of what they tried.
+
+    rows  the candidates of every method, one of each chosen
+
+    >>> lr = [{"method": m, "lr": lr, "chosen": lr == 0.4} for m in "AB" for lr in (0.2, 0.4)]
+    >>> edges_of(lr, ["lr"])
+    ['lr = 0.4 is the largest tried (A, B)']
+    """
+    tried: dict[str, list[Candidate]] = {}
+    for row in rows:
+        tried.setdefault(row["method"], []).append(row)
+    who: dict[str, list[str]] = {}
+    for (method, mine), key in product(tried.items(), keys):
+        if side := at_edge(mine, key):
+            value = next(shown(row[key]) for row in mine if row["chosen"])
+            who.setdefault(f"{key} = {value} is the {side} tried", []).append(method)
+    return [f"{said} ({', '.join(methods)})" for said, methods in who.items()]
+
+
+def scored(
+    tried: Mapping[str, Sequence[Candidate]],
+    scores: Mapping[str, Sequence[Sequence[float]]],
+    seeds: Sequence[int],
+    at_best: Mapping[str, Sequence[int]],
+) -> pl.DataFrame:
+    """Every score as a frame. A key that a method does not have is null for it.
+
+    at_best  of each method, the candidates of the best score; the first is chosen
+    """
+    keys = list(dict.fromkeys(k for mine in tried.values() for c in mine for k in c))
+    typed: dict[str, dict[str, Any]] = {}
+    for key in keys:
+        values = [c[key] for mine in tried.values() for c in mine if key in c]
+        typed[key] = dict(zip(map(shown, values), column_of(values), strict=True))
+    rows = [
+        {
+            "method": label,
+            "candidate": i,
+            **{key: typed[key][shown(c[key])] if key in c else None for key in keys},
+            "seed": seed,
+            "score": scores[label][i][j],
+            "tied": len(at_best[label]) > 1 and i in at_best[label],
+            "chosen": i == at_best[label][0],
+        }
+        for label, mine in tried.items()
+        for i, c in enumerate(mine)
+        for j, seed in enumerate(seeds)
+    ]
+    return pl.DataFrame(rows, infer_schema_length=None).fill_nan(None)

@@ -1,0 +1,79 @@
+"""Whether data, model and task go together, found out before anything trains: targets that the task
+can take, and a loss that is of each row by itself."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..base.errors import MusterError, first_line
+from ..base.lazy import torch
+from ..federation import Federation
+from .base import Task, Usual, as_task, targets_of
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def title(task: Task) -> str:
+    """What a task is called in a message: `next_token`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(task).__name__).lower()
+
+
+def suited(fed: Federation, given: Any) -> tuple[Federation, Task]:
+    """A federation whose targets are what the task takes, and the task."""
+    task = as_task(given)
+    wants = targets_of(task)
+    if wants == "classes" and not fed.classes:
+        raise MusterError(
+            f"task {title(task)}: it takes classes (whole numbers from 0), and "
+            f"these targets are {fed.about_targets()}; take muster.tasks.regression(), or another "
+            "task for numbers"
+        )
+    if isinstance(task, Usual):
+        refuse_targets(fed, task)
+    return (fed.numbers() if wants == "numbers" else fed), task
+
+
+def refuse_targets(fed: Federation, task: Usual, outputs: int = 0) -> None:
+    """Refuse targets that the task cannot take, and say whose."""
+    parts = [data for data in (fed.train, fed.test) if data is not None]
+    for data in parts:
+        if (found := task.complaint(data.y, outputs)) is None:
+            continue
+        row, what = found
+        who = ""
+        # Training and test rows may lie together.
+        for held in (d for d in parts if d.y.data_ptr() == data.y.data_ptr()):
+            at = np.flatnonzero(held.base(np.arange(held.offsets[-1])) == row)
+            if len(at):
+                k = int(np.searchsorted(held.offsets, at[0], side="right")) - 1
+                who = f"client {fed.population.called(k)}: "
+        raise MusterError(f"task {title(task)}: {who}{what}")
+
+
+def refuse_mixing(task: Task, z: Tensor, y: Tensor) -> None:
+    """Refuse a loss or score of one's own in which a row's depends on the rows next to it: rows of
+    several clients, and padding, may lie there. z and y are some rows' outputs and targets."""
+    half = len(y) // 2
+    if isinstance(task, Usual) or half == 0:
+        return
+    for what, of in (("loss", task.loss), (f"score '{task.score_name}'", task.score)):
+        try:
+            whole = of(z, y)
+            parts = torch.cat([of(z[:half], y[:half]), of(z[half:], y[half:])])
+        except MusterError:
+            raise
+        except Exception as error:
+            raise MusterError(
+                f"task {task!r}: its {what} cannot be taken of outputs {tuple(z.shape)} and "
+                f"targets {tuple(y.shape)} of {str(y.dtype)[6:]}: {first_line(error)}; for classes "
+                'as whole numbers give muster.tasks.custom(loss, targets="classes")'
+            ) from None
+        if not torch.allclose(whole.double(), parts.double(), 1e-4, 1e-4, equal_nan=True):
+            raise MusterError(
+                f"task {task!r}: the {what} of a row depends on the rows next to it (a mean, "
+                "variance or softmax over rows); let it depend on its own outputs and target alone"
+            )

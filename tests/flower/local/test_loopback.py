@@ -1,0 +1,250 @@
+"""A federation of real processes on this machine, with TLS and registered keys.
+
+One in the suite; those that kill processes and wait for Flower to notice take minutes and are run
+by `make test-slow`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import muster
+from flower_parity import assert_same
+from flower_setup import DATA
+from helpers import alive
+from muster.config.experiment import load
+from muster.flower.app_folder import app_hash
+from muster.flower.local.loopback import client_names, descendants, loopback, start_nodes
+from muster.flower.local.programs import program
+from muster.flower.transport.certificates import CA, make_keys
+from muster.results import store
+
+ROOT = Path(__file__).parents[2]
+
+TABLE = {
+    "name": "loopback",
+    "dtype": "float64",
+    "rounds": 1,
+    "evaluate_every": 0,
+    "checkpoint_every": 1,
+    "data": {**DATA, "clients": 3, "priority": 1},
+    "method": {"name": "fedalign", "epsilon": 0.6, "warmup": 0},
+    "local": {"steps": 20, "batch_size": 8, "lr": 0.2},
+    "network": {"patience": 100},
+}
+
+
+def simulated(chosen, fed):
+    return muster.run_job(fed, chosen.job, compute=chosen.settings.compute, keep=chosen.keep)
+
+
+def answers(url, **how):
+    try:
+        urllib.request.urlopen(url, timeout=5, **how).close()
+    except (urllib.error.URLError, ConnectionError, OSError):
+        return False
+    return True
+
+
+def running(link):
+    return [p.pid for p in link.processes.values()] + [
+        pid for p in link.processes.values() for pid in descendants(p.pid)
+    ]
+
+
+def test_a_federation_over_tls_with_registered_keys_gives_the_simulators_weights(tmp_path):
+    chosen = load(TABLE)
+    fed = chosen.federation(0)
+    with loopback(client_names(fed), tmp_path / "logs") as link:
+        # TLS: nothing is spoken in the clear, nor to who does not trust the federation's own CA.
+        trusting = ssl.create_default_context(cafile=str(link.work / "keys" / CA))
+        assert answers(f"https://{link.address}/health", context=trusting)
+        assert not answers(f"https://{link.address}/health")
+        assert not answers(f"http://{link.address}/health")
+        # A node whose key nobody registered, which says that it is one of the priority clients.
+        make_keys(link.work / "keys", [], ["stranger"])
+        app = start_nodes(link, chosen, fed, tmp_path)
+        link.start_node("stranger", {"data-path": str(link.work / "client0.npz")}, app_hash(app))
+        said = []
+        assert link.run(app, said.append) == 0
+        started = running(link)
+        turned_away = (tmp_path / "logs" / "stranger.log").read_text()
+    assert not [pid for pid in started if alive(pid)]
+    run = store.load(tmp_path)
+    assert run.engine == "flower"
+    assert_same(run, simulated(chosen, fed))
+    assert "round 1/1: asked 3" in "".join(said)
+    assert len(run.final) == 3
+    assert run.predict(fed.train.client(0)[0].numpy())["p_1"].is_finite().all()
+    assert "the supernode ended with code" in turned_away  # it is not let on
+    assert "SuperNode ID" not in turned_away
+    assert "this node's key is not registered" in turned_away  # and is told why
+    assert run.moves.is_empty()
+    assert not [p for p in (tmp_path / "logs").glob("*.log") if "Traceback" in p.read_text()]
+
+
+def wait_for(condition, seconds):
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_supernode_killed_mid_round_is_left_out(tmp_path):
+    chosen = load({**TABLE, "rounds": 2, "local": {"steps": 60_000, "lr": 0.01}})
+    fed = chosen.federation(0)
+    with loopback(client_names(fed), tmp_path / "logs") as link:
+        app = start_nodes(link, chosen, fed, tmp_path)
+        said = []
+
+        def kill():
+            # Training takes long: strike when client 2 has been at it for a moment.
+            wait_for(lambda: any("clients are in" in line for line in said), 200)
+            time.sleep(25)
+            link.stop("client2", signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        assert link.run(app, said.append) == 0
+        killer.join()
+    run = store.load(tmp_path)
+    rows = run.clients.filter(pl.col("client") == 2)
+    assert rows["reason"].str.starts_with("failed").any()
+    assert (run.rounds["admitted"] >= 1).all()
+    assert all(np.isfinite(w).all() for w in run.weights.values())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_superlink_killed_and_started_again_goes_on_from_the_checkpoint(tmp_path):
+    chosen = load({**TABLE, "rounds": 3, "method": {"name": "scaffold"}})
+    fed = chosen.federation(0)
+    said = []
+
+    def strike(line):
+        said.append(line)
+        if line.startswith("round 1/3"):
+            link.stop("superlink", signal.SIGKILL)
+            link.stop("run", signal.SIGKILL)
+
+    with loopback(client_names(fed), tmp_path / "logs") as link:
+        app = start_nodes(link, chosen, fed, tmp_path)
+        link.run(app, strike)
+    assert not (tmp_path / "run.toml").exists()
+    assert (tmp_path / "checkpoints" / "round-00000001").exists()
+    with loopback(client_names(fed), tmp_path / "logs") as link:  # everything anew, keys included
+        app = start_nodes(link, chosen, fed, tmp_path)
+        assert link.run(app, said.append) == 0
+    assert sum(line.startswith("round 1/3") for line in said) == 1
+    assert_same(store.load(tmp_path), simulated(chosen, fed))
+    assert len(store.load(tmp_path).rounds) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_commands_for_real_machines_work_as_written(tmp_path):
+    """Every ```sh block of docs/federate.md, in order, with all machines being this one."""
+    page = (ROOT / "docs" / "federate.md").read_text()
+    lines = "\n".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL)).splitlines()
+    script = ["set -e", "trap 'kill $(jobs -p)' EXIT", "ready() { sleep 1; }"]
+    for line in lines:
+        if line.startswith("pip install"):
+            continue  # it is installed
+        if line.startswith(("flower-superlink", "muster gate", "muster node")):
+            script.append(f"{line} > {line.split()[1].strip('-')}-{len(script)}.log 2>&1 &")
+            port = {"flower-superlink": 9093, "muster gate": 9092}.get(" ".join(line.split()[:2]))
+            port = 9093 if line.startswith("flower-superlink") else port
+            if port is not None:
+                script.append(
+                    "for i in $(seq 60); do curl -s --cacert keys/ca.crt "
+                    f"https://$SERVER:{port}/health > /dev/null && break; sleep 1; done"
+                )
+            continue
+        script.append(line.replace("examples/", f"{ROOT}/examples/"))
+    environment = {
+        **os.environ,
+        "HOME": str(tmp_path),
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "NO_PROXY": "127.0.0.1",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        ["bash", "-c", "\n".join(script)],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = store.load(tmp_path / "runs" / "hospitals")
+    assert run.rounds["asked"].to_list() == [3, 3]
+    assert run.rounds["failed"].to_list() == [0, 0]
+    assert run.final["priority"].to_list() == [True, True, False]
+    assert "fedalign, seed 0, flower engine" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_federation_that_is_killed_leaves_nothing_behind_and_goes_on_at_once(tmp_path):
+    (tmp_path / "tmp").mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), "MUSTER_HOME": str(tmp_path)}
+    command = [sys.executable, "-P", "-m", "muster.cli", "federate", "--local", "3"]
+    more = ["--data.clients", "3", "--method", "fedavg", "--rounds", "3", "--local.steps", "5"]
+    config = str(ROOT / "examples" / "federate.toml")
+    running = subprocess.Popen(
+        [*command, config, *more], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+    )
+    with running.stdout as said:
+        for line in said:
+            if line.startswith("round 1/3"):
+                break
+        family = descendants(running.pid)
+        assert len(family) >= 12
+        assert list((tmp_path / "tmp").glob("muster-*/keys/client0"))
+        running.kill()
+    running.wait()
+    wait_for(lambda: not any(alive(pid) for pid in family), 15)
+    wait_for(lambda: not list((tmp_path / "tmp").glob("muster-*")), 15)
+    done = subprocess.run(
+        [*command, "--resume", "runs/federate"], cwd=tmp_path, env=environment,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(store.load(tmp_path / "runs" / "federate").rounds) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_run_that_stops_with_a_reason_is_marked_as_failed(tmp_path):
+    """Flower's `flwr run` ends with 0 whatever becomes of the run; `flwr list` knows."""
+    chosen = load({**TABLE, "network": {"patience": 5, "wait": 5}})
+    fed = chosen.federation(0)
+    with loopback(client_names(fed), tmp_path / "logs") as link:
+        app = start_nodes(link, chosen, fed, tmp_path)
+        for name in client_names(fed):
+            link.stop(name, signal.SIGKILL)
+        said = []
+        link.run(app, said.append)
+        assert said[-1].startswith("error: ")
+        listed = subprocess.run(
+            [program("flwr"), "list", "dep", "--format", "json"], env=link.environment,
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    (run,) = json.loads(listed.stdout)["runs"]
+    assert run["status"] == "finished:failed"
+    assert not (tmp_path / "run.toml").exists()

@@ -1,0 +1,361 @@
+"""Trust: the bound holds against whatever is sent, honest clients keep their place, liars none."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import muster
+from muster.config.experiment import composed, load
+from muster.parts import (
+    ALIE,
+    IPM,
+    Audit,
+    Backdoor,
+    Liars,
+    Mimic,
+    ScaleUpdate,
+)
+from muster.parts.defences.geometry import updates
+from muster.parts.defences.trust import HARM, NO_ROOT, UNLIKE
+from muster.parts.threats.attacks import attackers_of
+from muster.protocol import Appraisal, Offer, Replies, Roster
+
+M = muster.methods
+AUDIT = Audit()
+
+
+def replies_of(rows, priority, share=None, statistics=None):
+    """An offer at 0 and replies whose updates are these rows."""
+    rows, priority = torch.as_tensor(np.asarray(rows, np.float64)), np.asarray(priority, bool)
+    n = len(rows)
+    model = {"w": torch.zeros(rows.shape[1], dtype=torch.float64)}
+    models = {"w": rows}
+    if statistics is not None:
+        model["bn.running_var"] = torch.ones(1, dtype=torch.float64)
+        models["bn.running_var"] = torch.as_tensor(np.asarray(statistics, np.float64))[:, None]
+    share = np.full(n, 1 / n) if share is None else np.asarray(share, float)
+    roster = Roster(np.arange(n), priority, priority * 1.0, share)
+    replies = Replies(roster, models, Appraisal.unknown(n), np.full(n, np.nan))
+    return Offer(0, 0, 10, model, trainable=("w",)), replies
+
+
+def inquire(offer, replies, audit=AUDIT, everyone=False):
+    return audit.inquire(offer, replies, everyone, np.inf, np.zeros(len(replies.roster)))
+
+
+finite = st.floats(-1e15, 1e15, allow_nan=False)
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.lists(finite, min_size=3, max_size=3), min_size=1, max_size=5),
+    st.lists(st.floats(1e-9, 1e9), min_size=5, max_size=5),
+    st.floats(0, 1e15),
+)
+@example([[0.0, 0.0, 2.7e-178]], [1.0] * 5, 0.0)  # whose square is 0
+def test_nothing_sent_from_outside_passes_the_bound(sent, shares, variance):
+    """|D_k| <= norm m, and the weight at most that of the priority client that counts most: so
+    one client's part of the step is at most norm m times its share, whatever it sends."""
+    root = np.random.default_rng(0).normal(size=(4, 3))
+    share = [0.3, 0.2, 0.1, 0.4, *shares[: len(sent)]]
+    priority = [True] * 4 + [False] * len(sent)
+    statistics = [1.1, 0.9, 1.2, 1.0, *[variance] * len(sent)]
+    offer, replies = replies_of([*root, *sent], priority, share, statistics)
+    found = inquire(offer, replies)
+    m = np.median(np.linalg.norm(root, axis=1))
+    after = updates(offer, found.replies.models, ("w",)).norm(dim=1).numpy()
+    assert (after[4:] <= AUDIT.norm * m * (1 + 1e-9)).all()
+    moved = (found.replies.models["bn.running_var"][4:, 0] - 1).abs()
+    assert (moved <= AUDIT.norm * 0.1 * (1 + 1e-9)).all(), "statistics have a bound of their own"
+    weight = AUDIT.capped(np.array(share), found.root, found.copies)
+    assert (weight[4:] <= 0.4).all()
+    sent = found.replies.models["w"][4:].numpy()
+    part = np.linalg.norm((weight / weight.sum())[4:, None] * sent, axis=1)
+    assert (part <= AUDIT.norm * m * (weight / weight.sum())[4:] * (1 + 1e-9)).all()
+    np.testing.assert_array_equal(found.replies.models["w"][:4], root)
+
+
+def test_a_turned_sign_is_unlike_and_an_honest_update_is_alike():
+    draw = np.random.default_rng(1)
+    kinds = draw.normal(size=(4, 30))
+    root = np.repeat(kinds, 2, 0) + 0.3 * draw.normal(size=(8, 30))
+    honest = kinds + 0.3 * draw.normal(size=(4, 30))
+    offer, replies = replies_of([*root, *honest, *-honest], [True] * 8 + [False] * 8)
+    found = inquire(offer, replies)
+    assert found.groups[0].tolist() == [False] * 8 + [True] * 4 + [False] * 4
+    assert set(found.reason[12:]) == {UNLIKE}
+    assert [int(g.sum()) for g in found.groups] == [4, 3, 2, 1]
+
+
+def test_copies_share_the_weight_of_one():
+    draw = np.random.default_rng(2)
+    x = draw.normal(size=(5, 20))
+    offer, replies = replies_of([*x, x[0], 3 * x[0], x[3]], [True] * 3 + [False] * 5)
+    found = inquire(offer, replies)
+    assert found.copies.tolist() == [1, 1, 1, 2, 1, 2, 2, 2]
+    weight = AUDIT.capped(np.full(8, 0.1), found.root, found.copies)
+    assert weight.tolist() == [0.1, 0.1, 0.1, 0.05, 0.1, 0.05, 0.05, 0.05]
+
+
+def test_without_a_priority_client_nobody_outside_counts():
+    offer, replies = replies_of(np.ones((2, 2)), [False, False])
+    found = inquire(offer, replies)
+    assert not found.groups.any()
+    assert set(found.reason) == {NO_ROOT}
+
+
+def test_the_largest_group_that_is_worth_it_counts():
+    share = np.array([0.5, 0.25])
+    p = np.ones(4)
+
+    def chosen(*said):
+        """Of everyone: the loss of w, w_P, and the groups'."""
+        return AUDIT.chosen(np.array([[v] * 4 for v in said]), p, share)
+
+    assert chosen(1.0, 0.8, 0.9, 0.7) == 0, "half of the gain lost by half of the step: as nothing"
+    assert chosen(1.0, 0.8, 0.91, 0.7) == 1
+    assert chosen(1.0, 0.8, 0.91, 0.86) is None
+    assert chosen(0.8, 0.8, 0.8, 0.8) == 0
+    assert chosen(0.8, 0.9, 0.95, 0.9) == 1, "no gain to spend: no higher than without them"
+
+
+def test_no_priority_client_decides_alone_and_half_must_speak():
+    words = np.array([[1.0] * 5, [0.8] * 5, [0.7] * 5])
+    liar = words.copy()
+    liar[2, 0] = 1e9
+    p, share = np.ones(5), np.array([0.5])
+    assert AUDIT.chosen(liar, p, share) == 0
+    assert Audit(voice=1e12).chosen(liar, p, share) is None, "unless it is let"
+    silent = words.copy()
+    silent[2, :2] = np.nan
+    assert AUDIT.chosen(silent, p, share) == 0
+    silent[1, 2] = np.inf
+    assert AUDIT.chosen(silent, p, share) is None
+
+
+# On digits: 40 clients, 20 of them priority; liars outside report the loss that wins.
+
+ROUNDS, LOCAL = 25, muster.Local(steps=5, batch_size=32, lr=0.2)
+FED = {}
+
+
+def fed():
+    if not FED:
+        made = muster.data.digits(clients=40, priority=20, seed=1)
+        FED["fed"] = replace(made, requirement=np.full(40, 0.9))
+    return FED["fed"]
+
+
+def run(method, attack=None, **more):
+    return muster.simulate(
+        fed(), method, muster.models.Softmax(), ROUNDS, LOCAL, seed=1, attack=attack,
+        evaluate_every=0, **more,
+    )  # fmt: skip
+
+
+def accuracy(done):
+    return done.rounds["test_accuracy"][-1]
+
+
+@pytest.fixture(scope="module")
+def honest():
+    return accuracy(run(M.fedalign(0.5)))
+
+
+ATTACKS = {
+    "sign flip": ScaleUpdate(0.1, -1.0),
+    "-10 x": ScaleUpdate(0.1, -10.0),
+    "1e6 x": ScaleUpdate(0.1, 1e6),
+    "ipm": IPM(factor=1.0),
+    "mimic": Mimic(),
+}
+
+
+QUICK = ("-10 x", "mimic")  # the others with the slow tests
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in ATTACKS]
+)
+def test_liars_outside_cost_fedalign_nothing_much(name, honest):
+    attack = Liars(0.2, then=ATTACKS[name])
+    with_trust = accuracy(run(M.fedalign(0.5, trust=True), attack))
+    alone = accuracy(run(M.fedavg_priority()))
+    assert with_trust > min(honest, alone) - 0.03
+    if name == "-10 x":
+        assert accuracy(run(M.fedalign(0.5), attack)) < 0.5, "without it the model is lost"
+
+
+def test_honest_clients_keep_their_place_and_sign_flips_get_none(honest):
+    done = run(M.fedalign(0.5, trust=True))
+    assert accuracy(done) > honest - 0.02
+    others = done.clients.filter(~pl.col("priority") & pl.col("joined"))
+    assert others["admitted"].mean() > 0.8
+    attack = Liars(0.2)
+    done = run(M.fedalign(0.5, trust=True), attack)
+    liars = done.clients.filter(pl.col("client").is_in(attackers_of(fed(), attack, 1).tolist()))
+    assert liars.filter("joined")["admitted"].mean() < 0.05
+    assert set(liars.filter(pl.col("joined") & ~pl.col("admitted"))["reason"]) <= {UNLIKE, HARM}
+    assert done.clients.filter("priority")["admitted"].all()
+
+
+def test_trust_off_is_the_papers_bits_and_is_the_default():
+    assert M.fedalign().trust is None
+    assert M.maxfl().trust is None
+    assert M.fedalign(trust=True).trust == Audit()
+    assert replace(M.fedalign(trust=True), trust=None) == M.fedalign()
+    off = run(M.fedalign(0.5))
+    assert "trials" not in off.rounds.columns
+
+
+def test_what_it_costs_is_in_the_ledger():
+    on, off = run(M.fedalign(0.5, trust=True)), run(M.fedalign(0.5))
+    helped = on.rounds.filter(pl.col("round") > on.rounds["round"].max() // 10 + 1)
+    assert (helped["trials"] >= 40).all(), "w_P and a group at least, by 20 clients"
+    model = 8 * 650 / 2  # 65 x 10 numbers of four bytes
+    extra = on.rounds["bytes_down"].sum() - off.rounds["bytes_down"].sum()
+    assert extra == pytest.approx(model * on.rounds["trials"].sum(), rel=0.05)
+    of_priority = on.clients.filter("priority")["bytes_down"].sum()
+    assert of_priority > off.clients.filter("priority")["bytes_down"].sum()
+
+
+def test_one_reply_in_one_round_costs_nothing_lasting():
+    attack = Liars(0.05, then=ScaleUpdate(0.1, 1e6), from_round=10, every=1000)
+    clean = accuracy(run(M.maxfl(trust=True)))
+    assert accuracy(run(M.maxfl(trust=True), attack)) > clean - 0.02
+    among = replace(attack, among="priority")
+    assert accuracy(run(M.fedalign(0.5, trust=True), among)) > clean - 0.05
+
+
+def everyone_priority():
+    made = muster.data.digits(clients=40, priority="all", seed=1)
+    return replace(made, requirement=np.full(40, 0.9))
+
+
+def test_maxfl_without_anybody_outside_has_clients_check_one_another():
+    attack = Liars(0.2, "anyone", ScaleUpdate(0.1, -10.0))
+
+    def of(method, attack=None):
+        return accuracy(
+            muster.simulate(
+                everyone_priority(), method, muster.models.Softmax(), ROUNDS, LOCAL, seed=1,
+                attack=attack, evaluate_every=0,
+            )
+        )  # fmt: skip
+
+    assert of(M.maxfl(trust=True)) > of(M.maxfl()) - 0.03
+    assert of(M.maxfl(), attack) < 0.5
+    assert of(M.maxfl(trust=True), attack) > of(M.maxfl()) - 0.08
+
+
+def test_liars_who_vote_do_not_undo_it():
+    attack = Liars(0.1, "priority", ScaleUpdate(0.1, -1.0))
+    done = run(M.fedalign(0.5, trust=True), attack)
+    assert accuracy(done) > 0.5
+    others = done.clients.filter(~pl.col("priority") & pl.col("joined"))
+    assert others["admitted"].mean() > 0.3, "four of twenty cannot shut the others out"
+
+
+def test_sleepers_are_caught_when_they_turn(honest):
+    attack = Liars(0.2, from_round=15)
+    done = run(M.fedalign(0.5, trust=True), attack)
+    liars = done.clients.filter(
+        pl.col("client").is_in(attackers_of(fed(), attack, 1).tolist()) & pl.col("joined")
+    )
+    before, after = liars.filter(pl.col("round") <= 15), liars.filter(pl.col("round") > 15)
+    assert before["admitted"].mean() > 0.6
+    assert after["admitted"].mean() < 0.05
+    assert accuracy(done) > honest - 0.03
+
+
+@pytest.mark.parametrize(
+    "method",
+    [M.fedavg(), M.scaffold(), M.qffl(), M.afl(), M.fedadam(), M.ditto(), M.mwfed()],
+    ids=lambda m: m.name,
+)
+def test_it_goes_with_every_method(method):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", muster.MusterWarning)
+        done = muster.simulate(
+            fed(), replace(method, trust=Audit()), muster.models.Softmax(), 3, LOCAL,
+            attack=Liars(0.2, then=ScaleUpdate(0.1, -1e6)), evaluate_every=0,
+        )  # fmt: skip
+    assert all(np.abs(w).max() < 100 for w in done.weights.values())
+    assert done.facts["moved"]
+
+
+def test_attackers_are_drawn_from_the_group_they_are_named_of():
+    inside, outside = (
+        attackers_of(fed(), Liars(0.3, among), 0) for among in ("priority", "outside")
+    )
+    assert len(inside) == len(outside) == 12
+    assert fed().priority[inside].all()
+    assert not fed().priority[outside].any()
+    assert len(attackers_of(fed(), Liars(0.9, "outside"), 0)) == 20, "all there are"
+    with pytest.raises(muster.MusterError, match="attack among: 'outside'"):
+        attackers_of(everyone_priority(), Liars(0.3, "outside"), 0)
+
+
+def test_colluders_send_the_same_and_marks_are_put_on_their_rows_alone():
+    offer, replies = replies_of(np.arange(12.0).reshape(4, 3), [True] * 4)
+    for attack in (ALIE(), IPM(), Mimic(which=1)):
+        sent = attack.collude(offer, {"w": torch.zeros(2, 3)}, np.arange(2), replies.models)["w"]
+        assert torch.equal(sent[0], sent[1])
+        alone = attack.collude(
+            offer, {"w": torch.ones(2, 3)}, np.arange(2), {"w": torch.ones(0, 3)}
+        )
+        assert torch.isfinite(alone["w"]).all()
+    attack = Backdoor(0.1, target=3, pixels=2)
+    liars = attackers_of(fed(), attack, 0)
+    marked = attack.poison(fed(), liars)
+    for k in range(fed().n):
+        x, y = marked.train.client(k)
+        before, labels = fed().train.client(k)
+        if k in liars:
+            hit = (x[:, :2] == fed().train.x.max()).all(1)
+            assert 0.3 < hit.double().mean() < 0.7
+            assert (y[hit] == 3).all()
+        else:
+            assert torch.equal(x, before)
+            assert torch.equal(y, labels)
+
+
+def test_from_tables():
+    table = {"kind": "liars", "fraction": 0.2, "then": {"kind": "alie", "z": 2.0}, "from_round": 5}
+    chosen = load({"attack": table, "method": {"name": "fedalign", "trust": True}})
+    assert chosen.settings.attack == Liars(0.2, then=ALIE(z=2.0), from_round=5)
+    assert composed({"name": "fedavg", "trust": {"kind": "audit", "worth": 0.5}}).trust.worth == 0.5
+    assert composed({"name": "fedalign", "trust": {"kind": "audit"}}).trust == Audit()
+    for bad, message in (
+        ({"kind": "audit", "recall": 1.0}, "recall: 1.0; allowed"),
+        ({"kind": "audit", "tried": 100}, "tried: 100; allowed"),
+        ({"kind": "audit", "groups": [0.5, 1.0]}, "groups: .*; allowed: shares from 1.0 down"),
+    ):
+        with pytest.raises(muster.MusterError, match=message):
+            composed({"name": "fedavg", "trust": bad})
+
+
+def of(table):
+    return {label: load(table).jobs[label].method.trust for label in load(table).methods}
+
+
+def test_where_it_is_on_by_default():
+    """A configuration of a real federation has it, simulated or not; any other when asked."""
+    two = {"methods": ["fedalign", "maxfl", "fedavg"]}
+    assert of(two) == {"fedalign": None, "maxfl": None, "fedavg": None}
+    for network in ({"network": {}}, {"network": {"patience": 9}}, {"clients": []}):
+        assert of(two | network) == {"fedalign": Audit(), "maxfl": Audit(), "fedavg": None}
+        assert of(two | network | {"trust": False}) == of(two)
+    assert of(two | {"trust": True}) == dict.fromkeys(("fedalign", "maxfl", "fedavg"), Audit())
+    assert of({"method": {"name": "fedalign", "trust": False}, "network": {}}) == {"fedalign": None}
+    assert of({"method": "local", "trust": True}) == {"local": None}
+    again = load(load(two | {"network": {}}).resolved())
+    assert again.jobs["fedalign"].method.trust == Audit()

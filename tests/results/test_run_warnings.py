@@ -1,0 +1,208 @@
+"""Nothing fails in silence: each way a run can come to nothing is said, with what to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import muster
+from helpers import federation
+from muster.report.tables import run_table, warnings_of
+from muster.run.evaluate import guesses
+
+M = muster.methods
+
+
+@pytest.fixture(scope="module")
+def fed():
+    return muster.data.digits(clients=12, priority=4)
+
+
+def go(fed, method=None, lr=0.1, rounds=12, **more):
+    return muster.simulate(
+        fed, method or M.fedavg(), muster.models.Softmax(), rounds,
+        muster.Local(steps=10, batch_size=8, lr=lr), **more,
+    )  # fmt: skip
+
+
+def said(run):
+    return " | ".join(run.concerns)
+
+
+def test_a_sound_run_raises_no_concern(fed):
+    assert go(fed).concerns == []
+
+
+def test_own_models_that_never_moved_are_said_to(fed):
+    still = go(fed, M.local(), lr=0.0)
+    assert any("never moved" in sentence for sentence in still.concerns)
+
+
+def test_where_own_models_are_judged_the_common_one_may_stay(fed):
+    alone = muster.simulate(fed, muster.methods.local(), muster.models.Softmax(), 5)
+    assert not any("never moved" in sentence for sentence in alone.concerns)
+    few = muster.data.digits(clients=6, priority=2)
+    kept = muster.simulate(few, muster.methods.ditto(), muster.models.Softmax(), 3)
+    assert kept.rounds["loss"][-1] > kept.facts["constant_loss"] > kept.rounds["own_loss"][-1]
+    assert not kept.concerns
+
+
+def test_every_reply_refused(fed):
+    run = go(fed, lr=1e30)
+    assert "in 12 of 12 rounds every reply was refused (144 times 'malformed: not finite')" in said(
+        run
+    )
+    assert "lower local.lr" in said(run)
+    assert "the model never moved from its starting point" in said(run)
+
+
+def test_everybody_left(fed):
+    from dataclasses import replace
+
+    picky = replace(fed, requirement=np.full(fed.n, 1e-3))
+    run = go(picky, M.maxfl(), participation=muster.Flexible(2))
+    assert "everybody had left by round 3" in said(run)
+    assert "the 10 rounds from there on moved nothing" in said(run)
+    assert "participation.from_round" in said(run)
+
+
+def test_a_loss_that_does_not_fall(fed):
+    run = go(fed, lr=60.0, rounds=4)
+    assert run.facts["start_loss"] == pytest.approx(np.log(10))
+    assert run.rounds["loss"][-1] > np.log(10)
+    assert "the loss did not fall: 2.303 before the first round" in said(run)
+
+
+def test_nobody_took_part(fed):
+    nobody = M.fedalign(0.0, warmup=0, invite=muster.parts.Sample(1))
+    run = go(fed, nobody, rounds=12)
+    idle = int((run.rounds["joined"] == 0).sum())
+    assert 0 < idle < 12
+    assert f"{idle} of 12 rounds moved nothing: nobody who was asked took part" in said(run)
+
+
+def test_a_model_no_better_than_a_guess():
+    """Rare positives: w = 0 and every answer the same class."""
+    draw = np.random.default_rng(0)
+    pairs = [(draw.normal(size=(100, 3)), (np.arange(100) < 2).astype(int)) for _ in range(4)]
+    rare = federation(pairs, test=pairs)
+    run = muster.simulate(
+        rare, M.fedavg(), muster.models.Softmax(), 3, muster.Local(steps=20, lr=0.5)
+    )
+    assert run.facts["majority_test_accuracy"] == pytest.approx(0.98)
+    assert run.facts["majority_accuracy"] == pytest.approx(0.98)
+    assert "no better than" in said(run) or "worse than a constant" in said(run)
+    short = muster.simulate(rare, M.fedavg(), muster.models.Softmax(), 1, muster.Local(steps=1))
+    assert "the model is worse than a constant prediction" in said(short)
+
+
+def test_guesses_against_a_few_lines_of_numpy(fed):
+    shares = np.zeros(10)
+    tested = np.zeros(10)
+    for k in range(fed.n):
+        _, y = fed.train.client(k)
+        shares += fed.objective[k] * np.bincount(y, minlength=10) / len(y)
+        _, y = fed.test.client(k)
+        weight = fed.test.counts_by(fed.test.positions(np.array([k])))
+        counts = np.bincount(y, weights=weight, minlength=10)
+        tested += fed.objective[k] * counts / counts.sum()
+    known = guesses(fed)
+    assert known["constant_loss"] == pytest.approx(-sum(p * np.log(p) for p in shares if p))
+    assert known["majority_accuracy"] == pytest.approx(shares.max())
+    assert known["majority_test_accuracy"] == pytest.approx(tested[shares.argmax()])
+
+
+def test_a_shared_test_set_counts_by_its_mix():
+    y = np.repeat(np.arange(3), 10)
+    parts = [np.arange(0, 15), np.arange(10, 30)]
+    shared = muster.data.federate(np.eye(30), y, parts, test=(np.eye(30), y))
+    assert shared.test.label_shares(3) == pytest.approx(shared.train.label_shares(3))
+
+
+def test_concerns_are_saved_and_printed(fed, tmp_path, capsys):
+    run = go(fed, lr=1e30, rounds=2)
+    back = muster.load(muster.save(run, tmp_path / "run"))
+    assert back.concerns == run.concerns
+    Console(width=200).print(run_table(back))
+    out = capsys.readouterr().out
+    assert "every reply was refused" in out
+    assert "majority" in out
+
+
+def test_what_was_measured_before_the_first_round_survives_a_resume(fed, tmp_path):
+    def stop(row):
+        if row["round"] == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(muster.Interrupted):
+        go(fed, checkpoint=tmp_path, on_round=stop)
+    assert go(fed, checkpoint=tmp_path, resume=True).facts == go(fed).facts
+
+
+def test_short_runs_give_clients_time_before_they_may_leave(fed):
+    """5 % of 12 rounds is one, in which nobody can have been won over."""
+    alone = muster.with_solo(fed, muster.models.Softmax(), muster.Local(steps=1, lr=0.1))
+    run = go(alone, M.maxfl(), participation=muster.Flexible())
+    pool = run.rounds["pool"].to_list()
+    assert pool[:5] == [12] * 5
+    assert min(pool) > 0
+    assert muster.Flexible().starts(200) == 10, "the paper's"
+    assert muster.Flexible().starts(12) == 5
+    assert muster.Flexible().starts(3) == 3
+    assert muster.Flexible(1).starts(12) == 1, "said in rounds, it is meant"
+    assert muster.Flexible(0.05, grace=0).starts(12) == 1
+
+
+def test_claims_that_are_all_0_because_losses_are_large():
+    fed, local = muster.data.diabetes(), muster.Local(steps=5, batch_size=16, lr=0.05)
+    how = {"task": muster.tasks.regression()}
+    fed = muster.with_solo(fed, muster.models.Linear(), local, **how)
+    run = muster.simulate(fed, M.maxfl(), muster.models.Linear(), 2, local, **how)
+    assert run.clients["claim"].max() < 1e-6
+    assert "every claim is 0, and with it every weight: F_k - rho_k is around" in said(run)
+    assert "scale the targets" in said(run)
+
+
+def test_a_score_that_no_priority_client_has():
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(8, 3))
+    clients = [(x, np.ones(8, int)), (x, np.arange(8) % 2), (x, np.ones(8, int))]
+    task = muster.tasks.binary(scores=("auc",))
+    method = M.fedalign(1.0, criterion="score", warmup=0)
+
+    def reasons(priority):
+        fed = federation(clients, priority)
+        run = muster.simulate(fed, method, muster.models.Linear(), 2, task=task)
+        return said(run), run.clients["reason"].to_list()[:3]
+
+    told, reason = reasons([0])
+    assert "in 2 of 2 rounds nobody outside the objective could join" in told
+    assert reason == ["priority", "F(w) unknown", "F(w) unknown"]
+    told, reason = reasons([1])
+    assert "could join" not in told
+    assert reason == ["auc unknown", "priority", "auc unknown"]
+
+
+def test_what_is_wrong_with_several_methods_is_said_once_with_whose_numbers(fed):
+    bad = [replace(go(fed), seed=s, facts={"moved": True, "start_loss": 1e-9}) for s in (3, 4)]
+    assert all("the loss did not fall: 1e-09" in run.concerns[0] for run in bad)
+    (line,) = warnings_of({"a": bad, "b": [bad[0], go(fed)]})
+    assert line.startswith("attention: a, b (1 of 2 seeds): the loss did not fall")
+    assert line.endswith("(numbers of a, seed 3)")
+    (alone,) = warnings_of({"a": bad[:1]})
+    assert "numbers of" not in alone
+
+
+def test_concerns_that_begin_with_a_number_are_told_apart(fed, monkeypatch):
+    one, other = "3 of 9 rounds moved nothing", "in 4 of 9 rounds somebody gave no answer"
+    wrong = {3: [one], 4: [other, "in 2 of 9 rounds every reply was refused: because"]}
+    monkeypatch.setattr(muster.Run, "concerns", property(lambda run: wrong[run.seed]))
+    runs = {"a": [replace(go(fed, rounds=1), seed=3)], "b": [replace(go(fed, rounds=1), seed=4)]}
+    assert warnings_of(runs) == [
+        f"attention: a: {one}",
+        f"attention: b: {other}",
+        "attention: b: in 2 of 9 rounds every reply was refused: because",
+    ]
