@@ -18,22 +18,25 @@ from .schedules import Schedule, as_schedule
 
 @dataclass(frozen=True)
 class Local:
-    """What a client does in a round: `steps` minibatch steps, or `epochs` passes over its data.
+    """The local work of a client in one round: `steps` minibatch steps, or `epochs` passes.
 
     The FedALIGN paper's E is one or the other, depending on the page; give exactly one.
-    `batch_size=None` is the full batch. `lr` is a number or a schedule. A schedule counts rounds,
-    or with `lr_counts="steps"` local steps: step j of round t is number `i = t E + j` of
-    `rounds E`, where E is `steps`. `optimizer` is one of muster.optimizers; it starts again in
-    every round, unless it keeps its state.
 
-    `batches` is the rule by which a step's rows are drawn:
-
-        shuffled     cut from a fresh shuffle of the client's rows, the last batch smaller when they
-                     do not divide; `steps` beyond one pass go on with the next shuffle
-        independent  drawn anew for every step, without replacement within the batch, whatever
-                     other steps drew: given the past, a step's gradient has the client's gradient
-                     as its mean, as convergence proofs assume (FedALIGN eq. 37). Every batch has
-                     `batch_size` rows, or all of them; an epoch is as many steps as a pass takes
+    Attributes:
+        steps: minibatch steps a round
+        epochs: passes over the client's rows a round
+        batch_size: rows of a minibatch; None: the full batch
+        lr: learning rate: a number, or a schedule (muster.schedules)
+        optimizer: local optimizer (muster.optimizers); it restarts in every round unless its state
+            is kept
+        lr_counts: unit of an lr schedule: "rounds", or "steps": step j of round t is number
+            `i = t E + j` of `rounds E`, where E is `steps`
+        batches: how the rows of a step are drawn. "shuffled": cut from a fresh shuffle of the
+            client's rows, the last batch smaller when they do not divide; steps beyond one pass go
+            on with the next shuffle. "independent": a fresh draw for every step, without
+            replacement within the batch: given the past, a step's gradient has the client's
+            gradient as its mean, as convergence proofs assume (FedALIGN eq. 37). Every batch then
+            has `batch_size` rows, or all of them; an epoch is as many steps as a pass takes
     """
 
     steps: int | None = None

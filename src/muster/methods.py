@@ -47,18 +47,22 @@ from .schedules import Constant, Count, Schedule, after, as_schedule, count
 class Method:
     """A federated learning method as a composition of parts.
 
-    claim      the number clients work out from what only they know (MaxFL's q_k)
-    effort     how many local steps each client is to take
-    losses     whether weigh or step use the clients' losses F_k(w)
-    epsilon    eps_t, broadcast in the offer for the rules that need it
-    warmup     rounds (int) or fraction of rounds (float) in which only the objective's clients
-               (the priority clients) are asked
+    Attributes:
+        claim: the number clients work out from what only they know (MaxFL's q_k)
+        effort: how many local steps each client is to take
+        losses: whether weigh or step use the clients' losses F_k(w)
+        epsilon: eps_t, broadcast in the offer for the rules that need it
+        warmup: rounds (int) or fraction of rounds (float) in which only the objective's clients
+            (the priority clients) are asked
+
     tune_steps local steps a client takes before it judges the model for its claim
-    reference  whose data F(w) is measured on: all priority clients (the paper), or those asked,
-               whose cost does not grow with the population
-    serves     whose model is judged: the global one, or each client's own
-    trust      how far clients outside the objective are trusted: None (the papers) believes every
-               reply that is not malformed
+
+    Attributes:
+        reference: whose data F(w) is measured on: all priority clients (the paper), or those asked,
+            whose cost does not grow with the population
+        serves: whose model is judged: the global one, or each client's own
+        trust: how far clients outside the objective are trusted: None (the papers) believes every
+            reply that is not malformed
     """
 
     name: str
@@ -174,21 +178,22 @@ def fedalign(
 ) -> Method:
     """FedALIGN: Ravi & Shomorony, Algorithm 1; others count while |F_k(w) - F(w)| < eps_t.
 
-    epsilon           how far a client's loss may be from the priority clients' F(w) to count: a
-                      number, or a schedule over rounds (muster.schedules)
-    criterion         what is compared, the clients' "loss" or the task's "score" ("accuracy", as
-                      the paper has it, is the same)
-    warmup            rounds (a whole number) or share of rounds (a fraction) in which only priority
-                      clients are asked; eps_t runs from its end
-    prox              FedALIGN on FedProx: weight of the proximal term in local training
-    invite            whom the server asks each round: one of the invite parts
-    availability      chance that a client outside the objective is there in a round (eq. 54)
-    straggler_period  a client outside the objective answers every so many rounds only
-    reference         whose data F(w) is measured on: "all" priority clients (the paper), or those
-                      "asked" in the round
-    server_lr         the server's step towards the average of the admitted
-    trust             bound what clients outside the objective can do, and have the priority clients
-                      check it (docs/trust.md); false is the paper's
+    Args:
+        epsilon: how far a client's loss may be from the priority clients' F(w) to count: a number,
+            or a schedule over rounds (muster.schedules)
+        criterion: what is compared, the clients' "loss" or the task's "score" ("accuracy", as the
+            paper has it, is the same)
+        warmup: rounds (a whole number) or share of rounds (a fraction) in which only priority
+            clients are asked; eps_t runs from its end
+        prox: FedALIGN on FedProx: weight of the proximal term in local training
+        invite: whom the server asks each round: one of the invite parts
+        availability: chance that a client outside the objective is there in a round (eq. 54)
+        straggler_period: a client outside the objective answers every so many rounds only
+        reference: whose data F(w) is measured on: "all" priority clients (the paper), or those
+            "asked" in the round
+        server_lr: the server's step towards the average of the admitted
+        trust: bound what clients outside the objective can do, and have the priority clients check
+            it (docs/trust.md); false is the paper's
     """
     join: Join = Aligned(criterion)
     if straggler_period != 1:
@@ -220,12 +225,13 @@ def maxfl(
     """MaxFL: Cho et al., w' = w + server_lr / (sum q_k + epsilon) sum q_k (w_k - w), where
     q_k = s (1 - s), s = sigmoid(F_k(w) - rho_k), is largest where the model just appeals.
 
-    server_lr    the server's step, before it is divided by sum q_k + epsilon
-    epsilon      keeps the step finite when every q_k is nearly 0
-    m            clients asked each round, drawn uniformly; None: everyone
-    tune_steps   local steps a client takes before it judges the model for its q_k (step 7)
-    trust        bound what a client can do, and have clients check it (docs/trust.md); false is the
-                 paper's
+    Args:
+        server_lr: the server's step, before it is divided by sum q_k + epsilon
+        epsilon: keeps the step finite when every q_k is nearly 0
+        m: clients asked each round, drawn uniformly; None: everyone
+        tune_steps: local steps a client takes before it judges the model for its q_k (step 7)
+        trust: bound what a client can do, and have clients check it (docs/trust.md); false is the
+            paper's
     """
     return Method(
         "maxfl",
@@ -242,10 +248,11 @@ def maxfl(
 def fedavg(invite: Invite = Full(), server_lr: float = 1.0, warmup: Count = 0) -> Method:
     """FedAvg on every client ("All"): McMahan et al. 2017, w' = sum_k p_k w_k / sum_k p_k.
 
-    invite       whom the server asks each round: one of the invite parts
-    server_lr    the server's step: how far the model moves towards that average
-    warmup       rounds (a whole number) or share of rounds (a fraction) in which only priority
-                 clients are asked, as FedALIGN does
+    Args:
+        invite: whom the server asks each round: one of the invite parts
+        server_lr: the server's step: how far the model moves towards that average
+        warmup: rounds (a whole number) or share of rounds (a fraction) in which only priority
+            clients are asked, as FedALIGN does
     """
     return Method("fedavg", invite=invite, step=Average(server_lr), warmup=warmup)
 
@@ -254,8 +261,9 @@ def fedavg(invite: Invite = Full(), server_lr: float = 1.0, warmup: Count = 0) -
 def fedavg_priority(invite: Invite = Full(), server_lr: float = 1.0) -> Method:
     """FedAvg on the priority clients only ("None"): w' = sum_P p_k w_k.
 
-    invite       whom the server asks each round: one of the invite parts
-    server_lr    the server's step: how far the model moves towards that average
+    Args:
+        invite: whom the server asks each round: one of the invite parts
+        server_lr: the server's step: how far the model moves towards that average
     """
     # A warm-up that never ends: nobody outside the objective is ever asked.
     step = Average(server_lr)
@@ -272,12 +280,13 @@ def fedprox(
 ) -> Method:
     """FedAvg with a proximal term: Li et al. 2018, local gradient g + mu (w_k - w).
 
-    mu             weight of the proximal term; 0 is FedAvg
-    priority_only  ask priority clients only, as the paper's baseline does
-    invite         whom the server asks each round: one of the invite parts
-    server_lr      the server's step: how far the model moves towards the clients' average
-    warmup         rounds (a whole number) or share of rounds (a fraction) in which only priority
-                   clients are asked, as FedALIGN does; all of them where it is for priority only
+    Args:
+        mu: weight of the proximal term; 0 is FedAvg
+        priority_only: ask priority clients only, as the paper's baseline does
+        invite: whom the server asks each round: one of the invite parts
+        server_lr: the server's step: how far the model moves towards the clients' average
+        warmup: rounds (a whole number) or share of rounds (a fraction) in which only priority
+            clients are asked, as FedALIGN does; all of them where it is for priority only
     """
     at_least("mu", mu)
     return Method(
@@ -295,8 +304,9 @@ def scaffold(server_lr: float = 1.0, m: int | None = None) -> Method:
     """SCAFFOLD: Karimireddy et al. 2020, option II; control variates c, c_k correct client drift,
     w_k <- w_k - lr (g - c_k + c); sampled clients count alike.
 
-    server_lr    the server's step along the clients' mean change
-    m            clients asked each round, drawn uniformly; None: everyone
+    Args:
+        server_lr: the server's step along the clients' mean change
+        m: clients asked each round, drawn uniformly; None: everyone
     """
     return Method(
         "scaffold",
@@ -318,10 +328,11 @@ def perfedavg(
     first-order or with a second-order term (exact, or by a difference of gradients delta apart);
     clients count alike.
 
-    alpha         the size of the step after which the model is to be good, and is judged
-    hessian_free  with the second-order term of the gradient, or without (first-order)
-    delta         take that term from gradients this far apart, as printed; None: exactly
-    m             clients asked each round, drawn uniformly; None: everyone
+    Args:
+        alpha: the size of the step after which the model is to be good, and is judged
+        hessian_free: with the second-order term of the gradient, or without (first-order)
+        delta: take that term from gradients this far apart, as printed; None: exactly
+        m: clients asked each round, drawn uniformly; None: everyone
     """
     return Method(
         "perfedavg",
@@ -342,11 +353,12 @@ def pfedme(
     """pFedMe: Dinh et al. 2020, w_k <- w_k - lr lam (w_k - theta_k), theta_k near w_k by the Moreau
     envelope of weight lam; w' = (1 - beta) w + beta mean(w_k).
 
-    lam          how strongly a personal model is held near the client's w_k
-    inner        gradient steps that find the personal model
-    personal_lr  their size
-    beta         how far the server moves towards the clients' mean
-    m            clients asked each round, drawn uniformly; None: everyone
+    Args:
+        lam: how strongly a personal model is held near the client's w_k
+        inner: gradient steps that find the personal model
+        personal_lr: their size
+        beta: how far the server moves towards the clients' mean
+        m: clients asked each round, drawn uniformly; None: everyone
     """
     above("beta", beta)
     return Method(
@@ -363,8 +375,9 @@ def qffl(q: float = 1.0, m: int | None = None) -> Method:
     """q-FFL (q-FedAvg): Li et al. 2019, w' = w - sum F_k^q G_k / sum h_k, G_k = (w - w_k)/lr,
     h_k = q F_k^(q-1) |G_k|^2 + F_k^q / lr; sampled clients count alike but for their loss.
 
-    q            how much more a client of high loss counts; 0 is FedAvg with clients alike
-    m            clients asked each round, drawn uniformly; None: everyone
+    Args:
+        q: how much more a client of high loss counts; 0 is FedAvg with clients alike
+        m: clients asked each round, drawn uniformly; None: everyone
     """
     at_least("q", q)
     return Method("qffl", invite=invited(m), weigh=LossPower(q), step=QFair(q), losses=True)
@@ -375,8 +388,9 @@ def afl(rate: float = 0.1, m: int | None = None) -> Method:
     """AFL: Mohri et al. 2019, minimises the worst mixture of clients: w' = sum lambda_k w_k, then
     lambda' = Proj_simplex(lambda + rate F).
 
-    rate         step size of the mixture lambda towards the clients worst off
-    m            clients asked each round, drawn uniformly; None: everyone
+    Args:
+        rate: step size of the mixture lambda towards the clients worst off
+        m: clients asked each round, drawn uniformly; None: everyone
     """
     return Method("afl", invite=invited(m), weigh=Mixture(), step=Agnostic(rate), losses=True)
 
@@ -386,8 +400,9 @@ def mwfed(factor: float = 4.0, m: int | None = None) -> Method:
     """MW-Fed: Blum et al. 2021, the weight of a client whose requirement is not met is multiplied
     by a factor every round, and local steps are dealt in proportion to weight.
 
-    factor       what the weight of a client is multiplied by while its requirement is not met
-    m            clients asked each round, drawn uniformly; None: everyone
+    Args:
+        factor: what the weight of a client is multiplied by while its requirement is not met
+        m: clients asked each round, drawn uniformly; None: everyone
     """
     return Method(
         "mwfed",
@@ -404,8 +419,9 @@ def ditto(lam: float = 1.0, m: int | None = None) -> Method:
     """Ditto: Li et al. 2021, FedAvg for the global model, and personal models held near it,
     v_k <- v_k - lr (g(v_k) + lam (v_k - w)).
 
-    lam          how strongly personal models are held near the global one
-    m            clients asked each round, drawn uniformly; None: everyone
+    Args:
+        lam: how strongly personal models are held near the global one
+        m: clients asked each round, drawn uniformly; None: everyone
     """
     return Method("ditto", invite=invited(m), solver=Ditto(lam))
 
@@ -415,8 +431,9 @@ def power_of_choice(d: int = 20, m: int = 10) -> Method:
     """Power-of-Choice: Cho et al. 2020, FedAvg on the m clients of highest loss among d drawn by
     data share, counting alike.
 
-    d            candidates drawn by data share, who tell their loss
-    m            of them, how many train: those of highest loss
+    Args:
+        d: candidates drawn by data share, who tell their loss
+        m: of them, how many train: those of highest loss
     """
     return Method("power_of_choice", invite=PowerOfChoice(m, d), weigh=Uniform())
 
@@ -425,9 +442,10 @@ def power_of_choice(d: int = 20, m: int = 10) -> Method:
 def fedavgm(server_lr: float = 1.0, beta: float = 0.9, m: int | None = None) -> Method:
     """FedAvgM: Hsu et al. 2019, server momentum, v' = beta v + (mean(w_k) - w), w' = w + lr v'.
 
-    server_lr    the server's step along the momentum
-    beta         how much of the momentum is kept from round to round
-    m            clients asked each round, drawn uniformly; None: everyone
+    Args:
+        server_lr: the server's step along the momentum
+        beta: how much of the momentum is kept from round to round
+        m: clients asked each round, drawn uniformly; None: everyone
     """
     return Method("fedavgm", invite=invited(m), step=Momentum(server_lr, beta))
 
@@ -442,11 +460,12 @@ def fedadam(
 ) -> Method:
     """FedAdam: Reddi et al. 2020, Adam on the server with Delta = mean(w_k) - w as the gradient.
 
-    server_lr    the server's step
-    beta1        decay of the mean of Delta
-    beta2        decay of the mean of its square
-    tau          added to the root of the latter: how adaptive the step is
-    m            clients asked each round, drawn uniformly; None: everyone
+    Args:
+        server_lr: the server's step
+        beta1: decay of the mean of Delta
+        beta2: decay of the mean of its square
+        tau: added to the root of the latter: how adaptive the step is
+        m: clients asked each round, drawn uniformly; None: everyone
     """
     step = AdaptiveMoments(server_lr, beta1, beta2, tau)
     return Method("fedadam", invite=invited(m), step=step)
@@ -462,11 +481,12 @@ def fedyogi(
 ) -> Method:
     """FedYogi: Reddi et al. 2020, as FedAdam with v' = v - (1 - b2) Delta^2 sign(v - Delta^2).
 
-    server_lr    the server's step
-    beta1        decay of the mean of Delta
-    beta2        how fast v follows Delta^2
-    tau          added to the root of v: how adaptive the step is
-    m            clients asked each round, drawn uniformly; None: everyone
+    Args:
+        server_lr: the server's step
+        beta1: decay of the mean of Delta
+        beta2: how fast v follows Delta^2
+        tau: added to the root of v: how adaptive the step is
+        m: clients asked each round, drawn uniformly; None: everyone
     """
     step = AdaptiveMoments(server_lr, beta1, beta2, tau, yogi=True)
     return Method("fedyogi", invite=invited(m), step=step)

@@ -23,13 +23,14 @@ from .federation import Federation, Population
 class Roster:
     """What the server knows of some clients; every array has one entry per client.
 
-    clients     their places in the population
-    importance  a_k, the client's weight in the objective; 1 for priority clients
-    share       what a reply counts by for its place in the objective: p_k, or what the invitation
-                made of it (eq. 55)
-    full        what it counts by beyond that, while it is aligned: p_k, or what the invitation made
-                of it
-    ids         the numbers by which their randomness is keyed; as a rule their places
+    Attributes:
+        clients: their places in the population
+        importance: a_k, the client's weight in the objective; 1 for priority clients
+        share: what a reply counts by for its place in the objective: p_k, or what the invitation
+            made of it (eq. 55)
+        full: what it counts by beyond that, while it is aligned: p_k, or what the invitation made
+            of it
+        ids: the numbers by which their randomness is keyed; as a rule their places
     """
 
     clients: Int64
@@ -133,15 +134,17 @@ class Appraisal:
 class Offer:
     """What the server broadcasts: the model, and what clients need to decide.
 
-    loss, score   F(w) and its score on the priority clients (NaN when no rule needs them)
-    eps           eps_t, how far a client may be from F(w) and still be aligned
-    lr            the clients' learning rate this round; where it changes with every step, the first
-    population    how many clients may ever take part, N
-    trainable     names of the parameters that move by gradient (the rest are statistics)
-    server        the server's memory that clients need (a control variate, say)
-    called        what the score is called
-    higher        whether more of it is better
-    frozen        what tells the frozen parameters from others, which do not travel
+    Attributes:
+        loss: F(w) and its score on the priority clients (NaN when no rule needs them)
+        score: F(w) and its score on the priority clients (NaN when no rule needs them)
+        eps: eps_t, how far a client may be from F(w) and still be aligned
+        lr: the clients' learning rate this round; where it changes with every step, the first
+        population: how many clients may ever take part, N
+        trainable: names of the parameters that move by gradient (the rest are statistics)
+        server: the server's memory that clients need (a control variate, say)
+        called: what the score is called
+        higher: whether more of it is better
+        frozen: what tells the frozen parameters from others, which do not travel
     """
 
     seed: int
@@ -177,9 +180,10 @@ class Decision:
 class Replies:
     """What came back from the clients that trained: a stack of models, and their word on it.
 
-    appraisal  F_k(w) and the score, as the client reports them
-    claim      the one number a client works out from what only it knows (q_k, say); else NaN
-    extra      what else the solver sends (a change of control variate, say)
+    Attributes:
+        appraisal: F_k(w) and the score, as the client reports them
+        claim: the one number a client works out from what only it knows (q_k, say); else NaN
+        extra: what else the solver sends (a change of control variate, say)
     """
 
     roster: Roster
@@ -226,16 +230,17 @@ class Traffic:
 class Answers:
     """What came of asking: an entry for each asked client, and the replies of those who trained.
 
-    decision  who joined, and each one's reason
-    replies   of those who joined, as far as they could be read
-    measured  what is known of each asked client's appraisal of the model
-    steps     how many each reply took
-    memory    the new memory of those who replied, where it is kept on this side
-    failed    who gave no answer at all (the decision's reason says why); silence by choice is an
-              answer
-    truth     of the replies, where some of them are lies
-    traffic   bytes counted on the wire; None: worked out from sizes
-    events    what else happened to a client (or, as -1, to somebody who is none), for the ledger
+    Attributes:
+        decision: who joined, and each one's reason
+        replies: of those who joined, as far as they could be read
+        measured: what is known of each asked client's appraisal of the model
+        steps: how many each reply took
+        memory: the new memory of those who replied, where it is kept on this side
+        failed: who gave no answer at all (the decision's reason says why); silence by choice is an
+            answer
+        truth: of the replies, where some of them are lies
+        traffic: bytes counted on the wire; None: worked out from sizes
+        events: what else happened to a client (or, as -1, to somebody who is none), for the ledger
     """
 
     decision: Decision
@@ -285,11 +290,12 @@ class Answers:
 class Trial:
     """What appraisers say of the round's model and of others that might follow it.
 
-    words    `[model, appraiser]`, lower is better: F_k, or what a client's requirement makes of it;
-             NaN where there is no answer. The round's model comes first.
-    clients  the appraisers
-    traffic  bytes counted on the wire, up and down, for each; None: worked out from sizes
-    events   what else happened to a client, for the ledger
+    Attributes:
+        words: `[model, appraiser]`, lower is better: F_k, or what a client's requirement makes of
+            it; NaN where there is no answer. The round's model comes first.
+        clients: the appraisers
+        traffic: bytes counted on the wire, up and down, for each; None: worked out from sizes
+        events: what else happened to a client, for the ledger
     """
 
     words: Float64
@@ -302,15 +308,18 @@ class Trial:
 class View:
     """What each client makes of a model; NaN where it was not asked or did not answer.
 
-    train, test    loss and scores on its training and held-out rows
-    useful         1 where the model is better than what it has without it, else 0
-    meets          1 where its requirement is met, on its training rows (None: nobody has one)
-    meets_test     the same on its held-out rows, against its own model there
-    preferred      held-out score of whichever it uses: the model if it appeals, else its own
-    own, own_test  the same measures of the model it keeps for itself, where the method has one
-    meets_tuned    as `meets`, after a few local steps from the model, where they are taken
-    tuned          held-out score after those steps
-    called         what the score is called
+    Attributes:
+        train: loss and scores on its training and held-out rows
+        test: loss and scores on its training and held-out rows
+        useful: 1 where the model is better than what it has without it, else 0
+        meets: 1 where its requirement is met, on its training rows (None: nobody has one)
+        meets_test: the same on its held-out rows, against its own model there
+        preferred: held-out score of whichever it uses: the model if it appeals, else its own
+        own: the same measures of the model it keeps for itself, where the method has one
+        own_test: the same measures of the model it keeps for itself, where the method has one
+        meets_tuned: as `meets`, after a few local steps from the model, where they are taken
+        tuned: held-out score after those steps
+        called: what the score is called
     """
 
     train: Appraisal
@@ -349,9 +358,10 @@ class View:
 class State:
     """All that lasts between rounds: the model, the server's memory, and each client's.
 
-    server   the server's memory, by part
-    clients  what clients remember, where it is kept on this side; None: nothing
-    present  who is in the pool (everyone, until clients may leave)
+    Attributes:
+        server: the server's memory, by part
+        clients: what clients remember, where it is kept on this side; None: nothing
+        present: who is in the pool (everyone, until clients may leave)
     """
 
     round: int
@@ -366,8 +376,9 @@ class Entry:
     """One round in the ledger: a row for the round, and columns with a row for each asked client,
     each client that left or returned, and each attacker.
 
-    heard  the share of the objective's weight, among those asked, that gave a sound answer: a
-           reply that counts, or an abstention
+    Attributes:
+        heard: the share of the objective's weight, among those asked, that gave a sound answer: a
+            reply that counts, or an abstention
     """
 
     round: dict[str, Any]

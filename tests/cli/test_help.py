@@ -8,8 +8,9 @@ import re
 
 import pytest
 
+from muster.base.docstrings import describe_parameters
 from muster.base.registry import kinds, roles
-from muster.cli.help import described, shown
+from muster.cli.help import shown
 from muster.cli.main import main, reader
 from muster.config.experiment import Experiment, load
 from muster.config.network import Network
@@ -74,9 +75,13 @@ def test_every_key_is_there_with_its_default(capsys):
 
 def test_what_help_says_of_keys_is_what_the_configuration_takes():
     """A key that is documented and unknown, or known and not documented, is a mistake."""
-    assert set(described(Settings)) == {field.name for field in dataclasses.fields(Settings)}
-    assert set(described(Network)) == {field.name for field in dataclasses.fields(Network)}
-    for key in described(Experiment):
+    assert set(describe_parameters(Settings)) == {
+        field.name for field in dataclasses.fields(Settings)
+    }
+    assert set(describe_parameters(Network)) == {
+        field.name for field in dataclasses.fields(Network)
+    }
+    for key in describe_parameters(Experiment):
         load({key: [] if key == "clients" else ["fedavg"] if key == "methods" else
                     {} if key in ("local", "network", "requirement") else
                     {"data": "digits", "model": "mlp", "method": "fedavg"}[key]})  # fmt: skip
@@ -93,10 +98,10 @@ def test_defaults_are_shown_as_they_would_be_typed():
 def test_every_parameter_of_every_method_is_explained(capsys):
     for name, target in METHODS.items():
         taken = list(inspect.signature(target).parameters)
-        assert list(described(target)) == taken, name
+        assert list(describe_parameters(target)) == taken, name
         assert main(["methods", name]) == 0
         out = " ".join(capsys.readouterr().out.split())
-        for key, text in described(target).items():
+        for key, text in describe_parameters(target).items():
             assert f"{key} {text}" in out
     assert main(["methods", "fedalgin"]) == 2
     assert "did you mean 'fedalign'" in capsys.readouterr().err

@@ -1,8 +1,8 @@
 """Every `muster` line of the README, the docs and the help is run, in order, where its words lead.
 
 In `make test` runs are cut to two rounds and comparisons to one seed; `make test-slow` runs them
-whole. The lines of docs/federate.md need servers around them: tests/flower/local/test_loopback.py runs
-that page. Tutorials are walked in their order by test_walks.py.
+whole. The lines of docs/federate.md need servers around them: tests/flower/local/test_loopback.py
+runs that page. Tutorials are walked in their order by test_walks.py.
 """
 
 from __future__ import annotations

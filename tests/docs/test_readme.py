@@ -55,8 +55,8 @@ SERVED = re.findall(
 
 @pytest.mark.parametrize("line", dict.fromkeys(SERVED))
 def test_command_lines_that_need_servers_are_understood(line):
-    """Read, and not run: tests/flower/local/test_loopback.py runs the page, test_commands.py all other
-    lines."""
+    """Read, and not run: tests/flower/local/test_loopback.py runs the page, test_commands.py all
+    other lines."""
     assert reader().read(shlex.split(line, comments=True)[1:]).handle is not None
 
 

@@ -89,7 +89,8 @@ def write(path: Path, content: str | bytes) -> None:
 def create(path: Path, content: str | bytes, mode: int = 0o666) -> None:
     """Write one new file; one that is there already is an error, whoever made it when.
 
-    mode  who may read it, from the first moment
+    Args:
+        mode: who may read it, from the first moment
     """
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
@@ -152,7 +153,8 @@ def fresh(folder: Path, taken: Callable[[Path], bool] = lambda place: True) -> P
 
     Making it is how it is claimed: two processes that ask at the same time get two folders.
 
-    taken  whether a folder that exists is no longer free; by default every one is
+    Args:
+        taken: whether a folder that exists is no longer free; by default every one is
     """
     if "\0" in str(folder):
         raise MusterError(f"{folder}: no name of a folder; give one without a zero byte")

@@ -99,6 +99,7 @@ if TYPE_CHECKING:
     from importlib import metadata
     from urllib import request
 
+    import griffe
     import polars as pl
     import safetensors.torch as safetensors
     import torch
@@ -111,6 +112,7 @@ else:
     Image = later("PIL.Image")
     datasets = later("sklearn.datasets")
     functional = later("torch.nn.functional")
+    griffe = later("griffe")
     http = later("http.client")
     metadata = later("importlib.metadata")
     nn = later("torch.nn")
@@ -124,6 +126,7 @@ __all__ = [
     "Image",
     "datasets",
     "functional",
+    "griffe",
     "http",
     "later",
     "metadata",

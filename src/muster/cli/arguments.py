@@ -41,9 +41,10 @@ class Once(argparse.Action):
 class Reader(argparse.ArgumentParser):
     """Reads the line of one command, or finds the command of a group that the line is for.
 
-    handle  what to do with what was read
-    keys    whether the configuration's keys are flags of this command
-    more    what its help says at the end, worked out only when it is asked for
+    Attributes:
+        handle: what to do with what was read
+        keys: whether the configuration's keys are flags of this command
+        more: what its help says at the end, worked out only when it is asked for
     """
 
     def __init__(

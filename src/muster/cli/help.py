@@ -7,11 +7,11 @@ here has to be kept in step.
 from __future__ import annotations
 
 import inspect
-import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ..base.docstrings import describe_parameters
 from ..base.registry import kinds, roles, word
 from ..base.schema import plain
 from ..config.experiment import Experiment, load
@@ -40,15 +40,15 @@ def all_keys() -> str:
     }
     own = load({"requirement": {}}).requirement
     lines = ["keys, as flags (--rounds 50, --method.epsilon 0.3) or in a TOML file [default]:"]
-    lines += rows(described(Settings), vars(Settings()))
-    lines += rows(described(Experiment), names)
+    lines += rows(describe_parameters(Settings), vars(Settings()))
+    lines += rows(describe_parameters(Experiment), names)
     for head, given in (("local", usual.local), ("requirement", own), ("network", usual.network)):
-        said = dict.fromkeys(vars(given), "") | described(given)
+        said = dict.fromkeys(vars(given), "") | describe_parameters(given)
         lines += ["", *rows(said, vars(given), f"{head}.")]
     lines += ["", "  muster sweep: --sweep.KEY VALUE,VALUE,... for any of these keys"]
     lines += [
         "  muster tune: --tune.KEY VALUE,VALUE,... for local.KEY, method.KEY and",
-        *rows(described(Tune), vars(Tune()), "tune."),
+        *rows(describe_parameters(Tune), vars(Tune()), "tune."),
     ]
     for key, role in CHOSEN.items():
         lines += ["", f"  --{key} NAME, then --{key}.KEY VALUE:"]
@@ -69,25 +69,6 @@ def all_keys() -> str:
 def data_keys() -> str:
     """The keys of each data set."""
     return "\n".join(["flags, by data set [default]:", *chosen(Federation)])
-
-
-def described(target: Any) -> dict[str, str]:
-    """What a docstring says of each key, where it has lines of the form `key   what it is`.
-
-    >>> described(Settings)["rounds"]
-    'communication rounds'
-    """
-    said: dict[str, str] = {}
-    key = ""
-    for line in (inspect.getdoc(target) or "").splitlines()[1:]:
-        if found := re.match(r"(\w+)  +(\S.*)", line):
-            key, text = found.groups()
-            said[key] = text
-        elif key and line.startswith(" "):
-            said[key] += f" {line.strip()}"
-        else:
-            key = ""
-    return said
 
 
 def rows(said: Mapping[str, str], defaults: Mapping[str, Any], before: str = "") -> list[str]:

@@ -11,10 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..base.docstrings import describe_parameters
 from ..base.errors import unknown
 from ..methods import METHODS
 from .console import say
-from .help import described, rows, taken
+from .help import rows, taken
 
 
 def methods(words: argparse.Namespace, console: Console) -> int:
@@ -50,7 +51,7 @@ def explained(name: str) -> str:
     target = METHODS[name]
     known = inspect.signature(target).parameters
     defaults = {key: parameter.default for key, parameter in known.items()}
-    said = {key: text for key, text in described(target).items() if key in known}
+    said = {key: text for key, text in describe_parameters(target).items() if key in known}
     return "\n".join([f"{name}: {about(target)}", *rows(said, defaults)])
 
 

@@ -52,15 +52,17 @@ from .settings import Settings
 class Experiment:
     """A checked configuration: what to run, and the tables it came from with defaults filled in.
 
-    data         who holds what: a data set by name, or a path to files
-    model        what is trained
-    method       what runs
-    methods      a list of methods in its place, each with a name and, where wanted, a label and a
-                 `local` of its own, laid over the one for all
-    local        what a client does in a round
-    requirement  what clients ask of the model: a number, or the work each does alone to set its own
-    network      the terms of a real federation
-    clients      a list of who may take part in one, each with a name and a key
+    Attributes:
+        data: who holds what: a data set by name, or a path to files
+        model: what is trained
+        method: what runs
+        methods: a list of methods in its place, each with a name and, where wanted, a label and a
+            `local` of its own, laid over the one for all
+        local: what a client does in a round
+        requirement: what clients ask of the model: a number, or the work each does alone to set its
+            own
+        network: the terms of a real federation
+        clients: a list of who may take part in one, each with a name and a key
     """
 
     settings: Settings
@@ -224,9 +226,9 @@ def load_table(path: str | Path, follow: bool = True) -> Table:
 def load(table: Table, trusted: bool = False) -> Experiment:
     """Check a whole configuration; every mistake is found before anything runs.
 
-    trusted  the table is the user's own: parts may be named by their import path, and that code
-             runs. A table that came from elsewhere reaches installed parts only, and imports
-             nothing
+    Args:
+        trusted: the table is the user's own: parts may be named by their import path, and that code
+            runs. A table that came from elsewhere reaches installed parts only, and imports nothing
     """
     check_depth(table, "configuration")
     parts = catalogue(trusted)

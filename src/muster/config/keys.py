@@ -58,8 +58,9 @@ def put(
 ) -> None:
     """Set one key in a table, in place.
 
-    all_methods  True: `method.KEY` means every one of several methods that takes KEY, as `parts`
-                 knows them
+    Args:
+        all_methods: True: `method.KEY` means every one of several methods that takes KEY, as
+            `parts` knows them
     """
     head, _, rest = key.partition(".")
     if not rest:

@@ -26,32 +26,33 @@ Precision = Literal["exact", "float16"]
 class Network:
     """The terms of a federation over a network.
 
-    precision   how weights travel: "exact" (in the run's dtype) or "float16" (half of float32)
-    patience    seconds the server waits for answers to one request; then it goes on without
-    wait        seconds it waits for clients before the first round
-    at_least    clients that must have come by then (the priority clients must, all of them)
-    quorum      the share of the objective's weight (the priority clients', usually) that must be
-                heard in a round; with less, those who failed are asked again, then the run stops
-    retries     how often they are asked again
-    strikes     failures in a row after which nobody waits for a client until it answers again
-    most_rows   the largest sample count a client may state
-    most_share  the most a client counts for that is not priority and whose rows are not declared:
-                so many times the rows of all priority clients together
-    features    the shape of a row; empty: as the first priority client's
-    image       the shape of a row as an image, where rows are images that lie flat; empty: none
-    classes     how many classes, or their names in order; 0: as the priority clients' labels go
-    label       the label's column in each client's own table, or several
-    columns     the columns to learn from, in order; empty: all others, as each table has them
-    scale       how features are scaled, as in `from_folder`: clients tell statistics of their
-                training rows, and are sent what everybody goes by
-    categories  columns of categories, with the levels of all clients, agreed on in the same way
-    missing     what stands in for missing numbers, agreed on in the same way
-    most_levels  the most levels a client may have in a column of categories
-    text        a column of text to learn from, in place of columns of numbers; what makes tokens of
-                it is code, which each node's owner names
-    length      how many tokens of each text are kept
-    pad         the token that shorter texts are filled up with; default 0
-    resize      of folders of images: the height and width that all are brought to; empty: none
+    Attributes:
+        precision: how weights travel: "exact" (in the run's dtype) or "float16" (half of float32)
+        patience: seconds the server waits for answers to one request; then it goes on without
+        wait: seconds it waits for clients before the first round
+        at_least: clients that must have come by then (the priority clients must, all of them)
+        quorum: the share of the objective's weight (the priority clients', usually) that must be
+            heard in a round; with less, those who failed are asked again, then the run stops
+        retries: how often they are asked again
+        strikes: failures in a row after which nobody waits for a client until it answers again
+        most_rows: the largest sample count a client may state
+        most_share: the most a client counts for that is not priority and whose rows are not
+            declared: so many times the rows of all priority clients together
+        features: the shape of a row; empty: as the first priority client's
+        image: the shape of a row as an image, where rows are images that lie flat; empty: none
+        classes: how many classes, or their names in order; 0: as the priority clients' labels go
+        label: the label's column in each client's own table, or several
+        columns: the columns to learn from, in order; empty: all others, as each table has them
+        scale: how features are scaled, as in `from_folder`: clients tell statistics of their
+            training rows, and are sent what everybody goes by
+        categories: columns of categories, with the levels of all clients, agreed on in the same way
+        missing: what stands in for missing numbers, agreed on in the same way
+        most_levels: the most levels a client may have in a column of categories
+        text: a column of text to learn from, in place of columns of numbers; what makes tokens of
+            it is code, which each node's owner names
+        length: how many tokens of each text are kept
+        pad: the token that shorter texts are filled up with; default 0
+        resize: of folders of images: the height and width that all are brought to; empty: none
     """
 
     precision: Precision = "exact"
@@ -137,12 +138,13 @@ class Network:
 class Member:
     """A client that may take part.
 
-    key         its public key: a file, or the text of one (`ecdsa-sha2-nistp384 AAAA...`)
-    priority    whether the model is for it
-    importance  a_k, its weight in the objective when it is not priority
-    unseen      whether it never trains and only judges the model
-    rows        how many rows it counts for, whatever it states; 0: as it states, within
-                network.most_share unless it is priority
+    Attributes:
+        key: its public key: a file, or the text of one (`ecdsa-sha2-nistp384 AAAA...`)
+        priority: whether the model is for it
+        importance: a_k, its weight in the objective when it is not priority
+        unseen: whether it never trains and only judges the model
+        rows: how many rows it counts for, whatever it states; 0: as it states, within
+            network.most_share unless it is priority
     """
 
     name: str

@@ -21,34 +21,35 @@ from ..tasks.base import Multiclass, Task
 class Settings:
     """Everything about an experiment that is not data, model, method or local work.
 
-    name               results go to OUT/NAME, numbered when that exists
-    rounds             communication rounds
-    seed               the seed of a single run
-    seeds              the seeds of a comparison: a count, or a list
-    dtype              float32 or float64
-    engine             auto, stacked or loop
-    device             cpu or cuda
-    processes          cores to use; default: those this process may use
-    participation      flexible: clients leave when the model fails their requirement
-    attack             what some clients do instead of their part
-    task               what the model is to be good at
-    decide_on          the rows all decisions go by: train or held_out
-    tuned_steps        measure the model after this many local steps of each client, too (0: do not)
-    left_out           the share of all rows that no run trains or tests on, because settings were
-                       tuned by them: the same rows in every seed, by what is in them (`muster tune`
-                       sets it where it has to); 0: none
-    tuned_on           seeds that settings were chosen on (`muster tune` writes them down): none of
-                       them can be reported
-    trust              true: every method bounds and checks what clients outside the objective do;
-                       false: none does; default: fedalign and maxfl do where the configuration is
-                       that of a real federation, with a network or a list of clients
-    evaluate_every     measure the model every n rounds (0: only after the last)
-    checkpoint_every   save the state every n rounds
-    report_at          rounds whose numbers a comparison prints; default: the last
-    measures           what tables and the figure show (loss, fairness, ...); default: the usual
-    panels             what the figure shows, by the names of measures; default: the measures
-    figures            the formats the figure is written in: png, pdf, svg
-    out                the folder all results go to
+    Attributes:
+        name: results go to OUT/NAME, numbered when that exists
+        rounds: communication rounds
+        seed: the seed of a single run
+        seeds: the seeds of a comparison: a count, or a list
+        dtype: float32 or float64
+        engine: auto, stacked or loop
+        device: cpu or cuda
+        processes: cores to use; default: those this process may use
+        participation: flexible: clients leave when the model fails their requirement
+        attack: what some clients do instead of their part
+        task: what the model is to be good at
+        decide_on: the rows all decisions go by: train or held_out
+        tuned_steps: measure the model after this many local steps of each client, too (0: do not)
+        left_out: the share of all rows that no run trains or tests on, because settings were tuned
+            by them: the same rows in every seed, by what is in them (`muster tune` sets it where it
+            has to); 0: none
+        tuned_on: seeds that settings were chosen on (`muster tune` writes them down): none of them
+            can be reported
+        trust: true: every method bounds and checks what clients outside the objective do; false:
+            none does; default: fedalign and maxfl do where the configuration is that of a real
+            federation, with a network or a list of clients
+        evaluate_every: measure the model every n rounds (0: only after the last)
+        checkpoint_every: save the state every n rounds
+        report_at: rounds whose numbers a comparison prints; default: the last
+        measures: what tables and the figure show (loss, fairness, ...); default: the usual
+        panels: what the figure shows, by the names of measures; default: the measures
+        figures: the formats the figure is written in: png, pdf, svg
+        out: the folder all results go to
     """
 
     name: str = "run"

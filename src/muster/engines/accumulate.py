@@ -111,7 +111,8 @@ def _means(values: Float64, sizes: Int64, weight: Float64 | None) -> Float64:
 class Seen:
     """The rows some clients look at, each once, and what each client makes of its own.
 
-    rows  which rows of the data; None: the first n as they lie
+    Attributes:
+        rows: which rows of the data; None: the first n as they lie
     """
 
     def __init__(

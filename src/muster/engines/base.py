@@ -42,9 +42,10 @@ TRIED = 6  # rows on which a task is tried before anything trains
 class Assignment:
     """What to do in place of an ordinary round's work.
 
-    steps    for each client, where they differ from what `Local` asks
-    local    other local work altogether
-    purpose  what the batches are drawn for, so that each purpose has its own
+    Attributes:
+        steps: for each client, where they differ from what `Local` asks
+        local: other local work altogether
+        purpose: what the batches are drawn for, so that each purpose has its own
     """
 
     steps: Int64 | None = None

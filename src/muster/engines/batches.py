@@ -35,10 +35,11 @@ EVEN = 8  # blocks for each thread, so that the last one to finish is not much l
 class Plan:
     """Rows for every step of some clients, the busiest client first.
 
-    at       [K] where each client stands in the list that was asked for
-    steps    [K] how many steps each takes, not increasing: step s concerns a prefix of clients
-    rows     [K, S, B] row numbers; short batches are padded with a row that does not count
-    count    [K, S] how many rows of each batch count
+    Attributes:
+        at: [K] where each client stands in the list that was asked for
+        steps: [K] how many steps each takes, not increasing: step s concerns a prefix of clients
+        rows: [K, S, B] row numbers; short batches are padded with a row that does not count
+        count: [K, S] how many rows of each batch count
     """
 
     at: Int64
@@ -94,11 +95,12 @@ def plan(
 ) -> list[Plan]:
     """Plans for these clients, in groups whose batches are of similar width.
 
-    merge_single  a last batch of a single row joins the one before it (BatchNorm cannot train on
-                  one row)
-    steps         for each client, in place of what `local` asks
-    draws         batches a step uses: the plan holds `draws` times as many
-    ids           the numbers by which the clients' randomness is keyed; None: their places
+    Args:
+        merge_single: a last batch of a single row joins the one before it (BatchNorm cannot train
+            on one row)
+        steps: for each client, in place of what `local` asks
+        draws: batches a step uses: the plan holds `draws` times as many
+        ids: the numbers by which the clients' randomness is keyed; None: their places
     """
     wanted = steps_of(data.sizes[clients], local, merge_single) if steps is None else steps
     wanted = wanted * draws

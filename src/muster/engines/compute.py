@@ -21,10 +21,11 @@ class Compute:
     """How the clients' work is run. It decides how long a run takes; on one engine, device and
     dtype the same seed gives the same bits for any number of cores.
 
-    engine     auto: stacked when every layer of the model has a stacked form, else loop
-    device     cpu, cuda, or one of several as cuda:1
-    dtype      float32 or float64
-    processes  cores to use; None: those this process may use
+    Attributes:
+        engine: auto: stacked when every layer of the model has a stacked form, else loop
+        device: cpu, cuda, or one of several as cuda:1
+        dtype: float32 or float64
+        processes: cores to use; None: those this process may use
     """
 
     engine: str = "auto"

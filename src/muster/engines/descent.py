@@ -37,9 +37,10 @@ SLOT = "optimizer"  # what an optimizer remembers, as parts of a client's memory
 class Course:
     """The steps of some clients in one round.
 
-    rates  the learning rate of each step, as many as the busiest client takes
-    even   the one rate of all steps; None where they differ
-    kept   what the optimizer remembers at the end, for the clients' memory
+    Attributes:
+        rates: the learning rate of each step, as many as the busiest client takes
+        even: the one rate of all steps; None where they differ
+        kept: what the optimizer remembers at the end, for the clients' memory
     """
 
     def __init__(self, local: Local, offer: Offer, steps: Int64, memory: Memory) -> None:

@@ -130,8 +130,9 @@ def softmax_regression(
 ) -> None:
     """All local steps of these clients, in place on `w` [K, C, F] and `bias` [K, C].
 
-    x       [rows, F] as stored; bytes are pixels and are divided by 255
-    drift   for W and b, a stack with one entry a client or a single one; None adds nothing
+    Args:
+        x: [rows, F] as stored; bytes are pixels and are divided by 255
+        drift: for W and b, a stack with one entry a client or a single one; None adds nothing
     """
     kind = w.dtype.type
     none = np.empty((0, 1, 1), w.dtype), np.empty((0, 1), w.dtype)

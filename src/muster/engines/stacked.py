@@ -283,8 +283,10 @@ class StackedCohort:
 class Batch:
     """A step's rows of each client, and the gradient of its mean loss there.
 
-    x, y   inputs and targets [n, B, ...]
-    scale  [n, B]: 1 / |batch| for rows that count, 0 for padding
+    Attributes:
+        x: inputs and targets [n, B, ...]
+        y: inputs and targets [n, B, ...]
+        scale: [n, B]: 1 / |batch| for rows that count, 0 for padding
     """
 
     def __init__(

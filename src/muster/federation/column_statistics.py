@@ -23,10 +23,11 @@ AT_ONCE = 2**22  # numbers that are looked at together: columns go in groups of 
 class Statistics:
     """Of each client's training rows, [client, column].
 
-    rows    how many there are, [client]
-    count   how many numbers are there; less than the rows where some are missing
-    mean    of those numbers; 0 where there are none
-    spread  the sum of their squared distances from that mean
+    Attributes:
+        rows: how many there are, [client]
+        count: how many numbers are there; less than the rows where some are missing
+        mean: of those numbers; 0 where there are none
+        spread: the sum of their squared distances from that mean
     """
 
     rows: Int64

@@ -99,28 +99,38 @@ def as_requirement(requirement: ArrayLike | None, n: int) -> Float64 | None:
 class Federation:
     """Clients, their data, and what they are to the model's owner.
 
-    priority    the clients the model is for, P
-    importance  a_k, each client's weight in the objective: 1 for priority clients, and for the
-                others 0 (Prioritized FL) up to 1 (plain FL); section 5 of the FedALIGN paper
+    Attributes:
+        priority: the clients the model is for, P
+        importance: a_k, each client's weight in the objective: 1 for priority clients, and for the
+            others 0 (Prioritized FL) up to 1 (plain FL); section 5 of the FedALIGN paper
+
     requirement rho_k, the loss client k asks the model to stay below (None: not asked)
-    unseen      clients that never train and only judge the model
-    classes     how many there are; 0: targets are numbers (one or several for each row)
-    names, labels, columns   what clients, classes and features are called, where the data says so
-    ids         the numbers by which clients' randomness is keyed; None: 0 to n - 1
-    counted     how many of its rows each client counts for in p_k; None: all
-    requirement_test, solo_score   the held-out loss and score of the client's own model,
-                where its requirement came from one
-    note        what results on this data must say: that it is a subset, or how it was split
-    image       the shape of a row as an image (channels, height, width), where rows are images that
-                lie flat
-    scale       what was done to the features when they were read
-    prepare     how they were made of the columns of tables, where they are not those columns
-    resized     whether images of other sizes are brought to the size of these rows
-    text        how they were made of a column of text, where they are tokens of it
-    pad         the token that shorter texts were filled up with, where that is known
-    varies      how the seeds of a comparison vary the data: see `Variation`
-    label_column, aside   of tables: the column of labels (or several), and others that are no
-                features (None: any may be there)
+
+    Attributes:
+        unseen: clients that never train and only judge the model
+        classes: how many there are; 0: targets are numbers (one or several for each row)
+        names: what clients, classes and features are called, where the data says so
+        labels: what clients, classes and features are called, where the data says so
+        columns: what clients, classes and features are called, where the data says so
+        ids: the numbers by which clients' randomness is keyed; None: 0 to n - 1
+        counted: how many of its rows each client counts for in p_k; None: all
+        requirement_test: the held-out loss and score of the client's own model, where its
+            requirement came from one
+        solo_score: the held-out loss and score of the client's own model, where its requirement
+            came from one
+        note: what results on this data must say: that it is a subset, or how it was split
+        image: the shape of a row as an image (channels, height, width), where rows are images that
+            lie flat
+        scale: what was done to the features when they were read
+        prepare: how they were made of the columns of tables, where they are not those columns
+        resized: whether images of other sizes are brought to the size of these rows
+        text: how they were made of a column of text, where they are tokens of it
+        pad: the token that shorter texts were filled up with, where that is known
+        varies: how the seeds of a comparison vary the data: see `Variation`
+        label_column: of tables: the column of labels (or several), and others that are no features
+            (None: any may be there)
+        aside: of tables: the column of labels (or several), and others that are no features (None:
+            any may be there)
     """
 
     train: Ragged

@@ -62,13 +62,14 @@ class Preparation:
     Fitted from what clients can tell without showing rows: which levels there are, and of each
     column how many numbers, their mean and their spread.
 
-    columns  of the table, in order
-    levels   of those that are categories, by name
-    holes    columns in which training rows miss something
-    mean     of each column, which stands in for what is missing; 0 for categories
-    std      what numbers are divided by, after the mean is taken off; empty: they stay as they are
-    fills    whether anything may be missing; else what is missing stays so, and is complained of
-    nothing  by column, numbers that mean that nothing was measured, such as a cholesterol of 0
+    Attributes:
+        columns: of the table, in order
+        levels: of those that are categories, by name
+        holes: columns in which training rows miss something
+        mean: of each column, which stands in for what is missing; 0 for categories
+        std: what numbers are divided by, after the mean is taken off; empty: they stay as they are
+        fills: whether anything may be missing; else what is missing stays so, and is complained of
+        nothing: by column, numbers that mean that nothing was measured, such as a cholesterol of 0
     """
 
     columns: tuple[str, ...]
@@ -159,22 +160,23 @@ class Preparation:
 class Inputs:
     """The rows a model was trained on, without the rows.
 
-    shape    of one row
-    classes  how many there are; 0: targets are numbers
-    target   the shape of one target; () where it is one number or class
-    kind     what features are: "pixels" (bytes, seen as 0 to 1), "whole" (tokens), "real"; "" where
-             that is not known here
-    labels   what classes are called, where the data says so
-    image    the shape of a row as an image, where it is one and lies flat
-    columns  what features are called, in order, where the data says so
-    label    the column of labels (or several), where rows come from tables
-    aside    other columns that a table may have; None: any
-    scale    what was done to features before training; None: nothing
-    prepare  how features were made of columns; None: they are the columns
-    text     how features were made of a column of text
-    resized  whether images of other sizes are brought to this one
-    pad      the token that shorter texts were filled up with, where that is known
-    scaled   whether that is known here: across a network clients scale their own rows
+    Attributes:
+        shape: of one row
+        classes: how many there are; 0: targets are numbers
+        target: the shape of one target; () where it is one number or class
+        kind: what features are: "pixels" (bytes, seen as 0 to 1), "whole" (tokens), "real"; ""
+            where that is not known here
+        labels: what classes are called, where the data says so
+        image: the shape of a row as an image, where it is one and lies flat
+        columns: what features are called, in order, where the data says so
+        label: the column of labels (or several), where rows come from tables
+        aside: other columns that a table may have; None: any
+        scale: what was done to features before training; None: nothing
+        prepare: how features were made of columns; None: they are the columns
+        text: how features were made of a column of text
+        resized: whether images of other sizes are brought to this one
+        pad: the token that shorter texts were filled up with, where that is known
+        scaled: whether that is known here: across a network clients scale their own rows
     """
 
     shape: tuple[int, ...]

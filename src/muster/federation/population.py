@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 class Population:
     """The clients of a run; every array has one entry per client.
 
-    ids         the number by which a client's randomness is keyed: the same wherever it runs
-    priority    the clients the model is for, P
-    importance  a_k, each client's weight in the objective: 1 for priority clients
-    unseen      clients that never train and only judge the model
-    sizes       D_k, how many training rows each has; 0 for a client that did not come
-    names       what clients are called, where the data says so
-    counted     how many of those rows count in p_k, where a server goes by its own word
+    Attributes:
+        ids: the number by which a client's randomness is keyed: the same wherever it runs
+        priority: the clients the model is for, P
+        importance: a_k, each client's weight in the objective: 1 for priority clients
+        unseen: clients that never train and only judge the model
+        sizes: D_k, how many training rows each has; 0 for a client that did not come
+        names: what clients are called, where the data says so
+        counted: how many of those rows count in p_k, where a server goes by its own word
     """
 
     ids: Int64

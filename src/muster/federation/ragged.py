@@ -102,8 +102,9 @@ class Ragged:
 class Shared(Ragged):
     """One set of rows, seen by each client in its own mix of labels.
 
-    mix    [client, label]: how much each label counts for each client; a client's sum to 1
-    codes  [row]: which of those labels each row has
+    Attributes:
+        mix: [client, label]: how much each label counts for each client; a client's sum to 1
+        codes: [row]: which of those labels each row has
 
     Client k sees the rows of every label it has in its mix, and a row of label c counts
     `mix[k, c] / count[c]`. Rows and weights of a client are worked out when they are asked for;

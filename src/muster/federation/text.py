@@ -28,11 +28,12 @@ PROBE = "the of and a to in is you that it good bad yes no not new old one two H
 class Text:
     """How a column of text becomes tokens.
 
-    column     of the table
-    length     tokens of each row
-    pad        the token that shorter texts are filled up with
-    called     the tokenizer's import path
-    tokenizer  the function itself, as long as it is at hand
+    Attributes:
+        column: of the table
+        length: tokens of each row
+        pad: the token that shorter texts are filled up with
+        called: the tokenizer's import path
+        tokenizer: the function itself, as long as it is at hand
     """
 
     column: str

@@ -35,13 +35,17 @@ TAKEN = (
 class Variation:
     """How seeds vary the data of a comparison.
 
-    varies      "data": each draws new data; "split": each divides every client's rows into training
-                and test rows again; "deal and split": and gives them to other clients, too; "deal":
-                each deals the same training rows to clients again, and the test rows stay;
-                "training": the data stay; "unknown": nobody said
-    train_rows, test_rows   how many rows all clients have in a seed; 0: not known
-    objective_share, seen_share   the share of these rows that the clients in the objective have,
-                and those that take part
+    Attributes:
+        varies: "data": each draws new data; "split": each divides every client's rows into training
+            and test rows again; "deal and split": and gives them to other clients, too; "deal":
+            each deals the same training rows to clients again, and the test rows stay; "training":
+            the data stay; "unknown": nobody said
+        train_rows: how many rows all clients have in a seed; 0: not known
+        test_rows: how many rows all clients have in a seed; 0: not known
+        objective_share: the share of these rows that the clients in the objective have, and those
+            that take part
+        seen_share: the share of these rows that the clients in the objective have, and those that
+            take part
     """
 
     varies: Kind = "unknown"

@@ -61,9 +61,10 @@ def write_app(
     """Write the app of an experiment, and its roster; returns the app's hash, by which owners of
     nodes agree to it.
 
-    results      where results go
-    environment  of the superlink that will run it
-    inputs       how clients' rows were made, where that is known here: it is kept with the model
+    Args:
+        results: where results go
+        environment: of the superlink that will run it
+        inputs: how clients' rows were made, where that is known here: it is kept with the model
     """
     check(chosen)
     registered(chosen)

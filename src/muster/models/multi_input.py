@@ -31,8 +31,9 @@ EXACT = 2**24  # whole numbers up to here are themselves in float32
 class Joined:
     """Inputs end to end in one row of numbers, each flat.
 
-    shapes  of one row of each input, in the order in which `forward` takes them
-    whole   inputs that are whole numbers (tokens): the module gets them as int64
+    Attributes:
+        shapes: of one row of each input, in the order in which `forward` takes them
+        whole: inputs that are whole numbers (tokens): the module gets them as int64
     """
 
     shapes: Mapping[str, tuple[int, ...]]

@@ -109,7 +109,8 @@ class CNN:
     """The CIFAR-10 network: two 5x5 convolutions (32, 64), then 512 and 128, BatchNorm and ReLU
     after each, Kaiming start. The paper prints only "512x128"; the rest is a reading.
 
-    image  the shape of a row as an image, channels first; default: as the data says
+    Attributes:
+        image: the shape of a row as an image, channels first; default: as the data says
     """
 
     image: tuple[int, ...] | None = None
@@ -151,10 +152,11 @@ class CNN:
 class Bag:
     """Texts as bags of tokens: the mean of the tokens' vectors, then a linear layer.
 
-    vocabulary  how many tokens there are
-    width       of a token's vector
-    pad         the token that short texts are filled up with, which does not count; default: the
-                data's, or else 0
+    Attributes:
+        vocabulary: how many tokens there are
+        width: of a token's vector
+        pad: the token that short texts are filled up with, which does not count; default: the
+            data's, or else 0
     """
 
     vocabulary: int = 10_000

@@ -26,10 +26,11 @@ NO_LOSS = "loss unknown"  # the reason of clients whose rows say none
 class Possible:
     """What can be true of any model at all, by the task.
 
-    least      what no loss is below
-    score      what its score can be
-    undefined  whether a client's rows may leave it without a score (the AUC of one class)
-    silent     whether they may leave it without a loss (survival without an event)
+    Attributes:
+        least: what no loss is below
+        score: what its score can be
+        undefined: whether a client's rows may leave it without a score (the AUC of one class)
+        silent: whether they may leave it without a loss (survival without an event)
     """
 
     least: float = 0.0

@@ -34,8 +34,9 @@ class Optimizer(Protocol):
     An optimizer may have a field `keep`: whether what it remembers lasts from one round of a client
     to the next. Without it, or where it is false, it starts fresh in every round.
 
-    plain  whether a step is `w <- w - lr g` and nothing else: then engines may fuse it with the
-           gradient
+    Attributes:
+        plain: whether a step is `w <- w - lr g` and nothing else: then engines may fuse it with the
+            gradient
     """
 
     @property
@@ -65,8 +66,9 @@ class GradientDescent:
     `v <- momentum v + (1 - dampening) d` (the first step: `v = d`), then `w <- w - lr v`, or with
     `nesterov` `w <- w - lr (d + momentum v)`. Without momentum `w <- w - lr d`.
 
-    clip  the most that a client's direction may have as its norm; longer ones are shortened
-    keep  whether the velocity lasts from one round to the next
+    Attributes:
+        clip: the most that a client's direction may have as its norm; longer ones are shortened
+        keep: whether the velocity lasts from one round to the next
     """
 
     momentum: float = 0.0
@@ -155,8 +157,9 @@ class Adam(Moments):
     """Adam (Kingma and Ba 2015) as torch.optim.Adam takes it: `weight_decay` adds
     `weight_decay w` to the direction.
 
-    clip  the most that a client's direction may have as its norm; longer ones are shortened
-    keep  whether the running means last from one round to the next
+    Attributes:
+        clip: the most that a client's direction may have as its norm; longer ones are shortened
+        keep: whether the running means last from one round to the next
     """
 
     betas: tuple[float, float] = (0.9, 0.999)
@@ -176,8 +179,9 @@ class AdamW(Moments):
     """AdamW (Loshchilov and Hutter 2019) as torch.optim.AdamW takes it: weights decay by
     themselves, `w <- (1 - lr weight_decay) w`, before Adam's step.
 
-    clip  the most that a client's direction may have as its norm; longer ones are shortened
-    keep  whether the running means last from one round to the next
+    Attributes:
+        clip: the most that a client's direction may have as its norm; longer ones are shortened
+        keep: whether the running means last from one round to the next
     """
 
     betas: tuple[float, float] = (0.9, 0.999)

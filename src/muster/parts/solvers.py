@@ -44,7 +44,8 @@ class Work:
 class Cohort(Protocol):
     """Some clients at work: their batches, over a leading client axis.
 
-    steps  how many each takes
+    Attributes:
+        steps: how many each takes
     """
 
     steps: Int64
@@ -84,9 +85,10 @@ class Solver(Protocol):
     A solver that descends more than once a round says so in a field `descents`, so that what an
     optimizer keeps from round to round has room for each.
 
-    draws  batches a step uses
-    needs  parts of the server's memory that clients must be sent
-    sends  parts that clients send next to their model, each in its shape
+    Attributes:
+        draws: batches a step uses
+        needs: parts of the server's memory that clients must be sent
+        sends: parts that clients send next to their model, each in its shape
     """
 
     @property

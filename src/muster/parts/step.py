@@ -29,11 +29,12 @@ class Step(Protocol):
     A step of one's own inherits from this class and has what it does not say otherwise: it sees
     every reply, and remembers nothing.
 
-    only_mean  True: the replies' weighted mean, and their weight in all, is all it asks for; then
-               replies need not all be held at once
-    keeps      where it has it: names of what it remembers, for solvers and weights that need it
-    takes      where it has it: names of what clients must send next to their models (of the
-               solvers' `sends`)
+    Attributes:
+        only_mean: True: the replies' weighted mean, and their weight in all, is all it asks for;
+            then replies need not all be held at once
+        keeps: where it has it: names of what it remembers, for solvers and weights that need it
+        takes: where it has it: names of what clients must send next to their models (of the
+            solvers' `sends`)
     """
 
     @property

@@ -34,8 +34,9 @@ MAGNITUDES = 100.0  # between the smallest and the largest value: more is drawn 
 class Axis:
     """How an axis is chosen.
 
-    cut     an axis that is this many times as long as the later rounds need is cut to them
-    beyond  how far bands may reach beyond the means, as a multiple of the means' span
+    Attributes:
+        cut: an axis that is this many times as long as the later rounds need is cut to them
+        beyond: how far bands may reach beyond the means, as a multiple of the means' span
     """
 
     cut: float = CUT

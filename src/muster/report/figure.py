@@ -34,8 +34,9 @@ NAMES = 26  # letters of a method's name in one line of the legend
 def figure(runs: Runs, path: str | Path, panels: str | Iterable[str] = ()) -> Path:
     """Draw runs to a file, whose ending says the format: .png, .pdf or .svg.
 
-    runs    the runs of each method by its label, all in the same order of seeds
-    panels  the measures to draw (`muster.results.measures`); by default each of the usual ones
+    Args:
+        runs: the runs of each method by its label, all in the same order of seeds
+        panels: the measures to draw (`muster.results.measures`); by default each of the usual ones
             that has something to show
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -15,7 +15,8 @@ from ..base.schema import label_and_key
 def key_names(keys: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
     """What swept keys are called: each by as much of its end as tells it apart from the others.
 
-    labels  of the methods: `methods.LABEL.KEY` is the key of one
+    Args:
+        labels: of the methods: `methods.LABEL.KEY` is the key of one
 
     >>> key_names(["local.batch_size", "methods.fedavg.local.lr"], ["fedavg"])
     {'local.batch_size': 'batch size', 'methods.fedavg.local.lr': 'fedavg: lr'}

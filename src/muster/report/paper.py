@@ -54,9 +54,10 @@ def paper(
 ) -> Path:
     """Draw runs for a paper to a file, whose ending says the format: .pdf, .svg or .png.
 
-    runs    the runs of each method by its label, all in the same order of seeds
-    panels  the measures to draw; by default those of the table
-    wide    across both columns, the measures next to each other; otherwise one below the other
+    Args:
+        runs: the runs of each method by its label, all in the same order of seeds
+        panels: the measures to draw; by default those of the table
+        wide: across both columns, the measures next to each other; otherwise one below the other
     """
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -50,8 +50,9 @@ class Column:
 class Fitted:
     """A table below a title, as wide as there is room.
 
-    labels   the columns that say what a row is of: they come first, wherever the table goes on
-    columns  the others
+    Attributes:
+        labels: the columns that say what a row is of: they come first, wherever the table goes on
+        columns: the others
     """
 
     title: str

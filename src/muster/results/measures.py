@@ -39,22 +39,24 @@ Each = Callable[[View], Float64 | None]
 class Measure:
     """One number for each round.
 
-    name      its column in `run.rounds`
-    title     what a figure calls it
-    short     the head of its column in a table; without one, the name in words
-    share     whether it lies between 0 and 1
-    lower     whether less of it is better
-    of        the number from everyone's view of the model; None where this federation has none.
-              A measure without `of` is counted by the round itself
-    scale     what tables and figures multiply it by (bytes are shown as kB)
-    score     the score it is of; it is there in runs whose task reports that one
-    compared  whether a comparison's table has it unasked
-    panel     whether the figure has a panel of it unasked
-    counts    whether it is a number of clients
-    signed    whether it is a difference, which may be below 0 whatever it is of
-    held_out  of one that looks at training rows, the measure of held-out rows that is nearest to
-              it; to be named, as intervals tell the two apart by it
-    whose     the clients it is of: those in the "objective", that take part ("seen"), or "unseen"
+    Attributes:
+        name: its column in `run.rounds`
+        title: what a figure calls it
+        short: the head of its column in a table; without one, the name in words
+        share: whether it lies between 0 and 1
+        lower: whether less of it is better
+        of: the number from everyone's view of the model; None where this federation has none. A
+            measure without `of` is counted by the round itself
+        scale: what tables and figures multiply it by (bytes are shown as kB)
+        score: the score it is of; it is there in runs whose task reports that one
+        compared: whether a comparison's table has it unasked
+        panel: whether the figure has a panel of it unasked
+        counts: whether it is a number of clients
+        signed: whether it is a difference, which may be below 0 whatever it is of
+        held_out: of one that looks at training rows, the measure of held-out rows that is nearest
+            to it; to be named, as intervals tell the two apart by it
+        whose: the clients it is of: those in the "objective", that take part ("seen"), or "unseen"
+
     otherwise the measure that stands in for it in a comparison, for methods that do not have it
     """
 

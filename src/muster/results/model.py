@@ -40,13 +40,14 @@ if TYPE_CHECKING:
 class Recipe:
     """How a run's model is put together again, and asked.
 
-    inputs   what it takes, and what its answers mean
-    outputs  how many numbers it answers with
-    serves   whose model the method is for: the global one, or each client's own
-    model    the table of the spec that built it; None: a module of the user's
-    called   the import path of what built it
-    module   the module itself, as long as it is at hand
-    task     the table of its task; of code of the user's, what it is called
+    Attributes:
+        inputs: what it takes, and what its answers mean
+        outputs: how many numbers it answers with
+        serves: whose model the method is for: the global one, or each client's own
+        model: the table of the spec that built it; None: a module of the user's
+        called: the import path of what built it
+        module: the module itself, as long as it is at hand
+        task: the table of its task; of code of the user's, what it is called
     """
 
     inputs: Inputs
@@ -105,8 +106,9 @@ class Recipe:
 class Own:
     """The models that clients keep for themselves, of those that have trained.
 
-    clients  whose
-    models   by the names of the module's state, each [client, *shape]
+    Attributes:
+        clients: whose
+        models: by the names of the module's state, each [client, *shape]
     """
 
     clients: Int64

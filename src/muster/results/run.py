@@ -31,19 +31,24 @@ HOLDINGS = {"client": int, "label": int, "rows": int}
 class Run:
     """A finished (or interrupted) run.
 
-    weights  the model, under the module's own state_dict names
-    rounds   one row per round, measured on the model after that round's step
-    clients  one row per round and asked client: its loss and accuracy at the broadcast model
-    moves    one row for each time a client left the pool or returned to it
-    attackers  one row per round and attacker: its share of the step, and what honesty would have
-             got
-    final    one row per client: the last model on its training and held-out data
+    Attributes:
+        weights: the model, under the module's own state_dict names
+        rounds: one row per round, measured on the model after that round's step
+        clients: one row per round and asked client: its loss and accuracy at the broadcast model
+        moves: one row for each time a client left the pool or returned to it
+        attackers: one row per round and attacker: its share of the step, and what honesty would
+            have got
+        final: one row per client: the last model on its training and held-out data
+
     holdings one row per client and class that it has training rows of, where that is known
-    own      the models that clients keep for themselves, where the method has them
-    recipe   how the model is put together again: columns, scale, labels, what built it
-    note     what these results must say of their data
-    facts    what the numbers are to be held against: the loss before the first round, that of a
-             constant prediction, the accuracy of always answering the most frequent class
+
+    Attributes:
+        own: the models that clients keep for themselves, where the method has them
+        recipe: how the model is put together again: columns, scale, labels, what built it
+        note: what these results must say of their data
+        facts: what the numbers are to be held against: the loss before the first round, that of a
+            constant prediction, the accuracy of always answering the most frequent class
+
     concerns what a person must be told before believing the numbers, a sentence each
     """
 
@@ -72,9 +77,10 @@ class Run:
     def model(self, client: str | int | None = None, build: Built | None = None) -> nn.Module:
         """The trained module, ready to be asked (`eval`); changing it does not change the run.
 
-        client  whose own model, by name or number, where the method keeps them
-        build   for a run that was loaded and trained a module of yours: the module, its class, or a
-                function that returns one; its parameters do not matter
+        Args:
+            client: whose own model, by name or number, where the method keeps them
+            build: for a run that was loaded and trained a module of yours: the module, its class,
+                or a function that returns one; its parameters do not matter
         """
         if client is None:
             if self.recipe is not None and self.recipe.serves == "own":
@@ -102,13 +108,15 @@ class Run:
     ) -> pl.DataFrame:
         """The model's answers to new rows, read and scaled as its training rows were.
 
-        rows    a CSV, parquet or npz file; a frame with the columns the model was trained on; an
+        Args:
+            rows: a CSV, parquet or npz file; a frame with the columns the model was trained on; an
                 array of features; or, of a model that reads texts, a list of them. With a column of
                 labels, these are in the answer too
-        client, build   as for `model`
-        scale   of a federation's run, whose clients scale their own rows: the manifest with the
+            client: as for `model`
+            build: as for `model`
+            scale: of a federation's run, whose clients scale their own rows: the manifest with the
                 [mean] and [std] they agreed on, or "none"
-        tokenizer   for a run that was loaded and reads texts: the function that makes tokens of
+            tokenizer: for a run that was loaded and reads texts: the function that makes tokens of
                 them, or its import path
 
         One row for each: `row` (from 1), `label` where it is known, and what the task predicts:

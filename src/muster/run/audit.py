@@ -44,9 +44,10 @@ class Ruling:
 class Case:
     """The replies that were admitted, and what can be made of them.
 
-    extent    how far each was admitted
-    own       how far each counts in any case, for its own place in the objective
-    inquiry   what is known of them before anybody is asked
+    Attributes:
+        extent: how far each was admitted
+        own: how far each counts in any case, for its own place in the objective
+        inquiry: what is known of them before anybody is asked
     """
 
     clients: Clients

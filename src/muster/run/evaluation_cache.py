@@ -23,12 +23,15 @@ AskAll = Callable[[State], View]
 class Memo:
     """Answers about the model of one state.
 
-    ask, ask_all  how clients are asked: for their appraisal of a round's model, and for everyone's
-                  view of a state
-    reuse         whether what a view says of the model, on which rows, serves as the clients'
-                  appraisals too; None: it does not
-    consulted     who needed the model to give an answer in this round, asked to train or not
-    polled        who told its loss before the invitation was made
+    Attributes:
+        ask: how clients are asked: for their appraisal of a round's model, and for everyone's view
+            of a state
+        ask_all: how clients are asked: for their appraisal of a round's model, and for everyone's
+            view of a state
+        reuse: whether what a view says of the model, on which rows, serves as the clients'
+            appraisals too; None: it does not
+        consulted: who needed the model to give an answer in this round, asked to train or not
+        polled: who told its loss before the invitation was made
     """
 
     def __init__(self, ask: Ask, ask_all: AskAll, n: int, reuse: Split | None = None) -> None:

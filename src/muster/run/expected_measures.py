@@ -34,7 +34,8 @@ def foreseen(
 ) -> set[str]:
     """The names of the measures that a run of a method will take.
 
-    solo  whether clients will have trained models of their own by then (`with_solo`)
+    Args:
+        solo: whether clients will have trained models of their own by then (`with_solo`)
     """
     scores = [score.name for score in Scoring(task).scores]
     for score in scores:

@@ -36,15 +36,16 @@ DECIDE_ON = ("train", "held_out")
 class Job:
     """A run before it runs: the method, the model, the local work and the settings of its rounds.
 
-    model          any nn.Module (its parameters are the starting point) or one of muster.models
-    local          the work of a client in a round
-    participation  who is free to leave; None: everyone stays
-    attack         what a seeded share of the clients does instead of its part
-    task           what the model is to be good at: one of muster.tasks, or a function of outputs
-                   and targets that gives the loss of each row
-    decide_on      split used for join, admit and leave decisions, claims and F(w): "train" or
-                   "held_out"
-    tuned_steps    local steps after which clients measure the model once more; 0: none
+    Attributes:
+        model: any nn.Module (its parameters are the starting point) or one of muster.models
+        local: the work of a client in a round
+        participation: who is free to leave; None: everyone stays
+        attack: what a seeded share of the clients does instead of its part
+        task: what the model is to be good at: one of muster.tasks, or a function of outputs and
+            targets that gives the loss of each row
+        decide_on: split used for join, admit and leave decisions, claims and F(w): "train" or
+            "held_out"
+        tuned_steps: local steps after which clients measure the model once more; 0: none
     """
 
     method: Method
@@ -147,7 +148,8 @@ class Job:
     def memory(self, model: Params, trainable: tuple[str, ...]) -> Memory:
         """The state of a client before its first round: of its solver and of its optimizer.
 
-        trainable  names of the parameters that move by gradient (the rest are statistics)
+        Args:
+            trainable: names of the parameters that move by gradient (the rest are statistics)
         """
         solver = self.method.solver
         descents = getattr(solver, "descents", 1)

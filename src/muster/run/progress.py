@@ -70,11 +70,12 @@ def _plain(value: Any) -> Any:
 class Sight:
     """What is seen of a run from outside.
 
-    place    its folder
-    label    its method, as results call it
-    about    method, seed, engine and the rounds it is to have
-    rows     one per round that is done
-    state    "done", "under way", "stopped" (it can go on) or "waiting" (nothing is written yet)
+    Attributes:
+        place: its folder
+        label: its method, as results call it
+        about: method, seed, engine and the rounds it is to have
+        rows: one per round that is done
+        state: "done", "under way", "stopped" (it can go on) or "waiting" (nothing is written yet)
     """
 
     place: Path

@@ -34,8 +34,9 @@ SCALAR = 8  # bytes of a number on the wire
 class Setup:
     """The parts of a run that stay the same through all rounds: who, what runs, where they are.
 
-    quorum  the share of the objective's weight that must be heard; a round in which less is does
-            not count, and ends the run
+    Attributes:
+        quorum: the share of the objective's weight that must be heard; a round in which less is
+            does not count, and ends the run
     """
 
     population: Population
@@ -95,9 +96,10 @@ def reference_of(
 class Verdict:
     """What the server made of the replies.
 
-    extent  how far each was admitted, 0 (refused) to 1 (in full)
-    weight  its share of the step
-    reason  why it was refused
+    Attributes:
+        extent: how far each was admitted, 0 (refused) to 1 (in full)
+        weight: its share of the step
+        reason: why it was refused
     """
 
     extent: Float64

@@ -49,23 +49,24 @@ def simulate(
 ) -> Run:
     """Run a method on a federation and return everything that happened.
 
-    model            any nn.Module (its parameters are the starting point) or one of muster.models
-    participation    None: everyone stays; Flexible(): clients leave when the model no longer meets
-                     their requirement, and return when it does
-    attack           what a seeded share of the clients does instead of its part
-    evaluate_every   measure the model on every client every n rounds and after the last one;
-                     0: after the last only, so that a round costs what the asked clients cost
-    checkpoint       a folder: the state is saved there every `checkpoint_every` rounds
-    resume           go on from the last checkpoint in that folder, to the bit-identical end
-    on_round         called with each round's row
-    task             what the model is to be good at: one of muster.tasks, or a function of outputs
-                     and targets that gives the loss of each row
-    decide_on        split used for join, admit and leave decisions, claims and F(w): "train" or
-                     "held_out"
-    tuned_steps      measure the model once more after this many local steps of each client's own
-                     (gm_appeal_tuned, tuned_test_accuracy); training does not notice. 0: do not
-    compute          how the work is run, Compute(engine, device, dtype, processes); each of these
-                     may be given by itself instead
+    Args:
+        model: any nn.Module (its parameters are the starting point) or one of muster.models
+        participation: None: everyone stays; Flexible(): clients leave when the model no longer
+            meets their requirement, and return when it does
+        attack: what a seeded share of the clients does instead of its part
+        evaluate_every: measure the model on every client every n rounds and after the last one; 0:
+            after the last only, so that a round costs what the asked clients cost
+        checkpoint: a folder: the state is saved there every `checkpoint_every` rounds
+        resume: go on from the last checkpoint in that folder, to the bit-identical end
+        on_round: called with each round's row
+        task: what the model is to be good at: one of muster.tasks, or a function of outputs and
+            targets that gives the loss of each row
+        decide_on: split used for join, admit and leave decisions, claims and F(w): "train" or
+            "held_out"
+        tuned_steps: measure the model once more after this many local steps of each client's own
+            (gm_appeal_tuned, tuned_test_accuracy); training does not notice. 0: do not
+        compute: how the work is run, Compute(engine, device, dtype, processes); each of these may
+            be given by itself instead
 
     `muster.run_job(fed, muster.Job(...))` is the same with the settings as one value.
     """
@@ -90,10 +91,11 @@ def run_job(
 ) -> Run:
     """Simulate a job on a federation and return everything that happened.
 
-    compute   how the work is run
-    keep      how often it is measured and saved, and where
-    on_round  called with each round's row
-    module    what `job.check(fed)` returned, where that was done already
+    Args:
+        compute: how the work is run
+        keep: how often it is measured and saved, and where
+        on_round: called with each round's row
+        module: what `job.check(fed)` returned, where that was done already
     """
     module = job.check(fed) if module is None else module
     fed, task = suited(fed, job.task)

@@ -41,11 +41,12 @@ LARGE = 2**30  # bytes of clients' own models that are not kept with the results
 class Keep:
     """How often a run is measured and saved, and where.
 
-    evaluate_every    measure the model on every client every n rounds and after the last one; 0:
-                      after the last only
-    checkpoint        the folder where the state is saved every `checkpoint_every` rounds; None:
-                      nowhere
-    resume            go on from the last state saved there
+    Attributes:
+        evaluate_every: measure the model on every client every n rounds and after the last one; 0:
+            after the last only
+        checkpoint: the folder where the state is saved every `checkpoint_every` rounds; None:
+            nowhere
+        resume: go on from the last state saved there
     """
 
     evaluate_every: int = 1
@@ -64,8 +65,9 @@ class Keep:
 class Provenance:
     """The data and model behind a run, for its results and its checkpoints.
 
-    identity  tells one federation from another, so that a checkpoint is not taken for another's
-    holdings  who has which rows, where that is known here
+    Attributes:
+        identity: tells one federation from another, so that a checkpoint is not taken for another's
+        holdings: who has which rows, where that is known here
     """
 
     identity: dict[str, str]

@@ -84,22 +84,23 @@ def compare(
 ) -> Comparison:
     """Run every method on every seed and return them side by side.
 
-    data        a federation, the same for all seeds, or a function of the seed that makes one
-    methods     by label, or a list of them: then each is called by its own name, numbered when two
-                have the same
-    local       what a client does in a round; or that of each method, by its label
-    seeds       how many, or which
-    only        of these seeds, those to run now; the others are for another process, and the same
-                folder
-    report_at   the rounds whose numbers are printed; by default the last
-    measures    what is printed and drawn, such as "loss, fairness"; by default the usual
-    panels      what is drawn, where that is something else
-    folder      finished runs are saved here as they finish, and not run again by another call; an
-                interrupted one leaves its checkpoint and goes on from it, to the same bits
-    config      what to keep with every run as its configuration
-    on_start    called with label, seed and the rounds that need not be run when a run begins
-    on_round    called with each round's row
-    **how       everything else that `simulate` takes
+    Args:
+        data: a federation, the same for all seeds, or a function of the seed that makes one
+        methods: by label, or a list of them: then each is called by its own name, numbered when two
+            have the same
+        local: what a client does in a round; or that of each method, by its label
+        seeds: how many, or which
+        only: of these seeds, those to run now; the others are for another process, and the same
+            folder
+        report_at: the rounds whose numbers are printed; by default the last
+        measures: what is printed and drawn, such as "loss, fairness"; by default the usual
+        panels: what is drawn, where that is something else
+        folder: finished runs are saved here as they finish, and not run again by another call; an
+            interrupted one leaves its checkpoint and goes on from it, to the same bits
+        config: what to keep with every run as its configuration
+        on_start: called with label, seed and the rounds that need not be run when a run begins
+        on_round: called with each round's row
+        **how: everything else that `simulate` takes
 
     Ctrl-C raises `ComparisonInterrupted`, which holds the comparison as far as it is done.
 

@@ -44,12 +44,13 @@ Made = Mapping[str, Mapping[str, str]]  # what runs were made with, by kind and 
 class Comparison:
     """Runs of several methods on the same seeds.
 
-    runs       the runs of each method by its label, in the order of `seeds`
-    seeds      the seeds that every method finished
-    complete   whether these are all that were asked for
-    report_at  the rounds whose numbers are printed; empty: the last
-    measures   what tables and the figure show; empty: the usual (see `muster.results.measures`)
-    panels     what the figure shows, by the names of measures; empty: the measures
+    Attributes:
+        runs: the runs of each method by its label, in the order of `seeds`
+        seeds: the seeds that every method finished
+        complete: whether these are all that were asked for
+        report_at: the rounds whose numbers are printed; empty: the last
+        measures: what tables and the figure show; empty: the usual (see `muster.results.measures`)
+        panels: what the figure shows, by the names of measures; empty: the measures
     """
 
     runs: dict[str, list[Run]]

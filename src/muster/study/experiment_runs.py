@@ -24,7 +24,8 @@ def check_all(
     """Find a bad setting of any method before anything is written, and a measure asked for that
     none of them will take. Returns each method's module, as its job checked it.
 
-    solo  True: clients will have trained models of their own, which this federation has not
+    Args:
+        solo: True: clients will have trained models of their own, which this federation has not
     """
     s = chosen.settings
     taken: set[str] = set()
@@ -54,7 +55,8 @@ def compared(
 ) -> Comparison:
     """Every method of a configuration on its seeds: see `muster.compare`.
 
-    data  the federation of a seed, where that is not simply the configuration's
+    Args:
+        data: the federation of a seed, where that is not simply the configuration's
     """
     s = chosen.settings
     return compare_jobs(

@@ -48,14 +48,15 @@ def sweep(
 ) -> Sweep:
     """Run every method of a configuration on its seeds, in every cell of a grid of settings.
 
-    table    a configuration, as a table or a TOML file
-    over     lists of values by dotted key: `{"data.priority": [2, 6], "local.lr": [0.1, 0.5]}`;
-             a method by its label, `"methods.fedalign.epsilon"`, or `"method.epsilon"` for all that
-             take it; without it, the configuration's own [sweep]
-    folder   cells are kept here as they finish, and not run again by another call
-    jobs     processes that work side by side, each on one core; by default as many as cores (or
-             the configuration's `processes`); 1: all in this one
-    on_cell  called with `Done` after every seed of every cell
+    Args:
+        table: a configuration, as a table or a TOML file
+        over: lists of values by dotted key: `{"data.priority": [2, 6], "local.lr": [0.1, 0.5]}`; a
+            method by its label, `"methods.fedalign.epsilon"`, or `"method.epsilon"` for all that
+            take it; without it, the configuration's own [sweep]
+        folder: cells are kept here as they finish, and not run again by another call
+        jobs: processes that work side by side, each on one core; by default as many as cores (or
+            the configuration's `processes`); 1: all in this one
+        on_cell: called with `Done` after every seed of every cell
 
     Ctrl-C raises `SweepInterrupted`, which holds what is finished.
 

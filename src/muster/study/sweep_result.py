@@ -42,15 +42,16 @@ FIRST = ("method", "seed", "round")  # the columns between the swept keys and th
 class Sweep:
     """Runs of several methods on the same seeds in every cell of a grid.
 
-    frame     one row for each cell, method, seed and round: the swept keys, `method`, `seed`,
-              `round`, every column of `run.rounds`, and what its seeds vary (`Variation`)
-    over      the swept keys, each with its values
-    methods   the labels of the methods
-    seeds     the seeds of every cell
-    complete  whether every run that was asked for is in it
-    measures  what tables and the figure show; empty: the usual (see `muster.results.measures`)
-    concerns  what is wrong with some of the runs, and in how many
-    folder    where the cells are; each is a comparison: `muster.load(sweep.folder / name)`
+    Attributes:
+        frame: one row for each cell, method, seed and round: the swept keys, `method`, `seed`,
+            `round`, every column of `run.rounds`, and what its seeds vary (`Variation`)
+        over: the swept keys, each with its values
+        methods: the labels of the methods
+        seeds: the seeds of every cell
+        complete: whether every run that was asked for is in it
+        measures: what tables and the figure show; empty: the usual (see `muster.results.measures`)
+        concerns: what is wrong with some of the runs, and in how many
+        folder: where the cells are; each is a comparison: `muster.load(sweep.folder / name)`
     """
 
     frame: pl.DataFrame

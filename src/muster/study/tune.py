@@ -55,15 +55,16 @@ LOOKED_AT = 3  # reported seeds whose rows are held against those of the first t
 class Tune:
     """How settings are chosen, next to the keys and their values.
 
-    seeds      the seeds to tune on, none of them reported: a list; default: three after the
-               reported ones
-    share      the share of each client's training rows that candidates are scored on; of all rows,
-               where every seed divides training and test rows anew
-    measure    what is scored, on those rows; default: the task's first score, as `test_accuracy`
-    direction  whether the highest ("max") or the lowest ("min") is best; default: what is better
-               of that measure (the lowest loss, the highest accuracy)
-    budget     candidates of each method that has several; default: as many as the one with fewest
-    seed       of the draw, where a method's grid has more candidates than the budget
+    Attributes:
+        seeds: the seeds to tune on, none of them reported: a list; default: three after the
+            reported ones
+        share: the share of each client's training rows that candidates are scored on; of all rows,
+            where every seed divides training and test rows anew
+        measure: what is scored, on those rows; default: the task's first score, as `test_accuracy`
+        direction: whether the highest ("max") or the lowest ("min") is best; default: what is
+            better of that measure (the lowest loss, the highest accuracy)
+        budget: candidates of each method that has several; default: as many as the one with fewest
+        seed: of the draw, where a method's grid has more candidates than the budget
     """
 
     seeds: tuple[int, ...] = ()
@@ -109,12 +110,14 @@ def tune(
 ) -> Tuning:
     """Choose settings for each method of a configuration.
 
-    table    a configuration, as a table or a TOML file, with [tune]
-    over     in place of [tune]: lists of values by key, and `seeds`, `share`, `measure`,
-             `direction`, `budget`
-    folder   candidates are kept here as they finish, and not run again; `tuning.parquet` and
-             `chosen.toml` are written here
-    jobs, on_cell   as in `muster.sweep`
+    Args:
+        table: a configuration, as a table or a TOML file, with [tune]
+        over: in place of [tune]: lists of values by key, and `seeds`, `share`, `measure`,
+            `direction`, `budget`
+        folder: candidates are kept here as they finish, and not run again; `tuning.parquet` and
+            `chosen.toml` are written here
+        jobs: as in `muster.sweep`
+        on_cell: as in `muster.sweep`
 
     >>> import muster
     >>> small = {"data": {"name": "digits", "clients": 10, "priority": 2}, "rounds": 2, "seeds": 2,
@@ -191,7 +194,8 @@ def rows_apart(
     """The tuning and the configuration with the share of rows that only tuning is judged by, where
     they have to be set apart: it says so already, or every seed divides its rows anew.
 
-    said  whether the share was given
+    Args:
+        said: whether the share was given
     """
     left_out = reported.settings.left_out
     if left_out and said and chosen.share != left_out:

@@ -35,18 +35,19 @@ Candidate = Mapping[str, Any]  # values by key, as within the method's own table
 class Tuning:
     """The scores of a tuning.
 
-    frame      one row for each method, candidate and seed: the candidate's number and settings, its
-               `score`, whether it is `tied` with others for the best mean score, and whether it
-               was `chosen`: of several that are tied, the first of the grid
-    chosen     the settings that were chosen, by method
-    table      the configuration with them, ready to be compared on the reported seeds
-    measure    what was scored, on rows that candidates did not fit on
-    direction  whether more of it is better ("max") or less ("min")
-    grids      how many candidates each method's grid has; where that is more than were tried, those
-               were drawn
-    concerns   what is wrong with some of the runs, and in how many
-    folder     where everything is
-    variation  what the validation seeds vary
+    Attributes:
+        frame: one row for each method, candidate and seed: the candidate's number and settings, its
+            `score`, whether it is `tied` with others for the best mean score, and whether it was
+            `chosen`: of several that are tied, the first of the grid
+        chosen: the settings that were chosen, by method
+        table: the configuration with them, ready to be compared on the reported seeds
+        measure: what was scored, on rows that candidates did not fit on
+        direction: whether more of it is better ("max") or less ("min")
+        grids: how many candidates each method's grid has; where that is more than were tried, those
+            were drawn
+        concerns: what is wrong with some of the runs, and in how many
+        folder: where everything is
+        variation: what the validation seeds vary
     """
 
     frame: pl.DataFrame
@@ -174,7 +175,8 @@ def at_edge(mine: Sequence[Candidate], key: str) -> str:
 def edges_of(rows: Iterable[Candidate], keys: Sequence[str]) -> list[str]:
     """One sentence for each value that methods chose at an edge of what they tried.
 
-    rows  the candidates of every method, one of each chosen
+    Args:
+        rows: the candidates of every method, one of each chosen
 
     >>> lr = [{"method": m, "lr": lr, "chosen": lr == 0.4} for m in "AB" for lr in (0.2, 0.4)]
     >>> edges_of(lr, ["lr"])
@@ -199,7 +201,8 @@ def scored(
 ) -> pl.DataFrame:
     """Every score as a frame. A key that a method does not have is null for it.
 
-    at_best  of each method, the candidates of the best score; the first is chosen
+    Args:
+        at_best: of each method, the candidates of the best score; the first is chosen
     """
     keys = list(dict.fromkeys(k for mine in tried.values() for c in mine for k in c))
     typed: dict[str, dict[str, Any]] = {}

@@ -39,8 +39,11 @@ NO_MATTER = ("seeds", "seed", "name", "out", "measures", "panels", "figures", "r
 class Done:
     """One seed of one cell is finished.
 
-    done, total   seeds of cells that are finished, of all; `kept` of them were before
-    whole, cells  cells that are finished with all seeds, of all
+    Attributes:
+        done: seeds of cells that are finished, of all; `kept` of them were before
+        total: seeds of cells that are finished, of all; `kept` of them were before
+        whole: cells that are finished with all seeds, of all
+        cells: cells that are finished with all seeds, of all
     """
 
     cell: str
@@ -79,7 +82,8 @@ class Planned:
 class Unit:
     """One seed of one cell, as a worker is told of it.
 
-    tuning  the share of each client's training rows to be judged by in place of its test rows;
+    Attributes:
+        tuning: the share of each client's training rows to be judged by in place of its test rows;
             of a configuration with `left_out`, the rows that are left out are
     """
 

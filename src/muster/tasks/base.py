@@ -45,9 +45,10 @@ SMALL = 1e-12  # the least share of a class or label that a guess gives it
 class Task(Protocol):
     """What the loss and the score of a row are.
 
-    score_name     what the score is called
-    cross_entropy  whether a row's loss is exactly -log softmax(z)_y: then engines may take a
-                   gradient that was worked out by hand
+    Attributes:
+        score_name: what the score is called
+        cross_entropy: whether a row's loss is exactly -log softmax(z)_y: then engines may take a
+            gradient that was worked out by hand
 
     Our own tasks know more (`Usual`): several scores, scores of all rows together, a loss that is
     no mean over rows, what to guess without a model. A task of one's own need not.
@@ -82,13 +83,14 @@ class Usual:
     """What our own tasks share. A subclass has a field `scores`, of which the first is the score
     that `criterion="score"` compares.
 
-    rows     scores that are means over rows, of outputs and targets; `perplexity` is the
-             exponential of one
-    of_all   scores of all rows together, of outputs, targets and how much each row counts
-    targets  what targets are: classes, or numbers
-    by_row   whether a client's loss is the mean of its rows'
-    least    what no loss is below
-    axes     how many axes the outputs for one row have
+    Attributes:
+        rows: scores that are means over rows, of outputs and targets; `perplexity` is the
+            exponential of one
+        of_all: scores of all rows together, of outputs, targets and how much each row counts
+        targets: what targets are: classes, or numbers
+        by_row: whether a client's loss is the mean of its rows'
+        least: what no loss is below
+        axes: how many axes the outputs for one row have
     """
 
     scores: tuple[str, ...]
@@ -174,12 +176,13 @@ def _confidence(z: NDArray[Any], y: NDArray[Any], w: Float64) -> float:
 class Multiclass(Usual):
     """One of several classes: cross-entropy `-log softmax(z)_y`, and accuracy `argmax z = y`.
 
-    weights    of the classes: a row's loss counts by its class's, as in torch's `reduction="none"`;
-               a client's loss is the mean of that over its rows
-    smoothing  of the labels: `1 - smoothing + smoothing / C` for the right class, `smoothing / C`
-               for the others
-    scores     what is reported: accuracy, balanced_accuracy, f1 (macro), auc and average_precision
-               (one against the rest, over the classes a client holds), calibration_error
+    Attributes:
+        weights: of the classes: a row's loss counts by its class's, as in torch's
+            `reduction="none"`; a client's loss is the mean of that over its rows
+        smoothing: of the labels: `1 - smoothing + smoothing / C` for the right class, `smoothing /
+            C` for the others
+        scores: what is reported: accuracy, balanced_accuracy, f1 (macro), auc and average_precision
+            (one against the rest, over the classes a client holds), calibration_error
     """
 
     weights: tuple[float, ...] = ()
@@ -229,11 +232,13 @@ class Custom:
     """A loss of one's own: `loss(z, y)` gives the loss of each row `[rows]`, from outputs
     `[rows, outputs]` and targets `[rows]`, in torch.
 
-    score   the same for a score; default: minus the loss
-    name    what the score is called
-    higher  whether more of it is better; default: as the score of that name has it, else yes
-    needs   how many outputs a model must have; 0: any number
-    axes    how many axes the outputs for one row have
+    Attributes:
+        score: the same for a score; default: minus the loss
+        name: what the score is called
+        higher: whether more of it is better; default: as the score of that name has it, else yes
+        needs: how many outputs a model must have; 0: any number
+        axes: how many axes the outputs for one row have
+
     targets "classes" or "numbers"
     """
 
@@ -310,10 +315,11 @@ def numbers_in(of: Shaped) -> int:
 class Scoring:
     """What is reported of a model by a task.
 
-    scores   what is known of each
-    first    the one that `criterion="score"` compares
-    rows     those that are means over rows: their places, and how they are taken
-    of_all   those of all rows together
+    Attributes:
+        scores: what is known of each
+        first: the one that `criterion="score"` compares
+        rows: those that are means over rows: their places, and how they are taken
+        of_all: those of all rows together
     """
 
     def __init__(self, task: Task) -> None:

@@ -55,10 +55,11 @@ def _first(z: NDArray[Any]) -> NDArray[Any]:
 class Binary(Usual):
     """Yes or no, one output: `-log sigmoid(z)` for 1, `-log (1 - sigmoid(z))` for 0.
 
-    weights    of 0 and of 1: a row's loss counts by its class's
-    smoothing  of the labels: `1 - smoothing / 2` for 1, `smoothing / 2` for 0
-    scores     accuracy (z > 0), balanced_accuracy, f1 (of 1), auc, average_precision,
-               calibration_error (of the chance of 1)
+    Attributes:
+        weights: of 0 and of 1: a row's loss counts by its class's
+        smoothing: of the labels: `1 - smoothing / 2` for 1, `smoothing / 2` for 0
+        scores: accuracy (z > 0), balanced_accuracy, f1 (of 1), auc, average_precision,
+            calibration_error (of the chance of 1)
     """
 
     weights: tuple[float, ...] = ()
@@ -117,9 +118,10 @@ class Multilabel(Usual):
     """Several yes-or-no labels, one output for each: the mean over labels of `Binary`'s loss.
     Targets are rows of 0 and 1.
 
-    weights  of the labels: a label's loss counts by its weight
-    scores   accuracy (the share of labels that are right), and means over labels of f1, auc,
-             average_precision
+    Attributes:
+        weights: of the labels: a label's loss counts by its weight
+        scores: accuracy (the share of labels that are right), and means over labels of f1, auc,
+            average_precision
     """
 
     weights: tuple[float, ...] = ()
@@ -178,7 +180,8 @@ class Numbers(Usual):
 class Regression(Numbers):
     """Numbers: squared error `(z - y)^2`.
 
-    scores   r2, mae
+    Attributes:
+        scores: r2, mae
     """
 
     scores: tuple[str, ...] = ("r2", "mae")
@@ -193,7 +196,8 @@ class Huber(Numbers):
     """Numbers among which some are far off: `(z - y)^2 / 2` up to `delta`, from there on
     `delta (|z - y| - delta / 2)`.
 
-    scores   r2, mae
+    Attributes:
+        scores: r2, mae
     """
 
     delta: float = 1.0
@@ -214,7 +218,8 @@ class Poisson(Numbers):
     """Counts with mean `exp(z)`: `exp(z) - y z`, which may be below 0; with `full` the term in y
     alone too, by Stirling, as torch has it.
 
-    scores   mae and r2, of `exp(z)`
+    Attributes:
+        scores: mae and r2, of `exp(z)`
     """
 
     full: bool = False
@@ -253,7 +258,8 @@ class Survival(Usual):
     without has a loss of 0). A client's loss, by which it decides, is that of all its rows; without
     an event among them it has none. Rows of two clients are never compared.
 
-    scores   c_index (Harrell)
+    Attributes:
+        scores: c_index (Harrell)
     """
 
     scores: tuple[str, ...] = ("c_index",)
@@ -324,8 +330,9 @@ class NextToken(Usual):
     `[rows, places]`, and a row's loss is the mean cross-entropy over its places. Places whose
     target is -100 (padding) do not count.
 
-    scores   perplexity, the exponential of a client's mean cross-entropy (without smoothing);
-             accuracy, the share of tokens that are right
+    Attributes:
+        scores: perplexity, the exponential of a client's mean cross-entropy (without smoothing);
+            accuracy, the share of tokens that are right
     """
 
     smoothing: float = 0.0

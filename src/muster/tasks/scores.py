@@ -28,12 +28,14 @@ PAIRS = 2**24  # pairs of rows looked at together
 class Score:
     """What is known of a score wherever its numbers go.
 
-    title   what it is called in words
-    short   the same in the head of a column
-    higher  whether more of it is better
-    least, most   what it can be
-    pooled  whether it is taken of all of a client's rows together, and so is, over several clients,
-            the mean of theirs
+    Attributes:
+        title: what it is called in words
+        short: the same in the head of a column
+        higher: whether more of it is better
+        least: what it can be
+        most: what it can be
+        pooled: whether it is taken of all of a client's rows together, and so is, over several
+            clients, the mean of theirs
     """
 
     name: str

@@ -15,8 +15,9 @@ from .base import Tracker, needed
 class mlflow(Tracker):
     """One MLflow run per run.
 
-    experiment  what MLflow calls them together
-    uri         where it keeps them: a server, or file:PATH; by default as MLflow is set up
+    Attributes:
+        experiment: what MLflow calls them together
+        uri: where it keeps them: a server, or file:PATH; by default as MLflow is set up
     """
 
     def __init__(self, experiment: str = "muster", uri: str | None = None) -> None:

@@ -12,7 +12,8 @@ from .base import Tracker, needed
 class tensorboard(Tracker):
     """Event files in a folder, one folder per run.
 
-    folder  where they go
+    Attributes:
+        folder: where they go
     """
 
     def __init__(self, folder: str | Path = "tensorboard") -> None:

@@ -11,7 +11,8 @@ from .base import Tracker, needed
 class trackio(Tracker):
     """One trackio run per run.
 
-    project  what trackio calls them together
+    Attributes:
+        project: what trackio calls them together
     """
 
     def __init__(self, project: str = "muster") -> None:

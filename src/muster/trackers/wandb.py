@@ -12,10 +12,11 @@ from .base import Tracker, needed
 class wandb(Tracker):
     """One W&B run per run.
 
-    project  what W&B calls them together
-    mode     "online", or "offline": kept in `folder`, sent later with `wandb sync`; by default as
-             W&B is set up
-    folder   where it keeps its files; by default in the working folder
+    Attributes:
+        project: what W&B calls them together
+        mode: "online", or "offline": kept in `folder`, sent later with `wandb sync`; by default as
+            W&B is set up
+        folder: where it keeps its files; by default in the working folder
     """
 
     def __init__(

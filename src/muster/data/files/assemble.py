@@ -40,9 +40,10 @@ class Parted:
     """All rows before features are made of them: whose each is, what is to be predicted, and which
     are held out; and who the clients are.
 
-    owner   of each row, a position in `names`
-    labels  what classes are called; None: targets are numbers
-    drawn   whether the rows that are held out are drawn by the seed
+    Attributes:
+        owner: of each row, a position in `names`
+        labels: what classes are called; None: targets are numbers
+        drawn: whether the rows that are held out are drawn by the seed
     """
 
     owner: Int64
@@ -73,7 +74,8 @@ def parted(
 ) -> Parted:
     """The rows of all blocks: by their client column, or a client for each source.
 
-    roles_of  from the clients' names, what each is; nothing when nothing is said
+    Args:
+        roles_of: from the clients' names, what each is; nothing when nothing is said
     """
     owner, names = owners_of(blocks)
     roles = list(roles_of(names).values())
@@ -101,7 +103,8 @@ def assemble(
 ) -> Federation:
     """The federation of all blocks.
 
-    rescale   from all columns and what is known of the rows, the features a model sees
+    Args:
+        rescale: from all columns and what is known of the rows, the features a model sees
     """
     rows = parted(blocks, options, seed, roles_of)
     owner, names, y, labels, test = rows.owner, rows.names, rows.y, rows.labels, rows.test

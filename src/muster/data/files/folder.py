@@ -55,30 +55,31 @@ def from_folder(
     clients when it has a client column, and else the data of one client. A manifest.toml next to
     the data may hold any of these settings, and roles: see docs/own-data.md.
 
-    label          the column of labels; default "label"; several are numbers to predict, such as
-                   ("time", "event") of survival
-    client         the column that says whose row it is; default "client", if a single file has it
-    features       the columns to learn from, numbers all; default: every other column
-    classes        the labels in the order of their numbers; default: whole numbers as they are,
-                   anything else sorted
-    targets        "numbers": labels are numbers to predict (npz files may have several for each
-                   row), for a task such as regression; default "classes"
-    priority       names or positions of the priority clients, a number n for the first n, "all";
-                   default: those the manifest says, or else everyone
-    split          a column that holds "train" or "test"
-    test_fraction  or else the share of its rows each client holds out, drawn from the seed and the
-                   client's name; default 0.2, unless npz files have an x_test; 0: none
-    categories     columns of categories: a feature of 0 and 1 for each level that any client has
-    missing        "mean": a missing number is the mean of all training rows, and one more feature
-                   says that it was missing; default "error"
-    text           a column of text to learn from, in place of features, as the tokens of
-    tokenizer      a function of a text that gives whole numbers, or its import path
-    length         how many tokens of each text are kept; default 64
-    pad            the token that shorter texts are filled up with; default 0
-    resize         of images: the height and width that all are brought to
-    scale          "pooled": every feature less its mean, by its deviation, over all training rows;
-                   "priority": over those of the priority clients, and so is what stands in for
-                   missing numbers
+    Args:
+        label: the column of labels; default "label"; several are numbers to predict, such as
+            ("time", "event") of survival
+        client: the column that says whose row it is; default "client", if a single file has it
+        features: the columns to learn from, numbers all; default: every other column
+        classes: the labels in the order of their numbers; default: whole numbers as they are,
+            anything else sorted
+        targets: "numbers": labels are numbers to predict (npz files may have several for each row),
+            for a task such as regression; default "classes"
+        priority: names or positions of the priority clients, a number n for the first n, "all";
+            default: those the manifest says, or else everyone
+        split: a column that holds "train" or "test"
+        test_fraction: or else the share of its rows each client holds out, drawn from the seed and
+            the client's name; default 0.2, unless npz files have an x_test; 0: none
+        categories: columns of categories: a feature of 0 and 1 for each level that any client has
+        missing: "mean": a missing number is the mean of all training rows, and one more feature
+            says that it was missing; default "error"
+        text: a column of text to learn from, in place of features, as the tokens of
+        tokenizer: a function of a text that gives whole numbers, or its import path
+        length: how many tokens of each text are kept; default 64
+        pad: the token that shorter texts are filled up with; default 0
+        resize: of images: the height and width that all are brought to
+        scale: "pooled": every feature less its mean, by its deviation, over all training rows;
+            "priority": over those of the priority clients, and so is what stands in for missing
+            numbers
     """
     given = {
         "label": label,
@@ -106,9 +107,10 @@ class Source:
     """Files that were read: their rows, before features are made of columns, and how that is to be
     done.
 
-    tables  whether they are tables, whose columns have names
-    text    how the one column that is read, a text, became tokens
-    nothing  by column, numbers that mean that nothing was measured
+    Attributes:
+        tables: whether they are tables, whose columns have names
+        text: how the one column that is read, a text, became tokens
+        nothing: by column, numbers that mean that nothing was measured
     """
 
     place: Path
@@ -334,7 +336,8 @@ def agreed(x: NDArray[Any], block: Block, manifest: Manifest) -> tuple[NDArray[A
 def roles_of(manifest: Manifest, names: Names, alone: bool) -> Mapping[str, Role]:
     """Every client's role, by name; nothing when the manifest says nothing of clients.
 
-    alone  one client's file, which a manifest of the whole folder may lie next to
+    Args:
+        alone: one client's file, which a manifest of the whole folder may lie next to
     """
     if not manifest.roles:
         return {}

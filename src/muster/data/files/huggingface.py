@@ -35,10 +35,11 @@ def from_partitioner(
     Images become uint8 arrays (channels, height, width); numbers and lists of numbers of one
     length become float32, column after column.
 
-    label          the column of labels
-    features       the columns to learn from; default: every other column
-    priority       positions of the priority clients, a number n for the first n, "all" (default)
-    test_fraction  the share of its rows each client holds out; 0: none
+    Args:
+        label: the column of labels
+        features: the columns to learn from; default: every other column
+        priority: positions of the priority clients, a number n for the first n, "all" (default)
+        test_fraction: the share of its rows each client holds out; 0: none
     """
     if isinstance(partitioner, str):
         partitioner = from_path(partitioner, "data.partitioner")()

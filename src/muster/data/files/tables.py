@@ -45,10 +45,11 @@ HOLES = ("", "?", "NA", "nan", "NaN")  # what stands where something is missing
 class Columns:
     """Which column is what. `features` None: all that are nothing else.
 
-    categories  features that are text or numbers to be told apart, not measured
-    holes       whether features may be missing
-    text        how the one feature, a column of text, becomes tokens
-    nothing     by column, numbers that mean that nothing was measured
+    Attributes:
+        categories: features that are text or numbers to be told apart, not measured
+        holes: whether features may be missing
+        text: how the one feature, a column of text, becomes tokens
+        nothing: by column, numbers that mean that nothing was measured
     """
 
     labels: tuple[str, ...]
@@ -132,7 +133,8 @@ def broken(path: Path, error: Exception) -> MusterError:
 def read_table(path: Path, columns: Columns, like: Block | None, exact: bool) -> Block:
     """A CSV or parquet file. Features are float64 when `exact`, else float32.
 
-    like  the first file read, whose features every other file must have too
+    Args:
+        like: the first file read, whose features every other file must have too
     """
     names = header(path)
     for role, column in columns.roles.items():

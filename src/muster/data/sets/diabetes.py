@@ -30,7 +30,8 @@ def diabetes(
     rows. Every measurement has mean 0 and deviation 1 over all patients: scikit-learn's numbers by
     a factor, which is the scale of the federation, so that new rows are written as scikit-learn's.
 
-    priority  a number n for the first n clients, their indices, or "all"
+    Args:
+        priority: a number n for the first n clients, their indices, or "all"
     """
     whole("clients", clients, 1, 100)
     x, y = datasets.load_diabetes(return_X_y=True)

@@ -32,8 +32,10 @@ def digits(
 
     There is no official test set: each client holds out `test_fraction` of its own rows.
 
-    priority  a number n for the first n clients (the partition is random), their indices, or "all"
-    unseen    how many clients, the last ones, never train and only judge
+    Args:
+        priority: a number n for the first n clients (the partition is random), their indices, or
+            "all"
+        unseen: how many clients, the last ones, never train and only judge
     """
     pixels, labels = images()
     x = (pixels / 16).astype(np.float32)

@@ -41,10 +41,11 @@ def heart(
     feature that says so; numbers are standardised. All of it comes from levels, counts, means
     and spreads, which hospitals can tell without showing a row.
 
-    folder    where heart_uci.csv is (hospital and the 14 columns), or the official
-              processed.HOSPITAL.data files of the UCI repository; default: what `muster data get
-              heart` got, or $MUSTER_DATA
-    priority  names or positions of the priority hospitals, a number n for the first n, or "all"
+    Args:
+        folder: where heart_uci.csv is (hospital and the 14 columns), or the official
+            processed.HOSPITAL.data files of the UCI repository; default: what `muster data get
+            heart` got, or $MUSTER_DATA
+        priority: names or positions of the priority hospitals, a number n for the first n, or "all"
     """
     held = load_here(HEART, folder)
     with tempfile.TemporaryDirectory() as made:

@@ -165,7 +165,8 @@ def femnist(
 
     Writers who have training rows are clients, tested on their own test rows.
 
-    clients  how many of the writers, chosen and ordered by the seed; None: all of them
+    Args:
+        clients: how many of the writers, chosen and ordered by the seed; None: all of them
     """
     held = load_here(FEMNIST, folder)
     parts, writers = by_column(held.arrays["writer"])

@@ -167,8 +167,10 @@ def synth(
     `User` that belongs to nobody else, with a label uniform over the 10 classes; alpha and beta
     are variances. The same seed gives the same priority clients at every noise.
 
-    noise, skew  "low", "medium", "high" for s = 0.5, 1.5, 5; or any s as `skew`
-    max_rows     an upper limit on a client's rows, for quick runs
+    Args:
+        noise: "low", "medium", "high" for s = 0.5, 1.5, 5; or any s as `skew`
+        skew: "low", "medium", "high" for s = 0.5, 1.5, 5; or any s as `skew`
+        max_rows: an upper limit on a client's rows, for quick runs
     """
     if skew is None:
         if noise not in SKEW:

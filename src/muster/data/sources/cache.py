@@ -70,10 +70,11 @@ def digest(arrays: Arrays) -> str:
 class Stored:
     """A stored data set: its arrays, memory-mapped, and what is known of them.
 
-    sha256    of the arrays, see `digest`
-    verified  how it was made sure, when they were stored, that they are the right ones
-    source    what brought them
-    origin    path, size and time of the files they were read from
+    Attributes:
+        sha256: of the arrays, see `digest`
+        verified: how it was made sure, when they were stored, that they are the right ones
+        source: what brought them
+        origin: path, size and time of the files they were read from
     """
 
     arrays: Arrays

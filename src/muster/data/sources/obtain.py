@@ -31,13 +31,14 @@ DIGESTS = {"md5": hashlib.md5, "sha256": hashlib.sha256}
 class Layout:
     """Files that hold a data set, and how they become its arrays.
 
-    files    their names; each may also end in .gz
-    read     makes the arrays from the files, given in that order
-    shapes   of the arrays: the counts that are always checked
-    sha256   of the arrays (`cache.digest`), where real bytes were there to compute it from
-    file_digest  "md5:..." or "sha256:...", the digest of a layout's only file
-    variant  "" for the data set itself, "subset" for a part of it
-    note     what results on these files must say
+    Attributes:
+        files: their names; each may also end in .gz
+        read: makes the arrays from the files, given in that order
+        shapes: of the arrays: the counts that are always checked
+        sha256: of the arrays (`cache.digest`), where real bytes were there to compute it from
+        file_digest: "md5:..." or "sha256:...", the digest of a layout's only file
+        variant: "" for the data set itself, "subset" for a part of it
+        note: what results on these files must say
     """
 
     files: tuple[str, ...]
@@ -70,10 +71,11 @@ class Layout:
 class DataSet:
     """A data set by name: what it is, the files that may hold it, and what can bring them.
 
-    size       bytes that `muster data get` brings
-    installed  where a package of the system puts the files
-    needs      data sets without which its files cannot be read
-    shown_by   what `muster data show` (and --data) calls it, where that is not its name
+    Attributes:
+        size: bytes that `muster data get` brings
+        installed: where a package of the system puts the files
+        needs: data sets without which its files cannot be read
+        shown_by: what `muster data show` (and --data) calls it, where that is not its name
     """
 
     name: str
@@ -115,7 +117,8 @@ class DataSet:
 class Held:
     """A data set at hand: its arrays, where they are, and how they were verified.
 
-    fresh  whether it was read from files just now, rather than found in the cache
+    Attributes:
+        fresh: whether it was read from files just now, rather than found in the cache
     """
 
     arrays: Arrays

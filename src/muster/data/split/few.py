@@ -21,9 +21,10 @@ class Few:
     """Another partition whose first clients keep at most some of their rows, drawn at random; the
     rest of theirs is nobody's. Where `priority` is a number, the first are the priority clients.
 
-    of     who would get which rows
-    first  how many clients keep few
-    rows   how many rows each of them keeps
+    Attributes:
+        of: who would get which rows
+        first: how many clients keep few
+        rows: how many rows each of them keeps
 
     >>> import numpy as np
     >>> parts = Few(of=IID(), first=2, rows=5).split(np.zeros(40, np.int64), clients=4, seed=0)

@@ -29,8 +29,9 @@ class LabelMix:
     The prior is the share of each label in the data. Rows belong to one client at most; those
     left over when every client has its number are unused. Hsu, Qi, Brown (2019, section 3).
 
-    alpha  small: a label or two each; large: everyone has the mix of the whole
-    size   rows of each client; None: as many as there are for everyone
+    Attributes:
+        alpha: small: a label or two each; large: everyone has the mix of the whole
+        size: rows of each client; None: as many as there are for everyone
 
     >>> y = np.repeat(np.arange(10), 60)
     >>> parts = LabelMix(alpha=0.05).split(y, clients=200, seed=0)

@@ -64,10 +64,11 @@ class Shards:
     The split of McMahan et al. (2017, section 3), with shards that never straddle two classes
     (FedALIGN, section 4). A class's tail smaller than a shard is unused.
 
-    per_client  shards of each client
-    size        rows of a shard; None: the largest for which clients * per_client shards exist
-    shared      False: no two clients share a shard. True: each client draws its own shards from
-                the whole pool, without replacement, so two clients may hold the same shard
+    Attributes:
+        per_client: shards of each client
+        size: rows of a shard; None: the largest for which clients * per_client shards exist
+        shared: False: no two clients share a shard. True: each client draws its own shards from the
+            whole pool, without replacement, so two clients may hold the same shard
 
     >>> y = np.repeat(np.arange(3), 100)
     >>> parts = Shards(per_client=2).split(y, clients=4, seed=0)
@@ -310,13 +311,14 @@ def federate(
 ) -> Federation:
     """A federation whose clients are row numbers into shared arrays; no row is copied.
 
-    parts       row numbers of each client's training rows in `x`, `y`
-    test        an official test set (x, y), shared by everyone: see `reweighted`
-    test_parts  or else row numbers of each client's own test rows in `x`, `y`
-    priority    a number n for the first n clients, or their indices; None or "all": everyone
-    unseen      how many clients, the last ones, never train and only judge
-    note        what results on this data must say
-    varies      what its seeds vary, where `parts` come of one: see `Federation.from_arrays`
+    Args:
+        parts: row numbers of each client's training rows in `x`, `y`
+        test: an official test set (x, y), shared by everyone: see `reweighted`
+        test_parts: or else row numbers of each client's own test rows in `x`, `y`
+        priority: a number n for the first n clients, or their indices; None or "all": everyone
+        unseen: how many clients, the last ones, never train and only judge
+        note: what results on this data must say
+        varies: what its seeds vary, where `parts` come of one: see `Federation.from_arrays`
 
     >>> y = np.array([0, 0, 1, 1])
     >>> federate(np.eye(4), y, [np.array([0, 2]), np.array([1, 3])], priority=1)

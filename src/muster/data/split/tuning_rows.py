@@ -31,8 +31,9 @@ def for_tuning(
     """The federation to tune on: each client fits on a part of its training rows and is judged on
     the rest, about `share` of them and of each of its classes. Its test rows are not in it.
 
-    apart  judge by the rows that `leave_out` leaves out, and fit on all others a client has; for
-           data whose test rows are others in every seed
+    Args:
+        apart: judge by the rows that `leave_out` leaves out, and fit on all others a client has;
+            for data whose test rows are others in every seed
 
     >>> import muster
     >>> fed = muster.data.digits(clients=4)

@@ -37,12 +37,13 @@ Say = Callable[[str], None]
 class Settled:
     """What the owner of a node has settled.
 
-    server  where the gate is, as HOST:PORT
-    ca      the certificate by which the node knows the server
-    key     its private key
-    agreed  hashes of the apps it may run
-    owner   what `node_data` reads: data-path, memory-path, requirement, test-fraction, tokenizer
-    port    of the supernode's own interface, on this machine; 0: any that is free
+    Attributes:
+        server: where the gate is, as HOST:PORT
+        ca: the certificate by which the node knows the server
+        key: its private key
+        agreed: hashes of the apps it may run
+        owner: what `node_data` reads: data-path, memory-path, requirement, test-fraction, tokenizer
+        port: of the supernode's own interface, on this machine; 0: any that is free
     """
 
     server: str

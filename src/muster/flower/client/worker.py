@@ -58,10 +58,11 @@ ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 class Desk:
     """What a node's owner has settled.
 
-    address  of the node's own interface, on this machine
-    secret   by which this process proves to the node that it is the one
-    owner    what the owner may set: data-path, memory-path, requirement, test-fraction, tokenizer
-    agreed   hashes of the apps the owner agreed to
+    Attributes:
+        address: of the node's own interface, on this machine
+        secret: by which this process proves to the node that it is the one
+        owner: what the owner may set: data-path, memory-path, requirement, test-fraction, tokenizer
+        agreed: hashes of the apps the owner agreed to
     """
 
     address: str

@@ -34,7 +34,8 @@ REMOVED_WITHIN = 10.0  # seconds
 def end_with(parent: int) -> None:
     """End this process when its parent ends.
 
-    parent  the process that started this one; it may be gone by now
+    Args:
+        parent: the process that started this one; it may be gone by now
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGTERM)
@@ -77,7 +78,8 @@ def descendants(pid: int) -> list[int]:
 class Guardian:
     """The process that cleans up after this one, should it be killed.
 
-    folder  removed with everything in it
+    Attributes:
+        folder: removed with everything in it
     """
 
     folder: Path

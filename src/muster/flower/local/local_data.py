@@ -35,9 +35,10 @@ Owner = dict[str, str | float]
 class Handout:
     """What nodes are given.
 
-    network  the terms, as far as the data decides them
-    owners   what the owner of each node would set
-    inputs   how rows were made, where that is known here
+    Attributes:
+        network: the terms, as far as the data decides them
+        owners: what the owner of each node would set
+        inputs: how rows were made, where that is known here
     """
 
     network: Network

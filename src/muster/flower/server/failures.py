@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 class Strikes:
     """How often each client has failed in a row, by kind of request.
 
-    most  failures after which a client is set aside
+    Attributes:
+        most: failures after which a client is set aside
     """
 
     most: int

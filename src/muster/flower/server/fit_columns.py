@@ -43,10 +43,11 @@ Fitted = Preparation | Scale
 class Told:
     """What one client tells.
 
-    columns     by name; none where rows are arrays
-    shape       of a row
-    statistics  of its training rows, as a stack of one
-    levels      of each category
+    Attributes:
+        columns: by name; none where rows are arrays
+        shape: of a row
+        statistics: of its training rows, as a stack of one
+        levels: of each category
     """
 
     columns: tuple[str, ...]

@@ -102,12 +102,13 @@ class Counter:
 class Remote:
     """The clients of a federation, asked over a grid.
 
-    registry    who is at which node now, by public key
-    trainable   names of the parameters that move by gradient
-    two_rows    True: the module cannot train on a batch of one row
-    experiment  the terms of the run that clients must know, as TOML
-    fitted      the scaler and encoder of features, as text; "": that is left to clients
-    frozen      digest of the frozen parameters, which do not travel
+    Attributes:
+        registry: who is at which node now, by public key
+        trainable: names of the parameters that move by gradient
+        two_rows: True: the module cannot train on a batch of one row
+        experiment: the terms of the run that clients must know, as TOML
+        fitted: the scaler and encoder of features, as text; "": that is left to clients
+        frozen: digest of the frozen parameters, which do not travel
     """
 
     grid: Grid

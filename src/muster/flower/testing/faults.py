@@ -175,9 +175,10 @@ class BrokenGrid(InProcess):
     hits the replies that it hits in a simulation of the same seed; whoever is asked again may be
     luckier. A loss that is broken is so wherever a round asks for it.
 
-    kind    the fault: one of WIRE, of `parts.faults`, AGAIN or TWICE
-    rate    how many replies break
-    rounds  of the run: what is said of its last model is left alone
+    Attributes:
+        kind: the fault: one of WIRE, of `parts.faults`, AGAIN or TWICE
+        rate: how many replies break
+        rounds: of the run: what is said of its last model is left alone
     """
 
     def __init__(self, sites: Iterable[Site], kind: str, rate: float, rounds: int) -> None:

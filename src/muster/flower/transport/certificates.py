@@ -37,9 +37,10 @@ def make_keys(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: 
     """Write `ca.crt`, `server.crt`, `server.key` and, for each client, `NAME` (private) and
     `NAME.pub`. Nothing that is there is replaced.
 
-    hosts  names and addresses under which clients will reach the server; its certificate is good
-           for the machine itself too, where the superlink is
-    days   how long the certificates are good for
+    Args:
+        hosts: names and addresses under which clients will reach the server; its certificate is
+            good for the machine itself too, where the superlink is
+        days: how long the certificates are good for
     """
     for name in clients:
         if not name or "/" in name or name.startswith(".") or name in (CA, CERTIFICATE, KEY):

@@ -42,7 +42,8 @@ def neighbourhood(host: str) -> str:
 class Visitors:
     """The connections there are.
 
-    most  strangers at a time
+    Attributes:
+        most: strangers at a time
     """
 
     most: int = STRANGERS

@@ -29,8 +29,9 @@ class Lost(Exception):
 class Announced:
     """An answer that has been announced.
 
-    source  the node that it is said to come from
-    tree    the objects of which it consists, by their hashes
+    Attributes:
+        source: the node that it is said to come from
+        tree: the objects of which it consists, by their hashes
     """
 
     source: int

@@ -86,8 +86,9 @@ Send = Callable[[Event], Awaitable[None]]
 class Gate:
     """The gate in front of a superlink, as an ASGI application.
 
-    superlink  its address, on this machine or a network of the server's own
-    client     how it is reached
+    Attributes:
+        superlink: its address, on this machine or a network of the server's own
+        client: how it is reached
     """
 
     superlink: str
@@ -296,7 +297,8 @@ class Server:
 def server(keys: Path, host: str, port: int, superlink: str, say: Say = print) -> Server:
     """The gate as a server that is ready to run.
 
-    keys  the folder with ca.crt, server.crt and server.key, which the superlink has too
+    Args:
+        keys: the folder with ca.crt, server.crt and server.key, which the superlink has too
     """
     whole("--port", port, 0, 65535)
     for name in (CA, CERTIFICATE, KEY):

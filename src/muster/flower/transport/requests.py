@@ -64,8 +64,9 @@ BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 class Limits:
     """The most that an answer may come to.
 
-    objects  how many it may consist of
-    size     bytes of all of them together, and of all arrays once they are put together
+    Attributes:
+        objects: how many it may consist of
+        size: bytes of all of them together, and of all arrays once they are put together
     """
 
     objects: int = 8
@@ -95,11 +96,12 @@ def too_much(what: str) -> Refused:
 class Exchange:
     """What came of some questions, by client.
 
-    answers  the messages that came back
-    refused  what is wrong with one that came back and could not be taken in
-    missing  why there is none
-    sent     bytes of each question
-    up       bytes that were fetched of each answer, whatever became of it
+    Attributes:
+        answers: the messages that came back
+        refused: what is wrong with one that came back and could not be taken in
+        missing: why there is none
+        sent: bytes of each question
+        up: bytes that were fetched of each answer, whatever became of it
     """
 
     answers: dict[int, Message] = field(default_factory=dict)

@@ -39,7 +39,8 @@ GOOD_FOR = 60.0  # seconds after which it is asked anyway
 class Registered:
     """The public keys of the nodes that a superlink knows.
 
-    client  how the superlink is reached
+    Attributes:
+        client: how the superlink is reached
     """
 
     client: httpx.AsyncClient
@@ -97,7 +98,8 @@ async def sender(headers: Mapping[str, str], registered: Registered) -> bytes:
 def check_clock(age: float) -> None:
     """Refuse a signature that was made too long ago, or is yet to be made.
 
-    age  seconds since it was made, by the two machines' clocks
+    Args:
+        age: seconds since it was made, by the two machines' clocks
     """
     if age <= -SYSTEM_TIME_TOLERANCE:
         off, allowed = f"{-age:.0f} s fast", SYSTEM_TIME_TOLERANCE

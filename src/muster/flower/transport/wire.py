@@ -113,7 +113,8 @@ def size(message: Message, known: dict[str, int] | None = None) -> int:
     """Bytes of a message: every object it is made of, as it is sent (not TLS and HTTP around it).
     Chunks of an array that are equal are one object, and travel once.
 
-    known  sizes of objects by their number, for messages that share some
+    Args:
+        known: sizes of objects by their number, for messages that share some
     """
     known = {} if known is None else known
     total = 0
@@ -129,10 +130,11 @@ def size(message: Message, known: dict[str, int] | None = None) -> int:
 class Seat:
     """What the server tells one client of itself.
 
-    client    its number k, by which its randomness is keyed
-    steps     how many local steps it is to take; -1: as many as `Local` asks
-    counted   the last round (from 1) whose reply of this client was counted; 0: none yet
-              (UNSAID: the question does not concern its memory)
+    Attributes:
+        client: its number k, by which its randomness is keyed
+        steps: how many local steps it is to take; -1: as many as `Local` asks
+        counted: the last round (from 1) whose reply of this client was counted; 0: none yet
+            (UNSAID: the question does not concern its memory)
     """
 
     client: int
@@ -254,10 +256,12 @@ def write_reply(
 class Expected:
     """What a sound reply to one request looks like.
 
-    rows    the client's sample count, as it gave it when it joined the federation
-    shapes  of the model's arrays; None: the request was to measure, not to train
-    extra   of the arrays the solver sends beside it, by part
-    steps   the most it may have taken
+    Attributes:
+        rows: the client's sample count, as it gave it when it joined the federation
+        shapes: of the model's arrays; None: the request was to measure, not to train
+        extra: of the arrays the solver sends beside it, by part
+        steps: the most it may have taken
+
     figures what it may say of the model
     """
 
@@ -287,8 +291,9 @@ class Expected:
 class Reply:
     """What one client answered.
 
-    failed  why there is no answer ("" when there is one)
-    wrong   what is wrong with the answer ("" when nothing is)
+    Attributes:
+        failed: why there is no answer ("" when there is one)
+        wrong: what is wrong with the answer ("" when nothing is)
     """
 
     word: dict[str, Any] = field(default_factory=dict)

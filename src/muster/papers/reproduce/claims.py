@@ -23,19 +23,20 @@ RELATIONS = ("above", "below", "about", "not below")
 class Claim:
     """What a paper says, in a form that runs can be held against.
 
-    says      in our words
-    where     where it stands in the paper
-    left      a side: method, measure, rounds, and where in the sweep. `rounds` is a round, a range
-              of them `[21, 60]`, or a range as shares of the run `[0.0, 0.5]`; a list of values of
-              a place is a cell for each. `with` names a second measure: then the side is, seed by
-              seed, the correlation of the two over all methods
-    right     the other side; what it leaves out is as on the left, `value` is a plain number, and
-              "none" of a swept key means a panel that does not sweep it. A list of methods, or "*"
-              for all others, is a cell for each
-    relation  what the left is claimed to be: above or below the right, about it or not below it,
-              both by a margin
-    panels    the panels it speaks of; empty: all
-    printed   the numbers that the paper has for it
+    Attributes:
+        says: in our words
+        where: where it stands in the paper
+        left: a side: method, measure, rounds, and where in the sweep. `rounds` is a round, a range
+            of them `[21, 60]`, or a range as shares of the run `[0.0, 0.5]`; a list of values of a
+            place is a cell for each. `with` names a second measure: then the side is, seed by seed,
+            the correlation of the two over all methods
+        right: the other side; what it leaves out is as on the left, `value` is a plain number, and
+            "none" of a swept key means a panel that does not sweep it. A list of methods, or "*"
+            for all others, is a cell for each
+        relation: what the left is claimed to be: above or below the right, about it or not below
+            it, both by a margin
+        panels: the panels it speaks of; empty: all
+        printed: the numbers that the paper has for it
     """
 
     id: str

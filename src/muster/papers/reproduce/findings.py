@@ -33,20 +33,24 @@ Answer = Literal[
 class Finding:
     """A claim in one cell: both sides, their paired difference, and whether it bears it out.
 
-    cell      the panel, the swept values and, of several, the method on the right
-    measure   what is compared
-    names     what the two sides are
-    each      the difference of each seed that did not diverge
-    holds     True, False where the opposite is clear, None where nothing is
-    answer    the same in a word: where it is False, whether the difference is the other way round
-              ("opposite"), smaller than a margin that is claimed ("less"), or greater than one that
-              is allowed ("lower", "different"); where it is None, why ("no test": both sides were
-              one and the same run, which speaks neither for a difference nor against it)
-    sure      whether that stands up to Holm's correction over the claim's cells
-    diverged  seeds that came to no number on either side; one is enough to decide nothing
+    Attributes:
+        cell: the panel, the swept values and, of several, the method on the right
+        measure: what is compared
+        names: what the two sides are
+        each: the difference of each seed that did not diverge
+        holds: True, False where the opposite is clear, None where nothing is
+        answer: the same in a word: where it is False, whether the difference is the other way round
+            ("opposite"), smaller than a margin that is claimed ("less"), or greater than one that
+            is allowed ("lower", "different"); where it is None, why ("no test": both sides were one
+            and the same run, which speaks neither for a difference nor against it)
+        sure: whether that stands up to Holm's correction over the claim's cells
+        diverged: seeds that came to no number on either side; one is enough to decide nothing
+
     took_part who took part on both sides, in words; empty where that is not known
-    why       of a cell that is no test, why both sides were the same run
-    ratio     what its intervals are widened by, where seeds split the same rows again
+
+    Attributes:
+        why: of a cell that is no test, why both sides were the same run
+        ratio: what its intervals are widened by, where seeds split the same rows again
     """
 
     cell: dict[str, Any]

@@ -32,11 +32,12 @@ KINDS = ("holds", "holds in part", "mixed", "does not hold", "undecided", "not t
 class Verdict:
     """What came of a claim.
 
-    word      "holds", "holds when ...", "mixed: ...", "does not hold: ...", "undecided: ...", "not
-              tested: ...", "not run here"
-    needs     what it would take to run what was not
-    numbers   in words, where a study of the theory has no cells
-    printed   the numbers that the paper has
+    Attributes:
+        word: "holds", "holds when ...", "mixed: ...", "does not hold: ...", "undecided: ...", "not
+            tested: ...", "not run here"
+        needs: what it would take to run what was not
+        numbers: in words, where a study of the theory has no cells
+        printed: the numbers that the paper has
     """
 
     id: str

@@ -26,10 +26,11 @@ from .theory_studies import digest
 class Made:
     """What the results of a panel, or of a study of the theory, were made with.
 
-    digest   of the panel's part of the experiment's file; of a study, of its code
-    seconds  of work: of all its runs and tunings together, whenever they were run
-    data     of a panel: how many rows a client has, and what is to be known of its data
-    tuning   the candidates of its tuning with their scores
+    Attributes:
+        digest: of the panel's part of the experiment's file; of a study, of its code
+        seconds: of work: of all its runs and tunings together, whenever they were run
+        data: of a panel: how many rows a client has, and what is to be known of its data
+        tuning: the candidates of its tuning with their scores
     """
 
     version: str
@@ -44,12 +45,13 @@ class Made:
 class Results:
     """What came out of an experiment.
 
-    frame    one row per panel, swept cell, method, seed and round
-    keys     the swept keys
-    made     what each panel and study was made with
-    missing  the panels that could not be run, each with the command that would
-    studies  the frame of each study of the theory
-    earlier  which of the experiments it uses were run by an earlier version of their file
+    Attributes:
+        frame: one row per panel, swept cell, method, seed and round
+        keys: the swept keys
+        made: what each panel and study was made with
+        missing: the panels that could not be run, each with the command that would
+        studies: the frame of each study of the theory
+        earlier: which of the experiments it uses were run by an earlier version of their file
     """
 
     frame: pl.DataFrame

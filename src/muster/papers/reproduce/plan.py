@@ -34,10 +34,11 @@ KEEP = ("loss", "test_accuracy", "fairness", "admitted_nonpriority")
 class Panel:
     """One panel of an experiment at one size.
 
-    config  as for `muster compare`
-    over    the keys that are swept, with their values
-    tune    what is tuned before the runs that count: a `[tune]` table; empty: nothing
-    less    what was laid over the full size
+    Attributes:
+        config: as for `muster compare`
+        over: the keys that are swept, with their values
+        tune: what is tuned before the runs that count: a `[tune]` table; empty: nothing
+        less: what was laid over the full size
     """
 
     name: str
@@ -67,13 +68,14 @@ class Panel:
 class Drawing:
     """One figure of an experiment.
 
-    measures  what is drawn, one panel each
-    x         along what: "round", a swept key, "panel", "method", or another measure: then every
-              method is a point
-    y         a second swept key: then the paired difference to `against` is drawn as a map
-    against   draw paired differences to this method, with zero as a line
-    panels    of which panels; empty: all
-    label     what is written along x; by default the key's last word
+    Attributes:
+        measures: what is drawn, one panel each
+        x: along what: "round", a swept key, "panel", "method", or another measure: then every
+            method is a point
+        y: a second swept key: then the paired difference to `against` is drawn as a map
+        against: draw paired differences to this method, with zero as a line
+        panels: of which panels; empty: all
+        label: what is written along x; by default the key's last word
     """
 
     measures: tuple[str, ...]
@@ -88,13 +90,15 @@ class Drawing:
 class Plan:
     """An experiment of a paper.
 
-    notes    what the paper does not print and is read here, for the page
-    checks   what must be so in every seed of every cell, however short the runs
-    studies  the studies of the theory (`muster.papers.theory.study`) that it runs, by their names
-    about    "paper", or "ours" of what the papers do not have
-    uses     experiments whose results it takes in, by their ids; where it has a panel of the same
-             name, theirs is called `ID/panel`
-    sure     of a study's statements those that must hold, by their ids
+    Attributes:
+        notes: what the paper does not print and is read here, for the page
+        checks: what must be so in every seed of every cell, however short the runs
+        studies: the studies of the theory (`muster.papers.theory.study`) that it runs, by their
+            names
+        about: "paper", or "ours" of what the papers do not have
+        uses: experiments whose results it takes in, by their ids; where it has a panel of the same
+            name, theirs is called `ID/panel`
+        sure: of a study's statements those that must hold, by their ids
     """
 
     id: str

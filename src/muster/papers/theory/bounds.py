@@ -83,10 +83,11 @@ def terms_by_round(
 ) -> tuple[Float64, Float64]:
     """`theta_T` and `rho_T` (eq. 7, 8) after each round, from what each round admitted.
 
-    extra   S_t = sum over admitted non-priority clients of p_k, one entry per round
-    bias    sum over the same of p_k Gamma_k
-    steps   E, local steps per round: i counts local steps, tau(i) is the round they belong to
-    first   1 as printed; 0 repairs the printed sums, which drop the first step's terms
+    Args:
+        extra: S_t = sum over admitted non-priority clients of p_k, one entry per round
+        bias: sum over the same of p_k Gamma_k
+        steps: E, local steps per round: i counts local steps, tau(i) is the round they belong to
+        first: 1 as printed; 0 repairs the printed sums, which drop the first step's terms
     """
     share = 1.0 / (1.0 + np.repeat(extra, steps))
     drift = np.repeat(bias, steps) * share

@@ -181,8 +181,9 @@ def scaled(fed: Federation, norm: float = 1.0) -> Federation:
 class Constants:
     """What Theorem 1 needs to know of a problem, in the paper's names (see this module).
 
-    start2   |w_0 - w*|^2
-    start    F(w_0) - F*, the error before the first step
+    Attributes:
+        start2: |w_0 - w*|^2
+        start: F(w_0) - F*, the error before the first step
     """
 
     mu: float

@@ -71,9 +71,10 @@ def arms(eps: float) -> dict[str, Arm]:
 class Case:
     """A problem, and where runs on it begin.
 
-    batch   rows of a batch; None: all of them
-    each    with E local steps there are as many rounds as with one, and E times as large a T; else
-            T is the same for every E
+    Attributes:
+        batch: rows of a batch; None: all of them
+        each: with E local steps there are as many rounds as with one, and E times as large a T;
+            else T is the same for every E
     """
 
     name: str
@@ -133,11 +134,13 @@ def bound(
 ) -> pl.DataFrame:
     """Theorem 1's bound (A.9's for methods that draw K) and the measured error.
 
-    seeds    runs whose mean stands for the expectation
-    rounds   communication rounds with E = 1; with E local steps there are rounds/E of them, so that
-             T, the local steps, is the same for every E; from afar there are as many for every E
-    quick    30 rounds with E = 1
-    steps    the values of E
+    Args:
+        seeds: runs whose mean stands for the expectation
+        rounds: communication rounds with E = 1; with E local steps there are rounds/E of them, so
+            that T, the local steps, is the same for every E; from afar there are as many for every
+            E
+        quick: 30 rounds with E = 1
+        steps: the values of E
 
     One row per case, method, E, seed and round (log-spaced): `error` is F(w_T) - F*; theta and rho
     of either form are means over the seeds, and `bound_*` what they give; `K` is that of A.9, null

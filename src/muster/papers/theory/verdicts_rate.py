@@ -16,9 +16,10 @@ from .statement import Verdict, half, stated
 class Slopes:
     """Of a frame of `rate`, over every T.
 
-    least   `min_t` of the mean of |grad Ftilde|^2 over the seeds
-    last    whether each of these lies in the last round that was measured
-    each    for each seed the slope of its logarithm over log T, at the rounds where those minima
+    Attributes:
+        least: `min_t` of the mean of |grad Ftilde|^2 over the seeds
+        last: whether each of these lies in the last round that was measured
+        each: for each seed the slope of its logarithm over log T, at the rounds where those minima
             lie and over the three largest T: the theorem speaks of a T that is large enough
     """
 

@@ -76,7 +76,8 @@ class NearestNeighbours(Before):
     """Nearest-neighbour mixing (NNM, Allouah et al. 2023): every reply becomes the mean, by
     weight, of the `n - f` nearest to it, itself included; then `then`.
 
-    f   how many liars are expected: a whole number, or a share of the replies
+    Attributes:
+        f: how many liars are expected: a whole number, or a share of the replies
     """
 
     f: Count = 0.2

@@ -33,7 +33,8 @@ def kin_of(cosine: Float64, copy: float, before: Float64) -> tuple[Bool, Float64
     """Who is like the others, by their cosines `[reply, reply]`, and how like (l_k). Above `copy`
     they are copies: they say nothing of each other, and speak of the others with the voice of one.
 
-    before  how like each was in the rounds before
+    Args:
+        before: how like each was in the rounds before
     """
     same = cosine > copy
     cubes = np.where(same, 0.0, cosine) ** 3 / np.maximum(1, same.sum(0))
@@ -57,11 +58,12 @@ def effects(
 ) -> Float64 | None:
     """The effect of each reply that was tried, in median ones; None when too few spoke.
 
-    words   `[model, voter]`: of S, and of S without (with) each of them; lower is better
-    inside  which of them are in S
-    alone   which are no copies, whose effect is small because they share one weight
-    weight  how much each voter counts
-    voice   how much a voter may say changes, in what the median voter says
+    Args:
+        words: `[model, voter]`: of S, and of S without (with) each of them; lower is better
+        inside: which of them are in S
+        alone: which are no copies, whose effect is small because they share one weight
+        weight: how much each voter counts
+        voice: how much a voter may say changes, in what the median voter says
     """
     heard = np.isfinite(words).all(0)
     if not len(inside) or weight[heard].sum() <= 0.5 * weight.sum():

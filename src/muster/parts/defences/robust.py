@@ -100,8 +100,9 @@ class TrimmedMean(Reduction):
     """The trimmed mean (Yin et al. 2018): of each number in the model, the mean of the replies'
     without the `f` largest and the `f` smallest.
 
-    f   how many replies (a whole number), or what share of the weight (a fraction), at either end;
-        replies count by weight, so f of n replies is f/n of the weight
+    Attributes:
+        f: how many replies (a whole number), or what share of the weight (a fraction), at either
+            end; replies count by weight, so f of n replies is f/n of the weight
     """
 
     f: Count = 0.1
@@ -124,8 +125,9 @@ class GeometricMedian(Reduction):
     `min_z sum_k p_k |w_k - z|`, by Weiszfeld's iteration
     `z = sum_k b_k w_k / sum_k b_k`, `b_k = p_k / max(nu, |w_k - z|)`, from z = w.
 
-    nu           below this distance a reply counts no more for being nearer
-    iterations   how often
+    Attributes:
+        nu: below this distance a reply counts no more for being nearer
+        iterations: how often
     """
 
     nu: float = 1e-6
@@ -152,8 +154,9 @@ class Krum(Reduction):
     It suits clients that are alike: among honest clients with different data it keeps those of one
     kind.
 
-    f   how many liars are expected: a whole number, or a share of the replies
-    m   how many replies are kept; 1 is Krum
+    Attributes:
+        f: how many liars are expected: a whole number, or a share of the replies
+        m: how many replies are kept; 1 is Krum
     """
 
     f: Count = 0.2
@@ -184,8 +187,9 @@ class CentredClipping(Step):
 
     Statistics take the median of the replies, number by number.
 
-    radius       how far from v a reply counts in full; None: as far as the median reply is
-    iterations   how often
+    Attributes:
+        radius: how far from v a reply counts in full; None: as far as the median reply is
+        iterations: how often
     """
 
     radius: float | None = None

@@ -50,14 +50,15 @@ NO_ROOT = "no priority client to check it"
 class Inquiry:
     """What is made of replies before anybody is asked about them.
 
-    replies  with updates no longer than the bound
-    norm     m of the round
-    barred   whose update is absurdly long
-    root     who is trusted: the priority clients or, where everyone is one, those like the others
-    copies   how many replies share the weight of each
-    groups   `[group, reply]`: who counts next to the root in each group, the largest group first
-    reason   why each reply that is in none is left out
-    like     how like the root each is; where clients check one another, how like the others
+    Attributes:
+        replies: with updates no longer than the bound
+        norm: m of the round
+        barred: whose update is absurdly long
+        root: who is trusted: the priority clients or, where everyone is one, those like the others
+        copies: how many replies share the weight of each
+        groups: `[group, reply]`: who counts next to the root in each group, the largest group first
+        reason: why each reply that is in none is left out
+        like: how like the root each is; where clients check one another, how like the others
     """
 
     replies: Replies
@@ -74,21 +75,22 @@ class Inquiry:
 class Audit:
     """The bound and the checks of this module.
 
-    norm       how long an update of a client outside the objective may be, in median updates of
-               the priority clients
-    root_norm  the same for a priority client
-    worth      how much the group that counts may cost the priority clients, in what clients that
-               send nothing new would cost
-    groups     the groups that are tried, as shares of those that are left
-    voice      most that one appraisal changes F by, in median changes
-    loudest    the same where clients check one another: most that one of them says, in what the
-               median one says
-    copy       cosine of two updates above which one is a copy of the other
-    absurd     how long an update is nobody's, in median updates
-    growth     how much longer than in the round before the median update may be
-    tried      where clients check one another: how many replies are tried out in a round
-    harm       how harmful a client's updates may be over the rounds, in median effects
-    recall     how much of what is remembered of a client still counts after a round
+    Attributes:
+        norm: how long an update of a client outside the objective may be, in median updates of the
+            priority clients
+        root_norm: the same for a priority client
+        worth: how much the group that counts may cost the priority clients, in what clients that
+            send nothing new would cost
+        groups: the groups that are tried, as shares of those that are left
+        voice: most that one appraisal changes F by, in median changes
+        loudest: the same where clients check one another: most that one of them says, in what the
+            median one says
+        copy: cosine of two updates above which one is a copy of the other
+        absurd: how long an update is nobody's, in median updates
+        growth: how much longer than in the round before the median update may be
+        tried: where clients check one another: how many replies are tried out in a round
+        harm: how harmful a client's updates may be over the rounds, in median effects
+        recall: how much of what is remembered of a client still counts after a round
     """
 
     norm: float = 1.5
@@ -120,9 +122,10 @@ class Audit:
     ) -> Inquiry:
         """Bound the replies, and find the groups to try.
 
-        everyone  there is nobody outside the objective
-        before    m of the round before; infinite in the first
-        was       how like the others each was in the rounds before
+        Args:
+            everyone: there is nobody outside the objective
+            before: m of the round before; infinite in the first
+            was: how like the others each was in the rounds before
         """
         n = len(replies.roster)
         root = np.ones(n, np.bool_) if everyone else replies.roster.priority
@@ -179,9 +182,10 @@ class Audit:
         """Which group counts, from what its appraisers say: the place of the first that is worth
         it; None when none is.
 
-        words   `[model, appraiser]`: of w, of w_P, and of each group's model; lower is better
-        weight  how much each appraiser counts
-        share   of the step that each group has
+        Args:
+            words: `[model, appraiser]`: of w, of w_P, and of each group's model; lower is better
+            weight: how much each appraiser counts
+            share: of the step that each group has
         """
         heard = np.isfinite(words).all(0)
         if weight[heard].sum() <= 0.5 * weight.sum():

@@ -189,13 +189,14 @@ class Liars:
     """Clients who do `then` together: drawn from a group, from a round on, and reporting the loss
     that wins.
 
-    fraction    how many, as a share of all clients that may take part
-    among       whom they are drawn from: anyone, outside (the priority group), or priority
-    then        what they do; its own share does not count
-    wins        whether they report exactly F(w) where it is broadcast, else exactly rho_k
-    from_round  sleepers: honest in every round before this one (from 0), except for labels
-    every       after that, honest in all rounds but every n-th
-    stays       whether they stay where clients are free to leave
+    Attributes:
+        fraction: how many, as a share of all clients that may take part
+        among: whom they are drawn from: anyone, outside (the priority group), or priority
+        then: what they do; its own share does not count
+        wins: whether they report exactly F(w) where it is broadcast, else exactly rho_k
+        from_round: sleepers: honest in every round before this one (from 0), except for labels
+        every: after that, honest in all rounds but every n-th
+        stays: whether they stay where clients are free to leave
     """
 
     fraction: float = 0.05
@@ -314,10 +315,11 @@ class Backdoor(Honest):
     share of their rows are marked and called `target`, and the update is sent `factor` times over.
     Measured on clean rows nothing shows.
 
-    target   the class
-    pixels   the mark: this many features, the first of a row, at the largest value there is
-    rows     share of an attacker's rows that are marked
-    factor   how often over the update is sent
+    Attributes:
+        target: the class
+        pixels: the mark: this many features, the first of a row, at the largest value there is
+        rows: share of an attacker's rows that are marked
+        factor: how often over the update is sent
     """
 
     fraction: float = 0.05

@@ -80,7 +80,8 @@ class Mimic(Together):
     """All copy one honest client (Karimireddy et al. 2022): nothing in a reply is false, and that
     client counts as many times over.
 
-    which   its place among the honest who replied
+    Attributes:
+        which: its place among the honest who replied
     """
 
     fraction: float = 0.05

@@ -31,10 +31,11 @@ BIT = 2.0**30  # by how much a number grows when one bit of its exponent flips
 class Faults(Honest):
     """Each reply is broken with a probability, in one of several ways.
 
-    fraction  whose replies, as a share of all clients that may take part
-    rate      how many of their replies
-    kinds     in which ways; none named: in all
-    stays     whether these clients stay where clients are free to leave
+    Attributes:
+        fraction: whose replies, as a share of all clients that may take part
+        rate: how many of their replies
+        kinds: in which ways; none named: in all
+        stays: whether these clients stay where clients are free to leave
     """
 
     fraction: float = 0.99

@@ -36,11 +36,12 @@ CLIENTS = 2**20  # bytes that everything about single clients may take, before s
 class Story:
     """What a report is about.
 
-    runs       the runs of each method by its label, all in the same order of seeds
-    report_at  the rounds whose numbers are said; empty: the last
-    measures   what is compared; empty: the usual
-    title      what it is called; empty: by its configuration, methods and data
-    complete   whether these are all the runs that were asked for
+    Attributes:
+        runs: the runs of each method by its label, all in the same order of seeds
+        report_at: the rounds whose numbers are said; empty: the last
+        measures: what is compared; empty: the usual
+        title: what it is called; empty: by its configuration, methods and data
+        complete: whether these are all the runs that were asked for
     """
 
     runs: Runs

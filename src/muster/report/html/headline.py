@@ -30,8 +30,9 @@ FEW = 3  # methods that a headline has room for
 class Standing:
     """How the methods stand by one measure after a round.
 
-    best    the method with the best mean, and `mean` its interval
-    ahead   of every other method: by how much the best one is ahead, seed by seed
+    Attributes:
+        best: the method with the best mean, and `mean` its interval
+        ahead: of every other method: by how much the best one is ahead, seed by seed
     """
 
     measure: Measure

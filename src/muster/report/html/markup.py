@@ -19,10 +19,11 @@ from ..style import Look
 class Section:
     """One section of the page.
 
-    name   its place in links, and of its numbers
-    title  its heading
-    body   HTML
-    data   what its charts are drawn of
+    Attributes:
+        name: its place in links, and of its numbers
+        title: its heading
+        body: HTML
+        data: what its charts are drawn of
     """
 
     name: str
