@@ -28,7 +28,7 @@ from muster.base.durable import (
 )
 from muster.base.errors import MusterError
 
-SRC = Path(durable.__file__).parents[1]
+SRC = Path(durable.__file__).parents[2]
 
 
 class Stop(BaseException):

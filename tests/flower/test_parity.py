@@ -171,7 +171,7 @@ def test_trust_with_kept_state_and_work_of_its_own_is_the_same_too(setup, name):
 
 
 def test_a_node_is_built_once_for_a_run(setup, monkeypatch):
-    from muster.flower.client.app import app, node
+    from muster.flower.client import app, node
 
     built = []
     real = node.Node.__init__

@@ -18,9 +18,9 @@ from muster.config.network import Member, members_by_name
 from muster.engines import choose
 from muster.engines.compute import Compute
 from muster.federation import Federation, Population
-from muster.flower.client.app import app
+from muster.flower.client import app
 from muster.flower.client.node import seated
-from muster.flower.server.app import remote_clients
+from muster.flower.server import remote_clients
 from muster.flower.transport.wire import WORD, Seat
 from muster.models.specs import as_module
 from muster.parts import SGD, PowerOfChoice

@@ -29,7 +29,8 @@ from muster.flower.app_folder import write_app
 from muster.flower.client.node_data import own_data
 from muster.flower.local import loopback as here
 from muster.flower.local.child_processes import Guardian
-from muster.flower.server.app import app, enrolment
+from muster.flower.server import app as server_app
+from muster.flower.server import enrolment
 from muster.flower.testing.faults import in_training, word
 from muster.flower.testing.in_process import InProcess, travel
 from muster.flower.transport.certificates import make_keys
@@ -279,7 +280,7 @@ def in_app(case, grid, folder):
     app = case.folder / "app"
     write_app(app, chosen, folder)
     config = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
-    app.main(grid, Context(1, 1, {}, RecordDict(), config))
+    server_app.main(grid, Context(1, 1, {}, RecordDict(), config))
 
 
 def test_a_second_run_of_an_app_does_not_replace_the_first(setup):

@@ -22,7 +22,8 @@ from muster.config.experiment import load
 from muster.config.network import members_of
 from muster.federation import Federation
 from muster.flower.local.loopback import write_client
-from muster.flower.server.app import app, federate
+from muster.flower.server import app
+from muster.flower.server.app import federate
 from muster.models.specs import Spec
 
 KINDS = {

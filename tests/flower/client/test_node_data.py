@@ -7,7 +7,7 @@ import pytest
 
 from muster.base.errors import MusterError
 from muster.config.network import Network
-from muster.flower.client.app import node_data
+from muster.flower.client import node_data
 from muster.flower.client.node_data import MOST_KEPT, kept
 
 

@@ -17,7 +17,7 @@ from flwr.supernode import start_client_internal
 from flwr.supernode.runtime import run_clientapp
 
 import muster
-from muster.flower.client.app import pull_timeout
+from muster.flower.client import pull_timeout
 
 
 @pytest.fixture

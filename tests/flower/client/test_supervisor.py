@@ -15,7 +15,7 @@ import pytest
 
 import muster
 from muster.cli.main import main as command
-from muster.flower.client.app import supervisor
+from muster.flower.client import supervisor
 from muster.flower.client.supervisor import Kept, Node, Settled
 from muster.flower.transport.certificates import make_keys
 

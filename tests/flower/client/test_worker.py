@@ -15,7 +15,7 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.run import RunNotRunningException
 
 from muster.flower.app_folder import write_app
-from muster.flower.client.app import app, worker
+from muster.flower.client import app, worker
 from muster.flower.client.worker import Desk
 from muster.flower.transport.wire import MODEL, OFFER, WORD
 

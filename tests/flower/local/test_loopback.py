@@ -34,7 +34,7 @@ from muster.flower.local.programs import program
 from muster.flower.transport.certificates import CA, make_keys
 from muster.results import store
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 TABLE = {
     "name": "loopback",

@@ -21,7 +21,7 @@ def test_a_study_is_made_of_what_it_imports_and_nothing_that_only_judges_or_draw
         name: {path.stem for path in theory_studies.made_of(Path(inspect.getfile(make)))}
         for name, make in STUDIES.items()
     }
-    assert of["bound"] == {"study_bound", "bounds", "convex", "federations", "measured"}
+    assert of["bound"] == {"study_bound", "bounds", "convex", "federations", "trajectory"}
     assert {"study_toy", "toy", "minima", "rate"} <= of["toy"]
     assert "study_bound" not in of["toy"]
     told = {"study", "statement", "figures", "verdicts", "verdicts_bound", "verdicts_toy"}
