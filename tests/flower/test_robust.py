@@ -297,7 +297,7 @@ def test_the_reason_why_a_run_stopped_reaches_who_started_it(setup, capsys, monk
     case.nodes[0].config.clear()
     with pytest.raises(muster.MusterError):
         in_app(case, case.grid(), case.folder / "results")
-    (line,) = [s for s in capsys.readouterr().out.splitlines() if app.ERROR in s]
+    (line,) = [s for s in capsys.readouterr().out.splitlines() if server_app.ERROR in s]
     assert "client0: a priority client, and its client app failed (code 2: data-path: mis" in line
 
     def run(app, say):
