@@ -1,4 +1,4 @@
-"""The layers: which room imports which. No cycles, nothing imported late or by name without a reason.
+"""The layers: which room imports which. No cycles; nothing imported late without a reason.
 
 `python tests/test_house.py --write` puts the floor plan below into CONTRIBUTING.md.
 """
