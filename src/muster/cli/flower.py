@@ -79,7 +79,7 @@ def federate(words: argparse.Namespace, console: Console) -> int:
         chosen, folder = goes_on_with(going_on, "federation", words.trust_code), going_on
     if not store.is_run(folder):
         try:
-            loopback.federate_here(chosen, int(local), folder, partial(say, console))
+            loopback.federate_local(chosen, int(local), folder, partial(say, console))
         except KeyboardInterrupt:
             again = f"muster federate --local {local} --resume {folder}"
             say(console, f"interrupted; go on with: {again}")
@@ -108,7 +108,7 @@ def _chosen(words: argparse.Namespace, clients: int | None) -> tuple[Experiment,
                 MusterWarning, stacklevel=2,
             )  # fmt: skip
         chosen = load(override(table, [("data.clients", str(clients))]), trusted=True)
-    app_folder.check(chosen)
+    app_folder.check_federated(chosen)
     places = numbered(Path(chosen.settings.out) / chosen.settings.name)
     return chosen, next(place for place in places if not place.exists())
 
@@ -161,7 +161,7 @@ def node(words: argparse.Namespace, console: Console) -> int:
     if words.tokenizer is not None:
         from_path(words.tokenizer, "--tokenizer")  # what is wrong with it is said here
         owner["tokenizer"] = words.tokenizer
-    settled = supervisor.Settled(
+    settled = supervisor.NodeOptions(
         words.server,
         Path(words.ca),
         Path(words.key),
@@ -169,7 +169,7 @@ def node(words: argparse.Namespace, console: Console) -> int:
         owner,
         port_of(words.port, 0),
     )
-    supervisor.Node(settled, partial(say, console)).run()
+    supervisor.Supervisor(settled, partial(say, console)).run()
     return 0
 
 

@@ -24,14 +24,14 @@ from ..base.errors import MusterError
 from ..config.experiment import Experiment, load
 from ..federation import Inputs
 from .compat import build_fab_from_disk
-from .server.identities import Registry
-from .terms import MOST_TERMS, shared_terms
+from .server.identities import KeyRegistry
+from .terms import MAX_TERMS, shared_terms
 from .transport.private_files import write_private
 
 HOME = "MUSTER_HOME"  # the environment variable that names the folder of the server's rosters
 
 
-def check(chosen: Experiment) -> None:
+def check_federated(chosen: Experiment) -> None:
     """Refuse an experiment that is none for a real federation."""
     if len(chosen.methods) != 1:
         raise MusterError("methods: a federation runs one; give one [method]")
@@ -44,11 +44,11 @@ def check(chosen: Experiment) -> None:
         )
 
 
-def registered(chosen: Experiment) -> Registry:
+def build_registry(chosen: Experiment) -> KeyRegistry:
     """The clients an experiment lists."""
     if not chosen.members:
         raise MusterError("clients: nobody is registered; list them as [[clients]] name, key")
-    return Registry.of(chosen.members)
+    return KeyRegistry.of(chosen.members)
 
 
 def write_app(
@@ -66,8 +66,8 @@ def write_app(
         environment: of the superlink that will run it
         inputs: how clients' rows were made, where that is known here: it is kept with the model
     """
-    check(chosen)
-    registered(chosen)
+    check_federated(chosen)
+    build_registry(chosen)
     name = chosen.settings.name
     table = {
         "project": {"name": "muster-federation", "version": "1.0.0", "dependencies": []},
@@ -89,7 +89,7 @@ def write_app(
     roster = {"folder": str(results.resolve()), "experiment": chosen.with_keys().resolved()}
     if inputs is not None:
         roster["inputs"] = json.dumps(inputs.table())
-    write_private(roster_of(name, environment), tomli_w.dumps(roster))
+    write_private(roster_path(name, environment), tomli_w.dumps(roster))
     return app_hash(folder)
 
 
@@ -104,7 +104,7 @@ def app_hash(folder: Path) -> str:
     return hashlib.sha256(bundle).hexdigest()
 
 
-def roster_of(name: str, environment: Mapping[str, str] = os.environ) -> Path:
+def roster_path(name: str, environment: Mapping[str, str] = os.environ) -> Path:
     """Where a federation's roster is kept."""
     home = environment.get(HOME)
     return (Path(home) if home else Path.home() / ".muster") / "federations" / f"{name}.toml"
@@ -116,7 +116,7 @@ def read_roster(config: Mapping[str, Any]) -> tuple[Experiment, Path, Inputs | N
     name = str(config["federation"])
     if "/" in name or name.startswith("."):
         raise MusterError(f"federation '{name}': give a plain name")
-    file = roster_of(name)
+    file = roster_path(name)
     try:
         found = tomllib.loads(file.read_text())
     except OSError as error:
@@ -135,11 +135,11 @@ def read_roster(config: Mapping[str, Any]) -> tuple[Experiment, Path, Inputs | N
     return chosen, Path(found["folder"]), inputs
 
 
-def terms_in(bundle: bytes) -> str:
+def read_app_terms(bundle: bytes) -> str:
     """The terms in an app as it was sent: read, and never run."""
     with zipfile.ZipFile(io.BytesIO(bundle)) as files:
         inside = files.getinfo("pyproject.toml")
-        if inside.file_size > MOST_TERMS:
-            raise MusterError(f"the app's terms have over {MOST_TERMS} bytes")
+        if inside.file_size > MAX_TERMS:
+            raise MusterError(f"the app's terms have over {MAX_TERMS} bytes")
         table = tomllib.loads(files.read(inside).decode())
     return str(table["tool"]["flwr"]["app"]["config"]["terms"])

@@ -21,7 +21,7 @@ from ..config.experiment import Experiment, load
 from ..config.keys import rename_keys
 from ..config.network import Network
 
-MOST_TERMS = 2**20  # characters of terms, in an app or in a message
+MAX_TERMS = 2**20  # characters of terms, in an app or in a message
 
 SERVERS = (  # settings that do not concern clients
     "data", "name", "out", "seeds", "report_at", "checkpoint_every", "processes", "evaluate_every",
@@ -53,13 +53,13 @@ def network_terms(network: Table) -> Table:
 @lru_cache(maxsize=8)
 def read_terms(text: str) -> Experiment:
     """The experiment that terms describe, of installed parts only: they came over a network."""
-    return load(parse(text))
+    return load(parse_terms(text))
 
 
-def parse(text: str) -> Table:
+def parse_terms(text: str) -> Table:
     """Terms as a table, of which nothing is built."""
-    if len(text) > MOST_TERMS:
-        raise MusterError(f"terms: over {MOST_TERMS} characters; nothing was done")
+    if len(text) > MAX_TERMS:
+        raise MusterError(f"terms: over {MAX_TERMS} characters; nothing was done")
     try:
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -70,10 +70,10 @@ def parse(text: str) -> Table:
 
 
 @lru_cache(maxsize=8)
-def check_agreed(said: str, agreed: str) -> None:
+def check_terms(said: str, agreed: str) -> None:
     """Refuse terms that are not those agreed on, before anything is built of them. What the
     agreement leaves open, the shape of a row and the classes, is as the federation found it."""
-    told, given = parse(said), parse(agreed)
+    told, given = parse_terms(said), parse_terms(agreed)
     usual = network_terms(plain(Network()))
     for table in (told, given):
         found = table.get("network", {})

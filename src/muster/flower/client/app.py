@@ -27,23 +27,23 @@ from ...federation import Federation
 from ...protocol import Offer
 from ...tasks.base import targets_of
 from ...tasks.compatibility import suited
-from ..server.fit_columns import FITTED, Fitted, read_fitted, write_told
-from ..terms import check_agreed, read_terms
+from ..server.fit_columns import TRANSFORM, Transform, read_transform, write_statistics
+from ..terms import check_terms, read_terms
 from ..transport.wire import (
     MODEL,
     NONCE,
     OFFER,
+    REPORT,
     TRIAL,
-    UNSAID,
-    WORD,
-    Seat,
-    parts,
+    UNSTATED,
+    ClientRole,
     read_offer,
+    read_parts,
     write_reply,
 )
-from .client_state import Diary
-from .node import Node, required, seated
-from .node_data import MOST_KEPT, kept, own_data, own_statistics
+from .client_state import ClientState
+from .node import Node, assign_role, set_requirement
+from .node_data import MAX_CACHED, read_cached, read_own_data, read_own_statistics
 
 AGREED = "agreed"  # the terms that the node's owner agreed to, where a node keeps to them
 
@@ -60,8 +60,8 @@ def survey(message: Message, context: Context) -> Message:
         raise MusterError("survey: the terms ask for no statistics; nothing was told")
     said = message.content.config_records[OFFER]
     wants = targets_of(chosen.settings.task)
-    told = own_statistics(context.node_config, chosen.network, int(str(said["seed"])), wants)
-    return answer(message, write_told(told))
+    told = read_own_statistics(context.node_config, chosen.network, int(str(said["seed"])), wants)
+    return answer(message, write_statistics(told))
 
 
 @app.query("hello")
@@ -80,22 +80,22 @@ def hello(message: Message, context: Context) -> Message:
         "columns": digest(own.text.fingerprint() if own.text else "\n".join(own.columns or ())),
         "version": __version__,
     }
-    return answer(message, RecordDict({WORD: ConfigRecord(word)}))
+    return answer(message, RecordDict({REPORT: ConfigRecord(word)}))
 
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     """What this client makes of the model."""
-    node, seat, offer, diary, precision = _ready(message, context)
-    word = node.measure(offer, seat, diary)
+    node, role, offer, state, precision = _ready(message, context)
+    word = node.measure(offer, role, state)
     return answer(message, write_reply(word, precision))
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Join and train, or abstain."""
-    node, seat, offer, diary, precision = _ready(message, context)
-    word, replies = node.train(offer, seat, diary)
+    node, role, offer, state, precision = _ready(message, context)
+    word, replies = node.train(offer, role, state)
     if replies is None:
         return answer(message, write_reply(word, precision))
     model = {name: t[0] for name, t in replies.models.items()}
@@ -108,16 +108,16 @@ def train(message: Message, context: Context) -> Message:
 @app.query("trial")
 def trial(message: Message, context: Context) -> Message:
     """What this client makes of models that might follow the round's."""
-    node, _, offer, diary, precision = _ready(message, context)
-    tried = parts(message.content, TRIAL, node.dtype)
-    word = node.trial(offer, [tried[key] for key in sorted(tried, key=int)], diary)
+    node, _, offer, state, precision = _ready(message, context)
+    tried = read_parts(message.content, TRIAL, node.dtype)
+    word = node.trial(offer, [tried[key] for key in sorted(tried, key=int)], state)
     return answer(message, write_reply(word, precision))
 
 
 def answer(message: Message, content: RecordDict) -> Message:
     """An answer to a message: it repeats the nonce, which nobody else was sent."""
     nonce = message.content.config_records[OFFER][NONCE]
-    content[WORD] = ConfigRecord({**content.config_records[WORD], NONCE: nonce})
+    content[REPORT] = ConfigRecord({**content.config_records[REPORT], NONCE: nonce})
     return Message(content, reply_to=message)
 
 
@@ -128,7 +128,7 @@ def digest(text: str) -> str:
 
 def carried(message: Message) -> str:
     """What came with a message of what features are made by; "" when nothing did."""
-    record = message.content.config_records.get(FITTED)
+    record = message.content.config_records.get(TRANSFORM)
     return "" if record is None else str(record["text"])
 
 
@@ -136,17 +136,17 @@ def _agreed(message: Message, context: Context) -> Experiment:
     """The experiment, if it is the one that was agreed on."""
     text = str(message.content.config_records[OFFER]["experiment"])
     if AGREED in context.run_config:
-        check_agreed(text, str(context.run_config[AGREED]))
+        check_terms(text, str(context.run_config[AGREED]))
     return read_terms(text)
 
 
-def _fitted(text: str, chosen: Experiment) -> Fitted | None:
+def _fitted(text: str, chosen: Experiment) -> Transform | None:
     """What features are made by, where the terms say that it is agreed on."""
     if chosen.network.fits != bool(text):
         raise MusterError(
             "features: the server and the terms do not say alike whether they are fitted together"
         )
-    return read_fitted(text, chosen.network) if text else None
+    return read_transform(text, chosen.network) if text else None
 
 
 def _own(message: Message, context: Context, chosen: Experiment, fitted: str) -> Federation:
@@ -156,9 +156,9 @@ def _own(message: Message, context: Context, chosen: Experiment, fitted: str) ->
 
     def read() -> Federation:
         made_by, wants = _fitted(fitted, chosen), targets_of(chosen.settings.task)
-        return own_data(config, chosen.network, seed, wants, made_by)
+        return read_own_data(config, chosen.network, seed, wants, made_by)
 
-    own = kept(config, (str(said["experiment"]), seed, fitted), read)
+    own = read_cached(config, (str(said["experiment"]), seed, fitted), read)
     if chosen.settings.decide_on == "held_out" and own.test is None:
         raise MusterError(
             "decide_on: this federation decides on held-out rows, and this client has none"
@@ -166,8 +166,8 @@ def _own(message: Message, context: Context, chosen: Experiment, fitted: str) ->
     return own
 
 
-def _ready(message: Message, context: Context) -> tuple[Node, Seat, Offer, Diary, Any]:
-    """The node, its seat, the offer, and the diary, for one message."""
+def _ready(message: Message, context: Context) -> tuple[Node, ClientRole, Offer, ClientState, Any]:
+    """The node, its role, the offer, and the state, for one message."""
     said = message.content.config_records[OFFER]
     chosen = _agreed(message, context)
     text, seed, made_by = str(said["experiment"]), int(str(said["seed"])), str(said["fitted"])
@@ -176,33 +176,33 @@ def _ready(message: Message, context: Context) -> tuple[Node, Seat, Offer, Diary
     run = digest(f"{seed} {int(str(said['client']))} {text}{made_by}")
     where = context.node_config.get("memory-path")
     dtype = dtype_of(chosen.settings.dtype)
-    counted = int(str(said["counted"])) if job.remembers else UNSAID
-    diary = Diary(context.state, run, counted, dtype, Path(str(where)) if where else None)
-    own = _own(message, context, chosen, diary.fitted(made_by, carried(message)))
-    held = diary.held(int(str(said["round"])))
-    offer, seat = read_offer(message.content, dtype, held, job.scoring.first)
+    counted = int(str(said["counted"])) if job.remembers else UNSTATED
+    state = ClientState(context.state, run, counted, dtype, Path(str(where)) if where else None)
+    own = _own(message, context, chosen, state.fitted(made_by, carried(message)))
+    held = state.held(int(str(said["round"])))
+    offer, role = read_offer(message.content, dtype, held, job.scoring.first)
     if MODEL in message.content:
-        diary.hold(offer.round, offer.model)
+        state.hold(offer.round, offer.model)
 
     def build() -> Node:
-        fed = required(seated(own, seat), chosen, job, diary)
+        fed = set_requirement(assign_role(own, role), chosen, job, state)
         return Node(job, fed, chosen.settings.compute)
 
-    role = (seat.client, seat.priority, seat.importance)
-    node = kept_node(context.node_config, own, (run, role), build)
+    identity = (role.client, role.priority, role.importance)
+    node = get_node(context.node_config, own, (run, identity), build)
     if offer.frozen != node.frozen:
         raise MusterError(
             "model: its frozen parameters are not the server's, and they do not travel; build the "
             "same model from the same files"
         )
-    return node, seat, replace(offer, trainable=node.stack.trainable), diary, said["precision"]
+    return node, role, replace(offer, trainable=node.stack.trainable), state, said["precision"]
 
 
-def kept_node(
+def get_node(
     config: Mapping[str, Any], own: Federation, asked: Hashable, build: Callable[[], Node]
 ) -> Node:
     """The node built for an owner's last message, if it was about the same run, in the same role,
-    on the same rows; a new one otherwise. One is kept for each owner."""
+    on the same rows; a new one otherwise. One is read_cached for each owner."""
     owner = tuple(sorted(config.items()))
     found = _nodes.pop(owner, None)
     if found is None or found[0] != asked or found[1] is not own:
@@ -210,6 +210,6 @@ def kept_node(
             found[2].stack.close()
         found = (asked, own, build())
     _nodes[owner] = found  # the last one used stands last
-    if len(_nodes) > MOST_KEPT:
+    if len(_nodes) > MAX_CACHED:
         _nodes.pop(next(iter(_nodes)))[2].stack.close()
     return found[2]

@@ -24,16 +24,16 @@ from safetensors.torch import save_file
 from ...base.durable import replacing
 from ...base.errors import MusterError
 from ...base.params import Memory, Params, ordered
-from ..server.fit_columns import named
-from ..transport.private_files import private_folder
-from ..transport.wire import UNSAID, pack, unpack
+from ..server.fit_columns import hash_transform
+from ..transport.private_files import make_private_folder
+from ..transport.wire import UNSTATED, pack, unpack
 
 NOTES = "notes"
 HELD = "held"
 BASE, LATEST = "base.", "latest."  # before the name of a part
 
 
-class Diary:
+class ClientState:
     """The memory of one client in one run, over a Flower state record."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Diary:
         """What features are made by, as it came with this message or before; "": nothing is. It
         goes by its hash."""
         text = carried or self.note("fitted", "")
-        if (named(text) if text else "") != name:
+        if (hash_transform(text) if text else "") != name:
             raise MusterError("features: what they are made by did not come, and is not held")
         if carried:
             self.write_note(fitted=text)
@@ -125,7 +125,7 @@ class Diary:
     def _counting(self, counted: int) -> str:
         """Which memory is that of the last counted round; "": none, the client begins anew."""
         base, latest = self.note("base", 0), self.note("latest", 0)
-        if counted in (base, UNSAID):
+        if counted in (base, UNSTATED):
             return BASE
         if counted == latest:
             return LATEST
@@ -157,7 +157,7 @@ class Diary:
         """Write the diary to its folder, whole or not at all."""
         if self.folder is None or self._file is None:
             return
-        private_folder(self.folder)
+        make_private_folder(self.folder)
         tensors = {
             f"{prefix}{part}/{name}": t.contiguous()
             for prefix in (BASE, LATEST)

@@ -26,8 +26,8 @@ from ...run.evaluation_cache import Memo
 from ...run.job import Job
 from ...run.solo import with_solo
 from ...tasks.compatibility import suited
-from ..transport.wire import PREFIX, SAID, SPLITS, UNSAID, Seat
-from .client_state import Diary
+from ..transport.wire import EXTRA_FIGURES, PREFIX, SPLITS, UNSTATED, ClientRole
+from .client_state import ClientState
 
 HERE = np.array([0])  # where the one client there is stands in its federation of one
 
@@ -53,34 +53,34 @@ class Node:
         """What every reply says."""
         return {"round": t, "client": int(self.fed.population.ids[0]), "rows": self.rows}
 
-    def memory(self, diary: Diary) -> Memory:
+    def memory(self, state: ClientState) -> Memory:
         """What it remembers, as a stack of one."""
         before = params.of_module(self.module, self.dtype, self.stack.device)
-        return diary.memory(self.job.memory(before, self.stack.trainable))
+        return state.memory(self.job.memory(before, self.stack.trainable))
 
-    def memo(self, offer: Offer, diary: Diary) -> Memo:
-        """What it makes of the offer's model, as far as its diary knows."""
+    def memo(self, offer: Offer, state: ClientState) -> Memo:
+        """What it makes of the offer's model, as far as its state knows."""
         memo = Memo(self.stack.appraise, self.stack.view, 1)
         memo.turn(State(offer.round, offer.model))
-        noted = diary.appraisal(offer.round)
+        noted = state.appraisal(offer.round)
         if noted is not None:
             loss, score = (np.array([value]) for value in noted)
             memo.put(HERE, Appraisal(loss, score))
         return memo
 
-    def measure(self, offer: Offer, seat: Seat, diary: Diary) -> dict[str, Any]:
+    def measure(self, offer: Offer, role: ClientRole, state: ClientState) -> dict[str, Any]:
         """What it makes of the model, and whether it stays."""
-        memory = self.memory(diary)
+        memory = self.memory(state)
         own_of = (lambda who: memory["own"]) if "own" in memory else None
         view = self.stack.views(offer.model, own_of, HERE)
-        if seat.counted != UNSAID:  # the whole view is asked for, not what a round needs
+        if role.counted != UNSTATED:  # the whole view is asked for, not what a round needs
             view = self.stack.with_tuned(view, offer.round, offer.model, HERE)
         said, decides = figures(view), PREFIX[self.job.split]
         if self.method.serves == "global":
-            diary.note_appraisal(offer.round, said[f"{decides}loss"], said[decides + view.called])
-        memo = self.memo(offer, diary)
+            state.note_appraisal(offer.round, said[f"{decides}loss"], said[decides + view.called])
+        memo = self.memo(offer, state)
         said["stays"] = float(self.stack.stays(HERE, memo)[0])
-        note(memo, offer, diary)
+        note(memo, offer, state)
         if self.method.claim.needs_requirement and not self.method.reports:
             # From its loss and its claim together the server could work out its requirement.
             # (A training score may be the loss by another name, as perplexity is.)
@@ -89,25 +89,25 @@ class Node:
                 del said[decides + name]
         return self.word(offer.round) | {n: v for n, v in said.items() if not np.isnan(v)}
 
-    def trial(self, offer: Offer, models: Sequence[Params], diary: Diary) -> dict[str, Any]:
+    def trial(self, offer: Offer, models: Sequence[Params], state: ClientState) -> dict[str, Any]:
         """What it makes of the offer's model and of others that might follow it."""
-        memo = self.memo(offer, diary)
+        memo = self.memo(offer, state)
         words = self.stack.trial(offer, models, HERE, memo).words[:, 0]
-        note(memo, offer, diary)
+        note(memo, offer, state)
         return self.word(offer.round) | {"trial": [float(value) for value in words]}
 
     def train(
-        self, offer: Offer, seat: Seat, diary: Diary
+        self, offer: Offer, role: ClientRole, state: ClientState
     ) -> tuple[dict[str, Any], Replies | None]:
         """Its answer to the offer: its word, and its replies if it joined."""
         roster = Roster(
-            HERE, np.array([seat.priority]), np.array([seat.importance]), np.ones(1),
-            ids=np.array([seat.client]),
+            HERE, np.array([role.priority]), np.array([role.importance]), np.ones(1),
+            ids=np.array([role.client]),
         )  # fmt: skip
-        steps = None if seat.steps < 0 else np.array([seat.steps])
-        memo = self.memo(offer, diary)
-        answers = self.stack.respond(offer, roster, steps, memo, self.memory(diary))
-        note(memo, offer, diary)
+        steps = None if role.steps < 0 else np.array([role.steps])
+        memo = self.memo(offer, state)
+        answers = self.stack.respond(offer, roster, steps, memo, self.memory(state))
+        note(memo, offer, state)
         joined = bool(answers.decision.yes[0])
         word = self.word(offer.round) | {
             "joined": joined,
@@ -115,7 +115,7 @@ class Node:
         }
         if not joined:
             return word, None
-        diary.write(offer.round + 1, answers.memory)
+        state.write(offer.round + 1, answers.memory)
         word["steps"] = int(answers.steps[0])
         if self.method.reports:
             word["loss"] = float(answers.replies.appraisal.loss[0])
@@ -127,11 +127,11 @@ class Node:
         return word, answers.replies
 
 
-def note(memo: Memo, offer: Offer, diary: Diary) -> None:
+def note(memo: Memo, offer: Offer, state: ClientState) -> None:
     """Keep what it measured of the model for the next message about it."""
     if memo.done[0]:
         known = memo.known
-        diary.note_appraisal(offer.round, float(known.loss[0]), float(known.score[0]))
+        state.note_appraisal(offer.round, float(known.loss[0]), float(known.score[0]))
 
 
 def figures(view: View) -> dict[str, float]:
@@ -144,24 +144,26 @@ def figures(view: View) -> dict[str, float]:
         told = {"loss": of.loss, view.called: of.score, **of.more}
         said |= {prefix + name: float(values[0]) for name, values in told.items()}
     tuned = {f"tuned_{view.called}": view.tuned}
-    for name, value in (tuned | {n: getattr(view, n, None) for n in SAID}).items():
+    for name, value in (tuned | {n: getattr(view, n, None) for n in EXTRA_FIGURES}).items():
         said[name] = np.nan if value is None else float(value[0])
     return said
 
 
-def seated(own: Federation, seat: Seat) -> Federation:
+def assign_role(own: Federation, role: ClientRole) -> Federation:
     """A client's own data in the role the server gives it, under the number by which its
     randomness is keyed: the same as in a simulation of everyone."""
     return replace(
         own,
-        ids=np.array([seat.client]),
-        priority=np.array([seat.priority]),
-        importance=np.array([seat.importance]),
+        ids=np.array([role.client]),
+        priority=np.array([role.priority]),
+        importance=np.array([role.importance]),
         unseen=np.zeros(1, np.bool_),
     )
 
 
-def required(fed: Federation, chosen: Experiment, job: Job, diary: Diary) -> Federation:
+def set_requirement(
+    fed: Federation, chosen: Experiment, job: Job, state: ClientState
+) -> Federation:
     """The client's own requirement: what its owner set, or a constant, or what it has alone; in
     the last case worked out once and noted."""
     if fed.requirement is not None or not (job.needs_requirement or chosen.requirement is not None):
@@ -173,7 +175,7 @@ def required(fed: Federation, chosen: Experiment, job: Job, diary: Diary) -> Fed
         )
     if not isinstance(chosen.requirement, Local):
         return replace(fed, requirement=np.array([float(chosen.requirement)]))
-    noted = diary.solo()
+    noted = state.solo()
     if noted is None:
         compute = replace(chosen.settings.compute, processes=1)
         done = with_solo(
@@ -184,7 +186,7 @@ def required(fed: Federation, chosen: Experiment, job: Job, diary: Diary) -> Fed
             for values in (done.requirement, done.requirement_test, done.solo_score)
         )
         noted = (loss, test_loss, test_score)
-        diary.note_solo(*noted)
+        state.note_solo(*noted)
     rho, rho_test, score = (np.array([value]) for value in noted)
     tested = fed.test is not None
     return replace(

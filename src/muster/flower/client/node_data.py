@@ -23,28 +23,30 @@ from ...data.files.image_folders import holds_images
 from ...data.files.manifest import manifest_places
 from ...federation import Federation, Preparation
 from ...tasks.base import Targets
-from ..server.fit_columns import Fitted, Told
+from ..server.fit_columns import ColumnStatistics, Transform
 
 # What an owner may set.
 OWNERS = ("data-path", "requirement", "memory-path", "test-fraction", "tokenizer")
-MOST_KEPT = 64  # owners in one process: one on a node, several where a federation is tried out
+MAX_CACHED = 64  # owners in one process: one on a node, several where a federation is tried out
 
-_kept: dict[Hashable, tuple[Hashable, Federation]] = {}
+_cache: dict[Hashable, tuple[Hashable, Federation]] = {}
 
 
-def kept(config: Mapping[str, Any], asked: Hashable, read: Callable[[], Federation]) -> Federation:
+def read_cached(
+    config: Mapping[str, Any], asked: Hashable, read: Callable[[], Federation]
+) -> Federation:
     """What `read` gives for an owner's configuration: what it gave when last `asked` the same, if
     no file has changed since. One reading is kept for each owner."""
     if not config.get("data-path"):
         return read()  # which says what is missing
     owner = tuple(sorted(config.items()))
     state = (asked, stamps(Path(str(config["data-path"])).expanduser()))
-    found = _kept.pop(owner, None)
+    found = _cache.pop(owner, None)
     if found is None or found[0] != state:
         found = (state, read())
-    _kept[owner] = found  # the last one used stands last
-    if len(_kept) > MOST_KEPT:
-        del _kept[next(iter(_kept))]
+    _cache[owner] = found  # the last one used stands last
+    if len(_cache) > MAX_CACHED:
+        del _cache[next(iter(_cache))]
     return found[1]
 
 
@@ -61,12 +63,12 @@ def stamps(place: Path) -> tuple[tuple[str, int, int, int], ...]:
     return tuple(found)
 
 
-def own_data(
+def read_own_data(
     config: Mapping[str, Any],
     network: Network,
     seed: int,
     targets: Targets | None = None,
-    fitted: Fitted | None = None,
+    fitted: Transform | None = None,
 ) -> Federation:
     """The federation of one that a node's owner configured with --node-config.
 
@@ -82,7 +84,7 @@ def own_data(
     Its features are made by what was `fitted` together with the other clients.
     """
     columns = fitted.columns if isinstance(fitted, Preparation) else network.columns
-    source = own_files(config, network, targets, columns)
+    source = read_own_files(config, network, targets, columns)
     fed = source.federation(seed, fitted)
     if fed.n != 1:
         raise MusterError(f"{source.place}: holds {fed.n} clients; a node reads the file of one")
@@ -98,17 +100,17 @@ def own_data(
     return replace(fed, requirement=np.array([number(config, "requirement", -math.inf)]))
 
 
-def own_statistics(
+def read_own_statistics(
     config: Mapping[str, Any], network: Network, seed: int, targets: Targets | None = None
-) -> Told:
+) -> ColumnStatistics:
     """What this client tells of its columns, so that features can be fitted."""
-    source = own_files(config, network, targets, network.columns)
+    source = read_own_files(config, network, targets, network.columns)
     first = source.blocks[0]
     shape = (len(first.features),) if source.tables else first.x.shape[1:]
-    return Told(first.features, tuple(shape), source.statistics(seed), source.levels())
+    return ColumnStatistics(first.features, tuple(shape), source.statistics(seed), source.levels())
 
 
-def own_files(
+def read_own_files(
     config: Mapping[str, Any],
     network: Network,
     targets: Targets | None,
@@ -134,7 +136,7 @@ def own_files(
     if "test-fraction" in config:
         options["test_fraction"] = number(config, "test-fraction")
     if network.text:
-        options["tokenizer"] = tokenizer_of(config)
+        options["tokenizer"] = get_tokenizer(config)
     source = read_folder(path, options | network.reading)
     for key in ("scale", "categories", "missing"):
         own = getattr(source.options, key)
@@ -146,7 +148,7 @@ def own_files(
     return source
 
 
-def tokenizer_of(config: Mapping[str, Any]) -> str:
+def get_tokenizer(config: Mapping[str, Any]) -> str:
     """The tokenizer that a node's owner names."""
     given = config.get("tokenizer")
     if not isinstance(given, str) or ":" not in given:

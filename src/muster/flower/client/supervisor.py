@@ -24,7 +24,7 @@ from typing import Any
 from ...base.checks import whole
 from ...base.errors import MusterError
 from ..local.processes import HOST, free_ports, python, quiet
-from ..transport.private_files import check_data, check_key, private_folder
+from ..transport.private_files import check_data, check_key, make_private_folder
 
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 20.0  # seconds before a process is started again
 STEADY = 120.0  # seconds after which it counts as having run well
@@ -34,7 +34,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Settled:
+class NodeOptions:
     """What the owner of a node has settled.
 
     Attributes:
@@ -69,12 +69,12 @@ class Settled:
                 raise MusterError(f"--app-hash: '{name}'; give the 64 letters and digits of a hash")
         said = check_data(Path(str(self.owner["data-path"])))
         if "memory-path" in self.owner:
-            private_folder(Path(str(self.owner["memory-path"])))
+            make_private_folder(Path(str(self.owner["memory-path"])))
         return [said] if said else []
 
 
 @dataclass
-class Kept:
+class RestartingProcess:
     """A process that is started again when it ends."""
 
     name: str
@@ -115,10 +115,10 @@ class Kept:
 
 
 @dataclass
-class Node:
+class Supervisor:
     """The two processes of a client."""
 
-    settled: Settled
+    settled: NodeOptions
     say: Say
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -127,7 +127,7 @@ class Node:
         for line in self.settled.check():
             self.say(f"warning: {line}")
         processes = self._processes(secrets.token_bytes(32))
-        with told_to_end(self.ended):
+        with set_on_signal(self.ended):
             try:
                 while not self.ended.wait(0.2):
                     for process in processes:
@@ -136,7 +136,7 @@ class Node:
                 for process in processes:
                     process.stop()
 
-    def _processes(self, secret: bytes) -> list[Kept]:
+    def _processes(self, secret: bytes) -> list[RestartingProcess]:
         s, own = self.settled, str(os.getpid())
         port = s.port or free_ports(1)[0]
         supernode = python(
@@ -153,13 +153,13 @@ class Node:
         }
         worker = python("muster.flower.client.worker", own)
         return [
-            Kept("supernode", lambda: supernode, secret),
-            Kept("worker", lambda: worker, json.dumps(desk).encode()),
+            RestartingProcess("supernode", lambda: supernode, secret),
+            RestartingProcess("worker", lambda: worker, json.dumps(desk).encode()),
         ]
 
 
 @contextmanager
-def told_to_end(ended: threading.Event) -> Iterator[None]:
+def set_on_signal(ended: threading.Event) -> Iterator[None]:
     """Within, being told to end (by Ctrl-C, `kill` or a service manager) sets an event."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -27,7 +27,7 @@ import httpx
 from flwr.app import Context, Error, Message
 
 from ...base.errors import MusterError
-from ..app_folder import terms_in
+from ..app_folder import read_app_terms
 from ..compat import (
     AcquireTaskRequest,
     ErrorCode,
@@ -50,7 +50,7 @@ from ..compat import (
 )
 from ..local.processes import end_with
 from ..transport.private_files import check_data
-from ..transport.wire import line
+from ..transport.wire import clean_line
 from .app import AGREED
 from .app import app as client_app
 from .supernode import PULL_TIMEOUT, set_pull_timeout
@@ -60,7 +60,7 @@ ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 
 
 @dataclass(frozen=True)
-class Desk:
+class WorkerOptions:
     """What a node's owner has settled.
 
     Attributes:
@@ -82,11 +82,11 @@ def say(text: str) -> None:
 
 
 def connection(
-    desk: Desk, proof: ProtobufClientInterceptor, insist: RetryInvoker | None = None
+    options: WorkerOptions, proof: ProtobufClientInterceptor, insist: RetryInvoker | None = None
 ) -> RuntimeHttpClient:
     """A connection to the node. It does not leave the machine."""
     return RuntimeHttpClient.from_server_address(
-        server_address=desk.address,
+        server_address=options.address,
         insecure=True,
         root_certificates=None,
         interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"), proof],
@@ -94,35 +94,35 @@ def connection(
     )
 
 
-def serve(desk: Desk) -> None:
+def serve(options: WorkerOptions) -> None:
     """Take one task after another, for ever. Tasks of every kind are taken: one that nobody takes
     would hold up the node."""
     proof = SuperExecAuthHttpInterceptor(
-        master_secret=desk.secret, protected_methods=frozenset({ACQUIRE})
+        master_secret=options.secret, protected_methods=frozenset({ACQUIRE})
     )
-    node = connection(desk, proof)
+    node = connection(options, proof)
     wanted = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP, TaskType.AGENT_APP])
     while True:
         try:
             found = node.AcquireTask(wanted)
             if found.HasField("task") and found.token:
-                work(desk, found.token)
+                work(options, found.token)
                 continue
         except httpx.TransportError:
             pass  # the node is being started (again)
         except (Exception, RunNotRunningException) as error:  # the latter is no Exception
-            say(f"a task was lost: {line(repr(error), 200)}")
+            say(f"a task was lost: {clean_line(repr(error), 200)}")
         time.sleep(LOOK_EVERY)
 
 
-def work(desk: Desk, token: str) -> None:
+def work(options: WorkerOptions, token: str) -> None:
     """One task: what it asks for, and the answer to it."""
-    node = connection(desk, RuntimeTokenHttpInterceptor(token), make_simple_http_retry_invoker())
+    node = connection(options, RuntimeTokenHttpInterceptor(token), make_simple_http_retry_invoker())
     alive = HeartbeatSender(make_task_heartbeat_fn_http(node))
     alive.start()
     try:
         message, context, _, app = pull_task_input(node)
-        reply = answer(desk, message, context, app)
+        reply = answer(options, message, context, app)
         push_message(node, reply, context)
         done = not reply.has_error()
         # A task that failed leaves no trace in what the client remembers.
@@ -138,19 +138,19 @@ def work(desk: Desk, token: str) -> None:
         node.close()
 
 
-def answer(desk: Desk, message: Message, context: Context, app: Fab) -> Message:
+def answer(options: WorkerOptions, message: Message, context: Context, app: Fab) -> Message:
     """The answer to a message of an app that was agreed to; an error to any other."""
     name = hashlib.sha256(app.content).hexdigest()
-    if name not in desk.agreed:
+    if name not in options.agreed:
         say(f"refused: app {name} of run {context.run_id}, which its owner has not agreed to")
         return Message(
             Error(ErrorCode.INVALID_FAB, "this node's owner has not agreed to this app"),
             reply_to=message,
         )
     try:
-        context.node_config = dict(desk.owner)
-        context.run_config = {AGREED: terms_in(app.content)}
-        data = desk.owner.get("data-path")
+        context.node_config = dict(options.owner)
+        context.run_config = {AGREED: read_app_terms(app.content)}
+        data = options.owner.get("data-path")
         if isinstance(data, str):
             check_data(Path(data))
         return client_app(message, context)
@@ -158,7 +158,7 @@ def answer(desk: Desk, message: Message, context: Context, app: Fab) -> Message:
         if isinstance(error, MusterError):
             say(f"failed: {error}")
         else:
-            say(f"failed: {line(repr(error), 500)}")
+            say(f"failed: {clean_line(repr(error), 500)}")
             traceback.print_exc()
         return Message(
             Error(
@@ -175,10 +175,10 @@ def main() -> None:
     os.umask(0o077)
     said = json.load(sys.stdin)
     secret = bytes.fromhex(said["secret"])
-    desk = Desk(said["address"], secret, said["owner"], frozenset(said["agreed"]))
+    options = WorkerOptions(said["address"], secret, said["owner"], frozenset(said["agreed"]))
     set_pull_timeout(PULL_TIMEOUT)
     with suppress(KeyboardInterrupt):
-        serve(desk)
+        serve(options)
 
 
 if __name__ == "__main__":

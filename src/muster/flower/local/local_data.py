@@ -32,7 +32,7 @@ Owner = dict[str, str | float]
 
 
 @dataclass(frozen=True)
-class Handout:
+class NodeFiles:
     """What nodes are given.
 
     Attributes:
@@ -46,7 +46,7 @@ class Handout:
     inputs: Inputs | None
 
 
-def hand_out(chosen: Experiment, fed: Federation, folder: Path) -> Handout:
+def write_node_files(chosen: Experiment, fed: Federation, folder: Path) -> NodeFiles:
     """Every client's own rows as files in a folder."""
     network = replace(
         chosen.network,
@@ -73,7 +73,7 @@ def hand_out(chosen: Experiment, fed: Federation, folder: Path) -> Handout:
     said = {key: getattr(source.options, key) for key in READING}
     agreed = {key: value for key, value in said.items() if value is not None}
     columns = source.blocks[0].features if source.fits else ()
-    return Handout(replace(network, columns=columns, **agreed), owners, None)
+    return NodeFiles(replace(network, columns=columns, **agreed), owners, None)
 
 
 def tables(source: Source, seed: int, folder: Path) -> list[Path]:
@@ -92,7 +92,7 @@ def tables(source: Source, seed: int, folder: Path) -> list[Path]:
     return files
 
 
-def as_arrays(fed: Federation, network: Network, folder: Path) -> Handout:
+def as_arrays(fed: Federation, network: Network, folder: Path) -> NodeFiles:
     """Each client's rows as the simulator has them."""
     files = [folder / f"client{k}.npz" for k in range(fed.n)]
     for k, file in enumerate(files):
@@ -105,7 +105,7 @@ def as_arrays(fed: Federation, network: Network, folder: Path) -> Handout:
         network, features=fed.shape, columns=fed.columns or (), scale="none", categories=(),
         missing="error", text="", pad=fed.pad, resize=(),
     )  # fmt: skip
-    return Handout(network, owners, fed.inputs)
+    return NodeFiles(network, owners, fed.inputs)
 
 
 def write_client(

@@ -32,8 +32,8 @@ from ...federation import Federation
 from ..app_folder import HOME, write_app
 from ..server.app import ERROR, PREFIX
 from ..transport.certificates import CA, CERTIFICATE, KEY, make_keys
-from .local_data import hand_out
 from .local_data import write_client as write_client
+from .local_data import write_node_files
 from .processes import HOST, Guardian, free_ports, program, python, quiet, signal_all
 from .processes import descendants as descendants
 
@@ -45,7 +45,7 @@ FLAGS = {  # of `muster node`, by what they set
     "test-fraction": "--test-fraction",
     "tokenizer": "--tokenizer",
 }
-PATIENCE = 60.0  # seconds for a process to come up
+START_TIMEOUT = 60.0  # seconds for a process to come up
 GRACE = 5.0  # seconds for a process to end by itself
 
 Say = Callable[[str], None]
@@ -115,7 +115,7 @@ class Loopback:
     def wait_for(self, name: str, address: str) -> None:
         """Wait until something answers there, with the federation's own certificate."""
         trust = ssl.create_default_context(cafile=str(self.work / "keys" / CA))
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + START_TIMEOUT
         while True:
             try:
                 with urllib.request.urlopen(f"https://{address}/health", context=trust):
@@ -126,7 +126,7 @@ class Loopback:
                 self.check(name)
                 if time.monotonic() > until:
                     raise MusterError(
-                        f"{name}: no answer after {PATIENCE:g} s ({error}); "
+                        f"{name}: no answer after {START_TIMEOUT:g} s ({error}); "
                         f"see {self.logs / f'{name}.log'}"
                     ) from None
             time.sleep(0.2)
@@ -222,7 +222,7 @@ def _last(text: str) -> str:
 
 
 @contextmanager
-def told_to_end() -> Iterator[None]:
+def interrupt_on_signal() -> Iterator[None]:
     """Within, being told to end (by `kill`, or as the terminal closes) is like Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -282,7 +282,7 @@ def start_nodes(link: Loopback, chosen: Experiment, fed: Federation, folder: Pat
     """
     names = client_names(fed)
     members = members_of(fed, [link.work / "keys" / f"{name}.pub" for name in names])
-    given = hand_out(chosen, fed, link.work)
+    given = write_node_files(chosen, fed, link.work)
     app = link.work / "app"
     listed = replace(chosen, members=members, network=given.network)
     agreed = write_app(app, listed, folder, link.environment, given.inputs)
@@ -294,7 +294,7 @@ def start_nodes(link: Loopback, chosen: Experiment, fed: Federation, folder: Pat
     return app
 
 
-def federate_here(chosen: Experiment, clients: int, folder: Path, say: Say = print) -> None:
+def federate_local(chosen: Experiment, clients: int, folder: Path, say: Say = print) -> None:
     """Split an experiment's data over nodes on this machine and run it; results go to `folder`."""
     fed = replace(chosen, requirement=None).federation(chosen.settings.seed)
     if fed.n != clients:
@@ -316,7 +316,7 @@ def federate_here(chosen: Experiment, clients: int, folder: Path, say: Say = pri
         else:
             say(line)
 
-    with told_to_end(), loopback(client_names(fed), folder / "logs") as link:
+    with interrupt_on_signal(), loopback(client_names(fed), folder / "logs") as link:
         code = link.run(start_nodes(link, chosen, fed, folder), on_line)
     if why:
         raise MusterError(why[-1])

@@ -34,12 +34,12 @@ from ...run.checkpoint import saved_identity
 from ...run.round import Setup
 from ...run.training_loop import Keep, Provenance, beginning, conduct
 from ...tasks.scores import Score
-from ..app_folder import check, read_roster, registered
+from ..app_folder import build_registry, check_federated, read_roster
 from ..terms import shared_terms
-from ..transport.private_files import for_oneself
-from .enrolment import awaited, gather
-from .fit_columns import Fitted, as_text, of_text, survey
-from .remote_clients import Remote, Say, nothing_counted
+from ..transport.private_files import private_umask
+from .enrolment import enrol, wait_for_clients
+from .fit_columns import Transform, dump_transform, fit_columns, load_transform
+from .remote_clients import RemoteClients, Say, nothing_counted
 
 PREFIX = "muster| "  # before every line of ours in the stream of a run's log
 ERROR = "error: "  # and before the reason why a run stops
@@ -54,10 +54,10 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run the experiment that the app stands for, with the clients of its roster."""
     # Results hold weights, and what clients said.
-    with for_oneself():
+    with private_umask():
         try:
             chosen, place, inputs = read_roster(context.run_config)
-            _run(grid, chosen, unfinished(place), inputs)
+            _run(grid, chosen, free_folder(place), inputs)
         except MusterError as error:
             log(f"{ERROR}{error}")
             raise
@@ -75,7 +75,7 @@ def _run(grid: Grid, chosen: Experiment, folder: Path, inputs: Inputs | None) ->
         )
 
 
-def unfinished(folder: Path) -> Path:
+def free_folder(folder: Path) -> Path:
     """Where results go: this folder or, as it holds a finished run, the first of `folder-2`,
     `folder-3`, ... that does not."""
     place, i = folder, 2
@@ -95,16 +95,16 @@ def federate(
     """Run an experiment on the clients of a grid and save everything to a folder, like the
     simulator's; from the folder's last checkpoint, if it has one. `inputs` is how clients' rows
     were made, where that is known beforehand."""
-    check(chosen)
-    registry = registered(chosen)
+    check_federated(chosen)
+    registry = build_registry(chosen)
     s, network = chosen.settings, chosen.network
-    nodes = awaited(grid, registry, network, say)
+    nodes = wait_for_clients(grid, registry, network, say)
     terms_told = shared_terms(chosen)
-    fitted, without = kept(folder / "checkpoints", network)
+    fitted, without = read_saved_transform(folder / "checkpoints", network)
     if network.fits and fitted is None:
-        fitted, without = survey(grid, nodes, chosen.members, network, terms_told, s.seed)
-    made_by = "" if fitted is None else as_text(fitted)
-    came = gather(grid, registry, nodes, network, terms_told, s.seed, say, made_by, without)
+        fitted, without = fit_columns(grid, nodes, chosen.members, network, terms_told, s.seed)
+    made_by = "" if fitted is None else dump_transform(fitted)
+    came = enrol(grid, registry, nodes, network, terms_told, s.seed, say, made_by, without)
     population = came.population()
     # Clients build the same model from the shapes that were agreed on.
     named = network.classes if isinstance(network.classes, tuple) else came.classes
@@ -113,8 +113,8 @@ def federate(
     job, image = chosen.job, network.image or None
     space = Space(came.shape, came.classes, image, came.target, came.whole, network.padding)
     module = as_module(job.model, space, job.seed, job.task)
-    taken = inputs or inputs_of(space, network, fitted, came.pixels)
-    remote = Remote(
+    taken = inputs or build_inputs(space, network, fitted, came.pixels)
+    remote = RemoteClients(
         grid,
         registry,
         population,
@@ -138,7 +138,7 @@ def federate(
             "clients": ", ".join(f"{m.name} ({role(m)})" for m in chosen.members),
             COUNTED: json.dumps(population.rows.tolist()),
             "module": params.signature(module, space.example()),
-            **({MADE_AS: made_as(network), MADE_BY: made_by} if made_by else {}),
+            **({MADE_AS: describe_transform(network), MADE_BY: made_by} if made_by else {}),
         },
         recipe=Recipe.of(job.model, module, taken, job.task, job.method.serves),
     )
@@ -148,7 +148,7 @@ def federate(
         beginning(setup, start, nothing_counted()),
         Keep(s.evaluate_every, folder / "checkpoints", often, resume=True),
         origin,
-        reporter(s.rounds, say, job.scoring.first),
+        round_logger(s.rounds, say, job.scoring.first),
     )
     result = replace(result, config=chosen.resolved())
     store.save(result, folder)
@@ -156,8 +156,8 @@ def federate(
     return result
 
 
-def inputs_of(
-    space: Space, network: Network, fitted: Fitted | None, pixels: bool = False
+def build_inputs(
+    space: Space, network: Network, fitted: Transform | None, pixels: bool = False
 ) -> Inputs:
     """What the model takes. Unless that was agreed on here, what rows are made of and how they are
     scaled stays with the clients; `pixels` are scaled by nobody."""
@@ -191,7 +191,7 @@ def role(member: Member) -> str:
     return "unseen" if member.unseen else f"importance {member.importance:g}"
 
 
-def reporter(rounds: int, say: Say, score: Score) -> OnRound:
+def round_logger(rounds: int, say: Say, score: Score) -> OnRound:
     """Says a line a round."""
 
     def on_round(row: dict[str, Any]) -> None:
@@ -209,12 +209,12 @@ def reporter(rounds: int, say: Say, score: Score) -> OnRound:
     return on_round
 
 
-def made_as(network: Network) -> str:
+def describe_transform(network: Network) -> str:
     """How features are made of columns, in a line."""
     return f"scale {network.scale}, categories {network.categories}, missing {network.missing}"
 
 
-def kept(folder: Path, network: Network) -> tuple[Fitted | None, dict[int, str]]:
+def read_saved_transform(folder: Path, network: Network) -> tuple[Transform | None, dict[int, str]]:
     """What features are made by in a run that goes on: fitted once, it stays as it is. And who
     stays out of it, because it was not in when the run began."""
     saved = saved_identity(folder)
@@ -222,9 +222,9 @@ def kept(folder: Path, network: Network) -> tuple[Fitted | None, dict[int, str]]
     late = {k: "it was not in when the run began" for k, n in enumerate(rows) if not n}
     if MADE_BY not in saved:
         return None, late
-    if saved.get(MADE_AS) != made_as(network):
+    if saved.get(MADE_AS) != describe_transform(network):
         raise MusterError(
             f"resume: the checkpoint in {folder} was made with {saved.get(MADE_AS)}, this run has "
-            f"{made_as(network)}; resume with the same settings or use another folder"
+            f"{describe_transform(network)}; resume with the same settings or use another folder"
         )
-    return of_text(saved[MADE_BY]), late
+    return load_transform(saved[MADE_BY]), late

@@ -1,4 +1,4 @@
-"""Who takes part: clients that came, and how many rows of what shape each says it has.
+"""Who takes part: clients that exchanged, and how many rows of what shape each says it has.
 
 The priority clients must come, all of them; others who are not there when the waiting ends, or do
 not fit, are left out of the run with a reason.
@@ -22,21 +22,21 @@ from ...base.schema import Table
 from ...config.network import Network, counted_rows
 from ...federation import Population
 from ..transport.requests import exchange
-from ..transport.wire import OFFER, WORD, line
-from .fit_columns import FITTED, lacking
-from .identities import Registry
+from ..transport.wire import OFFER, REPORT, clean_line
+from .fit_columns import TRANSFORM, missing_client_error
+from .identities import KeyRegistry
 from .remote_clients import LOOK_EVERY, Say
 
 HELLO = "query.hello"
-MOST_FEATURES, MOST_CLASSES, MOST_AXES = 10**8, 10**6, 8  # of a row that a client may state
+MAX_FEATURES, MAX_CLASSES, MAX_AXES = 10**8, 10**6, 8  # of a row that a client may state
 
 
 @dataclass(frozen=True)
-class Attendance:
-    """Who came: each client's sample count (0: it did not) and what it counts for, the shapes they
+class Enrolment:
+    """Who exchanged: each client's sample count (0: it did not) and what it counts for, the shapes they
     share, and whether rows are tokens (`whole`) or all of them bytes of images (`pixels`)."""
 
-    registry: Registry
+    registry: KeyRegistry
     rows: Int64
     counted: Int64
     shape: tuple[int, ...]
@@ -59,21 +59,23 @@ class Attendance:
         )  # fmt: skip
 
 
-def awaited(grid: Grid, registry: Registry, network: Network, say: Say = print) -> dict[int, int]:
-    """Wait for the clients; the node of each that came."""
+def wait_for_clients(
+    grid: Grid, registry: KeyRegistry, network: Network, say: Say = print
+) -> dict[int, int]:
+    """Wait for the clients; the node of each that exchanged."""
     n = len(registry.members)
     say(f"waiting for {plural(n, 'client')}")
     until = time.monotonic() + network.enrolment_timeout
     while True:
-        nodes, _ = registry.connected(grid)
+        nodes, _ = registry.find_nodes(grid)
         if len(nodes) == n or time.monotonic() >= until:
             return nodes
         time.sleep(min(LOOK_EVERY, max(0.0, until - time.monotonic())))
 
 
-def gather(
+def enrol(
     grid: Grid,
-    registry: Registry,
+    registry: KeyRegistry,
     nodes: Mapping[int, int],
     network: Network,
     text: str,
@@ -81,8 +83,8 @@ def gather(
     say: Say = print,
     fitted: str = "",
     without: Mapping[int, str] | None = None,
-) -> Attendance:
-    """Ask each client that came how many rows it has, of what shape; `fitted` is what features are
+) -> Enrolment:
+    """Ask each client that exchanged how many rows it has, of what shape; `fitted` is what features are
     made by, and `without` says who is left out already.
 
     All priority clients must enrol, and `min_clients` clients altogether; others that are missing
@@ -91,12 +93,12 @@ def gather(
     members, n = registry.members, len(registry.members)
     question = RecordDict({OFFER: ConfigRecord({"experiment": text, "seed": seed})})
     if fitted:
-        question[FITTED] = ConfigRecord({"text": fitted})
+        question[TRANSFORM] = ConfigRecord({"text": fitted})
     left = dict(without or {})
     contents = {k: (node, question) for k, node in nodes.items() if k not in left}
-    came = exchange(grid, contents, HELLO, network.timeout, {})
-    heard: dict[int, Table | str] = {**left, **came.refused}
-    heard |= {k: introduction(said) for k, said in came.answers.items()}
+    exchanged = exchange(grid, contents, HELLO, network.timeout, {})
+    heard: dict[int, Table | str] = {**left, **exchanged.refused}
+    heard |= {k: read_introduction(said) for k, said in exchanged.replies.items()}
     order = sorted(heard, key=lambda k: (not members[k].priority, k))
     rows = np.zeros(n, np.int64)
     words = {k: heard[k] for k in order}
@@ -110,7 +112,7 @@ def gather(
     for k, word in words.items():
         if isinstance(word, str):
             why[k] = word
-        elif wrong := misfit(word, shape, columns, classes, target, network.max_rows):
+        elif wrong := find_mismatch(word, shape, columns, classes, target, network.max_rows):
             why[k] = wrong
         else:
             rows[k], shape = word["rows"], shape or tuple(word["shape"])
@@ -119,9 +121,9 @@ def gather(
             whole, pixels = whole or word["whole"], pixels and word["pixels"]
     for k in range(n):
         if not rows[k]:
-            reason = why.get(k, came.missing.get(k, "it has not connected"))
+            reason = why.get(k, exchanged.missing.get(k, "it has not connected"))
             if members[k].priority:
-                raise lacking(members[k], reason)
+                raise missing_client_error(members[k], reason)
             why[k] = reason
     if int((rows > 0).sum()) < network.min_clients:
         raise MusterError(
@@ -139,39 +141,39 @@ def gather(
         say(f"{members[k].name} {events[-1][1]}")
     for k, other in ((k, str(w["version"])) for k, w in words.items() if not isinstance(w, str)):
         if rows[k] and other != __version__:
-            differs = f"runs muster {line(other, 20)}, the server {__version__}"
+            differs = f"runs muster {clean_line(other, 20)}, the server {__version__}"
             say(f"{members[k].name} {differs}: results may differ; install the same version")
             events.append((k, differs))
     say(f"{int((rows > 0).sum())} of {plural(n, 'client')} are in, with {int(rows.sum())} rows")
-    return Attendance(registry, rows, counted, shape, classes, events, target or (), whole, pixels)
+    return Enrolment(registry, rows, counted, shape, classes, events, target or (), whole, pixels)
 
 
-def introduction(message: Message) -> Table | str:
+def read_introduction(message: Message) -> Table | str:
     """A client's answer to hello, or what is wrong with it."""
     if message.has_error():
-        said = line(message.error.reason or "", 200)
+        said = clean_line(message.error.reason or "", 200)
         return f"its client app failed (code {message.error.code}{said and ': '}{said})"
     try:
-        word: Table = dict(message.content.config_records[WORD])
+        word: Table = dict(message.content.config_records[REPORT])
         kinds = {"rows": int, "shape": list, "classes": int, "columns": str, "version": str,
                  "target": list, "whole": bool, "pixels": bool}  # fmt: skip
-        if all(type(word.get(key)) is kind for key, kind in kinds.items()) and possible(word):
+        if all(type(word.get(key)) is kind for key, kind in kinds.items()) and is_possible(word):
             return word
     except Exception as error:
         return f"its answer is malformed ({type(error).__name__})"
     return "its answer is malformed"
 
 
-def possible(word: Table) -> bool:
+def is_possible(word: Table) -> bool:
     """Whether there are rows of the shape and classes a client states, and room for a model of
     them."""
     shapes = (word["shape"], word["target"])
-    whole = all(len(s) <= MOST_AXES and all(type(n) is int and n > 0 for n in s) for s in shapes)
-    small = whole and all(math.prod(s) <= MOST_FEATURES for s in shapes)
-    return small and 0 <= word["classes"] <= MOST_CLASSES
+    whole = all(len(s) <= MAX_AXES and all(type(n) is int and n > 0 for n in s) for s in shapes)
+    small = whole and all(math.prod(s) <= MAX_FEATURES for s in shapes)
+    return small and 0 <= word["classes"] <= MAX_CLASSES
 
 
-def misfit(
+def find_mismatch(
     word: Table,
     shape: tuple[int, ...],
     columns: str,

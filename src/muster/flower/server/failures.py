@@ -1,4 +1,4 @@
-"""Strikes: who fails again and again is set aside, and taken back when it answers.
+"""Failures: who fails again and again is set aside, and taken back when it answers.
 
 A client that is set aside is asked like everyone, but nobody waits for it. So it costs a round
 nothing, and needs nobody's help to come back: its first sound answer counts.
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Strikes:
+class Failures:
     """How often each client has failed in a row, by kind of request.
 
     Attributes:

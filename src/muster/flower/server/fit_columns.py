@@ -1,13 +1,13 @@
 """The survey: before the first round everybody comes to make features of columns in the same way.
 
 Each client tells the statistics of its training rows and the levels of its categories; the server
-fits them together with the simulator's own code and sends everybody what came of it, under its
+fits them together with the simulator's own code and sends everybody what exchanged of it, under its
 hash, by which a client knows whether it has it. It is fitted once: a server that is started again
 finds it in its checkpoint, and it is kept with the model, for new rows.
 
-What a client tells is untrusted. `read_told` takes any message and says in a few words what is
+What a client tells is untrusted. `read_statistics` takes any message and says in a few words what is
 wrong with it; such a client is left out of the run. What a server sends is not believed either:
-`read_fitted` refuses what does not fit the terms that were agreed on.
+`read_transform` refuses what does not fit the terms that were agreed on.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from ...config.network import Member, Network
 from ...data.files.folder import in_order
 from ...federation import Preparation, Scale, Statistics
 from ..transport.requests import Limits, exchange
-from ..transport.wire import OFFER, WORD, line
+from ..transport.wire import OFFER, REPORT, clean_line
 
-SURVEY = "query.survey"
-LEVELS, FITTED = "levels", "fitted"  # records of levels, and of what was fitted
-MOST_BYTES = 2**24  # of what a client tells, besides its levels
-MOST_TEXT = 200  # characters in the name of a column or a level
-MOST_VALUE = 1e100  # the largest mean or deviation to believe
+COLUMNS_QUERY = "query.survey"
+LEVELS, TRANSFORM = "levels", "fitted"  # records of levels, and of what was fitted
+MAX_BYTES = 2**24  # of what a client tells, besides its levels
+MAX_TEXT = 200  # characters in the name of a column or a level
+MAX_VALUE = 1e100  # the largest mean or deviation to believe
 
-Fitted = Preparation | Scale
+Transform = Preparation | Scale
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class ColumnStatistics:
     """What one client tells.
 
     Attributes:
@@ -56,13 +56,13 @@ class Told:
     levels: dict[str, tuple[str, ...]]
 
 
-def as_text(fitted: Fitted) -> str:
+def dump_transform(fitted: Transform) -> str:
     """What features are made by, as it travels and is kept; `of_text` reads it to the same bits."""
     shape = {"shape": list(fitted.mean.shape)} if isinstance(fitted, Scale) else {}
     return json.dumps({**fitted.table(), **shape})
 
 
-def of_text(text: str) -> Fitted:
+def load_transform(text: str) -> Transform:
     """What a text says."""
     table: dict[str, Any] = json.loads(text)
     if "columns" in table:
@@ -70,7 +70,7 @@ def of_text(text: str) -> Fitted:
     return Scale.of_table(table, tuple(table["shape"]))
 
 
-def named(text: str) -> str:
+def hash_transform(text: str) -> str:
     """The name of a text: its hash."""
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -78,7 +78,7 @@ def named(text: str) -> str:
 # At a client.
 
 
-def write_told(told: Told) -> RecordDict:
+def write_statistics(told: ColumnStatistics) -> RecordDict:
     """What a client tells, as records. Of categories there is nothing to tell but how many rows
     have one, and which."""
     s = told.statistics
@@ -97,13 +97,13 @@ def write_told(told: Told) -> RecordDict:
         "spread": numbers(s.spread),
     }
     levels: dict[str, ConfigRecordValues] = {n: list(known) for n, known in told.levels.items()}
-    return RecordDict({WORD: ConfigRecord(word), LEVELS: ConfigRecord(levels)})
+    return RecordDict({REPORT: ConfigRecord(word), LEVELS: ConfigRecord(levels)})
 
 
-def read_fitted(text: str, network: Network) -> Fitted:
+def read_transform(text: str, network: Network) -> Transform:
     """What features are to be made by, as far as it is what the terms say."""
     try:
-        made = of_text(text)
+        made = load_transform(text)
         mean, std = np.array(made.mean, np.float64), np.array(made.std, np.float64)
         sound = bool(np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all())
         sound &= std.shape == mean.shape if network.scale != "none" else not std.size
@@ -127,38 +127,38 @@ def read_fitted(text: str, network: Network) -> Fitted:
 # On the server.
 
 
-def survey(
+def fit_columns(
     grid: Grid,
     nodes: Mapping[int, int],
     members: Sequence[Member],
     network: Network,
     text: str,
     seed: int,
-) -> tuple[Fitted, dict[int, str]]:
+) -> tuple[Transform, dict[int, str]]:
     """Ask every client that is connected, and fit what they tell. Whoever tells what cannot be is
     left out, and why is said; the priority clients are needed, all of them."""
     question = RecordDict({OFFER: ConfigRecord({"experiment": text, "seed": seed})})
     contents = {k: (node, question) for k, node in nodes.items()}
-    names = len(network.categories) * network.max_levels * 4 * MOST_TEXT
-    limits = dict.fromkeys(nodes, Limits(size=MOST_BYTES + names))
-    came = exchange(grid, contents, SURVEY, network.timeout, limits)
-    without = {**came.missing, **came.refused}
-    told: dict[int, Told] = {}
-    for k in sorted(came.answers, key=lambda k: (not members[k].priority, k)):
+    names = len(network.categories) * network.max_levels * 4 * MAX_TEXT
+    limits = dict.fromkeys(nodes, Limits(size=MAX_BYTES + names))
+    exchanged = exchange(grid, contents, COLUMNS_QUERY, network.timeout, limits)
+    without = {**exchanged.missing, **exchanged.refused}
+    told: dict[int, ColumnStatistics] = {}
+    for k in sorted(exchanged.replies, key=lambda k: (not members[k].priority, k)):
         first = next(iter(told.values()), None)
-        heard = read_told(came.answers[k], network, first)
+        heard = read_statistics(exchanged.replies[k], network, first)
         if isinstance(heard, str):
             without[k] = heard
         else:
             told[k] = heard
     for k, member in enumerate(members):
         if member.priority and k not in told:
-            raise lacking(member, without.get(k, "it has not connected"))
+            raise missing_client_error(member, without.get(k, "it has not connected"))
     priority = np.array([members[k].priority for k in told])
     return fit(list(told.values()), priority, network), without
 
 
-def lacking(member: Member, reason: str) -> MusterError:
+def missing_client_error(member: Member, reason: str) -> MusterError:
     """A run cannot be without a priority client."""
     return MusterError(
         f"clients.{member.name}: a priority client, and {reason}; start its node, or take it off "
@@ -166,7 +166,7 @@ def lacking(member: Member, reason: str) -> MusterError:
     )
 
 
-def fit(told: Sequence[Told], priority: Any, network: Network) -> Fitted:
+def fit(told: Sequence[ColumnStatistics], priority: Any, network: Network) -> Transform:
     """What features are made by: as the simulator fits it to the same clients' rows."""
     counts = priority if network.scale == "priority" else np.ones(len(told), np.bool_)
     columns = network.columns or told[0].columns
@@ -181,7 +181,7 @@ def fit(told: Sequence[Told], priority: Any, network: Network) -> Fitted:
     )  # fmt: skip
 
 
-def stacked(told: Sequence[Told], columns: tuple[str, ...] = ()) -> Statistics:
+def stacked(told: Sequence[ColumnStatistics], columns: tuple[str, ...] = ()) -> Statistics:
     """The statistics of several clients, in the order of these columns."""
     every = [t.statistics for t in told]
     order = [[t.columns.index(name) for name in columns] for t in told]
@@ -195,18 +195,20 @@ def stacked(told: Sequence[Told], columns: tuple[str, ...] = ()) -> Statistics:
     )
 
 
-def read_told(message: Message, network: Network, first: Told | None) -> Told | str:
+def read_statistics(
+    message: Message, network: Network, first: ColumnStatistics | None
+) -> ColumnStatistics | str:
     """What a client tells, or what is wrong with it. Never raises, whatever was sent. All must have
     the columns of the first."""
     if message.has_error():
-        said = line(message.error.reason or "", 200)
+        said = clean_line(message.error.reason or "", 200)
         return f"its client app failed (code {message.error.code}{said and ': '}{said})"
     try:
-        if set(message.content) != {WORD, LEVELS}:
+        if set(message.content) != {REPORT, LEVELS}:
             return "its statistics are malformed"
-        word: dict[str, Any] = dict(message.content.config_records[WORD])
+        word: dict[str, Any] = dict(message.content.config_records[REPORT])
         levels: dict[str, Any] = dict(message.content.config_records[LEVELS])
-        return _wrong(word, levels, network, first) or Told(
+        return _wrong(word, levels, network, first) or ColumnStatistics(
             tuple(word["columns"]),
             tuple(word["shape"]),
             Statistics(
@@ -242,7 +244,7 @@ def _is_list(value: Any, kind: type) -> bool:
     return type(value) is list and all(type(v) is kind for v in value)
 
 
-def _wrong_columns(word: dict[str, Any], network: Network, first: Told | None) -> str:
+def _wrong_columns(word: dict[str, Any], network: Network, first: ColumnStatistics | None) -> str:
     columns, shape = word["columns"], tuple(word["shape"])
     if len(set(columns)) < len(columns) or not all(map(_is_name, columns)):
         return "its columns have no proper names"
@@ -251,7 +253,7 @@ def _wrong_columns(word: dict[str, Any], network: Network, first: Told | None) -
     known = network.columns or (first.columns if first else tuple(columns))
     if set(columns) != set(known):
         (name, *_) = sorted(set(columns) ^ set(known))
-        return f"column '{line(name, 40)}' is not in both its table and the federation's"
+        return f"column '{clean_line(name, 40)}' is not in both its table and the federation's"
     if first is not None and shape != first.shape:
         return f"its rows have shape {shape}, the federation's {first.shape}"
     if any(n < 1 for n in shape) or any(len(word[n]) != math.prod(shape) for n in NUMBERS):
@@ -266,15 +268,15 @@ def _wrong_numbers(word: dict[str, Any], levels: dict[str, Any], network: Networ
     """Statistics that no rows have."""
     rows, columns = word["rows"], word["columns"]
     for j, (count, mean, spread) in enumerate(zip(*(word[n] for n in NUMBERS), strict=True)):
-        name = f"column '{line(columns[j], 40)}'" if columns else f"feature {j}"
+        name = f"column '{clean_line(columns[j], 40)}'" if columns else f"feature {j}"
         category = bool(columns) and columns[j] in levels
         least = 0 if network.missing == "mean" else rows
         if not least <= count <= rows:
             return f"{name}: impossible count {count} of {rows} rows"
         # Of fewer than two numbers there is no spread, and of none (or of categories) no mean.
-        if not 0 <= spread <= count * MOST_VALUE**2 or (spread and (count < 2 or category)):
+        if not 0 <= spread <= count * MAX_VALUE**2 or (spread and (count < 2 or category)):
             return f"{name}: impossible spread {spread:g}"
-        if not abs(mean) <= MOST_VALUE or (mean and (category or not count)):
+        if not abs(mean) <= MAX_VALUE or (mean and (category or not count)):
             return f"{name}: impossible mean {mean:g}"
     return ""
 
@@ -287,16 +289,16 @@ def _wrong_levels(word: dict[str, Any], levels: dict[str, Any], network: Network
             return "its levels are malformed"
         if len(known) > network.max_levels:
             return (
-                f"column '{line(name, 40)}': {len(known)} levels (network.max_levels "
+                f"column '{clean_line(name, 40)}': {len(known)} levels (network.max_levels "
                 f"{network.max_levels})"
             )
         if not all(map(_is_name, known)):
-            return f"column '{line(name, 40)}': a level has no proper name"
+            return f"column '{clean_line(name, 40)}': a level has no proper name"
         if word["count"][word["columns"].index(name)] and not known:
-            return f"column '{line(name, 40)}': values, and no level"
+            return f"column '{clean_line(name, 40)}': values, and no level"
     return ""
 
 
 def _is_name(text: str) -> bool:
     """Whether a table could call a column or a level so."""
-    return 0 < len(text) <= MOST_TEXT and text.isprintable()
+    return 0 < len(text) <= MAX_TEXT and text.isprintable()

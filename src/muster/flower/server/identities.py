@@ -24,26 +24,26 @@ from ...config.network import Member
 
 
 @lru_cache(maxsize=2**20)  # the same keys are looked up before every request
-def same_form(key: bytes) -> bytes:
+def to_der(key: bytes) -> bytes:
     """A public key in one form (DER), however it was written."""
     load = load_pem_public_key if key.lstrip().startswith(b"-----BEGIN") else load_ssh_public_key
     return load(key).public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 @dataclass(frozen=True)
-class Registry:
+class KeyRegistry:
     """The registered keys, by client number."""
 
     members: tuple[Member, ...]
     keys: dict[bytes, int]
 
     @classmethod
-    def of(cls, members: tuple[Member, ...]) -> Registry:
+    def of(cls, members: tuple[Member, ...]) -> KeyRegistry:
         """The registry a configuration describes."""
         keys: dict[bytes, int] = {}
         for k, member in enumerate(members):
             try:
-                key = same_form(member.public_key().encode())
+                key = to_der(member.public_key().encode())
             except (ValueError, UnsupportedAlgorithm):
                 raise MusterError(
                     f"clients.{member.name}.key: not a public key; make one with `muster keys`"
@@ -54,13 +54,13 @@ class Registry:
             keys[key] = k
         return cls(members, keys)
 
-    def connected(self, grid: Grid) -> tuple[dict[int, int], set[str]]:
+    def find_nodes(self, grid: Grid) -> tuple[dict[int, int], set[str]]:
         """The node of each registered client that is connected, and the keys of strangers."""
         nodes: dict[int, int] = {}
         strangers: set[str] = set()
         for node in grid.get_nodes():
             try:
-                key = same_form(node.public_key)
+                key = to_der(node.public_key)
             except (ValueError, UnsupportedAlgorithm):
                 key = node.public_key
             if key in self.keys:

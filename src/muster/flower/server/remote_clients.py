@@ -38,27 +38,27 @@ from ...run.clients import no_replies
 from ...run.evaluation_cache import Memo
 from ...run.job import Job
 from ...tasks.scores import Score
-from ..transport.requests import Exchange, exchange, limits_of
+from ..transport.requests import Exchange, exchange, reply_limits
 from ..transport.wire import (
+    APP_RAISED,
     PREFIX,
-    RAISED,
     SPLITS,
     TRIAL,
-    UNSAID,
-    Expected,
-    Packed,
+    UNSTATED,
+    ClientRole,
+    ExpectedReply,
+    PackedOffer,
     Reply,
-    Seat,
-    as_sent,
-    figures_of,
-    line,
+    apply_precision,
+    clean_line,
+    figure_names,
     pack,
     read_reply,
     write_offer,
 )
-from .failures import Strikes
-from .fit_columns import FITTED, named
-from .identities import Registry
+from .failures import Failures
+from .fit_columns import TRANSFORM, hash_transform
+from .identities import KeyRegistry
 
 SHARE = Score("share", "share")  # what else clients tell lies between 0 and 1
 COUNTED = "counted"  # the part of the state that says which replies were counted
@@ -77,11 +77,11 @@ class Counter:
     up: Int64
     down: Int64
 
-    def add(self, came: Exchange) -> None:
+    def add(self, exchanged: Exchange) -> None:
         """Count questions and answers."""
-        for k, n in came.sent.items():
+        for k, n in exchanged.sent.items():
             self.down[k] += n
-        for k, n in came.up.items():
+        for k, n in exchanged.up.items():
             self.up[k] += n
 
     def take(self, asked: Int64) -> Traffic:
@@ -99,7 +99,7 @@ class Counter:
 
 
 @dataclass
-class Remote:
+class RemoteClients:
     """The clients of a federation, asked over a grid.
 
     Attributes:
@@ -112,7 +112,7 @@ class Remote:
     """
 
     grid: Grid
-    registry: Registry
+    registry: KeyRegistry
     population: Population
     job: Job
     trainable: tuple[str, ...]
@@ -128,11 +128,11 @@ class Remote:
     staying: dict[int, Bool] = field(default_factory=dict)  # who stays, by round
     strangers: set[str] = field(default_factory=set)
     say: Say = print
-    strikes: Strikes = field(init=False)
+    strikes: Failures = field(init=False)
 
     def __post_init__(self) -> None:
         n = self.population.n
-        self.strikes = Strikes(self.network.failures)
+        self.strikes = Failures(self.network.failures)
         self.counter = Counter(np.zeros(n, np.int64), np.zeros(n, np.int64))
 
     @property
@@ -172,23 +172,23 @@ class Remote:
 
     def arriving(self, model: Params) -> Params:
         """A model as it arrives: rounded, where it travels in half the bytes."""
-        return as_sent(model, self.network.precision)
+        return apply_precision(model, self.network.precision)
 
     def ask(
-        self, kind: str, offer: Offer, seats: Iterable[Seat], more: Records | None = None
+        self, kind: str, offer: Offer, roles: Iterable[ClientRole], more: Records | None = None
     ) -> dict[int, Reply]:
-        """One request to some clients, and every one's reply, whatever came of it. Clients of the
+        """One request to some clients, and every one's reply, whatever exchanged of it. Clients of the
         objective that failed are asked again, as long as too few of them were heard. `more` is what
         travels with the offer."""
-        seats = list(seats)
-        replies = self._request(kind, offer, seats, self.strikes.aside(), more)
+        roles = list(roles)
+        replies = self._request(kind, offer, roles, self.strikes.aside(), more)
         for _ in range(self.network.retries):
-            lacking = self._lacking(seats, replies)
+            lacking = self._lacking(roles, replies)
             if not lacking:
                 break
-            for seat in lacking:
-                self.events.append((seat.client, f"asked again: {replies[seat.client].why}"))
-            self._await([seat.client for seat in lacking])
+            for role in lacking:
+                self.events.append((role.client, f"asked again: {replies[role.client].why}"))
+            self._await([role.client for role in lacking])
             replies |= self._request(kind, offer, lacking, frozenset(), more)
         for k, reply in replies.items():
             news = self.strikes.note(kind, k, reply.why)
@@ -197,19 +197,19 @@ class Remote:
                 self.say(f"{self.registry.members[k].name} {news}")
         return replies
 
-    def _lacking(self, seats: list[Seat], replies: dict[int, Reply]) -> list[Seat]:
+    def _lacking(self, roles: list[ClientRole], replies: dict[int, Reply]) -> list[ClientRole]:
         """Clients of the objective that failed, where those who did not are no quorum."""
         weight = self.population.objective
-        total = sum(weight[seat.client] for seat in seats)
-        lost = [s for s in seats if weight[s.client] > 0 and replies[s.client].why]
-        heard = total - sum(weight[seat.client] for seat in lost)
+        total = sum(weight[role.client] for role in roles)
+        lost = [s for s in roles if weight[s.client] > 0 and replies[s.client].why]
+        heard = total - sum(weight[role.client] for role in lost)
         return lost if heard < self.network.quorum * total else []
 
     def _await(self, clients: list[int]) -> None:
         """Wait for these to connect, if they are not; no longer than for an answer."""
         until = time.monotonic() + self.network.timeout
         while time.monotonic() < until:
-            if set(clients) <= set(self.registry.connected(self.grid)[0]):
+            if set(clients) <= set(self.registry.find_nodes(self.grid)[0]):
                 return
             time.sleep(max(0.0, min(LOOK_EVERY, until - time.monotonic())))
 
@@ -217,68 +217,68 @@ class Remote:
         self,
         kind: str,
         offer: Offer,
-        seats: list[Seat],
-        unawaited: frozenset[int],
+        roles: list[ClientRole],
+        no_wait: frozenset[int],
         more: Records | None = None,
     ) -> dict[int, Reply]:
         """Send one request, and again with the model (and what features are made by) to those who
         no longer hold it."""
-        nodes, strangers = self.registry.connected(self.grid)
+        nodes, strangers = self.registry.find_nodes(self.grid)
         for name in sorted(strangers - self.strangers):
             self.events.append((-1, f"turned away: key {name} is not registered"))
         self.strangers |= strangers
         replies: dict[int, Reply] = {}
-        waiting = seats
-        packed = Packed(replace(offer, frozen=self.frozen), self.network.precision)
-        name = named(self.fitted) if self.fitted else ""
+        waiting = roles
+        packed = PackedOffer(replace(offer, frozen=self.frozen), self.network.precision)
+        name = hash_transform(self.fitted) if self.fitted else ""
         for carry_all in (False, True):
             carried, contents, expected = {}, {}, {}
-            for seat in waiting:
-                k = seat.client
-                expected[k] = self._expected(kind, offer, seat)
+            for role in waiting:
+                k = role.client
+                expected[k] = self._expected(kind, offer, role)
                 if k in nodes:
                     model = carry_all or self.here.get(k) != offer.round
-                    content = write_offer(packed, seat, self.experiment, model, name)
+                    content = write_offer(packed, role, self.experiment, model, name)
                     content.update(more or {})
                     makes = bool(name) and (carry_all or k not in self.told)
                     if makes:
-                        content[FITTED] = ConfigRecord({"text": self.fitted})
+                        content[TRANSFORM] = ConfigRecord({"text": self.fitted})
                     carried[k] = model and (makes or not name)
                     contents[k] = (nodes[k], content)
-            limits = {k: limits_of(what) for k, what in expected.items()}
-            came = exchange(self.grid, contents, kind, self.network.timeout, limits, unawaited)
-            self.counter.add(came)
+            limits = {k: reply_limits(what) for k, what in expected.items()}
+            exchanged = exchange(self.grid, contents, kind, self.network.timeout, limits, no_wait)
+            self.counter.add(exchanged)
             again = []
-            for seat in waiting:
-                k = seat.client
-                if k in came.answers:
-                    replies[k] = read_reply(came.answers[k], expected[k])
-                    if not came.answers[k].has_error():
+            for role in waiting:
+                k = role.client
+                if k in exchanged.replies:
+                    replies[k] = read_reply(exchanged.replies[k], expected[k])
+                    if not exchanged.replies[k].has_error():
                         self.here[k] = offer.round
                         self.told.add(k)
-                    elif came.answers[k].error.code == RAISED and not carried[k]:
-                        again.append(seat)  # it may have been restarted, and hold nothing any more
-                elif k in came.refused:
-                    replies[k] = Reply(wrong=came.refused[k])
+                    elif exchanged.replies[k].error.code == APP_RAISED and not carried[k]:
+                        again.append(role)  # it may have been restarted, and hold nothing any more
+                elif k in exchanged.refused:
+                    replies[k] = Reply(wrong=exchanged.refused[k])
                 else:
-                    replies[k] = Reply(failed=came.missing.get(k, ABSENT))
+                    replies[k] = Reply(failed=exchanged.missing.get(k, ABSENT))
             if not again:
                 break
             waiting = again
         return replies
 
-    def _expected(self, kind: str, offer: Offer, seat: Seat) -> Expected:
-        k = seat.client
+    def _expected(self, kind: str, offer: Offer, role: ClientRole) -> ExpectedReply:
+        k = role.client
         rows, dtype = int(self.population.sizes[k]), next(iter(offer.model.values())).dtype
         asked = int(steps_of(np.array([rows]), self.job.local, self.two_rows)[0])
-        steps = asked if seat.steps < 0 else seat.steps
+        steps = asked if role.steps < 0 else role.steps
         common = (offer.round, k, rows, dtype, self.network.precision)
         if kind != MessageType.TRAIN:
-            return Expected(*common, figures=self._figures)
+            return ExpectedReply(*common, figures=self._figures)
         shapes = {name: tuple(t.shape) for name, t in offer.model.items()}
         extra = dict.fromkeys(self.job.method.solver.sends, shapes)
         models = {} if self.job.method.serves == "own" else shapes
-        return Expected(*common, models, extra, steps, self._figures)
+        return ExpectedReply(*common, models, extra, steps, self._figures)
 
     @property
     def _score(self) -> str:
@@ -286,7 +286,7 @@ class Remote:
 
     @property
     def _figures(self) -> tuple[str, ...]:
-        return figures_of(self.job.scoring.names)
+        return figure_names(self.job.scoring.names)
 
     def _offer(self, t: int, model: Params) -> Offer:
         population = int((~self.population.unseen).sum())
@@ -295,14 +295,14 @@ class Remote:
             population=population, trainable=self.trainable, called=self._score,
         )  # fmt: skip
 
-    def _seat(self, k: int, steps: int = -1, counted: int = UNSAID) -> Seat:
+    def _seat(self, k: int, steps: int = -1, counted: int = UNSTATED) -> ClientRole:
         role = self.population
-        return Seat(k, bool(role.priority[k]), float(role.importance[k]), steps, counted)
+        return ClientRole(k, bool(role.priority[k]), float(role.importance[k]), steps, counted)
 
-    def _measure(self, t: int, model: Params, seats: list[Seat]) -> dict[str, Float64]:
+    def _measure(self, t: int, model: Params, roles: list[ClientRole]) -> dict[str, Float64]:
         """Every figure of these clients' words on a model; NaN where there is none."""
         n = self.population.n
-        replies = self.ask(MessageType.EVALUATE, self._offer(t, model), seats)
+        replies = self.ask(MessageType.EVALUATE, self._offer(t, model), roles)
         scoring = self.job.scoring
         figures = self._figures
         said = {name: np.full(n, np.nan) for name in figures}
@@ -338,9 +338,9 @@ class Remote:
     def trial(self, offer: Offer, models: Sequence[Params], clients: Int64, memo: Memo) -> Trial:
         """What they say of the offer's model and of others; NaN where they do not, or say what
         cannot be."""
-        seats = [self._seat(int(k)) for k in clients]
+        roles = [self._seat(int(k)) for k in clients]
         more = {f"{TRIAL}{i}": pack(m, self.network.precision) for i, m in enumerate(models)}
-        replies = self.ask(TRY, offer, seats, more)
+        replies = self.ask(TRY, offer, roles, more)
         words = np.full((len(models) + 1, len(clients)), np.nan)
         least = self.job.possible.least
         for at, k in enumerate(clients.tolist()):
@@ -374,8 +374,8 @@ class Remote:
         n = self.population.n
         counted = counted_of(state.clients.of(np.arange(n)), n)
         inside = np.flatnonzero(self.population.sizes)
-        seats = [self._seat(int(k), counted=int(counted[k])) for k in inside]
-        said = self._measure(state.round, state.model, seats)
+        roles = [self._seat(int(k), counted=int(counted[k])) for k in inside]
+        said = self._measure(state.round, state.model, roles)
 
         def told(prefix: str) -> Appraisal:
             first, *names = self.job.scoring.names
@@ -408,17 +408,17 @@ class Remote:
         """Ask them to train; those who abstain say so, and whoever fails is left out."""
         asked, n = roster.clients, len(roster)
         counted = counted_of(memory, n)
-        seats = [
+        roles = [
             self._seat(int(k), -1 if steps is None else int(steps[i]), int(counted[i]))
             for i, k in enumerate(asked)
         ]
-        replies = self.ask(MessageType.TRAIN, offer, seats)
+        replies = self.ask(MessageType.TRAIN, offer, roles)
         said = [replies[int(k)] for k in asked]
         failed = np.array([bool(r.failed) for r in said], np.bool_)
         sound = np.array([r.model is not None and not r.wrong for r in said], np.bool_)
         joined = ~failed & (sound | np.array([bool(r.wrong) for r in said], np.bool_))
         reason = np.array(
-            [r.failed or r.wrong or line(str(r.word.get("reason", ""))) for r in said],
+            [r.failed or r.wrong or clean_line(str(r.word.get("reason", ""))) for r in said],
             np.dtypes.StringDType(),
         )
         decision = Decision(joined, reason)

@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from ...base import rng
 from ...parts.threats.faults import LOSSES, broken
 from ...protocol import Offer
-from ..transport.wire import AWAY, MODEL, OFFER, RAISED, WORD, decoded
+from ..transport.wire import APP_RAISED, MODEL, NODE_UNAVAILABLE, OFFER, REPORT, decode
 from .in_process import InProcess, Site
 
 Tamper = Callable[[Message, Message], Message | None]
 Arrays = dict[str, NDArray[Any]]
 
 
-def in_training(change: Tamper) -> Tamper:
+def train_only(change: Tamper) -> Tamper:
     """Tampers with replies to a request to train, and with no others."""
 
     def tamper(message: Message, reply: Message) -> Message | None:
@@ -39,19 +39,19 @@ def in_training(change: Tamper) -> Tamper:
 
 def said(reply: Message, **values: Any) -> Message:
     """A reply with other values in its word; None takes one out."""
-    word = {**reply.content.config_records[WORD], **values}
-    reply.content[WORD] = ConfigRecord({k: v for k, v in word.items() if v is not None})
+    word = {**reply.content.config_records[REPORT], **values}
+    reply.content[REPORT] = ConfigRecord({k: v for k, v in word.items() if v is not None})
     return reply
 
 
-def word(**values: Any) -> Tamper:
+def change_report(**values: Any) -> Tamper:
     """Says something else in its word."""
-    return in_training(lambda message, reply: said(reply, **values))
+    return train_only(lambda message, reply: said(reply, **values))
 
 
 def arrays_of(reply: Message) -> Arrays:
     """The model that a reply carries."""
-    return {n: decoded(a).copy() for n, a in reply.content.array_records[MODEL].items()}
+    return {n: decode(a).copy() for n, a in reply.content.array_records[MODEL].items()}
 
 
 def carrying(reply: Message, arrays: Arrays) -> Message:
@@ -62,7 +62,7 @@ def carrying(reply: Message, arrays: Arrays) -> Message:
 
 def model(change: Callable[[Arrays], Arrays]) -> Tamper:
     """Sends another model."""
-    return in_training(lambda message, reply: carrying(reply, change(arrays_of(reply))))
+    return train_only(lambda message, reply: carrying(reply, change(arrays_of(reply))))
 
 
 def first(change: Callable[[NDArray[Any]], NDArray[Any]]) -> Tamper:
@@ -85,7 +85,7 @@ def raw(**fields: Any) -> Tamper:
         record[name] = Array(**told)
         return reply
 
-    return in_training(tamper)
+    return train_only(tamper)
 
 
 def raises(message: Message, reply: Message) -> Message:
@@ -95,7 +95,7 @@ def raises(message: Message, reply: Message) -> Message:
 
 def died(message: Message, reply: Message) -> Message:
     """The node goes away before it answers."""
-    return Message(Error(AWAY, "node unavailable"), reply_to=message)
+    return Message(Error(NODE_UNAVAILABLE, "node unavailable"), reply_to=message)
 
 
 def extra_record(message: Message, reply: Message) -> Message:
@@ -111,7 +111,7 @@ def without_word(message: Message, reply: Message) -> Message:
 
 def empty_word(message: Message, reply: Message) -> Message:
     """Carries a word that says nothing."""
-    reply.content[WORD] = ConfigRecord()
+    reply.content[REPORT] = ConfigRecord()
     return reply
 
 
@@ -129,9 +129,9 @@ def pickled() -> bytes:
 
 
 WIRE: dict[str, Tamper] = {
-    "raises": in_training(raises),
-    "killed mid-round": in_training(died),
-    "too late": in_training(lambda message, reply: None),
+    "raises": train_only(raises),
+    "killed mid-round": train_only(died),
+    "too late": train_only(lambda message, reply: None),
     "nan": first(lambda w: w * np.nan),
     "inf": first(lambda w: w + np.inf),
     "huge weights": first(lambda w: w + np.finfo(w.dtype).max / 4),
@@ -146,30 +146,30 @@ WIRE: dict[str, Tamper] = {
     "cut bytes": raw(data=b"\x93NUMPY\x01"),
     "a pickle": raw(data=pickled()),
     "another encoding": raw(stype="pickle"),
-    "huge sample count": word(rows=10**12),
-    "negative sample count": word(rows=-5),
-    "no sample count": word(rows=None),
-    "unknown key": word(surprise=1),
-    "unknown record": in_training(extra_record),
-    "no word": in_training(without_word),
-    "an empty word": in_training(empty_word),
-    "no model": in_training(without_model),
-    "a huge loss": word(loss=1e12),
-    "a negative loss": word(loss=-1.0),
-    "no loss": word(loss=None),
-    "an impossible accuracy": word(accuracy=7.0),
-    "text for a number": word(loss="low"),
-    "someone else's round": word(round=7),
-    "another client": word(client=0),
-    "abstains, with weights": word(joined=False),
-    "says nothing of joining": word(joined=None),
-    "negative steps": word(steps=-1),
-    "claims to be priority": word(priority=True),
+    "huge sample count": change_report(rows=10**12),
+    "negative sample count": change_report(rows=-5),
+    "no sample count": change_report(rows=None),
+    "unknown key": change_report(surprise=1),
+    "unknown record": train_only(extra_record),
+    "no word": train_only(without_word),
+    "an empty word": train_only(empty_word),
+    "no model": train_only(without_model),
+    "a huge loss": change_report(loss=1e12),
+    "a negative loss": change_report(loss=-1.0),
+    "no loss": change_report(loss=None),
+    "an impossible accuracy": change_report(accuracy=7.0),
+    "text for a number": change_report(loss="low"),
+    "someone else's round": change_report(round=7),
+    "another client": change_report(client=0),
+    "abstains, with weights": change_report(joined=False),
+    "says nothing of joining": change_report(joined=None),
+    "negative steps": change_report(steps=-1),
+    "claims to be priority": change_report(priority=True),
 }
 AGAIN, TWICE = "last reply again", "asked twice"  # for which a grid must remember
 
 
-class BrokenGrid(InProcess):
+class FaultyGrid(InProcess):
     """Sites of this process, some of whose replies break: every reply to a request to train with a
     probability, drawn as `Faults` draws it. So a fault of the model itself (one of `parts.faults`)
     hits the replies that it hits in a simulation of the same seed; whoever is asked again may be
@@ -210,7 +210,7 @@ class BrokenGrid(InProcess):
                 return WIRE[self.kind](message, reply)
             return self.faulty(told, self.held[node], reply)
         except Exception as error:
-            return Message(Error(RAISED, str(error)), reply_to=message)
+            return Message(Error(APP_RAISED, str(error)), reply_to=message)
 
     def breaks(self, asked: str, told: Any) -> bool:
         """Whether the reply to this question is one that breaks."""
@@ -227,7 +227,7 @@ class BrokenGrid(InProcess):
             return said(reply, loss=LOSSES[self.kind])
         if MODEL not in reply.content.array_records:
             return reply  # it abstained
-        w = {n: torch.from_numpy(decoded(a).copy()) for n, a in held.items()}
+        w = {n: torch.from_numpy(decode(a).copy()) for n, a in held.items()}
         offer = Offer(int(told["seed"]), int(told["round"]), int(told["rounds"]), w)
         one = {n: torch.from_numpy(a)[None] for n, a in arrays_of(reply).items()}
         sent = {n: broken(self.kind, offer, one, n, t).numpy() for n, t in w.items()}

@@ -24,7 +24,7 @@ from ..compat import (
     inflate_object_from_contents,
     no_object_id_recompute,
 )
-from ..transport.object_fetch import Announced
+from ..transport.object_fetch import Announcement
 
 FIRST = 100  # the number of the first node
 
@@ -88,7 +88,7 @@ class InProcess(Grid):
             return Message(Error(2, str(error)), reply_to=message)
         return reply
 
-    def announced(self, asked: str) -> Announced | None:
+    def find_reply(self, asked: str) -> Announcement | None:
         """The reply to a message, if there is one."""
         reply = self.replies.pop(asked, None)
         if reply is None:
@@ -96,13 +96,13 @@ class InProcess(Grid):
         with no_object_id_recompute():
             parts = {name: part.deflate() for name, part in get_all_nested_objects(reply).items()}
             self.arrived[reply.object_id] = parts
-            return Announced(reply.metadata.src_node_id, get_object_tree(reply))
+            return Announcement(reply.metadata.src_node_id, get_object_tree(reply))
 
-    def fetch(self, name: str) -> bytes | None:
+    def fetch_object(self, name: str) -> bytes | None:
         """A part of a reply."""
         return next((parts[name] for parts in self.arrived.values() if name in parts), None)
 
-    def received(self, message: str) -> None:
+    def confirm(self, message: str) -> None:
         """The server has what it wanted of a reply."""
         self.arrived.pop(message, None)
 

@@ -26,26 +26,33 @@ from ...protocol import Offer
 from ...tasks.scores import Score
 from ..compat import SType, get_all_nested_objects, no_object_id_recompute
 
-UNSAID = -1
-RAISED, AWAY = 2, 5  # Flower's codes: the client app raised, the node is gone
-OFFER, MODEL, WORD = "offer", "model", "word"
+UNSTATED = -1
+APP_RAISED, NODE_UNAVAILABLE = 2, 5  # Flower's codes: the client app raised, the node is gone
+OFFER, MODEL, REPORT = "offer", "model", "word"
 NONCE = "nonce"  # what an answer repeats of its question
 SERVER, EXTRA = "server.", "extra."  # before the name of a part of the memory
 TRIAL = "trial."  # before the number of a model that is tried out
-MOST_TRIALS = 64  # models that a client may be asked to try out at once
+MAX_TRIALS = 64  # models that a client may be asked to try out at once
 SPLITS = ("", "test_", "own_", "own_test_")  # before the loss and the scores a client tells
-SAID = ("useful", "meets", "meets_test", "preferred", "meets_tuned", "stays")  # what else it tells
+EXTRA_FIGURES = (
+    "useful",
+    "meets",
+    "meets_test",
+    "preferred",
+    "meets_tuned",
+    "stays",
+)  # what else it tells
 
 
-def figures_of(scores: tuple[str, ...]) -> tuple[str, ...]:
+def figure_names(scores: tuple[str, ...]) -> tuple[str, ...]:
     """What a client may say of a model, each a number; left out where it has nothing to say. Scores
     go by their names, the one that decides first."""
     told = [f"{split}{name}" for split in SPLITS for name in ("loss", *scores)]
-    return (*told, *SAID, f"tuned_{scores[0]}")
+    return (*told, *EXTRA_FIGURES, f"tuned_{scores[0]}")
 
 
 PREFIX = {"train": "", "test": "test_"}  # before the names of figures on these rows
-SAYS: dict[str, tuple[type, ...]] = {  # keys of a word besides figures, and their types
+REPORT_TYPES: dict[str, tuple[type, ...]] = {  # keys of a word besides figures, and their types
     "round": (int,),
     "client": (int,),
     "rows": (int,),
@@ -57,7 +64,7 @@ SAYS: dict[str, tuple[type, ...]] = {  # keys of a word besides figures, and the
 }
 
 
-def halved(t: torch.Tensor) -> torch.Tensor:
+def to_half(t: torch.Tensor) -> torch.Tensor:
     """In half the bytes; what is too large for them (above 65504) as the largest there is."""
     most = torch.finfo(torch.float16).max
     return torch.where(t.isinf(), t, t.clamp(-most, most)).to(torch.float16)
@@ -68,7 +75,7 @@ def pack(model: Params, precision: Precision = "exact") -> ArrayRecord:
     half = precision == "float16"
     return ArrayRecord(
         {
-            name: Array((halved(t) if half else t).detach().cpu().numpy())
+            name: Array((to_half(t) if half else t).detach().cpu().numpy())
             for name, t in model.items()
         }
     )
@@ -76,10 +83,10 @@ def pack(model: Params, precision: Precision = "exact") -> ArrayRecord:
 
 def unpack(record: ArrayRecord, dtype: torch.dtype) -> Params:
     """Named arrays in the run's dtype."""
-    return {name: torch.from_numpy(decoded(a).copy()).to(dtype) for name, a in record.items()}
+    return {name: torch.from_numpy(decode(a).copy()).to(dtype) for name, a in record.items()}
 
 
-def decoded(array: Array) -> NDArray[Any]:
+def decode(array: Array) -> NDArray[Any]:
     """An array from its bytes, in numpy's own format: a head that says what follows, and exactly
     that. Nothing is set aside for what the head promises before it is there."""
     if array.stype != SType.NUMPY:
@@ -92,20 +99,20 @@ def decoded(array: Array) -> NDArray[Any]:
     return values.reshape(shape, order="F" if fortran else "C")
 
 
-def as_sent(model: Params, precision: Precision) -> Params:
+def apply_precision(model: Params, precision: Precision) -> Params:
     """A model as it arrives: what the wire rounds away is gone on both sides."""
     if precision == "exact":
         return model
-    return {name: halved(t).to(t.dtype) for name, t in model.items()}
+    return {name: to_half(t).to(t.dtype) for name, t in model.items()}
 
 
-def line(text: str, most: int = 64) -> str:
+def clean_line(text: str, most: int = 64) -> str:
     """What a client wrote, as part of one line of ours: short, and nothing a terminal acts on."""
     shown = "".join(c if c.isprintable() else " " for c in text[: 2 * most])
     return " ".join(shown.split())[:most]
 
 
-def size(message: Message, known: dict[str, int] | None = None) -> int:
+def message_size(message: Message, known: dict[str, int] | None = None) -> int:
     """Bytes of a message: every object it is made of, as it is sent (not TLS and HTTP around it).
     Chunks of an array that are equal are one object, and travel once.
 
@@ -123,14 +130,14 @@ def size(message: Message, known: dict[str, int] | None = None) -> int:
 
 
 @dataclass(frozen=True)
-class Seat:
+class ClientRole:
     """What the server tells one client of itself.
 
     Attributes:
         client: its number k, by which its randomness is keyed
         steps: how many local steps it is to take; -1: as many as `Local` asks
         counted: the last round (from 1) whose reply of this client was counted; 0: none yet
-            (UNSAID: the question does not concern its memory)
+            (UNSTATED: the question does not concern its memory)
     """
 
     client: int
@@ -141,7 +148,7 @@ class Seat:
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedOffer:
     """The arrays of an offer, packed once for all clients and only when one needs them: the model,
     and the server's memory that clients need (which travels with the request to train only)."""
 
@@ -160,7 +167,7 @@ class Packed:
 
 
 def write_offer(
-    packed: Packed, seat: Seat, experiment: str, carry: bool, fitted: str = ""
+    packed: PackedOffer, role: ClientRole, experiment: str, carry: bool, fitted: str = ""
 ) -> RecordDict:
     """An offer to one client. Without `carry` the model stays behind: the client holds it. `fitted`
     is the name of what features are made by."""
@@ -174,11 +181,11 @@ def write_offer(
         "eps": offer.eps,
         "lr": offer.lr,
         "population": offer.population,
-        "client": seat.client,
-        "priority": seat.priority,
-        "importance": seat.importance,
-        "steps": seat.steps,
-        "counted": seat.counted,
+        "client": role.client,
+        "priority": role.priority,
+        "importance": role.importance,
+        "steps": role.steps,
+        "counted": role.counted,
         "precision": packed.precision,
         "experiment": experiment,
         "frozen": offer.frozen,
@@ -192,7 +199,7 @@ def write_offer(
 
 def read_offer(
     content: RecordDict, dtype: torch.dtype, held: Params | None, score: Score
-) -> tuple[Offer, Seat]:
+) -> tuple[Offer, ClientRole]:
     """The offer in a message, with the model it carries or the one this client holds. Which
     parameters move by gradient, and what the score is, the client knows itself."""
     said: Mapping[str, Any] = content.config_records[OFFER]
@@ -209,22 +216,22 @@ def read_offer(
         eps=float(said["eps"]),
         lr=float(said["lr"]),
         population=int(said["population"]),
-        server=parts(content, SERVER, dtype),
+        server=read_parts(content, SERVER, dtype),
         called=score.name,
         higher=score.higher,
         frozen=str(said["frozen"]),
     )
-    seat = Seat(
+    role = ClientRole(
         int(said["client"]),
         bool(said["priority"]),
         float(said["importance"]),
         int(said["steps"]),
         int(said["counted"]),
     )
-    return offer, seat
+    return offer, role
 
 
-def parts(content: RecordDict, prefix: str, dtype: torch.dtype) -> Memory:
+def read_parts(content: RecordDict, prefix: str, dtype: torch.dtype) -> Memory:
     """The parts of a memory among the records."""
     return {
         key.removeprefix(prefix): unpack(record, dtype)
@@ -240,7 +247,7 @@ def write_reply(
     extra: Memory | None = None,
 ) -> RecordDict:
     """A client's reply; with no model, its word alone."""
-    content: dict[str, Any] = {WORD: ConfigRecord(dict(word))}
+    content: dict[str, Any] = {REPORT: ConfigRecord(dict(word))}
     if model is not None:
         content[MODEL] = pack(model, precision)
         for part, memory in (extra or {}).items():
@@ -249,7 +256,7 @@ def write_reply(
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedReply:
     """What a sound reply to one request looks like.
 
     Attributes:
@@ -269,7 +276,7 @@ class Expected:
     shapes: dict[str, tuple[int, ...]] | None = None
     extra: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
     steps: int = 0
-    figures: tuple[str, ...] = figures_of(("accuracy",))
+    figures: tuple[str, ...] = figure_names(("accuracy",))
 
     @property
     def travels(self) -> str:
@@ -308,13 +315,14 @@ class Reply:
         return float(self.word.get(name, math.nan))
 
 
-def read_reply(message: Message, expected: Expected) -> Reply:
+def read_reply(message: Message, expected: ExpectedReply) -> Reply:
     """A reply, or what is wrong with it. Never raises, whatever was sent."""
     if message.has_error():
         code = message.error.code
-        why = {RAISED: "the client raised an error", AWAY: "the node went away"}.get(
-            code, "no answer"
-        )
+        why = {
+            APP_RAISED: "the client raised an error",
+            NODE_UNAVAILABLE: "the node went away",
+        }.get(code, "no answer")
         return Reply(failed=f"failed: {why} (code {code})")
     try:
         return _read(message.content, expected)
@@ -322,14 +330,14 @@ def read_reply(message: Message, expected: Expected) -> Reply:
         return Reply(wrong=f"malformed: {type(error).__name__}")
 
 
-def _read(content: RecordDict, expected: Expected) -> Reply:
-    known = {WORD, MODEL, *(EXTRA + part for part in expected.extra)}
+def _read(content: RecordDict, expected: ExpectedReply) -> Reply:
+    known = {REPORT, MODEL, *(EXTRA + part for part in expected.extra)}
     strange = sorted(set(content) - known)
     if strange:
-        return Reply(wrong=f"malformed: unknown record '{line(strange[0], 40)}'")
-    if WORD not in content.config_records:
+        return Reply(wrong=f"malformed: unknown record '{clean_line(strange[0], 40)}'")
+    if REPORT not in content.config_records:
         return Reply(wrong="malformed: no word")
-    word = dict(content.config_records[WORD])
+    word = dict(content.config_records[REPORT])
     wrong = _wrong_word(word, expected)
     if wrong:
         return Reply(wrong=wrong)
@@ -348,19 +356,19 @@ def _read(content: RecordDict, expected: Expected) -> Reply:
         if wrong:
             return Reply(word, wrong=wrong)
     model = ordered(unpack(content.array_records[MODEL], expected.dtype), expected.shapes)
-    extra = parts(content, EXTRA, expected.dtype)
+    extra = read_parts(content, EXTRA, expected.dtype)
     return Reply(word, model, {p: ordered(extra[p], s) for p, s in expected.extra.items()})
 
 
-def _wrong_word(word: dict[str, Any], expected: Expected) -> str:
+def _wrong_word(word: dict[str, Any], expected: ExpectedReply) -> str:
     for key, value in word.items():
-        kinds = (float,) if key in expected.figures else SAYS.get(key)
+        kinds = (float,) if key in expected.figures else REPORT_TYPES.get(key)
         if kinds is None:
-            return f"malformed: unknown key '{line(key, 40)}'"
+            return f"malformed: unknown key '{clean_line(key, 40)}'"
         if type(value) not in kinds:
             return f"malformed: {key} is no {kinds[0].__name__}"
     told = word.get("trial", [])
-    if len(told) > MOST_TRIALS or any(type(value) is not float for value in told):
+    if len(told) > MAX_TRIALS or any(type(value) is not float for value in told):
         return "malformed: trial is no list of floats"
     if word.get("round") != expected.round:
         return f"answers round {word.get('round')}, not {expected.round}"
@@ -374,15 +382,15 @@ def _wrong_word(word: dict[str, Any], expected: Expected) -> str:
 
 
 def _wrong_arrays(
-    record: ArrayRecord, shapes: dict[str, tuple[int, ...]], expected: Expected
+    record: ArrayRecord, shapes: dict[str, tuple[int, ...]], expected: ExpectedReply
 ) -> str:
     dtype = expected.travels
     if set(record) != set(shapes):
         return "malformed: names of arrays"
     for name, array in record.items():
         # What it says it is, before a byte is read; then what it is.
-        if tuple(array.shape) != shapes[name] or decoded(array).shape != shapes[name]:
+        if tuple(array.shape) != shapes[name] or decode(array).shape != shapes[name]:
             return "malformed: shapes of arrays"
-        if array.dtype != dtype or str(decoded(array).dtype) != dtype:
+        if array.dtype != dtype or str(decode(array).dtype) != dtype:
             return "malformed: dtype of arrays"
     return ""
