@@ -228,7 +228,7 @@ def keys() -> list[list[str]]:
     for n in (100, 1000, 10_000):
         sites = [Site({}) for _ in range(n)]
         members = tuple(Member(f"c{k}", s.key.decode(), k == 0) for k, s in enumerate(sites))
-        registry = KeyRegistry.of(members)
+        registry = KeyRegistry.from_members(members)
         nodes = [SimpleNamespace(node_id=k, public_key=s.key + b"\n") for k, s in enumerate(sites)]
         grid = SimpleNamespace(get_nodes=lambda nodes=nodes: nodes)
         spent = []

@@ -440,6 +440,6 @@ def test_tables_whose_columns_lie_differently_are_told_apart(tmp_path):
 
     said = []
     assert set(run("mixed").clients["client"]) == {0, 1}
-    assert any("without client2: its columns are others" in line for line in said)
+    assert any("without client2: its columns differ" in line for line in said)
     named = run("named", columns=["b", "a"])
     assert set(named.clients["client"]) == {0, 1, 2}

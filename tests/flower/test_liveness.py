@@ -13,7 +13,7 @@ from flwr.app import Array, ArrayRecord, Error, Message
 import muster
 from flower_parity import assert_same
 from muster.cli.main import main as command
-from muster.flower.server.failures import Failures
+from muster.flower.server.tallies import Failures
 from muster.flower.testing.faults import train_only
 from muster.flower.transport.wire import MODEL
 from muster.results.run import NoQuorum
@@ -161,16 +161,16 @@ def test_a_chronic_failure_is_set_aside_and_taken_back_when_it_answers(setup):
     assert "client3 taken back: it answered" in case.said
 
 
-def test_strikes_are_counted_by_kind_of_request():
-    strikes = Failures(2)
-    assert strikes.note("train", 1, "why") == ""
-    assert strikes.note("evaluate", 1, "") == ""  # it measures, and never trains
-    assert strikes.note("train", 1, "why").startswith("set aside after 2 failures")
-    assert strikes.note("train", 1, "why") == ""
-    assert strikes.note("evaluate", 1, "") == ""
-    assert strikes.aside() == {1}
-    assert strikes.note("train", 1, "") == "taken back: it answered"
-    assert strikes.aside() == frozenset()
+def test_failures_are_counted_by_kind_of_request():
+    failures = Failures(2)
+    assert failures.record("train", 1, "why") == ""
+    assert failures.record("evaluate", 1, "") == ""  # it measures, and never trains
+    assert failures.record("train", 1, "why").startswith("set aside after 2 failures")
+    assert failures.record("train", 1, "why") == ""
+    assert failures.record("evaluate", 1, "") == ""
+    assert failures.aside == {1}
+    assert failures.record("train", 1, "") == "taken back: it answered"
+    assert failures.aside == frozenset()
 
 
 # A run in which every round is skipped.

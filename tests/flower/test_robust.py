@@ -96,7 +96,7 @@ def test_no_reply_raises(said, model, sound):
         reply = read_reply(message, ExpectedReply(1, 2, 5, torch.float64, "exact", shapes, steps=3))
         if not reply.wrong and shapes is not None:
             assert reply.model is None or reply.model["w"].shape == (2, 3)
-            assert 0 <= reply.word.get("steps", 0) <= 3
+            assert 0 <= reply.report.get("steps", 0) <= 3
 
 
 @settings(max_examples=300, deadline=None)

@@ -48,7 +48,7 @@ def build_registry(chosen: Experiment) -> KeyRegistry:
     """The clients an experiment lists."""
     if not chosen.members:
         raise MusterError("clients: nobody is registered; list them as [[clients]] name, key")
-    return KeyRegistry.of(chosen.members)
+    return KeyRegistry.from_members(chosen.members)
 
 
 def write_app(

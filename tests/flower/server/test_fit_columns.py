@@ -367,7 +367,7 @@ FIT = {"columns": ["a"], "levels": {}, "holes": [], "mean": [1.0], "std": [2.0]}
 def test_a_client_refuses_what_does_not_fit_the_terms(change):
     network = Network(scale="pooled", columns=("a",))
     assert read_transform(json.dumps(FIT), network).mean == (1.0,)
-    with pytest.raises(muster.MusterError, match="does not fit the terms; nothing was done"):
+    with pytest.raises(muster.MusterError, match="do not match the terms; nothing was done"):
         read_transform(json.dumps({**FIT, **change}), network)
 
 

@@ -39,7 +39,7 @@ from ..terms import shared_terms
 from ..transport.private_files import private_umask
 from .enrolment import enrol, wait_for_clients
 from .fit_columns import Transform, dump_transform, fit_columns, load_transform
-from .remote_clients import RemoteClients, Say, nothing_counted
+from .remote_clients import RemoteClients, Say, init_counted
 
 PREFIX = "muster| "  # before every line of ours in the stream of a run's log
 ERROR = "error: "  # and before the reason why a run stops
@@ -145,7 +145,7 @@ def federate(
     result = conduct(
         setup,
         module,
-        beginning(setup, start, nothing_counted()),
+        beginning(setup, start, init_counted()),
         Keep(s.evaluate_every, folder / "checkpoints", often, resume=True),
         origin,
         round_logger(s.rounds, say, job.scoring.first),
