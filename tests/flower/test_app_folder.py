@@ -162,4 +162,4 @@ def test_the_command_prints_the_hash_that_clients_agree_to(written, capsys):
     assert command(["federate", "--app", str(app)]) == 0
     assert capsys.readouterr().out.split() == ["app", "hash:", name]
     assert command(["federate", "--app", str(app / "nowhere")]) == 2
-    assert "no app of a federation" in capsys.readouterr().err
+    assert "not the app of a federation" in capsys.readouterr().err

@@ -222,7 +222,7 @@ def test_a_server_runs_no_command_at_a_site(tmp_path, monkeypatch):
         said = []
         link.run(app, said.append)
         text = " ".join(log(link, name) for name in client_names(fed))
-    assert "terms: the server asks for something else than the app that was agreed on" in text
+    assert "terms: the server's request differs from the app that was agreed on" in text
     assert not mark.exists()
     assert not (tmp_path / "results" / "run.toml").exists()
 

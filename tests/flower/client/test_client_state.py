@@ -23,10 +23,10 @@ def ordered_alike(one, other):
 
 def test_a_diary_read_from_its_folder_keeps_the_order_of_the_module(tmp_path):
     new = {part: {n: t[0] for n, t in of_model(0.0).items()} for part in ("own", "control")}
-    ClientState(RecordDict(), "run", 0, torch.float32, tmp_path).write(
+    ClientState(RecordDict(), "run", 0, torch.float32, tmp_path).put_memory(
         1, {part: of_model(1.0) for part in new}
     )
-    restarted = ClientState(RecordDict(), "run", 1, torch.float32, tmp_path).memory(new)
+    restarted = ClientState(RecordDict(), "run", 1, torch.float32, tmp_path).get_memory(new)
     assert ordered_alike(restarted, new)
     assert all(bool((t == 1.0).all()) for model in restarted.values() for t in model.values())
 

@@ -381,7 +381,7 @@ def test_nothing_is_told_that_was_not_agreed_to(tables):
     came = exchange(grid, {1: (101, question)}, COLUMNS_QUERY, 0.3, {})
     assert "ask for no statistics" in came.replies[1].error.reason
     text = shared_terms(case.experiment())
-    with pytest.raises(muster.MusterError, match="something else than the app that was agreed on"):
+    with pytest.raises(muster.MusterError, match="differs from the app that was agreed on"):
         check_terms(text, shared_terms(asks))
 
 
