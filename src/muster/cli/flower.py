@@ -157,11 +157,11 @@ def node(words: argparse.Namespace, console: Console) -> int:
     for flag in ("requirement", "test_fraction"):
         if (given := getattr(words, flag)) is not None:
             key = flag.replace("_", "-")
-            owner[key] = node_data.number({key: given}, key)
+            owner[key] = node_data.read_number({key: given}, key)
     if words.tokenizer is not None:
         from_path(words.tokenizer, "--tokenizer")  # what is wrong with it is said here
         owner["tokenizer"] = words.tokenizer
-    settled = supervisor.NodeOptions(
+    options = supervisor.NodeOptions(
         words.server,
         Path(words.ca),
         Path(words.key),
@@ -169,7 +169,7 @@ def node(words: argparse.Namespace, console: Console) -> int:
         owner,
         port_of(words.port, 0),
     )
-    supervisor.Supervisor(settled, partial(say, console)).run()
+    supervisor.Supervisor(options, partial(say, console)).run()
     return 0
 
 

@@ -45,7 +45,7 @@ class Case:
         options = WorkerOptions("", b"", {**self.owner, **owner}, frozenset(agreed or {self.hash}))
         state = RecordDict() if state is None else state
         context = Context(1, 102, {"data-path": "/nonsense"}, state, {"agreed": "nonsense"})
-        return worker.answer(options, message, context, app or fab(self.app))
+        return worker.reply_to(options, message, context, app or fab(self.app))
 
 
 @pytest.fixture
@@ -190,8 +190,8 @@ def test_a_task_that_is_lost_is_a_line_and_the_next_one_is_taken(monkeypatch, ca
         def AcquireTask(self, wanted):
             raise next(lost)
 
-    monkeypatch.setattr(worker, "connection", lambda *_: Supernode())
-    monkeypatch.setattr(worker, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(worker, "connect", lambda *_: Supernode())
+    monkeypatch.setattr(worker, "POLL_INTERVAL", 0.0)
     with pytest.raises(KeyboardInterrupt):
         worker.serve(WorkerOptions("", b"secret", {}, frozenset()))
     said = capsys.readouterr().out.splitlines()

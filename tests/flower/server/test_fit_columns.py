@@ -391,7 +391,7 @@ def test_a_manifest_leaves_to_the_federation_what_is_to_be_agreed_on(tmp_path):
     network = Network(label="ill", classes=("no", "yes"))
     manifest = tmp_path / "manifest.toml"
     manifest.write_text('scale = "pooled"')
-    with pytest.raises(muster.MusterError, match=r"scale is for all clients to agree on"):
+    with pytest.raises(muster.MusterError, match=r"scale must be the same for all clients"):
         read_own_data(config, network, 0)
     assert read_own_statistics(config, replace(network, scale="pooled"), 0).columns[0] == "age"
     manifest.write_text(
