@@ -309,7 +309,7 @@ def test_the_reason_why_a_run_stopped_reaches_who_started_it(setup, capsys, monk
     assert "client0: a priority client, and its client app failed (code 2: data-path: mis" in line
 
     def run(app, say):
-        say(line.partition(app.PREFIX)[2])
+        say(line.partition(server_app.PREFIX)[2])
         return 1
 
     @contextmanager
