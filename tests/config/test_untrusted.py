@@ -153,7 +153,7 @@ def test_terms_are_compared_before_anything_is_built(trap, monkeypatch):
         agreed.replace("[local]", f'[local.optimizer2]\nkind = "{TRAP}:boom"\n[local]'),
     ):
         assert said != agreed
-        with pytest.raises(muster.MusterError, match="terms: the server asks for something else"):
+        with pytest.raises(muster.MusterError, match="terms: the server's request differs"):
             check_terms(said, agreed)
 
 

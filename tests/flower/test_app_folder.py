@@ -145,7 +145,7 @@ def test_terms_that_were_not_agreed_on_are_refused():
         {"requirement": 1.0},
         {"trust": False},
     ):
-        with pytest.raises(muster.MusterError, match="terms: the server asks for something else"):
+        with pytest.raises(muster.MusterError, match="terms: the server's request differs"):
             check_terms(shared_terms(load({**TABLE, "network": {}, **other})), agreed)
     settled = shared_terms(load(found))
     with pytest.raises(muster.MusterError, match="terms: the server asks"):

@@ -356,7 +356,7 @@ def test_names_of_classes_must_be_agreed_on(tmp_path):
 @pytest.mark.parametrize(
     ("hosts", "clients", "message"),
     [
-        (["höst"], [], "server 'höst': give the name or address"),
+        (["höst"], [], "server 'höst': give a host name or an address"),
         (["a b"], [], "server 'a b': give"),
         ([], ["a", "a"], "client 'a': twice"),
         ([], ["a", "a.pub"], r"client 'a\.pub': twice"),

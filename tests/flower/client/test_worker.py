@@ -130,7 +130,7 @@ def test_other_terms_than_were_agreed_on_are_refused_before_data_is_opened(case,
         reply = case.answer(message)
         assert reply.error.code == 2
         assert reply.error.reason == "MusterError; the node's log says more"
-    assert "terms: the server asks for something else" in capsys.readouterr().out
+    assert "terms: the server's request differs" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("key", ["task", "attack", "method"])
@@ -151,7 +151,7 @@ def test_a_server_that_names_code_in_its_terms_runs_nothing(case, sealed, tmp_pa
         said["experiment"] = f"{tomli_w.dumps(table)}\n{place}"
         message.content[OFFER] = ConfigRecord(said)
         assert case.answer(message).error.code == 2
-    assert "terms: the server asks for something else" in capsys.readouterr().out
+    assert "terms: the server's request differs" in capsys.readouterr().out
     assert not mark.exists()
 
 

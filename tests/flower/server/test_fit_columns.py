@@ -335,7 +335,7 @@ def test_a_node_that_lost_it_is_sent_it_again(tables):
     assert_same(case.run(grid), case.simulate())
     assert len(carriers(grid)) == 5
     lost = [reply for _, reply in grid.log if reply.has_error()]
-    assert ["and is not held" in reply.error.reason for reply in lost] == [True]
+    assert ["nor stored before" in reply.error.reason for reply in lost] == [True]
 
 
 def test_a_level_that_came_up_later_is_the_clients_failure(tables):
