@@ -16,11 +16,10 @@ import numpy as np
 
 from ...base.lazy import pl
 from ...report.curves import Curve, draw_curves
-from ...report.figure import add_legend
-from ...report.intervals import Interval, mean_and_half, ratio_of, variation_in
-from ...report.key_names import key_names, value_text
-from ...report.style import Look, as_written, folded, keep_figure, tidy
-from ...report.sweep_panel import draw_against, reach
+from ...report.intervals import Interval, correction_ratio, mean_and_half, read_variation
+from ...report.style import LineStyle, add_legend, save_figure, tidy
+from ...report.sweep_figure import draw_sweep_panel, error_bars
+from ...report.text import escape_mathtext, format_value, name_keys, wrap_label
 from ...results.measures import MEASURES, Measure
 from .findings import over_rounds
 from .plan import Drawing
@@ -38,7 +37,7 @@ def draw(drawing: Drawing, frame: pl.DataFrame, path: Path, keys: Sequence[str] 
         frame = frame.filter(pl.col("panel").is_in(list(drawing.panels)))
     measures = [m for m in drawing.measures if m in frame.columns]
     cells = cells_of(drawing, frame, keys)
-    names = key_names(keys, methods_of(frame))
+    names = name_keys(keys, methods_of(frame))
     looks = looks_of(frame, drawing.against)
     many = len(looks) > 1 and drawing.x != "method"
     rows = [(MEASURES[name], cell) for name in measures for cell in cells]
@@ -58,18 +57,18 @@ def draw(drawing: Drawing, frame: pl.DataFrame, path: Path, keys: Sequence[str] 
                 continue
             draw_panel(ax, here, drawing, measure, looks)
             if panel and (row == 0 or not axes[row - 1][column].get_visible()):
-                ax.set_title(as_written(panel), fontsize=9)
+                ax.set_title(escape_mathtext(panel), fontsize=9)
             if column == 0:
-                told = [f"{names[k]} {value_text(v)}" for k, v in cell.items()]
+                told = [f"{names[k]} {format_value(v)}" for k, v in cell.items()]
                 name = ", ".join([titled(measure, drawing, looks), *told])
-                ax.set_ylabel(folded(name, 30), fontsize=8)
+                ax.set_ylabel(wrap_label(name, 30), fontsize=8)
     if many:
         add_legend(fig, looks)
-    keep_figure(fig, path, dpi=90)
+    save_figure(fig, path, dpi=90)
     return path
 
 
-def titled(measure: Measure, drawing: Drawing, looks: Mapping[str, Look]) -> str:
+def titled(measure: Measure, drawing: Drawing, looks: Mapping[str, LineStyle]) -> str:
     """What is drawn: a measure, or the difference in it between methods."""
     if not drawing.against:
         return measure.title
@@ -106,9 +105,9 @@ def cells_of(drawing: Drawing, frame: pl.DataFrame, keys: Sequence[str]) -> list
     return frame.select(others).drop_nulls().unique(maintain_order=True).to_dicts()
 
 
-def looks_of(frame: pl.DataFrame, against: str) -> dict[str, Look]:
+def looks_of(frame: pl.DataFrame, against: str) -> dict[str, LineStyle]:
     """A look for each method, the same in every figure of an experiment."""
-    return {m: Look.of(i) for i, m in enumerate(methods_of(frame)) if m != against}
+    return {m: LineStyle.of(i) for i, m in enumerate(methods_of(frame)) if m != against}
 
 
 def methods_of(frame: pl.DataFrame) -> list[str]:
@@ -117,7 +116,7 @@ def methods_of(frame: pl.DataFrame) -> list[str]:
 
 
 def draw_panel(
-    ax: Any, frame: pl.DataFrame, drawing: Drawing, measure: Measure, looks: dict[str, Look]
+    ax: Any, frame: pl.DataFrame, drawing: Drawing, measure: Measure, looks: dict[str, LineStyle]
 ) -> None:
     """One measure of one panel."""
     if drawing.x == "round":
@@ -156,7 +155,7 @@ def curve(frame: pl.DataFrame, method: str, measure: Measure, against: str) -> C
         values = np.array([[wide[2][r, s] for r in rounds] for s in seeds])
     else:
         return None
-    ratio = ratio_of(variation_in(frame), measure)
+    ratio = correction_ratio(read_variation(frame), measure)
     return Curve(np.array(rounds, np.float64), *mean_and_half(values * measure.scale, ratio=ratio))
 
 
@@ -180,12 +179,12 @@ def ends(frame: pl.DataFrame, method: str, measure: Measure, against: str = "") 
     if against:
         less = over_rounds(frame.filter(pl.col("method") == against), side)
         mine = {seed: mine[seed] - less[seed] for seed in mine.keys() & less.keys()}
-    ratio = ratio_of(variation_in(frame), measure)
+    ratio = correction_ratio(read_variation(frame), measure)
     return Interval.of(list(mine.values()), ratio=ratio) if mine else None
 
 
 def draw_swept(
-    ax: Any, frame: pl.DataFrame, drawing: Drawing, measure: Measure, looks: dict[str, Look]
+    ax: Any, frame: pl.DataFrame, drawing: Drawing, measure: Measure, looks: dict[str, LineStyle]
 ) -> None:
     """Where methods end, along a swept key."""
     key = drawing.x
@@ -198,11 +197,13 @@ def draw_swept(
     if drawing.against:
         ax.axhline(0, color="0.5", linewidth=1)
     shown = measure.difference if drawing.against else measure
-    label = drawing.label or key_names([key], methods_of(frame))[key]
-    draw_against(ax, pl.DataFrame(rows), key, looks, shown, label)
+    label = drawing.label or name_keys([key], methods_of(frame))[key]
+    draw_sweep_panel(ax, pl.DataFrame(rows), key, looks, shown, label)
 
 
-def draw_methods(ax: Any, frame: pl.DataFrame, measure: Measure, looks: dict[str, Look]) -> None:
+def draw_methods(
+    ax: Any, frame: pl.DataFrame, measure: Measure, looks: dict[str, LineStyle]
+) -> None:
     """Where methods end, one below the other."""
     shown: Sequence[str] = [m for m in looks if ends(frame, m, measure) is not None]
     for at, method in enumerate(shown):
@@ -210,17 +211,22 @@ def draw_methods(ax: Any, frame: pl.DataFrame, measure: Measure, looks: dict[str
         if end is not None:
             mean, half = (np.array([x]) * measure.scale for x in (end.mean, end.half))
             ax.errorbar(
-                mean, [at], xerr=reach(mean, half, measure), color=look.colour, marker=look.marker,
-                capsize=2.5, markersize=5,
-            )  # fmt: skip
-    ax.set_yticks(range(len(shown)), [as_written(m) for m in shown])
+                mean,
+                [at],
+                xerr=error_bars(mean, half, measure),
+                color=look.colour,
+                marker=look.marker,
+                capsize=2.5,
+                markersize=5,
+            )
+    ax.set_yticks(range(len(shown)), [escape_mathtext(m) for m in shown])
     ax.set_ylim(len(shown) - 0.5, -0.5)
     ax.tick_params(labelsize=8)
     tidy(ax)
 
 
 def draw_scatter(
-    ax: Any, frame: pl.DataFrame, across: Measure, up: Measure, looks: dict[str, Look]
+    ax: Any, frame: pl.DataFrame, across: Measure, up: Measure, looks: dict[str, LineStyle]
 ) -> None:
     """Where methods end by two measures, each method a point with both its intervals."""
     for method, look in looks.items():
@@ -232,16 +238,16 @@ def draw_scatter(
             for end, m in ((x, across), (y, up))
         )
         ax.errorbar(
-            mx, my, xerr=reach(mx, hx, across), yerr=reach(my, hy, up), color=look.colour,
+            mx, my, xerr=error_bars(mx, hx, across), yerr=error_bars(my, hy, up), color=look.colour,
             marker=look.marker, capsize=2, markersize=6, linewidth=1,
         )  # fmt: skip
-    ax.set_xlabel(folded(across.title, 30), fontsize=8)
+    ax.set_xlabel(wrap_label(across.title, 30), fontsize=8)
     ax.tick_params(labelsize=8)
     tidy(ax)
 
 
 def draw_map(
-    ax: Any, frame: pl.DataFrame, drawing: Drawing, measure: Measure, looks: dict[str, Look]
+    ax: Any, frame: pl.DataFrame, drawing: Drawing, measure: Measure, looks: dict[str, LineStyle]
 ) -> None:
     """The paired difference between two methods over two swept keys: blue where the first is
     better, red where it is worse, a star where the interval excludes 0."""

@@ -17,7 +17,7 @@ import numpy as np
 from ...base.arrays import Float64
 from ...base.lazy import pl
 from ...base.schema import Table
-from ...report.intervals import Interval, ratio_of, variation_in
+from ...report.intervals import Interval, correction_ratio, read_variation
 from ...results.measures import MEASURES
 from .claims import Claim, Relation, within
 
@@ -94,7 +94,7 @@ def findings(claim: Claim, frame: pl.DataFrame, keys: Sequence[str]) -> list[Fin
                 pairs = np.array([(a[s], b.get(s, right.get("value", np.nan))) for s in both])
                 told = {k: v for k, v in cell.items() if v is not None} | called
                 rows = pl.concat(sides_rows(here, left, right))
-                ratio = ratio_of(variation_in(rows), MEASURES[claim.left["measure"]])
+                ratio = correction_ratio(read_variation(rows), MEASURES[claim.left["measure"]])
                 found = finding(told, pairs, claim, names_of(left, right), ratio)
                 found = replace(found, took_part=took_part(here, left, right))
                 if claim.relation in ("above", "below") and one_run(here, left, right):

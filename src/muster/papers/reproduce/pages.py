@@ -13,8 +13,8 @@ from typing import Any
 
 from ...base.lazy import pl
 from ...base.schema import Table
-from ...report.curves import BANDED
-from ...report.intervals import Interval, variation_in
+from ...report.curves import MAX_BANDS
+from ...report.intervals import Interval, read_variation
 from ...results.measures import MEASURES
 from ..theory import figures as theory_figures
 from ..theory.verdicts import verdicts as judge_study
@@ -260,7 +260,7 @@ def panel_ran(plan: Plan, name: str, results: Results) -> str:
     if name in results.outdated(plan):  # the file does not tell of its size any more
         size = f" ({EARLIER})"
     data = f"; {made.data}" if made.data else ""
-    over = variation_in(frame).over(seeds)
+    over = read_variation(frame).over(seeds)
     return f"{name}: {rounds} rounds, {over}{size}{data}{in_words(made.tuning)}"
 
 
@@ -289,7 +289,7 @@ def flattened(table: Table, above: str = "") -> Iterator[tuple[str, Any]]:
 
 def gallery_page(plans: Sequence[Plan], folder: Path, docs: Path) -> str:
     """docs/gallery.md, with its figures drawn next to it."""
-    parts = [GALLERY.format(banded=BANDED)]
+    parts = [GALLERY.format(banded=MAX_BANDS)]
     for plan in plans:
         results = together(plan, folder)
         if results is None:
