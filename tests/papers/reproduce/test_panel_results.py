@@ -86,7 +86,7 @@ def experiment(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def describe_runs(experiment, tmp_path_factory):
+def ran(experiment, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ran")
     found = run_panels.run(experiment, folder / "tiny", jobs=1)
     panel_results.save(found, folder, "tiny")

@@ -69,7 +69,7 @@ def test_another_number_in_another_module_is_another_digest(tmp_path, monkeypatc
 
 
 @pytest.fixture(scope="module")
-def describe_runs(tmp_path_factory):
+def ran(tmp_path_factory):
     experiment = dataclasses.replace(find_experiment("toy"), studies=("weights",))
     return experiment, run_panels.run(experiment, tmp_path_factory.mktemp("toy"), "quick")
 
