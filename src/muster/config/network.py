@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..base.arrays import Bool, Int64
-from ..base.checks import above, is_number, require, share, whole
+from ..base.checks import check_above, check_share, check_whole, is_number, require
 from ..base.errors import MusterError
 from ..federation import Federation
 from ..federation.population import check_role
@@ -82,18 +82,18 @@ class Network:
         for name in ("patience", "wait"):  # infinity is allowed: for as long as it takes
             value = getattr(self, name)
             require(is_number(value) and value > 0, f"network.{name}", value, "above 0")
-        whole("network.at_least", self.at_least)
-        whole("network.most_rows", self.most_rows)
-        above("network.most_share", self.most_share)
-        share("network.quorum", self.quorum)
-        whole("network.retries", self.retries, 0)
-        whole("network.strikes", self.strikes)
-        whole("network.most_levels", self.most_levels)
+        check_whole("network.at_least", self.at_least)
+        check_whole("network.most_rows", self.most_rows)
+        check_above("network.most_share", self.most_share)
+        check_share("network.quorum", self.quorum)
+        check_whole("network.retries", self.retries, 0)
+        check_whole("network.strikes", self.strikes)
+        check_whole("network.most_levels", self.most_levels)
         for name in self.categories:
             known = not self.columns or name in self.columns
             require(known, "network.categories", name, "columns that network.columns lists")
-        whole("network.length", self.length)
-        whole("network.pad", self.pad or 0, 0)
+        check_whole("network.length", self.length)
+        check_whole("network.pad", self.pad or 0, 0)
         size = self.resize
         ok = not size or (len(size) == 2 and min(size) >= 1)
         require(ok, "network.resize", size, "[height, width], each 1 or more")
@@ -158,7 +158,7 @@ class Member:
         if not self.name or "/" in self.name:
             raise MusterError(f"clients: name '{self.name}'; give a plain name")
         check_role(f"clients.{self.name}", self.priority, self.importance, self.unseen)
-        whole(f"clients.{self.name}.rows", self.rows, 0)
+        check_whole(f"clients.{self.name}.rows", self.rows, 0)
 
     def public_key(self) -> str:
         """The text of its key."""
