@@ -41,7 +41,9 @@ def trap(tmp_path, monkeypatch):
     """A module in the current folder that says so when it is imported."""
     (tmp_path / f"{TRAP}.py").write_text("open('sprung', 'w').close()\ndef boom(**k): boom.ran = 1")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "import_object", lambda path, where: pytest.fail(f"{where}: {path}"))
+    monkeypatch.setattr(
+        registry, "import_object", lambda path, where: pytest.fail(f"{where}: {path}")
+    )
     yield
     assert not (tmp_path / "sprung").exists()
     assert TRAP not in sys.modules

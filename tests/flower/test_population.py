@@ -115,13 +115,13 @@ def test_rows_that_a_client_states_count_up_to_a_share_of_the_priority_clients(t
     priority = int(case.fed.sizes[case.fed.priority].sum())
     (said,) = run.moves["move"].to_list()
     assert said == (
-        f"counts for {priority} rows, not the 100000000 it states (network.most_share 1)"
+        f"counts for {priority} rows, not the 100000000 it states (network.max_share 1)"
     )
     assert f"client{LIAR} {said}" in case.said
     counted = np.where(np.arange(5) == LIAR, priority, case.fed.sizes)
     np.testing.assert_allclose(weights_of(run, LIAR), priority / counted.sum())
     assert max(weights_of(run, LIAR)) < 0.5
-    case.network = replace(case.network, most_share=0.25)
+    case.network = replace(case.network, max_share=0.25)
     run = case.run(name="less")
     assert max(weights_of(run, LIAR)) < 0.2
 
@@ -157,7 +157,7 @@ def test_the_simulator_counts_the_same_rows_from_the_same_configuration(tmp_path
     chosen = {"name": method, "epsilon": 9.0} if method == "fedalign" else {"name": method}
     case = Setup(tmp_path, chosen, rounds=2, evaluate_every=0)
     case.declared = False
-    case.network = replace(case.network, most_share=0.2)
+    case.network = replace(case.network, max_share=0.2)
     here = case.experiment()
     fed = here.federation(0)
     assert (fed.population.rows < fed.sizes).tolist() == [False, False, True, True, True]

@@ -44,6 +44,7 @@ from ..run.job import Job
 from ..run.solo import with_solo
 from ..run.training_loop import Keep
 from ..tasks.base import target_kind
+from .keys import rename_keys
 from .network import Member, Network, check_members, counted_rows, members_by_name
 from .settings import Settings
 
@@ -165,7 +166,7 @@ class Experiment:
         members = members_by_name(self.members, fed)
         if fed.names is None:
             fed = dataclasses.replace(fed, names=np.array([m.name for m in members], np.str_))
-        rows = counted_rows(fed.sizes, members, fed.priority, self.network.most_share)
+        rows = counted_rows(fed.sizes, members, fed.priority, self.network.max_share)
         fewer = int((rows != fed.sizes).sum())
         if not fewer:
             return fed
@@ -212,7 +213,7 @@ def as_read(network: Network, takes: typing.Container[str]) -> Table:
 def load_table(path: str | Path, follow: bool = True) -> Table:
     """Read a TOML file; one in a folder of results is no link to follow."""
     try:
-        return read_toml(Path(path), follow)
+        table = read_toml(Path(path), follow)
     except FileNotFoundError:
         raise MusterError(f"{path}: no such file; give a TOML configuration") from None
     except IsADirectoryError:
@@ -221,6 +222,7 @@ def load_table(path: str | Path, follow: bool = True) -> Table:
         raise
     except ValueError as error:
         raise MusterError(f"{path}: not valid TOML: {error}") from None
+    return rename_keys(table)
 
 
 def load(table: Table, trusted: bool = False) -> Experiment:
@@ -232,7 +234,7 @@ def load(table: Table, trusted: bool = False) -> Experiment:
     """
     check_depth(table, "configuration")
     parts = catalogue(trusted)
-    table = dict(table)
+    table = rename_keys(table)
     for command in ("sweep", "tune"):
         if command in table:
             raise MusterError(

@@ -20,7 +20,15 @@ from ..base.errors import MusterError, plural
 from ..base.registry import Catalogue, catalogue
 from ..base.schema import Table, to_table
 from ..config.experiment import Experiment, laid_over, load_table
-from ..config.keys import LISTS, label_of, listed_methods, put, with_names
+from ..config.keys import (
+    LISTS,
+    current_names,
+    label_of,
+    listed_methods,
+    put,
+    rename_keys,
+    with_names,
+)
 from ..results.measures import named
 from .grid import as_over, grid
 from .sweep_result import Sweep, gathered, note
@@ -115,7 +123,7 @@ def planned(
             'sweep: over what? give lists of values, as "data.priority" = [2, 6] in [sweep], or '
             "--sweep.data.priority 2,6"
         )
-    for key in lists:
+    for key in current_names(lists):
         refuse_same_for_all(key)
         refuse_own(base, key, lists[key])
     parts = catalogue(trusted)
@@ -162,7 +170,7 @@ def refuse_own(base: Table, key: str, values: Sequence[Any]) -> None:
 def as_base(table: Mapping[str, Any] | str | Path) -> Table:
     """A configuration as a table of our own; a file gives its name to the results."""
     if isinstance(table, Mapping):
-        return with_names(deepcopy(dict(table)))
+        return with_names(rename_keys(deepcopy(dict(table))))
     return with_names({"name": Path(table).stem, **load_table(table)})
 
 

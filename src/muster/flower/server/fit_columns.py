@@ -139,9 +139,9 @@ def survey(
     left out, and why is said; the priority clients are needed, all of them."""
     question = RecordDict({OFFER: ConfigRecord({"experiment": text, "seed": seed})})
     contents = {k: (node, question) for k, node in nodes.items()}
-    names = len(network.categories) * network.most_levels * 4 * MOST_TEXT
+    names = len(network.categories) * network.max_levels * 4 * MOST_TEXT
     limits = dict.fromkeys(nodes, Limits(size=MOST_BYTES + names))
-    came = exchange(grid, contents, SURVEY, network.patience, limits)
+    came = exchange(grid, contents, SURVEY, network.timeout, limits)
     without = {**came.missing, **came.refused}
     told: dict[int, Told] = {}
     for k in sorted(came.answers, key=lambda k: (not members[k].priority, k)):
@@ -231,8 +231,8 @@ def _wrong(word: dict[str, Any], levels: dict[str, Any], network: Network, first
     lists = {name: kind for name, kind in KINDS.items() if name != "rows"}
     if any(not _is_list(word[name], kind) for name, kind in lists.items()):
         return "its statistics are malformed"
-    if not 1 <= word["rows"] <= network.most_rows:
-        return f"it states {word['rows']} rows (allowed: 1 to {network.most_rows})"
+    if not 1 <= word["rows"] <= network.max_rows:
+        return f"it states {word['rows']} rows (allowed: 1 to {network.max_rows})"
     return _wrong_columns(word, network, first) or _wrong_numbers(word, levels, network) or (
         _wrong_levels(word, levels, network)
     )  # fmt: skip
@@ -285,10 +285,10 @@ def _wrong_levels(word: dict[str, Any], levels: dict[str, Any], network: Network
     for name, known in levels.items():
         if not _is_list(known, str) or len(set(known)) < len(known):
             return "its levels are malformed"
-        if len(known) > network.most_levels:
+        if len(known) > network.max_levels:
             return (
-                f"column '{line(name, 40)}': {len(known)} levels (network.most_levels "
-                f"{network.most_levels})"
+                f"column '{line(name, 40)}': {len(known)} levels (network.max_levels "
+                f"{network.max_levels})"
             )
         if not all(map(_is_name, known)):
             return f"column '{line(name, 40)}': a level has no proper name"

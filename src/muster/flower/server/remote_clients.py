@@ -132,7 +132,7 @@ class Remote:
 
     def __post_init__(self) -> None:
         n = self.population.n
-        self.strikes = Strikes(self.network.strikes)
+        self.strikes = Strikes(self.network.failures)
         self.counter = Counter(np.zeros(n, np.int64), np.zeros(n, np.int64))
 
     @property
@@ -207,7 +207,7 @@ class Remote:
 
     def _await(self, clients: list[int]) -> None:
         """Wait for these to connect, if they are not; no longer than for an answer."""
-        until = time.monotonic() + self.network.patience
+        until = time.monotonic() + self.network.timeout
         while time.monotonic() < until:
             if set(clients) <= set(self.registry.connected(self.grid)[0]):
                 return
@@ -246,7 +246,7 @@ class Remote:
                     carried[k] = model and (makes or not name)
                     contents[k] = (nodes[k], content)
             limits = {k: limits_of(what) for k, what in expected.items()}
-            came = exchange(self.grid, contents, kind, self.network.patience, limits, unawaited)
+            came = exchange(self.grid, contents, kind, self.network.timeout, limits, unawaited)
             self.counter.add(came)
             again = []
             for seat in waiting:

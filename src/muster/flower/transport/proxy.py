@@ -31,12 +31,12 @@ from typing import IO, Any
 import h11
 import httpx
 import uvicorn
-from flwr.proto.fleet_pb2 import PushMessagesRequest
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ...base.checks import check_whole
 from ...base.errors import MusterError
+from ..compat import PushMessagesRequest
 from .certificates import CA, CERTIFICATE, KEY
 from .connections import STRANGERS, Listener, Visitors, listen
 from .private_files import check_key

@@ -18,17 +18,13 @@ from typing import Any
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, ConfigRecordValues, Message, RecordDict
-from flwr.common.constant import SType
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    no_object_id_recompute,
-)
 from numpy.typing import NDArray
 
 from ...base.params import Params, State, reorder
 from ...config.network import Precision
 from ...protocol import Offer
 from ...tasks.scores import Score
+from ..compat import SType, get_all_nested_objects, no_object_id_recompute
 
 UNSAID = -1
 RAISED, AWAY = 2, 5  # Flower's codes: the client app raised, the node is gone
