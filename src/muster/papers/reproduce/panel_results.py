@@ -17,7 +17,7 @@ import tomli_w
 from ...base import durable
 from ...base.lazy import pl
 from ...base.schema import Table
-from ...base.untrusted import plain_name, read_frame, read_toml
+from ...base.untrusted_files import plain_name, read_frame, read_toml
 from ...results.store import readable
 from ...study.grid import shown
 from ...study.tuning_result import Tuning, edges_of
@@ -137,10 +137,10 @@ def save(results: Results, folder: Path, id: str) -> Path:
     """Save results as `ID.parquet` and `ID.toml`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{id}.parquet"
-    with durable.replacing(path) as new:
+    with durable.atomic_file(path) as new:
         results.frame.write_parquet(new, compression="zstd")
     for name, frame in results.studies.items():
-        with durable.replacing(folder / f"{id}-{name}.parquet") as new:
+        with durable.atomic_file(folder / f"{id}-{name}.parquet") as new:
             frame.write_parquet(new, compression="zstd")
     about: dict[str, Any] = {
         "keys": results.keys,

@@ -19,7 +19,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal
 
-from ...base.checks import one_of
+from ...base.checks import check_one_of
 from ...base.errors import MusterError, nearest
 from ...base.schema import Table
 from .claims import PaperClaim, select_rounds
@@ -233,7 +233,7 @@ def read_experiment(path: Traversable) -> PaperExperiment:
             raise MusterError(
                 f"id: '{table['id']}' in a file of another name; name it like the file"
             )
-        one_of("paper", table["paper"], ("fedalign", "maxfl"))
+        check_one_of("paper", table["paper"], ("fedalign", "maxfl"))
         if not any(table.get(key) for key in ("panels", "studies", "uses")):
             raise MusterError("nothing to run; give panels, studies, or experiments it uses")
         own = list(table.get("panels", {}))

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from ...base.arrays import Float64
-from ...base.checks import whole
+from ...base.checks import check_whole
 from ...base.lazy import pl
 from ...federation import Federation
 from ...methods import Method, fedalign, fedavg, fedavg_priority
@@ -154,8 +154,8 @@ def bound(
     for Theorem 1. `start` is the error before the first step. Last come the cases that start at the
     optimum, with E = 1, full batches and one seed.
     """
-    whole("seeds", seeds)
-    whole("rounds", rounds)
+    check_whole("seeds", seeds)
+    check_whole("rounds", rounds)
     some = min(rounds, 30) if quick else rounds
     frames = [
         measure_case(case, label, E, some if case.each else max(1, some // E), seeds)
@@ -231,8 +231,8 @@ def corollary2(seeds: int = 5, rounds: int = 400, quick: bool = False) -> pl.Dat
     admitted, S_t, theta_T and rho_T in both forms, the error F(w_T) - F*, and `limit`: the error at
     the minimum of all clients together, where FedALIGN ends if it admits everyone for ever. On the
     mirrored federation batches are full, and seeds do not matter: there is one."""
-    whole("seeds", seeds)
-    whole("rounds", rounds)
+    check_whole("seeds", seeds)
+    check_whole("rounds", rounds)
     some = min(rounds, 100) if quick else rounds
     at = log_spaced_rounds(some, 40)
     frames = []
