@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..base.arrays import Float64
-from ..base.durable import replacing
+from ..base.durable import atomic_file
 from .text import wrap_label
 
 # Okabe and Ito, "Color Universal Design" (2008), without the yellow that is invisible on white.
@@ -92,9 +92,9 @@ def to_lab(rgb: Float64) -> Float64:
 
 
 def save_figure(fig: Any, path: Path, **options: Any) -> None:
-    """Write a figure to a file in the format of its ending, replacing an existing one."""
+    """Write a figure to a file in the format of its ending, atomic_file an existing one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as new:
+    with atomic_file(path) as new:
         fig.savefig(new, **options)
 
 

@@ -18,7 +18,7 @@ from ..base.lazy import pl
 from ..results.measures import MEASURES, Measure, named
 from ..results.run import Run
 from ..results.run_warnings import gist
-from ..tasks.scores import known
+from ..tasks.scores import get_score
 from .intervals import Runs, all_priority, all_runs, choose_measures, coverage_notes, summary
 from .table_layout import Column, TerminalTable
 
@@ -68,7 +68,7 @@ def comparison_tables(
 
 def _describe_measures(measures: Sequence[Measure]) -> str:
     score = next((m.score for m in measures if m.score), "")
-    return f"loss and {known(score).title}" if score else "loss"
+    return f"loss and {get_score(score).title}" if score else "loss"
 
 
 def data_notes(runs: Iterable[Run]) -> list[str]:

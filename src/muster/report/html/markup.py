@@ -68,7 +68,10 @@ def paragraph(*sentences: str, kind: str = "") -> str:
 def table(
     name: str, head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "", text: int = 1
 ) -> str:
-    """Return a table that can be sorted and saved as NAME.csv; the first `text` columns are text."""
+    """Return a table that can be sorted and saved as NAME.csv.
+
+    The first `text` columns are text, the others numbers.
+    """
     cells = "".join(f'<th scope="col">{escape(h)}</th>' for h in head)
     body = []
     for row in rows:
