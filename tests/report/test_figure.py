@@ -80,8 +80,8 @@ def test_matplotlib_is_loaded_when_something_is_drawn_and_pyplot_never(tmp_path)
         "assert 'matplotlib' not in sys.modules\n"
         "fed = muster.data.digits(clients=4)\n"
         "run = muster.simulate(fed, muster.methods.fedavg(), muster.models.Softmax(), 1)\n"
-        "from muster.report.figure import figure\n"
-        f"figure({{'a': [run]}}, {str(tmp_path / 'a.png')!r})\n"
+        "from muster.report.figure import draw_figure\n"
+        f"draw_figure({{'a': [run]}}, {str(tmp_path / 'a.png')!r})\n"
         "assert 'matplotlib' in sys.modules and 'matplotlib.pyplot' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
