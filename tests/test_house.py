@@ -19,11 +19,11 @@ LATE = {
 # The rooms, the lowest floor first: a room imports only from those below it.
 FLOORS = [
     {"base"},
-    {"schedules", "federation"},
+    {"schedules", "federation", "optimizers"},
     {"protocol", "data"},
     {"tasks"},
     {"parts"},
-    {"local", "models", "methods", "optimizers"},
+    {"local", "models", "method", "methods"},
     {"engines"},
     {"results"},
     {"run"},

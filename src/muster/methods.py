@@ -89,7 +89,7 @@ class Method:
         whole("tune_steps", self.tune_steps, 0)
         if is_number(self.epsilon):
             object.__setattr__(self, "epsilon", as_schedule(self.epsilon, "epsilon"))
-        check_together(self)
+        check_compatible(self)
 
     def warmup_rounds(self, rounds: int) -> int:
         """How many of this many rounds ask only the objective's clients."""
@@ -123,7 +123,7 @@ class Method:
         return self.reports or self.claim.needs_requirement
 
 
-def check_together(method: Method) -> None:
+def check_compatible(method: Method) -> None:
     """Refuse parts that count on each other and are not both there: SCAFFOLD's clients and its
     server, AFL's weights and its server, MW-Fed's effort and its server."""
     step, solver = method.step, method.solver
@@ -133,7 +133,7 @@ def check_together(method: Method) -> None:
                 f"method step: {type(step).__name__} has no {name}; let the class inherit from "
                 "muster.parts.Step, which has what a step does not say itself"
             )
-    kept = named_by(step, "keeps")
+    kept = collect_names(step, "keeps")
     # Of a step that neither says what it keeps nor inherits from ours, nothing is known.
     known = hasattr(step, "keeps") or Step in type(step).__mro__
     for role in ("solver", "weigh", "effort") if known else ():
@@ -144,7 +144,7 @@ def check_together(method: Method) -> None:
                 f"method {role}: {type(part).__name__} goes by the server's '{what}', which the "
                 f"step {type(step).__name__} does not keep; give step = {able} with it"
             )
-    for what in named_by(step, "takes") - set(solver.sends):
+    for what in collect_names(step, "takes") - set(solver.sends):
         able = " or ".join(n for n, s in kinds(Solver).items() if what in getattr(s, "sends", ()))
         raise MusterError(
             f"method step: {type(step).__name__} needs each client's '{what}', which the solver "
@@ -152,13 +152,13 @@ def check_together(method: Method) -> None:
         )
 
 
-def named_by(step: Step, what: str) -> set[str]:
+def collect_names(step: Step, what: str) -> set[str]:
     """The names that a step `keeps` or `takes`, with those of the step it passes replies to."""
     then = getattr(step, "then", None)
-    return set(getattr(step, what, ())) | (set() if then is None else named_by(then, what))
+    return set(getattr(step, what, ())) | (set() if then is None else collect_names(then, what))
 
 
-def invited(m: int | None) -> Invite:
+def sample_or_all(m: int | None) -> Invite:
     """m clients a round uniformly, or everyone."""
     return Full() if m is None else Sample(m)
 
@@ -235,7 +235,7 @@ def maxfl(
     """
     return Method(
         "maxfl",
-        invite=invited(m),
+        invite=sample_or_all(m),
         weigh=Claimed(),
         step=Adaptive(server_lr, epsilon),
         claim=Appeal(),
@@ -310,7 +310,7 @@ def scaffold(server_lr: float = 1.0, m: int | None = None) -> Method:
     """
     return Method(
         "scaffold",
-        invite=invited(m),
+        invite=sample_or_all(m),
         solver=ControlVariates(),
         weigh=Uniform(),
         step=Scaffold(server_lr),
@@ -336,7 +336,7 @@ def perfedavg(
     """
     return Method(
         "perfedavg",
-        invite=invited(m),
+        invite=sample_or_all(m),
         solver=MetaGradient(alpha, hessian_free, delta),
         weigh=Uniform(),
     )
@@ -363,7 +363,7 @@ def pfedme(
     above("beta", beta)
     return Method(
         "pfedme",
-        invite=invited(m),
+        invite=sample_or_all(m),
         solver=Moreau(lam, inner, personal_lr),
         weigh=Uniform(),
         step=Average(beta),
@@ -380,7 +380,7 @@ def qffl(q: float = 1.0, m: int | None = None) -> Method:
         m: clients asked each round, drawn uniformly; None: everyone
     """
     at_least("q", q)
-    return Method("qffl", invite=invited(m), weigh=LossPower(q), step=QFair(q), losses=True)
+    return Method("qffl", invite=sample_or_all(m), weigh=LossPower(q), step=QFair(q), losses=True)
 
 
 @part(Method, "afl")
@@ -392,7 +392,7 @@ def afl(rate: float = 0.1, m: int | None = None) -> Method:
         rate: step size of the mixture lambda towards the clients worst off
         m: clients asked each round, drawn uniformly; None: everyone
     """
-    return Method("afl", invite=invited(m), weigh=Mixture(), step=Agnostic(rate), losses=True)
+    return Method("afl", invite=sample_or_all(m), weigh=Mixture(), step=Agnostic(rate), losses=True)
 
 
 @part(Method, "mwfed")
@@ -406,7 +406,7 @@ def mwfed(factor: float = 4.0, m: int | None = None) -> Method:
     """
     return Method(
         "mwfed",
-        invite=invited(m),
+        invite=sample_or_all(m),
         weigh=Uniform(),
         step=Multiplicative(factor),
         claim=Unmet(),
@@ -423,7 +423,7 @@ def ditto(lam: float = 1.0, m: int | None = None) -> Method:
         lam: how strongly personal models are held near the global one
         m: clients asked each round, drawn uniformly; None: everyone
     """
-    return Method("ditto", invite=invited(m), solver=Ditto(lam))
+    return Method("ditto", invite=sample_or_all(m), solver=Ditto(lam))
 
 
 @part(Method, "power_of_choice")
@@ -447,7 +447,7 @@ def fedavgm(server_lr: float = 1.0, beta: float = 0.9, m: int | None = None) -> 
         beta: how much of the momentum is kept from round to round
         m: clients asked each round, drawn uniformly; None: everyone
     """
-    return Method("fedavgm", invite=invited(m), step=Momentum(server_lr, beta))
+    return Method("fedavgm", invite=sample_or_all(m), step=Momentum(server_lr, beta))
 
 
 @part(Method, "fedadam")
@@ -468,7 +468,7 @@ def fedadam(
         m: clients asked each round, drawn uniformly; None: everyone
     """
     step = AdaptiveMoments(server_lr, beta1, beta2, tau)
-    return Method("fedadam", invite=invited(m), step=step)
+    return Method("fedadam", invite=sample_or_all(m), step=step)
 
 
 @part(Method, "fedyogi")
@@ -489,7 +489,7 @@ def fedyogi(
         m: clients asked each round, drawn uniformly; None: everyone
     """
     step = AdaptiveMoments(server_lr, beta1, beta2, tau, yogi=True)
-    return Method("fedyogi", invite=invited(m), step=step)
+    return Method("fedyogi", invite=sample_or_all(m), step=step)
 
 
 @part(Method, "local")

@@ -22,7 +22,6 @@ from ..base.registry import kinds, part
 from ..federation import Shaped, Space
 from ..federation.ragged import features
 from ..tasks.base import Multiclass, Task, numbers_in
-from .multi_input import Joined as Joined
 
 if TYPE_CHECKING:
     from torch import Tensor
