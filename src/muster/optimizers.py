@@ -18,9 +18,9 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from .base.checks import above, at_least, require
+from .base.checks import check_above, check_at_least, require
 from .base.lazy import torch
-from .base.params import Memory, Params, along, as_rows
+from .base.params import Params, State, as_rows, broadcast_clients
 from .base.registry import part
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Optimizer(Protocol):
         """True if a step is `w <- w - lr g` and nothing else; engines may then fuse it."""
         return False
 
-    def start(self, w: Params) -> Memory:
+    def start(self, w: Params) -> State:
         """Return the state before the first step: tables of tensors by name, `{}` for none.
 
         Args:
@@ -56,7 +56,7 @@ class Optimizer(Protocol):
         return {}
 
     @abstractmethod
-    def step(self, w: Params, g: Params, state: Memory, lr: float) -> None:
+    def step(self, w: Params, g: Params, state: State, lr: float) -> None:
         """Take one step along `-g`, in place on `w` and `state`.
 
         Args:
@@ -94,10 +94,10 @@ class GradientDescent(Optimizer):
     keep: bool = False
 
     def __post_init__(self) -> None:
-        at_least("momentum", self.momentum)
-        at_least("weight_decay", self.weight_decay)
+        check_at_least("momentum", self.momentum)
+        check_at_least("weight_decay", self.weight_decay)
         if self.clip is not None:
-            above("clip", self.clip)
+            check_above("clip", self.clip)
         allowed = not self.nesterov or (self.momentum > 0 and self.dampening == 0)
         require(allowed, "nesterov", self.nesterov, "with momentum above 0 and without dampening")
 
@@ -105,13 +105,13 @@ class GradientDescent(Optimizer):
     def plain(self) -> bool:
         return self.momentum == 0 and self.weight_decay == 0 and self.clip is None
 
-    def start(self, w: Params) -> Memory:
+    def start(self, w: Params) -> State:
         if self.momentum == 0:
             return {}
         damped = {"steps": _counter(w)} if self.dampening else {}
         return {"velocity": _zeros(w), **damped}
 
-    def step(self, w: Params, g: Params, state: Memory, lr: float) -> None:
+    def step(self, w: Params, g: Params, state: State, lr: float) -> None:
         g = _add_decay(w, _clip(g, self.clip), self.weight_decay)
         first = _count_step(state) == 1 if "steps" in state else None
         for name, t in w.items():
@@ -120,7 +120,7 @@ class GradientDescent(Optimizer):
                 v = state["velocity"][name]
                 added = (1.0 - self.dampening) * d
                 if first is not None:
-                    added = torch.where(along(first, d), d, added)
+                    added = torch.where(broadcast_clients(first, d), d, added)
                 v.mul_(self.momentum).add_(added)
                 d = d + self.momentum * v if self.nesterov else v
             t.sub_(d, alpha=lr)
@@ -137,16 +137,16 @@ class Moments(Optimizer):
     def __post_init__(self) -> None:
         within = len(self.betas) == 2 and all(0 <= b < 1 for b in self.betas)
         require(within, "betas", self.betas, "two numbers from 0 up to but not 1")
-        at_least("eps", self.eps)
-        at_least("weight_decay", getattr(self, "weight_decay", 0.0))
+        check_at_least("eps", self.eps)
+        check_at_least("weight_decay", getattr(self, "weight_decay", 0.0))
         if self.clip is not None:
-            above("clip", self.clip)
+            check_above("clip", self.clip)
 
-    def start(self, w: Params) -> Memory:
+    def start(self, w: Params) -> State:
         most = {"most": _zeros(w)} if self.amsgrad else {}
         return {"mean": _zeros(w), "square": _zeros(w), **most, "steps": _counter(w)}
 
-    def update(self, w: Params, g: Params, state: Memory, lr: float) -> None:
+    def update(self, w: Params, g: Params, state: State, lr: float) -> None:
         """Take Adam's step: `m <- b1 m + (1 - b1) g`, `s <- b2 s + (1 - b2) g^2`,
         `w <- w - lr m / (1 - b1^t) / (sqrt(s / (1 - b2^t)) + eps)`; with amsgrad the largest s."""
         one, two = self.betas
@@ -159,8 +159,8 @@ class Moments(Optimizer):
                 square = torch.maximum(state["most"][name], square, out=state["most"][name])
             # In float64: early on 1 - b2^t is small, and float32 would leave it four digits.
             reach, root = lr / (1.0 - one**steps), (1.0 - two**steps).sqrt()
-            below = (square.sqrt() / along(root, t).to(t)).add_(self.eps)
-            t.sub_(along(reach, t).to(t) * mean / below)
+            below = (square.sqrt() / broadcast_clients(root, t).to(t)).add_(self.eps)
+            t.sub_(broadcast_clients(reach, t).to(t) * mean / below)
 
 
 @part(Optimizer, "adam")
@@ -181,7 +181,7 @@ class Adam(Moments):
     clip: float | None = None
     keep: bool = False
 
-    def step(self, w: Params, g: Params, state: Memory, lr: float) -> None:
+    def step(self, w: Params, g: Params, state: State, lr: float) -> None:
         self.update(w, _add_decay(w, _clip(g, self.clip), self.weight_decay), state, lr)
 
 
@@ -203,7 +203,7 @@ class AdamW(Moments):
     clip: float | None = None
     keep: bool = False
 
-    def step(self, w: Params, g: Params, state: Memory, lr: float) -> None:
+    def step(self, w: Params, g: Params, state: State, lr: float) -> None:
         g = _clip(g, self.clip)
         for t in w.values():
             t.mul_(1.0 - lr * self.weight_decay)
@@ -220,7 +220,7 @@ def _counter(w: Params) -> Params:
     return {} if one is None else {"taken": one.new_zeros(len(one))}
 
 
-def _count_step(state: Memory) -> Tensor:
+def _count_step(state: State) -> Tensor:
     """Add one to each client's step count, and return the counts."""
     return state["steps"]["taken"].add_(1)
 
@@ -236,7 +236,7 @@ def _clip(g: Params, most: float | None) -> Params:
     squares = [as_rows(t).square().sum(1) for t in g.values()]
     norm = torch.stack(squares).sum(0).sqrt()
     scale = (most / (norm + 1e-6)).clamp(max=1.0)
-    return {name: t * along(scale, t) for name, t in g.items()}
+    return {name: t * broadcast_clients(scale, t) for name, t in g.items()}
 
 
 sgd = GradientDescent

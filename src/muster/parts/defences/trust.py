@@ -50,7 +50,7 @@ import numpy as np
 
 from ...base import rng
 from ...base.arrays import Bool, Float64, Int64, Text
-from ...base.checks import above, at_least, require, whole
+from ...base.checks import check_above, check_at_least, check_whole, require
 from ...base.registry import part
 from ...protocol import Offer, Replies
 from .geometry import bound_updates, directions, gradient_names, statistic_names, updates
@@ -125,9 +125,9 @@ class Audit:
 
     def __post_init__(self) -> None:
         for name in ("norm", "root_norm", "voice", "loudest", "copy", "harm"):
-            above(name, getattr(self, name))
-        at_least("worth", self.worth)
-        whole("tried", self.tried, 1, MOST_TRIED)
+            check_above(name, getattr(self, name))
+        check_at_least("worth", self.worth)
+        check_whole("tried", self.tried, 1, MOST_TRIED)
         require(0 <= self.recall < 1, "recall", self.recall, "0.0 or more, below 1.0")
         ok = all(0 < g <= 1 for g in self.groups) and sorted(self.groups, reverse=True) == list(
             self.groups
