@@ -199,7 +199,7 @@ def test_the_walk_of_one_round_goes_through_few_files():
 
 
 def test_modules_that_are_loaded_by_name_are_seen():
-    assert "muster.engines.kernel" in named("muster.engines.stacked")
+    assert "muster.engines.kernel" in named("muster.engines.stacked_engine")
     assert by_name(ast.parse('lazy_module("muster.report.html.page")').body[0].value) is not None
 
 
