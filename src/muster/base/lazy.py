@@ -95,12 +95,12 @@ def when_called(name: str) -> ModuleType:
 
 
 if TYPE_CHECKING:
-    from http import client as http
     from importlib import metadata
-    from urllib import request
 
     import griffe
+    import platformdirs
     import polars as pl
+    import pooch
     import safetensors.torch as safetensors
     import torch
     from PIL import Image
@@ -113,11 +113,11 @@ else:
     datasets = later("sklearn.datasets")
     functional = later("torch.nn.functional")
     griffe = later("griffe")
-    http = later("http.client")
     metadata = later("importlib.metadata")
     nn = later("torch.nn")
     pl = later("polars")
-    request = later("urllib.request")
+    platformdirs = later("platformdirs")
+    pooch = later("pooch")
     safetensors = later("safetensors.torch")
     sparse = later("scipy.sparse")
     torch = later("torch")
@@ -127,12 +127,12 @@ __all__ = [
     "datasets",
     "functional",
     "griffe",
-    "http",
     "later",
     "metadata",
     "nn",
     "pl",
-    "request",
+    "platformdirs",
+    "pooch",
     "safetensors",
     "sparse",
     "torch",

@@ -178,7 +178,7 @@ def test_an_experiment_without_its_data_is_left_out_and_the_others_run(
 
 
 def test_the_command_that_gets_data_is_said_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_panels, "first_found", lambda entry: None)
+    monkeypatch.setattr(run_panels, "locate", lambda entry: None)
     plan = next(plan for plan in PLANS if plan.id == "fig3")
     with pytest.raises(run_panels.NotHere) as error:
         run_panels.run(plan, tmp_path)

@@ -293,7 +293,7 @@ def test_a_check_that_fails_is_said(plan, ran):
 
 
 def test_data_that_is_not_here_is_named_with_the_command_that_gets_it(plan, tmp_path, monkeypatch):
-    monkeypatch.setattr(run_panels, "first_found", lambda entry: None)
+    monkeypatch.setattr(run_panels, "locate", lambda entry: None)
     own = {**plan.own, "images": {"data": {"name": "fmnist", "clients": 10}}}
     del own["swept"]
     found = run_panels.run(dataclasses.replace(plan, own=own), tmp_path, "quick", jobs=1)

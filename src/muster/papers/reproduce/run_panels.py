@@ -19,7 +19,7 @@ from ...base.rng import as_seeds
 from ...base.schema import Table
 from ...base.untrusted import read_frame
 from ...data.sources.catalogue import CATALOGUE
-from ...data.sources.obtain import first_found
+from ...data.sources.dataset import locate
 from ...federation import Variation
 from ...results.measures import MEASURES
 from ...study.experiment_runs import without_solo
@@ -52,7 +52,7 @@ def present(panel: Panel) -> str:
     entry = CATALOGUE.get(panel.data)
     if entry is None or not entry.layouts:
         return "here"
-    found = first_found(entry)
+    found = locate(entry)
     return "" if found is None else f"{found.layout.variant} here".strip()
 
 
@@ -132,7 +132,7 @@ def about_data(panel: Panel) -> str:
     span = f"{few:,} to {many:,}" if few < many else f"{many:,}"
     said = f"{span} training rows a client (in seed {cells[0].seeds[0]})"
     entry = CATALOGUE.get(panel.data)
-    found = None if entry is None else first_found(entry)
+    found = None if entry is None else locate(entry)
     return f"{said}; {found.layout.note}" if found is not None and found.layout.note else said
 
 
