@@ -106,7 +106,7 @@ def load(key: str) -> CacheEntry | None:
 @contextmanager
 def workspace(key: str) -> Iterator[Path]:
     """Yield a temporary folder on the disk of the cache, which is always removed afterwards."""
-    with writable(durable.scratch(entry_path(key))) as folder:
+    with writable(durable.scratch_folder(entry_path(key))) as folder:
         yield folder
 
 
@@ -136,7 +136,7 @@ def store(key: str, data: CacheEntry) -> Path:
     }
     target = entry_path(key)
     try:
-        with writable(durable.whole_folder(target)) as folder:
+        with writable(durable.atomic_folder(target)) as folder:
             for name, array in data.arrays.items():
                 np.save(folder / f"{name}.npy", array, allow_pickle=False)
             (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
