@@ -139,7 +139,7 @@ EMNIST_BYCLASS = DataSet(
             "6c7e2be23596541c403395a5809ca0539f82b2d8df90f06951f78f0e2630b65a",
             variant="subset",
             note="only the 116,323 images of EMNIST by class that are its official test set; "
-            "each client holds out rows of its own to test on: not the official split",
+            "each client holds out some of its rows to test on: not the official split",
         ),
     ),
     (EMNIST_HOME,),
