@@ -34,7 +34,7 @@ from ..parts.threats.attacks import (
     LabelFlip,
     Liars,
     ScaleUpdate,
-    attackers_of,
+    draw_attackers,
 )
 from ..parts.threats.collusion import ALIE, IPM, Mimic
 from ..report.intervals import Interval
@@ -141,7 +141,7 @@ class TrustStudy:
             attack = replace(attack, among="anyone")
         taking_part = fed
         if cell.attack == GONE:
-            taking_part, attack = without(fed, attackers_of(fed, attack, cell.seed)), None
+            taking_part, attack = without(fed, draw_attackers(fed, attack, cell.seed)), None
         run = simulate(
             taking_part,
             RULES[cell.rule],
@@ -205,7 +205,7 @@ def backdoor_rate(run: Run, fed: Federation) -> float:
     """Return the share of held-out rows of other classes that the mark turns to its class."""
     assert fed.test is not None
     rows = fed.test.y != MARK.target
-    x = MARK.marked(fed.test.x[rows], fed.train.x.max())
+    x = MARK.mark(fed.test.x[rows], fed.train.x.max())
     with torch.no_grad():
         answers = run.model()(x.to(torch.float32)).argmax(-1)
     return float((answers == MARK.target).double().mean())
