@@ -61,7 +61,7 @@ def reproduce(words: argparse.Namespace, console: Console) -> int:
     out = Path(words.out or "runs/reproduce")
     if words.panel and len(chosen) != 1:
         raise MusterError("--panel: of one experiment; give one id")
-    every = chosen if words.panel else add_used(chosen)
+    every = chosen if words.panel else order_experiments(chosen)
     sound: list[bool] = []
     missing: list[str] = []
     for experiment in every:
@@ -82,7 +82,7 @@ def reproduce(words: argparse.Namespace, console: Console) -> int:
     return BROKEN if not all(sound) else LEFT_OUT if missing else 0
 
 
-def add_used(chosen: Sequence[PaperExperiment]) -> list[PaperExperiment]:
+def order_experiments(chosen: Sequence[PaperExperiment]) -> list[PaperExperiment]:
     """Return the experiments, each once, with those whose results they use before them."""
     every: dict[str, PaperExperiment] = {}
     for experiment in chosen:
@@ -112,9 +112,9 @@ def run_one(
         experiment, folder / experiment.id, size, seeds, jobs, progress(console), only
     )
     store(found, folder, experiment)
-    whole = panel_results.load_with_used(experiment, folder)
+    whole = panel_results.load_results(experiment, folder)
     assert whole is not None  # just saved
-    for name in whole.find_outdated(experiment):
+    for name in whole.outdated_parts(experiment):
         say(console, f"  note: {name}: {pages.EARLIER}; run it again to judge it as it is now")
     quick = size == "quick"
     if quick:
