@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from muster.cli.reproduce import KEPT
+from muster.cli.reproduce import STORED
 from muster.papers.reproduce import panel_results
 from muster.papers.reproduce.plan import home
 from muster.papers.theory.verdicts import verdicts
@@ -17,7 +17,7 @@ PAGE = (home().parent / "docs" / "theory.md").read_text()
 
 @pytest.fixture(scope="module")
 def bound():
-    found = panel_results.load(home() / KEPT, "bound")
+    found = panel_results.load(home() / STORED, "bound")
     assert found is not None
     return found.studies["bound"]
 

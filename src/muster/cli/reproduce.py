@@ -1,4 +1,4 @@
-"""`muster reproduce`: the papers' experiments, and what they say about the papers' claims."""
+"""`muster reproduce`: the papers' experiments, and verdicts on the papers' claims."""
 
 from __future__ import annotations
 
@@ -18,57 +18,90 @@ from ..base.errors import INTERRUPTED, MusterError
 from ..papers.reproduce import pages, panel_results, run_panels
 from ..papers.reproduce.plan import Plan, Size, find, home, plans
 from ..study.units import OnCell
-from .console import say
-from .progress_bar import Cells, duration
-from .run import whole_number
+from .arguments import CommandParser
+from .console import print_line
+from .options import add_flags, parse_whole
+from .progress_bar import Cells, format_duration
 
-BROKEN = 1  # the exit code where a check failed
-LEFT_OUT = 2  # where an experiment's data is not here
+DESCRIPTION = """\
+Run experiments of the papers again, print a verdict on each claim, and draw the figures.
+
+Finished runs are saved, and not repeated: an interrupted experiment continues where it stopped.
+"""
+BROKEN = 1  # exit code if a check failed
+LEFT_OUT = 2  # exit code if an experiment's data is not here
 QUICK = "a quick run: few rounds and seeds, for the checks; it gives no verdict on a claim"
-KEPT = "results"  # in the folder of the experiments' files
+STORED = "results"  # subfolder of the experiments' files
 
 
-def reproduce(words: argparse.Namespace, console: Console) -> int:
-    """`muster reproduce ID...`, `--all`, `--list` or `--pages`."""
-    if words.list:
-        listing(console)
+def add_arguments(parser: CommandParser) -> None:
+    """Add the flags of the command."""
+    parser.description = DESCRIPTION
+    parser.add_argument("ids", nargs="*", metavar="ID", help="such as fig2; --list shows them")
+    for flag, text in (
+        ("--list", "list every experiment: what it shows, its time, the data it needs"),
+        ("--all", "run every experiment, one after the other"),
+        ("--quick", "few rounds and seeds: about a minute each"),
+        ("--small", "smaller where the full size needs a bigger machine"),
+        ("--keep", "put the small file of results into experiments/results"),
+        ("--pages", "write docs/claims.md and docs/gallery.md from the results stored there"),
+    ):
+        parser.add_flag(flag, action="store_true", help=text)
+    text = "run only this panel; may be repeated. The others keep their results"
+    parser.add_flag("--panel", action="append", default=[], metavar="NAME", help=text)
+    add_flags(
+        parser,
+        ("--seeds", "N", "number of seeds, in place of the file's"),
+        ("--jobs", "N", "number of parallel processes (default: as many as cores)"),
+        ("--out", "FOLDER", "folder of runs and results (runs/reproduce)"),
+    )
+
+
+def execute(arguments: argparse.Namespace, console: Console) -> int:
+    """Run the command."""
+    if arguments.list:
+        list_experiments(console)
         return 0
-    if words.pages:
-        return make_pages(console)
-    if words.all == bool(words.ids):
+    if arguments.pages:
+        return write_pages(console)
+    if arguments.all == bool(arguments.ids):
         raise MusterError("reproduce: which experiment? give an id, --all, or --list to see them")
-    chosen = list(plans().values()) if words.all else [find(id) for id in words.ids]
-    size: Size = "quick" if words.quick else "small" if words.small else "full"
-    seeds = whole_number(words.seeds, "--seeds")
-    if words.keep and (words.quick or seeds is not None):
+    chosen = list(plans().values()) if arguments.all else [find(id) for id in arguments.ids]
+    size: Size = "quick" if arguments.quick else "small" if arguments.small else "full"
+    seeds = parse_whole(arguments.seeds, "--seeds")
+    if arguments.keep and (arguments.quick or seeds is not None):
         raise MusterError(
             "--keep: only results of all rounds and seeds; leave --quick, --seeds out"
         )
-    jobs = whole_number(words.jobs, "--jobs")
-    out = Path(words.out or "runs/reproduce")
-    if words.panel and len(chosen) != 1:
+    jobs = parse_whole(arguments.jobs, "--jobs")
+    out = Path(arguments.out or "runs/reproduce")
+    if arguments.panel and len(chosen) != 1:
         raise MusterError("--panel: of one experiment; give one id")
-    every = chosen if words.panel else in_order(chosen)
+    every = chosen if arguments.panel else order_experiments(chosen)
     sound: list[bool] = []
     absent: list[str] = []
     for plan in every:
         try:
-            sound.append(one(plan, size, seeds, jobs, out, words.keep, words.panel, console))
+            sound.append(
+                run_experiment(
+                    plan, size, seeds, jobs, out, arguments.keep, arguments.panel, console
+                )
+            )
         except run_panels.NotHere as error:
             if len(every) == 1:
                 raise
-            say(console, f"  left out: {error}")
+            print_line(console, f"  left out: {error}")
             absent.append(plan.id)
         except KeyboardInterrupt:
-            say(console, "interrupted; the same command goes on from here")
+            print_line(console, "interrupted; the same command continues from here")
             return INTERRUPTED
     if absent:
-        say(console, f"left out, as their data is not here: {', '.join(absent)}")
+        print_line(console, f"left out, as their data is not here: {', '.join(absent)}")
     return BROKEN if not all(sound) else LEFT_OUT if absent else 0
 
 
-def in_order(chosen: Sequence[Plan]) -> list[Plan]:
-    """Experiments with those whose results they use before them, each once."""
+def order_experiments(chosen: Sequence[Plan]) -> list[Plan]:
+    """Return experiments, each once, after those whose results they use."""
     every: dict[str, Plan] = {}
     for plan in chosen:
         for used in (find(id) for id in plan.uses):
@@ -77,25 +110,33 @@ def in_order(chosen: Sequence[Plan]) -> list[Plan]:
     return list(every.values())
 
 
-def one(
-    plan: Plan, size: Size, seeds: int | None, jobs: int | None, out: Path, keep: bool,
-    only: Sequence[str], console: Console,
-) -> bool:  # fmt: skip
-    """Run an experiment, or some of its panels, say what came of its claims, draw its figures.
-    Whether its checks hold."""
-    say(console, f"{plan.id}: {plan.title} ({plan.where})")
-    # Sizes and seeds have folders of their own: their runs cannot stand next to each other.
+def run_experiment(
+    plan: Plan,
+    size: Size,
+    seeds: int | None,
+    jobs: int | None,
+    out: Path,
+    keep: bool,
+    only: Sequence[str],
+    console: Console,
+) -> bool:
+    """Run an experiment, or some of its panels, print verdicts on its claims, draw its figures;
+    return True if its checks hold."""
+    print_line(console, f"{plan.id}: {plan.title} ({plan.where})")
+    # Each size and number of seeds has a separate folder: their runs cannot be mixed.
     name = "-".join([size, *([] if seeds is None else [f"{seeds}seeds"])])
     folder = out / name
     found = run_panels.run(plan, folder / plan.id, size, seeds, jobs, progress(console), only)
-    store(found, folder, plan)
+    save(found, folder, plan)
     whole = panel_results.together(plan, folder)
     assert whole is not None  # just saved
     for name in whole.outdated(plan):
-        say(console, f"  note: {name}: {pages.EARLIER}; run it again to judge it as it is now")
+        print_line(
+            console, f"  note: {name}: {pages.EARLIER}; run it again to judge it as it is now"
+        )
     quick = size == "quick"
     if quick:
-        say(console, f"  {QUICK}")
+        print_line(console, f"  {QUICK}")
     for line in pages.panels_ran(plan, whole):
         console.print(Text(f"  {line}"), soft_wrap=True)
     for verdict in pages.verdicts(plan, whole):
@@ -108,43 +149,42 @@ def one(
             console.print(Text(f"      {line}"), soft_wrap=True)
     drawn = pages.figures(plan, whole, folder / plan.id)
     for path in drawn:
-        say(console, f"  figure: {path}")
+        print_line(console, f"  figure: {path}")
     wrong = pages.faults(plan, whole)
     for fault in wrong:
         console.print(Text(f"  failed: {fault}", style="bold red"), soft_wrap=True)
     if keep and not wrong:
-        store(found, home() / KEPT, plan)
-    say(console, f"  results: {folder / plan.id}.parquet")
+        save(found, home() / STORED, plan)
+    print_line(console, f"  results: {folder / plan.id}.parquet")
     return not wrong
 
 
-def store(found: panel_results.Results, folder: Path, plan: Plan) -> None:
-    """Keep results; panels that were not run now stay as they were."""
+def save(found: panel_results.Results, folder: Path, plan: Plan) -> None:
+    """Save results; panels that were not run now stay as they were."""
     panel_results.save(
         panel_results.renewed(panel_results.load(folder, plan.id), found, plan), folder, plan.id
     )
 
 
 def progress(console: Console) -> run_panels.OnWork:
-    """Say what is at work, how many of its cells are done, and the time left."""
+    """Return a function that prints an experiment's panels and counts their cells."""
 
     @contextmanager
     def on_work(what: str, units: int) -> Iterator[OnCell]:
-        say(console, f"  {what}")
+        print_line(console, f"  {what}")
         with Cells(units, console) as cells:
-            yield cells.seen
+            yield cells.count
 
     return on_work
 
 
-def listing(console: Console) -> None:
-    """Every experiment: what it shows, how long it took, what data it needs and whether it is
-    here."""
+def list_experiments(console: Console) -> None:
+    """Print every experiment: what it shows, its time, and if its data is here."""
     table = Table(box=SIMPLE_HEAD, show_lines=True, pad_edge=False)
     for head in ("id", "what it shows", "work", "data"):
         table.add_column(head, overflow="fold")
     for plan in plans().values():
-        took = time_of(plan, panel_results.load(home() / KEPT, plan.id))
+        took = format_time(plan, panel_results.load(home() / STORED, plan.id))
         data = {}
         for panel in plan.panels():
             data[panel.data] = run_panels.present(panel) or f"missing: {run_panels.absent(panel)}"
@@ -158,22 +198,22 @@ def listing(console: Console) -> None:
             Text("; ".join(filter(None, [needs, uses, own]))),
         )
     console.print(table)
-    say(console, "--quick takes about a minute each")
+    print_line(console, "--quick takes about a minute each")
 
 
-def time_of(plan: Plan, kept: panel_results.Results | None) -> str:
-    """How long an experiment takes, as far as that is known."""
+def format_time(plan: Plan, stored: panel_results.Results | None) -> str:
+    """Return the time an experiment takes, if it is known."""
     if plan.uses and not plan.own:
-        return "none of its own"
-    if kept is None:
+        return "none"
+    if stored is None:
         return "not run here"
-    sizes = [plan.panel(n, made.size).less for n, made in kept.made.items() if n in plan.own]
-    return f"{duration(kept.seconds)} of a core ({'small' if any(sizes) else 'full size'})"
+    sizes = [plan.panel(n, made.size).less for n, made in stored.made.items() if n in plan.own]
+    return f"{format_duration(stored.seconds)} of a core ({'small' if any(sizes) else 'full size'})"
 
 
-def make_pages(console: Console) -> int:
-    """docs/claims.md and docs/gallery.md from the results that are kept."""
-    folder, docs = home() / KEPT, home().parent / "docs"
+def write_pages(console: Console) -> int:
+    """Write docs/claims.md and docs/gallery.md from the stored results."""
+    folder, docs = home() / STORED, home().parent / "docs"
     if not docs.is_dir():
         raise MusterError("--pages: only in a checkout of muster, where docs/ is")
     every = list(plans().values())
@@ -183,5 +223,5 @@ def make_pages(console: Console) -> int:
         ("gallery.md", pages.gallery_page(every, folder, docs)),
     ):
         durable.write(docs / name, text)
-        say(console, f"{docs / name}")
+        print_line(console, f"{docs / name}")
     return 0

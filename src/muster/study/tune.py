@@ -30,8 +30,8 @@ from ..base.errors import MusterError, MusterWarning
 from ..base.registry import Catalogue, catalogue
 from ..base.rng import as_seeds
 from ..base.schema import Table, as_table, build, plain
+from ..config.dotted_keys import addressed, label_of, listed_methods, put, takes
 from ..config.experiment import Experiment, load, load_table
-from ..config.keys import addressed, label_of, listed_methods, put, takes
 from ..config.settings import Settings
 from ..data.split.tuning_rows import divided_anew
 from ..federation import Variation

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from muster.cli.main import main
-from muster.cli.reproduce import KEPT
+from muster.cli.reproduce import STORED
 from muster.papers.reproduce import pages, panel_results, run_panels
 from muster.papers.reproduce.findings import Finding
 from muster.papers.reproduce.judge import KINDS, mark_of
@@ -19,7 +19,7 @@ from muster.papers.reproduce.plan import home, plans
 from muster.report.intervals import Interval
 from muster.results.measures import MEASURES
 
-FOLDER, DOCS = home() / KEPT, home().parent / "docs"
+FOLDER, DOCS = home() / STORED, home().parent / "docs"
 PLANS = list(plans().values())
 
 
@@ -170,7 +170,7 @@ def test_an_experiment_without_its_data_is_left_out_and_the_others_run(
         return True
 
     done: list[str] = []
-    monkeypatch.setattr("muster.cli.reproduce.one", one)
+    monkeypatch.setattr("muster.cli.reproduce.run_experiment", one)
     assert main(["reproduce", "fig5", "fig6", "fig7"]) == 2
     assert done == ["fig6", "fig7"]
     assert "left out, as their data is not here: fig5" in capsys.readouterr().out

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.cli.reproduce import KEPT, time_of
+from muster.cli.reproduce import STORED, format_time
 from muster.papers.reproduce import panel_results, run_panels, theory_studies
 from muster.papers.reproduce.plan import find, home, plans
 from muster.papers.theory.study import STUDIES
@@ -73,12 +73,12 @@ def test_results_know_the_code_they_were_made_with(ran, tmp_path):
     for other in ("", "another"):
         made = {"weights": dataclasses.replace(found.made["weights"], digest=other)}
         assert dataclasses.replace(found, made=made).outdated(plan) == ["weights"]
-    assert time_of(plan, found).endswith("(full size)")
+    assert format_time(plan, found).endswith("(full size)")
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.id)
 def test_kept_studies_are_of_the_code_as_it_is(plan):
-    found = panel_results.load(home() / KEPT, plan.id)
+    found = panel_results.load(home() / STORED, plan.id)
     assert found is not None
     assert set(found.studies) == set(plan.studies)
     assert found.outdated(plan) == [], f"run muster reproduce {plan.id} --keep again"

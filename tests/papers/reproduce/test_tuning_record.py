@@ -8,7 +8,7 @@ import pytest
 import tomli_w
 
 import muster
-from muster.cli.reproduce import KEPT
+from muster.cli.reproduce import STORED
 from muster.papers.reproduce import panel_results, tuning_record
 from muster.papers.reproduce.plan import home, plans
 
@@ -56,7 +56,7 @@ def test_nothing_is_said_where_nothing_was_tuned():
     ],
 )
 def test_settings_said_to_be_of_table1s_tuning_are(experiment, panel, settings):
-    kept = panel_results.load(home() / KEPT, "table1")
+    kept = panel_results.load(home() / STORED, "table1")
     assert kept is not None
     chosen = {row["method"]: row for row in kept.made["fmnist"].tuning if row["chosen"]}
     config = plans()[experiment].panel(panel, "full").config
