@@ -159,7 +159,7 @@ def test_show_says_what_a_tuning_is(here, capsys):
         == 0
     )
     assert main(["show", "runs/t"]) == 2
-    assert "a tuning; every score is in its tuning.parquet" in capsys.readouterr().err
+    assert "a tuning; its scores are in tuning.parquet" in capsys.readouterr().err
 
 
 def test_a_measure_that_no_run_took_is_not_shown_as_dashes(here, capsys):
