@@ -68,7 +68,7 @@ def name_of(path):
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-STAND_INS = {"later", "when_called"}  # they import a module by its name, when it is first used
+STAND_INS = {"lazy_module"}  # imports a module by its name, when it is first used
 MODULES = {name_of(path): path for path in SOURCE.rglob("*.py")}
 
 
@@ -89,7 +89,7 @@ def targets(node, module):
 
 
 def by_name(node):
-    """The muster module that `later("muster...")` or `when_called(...)` names."""
+    """The muster module that `lazy_module("muster...")` names."""
     if not isinstance(node, ast.Call) or getattr(node.func, "id", "") not in STAND_INS:
         return None
     (name,) = node.args
@@ -196,7 +196,7 @@ def test_the_walk_of_one_round_goes_through_few_files():
 
 def test_modules_that_are_loaded_by_name_are_seen():
     assert "muster.engines.kernel" in named("muster.engines.stacked")
-    assert by_name(ast.parse('later("muster.report.html.page")').body[0].value) is not None
+    assert by_name(ast.parse('lazy_module("muster.report.html.page")').body[0].value) is not None
 
 
 def test_the_floor_plan_in_contributing_is_this_one():

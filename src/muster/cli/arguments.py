@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from ..base.errors import MusterError, unknown
-from ..base.lazy import loaded
+from ..base.errors import MusterError, unknown_name
+from ..base.lazy import load_module
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -80,7 +80,7 @@ class CommandParser(argparse.ArgumentParser):
     def load(self) -> CommandParser:
         """Import the command's module, unless that was done, and add its arguments."""
         if self.execute is None:
-            module = loaded(f"muster.cli.{'_'.join(self.prog.split()[1:])}")
+            module = load_module(f"muster.cli.{'_'.join(self.prog.split()[1:])}")
             self.execute = module.execute
             module.add_arguments(self)
         return self
@@ -90,7 +90,7 @@ class CommandParser(argparse.ArgumentParser):
         if self.commands and line and not line[0].startswith("-"):
             if line[0] not in self.commands:
                 kind = " ".join([*(self.prog.split()[1:]), "command"])
-                raise unknown(kind, line[0], self.commands)
+                raise unknown_name(kind, line[0], self.commands)
             return self.commands[line[0]].load().parse(line[1:])
         self._add_keys(line)
         parse = self.parse_args if self.commands else self.parse_intermixed_args
@@ -106,7 +106,7 @@ class CommandParser(argparse.ArgumentParser):
             if not flag.startswith("--") or len(flag) == 2 or flag in self.flags:
                 continue
             if not self.accepts_keys:
-                raise unknown("flag", flag, self.flags)
+                raise unknown_name("flag", flag, self.flags)
             key = flag[2:].replace("-", "_")
             self.add_flag(flag, dest=KEY + key, help=argparse.SUPPRESS)
 

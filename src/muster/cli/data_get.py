@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TextColumn
 
-from ..base.errors import MusterError, listed, unknown
+from ..base.errors import MusterError, format_known, unknown_name
 from ..data.sources.catalogue import CATALOGUE
 from ..data.sources.obtain import DataSet, Held, obtain
 from .arguments import CommandParser
@@ -27,14 +27,14 @@ def add_arguments(parser: CommandParser) -> None:
 def execute(arguments: argparse.Namespace, console: Console) -> int:
     """Run the command."""
     if len(arguments.names) != 1:
-        raise MusterError(f"data get: give one data set; {listed(CATALOGUE)}")
+        raise MusterError(f"data get: give one data set; {format_known(CATALOGUE)}")
     (name,), folder = arguments.names, arguments.folder
     if folder is not None and not Path(folder).expanduser().is_dir():
         raise MusterError(f"--folder: {folder} is no folder; give the one with the files")
     if parts := [key for key in CATALOGUE if key.startswith(f"{name}_")]:
         raise MusterError(f"data get: {name} has parts; get them one by one: {', '.join(parts)}")
     if name not in CATALOGUE:
-        raise unknown("data set", name, CATALOGUE)
+        raise unknown_name("data set", name, CATALOGUE)
     entry = CATALOGUE[name]
     if not entry.layouts:
         console.print(f"{name} is always there; nothing to get")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ..base.durable import numbered
+from ..base.durable import numbered_paths
 from ..base.errors import MusterError, MusterWarning
-from ..base.lazy import later
+from ..base.lazy import lazy_module
 from ..base.schema import parameters
 from ..config.dotted_keys import override
 from ..config.experiment import Experiment, load
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from ..flower import app_folder
     from ..flower.local import loopback
 else:  # an extra, slow to load: mistakes in a command line are reported without it
-    app_folder = later("muster.flower.app_folder")
-    loopback = later("muster.flower.local.loopback")
+    app_folder = lazy_module("muster.flower.app_folder")
+    loopback = lazy_module("muster.flower.local.loopback")
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -123,5 +123,5 @@ def read_experiment(arguments: argparse.Namespace, clients: int | None) -> tuple
             )
         experiment = load(override(table, [("data.clients", str(clients))]), trusted=True)
     app_folder.check(experiment)
-    places = numbered(Path(experiment.settings.out) / experiment.settings.name)
+    places = numbered_paths(Path(experiment.settings.out) / experiment.settings.name)
     return experiment, next(place for place in places if not place.exists())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ..base.errors import MusterError
-from ..base.lazy import later
+from ..base.lazy import lazy_module
 from .arguments import CommandParser
 from .console import print_line
 from .options import add_flags, needs_flower, parse_port
@@ -18,7 +18,7 @@ from .options import add_flags, needs_flower, parse_port
 if TYPE_CHECKING:
     from ..flower.transport import proxy
 else:  # an extra: mistakes in a command line are reported without it
-    proxy = later("muster.flower.transport.proxy")
+    proxy = lazy_module("muster.flower.transport.proxy")
 
 PORT, SUPERLINK = 9092, "127.0.0.1:9093"
 

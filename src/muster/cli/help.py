@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..base.docstrings import describe_parameters
-from ..base.registry import kinds, roles, word
-from ..base.schema import plain
+from ..base.registry import kinds, role_name, roles
+from ..base.schema import to_table
 from ..config.experiment import Experiment, load
 from ..config.settings import Settings
 from ..federation import Federation
@@ -56,7 +56,8 @@ def format_keys() -> str:
     lines += ["  (--method.invite.kind fraction --method.invite.fraction 0.3):"]
     for role in roles():
         if role not in CHOSEN.values():
-            lines += wrap(word(role), "; ".join(format_part(n, t) for n, t in kinds(role).items()))
+            parts = "; ".join(format_part(name, part) for name, part in kinds(role).items())
+            lines += wrap(role_name(role), parts)
     lines += ["", "  --measures NAME,NAME,... and --panels NAME,NAME,...:"]
     shown = [m for m in MEASURES.values() if m.score in ("", SCORED)]
     lines += format_rows({measure.name: measure.title for measure in shown}, {})
@@ -110,7 +111,7 @@ def format_value(value: Any) -> str:
     >>> format_value(None), format_value(0.1), format_value(("a", "b")), format_value("low")
     ('none', '0.1', 'a,b', 'low')
     """
-    table = plain(value)
+    table = to_table(value)
     if table in (None, [], {}):
         return "none"
     if isinstance(table, dict):

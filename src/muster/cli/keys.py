@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ..base.errors import MusterError
-from ..base.lazy import later
+from ..base.lazy import lazy_module
 from .arguments import CommandParser
 from .console import print_line
 from .options import SEVERAL, add_flags, needs_flower
@@ -17,7 +17,7 @@ from .options import SEVERAL, add_flags, needs_flower
 if TYPE_CHECKING:
     from ..flower.transport import certificates
 else:  # an extra: mistakes in a command line are reported without it
-    certificates = later("muster.flower.transport.certificates")
+    certificates = lazy_module("muster.flower.transport.certificates")
 
 
 def add_arguments(parser: CommandParser) -> None:

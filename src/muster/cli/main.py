@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..base.errors import INTERRUPTED, MusterError, first_line, one_line, warning_line
-from ..base.lazy import later
+from ..base.lazy import lazy_module
 from ..report.ascii import let_through
 from .arguments import CommandParser
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from . import console as terminals
 else:
-    terminals = later("muster.cli.console")
+    terminals = lazy_module("muster.cli.console")
 
 COMMANDS = {
     "run": "run one method; results go to OUT/NAME",

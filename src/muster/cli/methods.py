@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..base.docstrings import describe_parameters
-from ..base.errors import unknown
+from ..base.errors import unknown_name
 from ..methods import METHODS
 from .arguments import CommandParser
 from .console import print_line
@@ -33,7 +33,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
         return 0
     for name in arguments.names:
         if name not in METHODS:
-            raise unknown("method", name, METHODS)
+            raise unknown_name("method", name, METHODS)
     for name in arguments.names:
         print_line(console, describe_method(name))
     if arguments.names:

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ..base import durable
-from ..base.errors import MusterError, unknown
+from ..base.errors import MusterError, unknown_name
 from ..methods import METHODS
 from .arguments import CommandParser
 from .console import print_line
@@ -68,7 +68,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.kind is None or arguments.name is None:
         raise MusterError("new: give what and its name: muster new method slow_average")
     if arguments.kind != "method":
-        raise unknown("kind", arguments.kind, ["method"])
+        raise unknown_name("kind", arguments.kind, ["method"])
     name = str(arguments.name).replace("-", "_")
     if not name.isidentifier() or keyword.iskeyword(name):
         raise MusterError(f"new method: '{arguments.name}'; give a name such as slow_average")

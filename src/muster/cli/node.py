@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ..base.errors import MusterError
-from ..base.lazy import later
-from ..base.registry import from_path
+from ..base.lazy import lazy_module
+from ..base.registry import import_object
 from .arguments import CommandParser
 from .console import print_line
 from .options import SEVERAL, add_flags, needs_flower, parse_port
@@ -19,8 +19,8 @@ from .options import SEVERAL, add_flags, needs_flower, parse_port
 if TYPE_CHECKING:
     from ..flower.client import node_data, supervisor
 else:  # an extra: mistakes in a command line are reported without it
-    supervisor = later("muster.flower.client.supervisor")
-    node_data = later("muster.flower.client.node_data")
+    supervisor = lazy_module("muster.flower.client.supervisor")
+    node_data = lazy_module("muster.flower.client.node_data")
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -55,7 +55,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
             key = flag.replace("_", "-")
             config[key] = node_data.number({key: text}, key)
     if arguments.tokenizer is not None:
-        from_path(arguments.tokenizer, "--tokenizer")  # reports what is wrong with it
+        import_object(arguments.tokenizer, "--tokenizer")  # reports what is wrong with it
         config["tokenizer"] = arguments.tokenizer
     settings = supervisor.Settled(
         arguments.server,

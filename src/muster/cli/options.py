@@ -8,7 +8,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.checks import is_whole, whole
+from ..base.checks import check_whole, is_whole
 from ..base.errors import MusterError
 from ..base.schema import Table
 from ..config.dotted_keys import override, parse_value
@@ -132,7 +132,7 @@ def parse_whole(text: str | None, flag: str) -> int | None:
     if text is None:
         return None
     value = parse_value(text)
-    whole(flag, value)
+    check_whole(flag, value)
     return int(value)
 
 

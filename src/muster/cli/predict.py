@@ -11,9 +11,9 @@ from typing import Any
 
 from rich.console import Console
 
-from ..base.durable import replacing
+from ..base.durable import atomic_file
 from ..base.errors import MusterError, plural, printable
-from ..base.registry import from_path
+from ..base.registry import import_object
 from ..base.schema import build
 from ..results import store
 from ..results.run import Run
@@ -78,7 +78,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
         other: Console = Terminal(stderr=True)  # the score is not a row
     else:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(out) as new:
+        with atomic_file(out) as new:
             predictions.write_csv(new) if out.suffix == ".csv" else predictions.write_parquet(new)
         other = console
         print_line(other, f"predictions: {out} ({plural(len(predictions), 'row')})")
@@ -105,6 +105,6 @@ def load_code(arguments: argparse.Namespace, run: Run) -> Callable[..., Any] | N
         path = recipe.called
     if path is None:
         return None
-    function, table = from_path(path, "--model"), dict(run.config.get("model", {}))
+    function, table = import_object(path, "--model"), dict(run.config.get("model", {}))
     same = table.pop("name", None) == path
     return partial(build, function, table, "model") if same and table else function

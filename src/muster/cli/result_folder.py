@@ -24,7 +24,7 @@ def open_folder(experiment: Experiment, resumed: Path | None) -> Iterator[Path]:
     """Provide the folder of a run or comparison, with its configuration. After an error, a new
     folder without results is removed."""
     settings = experiment.settings
-    folder = resumed or durable.fresh(Path(settings.out) / settings.name)
+    folder = resumed or durable.new_folder(Path(settings.out) / settings.name)
     durable.write(folder / "config.toml", tomli_w.dumps(experiment.resolved()))
     try:
         yield folder

@@ -8,7 +8,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from ..base.errors import INTERRUPTED, MusterError
-from ..base.untrusted import within
+from ..base.untrusted_files import safe_path
 from ..report.figure import figures
 from ..report.tables import run_table
 from ..results import store
@@ -55,7 +55,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
         Progress(s.rounds, console) as progress,
         open_trackers(trackers, s.name, folder, progress, console) as listeners,
     ):
-        checkpoints = within(folder, "checkpoints")
+        checkpoints = safe_path(folder, "checkpoints")
         keep = replace(experiment.keep, checkpoint=checkpoints, resume=True)
         listeners.start(label, s.seed, store.checkpointed(checkpoints))
         try:

@@ -46,7 +46,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     jobs = parse_whole(arguments.jobs, "--jobs")
     plan = planned(table, None, trusted=resumed is None or arguments.trust_code)
     s = plan.first.settings
-    folder = resumed or durable.fresh(Path(s.out) / s.name)
+    folder = resumed or durable.new_folder(Path(s.out) / s.name)
     code = 0
     with explain_errors(folder, "sweep"):
         try:
@@ -71,7 +71,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
 def show_sweep(result: Sweep, folder: Path, s: Settings, console: Console) -> None:
     """Print a sweep, and write its tables, figure and report to its folder."""
     console.print(result)
-    with durable.replacing(folder / "sweep.parquet") as new:
+    with durable.atomic_file(folder / "sweep.parquet") as new:
         result.frame.write_parquet(new)
     write_tables(result.summary(), folder, result.keys)
     cells = plural(len([p for p in folder.iterdir() if p.is_dir()]), "cell")

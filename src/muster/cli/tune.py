@@ -42,7 +42,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     jobs = parse_whole(arguments.jobs, "--jobs")
     plan = tune.planned(table, None, trusted=resumed is None or arguments.trust_code)
     s = next(iter(plan.cells.values()))[0].chosen.settings
-    folder = resumed or durable.fresh(Path(s.out) / s.name)
+    folder = resumed or durable.new_folder(Path(s.out) / s.name)
     total = sum(len(cell.seeds) for cells in plan.cells.values() for cell in cells)
     with explain_errors(folder, "tune"):
         try:

@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from ..base import durable
-from ..base.checks import above
+from ..base.checks import check_above
 from ..base.errors import MusterError, plural
 from ..report.html.content import Story
 from ..report.html.page import page
@@ -49,7 +49,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.folder is None:
         raise MusterError("watch: which run? give its folder, such as runs/demo")
     folder, every = Path(arguments.folder), _seconds(arguments.every)
-    above("--every", every)
+    check_above("--every", every)
     seen = sights(folder)
     if arguments.page and is_sweep(folder):
         raise MusterError(f"--page: {folder} is a sweep; give one of its cells, or leave it out")

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from typing import Any
 
-from ..base.errors import MusterError, unknown
+from ..base.errors import MusterError, unknown_name
 from ..base.registry import INSTALLED, Catalogue
-from ..base.schema import Table, label_and_key, named, parameters
+from ..base.schema import Table, as_named_table, label_and_key, parameters
 from ..methods import Method
 
 CHOSEN = {"data": "synth", "model": "softmax", "method": "fedalign"}  # by name, and by default
@@ -137,7 +137,7 @@ def listed_methods(table: Table) -> list[Table]:
         raise MusterError("methods: give a list of tables, each with a name")
     if isinstance(given[0], dict) and "methods" not in table:
         given = [{"name": CHOSEN["method"], **given[0]}]
-    return [named("method", item) for item in given]
+    return [as_named_table("method", item) for item in given]
 
 
 def label_of(entry: Table) -> str:
@@ -149,7 +149,7 @@ def addressed(listed: Sequence[Table], rest: str, where: str) -> tuple[Table, st
     """The method that `LABEL.KEY` is about, and the key."""
     found = label_and_key(map(label_of, listed), rest)
     if found is None:
-        raise unknown(f"method in {where}:", rest.partition(".")[0], map(label_of, listed))
+        raise unknown_name(f"method in {where}:", rest.partition(".")[0], map(label_of, listed))
     label, key = found
     return next(entry for entry in listed if label_of(entry) == label), key
 

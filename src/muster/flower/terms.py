@@ -16,7 +16,7 @@ from functools import lru_cache
 import tomli_w
 
 from ..base.errors import MusterError, first_line
-from ..base.schema import Table, check_depth, plain
+from ..base.schema import Table, check_depth, to_table
 from ..config.dotted_keys import rename_keys
 from ..config.experiment import Experiment, load
 from ..config.network import Network
@@ -74,7 +74,7 @@ def check_agreed(said: str, agreed: str) -> None:
     """Refuse terms that are not those agreed on, before anything is built of them. What the
     agreement leaves open, the shape of a row and the classes, is as the federation found it."""
     told, given = parse(said), parse(agreed)
-    usual = network_terms(plain(Network()))
+    usual = network_terms(to_table(Network()))
     for table in (told, given):
         found = table.get("network", {})
         table["network"] = {**usual, **(found if isinstance(found, dict) else {"": found})}

@@ -25,14 +25,14 @@ from types import MappingProxyType
 import numpy as np
 
 from ..base.arrays import Float64
-from ..base.errors import MusterError, unknown
+from ..base.errors import MusterError, unknown_name
 from ..base.registry import load_packages
-from ..federation import Population, Whose
-from ..protocol import Appraisal, View
-from ..tasks.scores import SCORES, Score, known
+from ..federation import ClientGroup, Population
+from ..protocol import Appraisal, Evaluation
+from ..tasks.scores import SCORES, Score, get_score
 
-Of = Callable[[Population, View], float | None]
-Each = Callable[[View], Float64 | None]
+Of = Callable[[Population, Evaluation], float | None]
+Each = Callable[[Evaluation], Float64 | None]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Measure:
     held_out: str = ""
     counts: bool = False
     signed: bool = False
-    whose: Whose = "all"
+    whose: ClientGroup = "all"
 
     @property
     def difference(self) -> Measure:
@@ -89,14 +89,14 @@ class Measure:
 
 def weighted(
     weights: Callable[[Population], Float64],
-    each: Callable[[View], Appraisal | None],
+    each: Callable[[Evaluation], Appraisal | None],
     what: str,
 ) -> Of:
     """`sum_k weight_k v_k` of the clients' losses or scores (`what`), over those that gave one;
     NaN when none did. The weights sum to 1, or are all 0: then there is no such client, and no
     measure."""
 
-    def of(population: Population, view: View) -> float | None:
+    def of(population: Population, view: Evaluation) -> float | None:
         appraisal, w = each(view), weights(population)
         if not w.any():
             return None
@@ -112,17 +112,17 @@ def weighted(
     return of
 
 
-def on_objective(each: Callable[[View], Appraisal | None], what: str) -> Of:
+def on_objective(each: Callable[[Evaluation], Appraisal | None], what: str) -> Of:
     """On the objective: `sum_k a_k p_k v_k` (eq. 5)."""
     return weighted(lambda population: population.objective, each, what)
 
 
-def on_others(each: Callable[[View], Appraisal | None], what: str) -> Of:
+def on_others(each: Callable[[Evaluation], Appraisal | None], what: str) -> Of:
     """On the clients that take part and are no priority clients, by their share of the data."""
     return weighted(lambda population: population.others, each, what)
 
 
-def if_kept(each: Callable[[View], Appraisal | None], value: Of) -> Of:
+def if_kept(each: Callable[[Evaluation], Appraisal | None], value: Of) -> Of:
     """The same of the models clients keep for themselves; None where the method has none."""
     return lambda population, view: None if each(view) is None else value(population, view)
 
@@ -137,11 +137,11 @@ def over_clients(measure: Measure, each: Each) -> tuple[Measure, Measure]:
     """A measure in which clients count alike, for those that take part; and its twin `_unseen`,
     the same for those that only judge, where there are any."""
 
-    def seen(population: Population, view: View) -> float | None:
+    def seen(population: Population, view: Evaluation) -> float | None:
         values = each(view)
         return None if values is None else mean(values[~population.unseen])
 
-    def unseen(population: Population, view: View) -> float | None:
+    def unseen(population: Population, view: Evaluation) -> float | None:
         values = each(view)
         return (
             None
@@ -323,7 +323,7 @@ def know(score: str) -> None:
     """Make room for a score of a task of one's own."""
     if f"test_{score}" not in _known:
         of_score = [m for m in TABLE if SCORED in m.name]
-        _known.update({m.name: m for m in with_twins(of_score, [known(score)])})
+        _known.update({m.name: m for m in with_twins(of_score, [get_score(score)])})
 
 
 def register(*measures: Measure) -> None:
@@ -342,7 +342,7 @@ def _home(measure: Measure) -> tuple[str, str]:
     return measure.title, getattr(measure.of, "__module__", "")
 
 
-def evaluate(population: Population, view: View) -> dict[str, float]:
+def evaluate(population: Population, view: Evaluation) -> dict[str, float]:
     """A row's measures of a model, from every client's view of it. Clients that gave none are
     left out."""
     for score in (view.called, *view.train.more):
@@ -370,6 +370,6 @@ def named(names: str | Iterable[str], kind: str = "measure") -> tuple[Measure, .
         if word not in MEASURES:
             load_packages()
         if word not in MEASURES:
-            raise unknown(kind, str(word), MEASURES)
+            raise unknown_name(kind, str(word), MEASURES)
         found.append(MEASURES[word])
     return tuple(found)

@@ -17,13 +17,23 @@ import numpy as np
 from ..base import params
 from ..base.arrays import Bool, Float64, Int64
 from ..base.lazy import torch
-from ..base.params import Memory, Params
+from ..base.params import Params, State
 from ..engines.base import Assignment, Engine
 from ..federation import Federation
 from ..local import Local
 from ..parts.solvers import SGD
 from ..parts.threats.attacks import Adversary
-from ..protocol import Answers, Appraisal, Offer, Replies, Roster, State, Trial, Truth, View
+from ..protocol import (
+    Answers,
+    Appraisal,
+    Evaluation,
+    HonestReplies,
+    Offer,
+    Replies,
+    Roster,
+    RunState,
+    Trial,
+)
 from . import evaluate
 from .evaluation_cache import Memo
 from .job import Job
@@ -84,7 +94,7 @@ class Clients(Protocol):
         roster: Roster,
         steps: Int64 | None,
         memo: Memo,
-        memory: Memory,
+        memory: State,
     ) -> Answers:
         """Ask them to train. `memory` is what those asked remember, where it is kept here."""
         ...
@@ -93,7 +103,7 @@ class Clients(Protocol):
         """What these clients say of the offer's model and of others that might follow it."""
         ...
 
-    def view(self, state: State) -> View:
+    def view(self, state: RunState) -> Evaluation:
         """What every client makes of a state."""
         ...
 
@@ -203,7 +213,7 @@ class Stack:
         roster: Roster,
         steps: Int64 | None,
         memo: Memo,
-        memory: Memory,
+        memory: State,
     ) -> Answers:
         """Each decides whether to join; those who do, train and reply. A silent client trains
         nothing and sends nothing."""
@@ -237,7 +247,7 @@ class Stack:
             joins = method.join(offer, joined, honest).yes
             if self.job.leaving(offer.round):
                 joins = joins & self.content(joined.clients, memo)
-            truth = Truth(joins, honest, method.claim(judged, rho))
+            truth = HonestReplies(joins, honest, method.claim(judged, rho))
         return Answers(decision, replies, true, taken, work.memory, nobody, truth)
 
     def trial(self, offer: Offer, models: Sequence[Params], clients: Int64, memo: Memo) -> Trial:
@@ -272,7 +282,7 @@ class Stack:
         work, _ = self.engine.train(SGD(), offer, clients, {}, Assignment(None, local, purpose))
         return work.models
 
-    def view(self, state: State) -> View:
+    def view(self, state: RunState) -> Evaluation:
         """What every client makes of a state."""
         memories, own_of = state.clients, None
         if memories is not None and "own" in memories.table.start:
@@ -280,7 +290,7 @@ class Stack:
         view = self.views(state.model, own_of, np.arange(self.fed.n))
         return self.with_tuned(view, state.round, state.model, np.arange(self.fed.n))
 
-    def with_tuned(self, view: View, t: int, model: Params, clients: Int64) -> View:
+    def with_tuned(self, view: Evaluation, t: int, model: Params, clients: Int64) -> Evaluation:
         """These clients' view with what they would make of the model after t rounds if they first
         took a few steps of their own from it, where the job says so. Nothing of it is kept."""
         job = self.job
@@ -297,7 +307,7 @@ class Stack:
 
     def views(
         self, model: Params, own_of: Callable[[Int64], Params] | None, clients: Int64
-    ) -> View:
+    ) -> Evaluation:
         """What these clients make of a model and of their own: one that they keep, or the one
         that the method has them make of it."""
         engine, tested = self.engine, self.fed.test is not None

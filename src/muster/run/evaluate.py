@@ -16,8 +16,8 @@ from ..base.errors import plural
 from ..base.lazy import pl
 from ..engines.accumulate import Split
 from ..federation import Federation
-from ..protocol import Appraisal, View
-from ..tasks.base import Multiclass, Task, Usual, by_row
+from ..protocol import Appraisal, Evaluation
+from ..tasks.base import Multiclass, StandardTask, Task, averages_rows
 from ..tasks.other import Binary, Numbers
 
 if TYPE_CHECKING:
@@ -55,14 +55,14 @@ def bar(fed: Federation, clients: Int64, task: Task = Multiclass()) -> Float64:
 def guessed_loss(fed: Federation, clients: Int64, task: Task) -> Float64:
     """The loss of each client's best constant prediction on its training rows; NaN where the task
     knows none."""
-    if not isinstance(task, Usual):
+    if not isinstance(task, StandardTask):
         return np.full(len(clients), np.nan)
     return np.array(
         [constant_loss(task, fed.train.client(int(k))[1], fed.classes) for k in clients]
     )
 
 
-def constant_loss(task: Usual, y: Tensor, classes: int = 0) -> float:
+def constant_loss(task: StandardTask, y: Tensor, classes: int = 0) -> float:
     """The loss of the best constant prediction of these targets; NaN where they say none."""
     if task.silent(y):
         return float("nan")
@@ -93,12 +93,12 @@ def opinion(
     own: Appraisal | None = None,
     own_test: Appraisal | None = None,
     called: str = "accuracy",
-) -> View:
+) -> Evaluation:
     """What some clients make of a model, from their appraisals of it and what only they know: the
     requirement, and what they would fall back on. `useful_below` is their `bar`, `called` what
     their score is called."""
     useful = below(train.loss, useful_below)
-    view = View(train, test, useful, own=own, own_test=own_test, called=called)
+    view = Evaluation(train, test, useful, own=own, own_test=own_test, called=called)
     if fed.requirement is None:
         return view
     meets = below(train.loss, required(fed, clients, "train"))
@@ -112,8 +112,8 @@ def opinion(
 
 
 def tuned(
-    fed: Federation, clients: Int64, view: View, train: Appraisal, test: Appraisal | None
-) -> View:
+    fed: Federation, clients: Int64, view: Evaluation, train: Appraisal, test: Appraisal | None
+) -> Evaluation:
     """A view with what the same clients make of the model after tuning it: whether it meets their
     requirement then, and its held-out score (MaxFL, Table 4)."""
     view = replace(view, tuned=None if test is None else test.score)
@@ -125,7 +125,7 @@ def tuned(
 def guesses(fed: Federation, task: Task = Multiclass()) -> dict[str, Any]:
     """What needs no model: the loss of the best constant prediction on the objective, and of
     classes the accuracy of always answering its most frequent one, and what that is called."""
-    if not fed.classes or task.score_name != "accuracy" or not isinstance(task, Usual):
+    if not fed.classes or task.score_name != "accuracy" or not isinstance(task, StandardTask):
         return guessed_numbers(fed, task)
     shares = fed.objective @ fed.train.label_shares(fed.classes)
     best = int(shares.argmax())
@@ -158,7 +158,7 @@ def guessed_numbers(fed: Federation, task: Task) -> dict[str, Any]:
 
 def without_loss(fed: Federation, task: Task) -> list[str]:
     """A sentence on clients whose training rows say no loss, where there are any."""
-    if by_row(task) or not isinstance(task, Usual):
+    if averages_rows(task) or not isinstance(task, StandardTask):
         return []
     silent = [k for k in range(fed.n) if task.silent(fed.train.client(k)[1])]
     if not silent:

@@ -14,10 +14,10 @@ import numpy as np
 from ..base.arrays import Int64
 from ..base.params import Params
 from ..engines.accumulate import Split
-from ..protocol import Appraisal, State, View
+from ..protocol import Appraisal, Evaluation, RunState
 
 Ask = Callable[[int, Params, Int64], Appraisal]
-AskAll = Callable[[State], View]
+AskAll = Callable[[RunState], Evaluation]
 
 
 class Memo:
@@ -36,11 +36,11 @@ class Memo:
 
     def __init__(self, ask: Ask, ask_all: AskAll, n: int, reuse: Split | None = None) -> None:
         self.ask, self.ask_all, self.n, self.reuse = ask, ask_all, n, reuse
-        self.state: State | None = None
+        self.state: RunState | None = None
         self._forget()
 
     def _forget(self) -> None:
-        self._view: View | None = None
+        self._view: Evaluation | None = None
         self.done = np.zeros(self.n, np.bool_)
         self.known = Appraisal.unknown(self.n)
         self.begin()
@@ -50,7 +50,7 @@ class Memo:
         self.consulted = np.zeros(self.n, np.bool_)
         self.polled = np.zeros(self.n, np.bool_)
 
-    def turn(self, state: State) -> Memo:
+    def turn(self, state: RunState) -> Memo:
         """To the model of a state; what was known of another one is forgotten."""
         if self.state is None or self.state.round != state.round:
             self._forget()
@@ -78,7 +78,7 @@ class Memo:
         self.polled[clients] = True
         return self.of(clients)
 
-    def view(self, state: State) -> View:
+    def view(self, state: RunState) -> Evaluation:
         """Everyone's view of a state."""
         self.turn(state)
         if self._view is None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..federation import Federation
 from ..methods import Method
-from ..protocol import Appraisal, View
+from ..protocol import Appraisal, Evaluation
 from ..results.measures import MEASURES, know
 from ..results.measures import evaluate as evaluate_measures
 from ..tasks.base import Scoring, Task
@@ -49,7 +49,7 @@ def foreseen(
 def blank(
     fed: Federation, method: Method, module: nn.Module, scores: list[str], tuned_steps: int,
     solo: bool,
-) -> View:  # fmt: skip
+) -> Evaluation:  # fmt: skip
     """What clients would make of a model that is 0 to all of them."""
     nothing = np.zeros(fed.n)
     first, *others = scores

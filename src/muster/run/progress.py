@@ -22,7 +22,7 @@ from ..base import durable
 from ..base.checks import is_number, is_whole
 from ..base.errors import MusterError
 from ..base.lazy import pl
-from ..base.untrusted import LINES, parsed, read_text, read_toml, within
+from ..base.untrusted_files import LINES, parse_json, read_text, read_toml, safe_path
 from ..results import store
 from ..results.ledger import TABLES, Ledger
 from ..results.run import OnRound, Run
@@ -49,7 +49,7 @@ def begun(folder: Path | None, job: Job, engine: str, rows: Iterable[Row]) -> On
 
     def add(row: Row) -> None:
         with store.writable(place):
-            durable.add(place, as_line(row))
+            durable.append(place, as_line(row))
 
     return add
 
@@ -102,7 +102,7 @@ class Sight:
         part in them."""
         if self.state == "done":
             return store.load(self.place)
-        found = store.checkpoints(within(self.place, CHECKPOINTS))
+        found = store.checkpoints(safe_path(self.place, CHECKPOINTS))
         with store.readable(self.place / CHECKPOINTS):
             frames = self._frames(Ledger.read(found[-1]) if found else Ledger())
         known = frames["clients"].unique("client").sort("client").select("client", "priority")
@@ -150,13 +150,13 @@ def config_of(folder: Path) -> Row:
 
 def read(folder: Path) -> tuple[Row, list[Row]]:
     """What a run is, and the rounds it has done; ({}, []) where nothing is written down."""
-    place = within(folder, CHECKPOINTS) / FILE
+    place = safe_path(folder, CHECKPOINTS) / FILE
     with store.readable(place):
         try:
             text = read_text(place, LINES)
         except FileNotFoundError:
             return {}, []
-        lines = [parsed(line) for line in text.split("\n")[:-1]]
+        lines = [parse_json(line) for line in text.split("\n")[:-1]]
         check_lines(lines)
     return (lines[0], lines[1:]) if lines else ({}, [])
 
@@ -187,7 +187,7 @@ def look(folder: Path) -> Sight:
         state = "done" if run.complete else "stopped"
         return Sight(folder, label, run.seed, rounds, rows, state, {"method": run.method})
     about, rows = read(folder)
-    under_way = durable.in_use(folder / CHECKPOINTS)
+    under_way = durable.is_locked(folder / CHECKPOINTS)
     state = "under way" if under_way else "stopped" if about else "waiting"
     name = label if seed.isdecimal() else str(about.get("method", folder.name))
     number = int(about.get("seed", seed if seed.isdecimal() else 0))
@@ -200,10 +200,10 @@ def sights(folder: Path) -> list[Sight]:
     run, or those of every cell of a sweep."""
     if not folder.is_dir():
         raise MusterError(f"{folder}: no such folder; give one of results, such as runs/demo")
-    inner = [within(folder, p.name) for p in folder.glob("*-seed*") if p.is_dir()]
+    inner = [safe_path(folder, p.name) for p in folder.glob("*-seed*") if p.is_dir()]
     if not inner:
         every = (p for p in folder.glob("*/*-seed*") if p.is_dir())
-        cells = [within(folder, p.parent.name, p.name) for p in every]
+        cells = [safe_path(folder, p.parent.name, p.name) for p in every]
         found = [replace(s, label=f"{s.place.parent.name} {s.label}") for s in map(look, cells)]
         return sorted(found, key=lambda s: (s.label, s.seed)) or [look(folder)]
     found = [look(place) for place in inner]

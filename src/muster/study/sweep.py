@@ -18,7 +18,7 @@ import tomli_w
 from ..base import durable
 from ..base.errors import MusterError, plural
 from ..base.registry import Catalogue, catalogue
-from ..base.schema import Table, plain
+from ..base.schema import Table, to_table
 from ..config.dotted_keys import (
     LISTS,
     current_names,
@@ -106,7 +106,7 @@ class Plan:
     def begin(self, folder: Path) -> None:
         """Write down what is run."""
         note(folder, self.over, **self.listed)
-        table = {**plain(self.base), "sweep": self.over}
+        table = {**to_table(self.base), "sweep": self.over}
         durable.write(folder / CONFIG, tomli_w.dumps(table))
 
 
@@ -184,7 +184,7 @@ def laid(base: Table, values: Mapping[str, Any], parts: Catalogue) -> Table:
 
 def run_plan(plan: Plan, folder: Path, jobs: int | None, on_cell: OnCell | None) -> Sweep:
     """Run what is not finished, and return all of it."""
-    with durable.held(folder):
+    with durable.lock_folder(folder):
         try:
             run_cells(plan.cells, folder, jobs, on_cell, lambda: plan.begin(folder))
         except KeyboardInterrupt:

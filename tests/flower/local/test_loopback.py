@@ -30,7 +30,7 @@ from helpers import alive
 from muster.config.experiment import load
 from muster.flower.app_folder import app_hash
 from muster.flower.local.loopback import client_names, descendants, loopback, start_nodes
-from muster.flower.local.programs import program
+from muster.flower.local.processes import program
 from muster.flower.transport.certificates import CA, make_keys
 from muster.results import store
 

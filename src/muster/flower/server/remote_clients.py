@@ -17,7 +17,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MessageType
 from flwr.serverapp import Grid
 
 from ...base.arrays import Bool, Float64, Int64
-from ...base.params import Memory, Params
+from ...base.params import Params, State
 from ...config.network import Network
 from ...engines.batches import steps_of
 from ...federation import Population
@@ -26,13 +26,13 @@ from ...protocol import (
     Answers,
     Appraisal,
     Decision,
+    Evaluation,
     Offer,
     Replies,
     Roster,
-    State,
+    RunState,
     Traffic,
     Trial,
-    View,
 )
 from ...run.clients import no_replies
 from ...run.evaluation_cache import Memo
@@ -368,7 +368,7 @@ class Remote:
         """What they say of the model."""
         return memo.of(clients)
 
-    def view(self, state: State) -> View:
+    def view(self, state: RunState) -> Evaluation:
         """What every client that is in the run makes of a state."""
         assert state.clients is not None, "what was counted is remembered from the start"
         n = self.population.n
@@ -390,7 +390,7 @@ class Remote:
         def given(name: str) -> Float64 | None:
             return None if np.isnan(said[name]).all() else said[name]
 
-        return View(
+        return Evaluation(
             told(""), pair("test_"), said["useful"],
             given("meets"), given("meets_test"), given("preferred"),
             pair("own_"), pair("own_test_"), given("meets_tuned"), given(f"tuned_{self._score}"),
@@ -403,7 +403,7 @@ class Remote:
         roster: Roster,
         steps: Int64 | None,
         memo: Memo,
-        memory: Memory,
+        memory: State,
     ) -> Answers:
         """Ask them to train; those who abstain say so, and whoever fails is left out."""
         asked, n = roster.clients, len(roster)
@@ -463,13 +463,13 @@ def stacked(offer: Offer, roster: Roster, heard: list[Reply], word: Appraisal) -
     return Replies(roster, models, word, claim, extra)
 
 
-def counted_of(memory: Memory, n: int) -> Int64:
+def counted_of(memory: State, n: int) -> Int64:
     """The last round whose reply of each client was counted, from the run's state."""
     if COUNTED not in memory:
         return np.zeros(n, np.int64)
     return np.asarray(memory[COUNTED]["round"].numpy(), np.int64)
 
 
-def nothing_counted() -> Memory:
+def nothing_counted() -> State:
     """Before the first round no reply has been counted."""
     return {COUNTED: {"round": torch.zeros((), dtype=torch.int64)}}
