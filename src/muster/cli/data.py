@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..data.sources import cache
 from ..data.sources.catalogue import CATALOGUE
-from ..data.sources.obtain import DataSet, Layout, first_found
+from ..data.sources.dataset import DataSet, Layout, locate
 from .arguments import CommandParser
 from .console import print_line
 
@@ -57,7 +57,7 @@ def list_data(console: Console) -> None:
         table.add_row(entry.name, here, size, Text("\n".join(line for line in lines if line)))
     console.print(table)
     installed = [entry.installed for entry in CATALOGUE.values() if entry.installed]
-    places = [cache.place("NAME"), *CATALOGUE["mnist"].places()[:1], cache.root() / "NAME"]
+    places = [cache.entry_path("NAME"), *CATALOGUE["mnist"].places()[:1], cache.root() / "NAME"]
     searched = ", ".join(str(place) for place in [*places, *installed])
     print_line(console, f"looked for in {searched}; set MUSTER_DATA to store data elsewhere")
 
@@ -94,11 +94,11 @@ def find_state(entry: DataSet) -> tuple[str, str, str]:
     if not entry.layouts:
         return "always", "-", ""
     try:
-        found = first_found(entry)
-    except cache.Damaged as error:
+        found = locate(entry)
+    except cache.CacheError as error:
         return "damaged", decimal(entry.size), str(error)
     if found is None:
         return "no", decimal(entry.size), ""
-    files = list(found.where.iterdir()) if found.stored else found.paths
+    files = list(found.where.iterdir()) if found.entry else found.paths
     size = decimal(sum(path.stat().st_size for path in files))
     return found.layout.variant or "yes", size, f"in {found.where}"

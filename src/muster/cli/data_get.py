@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from ..base.errors import MusterError, format_known, unknown_name
 from ..data.sources.catalogue import CATALOGUE
-from ..data.sources.obtain import DataSet, Held, obtain
+from ..data.sources.dataset import DataSet, LocalData, obtain
 from .arguments import CommandParser
 from .console import print_line
 from .data import count_rows
@@ -49,12 +49,12 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     ) as progress:
         task = progress.add_task(name, total=None, amount="")
 
-        def tick(what: str, done: int, total: int | None) -> None:
+        def report(what: str, done: int, total: int | None) -> None:
             amount = format_amount(done, total)
             text = f"{name}: {what}"
             progress.update(task, description=text, completed=done, total=total, amount=amount)
 
-        held = obtain(entry, folder, tick)
+        held = obtain(entry, folder, report)
     print_line(console, summarise(entry, held))
     return 0
 
@@ -70,7 +70,7 @@ def format_amount(done: int, total: int | None) -> str:
     return decimal(done) if total is None else f"{decimal(done)} of {decimal(total)}"
 
 
-def summarise(entry: DataSet, held: Held) -> str:
+def summarise(entry: DataSet, held: LocalData) -> str:
     """Return the number of rows of a data set, how they were verified, and their folder."""
     done = "verified" if held.fresh else "already there"
     lines = [

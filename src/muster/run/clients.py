@@ -159,7 +159,7 @@ class Stack:
         """What these clients say of the model: the truth, unless they attack."""
         if self.adversary.attack is None:
             return appraisal
-        return self.adversary.say(offer, clients, appraisal, requirement)
+        return self.adversary.report(offer, clients, appraisal, requirement)
 
     def at_once(self, model: Params) -> int:
         """As many as fit in a gigabyte."""

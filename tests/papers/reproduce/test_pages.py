@@ -190,7 +190,7 @@ def test_an_experiment_without_its_data_is_left_out_and_the_others_run(
 
 
 def test_the_command_that_gets_data_is_said_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_panels, "first_found", lambda entry: None)
+    monkeypatch.setattr(run_panels, "locate", lambda entry: None)
     experiment = next(experiment for experiment in EXPERIMENTS if experiment.id == "fig3")
     with pytest.raises(run_panels.DataMissing) as error:
         run_panels.run(experiment, tmp_path)

@@ -313,7 +313,7 @@ def test_a_check_that_fails_is_said(experiment, ran):
 def test_data_that_is_not_here_is_named_with_the_command_that_gets_it(
     experiment, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(run_panels, "first_found", lambda entry: None)
+    monkeypatch.setattr(run_panels, "locate", lambda entry: None)
     own = {**experiment.panel_tables, "images": {"data": {"name": "fmnist", "clients": 10}}}
     del own["swept"]
     found = run_panels.run(

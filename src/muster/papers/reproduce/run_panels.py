@@ -19,7 +19,7 @@ from ...base.rng import as_seeds
 from ...base.schema import Table
 from ...base.untrusted_files import read_frame
 from ...data.sources.catalogue import CATALOGUE
-from ...data.sources.obtain import first_found
+from ...data.sources.dataset import locate
 from ...federation import Variation
 from ...results.measures import MEASURES
 from ...study.experiment_runs import without_solo
@@ -51,7 +51,7 @@ def data_state(panel: Panel) -> str:
     entry = CATALOGUE.get(panel.data)
     if entry is None or not entry.layouts:
         return "here"
-    found = first_found(entry)
+    found = locate(entry)
     return "" if found is None else f"{found.layout.variant} here".strip()
 
 
@@ -132,7 +132,7 @@ def describe_data(panel: Panel) -> str:
     span = f"{few:,} to {many:,}" if few < many else f"{many:,}"
     text = f"{span} training rows a client (in seed {cells[0].seeds[0]})"
     entry = CATALOGUE.get(panel.data)
-    found = None if entry is None else first_found(entry)
+    found = None if entry is None else locate(entry)
     return f"{text}; {found.layout.note}" if found is not None and found.layout.note else text
 
 
