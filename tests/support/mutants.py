@@ -460,17 +460,17 @@ def undrawn():
     def no_picture(fed, counts, path, seed):
         return path
 
-    usual = muster.report.figure.figure, muster.cli.data_show.draw
+    usual = muster.report.figure.draw_figure, muster.cli.data_show.draw_federation
     homes = (muster.report.figure, muster.cli.figure, muster.cli.show)
     for home in homes:
-        home.figure = blank
-    muster.cli.data_show.draw = no_picture
+        home.draw_figure = blank
+    muster.cli.data_show.draw_federation = no_picture
     try:
         yield
     finally:
         for home in homes:
-            home.figure = usual[0]
-        muster.cli.data_show.draw = usual[1]
+            home.draw_figure = usual[0]
+        muster.cli.data_show.draw_federation = usual[1]
 
 
 def findings(kind, numbers, base=None, drawn=False):

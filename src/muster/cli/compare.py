@@ -8,7 +8,7 @@ from itertools import chain
 from rich.console import Console
 
 from ..base.errors import INTERRUPTED, plural
-from ..report.figure import figures
+from ..report.figure import draw_figures
 from ..report.table_files import write_tables
 from ..study.compare import ComparisonInterrupted
 from ..study.experiment_runs import check_all, compared
@@ -58,6 +58,6 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     if result.seeds:
         console.print(result)
         write_tables(result.summary(), folder)
-        drawn = figures(result.matched, folder, s.figures, s.shown_in_figure)
+        drawn = draw_figures(result.matched, folder, s.figures, s.shown_in_figure)
         print_line(console, list_files(folder, drawn, result.report(folder / "report.html")))
     return code or report_idle(chain.from_iterable(result.runs.values()), console)

@@ -1,7 +1,7 @@
 """`muster data show`: the clients and rows of a federation, as a table and as a picture.
 
 The flags are the parameters of the data set, checked as those of a run. The table has one row per
-client, or the first of them and quantiles of all; the picture is drawn by `report.picture`.
+client, or the first of them and quantiles of all; the picture is drawn by `report.federation_figure`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ..data import DATA
 from ..data.sources.catalogue import CATALOGUE
 from ..federation import Federation
 from ..federation.ragged_rows import SharedRows
-from ..report.figure import as_figure_path
-from ..report.picture import class_names, draw
-from ..report.table_layout import Column, Fitted
+from ..report.federation_figure import class_names, draw_federation
+from ..report.figure import check_figure_path
+from ..report.table_layout import Column, TerminalTable
 from .arguments import CommandParser
 from .console import print_line
 from .help import format_data_keys
@@ -58,7 +58,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     if name in CATALOGUE and name not in DATA:
         raise MusterError(f"{name}: run `muster data show {CATALOGUE[name].shown_by}`")
     if out is not None:
-        as_figure_path(out, "--out")
+        check_figure_path(out, "--out")
     flags = [(f"data.{key}", value) for key, value in arguments.keys.items()]
     flags.sort(key=lambda flag: flag[0].count("."))
     seed = [] if arguments.seed is None else [("seed", arguments.seed)]
@@ -78,7 +78,9 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     if fed.n > SHOWN:
         print_line(console, f"... and {plural(fed.n - SHOWN, 'more client')}; of all {fed.n}:")
         console.print(build_quantile_table(fed, counts))
-    drawn = draw(fed, counts, Path(out or f"{fed.name}-data.png"), experiment.settings.seed)
+    drawn = draw_federation(
+        fed, counts, Path(out or f"{fed.name}-data.png"), experiment.settings.seed
+    )
     print_line(console, f"figure: {drawn}")
     return 0
 
@@ -114,24 +116,24 @@ def build_columns(fed: Federation, some: Int64) -> list[Column]:
     return columns
 
 
-def build_number_table(fed: Federation) -> Fitted:
+def build_number_table(fed: Federation) -> TerminalTable:
     """Return the first clients, a row each, with mean and deviation of their targets."""
     some = np.arange(min(fed.n, SHOWN))
     columns = build_columns(fed, some)
     targets = [fed.train.client(int(k))[1].double().flatten() for k in some]
     columns.append(Column("mean target", [f"{float(y.mean()):.4g}" for y in targets]))
     columns.append(Column("deviation", [f"{float(y.std(correction=0)):.4g}" for y in targets]))
-    return Fitted("", [Column("client", get_names(fed)[some].tolist())], columns)
+    return TerminalTable("", [Column("client", get_names(fed)[some].tolist())], columns)
 
 
-def build_client_table(fed: Federation, counts: Int64) -> Fitted:
+def build_client_table(fed: Federation, counts: Int64) -> TerminalTable:
     """Return the first clients, a row each."""
     some = np.arange(min(fed.n, SHOWN))
     columns = build_columns(fed, some)
     columns.append(Column("classes", [str(held) for held in (counts[some] > 0).sum(axis=1)]))
     if fed.classes <= WIDEST:
         columns.append(Column("labels", draw_sparks(counts[some]), left=True))
-    return Fitted("", [Column("client", get_names(fed)[some].tolist())], columns)
+    return TerminalTable("", [Column("client", get_names(fed)[some].tolist())], columns)
 
 
 def get_names(fed: Federation) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
@@ -159,7 +161,7 @@ def draw_sparks(counts: Int64) -> list[str]:
     return ["".join(SPARKS[h] for h in row) for row in height]
 
 
-def build_quantile_table(fed: Federation, counts: Int64) -> Fitted:
+def build_quantile_table(fed: Federation, counts: Int64) -> TerminalTable:
     """Return quantiles of rows and classes over all clients."""
     measures: dict[str, ArrayLike] = {"rows": fed.train.sizes}
     if fed.test is not None:
@@ -168,4 +170,4 @@ def build_quantile_table(fed: Federation, counts: Int64) -> Fitted:
     levels = list(QUANTILES.values())
     cut = {name: np.quantile(np.asarray(v), levels) for name, v in measures.items()}
     columns = [Column(name, [f"{q:g}" for q in values]) for name, values in cut.items()]
-    return Fitted("", [Column("", list(QUANTILES))], columns)
+    return TerminalTable("", [Column("", list(QUANTILES))], columns)

@@ -8,8 +8,8 @@ from pathlib import Path
 from rich.console import Console
 
 from ..base.errors import MusterError
-from ..report.figure import as_figure_path, figure
-from ..report.paper import paper
+from ..report.figure import check_figure_path, draw_figure
+from ..report.paper_figure import draw_paper_figure
 from ..results.run import Run
 from ..study.load import load
 from ..study.sweep_result import Sweep
@@ -45,13 +45,13 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     names = ("paper.pdf", "paper.svg") if arguments.paper else ("figure.png",)
     files = [folder / name for name in names]
     if arguments.out is not None:
-        files = [as_figure_path(arguments.out, "--out")]
+        files = [check_figure_path(arguments.out, "--out")]
     usual = found.config.get("panels", ()) if isinstance(found, Run) else found.panels
     panels = arguments.panels or usual
     for file in files:
         if arguments.paper:
-            paper(runs, file, panels, bool(arguments.wide))
+            draw_paper_figure(runs, file, panels, bool(arguments.wide))
         else:
-            figure(runs, file, panels)
+            draw_figure(runs, file, panels)
     print_line(console, f"figure:  {', '.join(map(str, files))}")
     return 0

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ..base.errors import INTERRUPTED, MusterError
 from ..base.untrusted_files import safe_path
-from ..report.figure import figures
+from ..report.figure import draw_figures
 from ..report.tables import run_table
 from ..results import store
 from ..results.run import Interrupted
@@ -74,7 +74,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
         return code
     result = replace(result, config=experiment.resolved())
     store.save(result, folder)
-    drawn = figures({label: [result]}, folder, s.figures, s.shown_in_figure)
+    drawn = draw_figures({label: [result]}, folder, s.figures, s.shown_in_figure)
     console.print(run_table(result, s.measures))
     if code:
         print_line(console, f"interrupted; continue with: muster run --resume {folder}")

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from ..base import durable
 from ..base.errors import MusterError
-from ..report.figure import as_figure_path, figure
+from ..report.figure import check_figure_path, draw_figure
 from ..report.intervals import summary as summarise
-from ..report.table_files import as_table_path, write_table
+from ..report.table_files import check_table_path, write_table
 from ..report.tables import run_table
 from ..results import store
 from ..results.measures import named
@@ -47,8 +47,8 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
         raise MusterError("--against: of which figure? give a sweep, and --figure FILE.png")
     if arguments.panels and not arguments.figure:
         raise MusterError("--panels: of which figure? give --figure FILE.png as well")
-    out = None if arguments.figure is None else as_figure_path(arguments.figure, "--figure")
-    table = None if arguments.table is None else as_table_path(arguments.table, "--table")
+    out = None if arguments.figure is None else check_figure_path(arguments.figure, "--figure")
+    table = None if arguments.table is None else check_table_path(arguments.table, "--table")
     folder = Path(arguments.folder)
     keys: Sequence[str]
     if store.is_run(folder):
@@ -56,7 +56,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
         measures = arguments.measures or run.config.get("measures", ())
         panels = arguments.panels or arguments.measures or run.config.get("panels") or measures
         console.print(run_table(run, measures))
-        drawn = None if out is None else figure({run.label: [run]}, out, panels)
+        drawn = None if out is None else draw_figure({run.label: [run]}, out, panels)
         summary, keys = summarise({run.label: [run]}, (len(run.rounds),), measures), ()
     elif is_sweep(folder):
         sweep = load_sweep(folder)

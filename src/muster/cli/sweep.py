@@ -11,7 +11,7 @@ from ..base import durable
 from ..base.errors import INTERRUPTED, MusterError, plural
 from ..config.experiment import load_table
 from ..config.settings import Settings
-from ..report.figure import as_formats
+from ..report.figure import parse_formats
 from ..report.table_files import write_tables
 from ..study.sweep import SweepInterrupted, planned, run_plan
 from ..study.sweep_result import Sweep, is_sweep
@@ -78,7 +78,9 @@ def show_sweep(result: Sweep, folder: Path, s: Settings, console: Console) -> No
     print_line(console, f"results: {folder} ({cells}; every round in sweep.parquet)")
     try:
         panels = s.panels or None
-        drawn = [result.figure(folder / f"figure.{name}", panels) for name in as_formats(s.figures)]
+        drawn = [
+            result.figure(folder / f"figure.{name}", panels) for name in parse_formats(s.figures)
+        ]
         print_line(console, f"figure:  {', '.join(map(str, drawn))}")
     except MusterError as error:  # a grid may be too large for one: everything else is written
         print_line(console, f"figure:  none: {error}")

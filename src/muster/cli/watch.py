@@ -13,9 +13,9 @@ from rich.live import Live
 from ..base import durable
 from ..base.checks import check_above
 from ..base.errors import MusterError, plural
-from ..report.html.content import Story
-from ..report.html.page import page
-from ..report.table_layout import Column, Fitted
+from ..report.html.content import Content
+from ..report.html.page import render_page
+from ..report.table_layout import Column, TerminalTable
 from ..results.measures import MEASURES
 from ..results.run import Run
 from ..run.progress import Sight, sights
@@ -151,7 +151,7 @@ def build_table(seen: Sequence[Sight], folder: Path) -> RenderableType:
     labels = [Column("run", [f"{s.label}, seed {s.seed}" for s in seen])]
     done = sum(s.state == "done" for s in seen)
     title = f"{folder}: {done} of {plural(count_runs(folder), 'run')} done"
-    return Fitted(title, labels, columns)
+    return TerminalTable(title, labels, columns)
 
 
 def describe_state(s: Sight) -> str:
@@ -208,6 +208,6 @@ def write_page(folder: Path, seen: Sequence[Sight], every: float) -> Path | None
         label = next(iter(shown))
         shown = {label: shown[label]}
     place = folder / LIVE
-    story = Story(shown, complete=is_complete(seen, folder))
-    durable.write(place, page(story, refresh=max(1, round(every)) if every else 0))
+    content = Content(shown, complete=is_complete(seen, folder))
+    durable.write(place, render_page(content, refresh=max(1, round(every)) if every else 0))
     return place
