@@ -1,7 +1,7 @@
 """`muster data show`: the clients and rows of a federation, as a table and as a picture.
 
 The flags are the parameters of the data set, checked as those of a run. The table has one row per
-client, or the first of them and quantiles of all; the picture is drawn by `report.federation_figure`.
+client, or the first of them and quantiles of all. `report.federation_figure` draws the picture.
 """
 
 from __future__ import annotations
