@@ -178,7 +178,7 @@ def test_files_that_do_not_fit_are_one_line(here, capsys, make, message):
     (["runs/plain", "new.csv", "--out", "p.xlsx"], "--out: 'p.xlsx'; its ending says the format"),
     (["runs/plain", "new.csv", "--client", "east"], "fedavg leaves no models"),
     (["runs/own", "new.csv", "--client", "est"], "client: no 'est'; did you mean 'east'?"),
-    (["runs/plain", "new.csv", "--scale", "none"], "knows how its rows were scaled"),
+    (["runs/plain", "new.csv", "--scale", "none"], "has the scale of its rows"),
     (["runs/plain", "new.csv", "--model", "nowhere:net"], "--model: 'nowhere:net' cannot be"),
     (["runs/plain", "new.csv", "--cleint", "a"], "flag '--cleint'; did you mean '--client'"),
 ])  # fmt: skip

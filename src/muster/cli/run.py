@@ -28,7 +28,7 @@ from ..report.paper import paper
 from ..report.table_files import as_table_path, write_table, write_tables
 from ..report.tables import run_table
 from ..results import store
-from ..results.measures import named
+from ..results.measures import find_measures
 from ..results.run import Interrupted, Run
 from ..run.simulate import run_job
 from ..study.compare import ComparisonInterrupted
@@ -158,7 +158,7 @@ def run(words: argparse.Namespace, console: Console) -> int:
     ):
         place = within(folder, "checkpoints")
         keep = replace(chosen.keep, checkpoint=place, resume=True)
-        tell.start(label, s.seed, store.checkpointed(place))
+        tell.start(label, s.seed, store.get_last_checkpoint_round(place))
         try:
             result = run_job(
                 fed,
@@ -180,7 +180,7 @@ def run(words: argparse.Namespace, console: Console) -> int:
     if code:
         say(console, f"interrupted; go on with: muster run --resume {folder}")
     else:
-        store.drop_checkpoints(folder / "checkpoints")
+        store.delete_checkpoints(folder / "checkpoints")
     say(console, closing(folder, drawn))
     return code or said_if_idle([result], console)
 
@@ -292,7 +292,7 @@ def show(words: argparse.Namespace, console: Console) -> int:
     elif is_sweep(folder):
         swept = load_sweep(folder)
         if words.measures:
-            swept = replace(swept, measures=tuple(m.name for m in named(words.measures)))
+            swept = replace(swept, measures=tuple(m.name for m in find_measures(words.measures)))
         console.print(swept)
         drawn = None if out is None else swept.figure(out, words.panels, words.against)
         summary, keys = swept.summary(), swept.keys

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..base.errors import MusterError, plural
 from ..base.lazy import pl
-from ..results.measures import MEASURES, Measure, named
+from ..results.measures import MEASURES, Measure, find_measures
 from ..results.run import Run
 from .ascii import sentence
 from .curves import BANDED, curve_of, draw_curves
@@ -113,7 +113,7 @@ def panels_of(runs: Runs, names: str | Iterable[str] = ()) -> list[Measure]:
     0; of measures that no run took, none. There is always one. Of a method whose clients keep
     models for themselves, those are what its clients use: they have panels of their own."""
     usual = [m for m in MEASURES.values() if m.panel or (m.compared and m.otherwise)]
-    wanted = named(names, "panel") if names else usual
+    wanted = find_measures(names, "panel") if names else usual
     return [m for m in wanted if _has(runs, m.name, not names)] or list(wanted[:1])
 
 

@@ -17,7 +17,7 @@ from ..base.arrays import Float64
 from ..base.errors import MusterError, plural
 from ..base.lazy import pl
 from ..federation import Variation
-from ..results.measures import MEASURES, Measure, named
+from ..results.measures import MEASURES, Measure, find_measures
 from ..results.run import Run
 
 Runs = Mapping[str, Sequence[Run]]
@@ -33,7 +33,7 @@ def compared(runs: Runs, names: str | Iterable[str] = ()) -> tuple[Measure, ...]
     own name or (but not in all of them) in that of the measure that stands in for it."""
     columns = [set(run.rounds.columns) for mine in runs.values() for run in mine]
     if names:
-        return known_to(columns, named(names))
+        return known_to(columns, find_measures(names))
     return tuple(
         m
         for m in MEASURES.values()

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..base.errors import MusterError
 from ..base.lazy import pl
-from ..results.measures import MEASURES, Measure, named
+from ..results.measures import MEASURES, Measure, find_measures
 from .figure import HEIGHT, NAMES, WIDTH, add_legend, as_figure_path
 from .intervals import Interval, covered_cells, known_to, ratio_of, seeds_of, variation_in
 from .key_names import key_names, value_text
@@ -26,7 +26,7 @@ ROWS = 6  # of panels in one figure
 def measures_of(frame: pl.DataFrame, names: str | Iterable[str] = ()) -> tuple[Measure, ...]:
     """The measures of a sweep: those named, or the usual ones that were taken."""
     if names:
-        return known_to([set(frame.columns)], named(names))
+        return known_to([set(frame.columns)], find_measures(names))
     return tuple(m for m in MEASURES.values() if m.compared and m.name in frame.columns)
 
 

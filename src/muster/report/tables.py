@@ -15,14 +15,14 @@ from rich.text import Text
 
 from ..base.errors import plural
 from ..base.lazy import pl
-from ..results.measures import MEASURES, Measure, named
+from ..results.measures import MEASURES, Measure, find_measures
 from ..results.run import Run
-from ..results.run_warnings import gist
+from ..results.run_warnings import strip_numbers
 from ..tasks.scores import known
 from .intervals import Runs, compared, covered, every, for_everyone, summary
 from .table_layout import Column, Fitted
 
-COSTS = named("admitted_nonpriority, silent, bytes_up, bytes_down")
+COSTS = find_measures("admitted_nonpriority, silent, bytes_up, bytes_down")
 GUESS = {"train_accuracy": "majority_accuracy", "test_accuracy": "majority_test_accuracy"}
 
 
@@ -95,8 +95,8 @@ def warnings_of(runs: Runs) -> list[str]:
     found: dict[str, dict[str, list[tuple[int, str]]]] = {}
     for label, mine in runs.items():
         for run in mine:
-            for sentence in run.concerns:
-                found.setdefault(gist(sentence), {}).setdefault(label, []).append(
+            for sentence in run.warnings:
+                found.setdefault(strip_numbers(sentence), {}).setdefault(label, []).append(
                     (run.seed, sentence)
                 )
     lines = []
@@ -140,7 +140,7 @@ def run_table(run: Run, measures: str | Iterable[str] = ()) -> RenderableType:
     table.add_column("measure", overflow="fold")
     table.add_column("value", justify="right", no_wrap=True)
     taken = [m for m in MEASURES.values() if m.of is not None and last.get(m.name) is not None]
-    for measure in named(measures) if measures else taken:
+    for measure in find_measures(measures) if measures else taken:
         value = last.get(measure.name)
         name = measure.name if measure.scale == 1 else measure.head
         shown = "-" if value is None else f"{value * measure.scale:.4f}"

@@ -17,7 +17,7 @@ from ...base import durable
 from ...base.lazy import pl
 from ...base.schema import Table
 from ...base.untrusted import plain_name, read_frame, read_toml
-from ...results.store import readable
+from ...results.store import reading
 from .plan import Plan, Size, find
 from .theory_studies import digest
 
@@ -138,7 +138,7 @@ def load(folder: Path, id: str) -> Results | None:
     path = folder / f"{id}.parquet"
     if not path.exists():
         return None
-    with readable(path):
+    with reading(path):
         told = read_toml(path.with_suffix(".toml"))
         if "made" not in told:
             return None
