@@ -33,12 +33,12 @@ lint: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
 
-# The docs as a static site with a reference made from the docstrings: site/index.html.
+# The docs as a static site, with a reference from the docstrings: site/index.html.
 docs: $(READY)
-	@$(BIN)/python -c 'import mkdocs' 2>/dev/null || \
+	@$(BIN)/python -c 'import material, mkdocstrings' 2>/dev/null || \
 	  $(PIP) -c constraints.txt -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
-	@echo "docs: site/index.html"
+	@echo "docs: site/index.html (search needs a server: python -m http.server -d site)"
 
 $(READY): pyproject.toml constraints.txt constraints-hashed.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -88,7 +88,7 @@ def chosen_for(rule: str, seed: int) -> Experiment:
             },
             "method": {"name": "fedalign", "epsilon": 0.5},
             "local": {"steps": 5, "batch_size": 32, "lr": 0.2},
-            "network": {"patience": 0.2, "wait": 1.0},
+            "network": {"timeout": 0.2, "enrolment_timeout": 1.0},
             "trust": RULES[rule],
         }
     )

@@ -243,7 +243,7 @@ def keys() -> list[list[str]]:
 def projection() -> list[list[str]]:
     """What one server would spend on a round, from a round of 64 measured here."""
     rows = [
-        ["asked a round", "one server: s of its own work", "GB through it", "s at 1 Gbit/s",
+        ["asked a round", "one server: s of server work", "GB through it", "s at 1 Gbit/s",
          "100 regions: s at a region", "s at the top"]
     ]  # fmt: skip
     run, _, server = best_round(64, MLP)

@@ -1,4 +1,4 @@
-"""Faults done to real runs: how often each was tried, what came of it, and what was lost.
+"""Faults done to real runs: how often each was tried, outcome, and what was lost.
 
     python benchmarks/reliability.py            the table on the screen (a few minutes)
     python benchmarks/reliability.py --write    and in docs/reliability.md
@@ -37,7 +37,7 @@ ARGS = [
     "--data", "digits", "--method", "scaffold", "--rounds", str(ROUNDS),
     "--checkpoint-every", str(EVERY), "--local.steps", "2", "--evaluate-every", "5",
 ]  # fmt: skip
-Outcome = tuple[str, str]  # what came of it, what was lost
+Outcome = tuple[str, str]  # outcome, what was lost
 DRAW = random.Random(0)
 
 
@@ -249,7 +249,7 @@ def main() -> int:
                 rows.append((fault, f"{n} of {times}", came, lost))
                 console.print(" | ".join(rows[-1]), highlight=False)
         os.chdir(home)
-    head = ("fault", "times", "what came of it", "what was lost")
+    head = ("fault", "times", "outcome", "what was lost")
     table = "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * 4, *rows))
     if "--write" in sys.argv:
         pattern = r"(<!-- faults -->\n).*?(<!-- end faults -->)"

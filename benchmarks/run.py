@@ -34,7 +34,7 @@ from torch.nn.functional import cross_entropy
 import muster
 from muster.engines import Compute, choose
 from muster.federation import Federation
-from muster.federation.ragged import Ragged
+from muster.federation.ragged_rows import RaggedRows
 from workloads import WORKLOADS, Workload, rounds, w4
 
 PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
@@ -123,7 +123,7 @@ def first_clients(fed: Federation, n: int) -> Federation:
     """A federation of the first n clients, with copies of their rows."""
     offsets = fed.train.offsets[: n + 1]
     rows = int(offsets[-1])
-    few = Ragged(fed.train.x[:rows].clone(), fed.train.y[:rows].clone(), offsets)
+    few = RaggedRows(fed.train.x[:rows].clone(), fed.train.y[:rows].clone(), offsets)
     return Federation.from_ragged(few, classes=fed.classes)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 import faults
-from muster.base.durable import replacing
+from muster.base.durable import atomic_file
 from muster.papers.trust_study import (
     ATTACKS,
     GONE,
@@ -104,7 +104,7 @@ def key(job: Job) -> Key:
 
 
 def save(rows: list[Row], place: Path) -> None:
-    with replacing(place) as new:
+    with atomic_file(place) as new:
         pl.DataFrame(rows, infer_schema_length=None).write_parquet(new)
 
 
@@ -290,5 +290,5 @@ if __name__ == "__main__":
     if "--again" not in sys.argv:
         run()
     if {"--again", "--write"} & set(sys.argv):
-        with replacing(PAGE) as new:
+        with atomic_file(PAGE) as new:
             new.write_text(page(PAGE.read_text()))

@@ -25,7 +25,7 @@ TABLE = {
     "data": {"name": "digits", "clients": 4, "priority": 2},
     "method": {"name": "fedalign", "epsilon": 0.6, "warmup": 0},
     "local": {"steps": 5, "batch_size": 8},
-    "network": {"classes": 10, "wait": 1.0},
+    "network": {"classes": 10, "enrolment_timeout": 1.0},
     "trust": False,
 }
 

@@ -3,7 +3,7 @@
     pip install 'muster-fl[lora,flower]'
     python examples/lora.py
 
-Six clients write sequences of tokens, each in a dialect of its own; two of them are whom the model
+Six clients write sequences of tokens, each in another dialect; two of them are whom the model
 is for. All have the same small GPT-2, built from a configuration (a model of the hub:
 `GPT2LMHeadModel.from_pretrained("gpt2")` in its place). Its weights are frozen, and `peft` puts a
 low-rank adapter next to its attention: only that trains, so only that travels. FedALIGN decides who

@@ -1,8 +1,12 @@
-"""The house: what imports what. No cycles, and nothing imported in secret."""
+"""The layers: which room imports which. No cycles; nothing imported late without a reason.
+
+`python tests/test_house.py --write` puts the floor plan below into CONTRIBUTING.md.
+"""
 
 from __future__ import annotations
 
 import ast
+import sys
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -16,24 +20,47 @@ SOURCE = Path(muster.__file__).parent
 LATE = {
     ("muster.__main__", "muster.cli.main"): "Ctrl-C while it loads is met there",
 }
-# The rooms, the lowest floor first: a room imports only from those below it.
+# The rooms, the lowest floor first: a room imports only from its own floor and those below it.
 FLOORS = [
-    {"base"},
-    {"schedules", "federation"},
-    {"protocol", "data"},
-    {"tasks"},
-    {"parts"},
-    {"local", "models", "methods", "optimizers"},
-    {"engines"},
-    {"results"},
-    {"run"},
-    {"report", "trackers"},
-    {"config"},
-    {"study"},
-    {"papers"},
-    {"flower"},
-    {"cli"},
+    {"base": "errors, checks, arrays, randomness, registry, schema, durable and untrusted files"},
+    {
+        "schedules": "numbers that change over rounds",
+        "federation": "clients (population), their rows, how columns become features",
+    },
+    {
+        "protocol": "what passes between server and clients in a round",
+        "data": "where federations come from: data sets, files, partitions",
+    },
+    {"tasks": "losses and scores"},
+    {"parts": "invite join solvers claim guard admit weigh step effort; threats, defences"},
+    {
+        "local": "a client's work in a round",
+        "models": "modules to train",
+        "methods": "the compositions of parts",
+        "optimizers": "local optimizers",
+    },
+    {"engines": "how clients' work is computed: stacked, loop, mapped"},
+    {"results": "runs as values and files: ledger, measures, model, prediction, export"},
+    {"run": "one round, the loop over rounds, checkpoints"},
+    {"report": "tables, figures, the HTML report", "trackers": "rounds in other trackers"},
+    {"config": "an experiment as a table, checked before anything runs"},
+    {"study": "several runs: comparisons, sweeps, tunings"},
+    {"papers": "the papers' experiments, theory and the trust study"},
+    {"flower": "a real federation: server, client, transport, testing, local"},
+    {"cli": "one file per command"},
 ]
+PAGE = Path(__file__).parents[1] / "CONTRIBUTING.md"
+BEGIN, END = "<!-- floor plan, by tests/test_house.py -->\n", "<!-- end of the floor plan -->"
+
+
+def floor_plan() -> str:
+    """The rooms with what is in them, the highest floor first."""
+    lines = []
+    for floor in reversed(FLOORS):
+        for room, what in floor.items():
+            lines.append(f"{room:<12}{what}")
+        lines.append("-" * 12)
+    return "```\n" + "\n".join(lines[:-1]) + "\n```\n"
 
 
 def name_of(path):
@@ -41,6 +68,10 @@ def name_of(path):
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+STAND_INS = {
+    "lazy_module",
+    "lazy_functions",
+}  # they import a module by its name, when it is first used
 MODULES = {name_of(path): path for path in SOURCE.rglob("*.py")}
 
 
@@ -60,6 +91,18 @@ def targets(node, module):
     return inner | own
 
 
+def by_name(node):
+    """The muster module that `lazy_module("muster...")` or `lazy_functions(...)` names."""
+    if not isinstance(node, ast.Call) or getattr(node.func, "id", "") not in STAND_INS:
+        return None
+    (name,) = node.args
+    if isinstance(name, ast.JoinedStr):  # f"muster.cli.{command}": the package
+        name = name.values[0]
+    assert isinstance(name, ast.Constant), "a name that this test can read"
+    found = name.value.rstrip(".")
+    return found if found.split(".")[0] == "muster" else None
+
+
 def imports(module):
     """(target, whether it is imported inside a function) of every import of muster's."""
     tree = ast.parse(MODULES[module].read_text())
@@ -69,6 +112,15 @@ def imports(module):
                 late = inner is not node and not isinstance(node, ast.If)
                 for target in targets(inner, module):
                     yield target, late
+
+
+def named(module):
+    """The modules of muster that are loaded by their name, when they are first used."""
+    return {
+        target
+        for node in ast.walk(ast.parse(MODULES[module].read_text()))
+        if (target := by_name(node))
+    }
 
 
 GRAPH = {module: {t for t, _ in imports(module) if t != module} for module in MODULES}
@@ -92,9 +144,11 @@ def test_no_module_imports_itself_by_way_of_others():
 
 def test_rooms_stand_on_those_below_them():
     floor = {room: i for i, rooms in enumerate(FLOORS) for room in rooms}
+    assert set(floor) == {name.split(".")[1] for name in MODULES if name not in ENTRY}
     for module, found in GRAPH.items():
         if module in ENTRY:
             continue
+        found = found | named(module)
         here = module.split(".")[1]
         for target in found - ENTRY:
             there = target.split(".")[1]
@@ -108,7 +162,6 @@ def test_nothing_of_ours_is_imported_late_without_a_reason():
 
 def test_the_walk_of_one_round_goes_through_few_files():
     """Every file of ours in which a function runs while a round of FedALIGN is played."""
-    import sys
 
     from muster.run import training_loop
 
@@ -142,3 +195,18 @@ def test_the_walk_of_one_round_goes_through_few_files():
     rooms = {path.split("/")[0] for path in walked if "/" in path}
     assert rooms == {"base", "run", "parts", "engines", "federation"}
     assert len(walked) <= 26, "\n".join(sorted(walked))  # run/job.py among them
+
+
+def test_modules_that_are_loaded_by_name_are_seen():
+    assert "muster.engines.kernel" in named("muster.engines.stacked")
+    assert by_name(ast.parse('lazy_module("muster.report.html.page")').body[0].value) is not None
+
+
+def test_the_floor_plan_in_contributing_is_this_one():
+    page = PAGE.read_text()
+    assert page.partition(BEGIN)[2].partition(END)[0] == floor_plan()
+
+
+if __name__ == "__main__" and "--write" in sys.argv:
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    PAGE.write_text(before + BEGIN + floor_plan() + END + rest.partition(END)[2])

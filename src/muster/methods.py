@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from .base.checks import above, at_least, is_number, one_of, whole
+from .base.checks import check_above, check_at_least, check_one_of, check_whole, is_number
 from .base.errors import MusterError
 from .base.registry import kinds, part
 from .parts.admit import Admit, Band, Everyone, Objective
@@ -40,7 +40,7 @@ from .parts.step import (
     Step,
 )
 from .parts.weigh import Claimed, DataShare, LossPower, Mixture, Uniform, Weigh
-from .schedules import Constant, Count, Schedule, after, as_schedule, count
+from .schedules import Constant, Count, Schedule, as_schedule, count_rounds, value_after
 
 
 @dataclass(frozen=True)
@@ -83,22 +83,22 @@ class Method:
     trust: Audit | None = None
 
     def __post_init__(self) -> None:
-        count(self.warmup, 100, "warmup")
-        one_of("reference", self.reference, ("all", "asked"))
-        one_of("serves", self.serves, ("global", "own"))
-        whole("tune_steps", self.tune_steps, 0)
+        count_rounds(self.warmup, 100, "warmup")
+        check_one_of("reference", self.reference, ("all", "asked"))
+        check_one_of("serves", self.serves, ("global", "own"))
+        check_whole("tune_steps", self.tune_steps, 0)
         if is_number(self.epsilon):
             object.__setattr__(self, "epsilon", as_schedule(self.epsilon, "epsilon"))
         check_together(self)
 
     def warmup_rounds(self, rounds: int) -> int:
         """How many of this many rounds ask only the objective's clients."""
-        return count(self.warmup, rounds, "warmup")
+        return count_rounds(self.warmup, rounds, "warmup")
 
     def eps(self, t: int, rounds: int) -> float:
         """eps_t of a run of this many rounds. A decay begins when the others are first asked, after
         warm-up."""
-        return after(self.schedule, self.warmup_rounds(rounds), t, rounds)
+        return value_after(self.schedule, self.warmup_rounds(rounds), t, rounds)
 
     @property
     def schedule(self) -> Schedule:
@@ -288,7 +288,7 @@ def fedprox(
         warmup: rounds (a whole number) or share of rounds (a fraction) in which only priority
             clients are asked, as FedALIGN does; all of them where it is for priority only
     """
-    at_least("mu", mu)
+    check_at_least("mu", mu)
     return Method(
         "fedprox",
         invite=invite,
@@ -360,7 +360,7 @@ def pfedme(
         beta: how far the server moves towards the clients' mean
         m: clients asked each round, drawn uniformly; None: everyone
     """
-    above("beta", beta)
+    check_above("beta", beta)
     return Method(
         "pfedme",
         invite=invited(m),
@@ -379,7 +379,7 @@ def qffl(q: float = 1.0, m: int | None = None) -> Method:
         q: how much more a client of high loss counts; 0 is FedAvg with clients alike
         m: clients asked each round, drawn uniformly; None: everyone
     """
-    at_least("q", q)
+    check_at_least("q", q)
     return Method("qffl", invite=invited(m), weigh=LossPower(q), step=QFair(q), losses=True)
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .base.arrays import Bool, Float64, Int64, Text
-from .base.client_states import Memories
-from .base.params import Memory, Params, select
+from .base.client_states import ClientStates
+from .base.params import Params, State, select
 from .federation import Federation, Population
 
 
@@ -157,7 +157,7 @@ class Offer:
     lr: float = float("nan")
     population: int = 0
     trainable: tuple[str, ...] = ()
-    server: Memory = field(default_factory=dict)
+    server: State = field(default_factory=dict)
     called: str = "accuracy"
     higher: bool = True
     frozen: str = ""
@@ -190,7 +190,7 @@ class Replies:
     models: Params
     appraisal: Appraisal
     claim: Float64
-    extra: Memory = field(default_factory=dict)
+    extra: State = field(default_factory=dict)
 
     def pick(self, rows: Bool) -> Replies:
         """Some of them; themselves when that is all."""
@@ -206,7 +206,7 @@ class Replies:
 
 
 @dataclass(frozen=True)
-class Truth:
+class HonestReplies:
     """What the clients that replied would have said and claimed honestly, and whether they would
     have joined: known only where attackers are simulated."""
 
@@ -247,9 +247,9 @@ class Answers:
     replies: Replies
     measured: Appraisal
     steps: Int64
-    memory: Memory
+    memory: State
     failed: Bool
-    truth: Truth | None = None
+    truth: HonestReplies | None = None
     traffic: Traffic | None = None
     events: tuple[tuple[int, str], ...] = ()
 
@@ -305,7 +305,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class View:
+class Evaluation:
     """What each client makes of a model; NaN where it was not asked or did not answer.
 
     Attributes:
@@ -334,7 +334,7 @@ class View:
     tuned: Float64 | None = None
     called: str = "accuracy"
 
-    def of(self, score: str) -> View | None:
+    def of(self, score: str) -> Evaluation | None:
         """The same view with another of its scores as the score; None where it has no such."""
         if score == self.called:
             return self
@@ -355,7 +355,7 @@ class View:
 
 
 @dataclass
-class State:
+class RunState:
     """All that lasts between rounds: the model, the server's memory, and each client's.
 
     Attributes:
@@ -366,13 +366,13 @@ class State:
 
     round: int
     model: Params
-    server: Memory = field(default_factory=dict)
-    clients: Memories | None = None
+    server: State = field(default_factory=dict)
+    clients: ClientStates | None = None
     present: Bool = field(default_factory=lambda: np.ones(0, np.bool_))
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """One round in the ledger: a row for the round, and columns with a row for each asked client,
     each client that left or returned, and each attacker.
 

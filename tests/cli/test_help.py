@@ -56,7 +56,7 @@ def test_every_key_is_there_with_its_default(capsys):
         r"data .*\[synth\]", r"model .*\[softmax\]", r"method .*\[fedalign\]",
         r"local\.steps +minibatch steps a round \[5\]", r"local\.lr +[^[]*\[0\.1\]",
         r"requirement\.steps +[^[]*\[100\]",
-        r"network\.patience .*",
+        r"network\.timeout .*",
     ):  # fmt: skip
         assert re.search(f"^  {line}", out, re.MULTILINE), line
     assert "results go to OUT/NAME" in out

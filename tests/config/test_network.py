@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
 
 import muster
+from muster.config.experiment import load, load_table
+from muster.config.keys import RENAMED, override
 from muster.config.network import Member, Network, check_members
+from muster.flower.terms import check_agreed
+from muster.study.sweep import planned
 
 KEY = "ecdsa-sha2-nistp384 AAAA"
 
 BAD = {
-    "patience": (lambda: Network(patience=0), "network.patience: 0; allowed: above 0"),
-    "wait": (lambda: Network(wait=math.nan), "network.wait: nan; allowed: above 0"),
-    "at_least": (lambda: Network(at_least=0), "network.at_least: 0; allowed: whole numbers from 1"),
-    "half a client": (lambda: Network(at_least=1.5), "network.at_least: 1.5; allowed: whole"),
-    "most_rows": (lambda: Network(most_rows=-1), "network.most_rows: -1; allowed: whole numbers"),
-    "most_share": (lambda: Network(most_share=0.0), "network.most_share: 0.0; allowed: above 0"),
+    "timeout": (lambda: Network(timeout=0), "network.timeout: 0; allowed: above 0"),
+    "enrolment_timeout": (
+        lambda: Network(enrolment_timeout=math.nan),
+        "network.enrolment_timeout: nan; allowed: above 0",
+    ),
+    "min_clients": (
+        lambda: Network(min_clients=0),
+        "network.min_clients: 0; allowed: whole numbers from 1",
+    ),
+    "half a client": (lambda: Network(min_clients=1.5), "network.min_clients: 1.5; allowed: whole"),
+    "max_rows": (lambda: Network(max_rows=-1), "network.max_rows: -1; allowed: whole numbers"),
+    "max_share": (lambda: Network(max_share=0.0), "network.max_share: 0.0; allowed: above 0"),
     "rows": (
         lambda: Member("a", KEY, rows=-1),
         "clients.a.rows: -1; allowed: whole numbers from 0",
@@ -54,6 +65,41 @@ def test_bad_terms_are_one_line(case):
 
 
 def test_what_is_allowed():
-    assert Network(patience=math.inf, at_least=np.int64(3)).at_least == 3
+    assert Network(timeout=math.inf, min_clients=np.int64(3)).min_clients == 3
     assert Member("a", KEY, importance=1).public_key() == KEY
     assert Network(classes=("no", "yes")).class_count == 2
+
+
+def test_keys_of_earlier_versions_are_still_read(tmp_path):
+    names = [key.partition(".")[2] for key in RENAMED]
+    assert {"patience", "wait", "strikes"} < set(names)
+    old = {name: 2 + i for i, name in enumerate(names)}
+    network = load({"network": old}).network
+    for key, now in RENAMED.items():
+        assert getattr(network, now.partition(".")[2]) == old[key.partition(".")[2]]
+    file = tmp_path / "old.toml"
+    file.write_text("[network]\npatience = 7\n[sweep]\n'network.most_share' = [1, 2]\n")
+    table = load_table(file)
+    assert table["network"] == {"timeout": 7}
+    assert override(table, [("network.timeout", "9")])["network"] == {"timeout": 9}
+    assert override(table, [("network.patience", "9")])["network"] == {"timeout": 9}
+    assert override({"network": {"patience": 7}}, [("network.timeout", "9")])["network"] == {
+        "timeout": 9
+    }
+    shares = [one.chosen.network.max_share for one in planned(table, None).cells]
+    assert shares == [1, 2]
+    check_agreed("[network]\npatience = 7", "[network]\ntimeout = 7")  # terms of a federation
+
+
+@pytest.mark.parametrize(
+    "give",
+    [
+        lambda both: load({"network": dict(both)}),
+        lambda both: override({}, [(f"network.{key}", str(value)) for key, value in both]),
+        lambda both: planned({}, {f"network.{key}": [value] for key, value in both}),
+    ],
+)
+def test_both_names_of_a_key_are_refused(give):
+    message = "network.most_share: an earlier name of network.max_share, also given; give one"
+    with pytest.raises(muster.MusterError, match=f"^{re.escape(message)}$"):
+        give([("max_share", 1.0), ("most_share", 2.0)])

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.engines.batches import plan
-from muster.federation.ragged import Ragged
+from muster.federation.ragged_rows import RaggedRows
 from muster.local import Local
 
 
 def ragged(sizes):
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     n = int(offsets[-1])
-    return Ragged(torch.zeros(n, 1), torch.zeros(n, dtype=torch.int64), offsets)
+    return RaggedRows(torch.zeros(n, 1), torch.zeros(n, dtype=torch.int64), offsets)
 
 
 @given(

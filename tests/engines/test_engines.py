@@ -13,7 +13,7 @@ from helpers import federation, gap, layers_of, module_of, random_layers, same_b
 from muster.engines import Compute, Loop, Stacked, choose
 from muster.engines.layers import stackable
 from muster.engines.stacked import Batch
-from muster.federation.ragged import Ragged
+from muster.federation.ragged_rows import RaggedRows
 
 M = muster.methods
 LOCAL = muster.Local(steps=5, batch_size=4, lr=0.2)
@@ -301,7 +301,7 @@ def test_shared_and_weighted_test_rows_are_measured_as_told():
     x, y = torch.from_numpy(draw.normal(size=(6, 5))), torch.from_numpy(draw.integers(0, 4, 6))
     rows = np.array([0, 1, 2, 3, 2, 3, 4, 5, 0])
     weight = np.array([0.5, 0.25, 0.25, 0.1, 0.2, 0.3, 0.4, 0.9, 0.1])
-    data = Ragged(x, y, np.array([0, 3, 7, 9]), rows, weight)
+    data = RaggedRows(x, y, np.array([0, 3, 7, 9]), rows, weight)
     fed = muster.Federation.from_ragged(data, classes=4)
     engine = Stacked(nn.Sequential(nn.Linear(5, 4)), fed, LOCAL, DOUBLE)
     model = {n: t.double() for n, t in engine.main.state.items()}

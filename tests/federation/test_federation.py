@@ -122,9 +122,9 @@ def test_read_only_and_memory_mapped_arrays_are_used_as_they_are(tmp_path):
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     y = np.arange(20) % 3
     offsets = np.array([0, 8, 20])
-    from muster.federation.ragged import Ragged, as_tensor
+    from muster.federation.ragged_rows import RaggedRows, as_tensor
 
-    data = Ragged(as_tensor(mapped, "x"), torch.from_numpy(y), offsets)
+    data = RaggedRows(as_tensor(mapped, "x"), torch.from_numpy(y), offsets)
     fed = muster.Federation.from_ragged(data)
     run = muster.simulate(fed, M.fedavg(), muster.models.Softmax(), rounds=2)
     same = muster.simulate(

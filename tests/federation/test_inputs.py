@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import muster
-from muster.federation import Inputs, Scale
+from muster.federation import Inputs, Scaler
 
 
 def test_it_is_read_back_to_the_same_bits():
     draw = np.random.default_rng(0)
-    scale = Scale(draw.normal(size=(2, 3)), draw.uniform(1, 2, (2, 3)) / 3)
+    scale = Scaler(draw.normal(size=(2, 3)), draw.uniform(1, 2, (2, 3)) / 3)
     inputs = Inputs((2, 3), 2, labels=("no", "yes"), columns=("a",), aside=None, scale=scale)
     back = Inputs.of_table(json.loads(json.dumps(inputs.table())))
     assert np.array_equal(back.scale.mean, scale.mean)

@@ -50,7 +50,7 @@ def test_the_bundle_names_nobody(written):
     assert set(config_of(app)) == {"federation", "terms"}
     told = tomllib.loads(config_of(app)["terms"])
     assert not set(told) & {"clients", "data", "out", "name", "seeds"}
-    left = {"patience", "wait", "quorum", "most_share", "strikes"}
+    left = {"timeout", "enrolment_timeout", "quorum", "max_share", "failures"}
     assert not set(told.get("network", {})) & left
 
 
@@ -107,7 +107,7 @@ def test_the_hash_stands_for_the_terms_and_not_for_who_takes_part(written):
     listed = case.experiment()
     again = write_app(app, replace(listed, members=listed.members[:-1]), case.folder / "elsewhere")
     assert again == name
-    patient = replace(listed, network=replace(listed.network, patience=7.0))
+    patient = replace(listed, network=replace(listed.network, timeout=7.0))
     assert write_app(app, patient, case.folder) == name
     longer = replace(listed, settings=replace(listed.settings, rounds=9))
     assert write_app(app, longer, case.folder) != name

@@ -35,7 +35,7 @@ from flower_siege import Siege
 from flower_signed import Signer
 from muster.config.experiment import load
 from muster.flower.local.loopback import client_names, descendants, loopback, start_nodes
-from muster.flower.local.programs import program
+from muster.flower.local.processes import program
 from muster.flower.transport.certificates import CA
 from muster.flower.transport.proxy import ALLOWED
 from muster.flower.transport.wire import WORD
@@ -52,7 +52,7 @@ TABLE = {
     "data": {**DATA, "clients": 3, "priority": 2},
     "method": {"name": "fedavg"},
     "local": {"steps": 5, "batch_size": 8, "lr": 0.2},
-    "network": {"patience": 40},
+    "network": {"timeout": 40},
 }
 
 EVIL = """
@@ -213,7 +213,11 @@ def test_a_server_runs_no_command_at_a_site(tmp_path, monkeypatch):
     turned.mkdir()
     (turned / "sitecustomize.py").write_text(HOSTILE.format(mark=mark))
     monkeypatch.setenv("PYTHONPATH", f"{turned}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    with federation(tmp_path, network={"patience": 30, "wait": 30}) as (link, chosen, fed):
+    with federation(tmp_path, network={"timeout": 30, "enrolment_timeout": 30}) as (
+        link,
+        chosen,
+        fed,
+    ):
         app = start_nodes(link, chosen, fed, tmp_path / "results")
         said = []
         link.run(app, said.append)
@@ -348,7 +352,7 @@ def test_a_worker_that_dies_costs_one_answer(tmp_path):
 def test_strangers_at_the_gate_stop_no_federation(tmp_path):
     """Slow requests from three addresses (750, and 60 of a registered key), malformed ones and
     unregistered keys, all the while that a federation comes together and runs."""
-    with federation(tmp_path, rounds=2, network={"patience": 150}) as (link, chosen, fed):
+    with federation(tmp_path, rounds=2, network={"timeout": 150}) as (link, chosen, fed):
         slow = Signer()
         (link.work / "keys" / "slow.pub").write_bytes(
             load_pem_public_key(slow.key).public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
@@ -405,7 +409,7 @@ def main(grid, context):
 
 def test_a_server_that_dies_after_it_announced_leaves_no_node_waiting(tmp_path):
     """Its messages' objects never come; the next run, started at once, has every client."""
-    with federation(tmp_path, network={"patience": 150}) as (link, chosen, fed):
+    with federation(tmp_path, network={"timeout": 150}) as (link, chosen, fed):
         app = start_nodes(link, chosen, fed, tmp_path / "results")
         dying = evil_app(tmp_path / "dying", tmp_path, tmp_path)
         (dying / "evil" / "app.py").write_text(DYING)

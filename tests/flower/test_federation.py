@@ -364,8 +364,8 @@ def test_a_federation_waits_for_its_priority_clients_and_enough_others(setup):
     case.nodes[4].online = False
     run = case.run()
     assert run.final["unseen"].to_list() == [False] * 4 + [True]
-    case.network = replace(case.network, at_least=5)
-    with pytest.raises(muster.MusterError, match="at_least: 5 clients, and 4 are there"):
+    case.network = replace(case.network, min_clients=5)
+    with pytest.raises(muster.MusterError, match="min_clients: 5 clients, and 4 are there"):
         case.run(name="few")
     case.nodes[1].online = False
     with pytest.raises(muster.MusterError, match="client1: a priority client, and it has not conn"):
@@ -430,7 +430,7 @@ def test_tables_whose_columns_lie_differently_are_told_apart(tmp_path):
         nodes.append(Node({"data-path": str(tmp_path / f"{k}.csv")}))
     fed = muster.data.digits(clients=3, priority=1)
     members = members_of(fed, [node.key.decode() for node in nodes])
-    settings = {"rounds": 1, "data": DATA, "network": {"wait": 0.1, "patience": 1}}
+    settings = {"rounds": 1, "data": DATA, "network": {"enrolment_timeout": 0.1, "timeout": 1}}
 
     def run(name, **network):
         chosen = load({**settings, "network": {**settings["network"], **network}})

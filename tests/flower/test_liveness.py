@@ -113,7 +113,7 @@ def test_abstaining_is_an_answer(setup):
 
 def test_a_priority_client_that_lost_its_connection_is_waited_for(setup):
     case = setup(**QUICK)
-    case.network = replace(case.network, patience=5.0, quorum=1.0)
+    case.network = replace(case.network, timeout=5.0, quorum=1.0)
     grid = case.grid()
     pushed, looked = [], []
 
@@ -137,7 +137,7 @@ def test_a_priority_client_that_lost_its_connection_is_waited_for(setup):
 
 def test_a_chronic_failure_is_set_aside_and_taken_back_when_it_answers(setup):
     case = setup(EVERYONE, rounds=7, evaluate_every=0)
-    case.network = replace(case.network, patience=1.0, strikes=3)
+    case.network = replace(case.network, timeout=1.0, failures=3)
 
     def silent(message, reply):
         return None if message.content.config_records["offer"]["round"] < 5 else reply

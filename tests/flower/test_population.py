@@ -13,7 +13,7 @@ from flwr.app import ConfigRecord
 import muster
 from flower_parity import assert_same
 from flower_setup import Setup
-from muster.base.params import dtype_of, of_module, trainable
+from muster.base.params import get_dtype, get_params, trainable_names
 from muster.config.network import Member, members_by_name
 from muster.engines import choose
 from muster.engines.compute import Compute
@@ -39,8 +39,8 @@ def trained(fed, place, ids=None):
     module = as_module(muster.models.MLP((4,)), fed, 0)
     local = muster.Local(steps=6, batch_size=5, lr=0.1)
     engine = choose(Compute("stacked", dtype="float64"), module, fed, local)
-    start = of_module(module, dtype_of("float64"), engine.device)
-    offer = Offer(0, 3, 10, start, lr=0.1, trainable=trainable(module))
+    start = get_params(module, get_dtype("float64"), engine.device)
+    offer = Offer(0, 3, 10, start, lr=0.1, trainable=trainable_names(module))
     work, _ = engine.train(SGD(), offer, np.array([place]), {})
     return work.models
 
@@ -115,13 +115,13 @@ def test_rows_that_a_client_states_count_up_to_a_share_of_the_priority_clients(t
     priority = int(case.fed.sizes[case.fed.priority].sum())
     (said,) = run.moves["move"].to_list()
     assert said == (
-        f"counts for {priority} rows, not the 100000000 it states (network.most_share 1)"
+        f"counts for {priority} rows, not the 100000000 it states (network.max_share 1)"
     )
     assert f"client{LIAR} {said}" in case.said
     counted = np.where(np.arange(5) == LIAR, priority, case.fed.sizes)
     np.testing.assert_allclose(weights_of(run, LIAR), priority / counted.sum())
     assert max(weights_of(run, LIAR)) < 0.5
-    case.network = replace(case.network, most_share=0.25)
+    case.network = replace(case.network, max_share=0.25)
     run = case.run(name="less")
     assert max(weights_of(run, LIAR)) < 0.2
 
@@ -157,7 +157,7 @@ def test_the_simulator_counts_the_same_rows_from_the_same_configuration(tmp_path
     chosen = {"name": method, "epsilon": 9.0} if method == "fedalign" else {"name": method}
     case = Setup(tmp_path, chosen, rounds=2, evaluate_every=0)
     case.declared = False
-    case.network = replace(case.network, most_share=0.2)
+    case.network = replace(case.network, max_share=0.2)
     here = case.experiment()
     fed = here.federation(0)
     assert (fed.population.rows < fed.sizes).tolist() == [False, False, True, True, True]

@@ -28,7 +28,7 @@ from muster.config.network import Network, members_of
 from muster.flower.app_folder import write_app
 from muster.flower.client.node_data import own_data
 from muster.flower.local import loopback as here
-from muster.flower.local.child_processes import Guardian
+from muster.flower.local.processes import Guardian
 from muster.flower.server import app as server_app
 from muster.flower.server import enrolment
 from muster.flower.testing.faults import in_training, word
@@ -237,7 +237,7 @@ def test_a_run_goes_on_with_more_patience_but_not_with_other_roles(setup):
     case.fed = replace(case.fed, priority=np.arange(5) < 3, importance=(np.arange(5) < 3) * 1.0)
     with pytest.raises(muster.MusterError, match="made with clients=client0"):
         case.run()
-    case.fed, case.network = roles, replace(case.network, patience=7.0)
+    case.fed, case.network = roles, replace(case.network, timeout=7.0)
     run = case.run()
     assert run.rounds["failed"].to_list() == [0, 0, 0]
     assert_same(run, case.simulate())

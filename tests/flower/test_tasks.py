@@ -81,7 +81,7 @@ def test_the_same_numbers_on_both_engines_and_over_the_grid(kind, method, named,
             "model": f"model_{kind}", "task": KINDS[kind], "method": table,
             "local": {"steps": 3, "batch_size": 5, "lr": 0.1, "optimizer": {
                 "kind": "sgd", "momentum": 0.5}},
-            "network": {"wait": 0.2, "patience": 0.3}, "checkpoint_every": 1, **more,
+            "network": {"enrolment_timeout": 0.2, "timeout": 0.3}, "checkpoint_every": 1, **more,
         }
     )  # fmt: skip
     fed, s = chosen.federation(0), chosen.settings
@@ -133,7 +133,8 @@ def test_frozen_parameters_do_not_cross_the_grid_and_must_agree(named, tmp_path,
         {
             "name": "test", "rounds": 2, "dtype": "float64", "data": "rows_regression",
             "model": "frozen", "task": "regression", "method": "fedavg",
-            "local": {"steps": 2, "lr": 0.01}, "network": {"wait": 0.2, "patience": 0.3},
+            "local": {"steps": 2, "lr": 0.01},
+            "network": {"enrolment_timeout": 0.2, "timeout": 0.3},
         }
     )  # fmt: skip
     fed = chosen.federation(0)
@@ -184,7 +185,8 @@ def test_a_parameter_that_is_a_single_number_crosses_the_grid(method, named, tmp
         {
             "name": "test", "rounds": 3, "dtype": "float64", "data": "rows_regression",
             "model": "gained", "task": "regression", "method": table,
-            "local": {"steps": 2, "lr": 0.01}, "network": {"wait": 0.2, "patience": 0.3}, **more,
+            "local": {"steps": 2, "lr": 0.01},
+            "network": {"enrolment_timeout": 0.2, "timeout": 0.3}, **more,
         }
     )  # fmt: skip
     fed, s = chosen.federation(0), chosen.settings

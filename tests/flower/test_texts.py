@@ -24,7 +24,7 @@ from muster.flower.local.local_data import hand_out
 
 WORDS = ["", "a", "bad", "film", "fine", "good", "one", "poor"]
 TERMS = {"label": "liked", "classes": ["no", "yes"], "text": "review", "length": 6,
-         "wait": 0.2, "patience": 0.3}  # fmt: skip
+         "enrolment_timeout": 0.2, "timeout": 0.3}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -157,7 +157,7 @@ def test_what_fills_up_texts_is_said_in_one_place(tmp_path):
 def test_nodes_that_are_given_tokens_know_what_fills_them_up(tmp_path):
     case = Texts(tmp_path)
     data = case.chosen.data | {"text": "review", "length": 6, "pad": 3}
-    terms = Network(wait=0.2, patience=0.3)
+    terms = Network(enrolment_timeout=0.2, timeout=0.3)
     case.chosen = replace(case.chosen, data=data, network=terms)
     case.fed = case.chosen.federation(0)
     (tmp_path / "work").mkdir()

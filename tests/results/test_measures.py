@@ -9,7 +9,7 @@ import muster
 import reference
 from helpers import federation, layers_of, module_of, random_layers
 from muster.local import Local
-from muster.protocol import Appraisal, View
+from muster.protocol import Appraisal, Evaluation
 from muster.report.intervals import compared
 from muster.results import measures
 from muster.results.measures import (
@@ -40,7 +40,7 @@ def fed():
 def view_of(n=6):
     draw = np.random.default_rng(0)
     one = Appraisal(draw.random(n), draw.random(n))
-    return View(one, one, np.ones(n), meets=(one.loss < 0.5).astype(float))
+    return Evaluation(one, one, np.ones(n), meets=(one.loss < 0.5).astype(float))
 
 
 def test_measures_against_numpy():

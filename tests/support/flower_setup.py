@@ -30,7 +30,7 @@ class Setup:
             "data": DATA,
             "method": {"name": method} if isinstance(method, str) else method,
             "local": {"steps": 20, "batch_size": 8, "lr": 0.2},
-            "network": {"wait": 0.2, "patience": 0.3},
+            "network": {"enrolment_timeout": 0.2, "timeout": 0.3},
             "checkpoint_every": 1,
             "trust": False,  # what is tested is the papers' methods, unless a test says so
             **settings,

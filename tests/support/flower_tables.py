@@ -20,8 +20,8 @@ AGREED = {
     "scale": "pooled",
     "categories": ["pain"],
     "missing": "mean",
-    "wait": 0.2,
-    "patience": 0.3,
+    "enrolment_timeout": 0.2,
+    "timeout": 0.3,
 }
 
 

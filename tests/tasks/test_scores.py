@@ -166,7 +166,7 @@ def test_what_rows_do_not_say_is_nan_and_what_does_not_vary_is_as_in_scikit_lear
     assert np.isnan(scores.average_precision(~ones, z, even))
     assert np.isnan(scores.c_index(np.arange(5.0), ~ones, z, even))
     assert np.isnan(scores.r2(np.ones(1), np.ones(1), np.ones(1)))
-    assert scores.f1_of(~ones, ~ones, even) == 0.0
+    assert scores.binary_f1(~ones, ~ones, even) == 0.0
     for said in (np.full(5, 2.0), z):
         found = scores.r2(np.full(5, 2.0), said, even)
         assert found == metrics.r2_score(np.full(5, 2.0), said)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from .arrays import Bool, Int64
 from .lazy import torch
-from .params import Memory
+from .params import State
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,7 +29,7 @@ MAPPED_FROM = 2**30  # bytes of a table from which on it lies in a file
 Rows = dict[str, dict[str, NDArray[Any]]]  # by part and name: [client, *shape]
 
 
-def room(n: int, like: Tensor, mapped: bool) -> NDArray[Any]:
+def allocate_rows(n: int, like: Tensor, mapped: bool) -> NDArray[Any]:
     """Zeros for n clients, of which only what is touched takes memory, or room on disk."""
     shape, kind = (n, *like.shape), like.cpu().numpy().dtype
     if not mapped:
@@ -39,23 +39,23 @@ def room(n: int, like: Tensor, mapped: bool) -> NDArray[Any]:
         return np.memmap(file, kind, "r+", shape=shape)
 
 
-class Table:
+class StateTable:
     """One row per client and part; a client without one has what every client begins with."""
 
-    def __init__(self, start: Memory, n: int, mapped_from: int = MAPPED_FROM) -> None:
+    def __init__(self, start: State, n: int, mapped_from: int = MAPPED_FROM) -> None:
         self.start, self.n = start, n
         size = n * sum(t.numel() * t.element_size() for m in start.values() for t in m.values())
         self.mapped = size > mapped_from
         self.touched: Bool = np.zeros(n, np.bool_)
         self.rows: Rows = {
-            part: {name: room(n, t, self.mapped) for name, t in model.items()}
+            part: {name: allocate_rows(n, t, self.mapped) for name, t in model.items()}
             for part, model in start.items()
         }
 
-    def of(self, clients: Int64) -> Memory:
+    def of(self, clients: Int64) -> State:
         """These clients' rows, as stacks on the device they began on."""
         new = torch.from_numpy(np.flatnonzero(~self.touched[clients]))
-        stacks: Memory = {}
+        stacks: State = {}
         for part, model in self.start.items():
             stacks[part] = {}
             for name, t in model.items():
@@ -64,7 +64,7 @@ class Table:
                 stacks[part][name] = stack
         return stacks
 
-    def put(self, clients: Int64, rows: Memory) -> None:
+    def put(self, clients: Int64, rows: State) -> None:
         """Write these clients' rows. Doing it twice is doing it once."""
         for part, model in rows.items():
             for name, t in model.items():
@@ -72,19 +72,21 @@ class Table:
         self.touched[clients] = True
 
 
-class Memories:
+class ClientStates:
     """A table, and the rows of the last round that are not yet in it."""
 
-    def __init__(self, table: Table, who: Int64 | None = None, rows: Memory | None = None) -> None:
+    def __init__(
+        self, table: StateTable, who: Int64 | None = None, rows: State | None = None
+    ) -> None:
         self.table, self.rows = table, rows or {}
         self.who: Int64 = np.empty(0, np.int64) if who is None else who
 
     @classmethod
-    def beginning(cls, start: Memory, n: int) -> Memories:
+    def beginning(cls, start: State, n: int) -> ClientStates:
         """n clients that all begin with the same."""
-        return cls(Table(start, n))
+        return cls(StateTable(start, n))
 
-    def of(self, clients: Int64) -> Memory:
+    def of(self, clients: Int64) -> State:
         """What these clients remember, as stacks; the caller may change them."""
         stacks = self.table.of(clients)
         if len(self.who):
@@ -99,13 +101,13 @@ class Memories:
                     stack[target.to(stack.device)] = t[source.to(t.device)].to(stack.device)
         return stacks
 
-    def after(self, who: Int64, rows: Memory) -> Memories:
+    def after(self, who: Int64, rows: State) -> ClientStates:
         """The memories after a round in which these clients trained. What was there before it can
         still be read; what was there before that is gone."""
         if not rows or not len(who):
             return self
         self.table.put(self.who, self.rows)
-        return Memories(self.table, who, rows)
+        return ClientStates(self.table, who, rows)
 
     @property
     def written(self) -> Int64:
@@ -119,14 +121,14 @@ class Memories:
         named = {f"{part}/{n}": t.cpu() for part, m in rows.items() for n, t in m.items()}
         return {"who": torch.from_numpy(clients), **named}
 
-    def restored(self, saved: dict[str, Tensor]) -> Memories:
+    def restored(self, saved: dict[str, Tensor]) -> ClientStates:
         """The same memories with what was saved of them."""
         if not saved:
             return self
-        rows: Memory = {part: {} for part in self.table.start}
+        rows: State = {part: {} for part in self.table.start}
         for key, t in saved.items():
             if key != "who":
                 part, name = key.split("/", 1)
                 rows[part][name] = t
         self.table.put(saved["who"].numpy(), rows)
-        return Memories(self.table)
+        return ClientStates(self.table)

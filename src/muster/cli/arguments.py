@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from ..base.errors import MusterError, unknown
+from ..base.errors import MusterError, unknown_name
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,7 +84,7 @@ class Reader(argparse.ArgumentParser):
         if self.commands and line and not line[0].startswith("-"):
             if line[0] not in self.commands:
                 kind = " ".join([*(self.prog.split()[1:]), "command"])
-                raise unknown(kind, line[0], self.commands)
+                raise unknown_name(kind, line[0], self.commands)
             return self.commands[line[0]].read(line[1:])
         self._add_keys(line)
         parse = self.parse_args if self.commands else self.parse_intermixed_args
@@ -100,7 +100,7 @@ class Reader(argparse.ArgumentParser):
             if not flag.startswith("--") or len(flag) == 2 or flag in self.known:
                 continue
             if not self.keys:
-                raise unknown("flag", flag, self.known)
+                raise unknown_name("flag", flag, self.known)
             key = flag[2:].replace("-", "_")
             self.flag(flag, dest=KEY + key, help=argparse.SUPPRESS)
 

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from ..base.errors import MusterError, listed, unknown
+from ..base.errors import MusterError, format_known, unknown_name
 from ..data.sources import cache
 from ..data.sources.catalogue import CATALOGUE
 from ..data.sources.obtain import DataSet, Held, Layout, first_found, obtain
@@ -89,7 +89,7 @@ def state(entry: DataSet) -> tuple[str, str, str]:
 def get(words: argparse.Namespace, console: Console) -> int:
     """`muster data get NAME [--folder PATH]`."""
     if len(words.names) != 1:
-        raise MusterError(f"data get: give one data set; {listed(CATALOGUE)}")
+        raise MusterError(f"data get: give one data set; {format_known(CATALOGUE)}")
     (name,), folder = words.names, words.folder
     if folder is not None and not Path(folder).expanduser().is_dir():
         raise MusterError(f"--folder: {folder} is no folder; give the one with the files")
@@ -98,7 +98,7 @@ def get(words: argparse.Namespace, console: Console) -> int:
             f"data get: {name} has parts, which are got one by one: {', '.join(parts)}"
         )
     if name not in CATALOGUE:
-        raise unknown("data set", name, CATALOGUE)
+        raise unknown_name("data set", name, CATALOGUE)
     entry = CATALOGUE[name]
     if not entry.layouts:
         console.print(f"{name} is always there; nothing to get")

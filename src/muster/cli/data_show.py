@@ -21,7 +21,7 @@ from ..config.keys import override
 from ..data import DATA
 from ..data.sources.catalogue import CATALOGUE
 from ..federation import Federation
-from ..federation.ragged import Shared
+from ..federation.ragged_rows import SharedRows
 from ..report.figure import as_figure_path
 from ..report.picture import class_names, draw
 from ..report.table_layout import Column, Fitted
@@ -74,7 +74,7 @@ def heading(fed: Federation) -> str:
     rows = int(fed.train.offsets[-1])
     tested = "no test rows"
     if fed.test is not None:
-        shared = isinstance(fed.test, Shared)
+        shared = isinstance(fed.test, SharedRows)
         tested = plural(int(len(fed.test.y) if shared else fed.test.offsets[-1]), "test row")
         tested += " for everyone" if shared else ""
     unseen = f", {int(fed.unseen.sum())} unseen" if fed.unseen.any() else ""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ..base.durable import numbered
+from ..base.durable import numbered_paths
 from ..base.errors import MusterError, MusterWarning
-from ..base.lazy import later
-from ..base.registry import from_path
+from ..base.lazy import lazy_module
+from ..base.registry import import_object
 from ..base.schema import parameters
 from ..config.experiment import Experiment, load
 from ..config.keys import override
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 else:
     # Flower takes seconds to load, and is an extra; what is wrong with a line is said without it.
     app_folder, certificates, door, supervisor, loopback, node_data = (
-        later(f"muster.flower.{name}")
+        lazy_module(f"muster.flower.{name}")
         for name in (
             "app_folder",
             "transport.certificates",
@@ -109,7 +109,7 @@ def _chosen(words: argparse.Namespace, clients: int | None) -> tuple[Experiment,
             )  # fmt: skip
         chosen = load(override(table, [("data.clients", str(clients))]), trusted=True)
     app_folder.check(chosen)
-    places = numbered(Path(chosen.settings.out) / chosen.settings.name)
+    places = numbered_paths(Path(chosen.settings.out) / chosen.settings.name)
     return chosen, next(place for place in places if not place.exists())
 
 
@@ -159,7 +159,7 @@ def node(words: argparse.Namespace, console: Console) -> int:
             key = flag.replace("_", "-")
             owner[key] = node_data.number({key: given}, key)
     if words.tokenizer is not None:
-        from_path(words.tokenizer, "--tokenizer")  # what is wrong with it is said here
+        import_object(words.tokenizer, "--tokenizer")  # what is wrong with it is said here
         owner["tokenizer"] = words.tokenizer
     settled = supervisor.Settled(
         words.server,

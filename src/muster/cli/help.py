@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..base.docstrings import describe_parameters
-from ..base.registry import kinds, roles, word
-from ..base.schema import plain
+from ..base.registry import kinds, role_name, roles
+from ..base.schema import to_table
 from ..config.experiment import Experiment, load
 from ..config.settings import Settings
 from ..federation import Federation
@@ -57,7 +57,9 @@ def all_keys() -> str:
     lines += ["  (--method.invite.kind fraction --method.invite.fraction 0.3):"]
     for role in roles():
         if role not in CHOSEN.values():
-            lines += wrapped(word(role), "; ".join(called(n, t) for n, t in kinds(role).items()))
+            lines += wrapped(
+                role_name(role), "; ".join(called(n, t) for n, t in kinds(role).items())
+            )
     lines += ["", "  --measures NAME,NAME,... and --panels NAME,NAME,...:"]
     told = [m for m in MEASURES.values() if m.score in ("", SCORED)]
     lines += rows({measure.name: measure.title for measure in told}, {})
@@ -107,7 +109,7 @@ def shown(value: Any) -> str:
     >>> shown(None), shown(0.1), shown(("a", "b")), shown("low")
     ('none', '0.1', 'a,b', 'low')
     """
-    table = plain(value)
+    table = to_table(value)
     if table in (None, [], {}):
         return "none"
     if isinstance(table, dict):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..base.errors import INTERRUPTED, MusterError, first_line, one_line, warning_line
-from ..base.lazy import later, when_called
+from ..base.lazy import lazy_functions, lazy_module
 from ..report.ascii import let_through
 from .arguments import Command, Reader
 
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from . import help as configuration
 else:
     # A command's module is loaded when it is that command's turn: help and mistakes are quick.
-    console = later("muster.cli.console")
+    console = lazy_module("muster.cli.console")
     (
         configuration, data, data_show, flower, methods, new, predict, report, reproduce, run,
         sweep, trust,
     ) = (
-        when_called(f"muster.cli.{name}")
+        lazy_functions(f"muster.cli.{name}")
         for name in (
             "help", "data", "data_show", "flower", "methods", "new", "predict", "report",
             "reproduce", "run", "sweep", "trust",

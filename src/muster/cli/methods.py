@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..base.docstrings import describe_parameters
-from ..base.errors import unknown
+from ..base.errors import unknown_name
 from ..methods import METHODS
 from .console import say
 from .help import rows, taken
@@ -25,7 +25,7 @@ def methods(words: argparse.Namespace, console: Console) -> int:
         return 0
     for name in words.names:
         if name not in METHODS:
-            raise unknown("method", name, METHODS)
+            raise unknown_name("method", name, METHODS)
     for name in words.names:
         say(console, explained(name))
     if words.names:

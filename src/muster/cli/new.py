@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ..base import durable
-from ..base.errors import MusterError, unknown
+from ..base.errors import MusterError, unknown_name
 from ..methods import METHODS
 from .console import say
 
@@ -60,7 +60,7 @@ def new(words: argparse.Namespace, console: Console) -> int:
     if words.kind is None or words.name is None:
         raise MusterError("new: give what and its name: muster new method slow_average")
     if words.kind != "method":
-        raise unknown("kind", words.kind, ["method"])
+        raise unknown_name("kind", words.kind, ["method"])
     name = str(words.name).replace("-", "_")
     if not name.isidentifier() or keyword.iskeyword(name):
         raise MusterError(f"new method: '{words.name}'; give a name such as slow_average")

@@ -13,9 +13,9 @@ from typing import Any
 from rich.console import Console
 from rich.filesize import decimal
 
-from ..base.durable import replacing
+from ..base.durable import atomic_file
 from ..base.errors import MusterError, plural, printable
-from ..base.registry import from_path
+from ..base.registry import import_object
 from ..base.schema import build
 from ..results import store
 from ..results.export import check_export_path
@@ -43,7 +43,7 @@ def predict(words: argparse.Namespace, console: Console) -> int:
         aside: Console = Terminal(stderr=True)  # the score is no row
     else:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(out) as new:
+        with atomic_file(out) as new:
             said.write_csv(new) if out.suffix == ".csv" else said.write_parquet(new)
         aside = console
         say(aside, f"predictions: {out} ({plural(len(said), 'row')})")
@@ -83,6 +83,6 @@ def code(words: argparse.Namespace, run: Run) -> Callable[..., Any] | None:
         path = recipe.called
     if path is None:
         return None
-    made, table = from_path(path, "--model"), dict(run.config.get("model", {}))
+    made, table = import_object(path, "--model"), dict(run.config.get("model", {}))
     same = table.pop("name", None) == path
     return partial(build, made, table, "model") if same and table else made

@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from ..base import durable
-from ..base.checks import above
+from ..base.checks import check_above
 from ..base.errors import MusterError, plural
 from ..report.html.content import Story
 from ..report.html.page import page
@@ -55,7 +55,7 @@ def watch(words: argparse.Namespace, console: Console) -> int:
     if words.folder is None:
         raise MusterError("watch: which run? give its folder, such as runs/demo")
     folder, every = Path(words.folder), _seconds(words.every)
-    above("--every", every)
+    check_above("--every", every)
     seen = list_progress(folder)
     if words.page and is_sweep(folder):
         raise MusterError(f"--page: {folder} is a sweep; give one of its cells, or leave it out")

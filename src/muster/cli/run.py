@@ -15,10 +15,10 @@ import tomli_w
 from rich.console import Console
 
 from ..base import durable
-from ..base.checks import is_whole, whole
+from ..base.checks import check_whole, is_whole
 from ..base.errors import INTERRUPTED, MusterError, plural
 from ..base.schema import Table
-from ..base.untrusted import within
+from ..base.untrusted_files import safe_path
 from ..config.experiment import Experiment, load_table
 from ..config.experiment import load as load_experiment
 from ..config.keys import override, parse_value
@@ -82,7 +82,7 @@ def whole_number(text: str | None, flag: str) -> int | None:
     if text is None:
         return None
     value = parse_value(text)
-    whole(flag, value)
+    check_whole(flag, value)
     return int(value)
 
 
@@ -117,7 +117,7 @@ def goes_on_with(folder: Path, kind: str, trusted: bool) -> Experiment:
 def begun(chosen: Experiment, going_on: Path | None) -> Iterator[Path]:
     """The folder results go to, with the configuration in it; a new one unless one goes on. A
     setting that proves impossible before there are results leaves no new folder behind."""
-    folder = going_on or durable.fresh(Path(chosen.settings.out) / chosen.settings.name)
+    folder = going_on or durable.new_folder(Path(chosen.settings.out) / chosen.settings.name)
     durable.write(folder / "config.toml", tomli_w.dumps(chosen.resolved()))
     try:
         yield folder
@@ -156,7 +156,7 @@ def run(words: argparse.Namespace, console: Console) -> int:
         Progress(s.rounds, console) as progress,
         told(trackers, s.name, folder, progress, console) as tell,
     ):
-        place = within(folder, "checkpoints")
+        place = safe_path(folder, "checkpoints")
         keep = replace(chosen.keep, checkpoint=place, resume=True)
         tell.start(label, s.seed, store.get_last_checkpoint_round(place))
         try:
@@ -306,7 +306,7 @@ def show(words: argparse.Namespace, console: Console) -> int:
         console.print(result)
         drawn = None if out is None else result.figure(out, words.panels)
         summary, keys = result.summary(), ["round"]
-    elif durable.in_use(folder / "checkpoints"):
+    elif durable.is_locked(folder / "checkpoints"):
         raise MusterError(f"{folder}: under way; follow it with: muster watch {folder}")
     elif (folder / "checkpoints").exists():
         raise MusterError(f"{folder}: not done yet; go on with: {goes_on(folder)}")

@@ -33,7 +33,7 @@ def sweep(words: argparse.Namespace, console: Console) -> int:
     jobs = whole_number(words.jobs, "--jobs")
     plan = planned(table, None, trusted=going_on is None or words.trust_code)
     s = plan.first.settings
-    folder = going_on or durable.fresh(Path(s.out) / s.name)
+    folder = going_on or durable.new_folder(Path(s.out) / s.name)
     code = 0
     with kept(folder, "sweep"):
         try:
@@ -55,7 +55,7 @@ def sweep(words: argparse.Namespace, console: Console) -> int:
 def shown(result: Sweep, folder: Path, s: Settings, console: Console) -> None:
     """Print what a sweep came to, and leave it in its folder."""
     console.print(result)
-    with durable.replacing(folder / "sweep.parquet") as new:
+    with durable.atomic_file(folder / "sweep.parquet") as new:
         result.frame.write_parquet(new)
     write_tables(result.summary(), folder, result.keys)
     cells = plural(len([p for p in folder.iterdir() if p.is_dir()]), "cell")
@@ -78,7 +78,7 @@ def tune(words: argparse.Namespace, console: Console) -> int:
     jobs = whole_number(words.jobs, "--jobs")
     plan = tuning.planned(table, None, trusted=going_on is None or words.trust_code)
     s = next(iter(plan.cells.values()))[0].chosen.settings
-    folder = going_on or durable.fresh(Path(s.out) / s.name)
+    folder = going_on or durable.new_folder(Path(s.out) / s.name)
     every = sum(len(one.seeds) for mine in plan.cells.values() for one in mine)
     with kept(folder, "tune"):
         try:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ..base.errors import unknown
+from ..base.errors import unknown_name
 from ..trackers import TRACKERS, Tracker
 from .console import say
 from .progress_bar import Progress
@@ -20,7 +20,7 @@ def as_trackers(names: Iterable[str] | None) -> list[str]:
     found = list(dict.fromkeys(names or ()))
     for name in found:
         if name not in TRACKERS:
-            raise unknown("tracker", name, TRACKERS)
+            raise unknown_name("tracker", name, TRACKERS)
     return found
 
 

@@ -9,18 +9,55 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from typing import Any
 
-from ..base.errors import MusterError, unknown
+from ..base.errors import MusterError, unknown_name
 from ..base.registry import INSTALLED, Catalogue
-from ..base.schema import Table, label_and_key, named, parameters
+from ..base.schema import Table, as_named_table, label_and_key, parameters
 from ..methods import Method
 
 CHOSEN = {"data": "synth", "model": "softmax", "method": "fedalign"}  # by name, and by default
 SPECIAL = ("epsilon", "reference", "trust", "tune_steps")  # parts that only some methods go by
 LISTS = ("sweep", "tune")  # tables whose keys are keys of the configuration, with lists of values
+RENAMED = {  # keys of earlier versions, which are still read
+    "network.patience": "network.timeout",
+    "network.wait": "network.enrolment_timeout",
+    "network.at_least": "network.min_clients",
+    "network.strikes": "network.failures",
+    "network.most_rows": "network.max_rows",
+    "network.most_share": "network.max_share",
+    "network.most_levels": "network.max_levels",
+}
+
+
+def current_names(keys: Iterable[str]) -> dict[str, str]:
+    """Return the current name of each dotted key; refuse two names of one key.
+
+    >>> current_names(["network.patience", "rounds"])
+    {'network.patience': 'network.timeout', 'rounds': 'rounds'}
+    """
+    keys = list(keys)
+    for key in keys:
+        if RENAMED.get(key) in keys:
+            raise MusterError(f"{key}: an earlier name of {RENAMED[key]}, also given; give one")
+    return {key: RENAMED.get(key, key) for key in keys}
+
+
+def rename_keys(table: Table) -> Table:
+    """Return a configuration with renamed keys under their current names.
+
+    >>> rename_keys({"rounds": 2, "network": {"strikes": 3, "quorum": 1.0}})
+    {'rounds': 2, 'network': {'failures': 3, 'quorum': 1.0}}
+    """
+    table = dict(table)
+    for head in dict.fromkeys(key.partition(".")[0] for key in RENAMED):
+        inner = table.get(head)
+        if isinstance(inner, dict):
+            names = current_names(f"{head}.{key}" for key in inner)
+            table[head] = {names[f"{head}.{k}"].partition(".")[2]: v for k, v in inner.items()}
+    return table
 
 
 def override(table: Table, flags: list[tuple[str, str]]) -> Table:
@@ -28,7 +65,8 @@ def override(table: Table, flags: list[tuple[str, str]]) -> Table:
 
     A bare `--method NAME` chooses again, so it replaces the whole table of the method before.
     """
-    table = deepcopy(table)
+    table = rename_keys(deepcopy(table))
+    names = current_names(key for key, _ in flags)
     for key, text in flags:
         head, _, rest = key.partition(".")
         if head in LISTS and rest:
@@ -36,7 +74,7 @@ def override(table: Table, flags: list[tuple[str, str]]) -> Table:
             read = parse_list if head == "sweep" or "." in rest else parse_value
             table.setdefault(head, {})[rest] = read(text)
         else:
-            put(table, key, parse_value(text), f"--{key}")
+            put(table, names[key], parse_value(text), f"--{key}")
     return with_names(table)
 
 
@@ -62,6 +100,7 @@ def put(
         all_methods: True: `method.KEY` means every one of several methods that takes KEY, as
             `parts` knows them
     """
+    key = RENAMED.get(key, key)
     head, _, rest = key.partition(".")
     if not rest:
         if head in CHOSEN and isinstance(value, str):
@@ -98,7 +137,7 @@ def listed_methods(table: Table) -> list[Table]:
         raise MusterError("methods: give a list of tables, each with a name")
     if isinstance(given[0], dict) and "methods" not in table:
         given = [{"name": CHOSEN["method"], **given[0]}]
-    return [named("method", item) for item in given]
+    return [as_named_table("method", item) for item in given]
 
 
 def label_of(entry: Table) -> str:
@@ -110,7 +149,7 @@ def addressed(listed: Sequence[Table], rest: str, where: str) -> tuple[Table, st
     """The method that `LABEL.KEY` is about, and the key."""
     found = label_and_key(map(label_of, listed), rest)
     if found is None:
-        raise unknown(f"method in {where}:", rest.partition(".")[0], map(label_of, listed))
+        raise unknown_name(f"method in {where}:", rest.partition(".")[0], map(label_of, listed))
     label, key = found
     return next(entry for entry in listed if label_of(entry) == label), key
 

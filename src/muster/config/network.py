@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..base.arrays import Bool, Int64
-from ..base.checks import above, is_number, require, share, whole
+from ..base.checks import check_above, check_share, check_whole, is_number, require
 from ..base.errors import MusterError
 from ..federation import Federation
 from ..federation.population import check_role
@@ -24,46 +24,46 @@ Precision = Literal["exact", "float16"]
 
 @dataclass(frozen=True)
 class Network:
-    """The terms of a federation over a network.
+    """Settings of a federation over a network: timeouts, limits and the form of clients' data.
 
     Attributes:
-        precision: how weights travel: "exact" (in the run's dtype) or "float16" (half of float32)
-        patience: seconds the server waits for answers to one request; then it goes on without
-        wait: seconds it waits for clients before the first round
-        at_least: clients that must have come by then (the priority clients must, all of them)
-        quorum: the share of the objective's weight (the priority clients', usually) that must be
-            heard in a round; with less, those who failed are asked again, then the run stops
-        retries: how often they are asked again
-        strikes: failures in a row after which nobody waits for a client until it answers again
-        most_rows: the largest sample count a client may state
-        most_share: the most a client counts for that is not priority and whose rows are not
-            declared: so many times the rows of all priority clients together
-        features: the shape of a row; empty: as the first priority client's
-        image: the shape of a row as an image, where rows are images that lie flat; empty: none
-        classes: how many classes, or their names in order; 0: as the priority clients' labels go
-        label: the label's column in each client's own table, or several
-        columns: the columns to learn from, in order; empty: all others, as each table has them
-        scale: how features are scaled, as in `from_folder`: clients tell statistics of their
-            training rows, and are sent what everybody goes by
-        categories: columns of categories, with the levels of all clients, agreed on in the same way
-        missing: what stands in for missing numbers, agreed on in the same way
-        most_levels: the most levels a client may have in a column of categories
-        text: a column of text to learn from, in place of columns of numbers; what makes tokens of
-            it is code, which each node's owner names
-        length: how many tokens of each text are kept
-        pad: the token that shorter texts are filled up with; default 0
-        resize: of folders of images: the height and width that all are brought to; empty: none
+        precision: precision of weights in messages: "exact" (the run's dtype) or "float16"
+        timeout: seconds the server waits for the replies to one request
+        enrolment_timeout: seconds the server waits for clients before the first round
+        min_clients: number of clients that must enrol; priority clients must in any case
+        quorum: fraction of the objective's weight that must reply in a round; with less, requests
+            that failed are retried, then the run stops
+        retries: number of times that requests are sent again when there is no quorum
+        failures: failures in a row after which nobody waits for a client until it replies again
+        max_rows: largest number of rows a client may report
+        max_share: cap on an undeclared non-priority client's rows, as a multiple of all priority
+            rows
+        features: shape of a row; empty: that of the first priority client
+        image: shape of a row as an image, where images are stored as flat rows; empty: none
+        classes: number of classes, or their names in order; 0: inferred from the priority clients'
+            labels
+        label: label column of each client's table, or a list of several
+        columns: feature columns, in order; empty: all columns but the label
+        scale: scaling of features, as in `from_folder`, by statistics of the clients' training rows
+        categories: categorical columns, one-hot encoded by the levels of all clients
+        missing: handling of missing numbers: "error", or "mean" to fill in the column's mean
+        max_levels: largest number of levels a client may report in a categorical column
+        text: text column to learn from instead of numeric columns; the tokenizer is named by each
+            node's owner
+        length: number of tokens of each text that are used
+        pad: token that fills up shorter texts; default 0
+        resize: height and width to which images of a folder are resized; empty: none
     """
 
     precision: Precision = "exact"
-    patience: float = 600.0
-    wait: float = 600.0
-    at_least: int = 1
+    timeout: float = 600.0
+    enrolment_timeout: float = 600.0
+    min_clients: int = 1
     quorum: float = 0.5
     retries: int = 2
-    strikes: int = 3
-    most_rows: int = 100_000_000
-    most_share: float = 1.0
+    failures: int = 3
+    max_rows: int = 100_000_000
+    max_share: float = 1.0
     features: tuple[int, ...] = ()
     image: tuple[int, ...] = ()
     classes: int | tuple[str, ...] = 0
@@ -72,28 +72,28 @@ class Network:
     scale: Literal["none", "pooled", "priority"] = "none"
     categories: tuple[str, ...] = ()
     missing: Literal["error", "mean"] = "error"
-    most_levels: int = 256
+    max_levels: int = 256
     text: str = ""
     length: int = 64
     pad: int | None = None
     resize: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("patience", "wait"):  # infinity is allowed: for as long as it takes
+        for name in ("timeout", "enrolment_timeout"):  # may be infinite
             value = getattr(self, name)
             require(is_number(value) and value > 0, f"network.{name}", value, "above 0")
-        whole("network.at_least", self.at_least)
-        whole("network.most_rows", self.most_rows)
-        above("network.most_share", self.most_share)
-        share("network.quorum", self.quorum)
-        whole("network.retries", self.retries, 0)
-        whole("network.strikes", self.strikes)
-        whole("network.most_levels", self.most_levels)
+        check_whole("network.min_clients", self.min_clients)
+        check_whole("network.max_rows", self.max_rows)
+        check_above("network.max_share", self.max_share)
+        check_share("network.quorum", self.quorum)
+        check_whole("network.retries", self.retries, 0)
+        check_whole("network.failures", self.failures)
+        check_whole("network.max_levels", self.max_levels)
         for name in self.categories:
             known = not self.columns or name in self.columns
             require(known, "network.categories", name, "columns that network.columns lists")
-        whole("network.length", self.length)
-        whole("network.pad", self.pad or 0, 0)
+        check_whole("network.length", self.length)
+        check_whole("network.pad", self.pad or 0, 0)
         size = self.resize
         ok = not size or (len(size) == 2 and min(size) >= 1)
         require(ok, "network.resize", size, "[height, width], each 1 or more")
@@ -144,7 +144,7 @@ class Member:
         importance: a_k, its weight in the objective when it is not priority
         unseen: whether it never trains and only judges the model
         rows: how many rows it counts for, whatever it states; 0: as it states, within
-            network.most_share unless it is priority
+            network.max_share unless it is priority
     """
 
     name: str
@@ -158,7 +158,7 @@ class Member:
         if not self.name or "/" in self.name:
             raise MusterError(f"clients: name '{self.name}'; give a plain name")
         check_role(f"clients.{self.name}", self.priority, self.importance, self.unseen)
-        whole(f"clients.{self.name}.rows", self.rows, 0)
+        check_whole(f"clients.{self.name}.rows", self.rows, 0)
 
     def public_key(self) -> str:
         """The text of its key."""
@@ -201,17 +201,17 @@ def members_of(fed: Federation, keys: Sequence[str | Path]) -> tuple[Member, ...
 
 
 def counted_rows(
-    stated: Int64, members: Sequence[Member], priority: Bool, most_share: float
+    stated: Int64, members: Sequence[Member], priority: Bool, max_share: float
 ) -> Int64:
     """D_k as it counts in p_k, which is not for clients to say.
 
     Declared rows count as declared. What a priority client states is believed: the model is for
-    it. What any other states counts up to `most_share` times the rows of all priority clients
+    it. What any other states counts up to `max_share` times the rows of all priority clients
     together. A client that states nothing has not come, and counts for nothing.
     """
     declared = np.array([member.rows for member in members], np.int64)
     rows = np.where(declared > 0, declared, stated) * (stated > 0)
-    most = max(1, int(most_share * int(rows[priority].sum())))
+    most = max(1, int(max_share * int(rows[priority].sum())))
     return np.where(priority | (declared > 0), rows, np.minimum(rows, most))
 
 

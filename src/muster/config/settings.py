@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from ..base.checks import one_of, require, whole
+from ..base.checks import check_one_of, check_whole, require
 from ..base.errors import MusterError
 from ..base.rng import MOST, as_seeds
 from ..engines.compute import Compute
@@ -77,10 +77,10 @@ class Settings:
     out: str = "runs"
 
     def __post_init__(self) -> None:
-        whole("rounds", self.rounds)
-        whole("seed", self.seed, 0, MOST)
+        check_whole("rounds", self.rounds)
+        check_whole("seed", self.seed, 0, MOST)
         as_seeds(self.seeds)
-        whole("tuned_steps", self.tuned_steps, 0)
+        check_whole("tuned_steps", self.tuned_steps, 0)
         require(0 <= self.left_out < 1, "left_out", self.left_out, "from 0 to below 1")
         for seed in self.tuned_on:
             if seed in (self.seed, *self.all_seeds):
@@ -88,10 +88,10 @@ class Settings:
                     f"seeds: {seed} is one that settings were tuned on ({list(self.tuned_on)}); "
                     "report others"
                 )
-        one_of("decide_on", self.decide_on, DECIDE_ON)
+        check_one_of("decide_on", self.decide_on, DECIDE_ON)
         assert self.compute  # made, and so checked
         for at in self.report_at:
-            whole("report_at", at, 1, self.rounds)
+            check_whole("report_at", at, 1, self.rounds)
         if self.measures:
             find_measures(self.measures)
         if self.panels:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from ..base.arrays import Bool, Float64, Int64
 from ..base.lazy import torch
-from ..federation.ragged import Ragged, Shared
+from ..federation.ragged_rows import RaggedRows, SharedRows
 from ..protocol import Appraisal
-from ..tasks.base import Scoring, Task, Usual, by_row
+from ..tasks.base import Scoring, StandardTask, Task, averages_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,7 +33,7 @@ class Marks:
         self.task, self.scoring, self.n = task, scoring, n
         self.loss = np.empty(n)
         self.rows = np.empty((len(scoring.rows), n))
-        self.alone = by_row(task)
+        self.alone = averages_rows(task)
         self.z: NDArray[Any] | None = None
         self._lock = threading.Lock()
 
@@ -58,7 +58,7 @@ class Marks:
         self.z[at] = said
 
     def by_client(
-        self, data: Ragged, clients: Int64, at: Int64, place: Int64 | None = None
+        self, data: RaggedRows, clients: Int64, at: Int64, place: Int64 | None = None
     ) -> Appraisal:
         """Each client's loss and scores. `at` are the positions of their rows, end to end; `place`
         where each was noted, unless in that order."""
@@ -92,7 +92,7 @@ class Marks:
 
 def _together(task: Task, z: NDArray[Any], y: Tensor, w: Float64) -> float:
     """The loss of rows that are tied together; NaN where they say none."""
-    assert isinstance(task, Usual), "only our own tasks tie rows together"
+    assert isinstance(task, StandardTask), "only our own tasks tie rows together"
     if task.silent(y):
         return float("nan")
     with torch.no_grad():
@@ -116,11 +116,11 @@ class Seen:
     """
 
     def __init__(
-        self, data: Ragged, clients: Int64, split: Split, task: Task, scoring: Scoring
+        self, data: RaggedRows, clients: Int64, split: Split, task: Task, scoring: Scoring
     ) -> None:
         self.data, self.clients, self.split = data, clients, split
         self.rows: Int64 | None
-        if isinstance(data, Shared):
+        if isinstance(data, SharedRows):
             # Every row of a label these clients see.
             self.labels = np.flatnonzero((data.mix[clients] > 0).any(0))
             self.rows = data.rows_of_labels(self.labels)
@@ -137,7 +137,7 @@ class Seen:
 
     def by_client(self) -> Appraisal:
         """Each client's loss and scores on its rows, weighted where rows have weights."""
-        if isinstance(self.data, Shared):
+        if isinstance(self.data, SharedRows):
             marks = self.marks
             if marks.alone and not marks.scoring.of_all:
                 return self._by_mix(self.data)
@@ -149,7 +149,7 @@ class Seen:
         listed = self.data.base(self.at) if self.shared else None
         return self.marks.by_client(self.data, self.clients, self.at, listed)
 
-    def _by_mix(self, data: Shared) -> Appraisal:
+    def _by_mix(self, data: SharedRows) -> Appraisal:
         """Each client's mix of the labels' means."""
         mix = data.mix[self.clients]
         count = data.count[self.labels]

@@ -17,13 +17,13 @@ import numpy as np
 
 from ..base.arrays import Int64
 from ..base.lazy import functional, nn, torch
-from ..base.params import Buffers, Memory, Params, of_module, select, trainable
+from ..base.params import Buffers, Params, State, get_params, select, trainable_names
 from ..federation import Federation
-from ..federation.ragged import Ragged, features
+from ..federation.ragged_rows import RaggedRows, features
 from ..local import Local
 from ..parts.solvers import Solver, Work
 from ..protocol import Appraisal, Offer
-from ..tasks.base import Multiclass, Scoring, Task, Usual, by_row
+from ..tasks.base import Multiclass, Scoring, StandardTask, Task, averages_rows
 from ..tasks.compatibility import refuse_mixing, refuse_targets
 from .accumulate import Seen, Split
 from .batches import Plan, plan, steps_of
@@ -74,7 +74,7 @@ class Engine(Protocol):
         solver: Solver,
         offer: Offer,
         clients: Int64,
-        memory: Memory,
+        memory: State,
         assignment: Assignment = Assignment(),
     ) -> tuple[Work, Int64]:
         """The work of these clients, in their order, and the steps each took."""
@@ -130,9 +130,9 @@ class Base:
         self.original = module
         self.main = self.replica()
         self.replicas = [self.main]
-        self.trainable = trainable(module)
+        self.trainable = trainable_names(module)
         # What clients send back.
-        self.travels = tuple(of_module(self.main.module, self.dtype, self.device))
+        self.travels = tuple(get_params(self.main.module, self.dtype, self.device))
         self.x = {"train": fed.train.x.to(self.device)}
         self.y = {"train": self._targets(fed.train.y)}
         if fed.test is not None:
@@ -145,7 +145,7 @@ class Base:
     def _targets(self, y: Tensor) -> Tensor:
         """Targets as the task takes them: whole numbers as they are, others in the run's dtype,
         unless rows are compared by them: times that differ must not become the same."""
-        real = y.is_floating_point() and by_row(self.task)
+        real = y.is_floating_point() and averages_rows(self.task)
         return y.to(self.device, self.dtype if real else y.dtype)
 
     def _try_task(self) -> None:
@@ -156,7 +156,7 @@ class Base:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             z = self.main.module.eval()(x)
         refuse_mixing(self.task, z, self.y["train"][:TRIED])
-        if isinstance(self.task, Usual):
+        if isinstance(self.task, StandardTask):
             refuse_targets(self.fed, self.task, z.shape[-1])
 
     merge_single = False  # whether a last batch of one row must join the one before it
@@ -179,7 +179,7 @@ class Base:
             self.ids(clients),
         )  # fmt: skip
 
-    def data(self, split: Split) -> Ragged:
+    def data(self, split: Split) -> RaggedRows:
         """The rows of a split."""
         if split == "train":
             return self.fed.train
@@ -282,8 +282,8 @@ class Room:
     def __init__(self, n: int) -> None:
         self.n = n
         self.models: Params = {}
-        self.memory: Memory = {}
-        self.extra: Memory = {}
+        self.memory: State = {}
+        self.extra: State = {}
         self.steps: Int64 = np.zeros(n, np.int64)
         self._lock = threading.Lock()
 

@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import TypedDict
 
-from ..base.checks import whole
-from ..base.errors import MusterError, unknown
+from ..base.checks import check_whole
+from ..base.errors import MusterError, unknown_name
 from ..base.lazy import torch
-from ..base.params import DTYPES, dtype_of
+from ..base.params import DTYPES, get_dtype
 from .threads import cores
 
 ENGINES = ("auto", "stacked", "loop")
@@ -40,16 +40,16 @@ class Compute:
             ("device", str(self.device).partition(":")[0], DEVICES),
         ):
             if given not in known:
-                raise unknown(what, str(getattr(self, what)), known)
+                raise unknown_name(what, str(getattr(self, what)), known)
         if not re.fullmatch(r"\w+(:(0|[1-9]\d?))?", str(self.device)):
             raise MusterError(f"device: '{self.device}'; allowed: cpu, cuda, cuda:0, ...")
         if self.processes is not None:
-            whole("processes", self.processes)
+            check_whole("processes", self.processes)
 
     @property
     def number(self) -> torch.dtype:
         """The dtype as torch knows it."""
-        return dtype_of(self.dtype)
+        return get_dtype(self.dtype)
 
     def place(self) -> torch.device:
         """The device as torch knows it, which must be present."""

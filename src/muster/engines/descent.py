@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from ..base.arrays import Int64
 from ..base.lazy import nn, torch
-from ..base.params import Memory, Params, copy
+from ..base.params import Params, State, copy
 from ..local import Local
 from ..parts.optimizers import Optimizer, keeps
 from ..protocol import Offer
@@ -43,7 +43,7 @@ class Course:
         kept: what the optimizer remembers at the end, for the clients' memory
     """
 
-    def __init__(self, local: Local, offer: Offer, steps: Int64, memory: Memory) -> None:
+    def __init__(self, local: Local, offer: Offer, steps: Int64, memory: State) -> None:
         self.optimizer: Optimizer = local.optimizer
         self.steps = steps
         most = int(steps.max(initial=0))
@@ -53,7 +53,7 @@ class Course:
             for j in range(most)
         ]
         self._memory = {p: m for p, m in memory.items() if p.startswith(SLOT)}
-        self.kept: Memory = {}
+        self.kept: State = {}
         self._descents = 0
 
     @property
@@ -61,7 +61,7 @@ class Course:
         """The one rate of all steps where each is `w <- w - lr d`; None elsewhere."""
         return self.even if self.optimizer.plain else None
 
-    def state(self, w: Params) -> Memory:
+    def state(self, w: Params) -> State:
         """What the optimizer remembers before a descent's first step, to be changed in place."""
         slot = f"{SLOT}{self._descents}."
         self._descents += 1
@@ -73,7 +73,7 @@ class Course:
         return last
 
 
-def remembered(optimizer: Optimizer, descents: int, model: Params) -> Memory:
+def remembered(optimizer: Optimizer, descents: int, model: Params) -> State:
     """What each client begins with where an optimizer's state is to last: one model's worth for
     each of the solver's descents a round."""
     if not keeps(optimizer):

@@ -20,12 +20,12 @@ from ..base import rng
 from ..base.arrays import Int64
 from ..base.errors import MusterError, MusterWarning, first_line
 from ..base.lazy import nn, torch
-from ..base.params import Memory, Params
+from ..base.params import Params, State
 from ..federation import Federation
 from ..local import Local
 from ..parts.solvers import Gradient, Solver, Work
 from ..protocol import Appraisal, Offer
-from ..tasks.base import Multiclass, Task, by_row
+from ..tasks.base import Multiclass, Task, averages_rows
 from .accumulate import Split
 from .base import Assignment, Base, Replica, Room
 from .batches import Plan, needs_two_rows
@@ -98,7 +98,7 @@ class Loop(Base):
         solver: Solver,
         offer: Offer,
         clients: Int64,
-        memory: Memory,
+        memory: State,
         assignment: Assignment = Assignment(),
     ) -> tuple[Work, Int64]:
         """Deal clients to workers as they become free; put results where they belong."""
@@ -115,7 +115,7 @@ class Loop(Base):
         return room.work(), room.steps
 
     def train_one(
-        self, solver: Solver, offer: Offer, k: int, memory: Memory, assignment: Assignment
+        self, solver: Solver, offer: Offer, k: int, memory: State, assignment: Assignment
     ) -> tuple[Work, Int64]:
         """One client: the solver on a stack of one."""
         client = np.array([k])
@@ -134,7 +134,7 @@ class Loop(Base):
         solver: Solver,
         offer: Offer,
         clients: Int64,
-        memory: Memory,
+        memory: State,
         assignment: Assignment,
         room: Room,
     ) -> None:
@@ -337,7 +337,7 @@ class Batch:
         module = self.engine.main.module
         module.train()
         task, z = self.engine.task, module(self.engine.lent(self.x))
-        if by_row(task):
+        if averages_rows(task):
             return task.loss(z, self.y).mean()
         together: Tensor = task.of_rows(z, self.y, z.new_ones(len(z)))  # type: ignore[attr-defined]
         return together
@@ -348,7 +348,7 @@ def _named(names: Sequence[str], values: Sequence[Tensor]) -> Params:
     return {n: t[None] for n, t in zip(names, values, strict=True)}
 
 
-def _row(memory: Memory, i: int) -> Memory:
+def _row(memory: State, i: int) -> State:
     """One client's memory, a stack of one."""
     return {
         part: {name: t[i : i + 1] for name, t in table.items()} for part, table in memory.items()

@@ -60,8 +60,8 @@ def refused(module: nn.Module, example: Tensor, forced: bool = False) -> str:
             return f"{kind} counts the tokens of a batch"
         if isinstance(m, nn.modules.conv._ConvNd) and not forced:
             return f"{kind} is faster one client at a time"
-    kept = params.of_module(module, torch.float64, torch.device("cpu"))
-    moving = params.trainable(module)
+    kept = params.get_params(module, torch.float64, torch.device("cpu"))
+    moving = params.trainable_names(module)
     statistics = [name for name in kept if name not in moving]
     if statistics:
         return f"{statistics[0]} is a statistic that a training pass changes"
@@ -76,7 +76,7 @@ def _tried(module: nn.Module, example: Tensor) -> str:
     kind = type(module).__name__
     twin = deepcopy(module).double()
     mapped = Mapped(lambda: deepcopy(twin))
-    start = params.of_module(twin, torch.float64, torch.device("cpu"))
+    start = params.get_params(twin, torch.float64, torch.device("cpu"))
     stack = {n: torch.stack([t, 1.25 * t + 0.01]) for n, t in start.items()}
     x = example.double() if example.is_floating_point() else example
     x = torch.stack([x, x.flip(0)])

@@ -22,13 +22,13 @@ from typing import Any
 from ..base.arrays import Int64
 from ..base.errors import MusterError
 from ..base.lazy import torch
-from ..base.params import Memory, Params
+from ..base.params import Params, State
 from ..parts.solvers import Solver, Work
 from ..protocol import Offer
 from .base import Assignment
 from .threads import alone
 
-Train = Callable[[Solver, Offer, int, Memory, Assignment], tuple[Work, Int64]]
+Train = Callable[[Solver, Offer, int, State, Assignment], tuple[Work, Int64]]
 
 
 BEAT = 0.5  # seconds between a worker's heartbeats

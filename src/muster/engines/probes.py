@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..base.lazy import nn, torch
 from ..federation import Federation
-from ..federation.ragged import features
+from ..federation.ragged_rows import features
 
 if TYPE_CHECKING:
     from torch import Tensor

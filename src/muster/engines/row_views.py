@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..base.arrays import Bool, Int64
-from ..federation.ragged import Ragged, Shared
+from ..federation.ragged_rows import RaggedRows, SharedRows
 from .base import CHUNK
 
 
@@ -35,15 +35,17 @@ class View:
     groups: list[Group]
 
 
-def views(data: Ragged, clients: Int64) -> Iterator[View]:
+def views(data: RaggedRows, clients: Int64) -> Iterator[View]:
     """Every row of every one of these clients, noted end to end in their order."""
     width = max(1, int(np.prod(data.x.shape[1:])))
     return (
-        _by_label(data, clients, width) if isinstance(data, Shared) else _own(data, clients, width)
+        _by_label(data, clients, width)
+        if isinstance(data, SharedRows)
+        else _own(data, clients, width)
     )
 
 
-def _own(data: Ragged, clients: Int64, width: int) -> Iterator[View]:
+def _own(data: RaggedRows, clients: Int64, width: int) -> Iterator[View]:
     """Clients of similar size together, as many as fit a chunk when padded to the longest."""
     sizes = data.sizes[clients]
     before = np.cumsum(sizes) - sizes
@@ -66,7 +68,7 @@ def _own(data: Ragged, clients: Int64, width: int) -> Iterator[View]:
         start = end
 
 
-def _by_label(data: Shared, clients: Int64, width: int) -> Iterator[View]:
+def _by_label(data: SharedRows, clients: Int64, width: int) -> Iterator[View]:
     """The rows of each label, a chunk at a time, and all clients that see them."""
     sees = data.mix[clients] > 0
     sizes = data.sizes[clients]

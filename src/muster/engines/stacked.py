@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from ..base import params, rng
 from ..base.arrays import Int64
 from ..base.errors import MusterError
-from ..base.lazy import later, nn, torch
-from ..base.params import Memory, Params
+from ..base.lazy import lazy_module, nn, torch
+from ..base.params import Params, State
 from ..federation import Federation
-from ..federation.ragged import features
+from ..federation.ragged_rows import features
 from ..local import Local
 from ..parts.solvers import Gradient, Solver, Work
 from ..protocol import Appraisal, Offer
-from ..tasks.base import Multiclass, Task, by_row
+from ..tasks.base import Multiclass, Task, averages_rows
 from .accumulate import Marks, Split
 from .base import Assignment, Base, Room
 from .batches import Plan, blocks, cut, work
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from . import kernel
 else:
-    kernel = later("muster.engines.kernel")  # numba takes a second
+    kernel = lazy_module("muster.engines.kernel")  # numba takes a second
 
 AT_ONCE = 2**22  # rows whose losses are held at once
 COMPILE_FROM = 2.0e7  # parameters times rows of a portion above which the compiled loop pays off
@@ -62,7 +62,7 @@ class Stacked(Base):
         task: Task = Multiclass(),
     ) -> None:
         super().__init__(module, fed, local, compute, task)
-        self.frozen = params.frozen(self.main.module)
+        self.frozen = params.frozen_params(self.main.module)
         layers = stackable(self.main.module)
         self.mapped: Mapped | None = None
         self.why = "every layer has a stacked form"
@@ -101,7 +101,7 @@ class Stacked(Base):
         solver: Solver,
         offer: Offer,
         clients: Int64,
-        memory: Memory,
+        memory: State,
         assignment: Assignment = Assignment(),
     ) -> tuple[Work, Int64]:
         """Train each portion of clients with similar batches as one stack."""
@@ -330,7 +330,7 @@ class Batch:
 
 def total_loss(task: Task, z: Tensor, y: Tensor, scale: Tensor) -> Tensor:
     """The sum of the clients' losses, each on its own rows."""
-    if by_row(task):
+    if averages_rows(task):
         return (task.loss(z, y) * scale).sum()
     total: Tensor = task.of_rows(z, y, scale).sum()  # type: ignore[attr-defined]
     return total

@@ -20,7 +20,7 @@ AT_ONCE = 2**22  # numbers that are looked at together: columns go in groups of 
 
 
 @dataclass(frozen=True, eq=False)
-class Statistics:
+class ColumnStatistics:
     """Of each client's training rows, [client, column].
 
     Attributes:
@@ -36,7 +36,7 @@ class Statistics:
     spread: Float64
 
     @classmethod
-    def of(cls, x: NDArray[Any], sizes: Int64) -> Statistics:
+    def of(cls, x: NDArray[Any], sizes: Int64) -> ColumnStatistics:
         """Of rows that lie client after client, `sizes` for each; NaN where a number is missing.
         A client's numbers do not depend on who else is there, to the bit."""
         x = x.reshape(len(x), -1)
@@ -54,11 +54,11 @@ class Statistics:
             made.count[some, few], made.mean[some, few], made.spread[some, few] = found
         return made
 
-    def pick(self, who: Bool) -> Statistics:
+    def pick(self, who: Bool) -> ColumnStatistics:
         """Of some of the clients."""
-        return Statistics(self.rows[who], self.count[who], self.mean[who], self.spread[who])
+        return ColumnStatistics(self.rows[who], self.count[who], self.mean[who], self.spread[who])
 
-    def over(self, who: Bool) -> Statistics:
+    def over(self, who: Bool) -> ColumnStatistics:
         """Of some of the clients as one; a column of which they have nothing, of all of them."""
         mine = self.pick(who).together()
         if (mine.count > 0).all():
@@ -68,9 +68,9 @@ class Statistics:
         def either(name: str) -> Any:
             return np.where(mine.count > 0, getattr(mine, name), getattr(everyone, name))
 
-        return Statistics(mine.rows, either("count"), either("mean"), either("spread"))
+        return ColumnStatistics(mine.rows, either("count"), either("mean"), either("spread"))
 
-    def together(self) -> Statistics:
+    def together(self) -> ColumnStatistics:
         """Of all of them as one client (Chan, Golub and LeVeque 1983). With N = sum n_k,
 
             mean = sum n_k mean_k / N,   spread = sum spread_k + n_k (mean_k - mean)^2.
@@ -87,7 +87,7 @@ class Statistics:
             mean = low + exact_sums(self.count * above) / np.maximum(n, 1)
             off = np.where(there, self.mean - mean, 0.0)
             spread = exact_sums(np.concatenate([self.spread, self.count * off**2]))
-        return Statistics(self.rows.sum(keepdims=True), n[None], mean[None], spread[None])
+        return ColumnStatistics(self.rows.sum(keepdims=True), n[None], mean[None], spread[None])
 
     @property
     def deviation(self) -> Float64:

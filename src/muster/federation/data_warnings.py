@@ -18,7 +18,7 @@ MANY = 20  # classes from which labels may be numbers in truth
 HAVE = 5  # training rows of a class from which its absence among test rows is worth a word
 
 
-def doubts(fed: Federation) -> list[str]:
+def find_data_warnings(fed: Federation) -> list[str]:
     """What is to be said of a federation's data, in a sentence each."""
     if fed.classes == 0:
         return [sentence for sentence in (_sizes(fed),) if sentence]
@@ -27,7 +27,7 @@ def doubts(fed: Federation) -> list[str]:
     return [sentence for sentence in found if sentence]
 
 
-def sizes(fed: Federation) -> Float64:
+def feature_sizes(fed: Federation) -> Float64:
     """Root mean square of each feature over training rows; pixels and tokens have none."""
     x = fed.train.x
     if not x.is_floating_point():
@@ -39,7 +39,7 @@ def sizes(fed: Federation) -> Float64:
 
 
 def _sizes(fed: Federation) -> str:
-    size = sizes(fed)
+    size = feature_sizes(fed)
     if not len(size) or size.max() < LARGE:
         return ""
     most = int(size.argmax())

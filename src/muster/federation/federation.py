@@ -19,15 +19,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..base.arrays import Bool, Float64, Int64
-from ..base.checks import one_of
+from ..base.checks import check_one_of
 from ..base.errors import MusterError, MusterWarning, plural
 from ..base.lazy import torch
 from ..base.registry import catalogue
-from .inputs import PIXELS, REAL, WHOLE, Inputs, Preparation, Scale
+from .inputs import PIXELS, REAL, WHOLE, Inputs, Scaler, TableEncoder
 from .population import Population
-from .ragged import Pair, Ragged, Shared, are_labels, check, from_pairs
-from .text import Text
-from .variation import KINDS, Kind, Variation
+from .ragged_rows import Pair, RaggedRows, SharedRows, are_labels, check, from_pairs
+from .text import TextEncoder
+from .variation import KINDS, Variation, VariationKind
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -133,8 +133,8 @@ class Federation:
             any may be there)
     """
 
-    train: Ragged
-    test: Ragged | None
+    train: RaggedRows
+    test: RaggedRows | None
     priority: Bool
     importance: Float64
     requirement: Float64 | None
@@ -150,14 +150,14 @@ class Federation:
     ids: Int64 | None = None
     counted: Int64 | None = None
     image: tuple[int, ...] | None = None
-    scale: Scale | None = None
+    scale: Scaler | None = None
     label_column: str | tuple[str, ...] | None = None
     aside: tuple[str, ...] | None = ()
-    prepare: Preparation | None = None
-    text: Text | None = None
+    prepare: TableEncoder | None = None
+    text: TextEncoder | None = None
     resized: bool = False
     pad: int | None = None
-    varies: Kind = "unknown"
+    varies: VariationKind = "unknown"
 
     @classmethod
     def from_folder(cls, path: str | Path, **options: Any) -> Federation:
@@ -184,7 +184,7 @@ class Federation:
         classes: int | None = None,
         name: str = "federation",
         unseen: ArrayLike = (),
-        varies: Kind = "unknown",
+        varies: VariationKind = "unknown",
     ) -> Federation:
         """A federation from each client's (x, y). Whole numbers from 0, one for each row, are
         classes; other targets are numbers, as are all with `classes=0`. A function of the seed that
@@ -220,8 +220,8 @@ class Federation:
     @classmethod
     def from_ragged(
         cls,
-        train: Ragged,
-        test: Ragged | None = None,
+        train: RaggedRows,
+        test: RaggedRows | None = None,
         priority: ArrayLike | None = None,
         requirement: ArrayLike | None = None,
         importance: ArrayLike = 0.0,
@@ -229,10 +229,10 @@ class Federation:
         name: str = "federation",
         unseen: ArrayLike = (),
         note: str = "",
-        varies: Kind = "unknown",
+        varies: VariationKind = "unknown",
     ) -> Federation:
         """A federation from data that is already joined; this is where everything is checked."""
-        one_of("varies", varies, tuple(KINDS))
+        check_one_of("varies", varies, tuple(KINDS))
         n = len(train.offsets) - 1
         if classes is None and not all(are_labels(d.y) for d in (train, test) if d is not None):
             classes = 0
@@ -280,7 +280,7 @@ class Federation:
     @property
     def variation(self) -> Variation:
         """How seeds vary the data, and how many rows there are to do it with."""
-        own = None if isinstance(self.test, Shared) else self.test  # divided from the rest
+        own = None if isinstance(self.test, SharedRows) else self.test  # divided from the rest
         rows = self.train.sizes + (0 if own is None else own.sizes)
         shares = (
             float(rows[who].sum() / rows.sum()) for who in (self.importance > 0, ~self.unseen)
@@ -342,7 +342,7 @@ class Federation:
                 "and the task predicts numbers; read the data with targets='numbers'"
             )
 
-        def real(data: Ragged | None) -> Any:
+        def real(data: RaggedRows | None) -> Any:
             return None if data is None else replace(data, y=data.y.double())
 
         return replace(self, train=real(self.train), test=real(self.test), classes=0, labels=None)
@@ -389,7 +389,7 @@ class Federation:
                 continue
             for values in (data.y.cpu().numpy(), data.offsets, data.rows, data.weight):
                 add(values)
-            if isinstance(data, Shared):
+            if isinstance(data, SharedRows):
                 add(data.mix)
             every = max(1, len(data.x) // 1000)
             add(data.x[::every].cpu().numpy())

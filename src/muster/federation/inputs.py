@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from ..base.arrays import Bool, Float64
 from ..base.errors import MusterError
-from .column_statistics import Statistics
-from .population import Space
-from .text import Text
+from .column_statistics import ColumnStatistics
+from .population import RowShape
+from .text import TextEncoder
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,14 +26,14 @@ PIXELS, WHOLE, REAL = "pixels", "whole", "real"
 
 
 @dataclass(frozen=True, eq=False)
-class Scale:
+class Scaler:
     """Every feature less its mean, by its deviation."""
 
     mean: Float64
     std: Float64
 
     @classmethod
-    def fitted(cls, told: Statistics, counts: Bool, shape: tuple[int, ...]) -> Scale:
+    def fitted(cls, told: ColumnStatistics, counts: Bool, shape: tuple[int, ...]) -> Scaler:
         """From what clients tell of their rows, of those that count."""
         numbers = told.over(counts)
         return cls(numbers.mean.reshape(shape), numbers.deviation.reshape(shape))
@@ -47,14 +47,14 @@ class Scale:
         return {"mean": self.mean.ravel().tolist(), "std": self.std.ravel().tolist()}
 
     @classmethod
-    def of_table(cls, table: dict[str, Any], shape: tuple[int, ...]) -> Scale:
+    def of_table(cls, table: dict[str, Any], shape: tuple[int, ...]) -> Scaler:
         """What a table says of rows of a shape."""
         mean, std = (np.array(table[k], np.float64).reshape(shape) for k in ("mean", "std"))
         return cls(mean, std)
 
 
 @dataclass(frozen=True, eq=False)
-class Preparation:
+class TableEncoder:
     """Columns of a table as features: categories as 0 and 1 for each level and, where that is asked
     for, missing numbers by the mean, and next to a column in which training rows miss something,
     whether it is missing.
@@ -93,14 +93,14 @@ class Preparation:
     @classmethod
     def fitted(
         cls,
-        told: Statistics,
+        told: ColumnStatistics,
         counts: Bool,
         columns: tuple[str, ...],
         levels: dict[str, tuple[str, ...]],
         scaled: bool,
         fills: bool,
         nothing: Mapping[str, tuple[float, ...]] | None = None,
-    ) -> Preparation:
+    ) -> TableEncoder:
         """From what clients tell of their training rows. Means and deviations are of the clients
         that count; what is missing anywhere has a feature that says so."""
         numbers = told.over(counts)
@@ -143,7 +143,7 @@ class Preparation:
         return {name: plain(value) for name, value in vars(self).items()}
 
     @classmethod
-    def of_table(cls, table: dict[str, Any]) -> Preparation:
+    def of_table(cls, table: dict[str, Any]) -> TableEncoder:
         """What a table says."""
 
         def back(value: Any) -> Any:
@@ -187,11 +187,11 @@ class Inputs:
     columns: tuple[str, ...] | None = None
     label: str | tuple[str, ...] | None = None
     aside: tuple[str, ...] | None = ()
-    scale: Scale | None = None
+    scale: Scaler | None = None
     scaled: bool = True
     target: tuple[int, ...] = ()
-    prepare: Preparation | None = None
-    text: Text | None = None
+    prepare: TableEncoder | None = None
+    text: TextEncoder | None = None
     resized: bool = False
     pad: int | None = None
 
@@ -205,10 +205,10 @@ class Inputs:
         """The columns of labels: none, one or several."""
         return (self.label,) if isinstance(self.label, str) else self.label or ()
 
-    def space(self, outputs: int) -> Space:
+    def space(self, outputs: int) -> RowShape:
         """What a model is built for that has this many outputs."""
         whole = self.kind == WHOLE
-        return Space(self.shape, outputs, self.image, self.target, whole, self.pad)
+        return RowShape(self.shape, outputs, self.image, self.target, whole, self.pad)
 
     def example(self) -> Tensor:
         """A row of zeros."""
@@ -260,9 +260,9 @@ class Inputs:
         values = dict(table)
         values |= {k: tuple(v) for k, v in table.items() if isinstance(v, list)}
         if (scale := values.get("scale")) is not None:
-            values["scale"] = Scale.of_table(scale, values["shape"])
+            values["scale"] = Scaler.of_table(scale, values["shape"])
         if (made := values.get("prepare")) is not None:
-            values["prepare"] = Preparation.of_table(made)
+            values["prepare"] = TableEncoder.of_table(made)
         if (text := values.get("text")) is not None:
-            values["text"] = Text(**text)
+            values["text"] = TextEncoder(**text)
         return cls(**values)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arrays import Bool, Float64, Int64
-from ..base.checks import share
+from ..base.checks import check_share
 from ..base.errors import MusterError
 from ..base.lazy import torch
 
@@ -79,12 +79,12 @@ class Population:
 
 def check_role(who: str, priority: bool, importance: float, unseen: bool) -> None:
     """Refuse what one client cannot be."""
-    share(f"{who}.importance", importance)
+    check_share(f"{who}.importance", importance)
     if priority and unseen:
         raise MusterError(f"{who}: priority and unseen; a priority client takes part")
 
 
-class Shaped(Protocol):
+class RowSpec(Protocol):
     """Rows a model has to fit, at hand or elsewhere."""
 
     @property
@@ -118,7 +118,7 @@ class Shaped(Protocol):
 
 
 @dataclass(frozen=True)
-class Space:
+class RowShape:
     """Rows that are elsewhere: their shape, also as an image, their number of classes, the shape of
     a target, whether features are whole numbers (tokens), and which of these is `Shaped.pad`."""
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..base import rng
 from ..base.arrays import Bool, UInt64
-from .ragged import Ragged, Shared
+from .ragged_rows import RaggedRows, SharedRows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 WORDS = 2**18  # 8-byte words that are hashed together: they stay in the cache
 
 
-def hashes(x: NDArray[Any], y: NDArray[Any]) -> UInt64:
+def hash_rows(x: NDArray[Any], y: NDArray[Any]) -> UInt64:
     """A 64-bit hash of each row. Zeros are alike whatever their sign, and so are missing numbers.
 
     >>> a, b, c = hashes(np.array([[1.0, 0.0], [1.0, -0.0], [1.0, 0.0]]), np.array([0, 0, 1]))
@@ -50,11 +50,11 @@ def as_words(rows: NDArray[Any], words: int) -> UInt64:
     return room.view(np.uint64)
 
 
-def content(data: Ragged) -> UInt64:
+def get_hashes(data: RaggedRows) -> UInt64:
     """The hash of every row in `x` and `y`, whoever holds it."""
     if data.content is not None:
         return data.content
-    return hashes(as_array(data.x), as_array(data.y))
+    return hash_rows(as_array(data.x), as_array(data.y))
 
 
 def as_array(t: Tensor) -> NDArray[Any]:
@@ -63,15 +63,15 @@ def as_array(t: Tensor) -> NDArray[Any]:
     return array
 
 
-def held(data: Ragged) -> UInt64:
+def get_held_hashes(data: RaggedRows) -> UInt64:
     """The hashes of the rows that some client holds, each once and in order."""
-    found = content(data)
-    if not isinstance(data, Shared):
+    found = get_hashes(data)
+    if not isinstance(data, SharedRows):
         found = found[data.base(np.arange(data.offsets[-1]))]
     return np.unique(found)
 
 
-def chosen_by_content(found: UInt64, share: float) -> Bool:
+def select_by_hash(found: UInt64, share: float) -> Bool:
     """About this share of rows, by what is in them alone: the same rows in every federation, and
     copies of a row together. A larger share has those of a smaller one among it."""
     return np.asarray(rng.uniform(found) < share)

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..base.arrays import Int64
-from ..base.checks import whole
+from ..base.checks import check_whole
 from ..base.errors import MusterError, first_line
-from ..base.registry import from_path
+from ..base.registry import import_object
 
 Tokenizer: TypeAlias = Callable[[str], Any]
 
@@ -25,7 +25,7 @@ PROBE = "the of and a to in is you that it good bad yes no not new old one two H
 
 
 @dataclass(frozen=True, eq=False)
-class Text:
+class TextEncoder:
     """How a column of text becomes tokens.
 
     Attributes:
@@ -43,13 +43,13 @@ class Text:
     tokenizer: Tokenizer | None = None
 
     def __post_init__(self) -> None:
-        whole("length", self.length)
-        whole("pad", self.pad, 0)
+        check_whole("length", self.length)
+        check_whole("pad", self.pad, 0)
 
-    def read_by(self, given: str | Tokenizer) -> Text:
+    def read_by(self, given: str | Tokenizer) -> TextEncoder:
         """The same with its tokenizer: a function, or the import path of one."""
         if isinstance(given, str):
-            return replace(self, called=given, tokenizer=from_path(given, "tokenizer"))
+            return replace(self, called=given, tokenizer=import_object(given, "tokenizer"))
         if not callable(given):
             raise MusterError(
                 f"tokenizer: {type(given).__name__}; give a function of a text, or its import path"

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from ..base.errors import plural
 
-Kind = Literal["data", "split", "deal and split", "deal", "training", "unknown"]
-Whose = Literal["all", "objective", "seen", "unseen"]
-KINDS: dict[Kind, str] = {
+VariationKind = Literal["data", "split", "deal and split", "deal", "training", "unknown"]
+ClientGroup = Literal["all", "objective", "seen", "unseen"]
+KINDS: dict[VariationKind, str] = {
     "data": "that each draw new data",
     "split": "that split the same {rows}rows again (corrected, Nadeau and Bengio 2003)",
     "deal and split": "that deal to clients and split the same {rows}rows again (corrected, Nadeau "
@@ -48,7 +48,7 @@ class Variation:
             take part
     """
 
-    varies: Kind = "unknown"
+    varies: VariationKind = "unknown"
     train_rows: int = 0
     test_rows: int = 0
     objective_share: float = 1.0
@@ -83,7 +83,7 @@ class Variation:
         words = {"deal and split": "split", "training": "training run", "data": "seed"}
         return words.get(self.varies, "seed" if self.varies == "unknown" else self.varies)
 
-    def ratio(self, held_out: bool, whose: Whose = "all") -> float:
+    def ratio(self, held_out: bool, whose: ClientGroup = "all") -> float:
         """The term added to 1/n in the variance of a mean over n seeds (Nadeau and Bengio 2003),
         for a measure of the held-out or the training rows of these clients.
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
-from flwr.cli.build import build_fab_from_disk
 
 from ..base.errors import MusterError
 from ..config.experiment import Experiment, load
 from ..federation import Inputs
+from .compat import build_fab_from_disk
 from .server.identities import Registry
 from .terms import MOST_TERMS, shared_terms
 from .transport.private_files import write_private

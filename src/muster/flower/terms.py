@@ -16,8 +16,9 @@ from functools import lru_cache
 import tomli_w
 
 from ..base.errors import MusterError, first_line
-from ..base.schema import Table, check_depth, plain
+from ..base.schema import Table, check_depth, to_table
 from ..config.experiment import Experiment, load
+from ..config.keys import rename_keys
 from ..config.network import Network
 
 MOST_TERMS = 2**20  # characters of terms, in an app or in a message
@@ -27,8 +28,8 @@ SERVERS = (  # settings that do not concern clients
     "measures", "panels", "figures",
 )  # fmt: skip
 SERVERS_NETWORK = (  # and those of the network
-    "patience", "wait", "at_least", "most_rows", "most_share", "quorum", "retries", "strikes",
-    "most_levels",
+    "timeout", "enrolment_timeout", "min_clients", "max_rows", "max_share", "quorum", "retries",
+    "failures", "max_levels",
 )  # fmt: skip
 LEFT_OPEN = ("features", "classes")  # what is agreed on as clients introduce themselves
 
@@ -65,7 +66,7 @@ def parse(text: str) -> Table:
         why = first_line(error)
         raise MusterError(f"terms: not valid TOML ({why}); nothing was done") from None
     check_depth(table, "terms")
-    return table
+    return rename_keys(table)
 
 
 @lru_cache(maxsize=8)
@@ -73,7 +74,7 @@ def check_agreed(said: str, agreed: str) -> None:
     """Refuse terms that are not those agreed on, before anything is built of them. What the
     agreement leaves open, the shape of a row and the classes, is as the federation found it."""
     told, given = parse(said), parse(agreed)
-    usual = network_terms(plain(Network()))
+    usual = network_terms(to_table(Network()))
     for table in (told, given):
         found = table.get("network", {})
         table["network"] = {**usual, **(found if isinstance(found, dict) else {"": found})}

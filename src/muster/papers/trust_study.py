@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..base.arrays import Int64
-from ..base.errors import unknown
+from ..base.errors import unknown_name
 from ..base.lazy import pl, torch
 from ..data.sets.digits import digits
 from ..federation import Federation, Variation
@@ -109,7 +109,7 @@ def cells(
     for what, given, known in (("rule", rules, RULES), ("attack", attacks, ATTACKS)):
         for name in given:
             if name not in known:
-                raise unknown(what, name, known)
+                raise unknown_name(what, name, known)
     return [
         Cell(rule, attack, share, seed)
         for rule in rules

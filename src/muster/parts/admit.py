@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from ..base.arrays import Float64
-from ..base.checks import one_of
+from ..base.checks import check_one_of
 from ..base.registry import part
 from ..protocol import Appraisal, Offer, Roster
 from .join import CRITERIA, Criterion
@@ -76,7 +76,7 @@ class Band:
     appraises: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        one_of("criterion", self.criterion, CRITERIA)
+        check_one_of("criterion", self.criterion, CRITERIA)
 
     @property
     def reason(self) -> str:

@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from ..base.arrays import Float64, Int64
-from ..base.params import Memory
+from ..base.params import State
 from ..base.registry import part
 from ..protocol import Roster
 
@@ -16,7 +16,7 @@ from ..protocol import Roster
 class Effort(Protocol):
     """Steps for each asked client."""
 
-    def __call__(self, roster: Roster, steps: Int64, server: Memory) -> Int64:
+    def __call__(self, roster: Roster, steps: Int64, server: State) -> Int64:
         """From the steps `Local` asks of each to the steps each is to take."""
         ...
 
@@ -26,7 +26,7 @@ class Effort(Protocol):
 class AsAsked:
     """As many steps as `Local` asks of each."""
 
-    def __call__(self, roster: Roster, steps: Int64, server: Memory) -> Int64:
+    def __call__(self, roster: Roster, steps: Int64, server: State) -> Int64:
         return steps
 
 
@@ -38,7 +38,7 @@ class ByWeight:
 
     needs: ClassVar[tuple[str, ...]] = ("multiplicative",)  # of what the step keeps
 
-    def __call__(self, roster: Roster, steps: Int64, server: Memory) -> Int64:
+    def __call__(self, roster: Roster, steps: Int64, server: State) -> Int64:
         weight: Float64 = server["multiplicative"]["weight"].cpu().numpy()[roster.clients]
         share = weight / weight.sum()
         return np.asarray(np.maximum(1, np.rint(share * steps.sum())), np.int64)

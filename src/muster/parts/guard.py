@@ -13,7 +13,7 @@ import numpy as np
 from ..base import params
 from ..base.arrays import Bool
 from ..protocol import Appraisal, Decision, Offer, Replies
-from ..tasks.base import Scoring, Task, by_row, least_loss
+from ..tasks.base import Scoring, Task, averages_rows, least_loss
 from ..tasks.scores import SCORES, Score
 
 MOST_WEIGHT = 1e15  # beyond this a float32 square overflows, and with it every server optimizer
@@ -43,7 +43,7 @@ class Possible:
         """By this task."""
         scoring = Scoring(task)
         undefined = any(i == 0 for i, _ in scoring.of_all)
-        return cls(least_loss(task), scoring.first, undefined, not by_row(task))
+        return cls(least_loss(task), scoring.first, undefined, not averages_rows(task))
 
 
 USUAL = Possible()
@@ -119,7 +119,7 @@ def guard(
         return Decision(ok, reason)
     if n:
         for part in (replies.models, *replies.extra.values()):
-            refuse(~params.bounded(part, MOST_WEIGHT), "malformed: not finite")
+            refuse(~params.are_bounded(part, MOST_WEIGHT), "malformed: not finite")
         for name, t in replies.models.items():
             if name.endswith("running_var"):
                 negative = params.as_rows(t < 0).any(1).cpu().numpy()

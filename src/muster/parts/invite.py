@@ -14,7 +14,7 @@ import numpy as np
 
 from ..base import rng
 from ..base.arrays import Float64, Int64
-from ..base.checks import is_number, is_whole, require, whole
+from ..base.checks import check_whole, is_number, is_whole, require
 from ..base.registry import part
 from ..federation import Population
 from ..protocol import Roster
@@ -62,7 +62,7 @@ class Sample:
     m: int
 
     def __post_init__(self) -> None:
-        whole("invite m", self.m)
+        check_whole("invite m", self.m)
 
     def most_asked(self, n: int) -> int:
         return min(self.m, n)
@@ -185,7 +185,7 @@ class WithReplacement:
     k: int
 
     def __post_init__(self) -> None:
-        whole("invite k", self.k)
+        check_whole("invite k", self.k)
 
     def most_asked(self, n: int) -> int:
         return n
@@ -216,8 +216,8 @@ class PowerOfChoice:
     d: int
 
     def __post_init__(self) -> None:
-        whole("power of choice d", self.d)
-        whole("power of choice m", self.m, most=self.d)
+        check_whole("power of choice d", self.d)
+        check_whole("power of choice m", self.m, most=self.d)
 
     def most_asked(self, n: int) -> int:
         return min(self.m, n)

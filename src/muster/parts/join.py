@@ -13,7 +13,7 @@ import numpy as np
 
 from ..base import rng
 from ..base.arrays import Bool, Text
-from ..base.checks import one_of, share, whole
+from ..base.checks import check_one_of, check_share, check_whole
 from ..base.registry import part
 from ..protocol import Appraisal, Decision, Offer, Roster
 
@@ -70,7 +70,7 @@ class Aligned:
     appraises: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        one_of("criterion", self.criterion, CRITERIA)
+        check_one_of("criterion", self.criterion, CRITERIA)
 
     def __call__(self, offer: Offer, roster: Roster, appraisal: Appraisal) -> Decision:
         if self.criterion == "loss":
@@ -97,7 +97,7 @@ class Available:
     then: Join = Always()
 
     def __post_init__(self) -> None:
-        share("availability", self.probability)
+        check_share("availability", self.probability)
 
     @property
     def appraises(self) -> bool:
@@ -119,7 +119,7 @@ class Straggling:
     then: Join = Always()
 
     def __post_init__(self) -> None:
-        whole("straggler period", self.period)
+        check_whole("straggler period", self.period)
 
     @property
     def appraises(self) -> bool:

@@ -14,9 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from ..base.checks import above, at_least, require
+from ..base.checks import check_above, check_at_least, require
 from ..base.lazy import torch
-from ..base.params import Memory, Params, along, as_rows
+from ..base.params import Params, State, as_rows, broadcast_clients
 from ..base.registry import part
 
 if TYPE_CHECKING:
@@ -44,11 +44,11 @@ class Optimizer(Protocol):
         """Whether a step is `w <- w - lr g` and nothing else."""
         ...
 
-    def start(self, w: Params) -> Memory:
+    def start(self, w: Params) -> State:
         """What is remembered before the first step."""
         ...
 
-    def step(self, w: Params, g: Params, state: Memory, lr: float) -> None:
+    def step(self, w: Params, g: Params, state: State, lr: float) -> None:
         """One step along `-g`, in place on `w` and `state`."""
         ...
 
@@ -79,10 +79,10 @@ class GradientDescent:
     keep: bool = False
 
     def __post_init__(self) -> None:
-        at_least("momentum", self.momentum)
-        at_least("weight_decay", self.weight_decay)
+        check_at_least("momentum", self.momentum)
+        check_at_least("weight_decay", self.weight_decay)
         if self.clip is not None:
-            above("clip", self.clip)
+            check_above("clip", self.clip)
         require(
             not self.nesterov or (self.momentum > 0 and self.dampening == 0),
             "nesterov", self.nesterov, "with momentum above 0 and without dampening",
@@ -92,13 +92,13 @@ class GradientDescent:
     def plain(self) -> bool:
         return self.momentum == 0 and self.weight_decay == 0 and self.clip is None
 
-    def start(self, w: Params) -> Memory:
+    def start(self, w: Params) -> State:
         if self.momentum == 0:
             return {}
         damped = {"steps": _counter(w)} if self.dampening else {}
         return {"velocity": _zeros(w), **damped}
 
-    def step(self, w: Params, g: Params, state: Memory, lr: float) -> None:
+    def step(self, w: Params, g: Params, state: State, lr: float) -> None:
         g = _decayed(w, _clipped(g, self.clip), self.weight_decay)
         first = _counted(state) == 1 if "steps" in state else None
         for name, t in w.items():
@@ -107,7 +107,7 @@ class GradientDescent:
                 v = state["velocity"][name]
                 added = (1.0 - self.dampening) * d
                 if first is not None:
-                    added = torch.where(along(first, d), d, added)
+                    added = torch.where(broadcast_clients(first, d), d, added)
                 v.mul_(self.momentum).add_(added)
                 d = d + self.momentum * v if self.nesterov else v
             t.sub_(d, alpha=lr)
@@ -125,16 +125,16 @@ class Moments:
     def __post_init__(self) -> None:
         within = len(self.betas) == 2 and all(0 <= b < 1 for b in self.betas)
         require(within, "betas", self.betas, "two numbers from 0 up to but not 1")
-        at_least("eps", self.eps)
-        at_least("weight_decay", getattr(self, "weight_decay", 0.0))
+        check_at_least("eps", self.eps)
+        check_at_least("weight_decay", getattr(self, "weight_decay", 0.0))
         if self.clip is not None:
-            above("clip", self.clip)
+            check_above("clip", self.clip)
 
-    def start(self, w: Params) -> Memory:
+    def start(self, w: Params) -> State:
         most = {"most": _zeros(w)} if self.amsgrad else {}
         return {"mean": _zeros(w), "square": _zeros(w), **most, "steps": _counter(w)}
 
-    def move(self, w: Params, g: Params, state: Memory, lr: float) -> None:
+    def move(self, w: Params, g: Params, state: State, lr: float) -> None:
         """`m <- b1 m + (1 - b1) g`, `s <- b2 s + (1 - b2) g^2`,
         `w <- w - lr m / (1 - b1^t) / (sqrt(s / (1 - b2^t)) + eps)`; with amsgrad the largest s."""
         one, two = self.betas
@@ -147,8 +147,8 @@ class Moments:
                 square = torch.maximum(state["most"][name], square, out=state["most"][name])
             # In float64: early on 1 - b2^t is small, and float32 would leave it four digits.
             reach, root = lr / (1.0 - one**steps), (1.0 - two**steps).sqrt()
-            below = (square.sqrt() / along(root, t).to(t)).add_(self.eps)
-            t.sub_(along(reach, t).to(t) * mean / below)
+            below = (square.sqrt() / broadcast_clients(root, t).to(t)).add_(self.eps)
+            t.sub_(broadcast_clients(reach, t).to(t) * mean / below)
 
 
 @part(Optimizer, "adam")
@@ -169,7 +169,7 @@ class Adam(Moments):
     clip: float | None = None
     keep: bool = False
 
-    def step(self, w: Params, g: Params, state: Memory, lr: float) -> None:
+    def step(self, w: Params, g: Params, state: State, lr: float) -> None:
         self.move(w, _decayed(w, _clipped(g, self.clip), self.weight_decay), state, lr)
 
 
@@ -191,7 +191,7 @@ class AdamW(Moments):
     clip: float | None = None
     keep: bool = False
 
-    def step(self, w: Params, g: Params, state: Memory, lr: float) -> None:
+    def step(self, w: Params, g: Params, state: State, lr: float) -> None:
         g = _clipped(g, self.clip)
         for t in w.values():
             t.mul_(1.0 - lr * self.weight_decay)
@@ -208,7 +208,7 @@ def _counter(w: Params) -> Params:
     return {} if one is None else {"taken": one.new_zeros(len(one))}
 
 
-def _counted(state: Memory) -> Tensor:
+def _counted(state: State) -> Tensor:
     return state["steps"]["taken"].add_(1)
 
 
@@ -223,4 +223,4 @@ def _clipped(g: Params, most: float | None) -> Params:
     squares = [as_rows(t).square().sum(1) for t in g.values()]
     norm = torch.stack(squares).sum(0).sqrt()
     scale = (most / (norm + 1e-6)).clamp(max=1.0)
-    return {name: t * along(scale, t) for name, t in g.items()}
+    return {name: t * broadcast_clients(scale, t) for name, t in g.items()}

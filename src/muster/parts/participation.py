@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from ..base.arrays import Bool, Float64
-from ..base.checks import is_whole, whole
+from ..base.checks import check_whole, is_whole
 from ..base.registry import part
-from ..schedules import Count, count
+from ..schedules import Count, count_rounds
 
 
 @runtime_checkable
@@ -40,11 +40,11 @@ class Flexible:
     grace: int = 5
 
     def __post_init__(self) -> None:
-        count(self.from_round, 100, "from_round")
-        whole("grace", self.grace, 0)
+        count_rounds(self.from_round, 100, "from_round")
+        check_whole("grace", self.grace, 0)
 
     def starts(self, rounds: int) -> int:
-        first = count(self.from_round, rounds, "from_round")
+        first = count_rounds(self.from_round, rounds, "from_round")
         return first if is_whole(self.from_round) else min(rounds, max(first, self.grace))
 
     def __call__(self, loss: Float64, requirement: Float64) -> Bool:

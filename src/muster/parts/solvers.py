@@ -13,9 +13,9 @@ from typing import ClassVar, Protocol
 
 from ..base import params
 from ..base.arrays import Int64
-from ..base.checks import above, at_least, whole
+from ..base.checks import check_above, check_at_least, check_whole
 from ..base.lazy import torch
-from ..base.params import Memory, Params
+from ..base.params import Params, State
 from ..base.registry import part
 from ..protocol import Offer
 
@@ -37,8 +37,8 @@ class Work:
     """What a solver did: the trained stack, the clients' new memory, and what else they send."""
 
     models: Params
-    memory: Memory = field(default_factory=dict)
-    extra: Memory = field(default_factory=dict)
+    memory: State = field(default_factory=dict)
+    extra: State = field(default_factory=dict)
 
 
 class Cohort(Protocol):
@@ -118,11 +118,11 @@ class Solver(Protocol):
         client's reply was admitted."""
         ...
 
-    def memory(self, model: Params) -> Memory:
+    def memory(self, model: Params) -> State:
         """What a client remembers between rounds, before its first one (usually nothing)."""
         ...
 
-    def __call__(self, cohort: Cohort, offer: Offer, memory: Memory) -> Work:
+    def __call__(self, cohort: Cohort, offer: Offer, memory: State) -> Work:
         """Train, from the offer and the clients' memory."""
         ...
 
@@ -139,7 +139,7 @@ class Simple:
     def adapts(self) -> float:
         return 0.0
 
-    def memory(self, model: Params) -> Memory:
+    def memory(self, model: Params) -> State:
         return {}
 
 
@@ -154,9 +154,9 @@ class SGD(Simple):
     prox: float = 0.0
 
     def __post_init__(self) -> None:
-        at_least("prox", self.prox)
+        check_at_least("prox", self.prox)
 
-    def __call__(self, cohort: Cohort, offer: Offer, memory: Memory) -> Work:
+    def __call__(self, cohort: Cohort, offer: Offer, memory: State) -> Work:
         start = params.expand(offer.model, len(cohort.steps))
         return Work(cohort.descend(start, pull=self.prox, anchor=offer.model))
 
@@ -166,10 +166,10 @@ class SGD(Simple):
 class Solo(Simple):
     """Each client goes on training a model of its own, which nobody else sees."""
 
-    def memory(self, model: Params) -> Memory:
+    def memory(self, model: Params) -> State:
         return {"own": model}
 
-    def __call__(self, cohort: Cohort, offer: Offer, memory: Memory) -> Work:
+    def __call__(self, cohort: Cohort, offer: Offer, memory: State) -> Work:
         own = cohort.descend(params.copy(memory["own"]))
         return Work(own, {"own": own})
 
@@ -189,10 +189,10 @@ class ControlVariates(Simple):
     sends: ClassVar[tuple[str, ...]] = ("change",)
     joint: ClassVar[bool] = True
 
-    def memory(self, model: Params) -> Memory:
+    def memory(self, model: Params) -> State:
         return {"control": {n: torch.zeros_like(t) for n, t in model.items()}}
 
-    def __call__(self, cohort: Cohort, offer: Offer, memory: Memory) -> Work:
+    def __call__(self, cohort: Cohort, offer: Offer, memory: State) -> Work:
         c, own = offer.server["control"], memory["control"]
         start = params.expand(offer.model, len(cohort.steps))
         correction = {n: c[n] - own[n] for n in own}
@@ -207,10 +207,10 @@ class ControlVariates(Simple):
             if n not in offer.trainable:  # statistics (BatchNorm's) move by no gradient
                 change[n] = torch.zeros_like(t)
             elif rate:
-                path = params.along(steps.double() * rate, t).to(t)
+                path = params.broadcast_clients(steps.double() * rate, t).to(t)
                 change[n] = (offer.model[n] - trained[n]) / path - c[n]
             else:
-                change[n] = total[n] / params.along(steps, t).to(t) - t
+                change[n] = total[n] / params.broadcast_clients(steps, t).to(t) - t
             if not bool(steps.all()):  # who takes no step learns nothing of its gradient
                 change[n][(steps == 0).to(t.device)] = 0.0
         return Work(trained, {"control": {n: own[n] + change[n] for n in own}}, {"change": change})
@@ -246,9 +246,9 @@ class MetaGradient(Simple):
     delta: float | None = None
 
     def __post_init__(self) -> None:
-        at_least("alpha", self.alpha)
+        check_at_least("alpha", self.alpha)
         if self.delta is not None:
-            above("delta", self.delta)
+            check_above("delta", self.delta)
 
     @property
     def draws(self) -> int:  # type: ignore[override]
@@ -258,7 +258,7 @@ class MetaGradient(Simple):
     def adapts(self) -> float:
         return self.alpha
 
-    def __call__(self, cohort: Cohort, offer: Offer, memory: Memory) -> Work:
+    def __call__(self, cohort: Cohort, offer: Offer, memory: State) -> Work:
         def update(w: Params, grads: Sequence[Gradient]) -> Params:
             first = grads[0](w)
             v = grads[1]({n: t - self.alpha * first[n] for n, t in w.items()})
@@ -289,14 +289,14 @@ class Moreau(Simple):
     personal_lr: float = 0.01
 
     def __post_init__(self) -> None:
-        at_least("lam", self.lam)
-        at_least("personal_lr", self.personal_lr)
-        whole("inner", self.inner)
+        check_at_least("lam", self.lam)
+        check_at_least("personal_lr", self.personal_lr)
+        check_whole("inner", self.inner)
 
-    def memory(self, model: Params) -> Memory:
+    def memory(self, model: Params) -> State:
         return {"own": model}
 
-    def __call__(self, cohort: Cohort, offer: Offer, memory: Memory) -> Work:
+    def __call__(self, cohort: Cohort, offer: Offer, memory: State) -> Work:
         own = params.copy(memory["own"])
 
         def update(w: Params, grads: Sequence[Gradient]) -> Params:
@@ -329,12 +329,12 @@ class Ditto(Simple):
     descents: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        at_least("lam", self.lam)
+        check_at_least("lam", self.lam)
 
-    def memory(self, model: Params) -> Memory:
+    def memory(self, model: Params) -> State:
         return {"own": model}
 
-    def __call__(self, cohort: Cohort, offer: Offer, memory: Memory) -> Work:
+    def __call__(self, cohort: Cohort, offer: Offer, memory: State) -> Work:
         trained = cohort.descend(params.expand(offer.model, len(cohort.steps)))
         own = cohort.descend(params.copy(memory["own"]), pull=self.lam, anchor=offer.model)
         return Work(trained, {"own": own})

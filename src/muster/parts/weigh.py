@@ -8,7 +8,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from ..base.arrays import Float64
-from ..base.params import Memory
+from ..base.params import State
 from ..base.registry import part
 from ..protocol import Replies
 
@@ -16,7 +16,7 @@ from ..protocol import Replies
 class Weigh(Protocol):
     """A weight for each admitted reply."""
 
-    def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
+    def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:
         """The weights, from the replies, how far each was admitted (0 to 1), and the server's
         memory."""
         ...
@@ -27,7 +27,7 @@ class Weigh(Protocol):
 class DataShare:
     """By its share of the data, p_k, as far as it was admitted."""
 
-    def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
+    def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:
         return replies.roster.weight(extent)
 
 
@@ -36,7 +36,7 @@ class DataShare:
 class Uniform:
     """Every admitted reply counts alike, however much data is behind it."""
 
-    def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
+    def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:
         return np.where(extent > 0, 1.0, 0.0)
 
 
@@ -45,7 +45,7 @@ class Uniform:
 class Claimed:
     """By the number each client claims (MaxFL's q_k), as far as it was admitted."""
 
-    def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
+    def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:
         return replies.claim * extent
 
 
@@ -56,7 +56,7 @@ class LossPower:
 
     q: float
 
-    def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
+    def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:
         return replies.appraisal.loss**self.q * extent
 
 
@@ -67,7 +67,7 @@ class Mixture:
 
     needs: ClassVar[tuple[str, ...]] = ("mixture",)  # of what the step keeps
 
-    def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
+    def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:
         mixture: Float64 = server["mixture"]["lambda"].cpu().numpy()
         # Never quite 0: a round whose clients all have lambda = 0 would teach nobody anything.
         return np.maximum(mixture[replies.roster.clients], 1e-9) * extent

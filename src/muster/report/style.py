@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..base.arrays import Float64
-from ..base.durable import replacing
+from ..base.durable import atomic_file
 from ..base.errors import printable
 
 # Okabe and Ito, "Color Universal Design" (2008), without the yellow that white paper swallows.
@@ -131,7 +131,7 @@ def short(name: str, most: int = 14) -> str:
 def keep_figure(fig: Any, path: Path, **how: Any) -> None:
     """Write a figure to a file whose ending says the format, in place of what has its name."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as new:
+    with atomic_file(path) as new:
         fig.savefig(new, **how)
 
 

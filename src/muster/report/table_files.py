@@ -36,7 +36,7 @@ def write_table(summary: pl.DataFrame, path: str | Path, keys: Sequence[str] = (
     """Write a summary to a file. `keys` are the columns that tell cells apart."""
     path = as_table_path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with durable.replacing(path) as new:
+    with durable.atomic_file(path) as new:
         if path.suffix.lower() == ".csv":
             summary.write_csv(new)
         elif path.suffix.lower() == ".tex":

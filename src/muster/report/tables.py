@@ -18,7 +18,7 @@ from ..base.lazy import pl
 from ..results.measures import MEASURES, Measure, find_measures
 from ..results.run import Run
 from ..results.run_warnings import strip_numbers
-from ..tasks.scores import known
+from ..tasks.scores import get_score
 from .intervals import Runs, compared, covered, every, for_everyone, summary
 from .table_layout import Column, Fitted
 
@@ -67,7 +67,7 @@ def comparison_tables(
 def _said(shown: Sequence[Measure]) -> str:
     """What a table is of: the loss, and the score."""
     score = next((m.score for m in shown if m.score), "")
-    return f"loss and {known(score).title}" if score else "loss"
+    return f"loss and {get_score(score).title}" if score else "loss"
 
 
 def notes(runs: Iterable[Run]) -> list[str]:

@@ -25,19 +25,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.durable import replacing, write
+from ..base.durable import atomic_file, write
 from ..base.errors import MusterError, MusterWarning, first_line
-from ..base.lazy import later, nn, torch
-from ..federation import Inputs, Preparation
+from ..base.lazy import lazy_module, nn, torch
+from ..federation import Inputs, TableEncoder
 from ..federation.inputs import PIXELS, WHOLE
-from ..federation.ragged import features
+from ..federation.ragged_rows import features
 from .model import ModelRecipe
 from .predict import interpret, name_answers
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-onnx = later("torch.onnx")
+onnx = lazy_module("torch.onnx")
 
 STATE, SCRIPT, ONNX = ".pt", ".ts", ".onnx"
 ENDINGS = (STATE, SCRIPT, ONNX)
@@ -68,7 +68,7 @@ def export(module: nn.Module, recipe: ModelRecipe, path: str | Path) -> Path:
             width = int(whole(rows).shape[1])
     except Exception as error:
         raise MusterError(f"export: the model cannot take its rows ({first_line(error)})") from None
-    with replacing(where) as new:
+    with atomic_file(where) as new:
         if where.suffix == STATE:
             torch.save(module.state_dict(), buffer := io.BytesIO())
             new.write_bytes(buffer.getvalue())
@@ -137,8 +137,8 @@ def build_exportable(module: nn.Module, recipe: ModelRecipe) -> nn.Module:
     return FromColumns().eval().requires_grad_(False)
 
 
-def prepare(made: Preparation, x: Tensor) -> Tensor:
-    """Prepare rows as `Preparation` does, in torch."""
+def prepare(made: TableEncoder, x: Tensor) -> Tensor:
+    """Prepare rows as `TableEncoder` does, in torch."""
     columns: list[Tensor] = []
     lacking = torch.isnan(x)
     for j, name in enumerate(made.columns):

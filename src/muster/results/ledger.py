@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.lazy import pl
-from ..base.untrusted import descriptor, read_frame, read_json
-from ..protocol import Entry
+from ..base.untrusted_files import descriptor, read_frame, read_json
+from ..protocol import LedgerEntry
 
 Columns = dict[str, NDArray[Any]]
 
@@ -72,7 +72,7 @@ class Ledger:
         self._held = dict.fromkeys(TABLES, 0)  # rows of each table in memory
         self._space: Path | None = None
 
-    def add(self, entry: Entry, measures: dict[str, Any]) -> dict[str, Any]:
+    def add(self, entry: LedgerEntry, measures: dict[str, Any]) -> dict[str, Any]:
         """Add a round with its measures, and return the row."""
         row = {**entry.round, **measures}
         self.rows.append(row)

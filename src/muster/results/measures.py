@@ -26,14 +26,14 @@ from types import MappingProxyType
 import numpy as np
 
 from ..base.arrays import Float64
-from ..base.errors import MusterError, unknown
+from ..base.errors import MusterError, unknown_name
 from ..base.registry import load_packages
-from ..federation import Population, Whose
-from ..protocol import Appraisal, View
-from ..tasks.scores import SCORES, Score, known
+from ..federation import ClientGroup, Population
+from ..protocol import Appraisal, Evaluation
+from ..tasks.scores import SCORES, Score, get_score
 
-MeasureFunction = Callable[[Population, View], float | None]
-PerClient = Callable[[View], Float64 | None]
+MeasureFunction = Callable[[Population, Evaluation], float | None]
+PerClient = Callable[[Evaluation], Float64 | None]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Measure:
     held_out: str = ""
     counts: bool = False
     signed: bool = False
-    whose: Whose = "all"
+    whose: ClientGroup = "all"
 
     @property
     def difference(self) -> Measure:
@@ -89,14 +89,14 @@ class Measure:
 
 def weighted_mean(
     weights: Callable[[Population], Float64],
-    each: Callable[[View], Appraisal | None],
+    each: Callable[[Evaluation], Appraisal | None],
     what: str,
 ) -> MeasureFunction:
     """Return the measure `sum_k weight_k v_k` of the clients' losses or scores (`what`), over those
     that gave one; NaN when none did. The weights sum to 1, or are all 0: then there is no such
     client, and no measure."""
 
-    def of(population: Population, view: View) -> float | None:
+    def of(population: Population, view: Evaluation) -> float | None:
         appraisal, w = each(view), weights(population)
         if not w.any():
             return None
@@ -112,18 +112,18 @@ def weighted_mean(
     return of
 
 
-def on_objective(each: Callable[[View], Appraisal | None], what: str) -> MeasureFunction:
+def on_objective(each: Callable[[Evaluation], Appraisal | None], what: str) -> MeasureFunction:
     """Return the measure on the objective: `sum_k a_k p_k v_k` (eq. 5)."""
     return weighted_mean(lambda population: population.objective, each, what)
 
 
-def on_others(each: Callable[[View], Appraisal | None], what: str) -> MeasureFunction:
+def on_others(each: Callable[[Evaluation], Appraisal | None], what: str) -> MeasureFunction:
     """Return the measure on the other clients that take part, by their share of the data."""
     return weighted_mean(lambda population: population.others, each, what)
 
 
 def if_available(
-    each: Callable[[View], Appraisal | None], value: MeasureFunction
+    each: Callable[[Evaluation], Appraisal | None], value: MeasureFunction
 ) -> MeasureFunction:
     """Return a measure that is None where the clients' view does not have what it is of."""
     return lambda population, view: None if each(view) is None else value(population, view)
@@ -139,11 +139,11 @@ def over_clients(measure: Measure, each: PerClient) -> tuple[Measure, Measure]:
     """Return a measure in which each client counts the same, over those that take part; and its
     twin `_unseen`, over those that only evaluate, where there are any."""
 
-    def of_seen(population: Population, view: View) -> float | None:
+    def of_seen(population: Population, view: Evaluation) -> float | None:
         values = each(view)
         return None if values is None else mean(values[~population.unseen])
 
-    def of_unseen(population: Population, view: View) -> float | None:
+    def of_unseen(population: Population, view: Evaluation) -> float | None:
         values, unseen = each(view), population.unseen
         return None if values is None or not unseen.any() else mean(values[unseen])
 
@@ -321,7 +321,7 @@ def add_score(score: str) -> None:
     """Add the measures of a score, that of the user's own task for example."""
     if f"test_{score}" not in _known:
         of_score = [m for m in TABLE if SCORED in m.name]
-        _known.update({m.name: m for m in expand_scores(of_score, [known(score)])})
+        _known.update({m.name: m for m in expand_scores(of_score, [get_score(score)])})
 
 
 def register(*measures: Measure) -> None:
@@ -339,7 +339,7 @@ def _home(measure: Measure) -> tuple[str, str]:
     return measure.title, getattr(measure.of, "__module__", "")
 
 
-def compute_measures(population: Population, view: View) -> dict[str, float]:
+def compute_measures(population: Population, view: Evaluation) -> dict[str, float]:
     """Return a row's measures of a model, from all clients' view of it. Clients without a value
     are left out."""
     for score in (view.called, *view.train.more):
@@ -367,6 +367,6 @@ def find_measures(names: str | Iterable[str], kind: str = "measure") -> tuple[Me
         if word not in MEASURES:
             load_packages()
         if word not in MEASURES:
-            raise unknown(kind, str(word), MEASURES)
+            raise unknown_name(kind, str(word), MEASURES)
         found.append(MEASURES[word])
     return tuple(found)

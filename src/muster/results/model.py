@@ -23,13 +23,13 @@ from ..base.arrays import Int64
 from ..base.checks import is_whole
 from ..base.errors import MusterError, first_line, nearest
 from ..base.lazy import nn, pl, torch
-from ..base.registry import kinds, name_of
-from ..base.schema import convert, plain
+from ..base.registry import find_name, kinds
+from ..base.schema import convert, to_table
 from ..data.files.manifest import read_manifest
-from ..federation import Inputs, Scale
+from ..federation import Inputs, Scaler
 from ..federation.text import Tokenizer
 from ..models.specs import Spec
-from ..tasks.base import Task, numbers_in
+from ..tasks.base import Task, target_size
 
 if TYPE_CHECKING:
     Built = nn.Module | Spec | Callable[[], nn.Module]
@@ -62,13 +62,13 @@ class ModelRecipe:
         cls, model: nn.Module | Spec, module: nn.Module, inputs: Inputs, task: Task, serves: str
     ) -> ModelRecipe:
         """Return the recipe of a module that `model` built."""
-        name = name_of(Spec, model)
+        name = find_name(Spec, model)
         ours = name is not None and ":" not in name
         called = f"{type(model).__module__}:{type(model).__qualname__}"
-        table = plain(model) if ours else None
-        kind = name_of(Task, task)
-        known = plain(task) if kind is not None and ":" not in kind else {"kind": repr(task)}
-        outputs = task.outputs(numbers_in(inputs))
+        table = to_table(model) if ours else None
+        kind = find_name(Task, task)
+        known = to_table(task) if kind is not None and ":" not in kind else {"kind": repr(task)}
+        outputs = task.outputs(target_size(inputs))
         return cls(inputs, outputs, serves, table, called, module, known)
 
     def table(self) -> dict[str, Any]:
@@ -222,5 +222,5 @@ def use_scale(recipe: ModelRecipe, scale: str | Path | None) -> ModelRecipe:
         raise MusterError(
             f"{scale}: {len(mean)} features in [mean]; the model takes rows of shape {inputs.shape}"
         )
-    agreed = replace(inputs, columns=columns, scale=Scale(mean, std), scaled=True)
+    agreed = replace(inputs, columns=columns, scale=Scaler(mean, std), scaled=True)
     return replace(recipe, inputs=agreed)

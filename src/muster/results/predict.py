@@ -21,8 +21,8 @@ from ..base.lazy import nn, pl, torch
 from ..data.files.image_folders import is_image, takes_images
 from ..data.files.new_rows import array_rows, as_frame, columns_of, read_images, read_rows
 from ..federation import Inputs
-from ..federation.ragged import features
-from ..tasks.base import Multiclass, Scoring, Task, Usual
+from ..federation.ragged_rows import features
+from ..tasks.base import Multiclass, Scoring, StandardTask, Task
 from ..tasks.other import Binary, Multilabel, NextToken, Numbers, Poisson, Survival
 from .model import ModelRecipe
 
@@ -160,7 +160,7 @@ def compute_scores(task: Task, z: Float64, y: NDArray[Any]) -> dict[str, float]:
         found[i] = float(scoring.finished(i, mean))
     for i, of_all in scoring.of_all:
         found[i] = of_all(z, y, ones)
-    if isinstance(task, Usual):
+    if isinstance(task, StandardTask):
         loss = task.of_rows(outs, targets, torch.from_numpy(ones))
     else:
         loss = task.loss(outs, targets).mean()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from ..base.errors import MusterError, plural
-from ..base.lazy import nn, pl, provided
+from ..base.lazy import get_provider, nn, pl
 from ..federation.text import Tokenizer
 from .export import check_export_path, export
 from .model import ClientModels, ModelRecipe, assemble, find_client, use_scale, use_tokenizer
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 OnRound = Callable[[dict[str, Any]], None]
 
-page = provided("report")
+page = get_provider("report")
 HOLDINGS = {"client": int, "label": int, "rows": int}
 
 

@@ -21,15 +21,15 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from ..base.durable import whole_folder
+from ..base.durable import atomic_folder
 from ..base.errors import MusterError, first_line
 from ..base.lazy import pl
-from ..base.params import ordered
-from ..base.untrusted import (
+from ..base.params import reorder
+from ..base.untrusted_files import (
     TENSORS,
     NotRegular,
-    name_of,
-    opened,
+    descriptor_path,
+    open_file,
     plain_name,
     read_frame,
     read_json,
@@ -66,7 +66,7 @@ def save(run: Run, folder: str | Path) -> Path:
     }
     for stale in (*folder.glob("figure.*"), *folder.glob("report.html")):
         stale.unlink()  # drawn from the run that is replaced
-    with writing(folder), whole_folder(folder, marker=MARKER) as new:
+    with writing(folder), atomic_folder(folder, marker=MARKER) as new:
         for name in FRAMES:
             getattr(run, name).write_parquet(new / f"{name}.parquet")
         save_file(
@@ -90,14 +90,14 @@ def save(run: Run, folder: str | Path) -> Path:
 
 def digest(file: Path) -> str:
     """Return the sha256 of a file's bytes."""
-    with opened(file, TENSORS) as stream:
+    with open_file(file, TENSORS) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def read_tensors(file: Path) -> dict[str, NDArray[Any]]:
     """Read the arrays of a safetensors file."""
-    with opened(file, TENSORS) as stream:
-        return load_file(name_of(stream, file))
+    with open_file(file, TENSORS) as stream:
+        return load_file(descriptor_path(stream, file))
 
 
 def is_run(folder: Path) -> bool:
@@ -132,7 +132,7 @@ def load(folder: str | Path) -> Run:
             for name in FRAMES
         }
         names = meta.pop("names", [])  # none in runs saved by earlier versions
-        weights = ordered(read_tensors(folder / "weights.safetensors"), names)
+        weights = reorder(read_tensors(folder / "weights.safetensors"), names)
         # The run's files are those its marker lists: a folder may also have those of an older run.
         recipe = own = None
         if RECIPE in sums:
@@ -144,7 +144,7 @@ def load(folder: str | Path) -> Run:
             saved = read_tensors(folder / OWN)
             whose = saved.pop(WHOSE)
             models = {n.removeprefix("models/"): a for n, a in saved.items()}
-            own = ClientModels(whose, ordered(models, names))
+            own = ClientModels(whose, reorder(models, names))
             if any(a.ndim < 1 or len(a) != whose.size for a in (whose, *saved.values())):
                 raise ValueError(f"{OWN}: not a model for each of {whose.size} clients")
         check_tables(frames)

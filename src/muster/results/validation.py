@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin
 
 from ..base.checks import is_number, is_whole
 from ..base.lazy import pl
-from ..base.untrusted import read_frame
+from ..base.untrusted_files import read_frame
 from .ledger import TABLES, Ledger
 
 WHOLE = ("asked", "joined", "silent", "failed", "admitted", "steps", "bytes_down", "bytes_up")

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..base.arrays import Bool, Float64, Int64, Text
 from ..base.lazy import torch
-from ..base.params import Memory, Params
+from ..base.params import Params, State
 from ..federation import Population
 from ..methods import Method
 from ..parts.defences.peers import drawn, effects
@@ -37,7 +37,7 @@ class Ruling:
     refused: Bool
     reason: Text
     trial: Trial | None
-    server: Memory
+    server: State
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Case:
     extent: Float64
     own: Float64
     inquiry: Inquiry
-    server: Memory
+    server: State
     cache: EvaluationCache
 
     def counted(self, some: Bool) -> tuple[Float64, Float64]:
@@ -95,7 +95,7 @@ def audit(
     offer: Offer,
     replies: Replies,
     extent: Float64,
-    server: Memory,
+    server: State,
     cache: EvaluationCache,
 ) -> Ruling:
     """Bound, check and try out the replies that were admitted to this extent."""
@@ -180,7 +180,7 @@ def added(history: Params, clients: Int64, recall: float, **new: Float64) -> Par
     return {**history, **sums}
 
 
-def remembered(n: int) -> Memory:
+def remembered(n: int) -> State:
     """What the server remembers before the first audit: no median update, and no client's likeness
     or effect (`parts.peers`)."""
     norm = torch.tensor(float("inf"), dtype=torch.float64)

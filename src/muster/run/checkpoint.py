@@ -14,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..base.durable import whole_folder
+from ..base.durable import atomic_folder
 from ..base.errors import MusterError, MusterWarning
 from ..base.lazy import safetensors, torch
-from ..base.params import Memory, Params, ordered
-from ..base.untrusted import TENSORS, name_of, opened, plain_name, read_json
-from ..protocol import State
+from ..base.params import Params, State, reorder
+from ..base.untrusted_files import TENSORS, descriptor_path, open_file, plain_name, read_json
+from ..protocol import RunState
 from ..results.ledger import SCORE, Ledger
 from ..results.store import digest, get_round, list_checkpoints, reading, writing
 from ..results.validation import check_ledger
@@ -31,7 +31,9 @@ KEPT = 2
 SUMS = "sums.json"
 
 
-def save_checkpoint(folder: Path, state: State, ledger: Ledger, identity: dict[str, str]) -> None:
+def save_checkpoint(
+    folder: Path, state: RunState, ledger: Ledger, identity: dict[str, str]
+) -> None:
     """Save the state after a round; all but the last two go once this one is complete."""
     place = folder / f"round-{state.round:08d}"
     if place.exists():
@@ -44,7 +46,7 @@ def save_checkpoint(folder: Path, state: State, ledger: Ledger, identity: dict[s
         tensors |= {f"server/{part}/{k}": t for k, t in table.items()}
     if state.clients is not None:
         tensors |= {f"clients/{k}": t for k, t in state.clients.saved().items()}
-    with writing(place), whole_folder(place) as new:
+    with writing(place), atomic_folder(place) as new:
         safetensors.save_file(
             {k: t.cpu().contiguous() for k, t in tensors.items()}, new / "s.safetensors"
         )
@@ -89,10 +91,10 @@ def texts(file: Path) -> dict[str, str]:
 def load_checkpoint(
     folder: Path,
     identity: dict[str, str],
-    beginning: State,
+    beginning: RunState,
     device: torch.device,
     score: str = SCORE,
-) -> tuple[State, Ledger] | None:
+) -> tuple[RunState, Ledger] | None:
     """The last sound checkpoint, laid over the state a run begins with; None without any. One of
     another run is refused. `score` is what the run's score is called."""
     found = list_checkpoints(folder)
@@ -114,8 +116,8 @@ def load_checkpoint(
         )
     with reading(place):
         saved = texts(place / "identity.json")
-        with opened(file := place / "s.safetensors", TENSORS) as held:
-            tensors = safetensors.load_file(name_of(held, file), device=str(device))
+        with open_file(file := place / "s.safetensors", TENSORS) as held:
+            tensors = safetensors.load_file(descriptor_path(held, file), device=str(device))
         ledger = Ledger.read(place, score)
     for key, value in identity.items():
         if saved.get(key) != value:
@@ -144,10 +146,10 @@ def refuse_other_form(what: str, begun: Params, saved: Params) -> None:
             raise ValueError(f"{what}: {name} is not of the shape and kind that this run has")
 
 
-def from_saved(beginning: State, round: int, tensors: dict[str, Tensor]) -> State:
+def from_saved(beginning: RunState, round: int, tensors: dict[str, Tensor]) -> RunState:
     """The state that was saved, over the one a run begins with."""
     model: dict[str, Tensor] = {}
-    server: Memory = {}
+    server: State = {}
     clients: dict[str, Tensor] = {}
     present = beginning.present
     for key, t in tensors.items():
@@ -166,11 +168,11 @@ def from_saved(beginning: State, round: int, tensors: dict[str, Tensor]) -> Stat
     refuse_other_form("pool", pool, {"present": torch.from_numpy(present)})
     memories = beginning.clients and beginning.clients.restored(clients)
     known = beginning.server
-    server = {p: ordered(t, known.get(p, ())) for p, t in ordered(server, known).items()}
+    server = {p: reorder(t, known.get(p, ())) for p, t in reorder(server, known).items()}
     return replace(
         beginning,
         round=round,
-        model=ordered(model, beginning.model),
+        model=reorder(model, beginning.model),
         server=server,
         clients=memories,
         present=present,

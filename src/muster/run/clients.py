@@ -17,13 +17,23 @@ import numpy as np
 from ..base import params
 from ..base.arrays import Bool, Float64, Int64
 from ..base.lazy import torch
-from ..base.params import Memory, Params
+from ..base.params import Params, State
 from ..engines.base import Assignment, Engine
 from ..federation import Federation
 from ..local import Local
 from ..parts.solvers import SGD
 from ..parts.threats.attacks import Adversary
-from ..protocol import Answers, Appraisal, Offer, Replies, Roster, State, Trial, Truth, View
+from ..protocol import (
+    Answers,
+    Appraisal,
+    Evaluation,
+    HonestReplies,
+    Offer,
+    Replies,
+    Roster,
+    RunState,
+    Trial,
+)
 from . import evaluate
 from .evaluation_cache import EvaluationCache
 from .job import Job
@@ -84,7 +94,7 @@ class Clients(Protocol):
         roster: Roster,
         steps: Int64 | None,
         cache: EvaluationCache,
-        memory: Memory,
+        memory: State,
     ) -> Answers:
         """Ask them to train. `memory` is their client state, where it is stored here."""
         ...
@@ -95,7 +105,7 @@ class Clients(Protocol):
         """Return these clients' losses of the offer's model and of candidates to follow it."""
         ...
 
-    def evaluate(self, state: State) -> View:
+    def evaluate(self, state: RunState) -> Evaluation:
         """Return all clients' evaluation of a state."""
         ...
 
@@ -209,7 +219,7 @@ class LocalClients:
         roster: Roster,
         steps: Int64 | None,
         cache: EvaluationCache,
-        memory: Memory,
+        memory: State,
     ) -> Answers:
         """Let each client decide whether to join; those who do, train and reply. The others train
         nothing and send nothing."""
@@ -240,7 +250,7 @@ class LocalClients:
             joins = method.join(offer, joined, honest).yes
             if self.job.may_leave(offer.round):
                 joins = joins & self.would_stay(joined.clients, cache)
-            truth = Truth(joins, honest, method.claim(tuned, rho))
+            truth = HonestReplies(joins, honest, method.claim(tuned, rho))
         return Answers(decision, replies, true, taken, work.memory, nobody, truth)
 
     def try_models(
@@ -278,7 +288,7 @@ class LocalClients:
         work, _ = self.engine.train(SGD(), offer, clients, {}, Assignment(None, local, purpose))
         return work.models
 
-    def evaluate(self, state: State) -> View:
+    def evaluate(self, state: RunState) -> Evaluation:
         """Return all clients' evaluation of a state."""
         memories, get_own = state.clients, None
         if memories is not None and "own" in memories.table.start:
@@ -286,7 +296,7 @@ class LocalClients:
         view = self.evaluate_model(state.model, get_own, np.arange(self.fed.n))
         return self.add_tuned(view, state.round, state.model, np.arange(self.fed.n))
 
-    def add_tuned(self, view: View, t: int, model: Params, clients: Int64) -> View:
+    def add_tuned(self, view: Evaluation, t: int, model: Params, clients: Int64) -> Evaluation:
         """Add to these clients' view their evaluation of the model after t rounds and a few local
         steps more, where the job has `tuned_steps`. Nothing else depends on these steps."""
         job = self.job
@@ -303,7 +313,7 @@ class LocalClients:
 
     def evaluate_model(
         self, model: Params, get_own: Callable[[Int64], Params] | None, clients: Int64
-    ) -> View:
+    ) -> Evaluation:
         """Return these clients' evaluation of a model and of their own models: those in their
         state, or those that the method has them adapt from it."""
         engine, tested = self.engine, self.fed.test is not None

@@ -16,8 +16,8 @@ from ..base.errors import plural
 from ..base.lazy import pl
 from ..engines.accumulate import Split
 from ..federation import Federation
-from ..protocol import Appraisal, View
-from ..tasks.base import Multiclass, Task, Usual, by_row
+from ..protocol import Appraisal, Evaluation
+from ..tasks.base import Multiclass, StandardTask, Task, averages_rows
 from ..tasks.other import Binary, Numbers
 
 if TYPE_CHECKING:
@@ -57,14 +57,14 @@ def compute_useful_thresholds(
 def constant_losses(fed: Federation, clients: Int64, task: Task) -> Float64:
     """Return the loss of each client's best constant prediction on its training rows; NaN where
     the task has none."""
-    if not isinstance(task, Usual):
+    if not isinstance(task, StandardTask):
         return np.full(len(clients), np.nan)
     return np.array(
         [constant_loss(task, fed.train.client(int(k))[1], fed.classes) for k in clients]
     )
 
 
-def constant_loss(task: Usual, y: Tensor, classes: int = 0) -> float:
+def constant_loss(task: StandardTask, y: Tensor, classes: int = 0) -> float:
     """Return the loss of the best constant prediction of these targets; NaN where there is none."""
     if task.silent(y):
         return float("nan")
@@ -95,7 +95,7 @@ def build_view(
     own: Appraisal | None = None,
     own_test: Appraisal | None = None,
     called: str = "accuracy",
-) -> View:
+) -> Evaluation:
     """Return some clients' evaluation of a model: their appraisals of it, and what follows from
     their private requirements and their solo models.
 
@@ -106,7 +106,7 @@ def build_view(
         called: the name of their score
     """
     useful = is_below(train.loss, useful_below)
-    view = View(train, test, useful, own=own, own_test=own_test, called=called)
+    view = Evaluation(train, test, useful, own=own, own_test=own_test, called=called)
     if fed.requirement is None:
         return view
     meets = is_below(train.loss, get_requirements(fed, clients, "train"))
@@ -120,8 +120,8 @@ def build_view(
 
 
 def add_tuned(
-    fed: Federation, clients: Int64, view: View, train: Appraisal, test: Appraisal | None
-) -> View:
+    fed: Federation, clients: Int64, view: Evaluation, train: Appraisal, test: Appraisal | None
+) -> Evaluation:
     """Add to a view the same clients' evaluation of the model after local tuning: whether it then
     meets their requirement, and its held-out score (MaxFL, Table 4)."""
     view = replace(view, tuned=None if test is None else test.score)
@@ -133,7 +133,7 @@ def add_tuned(
 def compute_baselines(fed: Federation, task: Task = Multiclass()) -> dict[str, Any]:
     """Return what needs no model: the loss of the best constant prediction on the objective; of
     classes also the most frequent one, and the accuracy of always predicting it."""
-    if not fed.classes or task.score_name != "accuracy" or not isinstance(task, Usual):
+    if not fed.classes or task.score_name != "accuracy" or not isinstance(task, StandardTask):
         return _compute_mean_baseline(fed, task)
     shares = fed.objective @ fed.train.label_shares(fed.classes)
     best = int(shares.argmax())
@@ -165,7 +165,7 @@ def _compute_mean_baseline(fed: Federation, task: Task) -> dict[str, Any]:
 
 def find_clients_without_loss(fed: Federation, task: Task) -> list[str]:
     """Return a warning about clients whose training rows have no loss, where there are any."""
-    if by_row(task) or not isinstance(task, Usual):
+    if averages_rows(task) or not isinstance(task, StandardTask):
         return []
     silent = [k for k in range(fed.n) if task.silent(fed.train.client(k)[1])]
     if not silent:

@@ -14,10 +14,10 @@ import numpy as np
 from ..base.arrays import Int64
 from ..base.params import Params
 from ..engines.accumulate import Split
-from ..protocol import Appraisal, State, View
+from ..protocol import Appraisal, Evaluation, RunState
 
 Appraise = Callable[[int, Params, Int64], Appraisal]
-Evaluate = Callable[[State], View]
+Evaluate = Callable[[RunState], Evaluation]
 
 
 class EvaluationCache:
@@ -43,11 +43,11 @@ class EvaluationCache:
                 for itself only
         """
         self._appraise, self._evaluate, self.n, self.reuse = appraise, evaluate, n, reuse
-        self.state: State | None = None
+        self.state: RunState | None = None
         self._clear()
 
     def _clear(self) -> None:
-        self._view: View | None = None
+        self._view: Evaluation | None = None
         self.done = np.zeros(self.n, np.bool_)
         self.known = Appraisal.unknown(self.n)
         self.begin_round()
@@ -57,7 +57,7 @@ class EvaluationCache:
         self.consulted = np.zeros(self.n, np.bool_)
         self.polled = np.zeros(self.n, np.bool_)
 
-    def use(self, state: State) -> EvaluationCache:
+    def use(self, state: RunState) -> EvaluationCache:
         """Turn to the model of a state, and drop what is stored of another one."""
         if self.state is None or self.state.round != state.round:
             self._clear()
@@ -83,7 +83,7 @@ class EvaluationCache:
         self.polled[clients] = True
         return self.appraise(clients)
 
-    def evaluate(self, state: State) -> View:
+    def evaluate(self, state: RunState) -> Evaluation:
         """Return all clients' view of a state."""
         self.use(state)
         if self._view is None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..federation import Federation
 from ..methods import Method
-from ..protocol import Appraisal, View
+from ..protocol import Appraisal, Evaluation
 from ..results.measures import MEASURES, add_score, compute_measures
 from ..tasks.base import Scoring, Task
 from . import evaluate
@@ -51,7 +51,7 @@ def build_blank_view(
     scores: list[str],
     tuned_steps: int,
     solo: bool,
-) -> View:
+) -> Evaluation:
     """Return all clients' view of a model, with 0 for every loss and score."""
     zeros = np.zeros(fed.n)
     first, *others = scores

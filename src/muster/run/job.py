@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from ..base.checks import one_of, whole
+from ..base.checks import check_one_of, check_whole
 from ..base.errors import MusterError
 from ..base.lazy import nn
-from ..base.params import Memory, Params
+from ..base.params import Params, State
 from ..base.rng import MOST
 from ..engines.accumulate import Split
 from ..engines.descent import remembered
@@ -26,7 +26,7 @@ from ..parts.guard import Possible
 from ..parts.participation import Participation
 from ..parts.threats.attacks import Attack
 from ..tasks.base import Multiclass, Scoring, Task, as_task
-from ..tasks.compatibility import suited
+from ..tasks.compatibility import match_task
 
 DecideOn = Literal["train", "held_out"]
 DECIDE_ON = ("train", "held_out")
@@ -73,10 +73,10 @@ class Job:
             if not isinstance(given := getattr(self, what), kind):
                 names = str(getattr(kind, "__name__", kind)).replace("muster.", "")
                 raise MusterError(f"{what}: {type(given).__name__}; give a {names}")
-        whole("rounds", self.rounds)
-        whole("seed", self.seed, 0, MOST)
-        whole("tuned_steps", self.tuned_steps, 0)
-        one_of("decide_on", self.decide_on, DECIDE_ON)
+        check_whole("rounds", self.rounds)
+        check_whole("seed", self.seed, 0, MOST)
+        check_whole("tuned_steps", self.tuned_steps, 0)
+        check_one_of("decide_on", self.decide_on, DECIDE_ON)
         for name in ("rounds", "seed", "tuned_steps"):
             object.__setattr__(self, name, int(getattr(self, name)))
         object.__setattr__(self, "task", as_task(self.task))
@@ -108,7 +108,7 @@ class Job:
                 "trains that long alone) or a requirement for every client of your data, in "
                 "Python muster.with_solo(fed, model)"
             )
-        fed, task = suited(fed, self.task)
+        fed, task = match_task(fed, self.task)
         return as_module(self.model, fed, self.seed, task)
 
     @property
@@ -145,7 +145,7 @@ class Job:
         """eps_t of this run."""
         return self.method.eps(t, self.rounds)
 
-    def memory(self, model: Params, trainable: tuple[str, ...]) -> Memory:
+    def memory(self, model: Params, trainable: tuple[str, ...]) -> State:
         """The state of a client before its first round: of its solver and of its optimizer.
 
         Args:

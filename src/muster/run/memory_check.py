@@ -12,7 +12,7 @@ import tempfile
 from ..base import params
 from ..base.client_states import MAPPED_FROM
 from ..base.errors import MusterError
-from ..base.memory import amount, free_memory
+from ..base.memory import format_bytes, free_memory
 from ..base.params import Params
 from .round import Setup
 
@@ -35,14 +35,14 @@ def check_memory(setup: Setup, model: Params) -> None:
     held = replies + (kept if kept <= MAPPED_FROM else 0)
     if held > free:
         raise MusterError(
-            f"memory: this run holds {amount(held)} at once ({asked} replies of "
-            f"{amount(size * copies + own)}), and {amount(free)} are free; ask fewer clients a "
-            "round, or take a smaller model"
+            f"memory: this run holds {format_bytes(held)} at once ({asked} replies of "
+            f"{format_bytes(size * copies + own)}), and {format_bytes(free)} are free; ask fewer "
+            "clients a round, or take a smaller model"
         )
     disk = shutil.disk_usage(tempfile.gettempdir()).free
     if kept > MAPPED_FROM and kept > disk:
         raise MusterError(
-            f"memory: what {population.n} clients remember takes up to {amount(kept)} on disk, and "
-            f"{amount(disk)} are free in {tempfile.gettempdir()}; set TMPDIR to a larger disk, or "
-            f"choose a method whose clients remember nothing ({method.name}'s do)"
+            f"memory: what {population.n} clients remember takes up to {format_bytes(kept)} on "
+            f"disk, and {format_bytes(disk)} are free in {tempfile.gettempdir()}; set TMPDIR to a "
+            f"larger disk, or choose a method whose clients remember nothing ({method.name}'s do)"
         )

@@ -22,7 +22,7 @@ from ..base import durable
 from ..base.checks import is_number, is_whole
 from ..base.errors import MusterError
 from ..base.lazy import pl
-from ..base.untrusted import LINES, parsed, read_text, read_toml, within
+from ..base.untrusted_files import LINES, parse_json, read_text, read_toml, safe_path
 from ..results import store
 from ..results.ledger import TABLES, Ledger
 from ..results.run import OnRound, Run
@@ -54,7 +54,7 @@ def start_log(folder: Path | None, job: Job, engine: str, rows: Iterable[Row]) -
 
     def add(row: Row) -> None:
         with store.writing(place):
-            durable.add(place, as_line(row))
+            durable.append(place, as_line(row))
 
     return add
 
@@ -108,7 +108,7 @@ class RunProgress:
         took part."""
         if self.state == "done":
             return store.load(self.place)
-        found = store.list_checkpoints(within(self.place, CHECKPOINTS))
+        found = store.list_checkpoints(safe_path(self.place, CHECKPOINTS))
         with store.reading(self.place / CHECKPOINTS):
             frames = self._frames(Ledger.read(found[-1]) if found else Ledger())
         known = frames["clients"].unique("client").sort("client").select("client", "priority")
@@ -162,13 +162,13 @@ def read_config(folder: Path) -> Row:
 
 def read_log(folder: Path) -> tuple[Row, list[Row]]:
     """Read the description of a run and the rounds it has done; ({}, []) without a log."""
-    place = within(folder, CHECKPOINTS) / FILE
+    place = safe_path(folder, CHECKPOINTS) / FILE
     with store.reading(place):
         try:
             text = read_text(place, LINES)
         except FileNotFoundError:
             return {}, []
-        lines = [parsed(line) for line in text.split("\n")[:-1]]
+        lines = [parse_json(line) for line in text.split("\n")[:-1]]
         check_lines(lines)
     return (lines[0], lines[1:]) if lines else ({}, [])
 
@@ -199,7 +199,7 @@ def read_progress(folder: Path) -> RunProgress:
         state = "done" if run.complete else "stopped"
         return RunProgress(folder, label, run.seed, rounds, rows, state, {"method": run.method})
     about, rows = read_log(folder)
-    under_way = durable.in_use(folder / CHECKPOINTS)
+    under_way = durable.is_locked(folder / CHECKPOINTS)
     state = "under way" if under_way else "stopped" if about else "waiting"
     name = label if seed.isdecimal() else str(about.get("method", folder.name))
     number = int(about.get("seed", seed if seed.isdecimal() else 0))
@@ -212,10 +212,10 @@ def list_progress(folder: Path) -> list[RunProgress]:
     are run, or those of every cell of a sweep."""
     if not folder.is_dir():
         raise MusterError(f"{folder}: no such folder; give one of results, such as runs/demo")
-    inner = [within(folder, p.name) for p in folder.glob("*-seed*") if p.is_dir()]
+    inner = [safe_path(folder, p.name) for p in folder.glob("*-seed*") if p.is_dir()]
     if not inner:
         inner = [p for p in folder.glob("*/*-seed*") if p.is_dir()]
-        cells = [within(folder, p.parent.name, p.name) for p in inner]
+        cells = [safe_path(folder, p.parent.name, p.name) for p in inner]
         every = map(read_progress, cells)
         found = [replace(s, label=f"{s.place.parent.name} {s.label}") for s in every]
         return sorted(found, key=lambda s: (s.label, s.seed)) or [read_progress(folder)]

@@ -17,11 +17,21 @@ from numpy.typing import NDArray
 from ..base import params
 from ..base.arrays import Bool, Float64, Int64, Text
 from ..base.errors import MusterWarning
-from ..base.params import Memory, Params
+from ..base.params import Params, State
 from ..federation import Population
 from ..methods import Method
 from ..parts.guard import MOST_LOSS, far_off, guard, plausible
-from ..protocol import Answers, Appraisal, Entry, Offer, Replies, Roster, State, Traffic, Trial
+from ..protocol import (
+    Answers,
+    Appraisal,
+    LedgerEntry,
+    Offer,
+    Replies,
+    Roster,
+    RunState,
+    Traffic,
+    Trial,
+)
 from .audit import TRUST, audit
 from .clients import Clients
 from .evaluation_cache import EvaluationCache
@@ -125,7 +135,7 @@ class Verdict:
 VERDICT = ("extent", "weight", "reason")
 
 
-def judge(job: Job, offer: Offer, replies: Replies, server: Memory) -> Verdict:
+def judge(job: Job, offer: Offer, replies: Replies, server: State) -> Verdict:
     """Guard, admit and weigh: how much each reply counts. Weights are as the rule gives them."""
     method = job.method
     sound = guard(offer, replies, method.reports, method.claim.most, method.losses, job.possible)
@@ -147,13 +157,13 @@ class Outcome:
 
     answers: Answers
     model: Params
-    server: Memory
+    server: State
     verdict: Verdict
     honest: Verdict | None
     trial: Trial | None = None
 
 
-def honest_verdict(job: Job, offer: Offer, answers: Answers, server: Memory) -> Verdict | None:
+def honest_verdict(job: Job, offer: Offer, answers: Answers, server: State) -> Verdict | None:
     """The verdict on what the clients would have said honestly."""
     truth, replies = answers.truth, answers.replies
     if truth is None:
@@ -169,7 +179,7 @@ def conclude(
     roster: Roster,
     steps: Int64 | None,
     cache: EvaluationCache,
-    state: State,
+    state: RunState,
 ) -> Outcome:
     """Ask for training, then the server's half: guard, admit, weigh, step. With nothing to weigh
     the model stays.
@@ -228,7 +238,7 @@ def conclude(
     return Outcome(answers, model, server, verdict.shares(), honest, trial)
 
 
-def remembered(state: State, roster: Roster) -> Memory:
+def remembered(state: RunState, roster: Roster) -> State:
     """What these clients remember, as stacks."""
     return {} if state.clients is None else state.clients.of(roster.clients)
 
@@ -255,7 +265,9 @@ class Mean:
             t.add_(new[n] - t, alpha=share)
 
 
-def play_round(setup: Setup, cache: EvaluationCache, state: State) -> tuple[State, Entry]:
+def play_round(
+    setup: Setup, cache: EvaluationCache, state: RunState
+) -> tuple[RunState, LedgerEntry]:
     """One whole round from `state`. `cache` holds what is already known of its model."""
     population, clients, method, t = (
         setup.population, setup.clients, setup.job.method, state.round
@@ -281,7 +293,7 @@ def play_round(setup: Setup, cache: EvaluationCache, state: State) -> tuple[Stat
     memories = state.clients
     if memories is not None:
         memories = memories.after(*counting(method, answers, verdict))
-    following = State(t + 1, outcome.model, outcome.server, memories, present)
+    following = RunState(t + 1, outcome.model, outcome.server, memories, present)
     entry = record(setup, offer, roster, outcome, cache)
     events = (*answers.events, *warned(setup, answers, odd))
     if outcome.trial is not None:
@@ -293,7 +305,7 @@ def play_round(setup: Setup, cache: EvaluationCache, state: State) -> tuple[Stat
     return following, replace(entry, round=row, moves=moves, attackers=gains)
 
 
-def offer_of(setup: Setup, state: State) -> Offer:
+def offer_of(setup: Setup, state: RunState) -> Offer:
     """What is broadcast of a state, before F(w) is known."""
     job, t = setup.job, state.round
     return Offer(
@@ -334,7 +346,7 @@ def warned(setup: Setup, answers: Answers, odd: Int64) -> list[tuple[int, str]]:
     return [(k, "loss far above the others', counted: a priority client's") for k in odd.tolist()]
 
 
-def counting(method: Method, answers: Answers, verdict: Verdict) -> tuple[Int64, Memory]:
+def counting(method: Method, answers: Answers, verdict: Verdict) -> tuple[Int64, State]:
     """Whose new memory counts, and what it is. What a client remembers together with the server
     (SCAFFOLD's c_k) counts only if its reply did."""
     who, own = answers.replies.roster.clients, answers.memory
@@ -419,7 +431,7 @@ def trials_of(trial: Trial | None) -> int:
 
 def record(
     setup: Setup, offer: Offer, roster: Roster, outcome: Outcome, cache: EvaluationCache
-) -> Entry:
+) -> LedgerEntry:
     """What the ledger keeps of a round."""
     answers, verdict, trial = outcome.answers, outcome.verdict, outcome.trial
     n, joined, failed = len(roster), answers.decision.yes, answers.failed
@@ -475,4 +487,4 @@ def record(
         "bytes_down": traffic.down,
     }
     share = float(sound / objective.sum()) if objective.sum() > 0 else 1.0
-    return Entry(row, columns, heard=share)
+    return LedgerEntry(row, columns, heard=share)

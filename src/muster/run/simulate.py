@@ -9,7 +9,7 @@ from ..base import params
 from ..base.lazy import nn
 from ..engines import Compute, How, choose, compute_of
 from ..federation import Federation
-from ..federation.data_warnings import doubts
+from ..federation.data_warnings import find_data_warnings
 from ..local import Local
 from ..methods import Method
 from ..models.specs import Spec
@@ -17,8 +17,8 @@ from ..parts.participation import Participation
 from ..parts.threats.attacks import Adversary, Attack, attackers_of
 from ..results.model import ModelRecipe
 from ..results.run import OnRound, Run
-from ..tasks.base import Multiclass, OfRows, Task, as_task
-from ..tasks.compatibility import suited
+from ..tasks.base import Multiclass, RowFunction, Task, as_task
+from ..tasks.compatibility import match_task
 from . import evaluate
 from .clients import LocalClients
 from .job import DecideOn, Job
@@ -41,7 +41,7 @@ def simulate(
     checkpoint_every: int = 10,
     resume: bool = False,
     on_round: OnRound | None = None,
-    task: Task | OfRows = Multiclass(),
+    task: Task | RowFunction = Multiclass(),
     decide_on: DecideOn = "train",
     tuned_steps: int = 0,
     compute: Compute | None = None,
@@ -98,13 +98,13 @@ def run_job(
         module: what `job.check(fed)` returned, where that was done already
     """
     module = job.check(fed) if module is None else module
-    fed, task = suited(fed, job.task)
+    fed, task = match_task(fed, job.task)
     adversary = Adversary(job.attack, attackers_of(fed, job.attack, job.seed))
     if job.attack is not None:
         fed = job.attack.poison(fed, adversary.clients)
     work = choose(compute, module, fed, job.local, task)
     setup = Setup(fed.population, job, LocalClients(fed, job, work, adversary))
-    start = params.of_module(module, compute.number, work.device)
+    start = params.get_params(module, compute.number, work.device)
     origin = Provenance(
         identity={
             "dtype": compute.dtype,
@@ -121,7 +121,7 @@ def run_job(
             "varies": fed.variation.table,
             "engine_why": work.why,
             **evaluate.compute_baselines(fed, task),
-            "doubts": [*doubts(fed), *evaluate.find_clients_without_loss(fed, task)],
+            "doubts": [*find_data_warnings(fed), *evaluate.find_clients_without_loss(fed, task)],
         },
         holdings=evaluate.count_holdings(fed),
     )

@@ -21,8 +21,8 @@ from ..local import Local
 from ..models.specs import Spec, as_module
 from ..parts.solvers import SGD
 from ..protocol import Appraisal, Offer
-from ..tasks.base import Multiclass, OfRows, Task
-from ..tasks.compatibility import suited
+from ..tasks.base import Multiclass, RowFunction, Task
+from ..tasks.compatibility import match_task
 
 TOGETHER = 256  # clients trained at once: bounds the memory their models take
 
@@ -40,18 +40,20 @@ def solo(
     model: nn.Module | Spec,
     local: Local = Local(steps=100, batch_size=32, lr=0.1),
     seed: int = 0,
-    task: Task | OfRows = Multiclass(),
+    task: Task | RowFunction = Multiclass(),
     compute: Compute | None = None,
     **how: Unpack[How],
 ) -> SoloModels:
     """Train every client alone from the model's starting point and measure what it gets."""
     chosen = compute_of(compute, how)
-    fed, task = suited(fed, task)
+    fed, task = match_task(fed, task)
     module = as_module(model, fed, seed, task)
     work = choose(chosen, module, fed, local, task)
     try:
-        start = params.of_module(module, chosen.number, work.device)
-        offer = Offer(seed, 0, 1, start, lr=local.rate(0, 1), trainable=params.trainable(module))
+        start = params.get_params(module, chosen.number, work.device)
+        offer = Offer(
+            seed, 0, 1, start, lr=local.rate(0, 1), trainable=params.trainable_names(module)
+        )
         everyone = np.arange(fed.n)
         train, test = [], []
         for first in range(0, len(everyone), TOGETHER):
@@ -70,7 +72,7 @@ def with_solo(
     model: nn.Module | Spec,
     local: Local = Local(steps=100, batch_size=32, lr=0.1),
     seed: int = 0,
-    task: Task | OfRows = Multiclass(),
+    task: Task | RowFunction = Multiclass(),
     compute: Compute | None = None,
     **how: Unpack[How],
 ) -> Federation:

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from ..base import params
 from ..base.arrays import Float64
-from ..base.checks import whole
-from ..base.client_states import Memories
-from ..base.durable import held
+from ..base.checks import check_whole
+from ..base.client_states import ClientStates
+from ..base.durable import lock_folder
 from ..base.errors import MusterError, MusterWarning
 from ..base.lazy import nn, pl, torch
-from ..base.params import Memory, Params
+from ..base.params import Params, State
 from ..engines.threads import one_thread
-from ..protocol import Appraisal, Entry, State
+from ..protocol import Appraisal, LedgerEntry, RunState
 from ..results import measures
 from ..results.environment import describe_environment
 from ..results.ledger import TABLES, Ledger
@@ -55,8 +55,8 @@ class Keep:
     resume: bool = False
 
     def __post_init__(self) -> None:
-        whole("evaluate_every", self.evaluate_every, 0)
-        whole("checkpoint_every", self.checkpoint_every)
+        check_whole("evaluate_every", self.evaluate_every, 0)
+        check_whole("checkpoint_every", self.checkpoint_every)
         if self.resume and self.checkpoint is None:
             raise MusterError("resume: needs checkpoint=FOLDER, where the run left its state")
 
@@ -77,18 +77,18 @@ class Provenance:
     holdings: pl.DataFrame | None = None
 
 
-def build_initial_state(setup: Setup, start: Params, memory: Memory) -> State:
+def build_initial_state(setup: Setup, start: Params, memory: State) -> RunState:
     """The state before the first round; `memory` is what each client begins with, if it is kept
     here."""
     seen = ~setup.population.unseen
     server = setup.job.method.step.memory(start, seen)
     if setup.job.method.trust is not None:
         server = {**server, **remembered(setup.population.n)}
-    memories = Memories.beginning(memory, setup.population.n) if memory else None
-    return State(0, start, server, memories, seen)
+    memories = ClientStates.beginning(memory, setup.population.n) if memory else None
+    return RunState(0, start, server, memories, seen)
 
 
-def identity_of(setup: Setup, state: State, whose: dict[str, str]) -> dict[str, str]:
+def identity_of(setup: Setup, state: RunState, whose: dict[str, str]) -> dict[str, str]:
     """What two runs must share for one to go on with the other's checkpoint."""
     job = setup.job
     return {
@@ -108,21 +108,21 @@ def identity_of(setup: Setup, state: State, whose: dict[str, str]) -> dict[str, 
 def run_rounds(
     setup: Setup,
     module: nn.Module,
-    state: State,
+    state: RunState,
     keep: Keep,
     origin: Provenance,
     on_round: OnRound | None = None,
 ) -> Run:
     """Round after round from `state`, or from the last checkpoint, wherever the clients are. The
     folder of checkpoints is held: two runs cannot write to it at the same time."""
-    with nullcontext() if keep.checkpoint is None else held(keep.checkpoint):
+    with nullcontext() if keep.checkpoint is None else lock_folder(keep.checkpoint):
         return _run_rounds(setup, module, state, keep, origin, on_round)
 
 
 def _run_rounds(
     setup: Setup,
     module: nn.Module,
-    state: State,
+    state: RunState,
     keep: Keep,
     origin: Provenance,
     on_round: OnRound | None,
@@ -188,7 +188,7 @@ def _run_rounds(
         frames[name] = with_names(frames[name], setup.population.names)
     own = own_models(state)
     run = Run(
-        weights=params.into_module(module, state.model),
+        weights=params.to_state_dict(module, state.model),
         **frames,
         method=setup.job.method.name,
         seed=setup.job.seed,
@@ -220,7 +220,7 @@ def with_names(frame: pl.DataFrame, names: NDArray[np.str_] | None) -> pl.DataFr
     return frame.insert_column(frame.columns.index("client") + 1, name)
 
 
-def own_models(state: State) -> ClientModels | None:
+def own_models(state: RunState) -> ClientModels | None:
     """The models that clients keep for themselves, unless they are too large to hold at once."""
     memories = state.clients
     if memories is None or "own" not in memories.table.start:
@@ -259,7 +259,7 @@ def own_moved(start: Params, own: ClientModels | None) -> bool:
     )
 
 
-def unheard(setup: Setup, entry: Entry) -> str:
+def unheard(setup: Setup, entry: LedgerEntry) -> str:
     """Why a round does not count: whose answers are missing, and for what reasons."""
     population, objective = setup.population, setup.population.objective
     columns = entry.clients
@@ -275,7 +275,7 @@ def unheard(setup: Setup, entry: Entry) -> str:
     )
 
 
-def final_of(setup: Setup, cache: EvaluationCache, state: State) -> pl.DataFrame:
+def final_of(setup: Setup, cache: EvaluationCache, state: RunState) -> pl.DataFrame:
     """One row per client: what it makes of the last model."""
     population, view = setup.population, cache.evaluate(state)
     train, test = view.train, view.test

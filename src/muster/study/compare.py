@@ -14,11 +14,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, cast
 
-from ..base.checks import require, whole
-from ..base.errors import MusterError, nearest, plural, unknown
+from ..base.checks import check_whole, require
+from ..base.errors import MusterError, nearest, plural, unknown_name
 from ..base.lazy import nn
 from ..base.rng import as_seeds
-from ..base.untrusted import within
+from ..base.untrusted_files import safe_path
 from ..engines.compute import Compute, How, compute_of
 from ..federation import Federation
 from ..local import Local
@@ -32,7 +32,7 @@ from ..results.run import OnRound, Run
 from ..run.job import DecideOn, Job
 from ..run.simulate import run_job
 from ..run.training_loop import Keep
-from ..tasks.base import OfRows, Task
+from ..tasks.base import RowFunction, Task
 from .comparison import Comparison, gathered, note, place_of
 
 OnStart = Callable[[str, int, int], None]
@@ -44,7 +44,7 @@ class Settings(TypedDict, total=False):
 
     participation: Participation | None
     attack: Attack | None
-    task: Task | OfRows
+    task: Task | RowFunction
     decide_on: DecideOn
     tuned_steps: int
     evaluate_every: int
@@ -155,7 +155,7 @@ def compare_jobs(
         require(seed in every, "only", seed, f"the seeds of the comparison, {list(every)}")
     at = tuple(report_at)
     for t in at:
-        whole("report_at", t, 1, next(iter(jobs.values())).rounds)
+        check_whole("report_at", t, 1, next(iter(jobs.values())).rounds)
     shown = {
         "report_at": at,
         "measures": tuple(m.name for m in find_measures(measures)) if measures else (),
@@ -175,7 +175,7 @@ def compare_jobs(
                 note(where, {**made, "data": held}, labels=[*jobs], seeds=[*every], **shown)
             for label, job in seeded.items():
                 place = None if where is None else place_of(where, label, seed)
-                kept = None if place is None else within(place, "checkpoints")
+                kept = None if place is None else safe_path(place, "checkpoints")
                 run = None if place is None or not store.is_run(place) else store.load(place)
                 if on_start is not None:
                     before = 0 if kept is None else store.get_last_checkpoint_round(kept)
@@ -265,7 +265,7 @@ def by_label(local: Local | Mapping[str, Local], labels: Iterable[str]) -> dict[
     labels = list(labels)
     for label in local:
         if label not in labels:
-            raise unknown("method in local", str(label), labels)
+            raise unknown_name("method in local", str(label), labels)
     lacking = [label for label in labels if label not in local]
     if lacking:
         raise MusterError(f"local: none for '{lacking[0]}'; give one for each method, or one Local")

@@ -15,10 +15,10 @@ import tomli_w
 from rich.console import Group, RenderableType
 
 from ..base import durable
-from ..base.checks import is_whole, whole
-from ..base.errors import MusterError, plural, unknown
-from ..base.lazy import later, pl
-from ..base.untrusted import read_toml, within
+from ..base.checks import check_whole, is_whole
+from ..base.errors import MusterError, plural, unknown_name
+from ..base.lazy import lazy_module, pl
+from ..base.untrusted_files import read_toml, safe_path
 from ..report.figure import figure
 from ..report.intervals import Interval, at, compared, every, ratio_of, summary, variation_of
 from ..report.paper import paper as paper_figure
@@ -29,7 +29,7 @@ from ..results.run import Run
 if TYPE_CHECKING:
     from ..report.html import page
 else:  # only what is shown needs it
-    page = later("muster.report.html.page")
+    page = lazy_module("muster.report.html.page")
 
 MARKER = "comparison.toml"  # a folder that has it holds a comparison
 
@@ -62,7 +62,7 @@ class Comparison:
 
     def __getitem__(self, label: str) -> list[Run]:
         if label not in self.runs:
-            raise unknown("method", label, self.runs)
+            raise unknown_name("method", label, self.runs)
         return self.runs[label]
 
     def __iter__(self) -> Iterator[str]:
@@ -95,7 +95,7 @@ class Comparison:
         paired difference to the first method with its own."""
         chosen = [rounds] if isinstance(rounds, int) else rounds
         for round in () if chosen is None else chosen:
-            whole("rounds", round, 1, self.rounds)
+            check_whole("rounds", round, 1, self.rounds)
         chosen = self.rounds_shown if chosen is None else chosen
         return summary(self.matched, chosen, self.measures if measures is None else measures)
 
@@ -150,7 +150,7 @@ def gathered(
 
 def place_of(folder: Path, label: str, seed: int) -> Path:
     """Where a comparison keeps a run."""
-    return within(folder, f"{label}-seed{seed}")
+    return safe_path(folder, f"{label}-seed{seed}")
 
 
 def is_comparison(folder: Path) -> bool:
@@ -165,7 +165,7 @@ def note(folder: Path, made: Made, **listed: Any) -> None:
     processes may note what they add to one comparison.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with durable.turn(folder / MARKER):
+    with durable.lock_file(folder / MARKER):
         _note(folder, made, listed)
 
 

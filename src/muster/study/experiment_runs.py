@@ -13,7 +13,7 @@ from ..federation import Federation
 from ..results.measures import MEASURES, find_measures
 from ..results.run import OnRound
 from ..run.expected_measures import expect_measures
-from ..tasks.compatibility import suited
+from ..tasks.compatibility import match_task
 from .compare import OnStart, compare_jobs
 from .comparison import Comparison
 
@@ -32,7 +32,7 @@ def check_all(
     modules: dict[str, nn.Module] = {}
     for label, job in chosen.jobs.items():
         modules[label] = job.with_seed(seed).check(fed)
-        suits, task = suited(fed, job.task)
+        suits, task = match_task(fed, job.task)
         taken |= expect_measures(suits, job.method, modules[label], task, job.tuned_steps, solo)
     for kind, names in (("measure", s.measures), ("panel", s.panels)):
         for measure in find_measures(names, kind) if names else ():

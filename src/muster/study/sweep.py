@@ -18,9 +18,17 @@ import tomli_w
 from ..base import durable
 from ..base.errors import MusterError, plural
 from ..base.registry import Catalogue, catalogue
-from ..base.schema import Table, plain
+from ..base.schema import Table, to_table
 from ..config.experiment import Experiment, laid_over, load_table
-from ..config.keys import LISTS, label_of, listed_methods, put, with_names
+from ..config.keys import (
+    LISTS,
+    current_names,
+    label_of,
+    listed_methods,
+    put,
+    rename_keys,
+    with_names,
+)
 from ..results.measures import find_measures
 from .grid import as_over, grid
 from .sweep_result import Sweep, gathered, note
@@ -98,7 +106,7 @@ class Plan:
     def begin(self, folder: Path) -> None:
         """Write down what is run."""
         note(folder, self.over, **self.listed)
-        table = {**plain(self.base), "sweep": self.over}
+        table = {**to_table(self.base), "sweep": self.over}
         durable.write(folder / CONFIG, tomli_w.dumps(table))
 
 
@@ -115,7 +123,7 @@ def planned(
             'sweep: over what? give lists of values, as "data.priority" = [2, 6] in [sweep], or '
             "--sweep.data.priority 2,6"
         )
-    for key in lists:
+    for key in current_names(lists):
         refuse_same_for_all(key)
         refuse_own(base, key, lists[key])
     parts = catalogue(trusted)
@@ -162,7 +170,7 @@ def refuse_own(base: Table, key: str, values: Sequence[Any]) -> None:
 def as_base(table: Mapping[str, Any] | str | Path) -> Table:
     """A configuration as a table of our own; a file gives its name to the results."""
     if isinstance(table, Mapping):
-        return with_names(deepcopy(dict(table)))
+        return with_names(rename_keys(deepcopy(dict(table))))
     return with_names({"name": Path(table).stem, **load_table(table)})
 
 
@@ -176,7 +184,7 @@ def laid(base: Table, values: Mapping[str, Any], parts: Catalogue) -> Table:
 
 def run_plan(plan: Plan, folder: Path, jobs: int | None, on_cell: OnCell | None) -> Sweep:
     """Run what is not finished, and return all of it."""
-    with durable.held(folder):
+    with durable.lock_folder(folder):
         try:
             run_cells(plan.cells, folder, jobs, on_cell, lambda: plan.begin(folder))
         except KeyboardInterrupt:

@@ -17,10 +17,10 @@ import tomli_w
 from rich.console import Group, RenderableType
 
 from ..base import durable
-from ..base.checks import is_whole, whole
+from ..base.checks import check_whole, is_whole
 from ..base.errors import MusterError, plural
-from ..base.lazy import later, pl
-from ..base.untrusted import read_toml, within
+from ..base.lazy import lazy_module, pl
+from ..base.untrusted_files import read_toml, safe_path
 from ..report.intervals import variation_of
 from ..report.sweep_tables import swept_figure, swept_summary, swept_tables
 from ..results import store
@@ -31,7 +31,7 @@ from .grid import Cell, Over, as_over, column_of, grid, shown
 if TYPE_CHECKING:
     from ..report.html import sweep_page as html
 else:  # only what is shown needs it
-    html = later("muster.report.html.sweep_page")
+    html = lazy_module("muster.report.html.sweep_page")
 
 MARKER = "sweep.toml"  # a folder that has it holds a sweep
 
@@ -82,7 +82,7 @@ class Sweep:
         with its own. Measured after `round`, one that every run has; by default after the last."""
         self._some()
         if round is not None:
-            whole("round", round, 1, self.rounds)
+            check_whole("round", round, 1, self.rounds)
         chosen = self.measures if measures is None else measures
         return swept_summary(self.frame, self.keys, self.methods, chosen, round)
 
@@ -205,7 +205,7 @@ def gathered(
         here = {key: columns[key][shown(value)] for key, value in cell.values.items()}
         for label in labels:
             for seed in seeds:
-                place = place_of(within(folder, cell.name), label, seed)
+                place = place_of(safe_path(folder, cell.name), label, seed)
                 if not store.is_run(place):
                     continue
                 run = store.load(place)
@@ -240,5 +240,5 @@ def with_cell(
 
 def finished(folder: Path, cell: Cell, labels: Iterable[str], seed: int) -> bool:
     """Whether every method of a cell has its run of this seed."""
-    place = within(folder, cell.name)
+    place = safe_path(folder, cell.name)
     return all(store.is_run(place_of(place, label, seed)) for label in labels)

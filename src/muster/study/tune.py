@@ -25,11 +25,11 @@ from typing import Any, Literal
 import tomli_w
 
 from ..base import durable
-from ..base.checks import require, whole
+from ..base.checks import check_whole, require
 from ..base.errors import MusterError, MusterWarning
 from ..base.registry import Catalogue, catalogue
 from ..base.rng import as_seeds
-from ..base.schema import Table, as_table, build, plain
+from ..base.schema import Table, as_table, build, to_table
 from ..config.experiment import Experiment, load, load_table
 from ..config.keys import addressed, label_of, listed_methods, put, takes
 from ..config.settings import Settings
@@ -84,7 +84,7 @@ class Tune:
                     f"give {measure.held_out}, of held-out rows"
                 )
         if self.budget is not None:
-            whole("tune.budget", self.budget)
+            check_whole("tune.budget", self.budget)
 
     @property
     def best(self) -> Direction:
@@ -288,7 +288,7 @@ def run_plan(plan: Plan, folder: Path, jobs: int | None, on_cell: OnCell | None)
 
     def begin() -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        table = {**plain(plan.base), "tune": plain(plan.given)}
+        table = {**to_table(plan.base), "tune": to_table(plan.given)}
         durable.write(folder / CONFIG, tomli_w.dumps(table))
 
     every = [as_begun(cell, folder) for mine in plan.cells.values() for cell in mine]
@@ -303,7 +303,7 @@ def run_plan(plan: Plan, folder: Path, jobs: int | None, on_cell: OnCell | None)
                     f"{folder}: its candidates were scored with {key} = {was}, this tuning has "
                     f"{now}; give another folder"
                 )
-    with durable.held(folder):
+    with durable.lock_folder(folder):
         try:
             run_cells(every, folder, jobs, on_cell, begin, plan.tune.share)
         except KeyboardInterrupt:
@@ -343,9 +343,9 @@ def concluded(plan: Plan, folder: Path) -> Tuning:
     table["name"] = f"{table.get('name', 'run')}-tuned"
     table["tuned_on"] = sorted({*plan.seeds, *table.get("tuned_on", [])})
     frame = scored(plan.tried, scores, plan.seeds, at_best)
-    with durable.replacing(folder / "tuning.parquet") as new:
+    with durable.atomic_file(folder / "tuning.parquet") as new:
         frame.write_parquet(new)
-    durable.write(folder / MARKER, tomli_w.dumps(plain(table)))
+    durable.write(folder / MARKER, tomli_w.dumps(to_table(table)))
     return Tuning(
         frame, chosen, table, plan.tune.measure, plan.tune.best, plan.grids, wrong.said(), folder,
         Variation.together(told),

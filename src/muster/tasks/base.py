@@ -23,20 +23,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arrays import Float64
-from ..base.checks import above, share
-from ..base.errors import MusterError, unknown
+from ..base.checks import check_above, check_share
+from ..base.errors import MusterError, unknown_name
 from ..base.lazy import functional, torch
 from ..base.registry import part
-from ..federation import Shaped
+from ..federation import RowSpec
 from . import scores as count
-from .scores import Score, known
+from .scores import Score, get_score
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Targets = Literal["classes", "numbers"]
-OfRows: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
-OfAll: TypeAlias = "Callable[[NDArray[Any], NDArray[Any], Float64], float]"
+RowFunction: TypeAlias = "Callable[[Tensor, Tensor], Tensor]"
+SetFunction: TypeAlias = "Callable[[NDArray[Any], NDArray[Any], Float64], float]"
 
 SMALL = 1e-12  # the least share of a class or label that a guess gives it
 
@@ -79,7 +79,7 @@ class Task(Protocol):
         ...
 
 
-class Usual:
+class StandardTask:
     """What our own tasks share. A subclass has a field `scores`, of which the first is the score
     that `criterion="score"` compares.
 
@@ -94,8 +94,8 @@ class Usual:
     """
 
     scores: tuple[str, ...]
-    rows: ClassVar[Mapping[str, OfRows]] = {}
-    of_all: ClassVar[Mapping[str, OfAll]] = {}
+    rows: ClassVar[Mapping[str, RowFunction]] = {}
+    of_all: ClassVar[Mapping[str, SetFunction]] = {}
     targets: ClassVar[Targets] = "numbers"
     by_row: ClassVar[bool] = True
     least: ClassVar[float] = 0.0
@@ -108,7 +108,7 @@ class Usual:
             raise MusterError(f"scores: none; name at least one of {', '.join(have)}")
         for name in self.scores:
             if name not in have:
-                raise unknown("score", str(name), have)
+                raise unknown_name("score", str(name), have)
         if len(set(self.scores)) < len(self.scores):
             raise MusterError(f"scores: {', '.join(self.scores)}; name each once")
 
@@ -147,7 +147,7 @@ class Usual:
         raise NotImplementedError
 
 
-def weights_of(given: tuple[float, ...], z: Tensor, what: str = "weights") -> Tensor | None:
+def as_weights(given: tuple[float, ...], z: Tensor, what: str = "weights") -> Tensor | None:
     """A weight for each output, or None where there are none."""
     if not given:
         return None
@@ -159,10 +159,10 @@ def weights_of(given: tuple[float, ...], z: Tensor, what: str = "weights") -> Te
 def check_weights(weights: tuple[float, ...]) -> None:
     """Refuse weights that are not above 0."""
     for w in weights:
-        above("weights", w)
+        check_above("weights", w)
 
 
-def _multiclass(each: Callable[..., float]) -> OfAll:
+def _multiclass(each: Callable[..., float]) -> SetFunction:
     return lambda z, y, w: count.one_against_rest(each, y, count.softmax(z), w)
 
 
@@ -173,7 +173,7 @@ def _confidence(z: NDArray[Any], y: NDArray[Any], w: Float64) -> float:
 
 @part(Task, "multiclass")
 @dataclass(frozen=True)
-class Multiclass(Usual):
+class Multiclass(StandardTask):
     """One of several classes: cross-entropy `-log softmax(z)_y`, and accuracy `argmax z = y`.
 
     Attributes:
@@ -189,8 +189,8 @@ class Multiclass(Usual):
     smoothing: float = 0.0
     scores: tuple[str, ...] = ("accuracy",)
     targets: ClassVar[Targets] = "classes"
-    rows: ClassVar[Mapping[str, OfRows]] = {"accuracy": lambda z, y: z.argmax(-1) == y}
-    of_all: ClassVar[Mapping[str, OfAll]] = {
+    rows: ClassVar[Mapping[str, RowFunction]] = {"accuracy": lambda z, y: z.argmax(-1) == y}
+    of_all: ClassVar[Mapping[str, SetFunction]] = {
         "balanced_accuracy": lambda z, y, w: count.balanced_accuracy(y, z.argmax(-1), w),
         "f1": lambda z, y, w: count.f1(y, z.argmax(-1), w),
         "auc": _multiclass(count.auc),
@@ -200,7 +200,7 @@ class Multiclass(Usual):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        share("smoothing", self.smoothing)
+        check_share("smoothing", self.smoothing)
         check_weights(self.weights)
 
     @property
@@ -213,7 +213,7 @@ class Multiclass(Usual):
             losses = functional.cross_entropy(flat, y.flatten(), reduction="none")
         else:
             losses = functional.cross_entropy(
-                flat, y.flatten(), weights_of(self.weights, z), reduction="none",
+                flat, y.flatten(), as_weights(self.weights, z), reduction="none",
                 label_smoothing=self.smoothing,
             )  # fmt: skip
         return losses.view(y.shape)
@@ -242,8 +242,8 @@ class Custom:
     targets "classes" or "numbers"
     """
 
-    of: OfRows
-    of_score: OfRows | None = None
+    of: RowFunction
+    of_score: RowFunction | None = None
     name: str = "minus_loss"
     higher: bool | None = None
     needs: int = 0
@@ -265,7 +265,7 @@ class Custom:
     def score(self, z: Tensor, y: Tensor) -> Tensor:
         return -self.loss(z, y) if self.of_score is None else self._each(self.of_score, z, y)
 
-    def _each(self, what: OfRows, z: Tensor, y: Tensor) -> Tensor:
+    def _each(self, what: RowFunction, z: Tensor, y: Tensor) -> Tensor:
         """It knows rows; whatever axes there are before them are rows too."""
         shape = z.shape[: z.dim() - self.axes]
         flat = what(z.flatten(0, len(shape) - 1), y.flatten(0, len(shape) - 1))
@@ -292,7 +292,7 @@ def as_task(given: Any) -> Task:
     )
 
 
-def by_row(task: Task) -> bool:
+def averages_rows(task: Task) -> bool:
     """Whether a client's loss is the mean of its rows'."""
     return bool(getattr(task, "by_row", True))
 
@@ -302,12 +302,12 @@ def least_loss(task: Task) -> float:
     return float(getattr(task, "least", 0.0))
 
 
-def targets_of(task: Task) -> Targets | None:
+def target_kind(task: Task) -> Targets | None:
     """What targets are; None where the task does not say."""
     return getattr(task, "targets", None)
 
 
-def numbers_in(of: Shaped) -> int:
+def target_size(of: RowSpec) -> int:
     """How many classes there are, or where targets are numbers, how many in each row."""
     return of.classes or int(np.prod(of.target, dtype=np.int64))
 
@@ -325,10 +325,10 @@ class Scoring:
     def __init__(self, task: Task) -> None:
         names: tuple[str, ...] | None = getattr(task, "scores", None)
         self.scores: tuple[Score, ...]
-        self.rows: list[tuple[int, OfRows]]
-        self.of_all: list[tuple[int, OfAll]] = []
+        self.rows: list[tuple[int, RowFunction]]
+        self.of_all: list[tuple[int, SetFunction]] = []
         if names is None:
-            one = known(re.sub(r"\W+", "_", task.score_name))
+            one = get_score(re.sub(r"\W+", "_", task.score_name))
             if one.name == "loss":
                 raise MusterError("score: 'loss' is what the loss is called; call it otherwise")
             higher = getattr(task, "higher", None)
@@ -336,8 +336,8 @@ class Scoring:
             self.first = self.scores[0]
             self.rows = [(0, task.score)]
             return
-        assert isinstance(task, Usual), "a task with several scores knows how they are taken"
-        self.scores = tuple(known(name) for name in names)
+        assert isinstance(task, StandardTask), "a task with several scores knows how they are taken"
+        self.scores = tuple(get_score(name) for name in names)
         self.first = self.scores[0]
         at = list(enumerate(names))
         self.rows = [(i, task.rows[name]) for i, name in at if name in task.rows]

@@ -11,33 +11,33 @@ import numpy as np
 from ..base.errors import MusterError, first_line
 from ..base.lazy import torch
 from ..federation import Federation
-from .base import Task, Usual, as_task, targets_of
+from .base import StandardTask, Task, as_task, target_kind
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-def title(task: Task) -> str:
+def task_name(task: Task) -> str:
     """What a task is called in a message: `next_token`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(task).__name__).lower()
 
 
-def suited(fed: Federation, given: Any) -> tuple[Federation, Task]:
+def match_task(fed: Federation, given: Any) -> tuple[Federation, Task]:
     """A federation whose targets are what the task takes, and the task."""
     task = as_task(given)
-    wants = targets_of(task)
+    wants = target_kind(task)
     if wants == "classes" and not fed.classes:
         raise MusterError(
-            f"task {title(task)}: it takes classes (whole numbers from 0), and "
+            f"task {task_name(task)}: it takes classes (whole numbers from 0), and "
             f"these targets are {fed.about_targets()}; take muster.tasks.regression(), or another "
             "task for numbers"
         )
-    if isinstance(task, Usual):
+    if isinstance(task, StandardTask):
         refuse_targets(fed, task)
     return (fed.numbers() if wants == "numbers" else fed), task
 
 
-def refuse_targets(fed: Federation, task: Usual, outputs: int = 0) -> None:
+def refuse_targets(fed: Federation, task: StandardTask, outputs: int = 0) -> None:
     """Refuse targets that the task cannot take, and say whose."""
     parts = [data for data in (fed.train, fed.test) if data is not None]
     for data in parts:
@@ -51,14 +51,14 @@ def refuse_targets(fed: Federation, task: Usual, outputs: int = 0) -> None:
             if len(at):
                 k = int(np.searchsorted(held.offsets, at[0], side="right")) - 1
                 who = f"client {fed.population.called(k)}: "
-        raise MusterError(f"task {title(task)}: {who}{what}")
+        raise MusterError(f"task {task_name(task)}: {who}{what}")
 
 
 def refuse_mixing(task: Task, z: Tensor, y: Tensor) -> None:
     """Refuse a loss or score of one's own in which a row's depends on the rows next to it: rows of
     several clients, and padding, may lie there. z and y are some rows' outputs and targets."""
     half = len(y) // 2
-    if isinstance(task, Usual) or half == 0:
+    if isinstance(task, StandardTask) or half == 0:
         return
     for what, of in (("loss", task.loss), (f"score '{task.score_name}'", task.score)):
         try:

@@ -13,12 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arrays import Float64
-from ..base.checks import above, require, share
+from ..base.checks import check_above, check_share, require
 from ..base.errors import MusterError
 from ..base.lazy import functional, torch
 from ..base.registry import part
 from . import scores as count
-from .base import SMALL, OfAll, OfRows, Targets, Task, Usual, check_weights, weights_of
+from .base import (
+    SMALL,
+    RowFunction,
+    SetFunction,
+    StandardTask,
+    Targets,
+    Task,
+    as_weights,
+    check_weights,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,7 +61,7 @@ def _first(z: NDArray[Any]) -> NDArray[Any]:
 
 @part(Task, "binary")
 @dataclass(frozen=True)
-class Binary(Usual):
+class Binary(StandardTask):
     """Yes or no, one output: `-log sigmoid(z)` for 1, `-log (1 - sigmoid(z))` for 0.
 
     Attributes:
@@ -66,10 +75,12 @@ class Binary(Usual):
     smoothing: float = 0.0
     scores: tuple[str, ...] = ("accuracy", "auc")
     targets: ClassVar[Targets] = "classes"
-    rows: ClassVar[Mapping[str, OfRows]] = {"accuracy": lambda z, y: (_one(z, y) > 0) == (y > 0.5)}
-    of_all: ClassVar[Mapping[str, OfAll]] = {
+    rows: ClassVar[Mapping[str, RowFunction]] = {
+        "accuracy": lambda z, y: (_one(z, y) > 0) == (y > 0.5)
+    }
+    of_all: ClassVar[Mapping[str, SetFunction]] = {
         "balanced_accuracy": lambda z, y, w: count.balanced_accuracy(y, 1 * (_first(z) > 0), w),
-        "f1": lambda z, y, w: count.f1_of(y > 0.5, _first(z) > 0, w),
+        "f1": lambda z, y, w: count.binary_f1(y > 0.5, _first(z) > 0, w),
         "auc": lambda z, y, w: count.auc(y > 0.5, _first(z), w),
         "average_precision": lambda z, y, w: count.average_precision(y > 0.5, _first(z), w),
         "calibration_error": lambda z, y, w: count.calibration_error(
@@ -79,7 +90,7 @@ class Binary(Usual):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        share("smoothing", self.smoothing)
+        check_share("smoothing", self.smoothing)
         check_weights(self.weights)
         require(len(self.weights) in (0, 2), "weights", self.weights, "two, of 0 and of 1")
 
@@ -104,7 +115,7 @@ class Binary(Usual):
         return torch.logit(share.clamp(SMALL, 1 - SMALL)).view(1, 1)
 
 
-def _by_label(each: Callable[..., float]) -> OfAll:
+def _by_label(each: Callable[..., float]) -> SetFunction:
     def of(z: NDArray[Any], y: NDArray[Any], w: Float64) -> float:
         found = [each(y[:, i] > 0.5, z[:, i].astype(np.float64), w) for i in range(y.shape[1])]
         return count._mean(found)
@@ -114,7 +125,7 @@ def _by_label(each: Callable[..., float]) -> OfAll:
 
 @part(Task, "multilabel")
 @dataclass(frozen=True)
-class Multilabel(Usual):
+class Multilabel(StandardTask):
     """Several yes-or-no labels, one output for each: the mean over labels of `Binary`'s loss.
     Targets are rows of 0 and 1.
 
@@ -127,24 +138,24 @@ class Multilabel(Usual):
     weights: tuple[float, ...] = ()
     smoothing: float = 0.0
     scores: tuple[str, ...] = ("accuracy", "auc")
-    rows: ClassVar[Mapping[str, OfRows]] = {
+    rows: ClassVar[Mapping[str, RowFunction]] = {
         "accuracy": lambda z, y: ((z > 0) == (y > 0.5)).to(z.dtype).mean(-1)
     }
-    of_all: ClassVar[Mapping[str, OfAll]] = {
-        "f1": _by_label(lambda y, z, w: count.f1_of(y, z > 0, w)),
+    of_all: ClassVar[Mapping[str, SetFunction]] = {
+        "f1": _by_label(lambda y, z, w: count.binary_f1(y, z > 0, w)),
         "auc": _by_label(count.auc),
         "average_precision": _by_label(count.average_precision),
     }
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        share("smoothing", self.smoothing)
+        check_share("smoothing", self.smoothing)
         check_weights(self.weights)
 
     def loss(self, z: Tensor, y: Tensor) -> Tensor:
         smooth = _smoothed(y.to(z.dtype), self.smoothing)
         return functional.binary_cross_entropy_with_logits(
-            z, smooth, weights_of(self.weights, z), reduction="none"
+            z, smooth, as_weights(self.weights, z), reduction="none"
         ).mean(-1)
 
     def complaint(self, y: Tensor, outputs: int = 0) -> tuple[int, str] | None:
@@ -164,12 +175,14 @@ def _real(z: NDArray[Any], y: NDArray[Any], w: Float64) -> float:
     return count.r2(y.astype(np.float64), z.astype(np.float64), w)
 
 
-class Numbers(Usual):
+class Numbers(StandardTask):
     """What regressions share: targets are numbers, as many outputs as there are in each row, and a
     row's loss is the mean over them. The guess is their mean."""
 
-    rows: ClassVar[Mapping[str, OfRows]] = {"mae": lambda z, y: (z - _beside(z, y)).abs().mean(-1)}
-    of_all: ClassVar[Mapping[str, OfAll]] = {"r2": _real}
+    rows: ClassVar[Mapping[str, RowFunction]] = {
+        "mae": lambda z, y: (z - _beside(z, y)).abs().mean(-1)
+    }
+    of_all: ClassVar[Mapping[str, SetFunction]] = {"r2": _real}
 
     def guess(self, y: Tensor, classes: int = 0) -> Tensor:
         return y.double().reshape(len(y), -1).mean(0, keepdim=True)
@@ -205,7 +218,7 @@ class Huber(Numbers):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        above("delta", self.delta)
+        check_above("delta", self.delta)
 
     def loss(self, z: Tensor, y: Tensor) -> Tensor:
         y = _beside(z, y)
@@ -225,10 +238,10 @@ class Poisson(Numbers):
     full: bool = False
     scores: tuple[str, ...] = ("mae", "r2")
     least: ClassVar[float] = -float("inf")
-    rows: ClassVar[Mapping[str, OfRows]] = {
+    rows: ClassVar[Mapping[str, RowFunction]] = {
         "mae": lambda z, y: (z.exp() - _beside(z, y)).abs().mean(-1)
     }
-    of_all: ClassVar[Mapping[str, OfAll]] = {
+    of_all: ClassVar[Mapping[str, SetFunction]] = {
         "r2": lambda z, y, w: _real(np.exp(z.astype(np.float64)), y, w)
     }
 
@@ -246,7 +259,7 @@ class Poisson(Numbers):
 
 @part(Task, "survival")
 @dataclass(frozen=True)
-class Survival(Usual):
+class Survival(StandardTask):
     """Time to an event: Cox's partial likelihood (Breslow for ties). A target is (time, event),
     with event 1 where it happened then and 0 where the row was last seen then; the output is the
     log risk. Of a set of rows the loss is
@@ -264,7 +277,7 @@ class Survival(Usual):
 
     scores: tuple[str, ...] = ("c_index",)
     by_row: ClassVar[bool] = False
-    of_all: ClassVar[Mapping[str, OfAll]] = {
+    of_all: ClassVar[Mapping[str, SetFunction]] = {
         "c_index": lambda z, y, w: count.c_index(
             y[:, 0].astype(np.float64), y[:, 1] > 0.5, _first(z).astype(np.float64), w
         )
@@ -325,7 +338,7 @@ def _tokens_right(z: Tensor, y: Tensor) -> Tensor:
 
 @part(Task, "next_token")
 @dataclass(frozen=True)
-class NextToken(Usual):
+class NextToken(StandardTask):
     """The next token at every place of a sequence: outputs `[rows, places, tokens]`, targets
     `[rows, places]`, and a row's loss is the mean cross-entropy over its places. Places whose
     target is -100 (padding) do not count.
@@ -338,11 +351,11 @@ class NextToken(Usual):
     smoothing: float = 0.0
     scores: tuple[str, ...] = ("perplexity", "accuracy")
     axes: ClassVar[int] = 2
-    rows: ClassVar[Mapping[str, OfRows]] = {"perplexity": _tokens, "accuracy": _tokens_right}
+    rows: ClassVar[Mapping[str, RowFunction]] = {"perplexity": _tokens, "accuracy": _tokens_right}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        share("smoothing", self.smoothing)
+        check_share("smoothing", self.smoothing)
 
     def outputs(self, classes: int) -> int:
         return 0

@@ -75,7 +75,7 @@ SCORES = {
 }
 
 
-def known(name: str) -> Score:
+def get_score(name: str) -> Score:
     """A score by its name; one of the user's own is taken to be better when higher."""
     return SCORES.get(name) or Score(name, name.replace("_", " "), least=-INF, most=INF)
 
@@ -91,7 +91,7 @@ def balanced_accuracy(y: Int64, said: Int64, w: Float64) -> float:
     return _mean(float(w[(y == c) & (said == c)].sum() / w[y == c].sum()) for c in np.unique(y))
 
 
-def f1_of(truth: NDArray[np.bool_], said: NDArray[np.bool_], w: Float64) -> float:
+def binary_f1(truth: NDArray[np.bool_], said: NDArray[np.bool_], w: Float64) -> float:
     """`2 tp / (2 tp + fp + fn)` of one class; 0 where it is neither there nor said."""
     hit = float(w[truth & said].sum())
     either = float(w[truth].sum() + w[said].sum())
@@ -100,7 +100,7 @@ def f1_of(truth: NDArray[np.bool_], said: NDArray[np.bool_], w: Float64) -> floa
 
 def f1(y: Int64, said: Int64, w: Float64) -> float:
     """The mean F1 over the classes that a client holds or the model says (macro)."""
-    return _mean(f1_of(y == c, said == c, w) for c in np.union1d(y, said))
+    return _mean(binary_f1(y == c, said == c, w) for c in np.union1d(y, said))
 
 
 def auc(truth: NDArray[np.bool_], s: Float64, w: Float64) -> float:

@@ -9,7 +9,7 @@ import torch
 
 import muster
 from muster.cli.main import main
-from muster.federation import Inputs, Preparation
+from muster.federation import Inputs, TableEncoder
 from muster.results.export import build_exportable
 
 NORTH = "age,pain,sugar,ill\n60,sharp,5.0,1\n50,,,0\n40,dull,7.0,1\n70,dull,6.0,0\n"
@@ -91,7 +91,9 @@ def test_from_files_to_a_prediction_of_raw_rows(folder, capsys):
 
 def test_what_a_model_takes_survives_being_written_down():
     nothing = {"a": (0.0, -9.0)}
-    made = Preparation(("a", "b"), {"b": ("x", "y")}, ("a",), (1.5, 0.0), (2.0, 1.0), True, nothing)
+    made = TableEncoder(
+        ("a", "b"), {"b": ("x", "y")}, ("a",), (1.5, 0.0), (2.0, 1.0), True, nothing
+    )
     inputs = Inputs((4,), 2, columns=("a", "b"), prepare=made)
     again = Inputs.of_table(inputs.table()).prepare
     assert vars(again) == vars(made)

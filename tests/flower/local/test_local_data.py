@@ -86,7 +86,7 @@ def test_a_split_in_the_files_is_the_nodes_too(tmp_path):
         frame.write_csv(tmp_path / "c" / f"{name}.csv")
     data = {"name": "folder", "path": str(tmp_path / "c"), "label": "ill", "split": "part",
             "features": ["sugar", "age"]}  # fmt: skip
-    network = {"scale": "pooled", "missing": "mean", "wait": 0.2, "patience": 0.3}
+    network = {"scale": "pooled", "missing": "mean", "enrolment_timeout": 0.2, "timeout": 0.3}
     case = Handed(tmp_path, {"data": data, "network": network})
     assert_same(case.run(), case.simulate())
     assert case.fed.test.sizes.tolist() == [10, 10]
@@ -100,7 +100,9 @@ def test_arrays_are_scaled_together_too(tmp_path):
         x = draw.normal(50 + seed, 9, (40, 3)) + 20 * y[:, None]
         np.savez(tmp_path / "c" / f"site{seed}.npz", x=x, y=y)
     data = {"name": "folder", "path": str(tmp_path / "c"), "test_fraction": 0.25, "priority": 2}
-    case = Handed(tmp_path, {"data": data, "network": {"scale": "priority", "wait": 0.2}})
+    case = Handed(
+        tmp_path, {"data": data, "network": {"scale": "priority", "enrolment_timeout": 0.2}}
+    )
     real = case.run()
     assert case.surveyed == 3
     assert_same(real, case.simulate())
@@ -109,7 +111,7 @@ def test_arrays_are_scaled_together_too(tmp_path):
 
 def test_where_the_terms_say_nothing_of_files_rows_are_the_simulators(tmp_path):
     data = {"name": "digits", "clients": 3, "priority": 2}
-    case = Handed(tmp_path, {"data": data, "network": {"wait": 0.2}})
+    case = Handed(tmp_path, {"data": data, "network": {"enrolment_timeout": 0.2}})
     assert all(owner["data-path"].endswith(".npz") for owner in case.given.owners)
     assert_same(case.run(), case.simulate())
     assert case.surveyed == 0
@@ -118,7 +120,9 @@ def test_where_the_terms_say_nothing_of_files_rows_are_the_simulators(tmp_path):
 def test_what_the_data_says_of_its_files_is_in_the_terms_too(tmp_path):
     data = {"name": "folder", "path": clinics(tmp_path, "csv"), "label": "ill",
             "categories": ["pain"], "missing": "mean", "test_fraction": 0.3}  # fmt: skip
-    case = Handed(tmp_path, {"data": data, "network": {"scale": "pooled", "wait": 0.2}})
+    case = Handed(
+        tmp_path, {"data": data, "network": {"scale": "pooled", "enrolment_timeout": 0.2}}
+    )
     assert case.given.network.categories == ("pain",)
     assert case.given.network.missing == "mean"
     assert_same(case.run(), case.simulate())
@@ -140,7 +144,7 @@ def pictures(folder, sizes):
 def test_nodes_bring_their_images_to_one_size_and_new_ones_are_too(tmp_path):
     path = pictures(tmp_path / "photos", {"north": (4, 6), "south": (8, 8), "west": (5, 5)})
     data = {"name": "folder", "path": path, "test_fraction": 0.5, "priority": 2}
-    case = Handed(tmp_path, {"data": data, "network": {"resize": [4, 4], "wait": 0.2}})
+    case = Handed(tmp_path, {"data": data, "network": {"resize": [4, 4], "enrolment_timeout": 0.2}})
     assert [Path(owner["data-path"]).name for owner in case.given.owners] == list(case.fed.names)
     real = case.run()
     assert_same(real, case.simulate())
@@ -156,7 +160,7 @@ def test_images_of_nodes_that_read_them_as_they_are_can_be_asked_for_too(tmp_pat
     path = pictures(tmp_path / "photos", {"north": (4, 6), "south": (4, 6)})
     chosen = load({
         **SETTINGS, "data": {"name": "folder", "path": path}, "rounds": 1,
-        "network": {"classes": ["bright", "dark"], "wait": 0.2},
+        "network": {"classes": ["bright", "dark"], "enrolment_timeout": 0.2},
     })  # fmt: skip
     nodes = [Node({"data-path": f"{path}/{name}"}) for name in ("north", "south")]
     members = members_of(chosen.federation(0), [node.key.decode() for node in nodes])

@@ -30,7 +30,7 @@ from helpers import alive
 from muster.config.experiment import load
 from muster.flower.app_folder import app_hash
 from muster.flower.local.loopback import client_names, descendants, loopback, start_nodes
-from muster.flower.local.programs import program
+from muster.flower.local.processes import program
 from muster.flower.transport.certificates import CA, make_keys
 from muster.results import store
 
@@ -45,7 +45,7 @@ TABLE = {
     "data": {**DATA, "clients": 3, "priority": 1},
     "method": {"name": "fedalign", "epsilon": 0.6, "warmup": 0},
     "local": {"steps": 20, "batch_size": 8, "lr": 0.2},
-    "network": {"patience": 100},
+    "network": {"timeout": 100},
 }
 
 
@@ -232,7 +232,7 @@ def test_a_federation_that_is_killed_leaves_nothing_behind_and_goes_on_at_once(t
 @pytest.mark.timeout(600)
 def test_a_run_that_stops_with_a_reason_is_marked_as_failed(tmp_path):
     """Flower's `flwr run` ends with 0 whatever becomes of the run; `flwr list` knows."""
-    chosen = load({**TABLE, "network": {"patience": 5, "wait": 5}})
+    chosen = load({**TABLE, "network": {"timeout": 5, "enrolment_timeout": 5}})
     fed = chosen.federation(0)
     with loopback(client_names(fed), tmp_path / "logs") as link:
         app = start_nodes(link, chosen, fed, tmp_path)

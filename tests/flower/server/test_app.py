@@ -71,7 +71,7 @@ def test_the_model_is_asked_once_its_scale_is_said(named, tmp_path):
 @pytest.mark.slow
 def test_a_cnn_on_flat_images_is_the_same_over_a_network(setup):
     case = setup("fedavg", model={"name": "cnn"}, rounds=1, local={"steps": 1, "lr": 0.05})
-    case.network = replace(case.network, image=case.fed.image, patience=60.0)
+    case.network = replace(case.network, image=case.fed.image, timeout=60.0)
     assert_same(case.run(), case.simulate())
 
 

@@ -194,7 +194,7 @@ LIES = {
     "more to say": (told(extra=1.0), "its statistics are malformed"),
     "levels without end": (
         levels(lambda known: {"pain": [str(i) for i in range(300)]}),
-        "column 'pain': 300 levels (network.most_levels 256)",
+        "column 'pain': 300 levels (network.max_levels 256)",
     ),
     "levels that are no text": (levels(lambda known: {"pain": [1.5]}), "its levels are malformed"),
     "a level for a terminal": (

@@ -351,7 +351,7 @@ def test_where_it_is_on_by_default():
     """A configuration of a real federation has it, simulated or not; any other when asked."""
     two = {"methods": ["fedalign", "maxfl", "fedavg"]}
     assert of(two) == {"fedalign": None, "maxfl": None, "fedavg": None}
-    for network in ({"network": {}}, {"network": {"patience": 9}}, {"clients": []}):
+    for network in ({"network": {}}, {"network": {"timeout": 9}}, {"clients": []}):
         assert of(two | network) == {"fedalign": Audit(), "maxfl": Audit(), "fedavg": None}
         assert of(two | network | {"trust": False}) == of(two)
     assert of(two | {"trust": True}) == dict.fromkeys(("fedalign", "maxfl", "fedavg"), Audit())

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ...base.arrays import Int64
 from ...base.errors import MusterError, MusterWarning, first_line, nearest
 from ...base.lazy import pl
-from ...federation import Inputs, Preparation
+from ...federation import Inputs, TableEncoder
 from .image_folders import new_images
 from .npz import array_block, npz_arrays
 from .tables import (
@@ -107,7 +107,7 @@ def columns_of(frame: pl.DataFrame, inputs: Inputs, where: Path = Path("rows")) 
     return x, classes_of(values(frame[labels[0]], where, "labels", HOLES), inputs, where)
 
 
-def warn_of_new_holes(texts: dict[str, pl.Series], made: Preparation, where: Path) -> None:
+def warn_of_new_holes(texts: dict[str, pl.Series], made: TableEncoder, where: Path) -> None:
     """A missing number has its mean to stand in for it; a missing category has nothing, where
     training had no feature for that."""
     for name, text in texts.items():

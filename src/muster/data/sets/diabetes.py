@@ -7,10 +7,10 @@ from typing import Literal
 
 import numpy as np
 
-from ...base.checks import whole
+from ...base.checks import check_whole
 from ...base.lazy import datasets
 from ...base.registry import part
-from ...federation import Federation, Scale
+from ...federation import Federation, Scaler
 from ..split.partition import federate, hold_out
 
 COLUMNS = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
@@ -33,13 +33,13 @@ def diabetes(
     Args:
         priority: a number n for the first n clients, their indices, or "all"
     """
-    whole("clients", clients, 1, 100)
+    check_whole("clients", clients, 1, 100)
     x, y = datasets.load_diabetes(return_X_y=True)
     by_age = np.argsort(x[:, 0], kind="stable")
     parts = [np.sort(part) for part in np.array_split(by_age, clients)]
     train, test = hold_out(parts, np.zeros(len(y), np.int64), test_fraction, seed)
     width = x.shape[1]
-    scale = Scale(np.zeros(width), np.full(width, 1 / np.sqrt(len(x))))
+    scale = Scaler(np.zeros(width), np.full(width, 1 / np.sqrt(len(x))))
     fed = federate(
         scale(x),
         y,

@@ -21,10 +21,10 @@ import numpy as np
 
 from ...base import rng
 from ...base.arrays import Int64
-from ...base.checks import one_of, whole
+from ...base.checks import check_one_of, check_whole
 from ...base.registry import part
 from ...federation import Federation
-from ...federation.ragged import Ragged
+from ...federation.ragged_rows import RaggedRows
 from ..sources.catalogue import CIFAR10, EMNIST_BALANCED, EMNIST_BYCLASS, FEMNIST, FMNIST, MNIST
 from ..sources.obtain import DataSet, load_here
 from ..split.partition import (
@@ -148,7 +148,7 @@ def emnist(
     a test set has each client hold out a fifth of its rows.
     """
     both = {"balanced": (EMNIST_BALANCED, BALANCED), "byclass": (EMNIST_BYCLASS, CHARACTERS)}
-    one_of("emnist split", split, tuple(both))
+    check_one_of("emnist split", split, tuple(both))
     data, labels = both[split]
     return images(data, folder, labels, clients, priority, unseen, partition, seed)
 
@@ -173,13 +173,13 @@ def femnist(
     tests, tested = by_column(held.arrays["test_writer"])
     names, at, at_test = np.intersect1d(writers, tested, return_indices=True)
     n = len(names) if clients is None else clients
-    whole(f"clients (of {len(names)} writers)", n, 1, len(names))
+    check_whole(f"clients (of {len(names)} writers)", n, 1, len(names))
     chosen = rng.generator(seed, "femnist writers").permutation(len(names))[:n]
 
-    def of(parts: Portions, half: str, which: Int64) -> Ragged:
+    def of(parts: Portions, half: str, which: Int64) -> RaggedRows:
         mine = parts.take(which)
         x, y = as_pair(held.arrays[f"{half}x"], held.arrays[f"{half}y"], "femnist")
-        return Ragged(x, y, mine.offsets, mine.rows)
+        return RaggedRows(x, y, mine.offsets, mine.rows)
 
     fed = Federation.from_ragged(
         of(parts, "", at[chosen]),

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ...base import rng
-from ...base.checks import whole
+from ...base.checks import check_whole
 from ...base.registry import part
 from ...federation import Federation
 from ..sources.catalogue import SENT140
@@ -34,7 +34,7 @@ def sent140(
     held = load_here(SENT140, folder)
     user = held.arrays["user"]
     users = int(user.max()) + 1
-    whole(f"clients (of {users} users)", clients, 1, users)
+    check_whole(f"clients (of {users} users)", clients, 1, users)
     group = rng.generator(seed, "sent140 groups").permutation(users) % clients
     mine = by_column(group[np.asarray(user)])[0]
     train, test = hold_out(mine, held.arrays["y"].astype(np.int64), test_fraction, seed)

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from ...base import rng
 from ...base.arrays import Float64, Int64
-from ...base.checks import above, require, share, whole
-from ...base.errors import unknown
-from ...base.memory import need
+from ...base.checks import check_above, check_share, check_whole, require
+from ...base.errors import unknown_name
+from ...base.memory import require_memory
 from ...base.registry import part
 from ...federation import Federation
-from ...federation.ragged import from_pairs
+from ...federation.ragged_rows import from_pairs
 from ..split.partition import held_out_sizes
 
 Float32 = NDArray[np.float32]
@@ -132,12 +132,12 @@ def check_synth(
     """Refuse settings the generator has no meaning for."""
     for field, value in {"alpha": alpha, "beta": beta, "label_noise": label_noise}.items():
         require(0 <= value < math.inf, f"synth {field}", value, "finite numbers from 0")
-    whole("synth priority", priority)
-    whole("synth others", others, 0)
-    above("synth skew", skew)
-    share("synth random_data", random_data)
+    check_whole("synth priority", priority)
+    check_whole("synth others", others, 0)
+    check_above("synth skew", skew)
+    check_share("synth random_data", random_data)
     if max_rows is not None:
-        whole("synth max_rows", max_rows, 2)
+        check_whole("synth max_rows", max_rows, 2)
 
 
 @part(Federation, "synth")
@@ -174,11 +174,11 @@ def synth(
     """
     if skew is None:
         if noise not in SKEW:
-            raise unknown("noise", noise, SKEW)
+            raise unknown_name("noise", noise, SKEW)
         skew = SKEW[noise]
     check_synth(alpha, beta, priority, others, skew, random_data, label_noise, max_rows)
     fewest = min(LEAST, max_rows or LEAST) * (priority + others)
-    need(f"{fewest} rows or more", 4 * FEATURES * fewest, "ask for fewer clients")
+    require_memory(f"{fewest} rows or more", 4 * FEATURES * fewest, "ask for fewer clients")
     sizes = client_sizes(priority + others, seed, max_rows)
     held = held_out_sizes(sizes, test_fraction)
 

@@ -112,7 +112,7 @@ def load(key: str) -> Stored | None:
 @contextmanager
 def workspace(key: str) -> Iterator[Path]:
     """A temporary folder on the disk of the cache, which is gone afterwards whatever happens."""
-    with writable(durable.scratch(place(key))) as folder:
+    with writable(durable.scratch_folder(place(key))) as folder:
         yield folder
 
 
@@ -142,7 +142,7 @@ def store(key: str, data: Stored) -> Path:
     }
     target = place(key)
     try:
-        with writable(durable.whole_folder(target)) as folder:
+        with writable(durable.atomic_folder(target)) as folder:
             for name, array in data.arrays.items():
                 np.save(folder / f"{name}.npy", array, allow_pickle=False)
             (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...base.errors import MusterError
-from ...base.memory import amount, free_memory
-from ...base.untrusted import TABLE, opened
+from ...base.memory import format_bytes, free_memory
+from ...base.untrusted_files import TABLE, open_file
 
 TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 DIMENSIONS = 64  # that an array may have
@@ -29,7 +29,7 @@ def read_idx(path: str | Path) -> NDArray[Any]:
     byte for the number of dimensions, each dimension as a big-endian uint32, then the values.
     """
     try:
-        with opened(Path(path), TABLE, follow=True) as raw:
+        with open_file(Path(path), TABLE, follow=True) as raw:
             zipped = raw.read(2) == GZIP
             raw.seek(0)
             return gunzip_idx(raw, path) if zipped else parse_idx(raw, path)
@@ -71,7 +71,9 @@ def parse_idx(file: BinaryIO, path: str | Path) -> NDArray[Any]:
     most = int(min(size, free_memory() / 4))  # as parts, and together
     values = read_up_to(file, most + 1)
     if most < size and len(values) > most:
-        raise MusterError(f"{path}: its {amount(size)} do not fit into memory; take fewer rows")
+        raise MusterError(
+            f"{path}: its {format_bytes(size)} do not fit into memory; take fewer rows"
+        )
     if len(values) != size:
         raise MusterError(
             f"{path}: {'truncated' if len(values) < size else 'too long'}, with {len(values)} bytes"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ...base import rng
 from ...base.arrays import Int64
-from ...base.checks import whole
+from ...base.checks import check_whole
 from ...base.registry import part
 from .partition import IID, Partition
 from .portions import Portions
@@ -37,13 +37,13 @@ class Few:
     rows: int = 20
 
     def __post_init__(self) -> None:
-        whole("few first", self.first)
-        whole("few rows", self.rows)
+        check_whole("few first", self.first)
+        check_whole("few rows", self.rows)
 
     def split(self, y: Int64, clients: int, seed: int) -> Portions:
         """The other partition's parts, the first of them cut short."""
         parts = self.of.split(y, clients, seed)
-        whole("few first", self.first, 1, clients)
+        check_whole("few first", self.first, 1, clients)
         draw = rng.generator(seed, "partition few")
         # The same order however many rows are kept: more rows are those and others.
         first = [draw.permutation(parts[k])[: self.rows] for k in range(self.first)]

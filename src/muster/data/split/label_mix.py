@@ -14,7 +14,7 @@ import numpy as np
 
 from ...base import rng
 from ...base.arrays import Float64, Int64
-from ...base.checks import above, whole
+from ...base.checks import check_above, check_whole
 from ...base.errors import MusterError
 from ...base.registry import part
 from .partition import Partition
@@ -43,9 +43,9 @@ class LabelMix:
     size: int | None = None
 
     def __post_init__(self) -> None:
-        above("label_mix alpha", self.alpha)
+        check_above("label_mix alpha", self.alpha)
         if self.size is not None:
-            whole("label_mix size", self.size)
+            check_whole("label_mix size", self.size)
 
     def split(self, y: Int64, clients: int, seed: int) -> Portions:
         """Every client's rows, label after label."""

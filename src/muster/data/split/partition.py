@@ -16,12 +16,19 @@ from numpy.typing import ArrayLike
 
 from ...base import rng
 from ...base.arrays import Bool, Int64, UInt64
-from ...base.checks import above, require, whole
+from ...base.checks import check_above, check_whole, require
 from ...base.errors import MusterError
 from ...base.lazy import torch
 from ...base.registry import kinds, part
-from ...federation import Federation, Kind
-from ...federation.ragged import Pair, Ragged, Shared, are_labels, as_targets, as_tensor
+from ...federation import Federation, VariationKind
+from ...federation.ragged_rows import (
+    Pair,
+    RaggedRows,
+    SharedRows,
+    are_labels,
+    as_targets,
+    as_tensor,
+)
 from .portions import Portions, check_split, class_after_class, deal
 
 
@@ -81,9 +88,9 @@ class Shards:
     shared: bool = False
 
     def __post_init__(self) -> None:
-        whole("shards per_client", self.per_client)
+        check_whole("shards per_client", self.per_client)
         if self.size is not None:
-            whole("shards size", self.size)
+            check_whole("shards size", self.size)
 
     def split(self, y: Int64, clients: int, seed: int) -> Portions:
         """Each client's shards, end to end."""
@@ -144,9 +151,9 @@ class Dirichlet:
     retries: int = 100
 
     def __post_init__(self) -> None:
-        above("dirichlet alpha", self.alpha)
-        whole("dirichlet min_rows", self.min_rows)
-        whole("dirichlet retries", self.retries)
+        check_above("dirichlet alpha", self.alpha)
+        check_whole("dirichlet min_rows", self.min_rows)
+        check_whole("dirichlet retries", self.retries)
 
     def split(self, y: Int64, clients: int, seed: int) -> Portions:
         """The first draw that gives every client `min_rows` rows."""
@@ -272,7 +279,7 @@ def as_pair(x: Any, y: Any, what: str) -> tuple[torch.Tensor, torch.Tensor]:
     return features, labels
 
 
-def reweighted(train: Ragged, x: torch.Tensor, y: torch.Tensor) -> Shared:
+def reweighted(train: RaggedRows, x: torch.Tensor, y: torch.Tensor) -> SharedRows:
     """A shared test set, seen by each client in the label proportions of its training rows.
 
     Client k tests on every row of the labels it holds. A row of label c counts
@@ -292,7 +299,7 @@ def reweighted(train: Ragged, x: torch.Tensor, y: torch.Tensor) -> Shared:
             f"test: it holds no row of any label of client {untested[0]}; give a test set with "
             "the labels of the training rows"
         )
-    return Shared.of(x, y, counts / counts.sum(axis=1, keepdims=True), code[len(held) :])
+    return SharedRows.of(x, y, counts / counts.sum(axis=1, keepdims=True), code[len(held) :])
 
 
 def federate(
@@ -307,7 +314,7 @@ def federate(
     name: str = "federation",
     unseen: int = 0,
     note: str = "",
-    varies: Kind = "unknown",
+    varies: VariationKind = "unknown",
 ) -> Federation:
     """A federation whose clients are row numbers into shared arrays; no row is copied.
 
@@ -328,15 +335,15 @@ def federate(
         raise MusterError("test and test_parts are both given; give one of them")
     features, labels = as_pair(x, y, "train")
     mine = joined(parts, len(labels), "parts")
-    train = Ragged(features, labels, mine.offsets, mine.rows)
-    held_out: Ragged | None = None
+    train = RaggedRows(features, labels, mine.offsets, mine.rows)
+    held_out: RaggedRows | None = None
     if test is not None:
         if not are_labels(labels):
             raise MusterError("test: shared by labels, and targets are numbers; give test_parts")
         held_out = reweighted(train, *as_pair(*test, "test"))
     elif test_parts is not None:
         own = joined(test_parts, len(labels), "test_parts")
-        held_out = Ragged(features, labels, own.offsets, own.rows)
+        held_out = RaggedRows(features, labels, own.offsets, own.rows)
     return Federation.from_ragged(
         train,
         held_out,
@@ -352,7 +359,7 @@ def federate(
 
 def last_clients(unseen: int, clients: int) -> Int64:
     """The indices of the last `unseen` of the clients."""
-    whole(f"unseen (of {clients} clients)", unseen, 0, clients - 1)
+    check_whole(f"unseen (of {clients} clients)", unseen, 0, clients - 1)
     return np.arange(clients - unseen, clients)
 
 
@@ -363,5 +370,5 @@ def first_clients(priority: ArrayLike | None, clients: int) -> ArrayLike | None:
         return None
     if not isinstance(priority, (int, np.integer)) or isinstance(priority, bool):
         return priority
-    whole(f"priority (of {clients} clients)", priority, 1, clients)
+    check_whole(f"priority (of {clients} clients)", priority, 1, clients)
     return np.arange(priority)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...base import rng
 from ...base.arrays import Int64
-from ...base.checks import require, whole
+from ...base.checks import check_whole, require
 from ...base.errors import plural
 
 
@@ -81,7 +81,7 @@ Parts = Portions  # its name before `muster.parts` was a package
 
 def check_split(y: Int64, clients: int) -> None:
     """Refuse a split that must leave a client without rows."""
-    whole("clients", clients)
+    check_whole("clients", clients)
     require(clients <= len(y), "clients", clients, f"at most one per row, so {len(y)}")
 
 

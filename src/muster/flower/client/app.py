@@ -21,12 +21,12 @@ from flwr.clientapp import ClientApp
 
 from ... import __version__
 from ...base.errors import MusterError
-from ...base.params import dtype_of
+from ...base.params import get_dtype
 from ...config.experiment import Experiment
 from ...federation import Federation
 from ...protocol import Offer
-from ...tasks.base import targets_of
-from ...tasks.compatibility import suited
+from ...tasks.base import target_kind
+from ...tasks.compatibility import match_task
 from ..server.fit_columns import FITTED, Fitted, read_fitted, write_told
 from ..terms import check_agreed, read_terms
 from ..transport.wire import (
@@ -59,7 +59,7 @@ def survey(message: Message, context: Context) -> Message:
     if not chosen.network.fits:
         raise MusterError("survey: the terms ask for no statistics; nothing was told")
     said = message.content.config_records[OFFER]
-    wants = targets_of(chosen.settings.task)
+    wants = target_kind(chosen.settings.task)
     told = own_statistics(context.node_config, chosen.network, int(str(said["seed"])), wants)
     return answer(message, write_told(told))
 
@@ -69,7 +69,7 @@ def hello(message: Message, context: Context) -> Message:
     """What the server must know of this client to count it in: sample count and shapes."""
     chosen = _agreed(message, context)
     own = _own(message, context, chosen, carried(message))
-    own, _ = suited(own, chosen.settings.task)
+    own, _ = match_task(own, chosen.settings.task)
     word: dict[str, ConfigRecordValues] = {
         "rows": int(own.train.sizes[0]),
         "shape": list(own.train.x.shape[1:]),
@@ -155,7 +155,7 @@ def _own(message: Message, context: Context, chosen: Experiment, fitted: str) ->
     seed, config = int(str(said["seed"])), context.node_config
 
     def read() -> Federation:
-        made_by, wants = _fitted(fitted, chosen), targets_of(chosen.settings.task)
+        made_by, wants = _fitted(fitted, chosen), target_kind(chosen.settings.task)
         return own_data(config, chosen.network, seed, wants, made_by)
 
     own = kept(config, (str(said["experiment"]), seed, fitted), read)
@@ -175,7 +175,7 @@ def _ready(message: Message, context: Context) -> tuple[Node, Seat, Offer, Diary
     # Its number too: a folder that two nodes share by mistake is nobody's memory.
     run = digest(f"{seed} {int(str(said['client']))} {text}{made_by}")
     where = context.node_config.get("memory-path")
-    dtype = dtype_of(chosen.settings.dtype)
+    dtype = get_dtype(chosen.settings.dtype)
     counted = int(str(said["counted"])) if job.has_client_state else UNSAID
     diary = Diary(context.state, run, counted, dtype, Path(str(where)) if where else None)
     own = _own(message, context, chosen, diary.fitted(made_by, carried(message)))

@@ -21,9 +21,9 @@ from flwr.app import ConfigRecord, RecordDict
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from ...base.durable import replacing
+from ...base.durable import atomic_file
 from ...base.errors import MusterError
-from ...base.params import Memory, Params, ordered
+from ...base.params import Params, State, reorder
 from ..server.fit_columns import named
 from ..transport.private_files import private_folder
 from ..transport.wire import UNSAID, pack, unpack
@@ -103,16 +103,16 @@ class Diary:
         self.write_note(solo=[loss, test_loss, test_score])
         self.save()
 
-    def memory(self, new: Memory) -> Memory:
+    def memory(self, new: State) -> State:
         """What the client remembers, as a stack of one: of the last counted round, or new."""
         found = self._parts(self.counts) if self.counts else {}
         fresh = found or new
         return {
-            part: {name: t[None] for name, t in ordered(m, new.get(part, ())).items()}
-            for part, m in ordered(fresh, new).items()
+            part: {name: t[None] for name, t in reorder(m, new.get(part, ())).items()}
+            for part, m in reorder(fresh, new).items()
         }
 
-    def write(self, round: int, memory: Memory) -> None:
+    def write(self, round: int, memory: State) -> None:
         """The memory (a stack of one) after a round; it counts once the server says so."""
         if self.counts != BASE:
             self._put(BASE, self._parts(self.counts) if self.counts else {})
@@ -136,14 +136,14 @@ class Diary:
             f"{base} and {latest}; give the node its memory-path of that run, or start anew"
         )
 
-    def _parts(self, prefix: str) -> Memory:
+    def _parts(self, prefix: str) -> State:
         return {
             key.removeprefix(prefix): unpack(record, self.dtype)
             for key, record in self.state.array_records.items()
             if key.startswith(prefix)
         }
 
-    def _put(self, prefix: str, memory: Memory) -> None:
+    def _put(self, prefix: str, memory: State) -> None:
         for key in [k for k in self.state if k.startswith(prefix)]:
             del self.state[key]
         for part, m in memory.items():
@@ -165,7 +165,7 @@ class Diary:
             for name, t in m.items()
         }
         notes = {k: v for k, v in self.state.config_records[NOTES].items() if k != "held"}
-        with replacing(self._file) as new:
+        with atomic_file(self._file) as new:
             save_file(tensors, new, metadata={NOTES: json.dumps(notes)})
 
     def _load(self, folder: Path) -> None:
@@ -181,7 +181,7 @@ class Diary:
                 f"{file}: cannot be read ({error}); remove it to start anew"
             ) from None
         self.state[NOTES] = ConfigRecord(notes)
-        memory: Memory = {}
+        memory: State = {}
         for key, t in tensors.items():
             part, name = key.split("/", 1)
             memory.setdefault(part, {})[name] = t

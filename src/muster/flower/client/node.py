@@ -15,17 +15,17 @@ import numpy as np
 
 from ...base import params
 from ...base.errors import MusterError
-from ...base.params import Memory, Params
+from ...base.params import Params, State
 from ...config.experiment import Experiment
 from ...engines import Compute, choose
 from ...federation import Federation
 from ...local import Local
-from ...protocol import Appraisal, Offer, Replies, Roster, State, View
+from ...protocol import Appraisal, Evaluation, Offer, Replies, Roster, RunState
 from ...run.clients import LocalClients
 from ...run.evaluation_cache import EvaluationCache
 from ...run.job import Job
 from ...run.solo import with_solo
-from ...tasks.compatibility import suited
+from ...tasks.compatibility import match_task
 from ..transport.wire import PREFIX, SAID, SPLITS, UNSAID, Seat
 from .client_state import Diary
 
@@ -38,7 +38,7 @@ class Node:
     def __init__(self, job: Job, fed: Federation, compute: Compute) -> None:
         self.job, self.method, self.dtype = job, job.method, compute.number
         self.module = job.check(fed)
-        self.fed, task = suited(fed, job.task)
+        self.fed, task = match_task(fed, job.task)
         # One client's work is for one core.
         engine = choose(replace(compute, processes=1), self.module, self.fed, job.local, task)
         self.stack = LocalClients(self.fed, job, engine)
@@ -53,15 +53,15 @@ class Node:
         """What every reply says."""
         return {"round": t, "client": int(self.fed.population.ids[0]), "rows": self.rows}
 
-    def memory(self, diary: Diary) -> Memory:
+    def memory(self, diary: Diary) -> State:
         """What it remembers, as a stack of one."""
-        before = params.of_module(self.module, self.dtype, self.stack.device)
+        before = params.get_params(self.module, self.dtype, self.stack.device)
         return diary.memory(self.job.memory(before, self.stack.trainable))
 
     def build_cache(self, offer: Offer, diary: Diary) -> EvaluationCache:
         """What it makes of the offer's model, as far as its diary knows."""
         cache = EvaluationCache(self.stack.appraise, self.stack.evaluate, 1)
-        cache.use(State(offer.round, offer.model))
+        cache.use(RunState(offer.round, offer.model))
         noted = diary.appraisal(offer.round)
         if noted is not None:
             loss, score = (np.array([value]) for value in noted)
@@ -134,7 +134,7 @@ def note(cache: EvaluationCache, offer: Offer, diary: Diary) -> None:
         diary.note_appraisal(offer.round, float(known.loss[0]), float(known.score[0]))
 
 
-def figures(view: View) -> dict[str, float]:
+def figures(view: Evaluation) -> dict[str, float]:
     """A view of one client as the numbers of its word."""
     said: dict[str, float] = {}
     for prefix, appraisal in zip(

@@ -21,7 +21,7 @@ from ...config.network import Network
 from ...data.files.folder import Source, read_folder
 from ...data.files.image_folders import holds_images
 from ...data.files.manifest import manifest_places
-from ...federation import Federation, Preparation
+from ...federation import Federation, TableEncoder
 from ...tasks.base import Targets
 from ..server.fit_columns import Fitted, Told
 
@@ -81,7 +81,7 @@ def own_data(
 
     Its features are made by what was `fitted` together with the other clients.
     """
-    columns = fitted.columns if isinstance(fitted, Preparation) else network.columns
+    columns = fitted.columns if isinstance(fitted, TableEncoder) else network.columns
     source = own_files(config, network, targets, columns)
     fed = source.federation(seed, fitted)
     if fed.n != 1:

@@ -25,30 +25,35 @@ from typing import Any
 
 import httpx
 from flwr.app import Context, Error, Message
-from flwr.common.constant import ErrorCode, SubStatus
-from flwr.proto.runtime_pb2 import AcquireTaskRequest
-from flwr.supercore.constant import TaskType
-from flwr.supercore.fab import Fab
-from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
-from flwr.supercore.interceptors import (
-    RuntimeTokenHttpInterceptor,
-    RuntimeVersionHttpInterceptor,
-    SuperExecAuthHttpInterceptor,
-)
-from flwr.supercore.protobuf.client import ProtobufClientInterceptor
-from flwr.supercore.retry import RetryInvoker, make_simple_http_retry_invoker
-from flwr.supercore.run import RunNotRunningException
-from flwr.supercore.runtime import RuntimeHttpClient
-from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from ...base.errors import MusterError
 from ..app_folder import terms_in
-from ..local.child_processes import end_with
+from ..compat import (
+    AcquireTaskRequest,
+    ErrorCode,
+    Fab,
+    HeartbeatSender,
+    ProtobufClientInterceptor,
+    RetryInvoker,
+    RunNotRunningException,
+    RuntimeHttpClient,
+    RuntimeTokenHttpInterceptor,
+    RuntimeVersionHttpInterceptor,
+    SubStatus,
+    SuperExecAuthHttpInterceptor,
+    TaskType,
+    make_simple_http_retry_invoker,
+    make_task_heartbeat_fn_http,
+    pull_task_input,
+    push_message,
+    push_task_output,
+)
+from ..local.processes import end_with
 from ..transport.private_files import check_data
 from ..transport.wire import line
 from .app import AGREED
 from .app import app as client_app
-from .pull_timeout import FETCHED_WITHIN, bound_pulls
+from .supernode import PULL_TIMEOUT, set_pull_timeout
 
 LOOK_EVERY = 0.3  # seconds between looks for a task
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
@@ -171,7 +176,7 @@ def main() -> None:
     said = json.load(sys.stdin)
     secret = bytes.fromhex(said["secret"])
     desk = Desk(said["address"], secret, said["owner"], frozenset(said["agreed"]))
-    bound_pulls(FETCHED_WITHIN)
+    set_pull_timeout(PULL_TIMEOUT)
     with suppress(KeyboardInterrupt):
         serve(desk)
 

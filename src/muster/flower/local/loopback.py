@@ -25,18 +25,17 @@ import tomli_w
 
 from ...base.durable import write
 from ...base.errors import MusterError
-from ...base.untrusted import appended
+from ...base.untrusted_files import open_log
 from ...config.experiment import Experiment
 from ...config.network import members_of
 from ...federation import Federation
 from ..app_folder import HOME, write_app
 from ..server.app import ERROR, PREFIX
 from ..transport.certificates import CA, CERTIFICATE, KEY, make_keys
-from .child_processes import Guardian, signal_all
-from .child_processes import descendants as descendants
 from .local_data import hand_out
 from .local_data import write_client as write_client
-from .programs import HOST, free_ports, program, python, quiet
+from .processes import HOST, Guardian, free_ports, program, python, quiet, signal_all
+from .processes import descendants as descendants
 
 MUSTER = python("muster.cli")
 FLAGS = {  # of `muster node`, by what they set
@@ -76,7 +75,7 @@ class Loopback:
 
     def start(self, name: str, command: Sequence[str]) -> None:
         """Start a process in a group of its own; its output goes to a log."""
-        with appended(self.logs / f"{name}.log") as log:
+        with open_log(self.logs / f"{name}.log") as log:
             process = subprocess.Popen(
                 command, stdout=log, stderr=log, env=self.environment, start_new_session=True,
                 stdin=subprocess.DEVNULL, umask=0o077,
@@ -163,7 +162,7 @@ class Loopback:
 
     def run(self, app: Path, say: Say) -> int:
         """`flwr run`, passing on what our server app says; returns its exit code."""
-        with appended(self.logs / "run.log") as log:
+        with open_log(self.logs / "run.log") as log:
             process = subprocess.Popen(
                 [program("flwr"), "run", str(app), "dep", "--stream"],
                 env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

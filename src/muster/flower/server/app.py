@@ -19,11 +19,11 @@ from flwr.serverapp import Grid, ServerApp
 
 from ...base import params
 from ...base.errors import MusterError
-from ...base.params import dtype_of
+from ...base.params import get_dtype
 from ...config.experiment import Experiment
 from ...config.network import Member, Network
 from ...engines.batches import needs_two_rows
-from ...federation import Inputs, Preparation, Scale, Space, Text
+from ...federation import Inputs, RowShape, Scaler, TableEncoder, TextEncoder
 from ...federation.inputs import PIXELS, REAL, WHOLE
 from ...models.specs import as_module
 from ...report.figure import figures
@@ -111,7 +111,7 @@ def federate(
     agreed = replace(network, features=came.shape, classes=named)
     text = shared_terms(replace(chosen, network=agreed))
     job, image = chosen.job, network.image or None
-    space = Space(came.shape, came.classes, image, came.target, came.whole, network.padding)
+    space = RowShape(came.shape, came.classes, image, came.target, came.whole, network.padding)
     module = as_module(job.model, space, job.seed, job.task)
     taken = inputs or inputs_of(space, network, fitted, came.pixels)
     remote = Remote(
@@ -119,7 +119,7 @@ def federate(
         registry,
         population,
         job,
-        params.trainable(module),
+        params.trainable_names(module),
         needs_two_rows(module),
         network,
         text,
@@ -129,7 +129,7 @@ def federate(
         say=say,
     )
     setup = Setup(population, job, remote, network.quorum)
-    start = params.of_module(module, dtype_of(s.dtype), remote.device)
+    start = params.get_params(module, get_dtype(s.dtype), remote.device)
     # Clients that remember keep the last two rounds: a server may fall back by one, not by more.
     often = 1 if job.has_client_state else s.checkpoint_every
     origin = Provenance(
@@ -157,12 +157,12 @@ def federate(
 
 
 def inputs_of(
-    space: Space, network: Network, fitted: Fitted | None, pixels: bool = False
+    space: RowShape, network: Network, fitted: Fitted | None, pixels: bool = False
 ) -> Inputs:
     """What the model takes. Unless that was agreed on here, what rows are made of and how they are
     scaled stays with the clients; `pixels` are scaled by nobody."""
-    prepare = fitted if isinstance(fitted, Preparation) else None
-    text = Text(network.text, network.length, network.padding or 0) if network.text else None
+    prepare = fitted if isinstance(fitted, TableEncoder) else None
+    text = TextEncoder(network.text, network.length, network.padding or 0) if network.text else None
     kind = WHOLE if space.whole else PIXELS if pixels else ""
     columns = (text.column,) if text else prepare.columns if prepare else network.columns
     return Inputs(
@@ -174,7 +174,7 @@ def inputs_of(
         columns=columns or None,
         label=network.label,
         aside=None if network.columns or network.text else (),
-        scale=fitted if isinstance(fitted, Scale) else None,
+        scale=fitted if isinstance(fitted, Scaler) else None,
         scaled=fitted is not None or bool(network.text) or pixels,
         target=space.target,
         prepare=prepare,

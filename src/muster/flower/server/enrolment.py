@@ -63,7 +63,7 @@ def awaited(grid: Grid, registry: Registry, network: Network, say: Say = print) 
     """Wait for the clients; the node of each that came."""
     n = len(registry.members)
     say(f"waiting for {plural(n, 'client')}")
-    until = time.monotonic() + network.wait
+    until = time.monotonic() + network.enrolment_timeout
     while True:
         nodes, _ = registry.connected(grid)
         if len(nodes) == n or time.monotonic() >= until:
@@ -85,8 +85,8 @@ def gather(
     """Ask each client that came how many rows it has, of what shape; `fitted` is what features are
     made by, and `without` says who is left out already.
 
-    The priority clients must come, all of them, and `at_least` clients altogether; others who are
-    not there when the waiting ends, or do not fit, are left out of the run.
+    All priority clients must enrol, and `min_clients` clients altogether; others that are missing
+    when the time is over, or do not fit, are left out of the run.
     """
     members, n = registry.members, len(registry.members)
     question = RecordDict({OFFER: ConfigRecord({"experiment": text, "seed": seed})})
@@ -94,7 +94,7 @@ def gather(
         question[FITTED] = ConfigRecord({"text": fitted})
     left = dict(without or {})
     contents = {k: (node, question) for k, node in nodes.items() if k not in left}
-    came = exchange(grid, contents, HELLO, network.patience, {})
+    came = exchange(grid, contents, HELLO, network.timeout, {})
     heard: dict[int, Table | str] = {**left, **came.refused}
     heard |= {k: introduction(said) for k, said in came.answers.items()}
     order = sorted(heard, key=lambda k: (not members[k].priority, k))
@@ -110,7 +110,7 @@ def gather(
     for k, word in words.items():
         if isinstance(word, str):
             why[k] = word
-        elif wrong := misfit(word, shape, columns, classes, target, network.most_rows):
+        elif wrong := misfit(word, shape, columns, classes, target, network.max_rows):
             why[k] = wrong
         else:
             rows[k], shape = word["rows"], shape or tuple(word["shape"])
@@ -123,18 +123,18 @@ def gather(
             if members[k].priority:
                 raise lacking(members[k], reason)
             why[k] = reason
-    if int((rows > 0).sum()) < network.at_least:
+    if int((rows > 0).sum()) < network.min_clients:
         raise MusterError(
-            f"network.at_least: {network.at_least} clients, and {int((rows > 0).sum())} are there "
-            f"after {network.wait:g} s; start more nodes, or lower it"
+            f"network.min_clients: {network.min_clients} clients, and {int((rows > 0).sum())} are "
+            f"there after {network.enrolment_timeout:g} s; start more nodes, or lower it"
         )
     events = [(k, f"not in: {w}") for k, w in why.items()]
     for k, reason in why.items():
         say(f"without {members[k].name}: {reason}")
     priority = np.array([m.priority for m in members])
-    counted = counted_rows(rows, members, priority, network.most_share)
+    counted = counted_rows(rows, members, priority, network.max_share)
     for k in np.flatnonzero(counted != rows).tolist():
-        by = "declared" if members[k].rows else f"network.most_share {network.most_share:g}"
+        by = "declared" if members[k].rows else f"network.max_share {network.max_share:g}"
         events.append((k, f"counts for {counted[k]} rows, not the {rows[k]} it states ({by})"))
         say(f"{members[k].name} {events[-1][1]}")
     for k, other in ((k, str(w["version"])) for k, w in words.items() if not isinstance(w, str)):
@@ -177,11 +177,11 @@ def misfit(
     columns: str,
     classes: int,
     target: tuple[int, ...] | None,
-    most_rows: int,
+    max_rows: int,
 ) -> str:
     """Why a client does not fit the federation; "" when it does."""
-    if not 1 <= word["rows"] <= most_rows:
-        return f"it states {word['rows']} rows (allowed: 1 to {most_rows})"
+    if not 1 <= word["rows"] <= max_rows:
+        return f"it states {word['rows']} rows (allowed: 1 to {max_rows})"
     if shape and tuple(word["shape"]) != shape:
         return f"its rows have shape {tuple(word['shape'])}, the federation's {shape}"
     if columns and word["columns"] != columns:

@@ -26,7 +26,7 @@ from flwr.serverapp import Grid
 from ...base.errors import MusterError
 from ...config.network import Member, Network
 from ...data.files.folder import in_order
-from ...federation import Preparation, Scale, Statistics
+from ...federation import ColumnStatistics, Scaler, TableEncoder
 from ..transport.requests import Limits, exchange
 from ..transport.wire import OFFER, WORD, line
 
@@ -36,7 +36,7 @@ MOST_BYTES = 2**24  # of what a client tells, besides its levels
 MOST_TEXT = 200  # characters in the name of a column or a level
 MOST_VALUE = 1e100  # the largest mean or deviation to believe
 
-Fitted = Preparation | Scale
+Fitted = TableEncoder | Scaler
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,13 +52,13 @@ class Told:
 
     columns: tuple[str, ...]
     shape: tuple[int, ...]
-    statistics: Statistics
+    statistics: ColumnStatistics
     levels: dict[str, tuple[str, ...]]
 
 
 def as_text(fitted: Fitted) -> str:
     """What features are made by, as it travels and is kept; `of_text` reads it to the same bits."""
-    shape = {"shape": list(fitted.mean.shape)} if isinstance(fitted, Scale) else {}
+    shape = {"shape": list(fitted.mean.shape)} if isinstance(fitted, Scaler) else {}
     return json.dumps({**fitted.table(), **shape})
 
 
@@ -66,8 +66,8 @@ def of_text(text: str) -> Fitted:
     """What a text says."""
     table: dict[str, Any] = json.loads(text)
     if "columns" in table:
-        return Preparation.of_table(table)
-    return Scale.of_table(table, tuple(table["shape"]))
+        return TableEncoder.of_table(table)
+    return Scaler.of_table(table, tuple(table["shape"]))
 
 
 def named(text: str) -> str:
@@ -107,7 +107,7 @@ def read_fitted(text: str, network: Network) -> Fitted:
         mean, std = np.array(made.mean, np.float64), np.array(made.std, np.float64)
         sound = bool(np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all())
         sound &= std.shape == mean.shape if network.scale != "none" else not std.size
-        if isinstance(made, Preparation):
+        if isinstance(made, TableEncoder):
             sound &= len(made.columns) == len(mean) and set(made.levels) == set(network.categories)
             sound &= set(made.holes) <= set(made.columns) and set(made.levels) <= set(made.columns)
             sound &= network.columns in ((), made.columns) and not made.nothing
@@ -139,9 +139,9 @@ def survey(
     left out, and why is said; the priority clients are needed, all of them."""
     question = RecordDict({OFFER: ConfigRecord({"experiment": text, "seed": seed})})
     contents = {k: (node, question) for k, node in nodes.items()}
-    names = len(network.categories) * network.most_levels * 4 * MOST_TEXT
+    names = len(network.categories) * network.max_levels * 4 * MOST_TEXT
     limits = dict.fromkeys(nodes, Limits(size=MOST_BYTES + names))
-    came = exchange(grid, contents, SURVEY, network.patience, limits)
+    came = exchange(grid, contents, SURVEY, network.timeout, limits)
     without = {**came.missing, **came.refused}
     told: dict[int, Told] = {}
     for k in sorted(came.answers, key=lambda k: (not members[k].priority, k)):
@@ -171,17 +171,17 @@ def fit(told: Sequence[Told], priority: Any, network: Network) -> Fitted:
     counts = priority if network.scale == "priority" else np.ones(len(told), np.bool_)
     columns = network.columns or told[0].columns
     if not told[0].columns:
-        return Scale.fitted(stacked(told), counts, told[0].shape)
+        return Scaler.fitted(stacked(told), counts, told[0].shape)
     levels = {
         name: {level for t in told for level in t.levels[name]} for name in network.categories
     }
-    return Preparation.fitted(
+    return TableEncoder.fitted(
         stacked(told, columns), counts, columns, in_order(levels), network.scale != "none",
         network.missing == "mean",
     )  # fmt: skip
 
 
-def stacked(told: Sequence[Told], columns: tuple[str, ...] = ()) -> Statistics:
+def stacked(told: Sequence[Told], columns: tuple[str, ...] = ()) -> ColumnStatistics:
     """The statistics of several clients, in the order of these columns."""
     every = [t.statistics for t in told]
     order = [[t.columns.index(name) for name in columns] for t in told]
@@ -190,7 +190,7 @@ def stacked(told: Sequence[Told], columns: tuple[str, ...] = ()) -> Statistics:
         rows = [getattr(s, name)[0] for s in every]
         return np.stack([r[at] for r, at in zip(rows, order, strict=True)] if columns else rows)
 
-    return Statistics(
+    return ColumnStatistics(
         np.concatenate([s.rows for s in every]), stack("count"), stack("mean"), stack("spread")
     )
 
@@ -209,7 +209,7 @@ def read_told(message: Message, network: Network, first: Told | None) -> Told | 
         return _wrong(word, levels, network, first) or Told(
             tuple(word["columns"]),
             tuple(word["shape"]),
-            Statistics(
+            ColumnStatistics(
                 np.array([word["rows"]], np.int64),
                 np.array([word["count"]], np.int64),
                 np.array([word["mean"]], np.float64),
@@ -231,8 +231,8 @@ def _wrong(word: dict[str, Any], levels: dict[str, Any], network: Network, first
     lists = {name: kind for name, kind in KINDS.items() if name != "rows"}
     if any(not _is_list(word[name], kind) for name, kind in lists.items()):
         return "its statistics are malformed"
-    if not 1 <= word["rows"] <= network.most_rows:
-        return f"it states {word['rows']} rows (allowed: 1 to {network.most_rows})"
+    if not 1 <= word["rows"] <= network.max_rows:
+        return f"it states {word['rows']} rows (allowed: 1 to {network.max_rows})"
     return _wrong_columns(word, network, first) or _wrong_numbers(word, levels, network) or (
         _wrong_levels(word, levels, network)
     )  # fmt: skip
@@ -285,10 +285,10 @@ def _wrong_levels(word: dict[str, Any], levels: dict[str, Any], network: Network
     for name, known in levels.items():
         if not _is_list(known, str) or len(set(known)) < len(known):
             return "its levels are malformed"
-        if len(known) > network.most_levels:
+        if len(known) > network.max_levels:
             return (
-                f"column '{line(name, 40)}': {len(known)} levels (network.most_levels "
-                f"{network.most_levels})"
+                f"column '{line(name, 40)}': {len(known)} levels (network.max_levels "
+                f"{network.max_levels})"
             )
         if not all(map(_is_name, known)):
             return f"column '{line(name, 40)}': a level has no proper name"

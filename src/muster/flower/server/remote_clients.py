@@ -17,7 +17,7 @@ from flwr.app import ArrayRecord, ConfigRecord, MessageType
 from flwr.serverapp import Grid
 
 from ...base.arrays import Bool, Float64, Int64
-from ...base.params import Memory, Params
+from ...base.params import Params, State
 from ...config.network import Network
 from ...engines.batches import steps_of
 from ...federation import Population
@@ -26,13 +26,13 @@ from ...protocol import (
     Answers,
     Appraisal,
     Decision,
+    Evaluation,
     Offer,
     Replies,
     Roster,
-    State,
+    RunState,
     Traffic,
     Trial,
-    View,
 )
 from ...run.clients import build_no_replies
 from ...run.evaluation_cache import EvaluationCache
@@ -132,7 +132,7 @@ class Remote:
 
     def __post_init__(self) -> None:
         n = self.population.n
-        self.strikes = Strikes(self.network.strikes)
+        self.strikes = Strikes(self.network.failures)
         self.counter = Counter(np.zeros(n, np.int64), np.zeros(n, np.int64))
 
     @property
@@ -207,7 +207,7 @@ class Remote:
 
     def _await(self, clients: list[int]) -> None:
         """Wait for these to connect, if they are not; no longer than for an answer."""
-        until = time.monotonic() + self.network.patience
+        until = time.monotonic() + self.network.timeout
         while time.monotonic() < until:
             if set(clients) <= set(self.registry.connected(self.grid)[0]):
                 return
@@ -246,7 +246,7 @@ class Remote:
                     carried[k] = model and (makes or not name)
                     contents[k] = (nodes[k], content)
             limits = {k: limits_of(what) for k, what in expected.items()}
-            came = exchange(self.grid, contents, kind, self.network.patience, limits, unawaited)
+            came = exchange(self.grid, contents, kind, self.network.timeout, limits, unawaited)
             self.counter.add(came)
             again = []
             for seat in waiting:
@@ -370,7 +370,7 @@ class Remote:
         """What they say of the model."""
         return cache.appraise(clients)
 
-    def evaluate(self, state: State) -> View:
+    def evaluate(self, state: RunState) -> Evaluation:
         """What every client that is in the run makes of a state."""
         assert state.clients is not None, "what was counted is remembered from the start"
         n = self.population.n
@@ -392,7 +392,7 @@ class Remote:
         def given(name: str) -> Float64 | None:
             return None if np.isnan(said[name]).all() else said[name]
 
-        return View(
+        return Evaluation(
             told(""), pair("test_"), said["useful"],
             given("meets"), given("meets_test"), given("preferred"),
             pair("own_"), pair("own_test_"), given("meets_tuned"), given(f"tuned_{self._score}"),
@@ -405,7 +405,7 @@ class Remote:
         roster: Roster,
         steps: Int64 | None,
         cache: EvaluationCache,
-        memory: Memory,
+        memory: State,
     ) -> Answers:
         """Ask them to train; those who abstain say so, and whoever fails is left out."""
         asked, n = roster.clients, len(roster)
@@ -465,13 +465,13 @@ def stacked(offer: Offer, roster: Roster, heard: list[Reply], word: Appraisal) -
     return Replies(roster, models, word, claim, extra)
 
 
-def counted_of(memory: Memory, n: int) -> Int64:
+def counted_of(memory: State, n: int) -> Int64:
     """The last round whose reply of each client was counted, from the run's state."""
     if COUNTED not in memory:
         return np.zeros(n, np.int64)
     return np.asarray(memory[COUNTED]["round"].numpy(), np.int64)
 
 
-def nothing_counted() -> Memory:
+def nothing_counted() -> State:
     """Before the first round no reply has been counted."""
     return {COUNTED: {"round": torch.zeros((), dtype=torch.int64)}}

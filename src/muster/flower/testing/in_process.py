@@ -13,17 +13,17 @@ from typing import Any, NoReturn, cast
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.app import Context, Error, Message, RecordDict
-from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_tree,
-    no_object_id_recompute,
-)
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
-from flwr.supercore.task_identity import TaskIdentity
 
 from ..client.app import app
+from ..compat import (
+    NodeInfo,
+    TaskIdentity,
+    get_all_nested_objects,
+    get_object_tree,
+    inflate_object_from_contents,
+    no_object_id_recompute,
+)
 from ..transport.object_fetch import Announced
 
 FIRST = 100  # the number of the first node

@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol, cast, runtime_checkable
 
-from flwr.proto.message_pb2 import (
-    ConfirmMessageReceivedRequest,
-    ObjectTree,
-    PullObjectRequest,
-)
-from flwr.proto.runtime_pb2 import PullAppMessagesRequest
 from flwr.serverapp import Grid
 
-from ...base.errors import MusterError
+from ..compat import (
+    ConfirmMessageReceivedRequest,
+    ObjectTree,
+    PullAppMessagesRequest,
+    PullObjectRequest,
+    runtime_connection,
+)
 
 
 class Lost(Exception):
@@ -93,10 +93,4 @@ def post_of(grid: Grid) -> Post:
     """Where the answers to a grid's messages arrive."""
     if isinstance(grid, Post):
         return grid
-    try:
-        client, node = grid._runtime_client, grid.node  # type: ignore[attr-defined]
-        return Superlink(client, node, grid.run.run_id)
-    except AttributeError as error:
-        raise MusterError(
-            f"flower: this version's grid is another ({error}); install flwr>=1.41,<1.43"
-        ) from None
+    return Superlink(*runtime_connection(grid))

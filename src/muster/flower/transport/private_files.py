@@ -39,7 +39,7 @@ def private_folder(path: Path) -> Path:
 def write_private(path: Path, content: str | bytes) -> None:
     """Write a file for its owner alone, in place of what is there."""
     private_folder(path.parent)
-    with durable.replacing(path) as new:
+    with durable.atomic_file(path) as new:
         durable.create(new, content, PRIVATE_FILE)
 
 

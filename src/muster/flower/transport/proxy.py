@@ -31,12 +31,12 @@ from typing import IO, Any
 import h11
 import httpx
 import uvicorn
-from flwr.proto.fleet_pb2 import PushMessagesRequest
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ...base.checks import whole
+from ...base.checks import check_whole
 from ...base.errors import MusterError
+from ..compat import PushMessagesRequest
 from .certificates import CA, CERTIFICATE, KEY
 from .connections import STRANGERS, Listener, Visitors, listen
 from .private_files import check_key
@@ -300,7 +300,7 @@ def server(keys: Path, host: str, port: int, superlink: str, say: Say = print) -
     Args:
         keys: the folder with ca.crt, server.crt and server.key, which the superlink has too
     """
-    whole("--port", port, 0, 65535)
+    check_whole("--port", port, 0, 65535)
     for name in (CA, CERTIFICATE, KEY):
         if not (keys / name).is_file():
             raise MusterError(

@@ -30,14 +30,14 @@ from dataclasses import dataclass, field
 
 import httpx
 from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.proto.message_pb2 import ObjectTree
 from flwr.serverapp import Grid
-from flwr.supercore.inflatable.inflatable_object import (
-    get_object_head_values_from_object_content,
-)
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
-from flwr.supercore.run import RunNotRunningException
 
+from ..compat import (
+    ObjectTree,
+    RunNotRunningException,
+    get_object_head_values_from_object_content,
+    inflate_object_from_contents,
+)
 from .object_fetch import Announced, Lost, Post, post_of
 from .wire import NONCE, OFFER, WORD, Expected, size
 

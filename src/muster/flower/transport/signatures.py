@@ -17,17 +17,21 @@ from functools import lru_cache
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
-from flwr.common.constant import SYSTEM_TIME_TOLERANCE, TIMESTAMP_HEADER, TIMESTAMP_TOLERANCE
-from flwr.proto.control_pb2 import ListNodesRequest, ListNodesResponse
-from flwr.supercore.constant import (
+
+from ..compat import (
     FLEET_HTTP_PUBLIC_KEY_HEADER,
     FLEET_HTTP_SIGNATURE_HEADER,
+    PROTOBUF_MEDIA_TYPE,
+    SYSTEM_TIME_TOLERANCE,
+    TIMESTAMP_HEADER,
+    TIMESTAMP_TOLERANCE,
+    ListNodesRequest,
+    ListNodesResponse,
     NodeStatus,
+    bytes_to_public_key,
+    now,
+    verify_signature,
 )
-from flwr.supercore.date import now
-from flwr.supercore.primitives.asymmetric import bytes_to_public_key, verify_signature
-from flwr.supercore.protobuf.constants import PROTOBUF_MEDIA_TYPE
-
 from .proxy_log import Refused
 
 LIST_NODES = "/v1/control/list-nodes"

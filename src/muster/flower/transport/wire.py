@@ -18,17 +18,13 @@ from typing import Any
 import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, ConfigRecordValues, Message, RecordDict
-from flwr.common.constant import SType
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    no_object_id_recompute,
-)
 from numpy.typing import NDArray
 
-from ...base.params import Memory, Params, ordered
+from ...base.params import Params, State, reorder
 from ...config.network import Precision
 from ...protocol import Offer
 from ...tasks.scores import Score
+from ..compat import SType, get_all_nested_objects, no_object_id_recompute
 
 UNSAID = -1
 RAISED, AWAY = 2, 5  # Flower's codes: the client app raised, the node is gone
@@ -228,7 +224,7 @@ def read_offer(
     return offer, seat
 
 
-def parts(content: RecordDict, prefix: str, dtype: torch.dtype) -> Memory:
+def parts(content: RecordDict, prefix: str, dtype: torch.dtype) -> State:
     """The parts of a memory among the records."""
     return {
         key.removeprefix(prefix): unpack(record, dtype)
@@ -241,7 +237,7 @@ def write_reply(
     word: Mapping[str, Any],
     precision: Precision,
     model: Params | None = None,
-    extra: Memory | None = None,
+    extra: State | None = None,
 ) -> RecordDict:
     """A client's reply; with no model, its word alone."""
     content: dict[str, Any] = {WORD: ConfigRecord(dict(word))}
@@ -298,7 +294,7 @@ class Reply:
 
     word: dict[str, Any] = field(default_factory=dict)
     model: Params | None = None
-    extra: Memory = field(default_factory=dict)
+    extra: State = field(default_factory=dict)
     failed: str = ""
     wrong: str = ""
 
@@ -351,9 +347,9 @@ def _read(content: RecordDict, expected: Expected) -> Reply:
         wrong = _wrong_arrays(content.array_records[key], shapes, expected)
         if wrong:
             return Reply(word, wrong=wrong)
-    model = ordered(unpack(content.array_records[MODEL], expected.dtype), expected.shapes)
+    model = reorder(unpack(content.array_records[MODEL], expected.dtype), expected.shapes)
     extra = parts(content, EXTRA, expected.dtype)
-    return Reply(word, model, {p: ordered(extra[p], s) for p, s in expected.extra.items()})
+    return Reply(word, model, {p: reorder(extra[p], s) for p, s in expected.extra.items()})
 
 
 def _wrong_word(word: dict[str, Any], expected: Expected) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...base.checks import one_of
+from ...base.checks import check_one_of
 from ...base.errors import MusterError, nearest
 from ...base.lazy import pl
 from ...base.schema import Table
@@ -60,7 +60,7 @@ class Claim:
         for key in ("id", "says", "where", "left", "right"):
             if key not in table:
                 raise MusterError(f"claims: '{table.get('id', '?')}' has no {key}")
-        one_of("claims: is", table.get("is", "above"), RELATIONS)
+        check_one_of("claims: is", table.get("is", "above"), RELATIONS)
         left = dict(table["left"])
         for key in ("measure",) if "with" in left else ("method", "measure"):
             if key not in left:

@@ -16,7 +16,7 @@ import tomli_w
 from ...base import durable
 from ...base.lazy import pl
 from ...base.schema import Table
-from ...base.untrusted import plain_name, read_frame, read_toml
+from ...base.untrusted_files import plain_name, read_frame, read_toml
 from ...results.store import reading
 from .plan import Plan, Size, find
 from .theory_studies import digest
@@ -117,10 +117,10 @@ def save(results: Results, folder: Path, id: str) -> Path:
     """Keep results as `ID.parquet` and `ID.toml`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{id}.parquet"
-    with durable.replacing(path) as new:
+    with durable.atomic_file(path) as new:
         results.frame.write_parquet(new, compression="zstd")
     for name, frame in results.studies.items():
-        with durable.replacing(folder / f"{id}-{name}.parquet") as new:
+        with durable.atomic_file(folder / f"{id}-{name}.parquet") as new:
             frame.write_parquet(new, compression="zstd")
     told: dict[str, Any] = {
         "keys": results.keys,

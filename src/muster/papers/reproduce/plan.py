@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ...base.checks import one_of
+from ...base.checks import check_one_of
 from ...base.errors import MusterError, nearest
 from ...base.schema import Table
 from .claims import Claim, within
@@ -215,7 +215,7 @@ def read(path: Path) -> Plan:
                 raise MusterError(f"{key}: missing; give a text")
         if table["id"] != path.stem:
             raise MusterError(f"id: '{table['id']}' in a file of another name")
-        one_of("paper", table["paper"], ("fedalign", "maxfl"))
+        check_one_of("paper", table["paper"], ("fedalign", "maxfl"))
         if not any(table.get(key) for key in ("panels", "studies", "uses")):
             raise MusterError("nothing to run; give panels, studies, or experiments it uses")
         own = list(table.get("panels", {}))

@@ -17,7 +17,7 @@ from ...base.errors import MusterError, nearest
 from ...base.lazy import pl
 from ...base.rng import as_seeds
 from ...base.schema import Table
-from ...base.untrusted import read_frame
+from ...base.untrusted_files import read_frame
 from ...data.sources.catalogue import CATALOGUE
 from ...data.sources.obtain import first_found
 from ...federation import Variation

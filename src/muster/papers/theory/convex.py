@@ -30,11 +30,11 @@ from typing import Any
 import numpy as np
 
 from ...base.arrays import Bool, Float64, Int64
-from ...base.checks import above, at_least
+from ...base.checks import check_above, check_at_least
 from ...base.errors import MusterError
 from ...base.lazy import torch
 from ...federation import Federation
-from ...federation.ragged import features
+from ...federation.ragged_rows import features
 
 SMALL = 1e-9  # gradient norm at which a minimum counts as found
 
@@ -150,7 +150,7 @@ class Problem:
 def problem(fed: Federation, lam: float) -> Problem:
     """The regularised problem on a federation's training rows. (At lam = 0 there need be no
     minimum, and no `constants`.)"""
-    at_least("lam", lam)
+    check_at_least("lam", lam)
     clients = []
     for k in range(fed.n):
         x, y = fed.train.client(k)
@@ -168,7 +168,7 @@ def scaled(fed: Federation, norm: float = 1.0) -> Federation:
     On raw SYNTH rows L is about 50 (few clients of few rows) to 200 (ten priority clients and ten
     others), and the bound says nothing for any T that can be run.
     """
-    above("norm", norm)
+    check_above("norm", norm)
     by = float(features(fed.train.x, torch.float64).flatten(1).norm(dim=1).max()) / norm
 
     def smaller(part: Any) -> Any:
@@ -205,7 +205,7 @@ def constants(of: Problem, batch_size: int | None, start: Float64 | None = None)
     are drawn anew for every step (`Local(batches="independent")`); `batch_size=None` is the full
     batch."""
     lam = of.clients[0].lam
-    above("lam", lam)
+    check_above("lam", lam)
     w_star, F_star = of.optimum
     least = np.array([c.minimum()[1] for c in of.clients])
     there = np.array([c.value(w_star) for c in of.clients])

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...base.arrays import Float64
-from ...base.errors import MusterError, unknown
+from ...base.errors import MusterError, unknown_name
 from ...base.lazy import pl
 from ...report.figure import as_figure_path
 from ...report.intervals import mean_and_half
@@ -31,7 +31,7 @@ def draw(frame: pl.DataFrame, path: str | Path) -> Path:
         raise MusterError("draw: give the frame of one study of muster.papers.theory.study")
     name = frame["study"][0]
     if name not in DRAWN:
-        raise unknown("study", name, DRAWN)
+        raise unknown_name("study", name, DRAWN)
     return DRAWN[name](frame, path)
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ...base.arrays import Bool, Float64, Int64
-from ...base.errors import MusterError, unknown
+from ...base.errors import MusterError, unknown_name
 
 REACH = 1.03  # a little beyond r, past which the slope can only fall
 STEPS = 32  # search points on either side of a gap, at most REACH / 31 = 0.033 apart
@@ -142,7 +142,7 @@ def pick(minima: Minima, which: str, rng: np.random.Generator) -> Minima:
     apart, the two nearest each other, to 9 digits) are settled at random.
     """
     if which not in PICKS:
-        raise unknown("choice of minimum", which, PICKS)
+        raise unknown_name("choice of minimum", which, PICKS)
     first = np.flatnonzero(np.diff(minima.draw, prepend=-1))
     last = np.append(first[1:], len(minima.draw)) - 1
     chance = rng.random(len(minima.draw))

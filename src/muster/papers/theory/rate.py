@@ -29,7 +29,7 @@ import math
 import numpy as np
 
 from ...base.arrays import Float64
-from ...base.checks import whole
+from ...base.checks import check_whole
 from ...parts.claim import appeal_weight
 from .bounds import Form
 from .convex import Problem
@@ -48,7 +48,7 @@ def theorem_3_1_rates(T: int, tau: int, m: int) -> tuple[float, float]:
     (0.025, 6.0)
     """
     for name, value in (("T", T), ("tau", tau), ("m", m)):
-        whole(name, value)
+        check_whole(name, value)
     return 1 / (math.sqrt(T) * tau), math.sqrt(tau * m)
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from ...base.arrays import Float64
-from ...base.checks import whole
+from ...base.checks import check_whole
 from ...base.lazy import pl
 from ...federation import Federation
 from ...methods import Method, fedalign, fedavg, fedavg_priority
@@ -147,8 +147,8 @@ def bound(
     for Theorem 1. `start` is the error before the first step. Last come the cases that start at the
     optimum, with E = 1, full batches and one seed.
     """
-    whole("seeds", seeds)
-    whole("rounds", rounds)
+    check_whole("seeds", seeds)
+    check_whole("rounds", rounds)
     some = min(rounds, 30) if quick else rounds
     frames = [
         against(case, label, E, some if case.each else max(1, some // E), seeds)
@@ -223,8 +223,8 @@ def corollary2(seeds: int = 5, rounds: int = 400, quick: bool = False) -> pl.Dat
     minimum of all clients together, where FedALIGN ends if it lets everyone in for ever. On the
     mirrored federation batches are full, and seeds do not matter: there is one.
     """
-    whole("seeds", seeds)
-    whole("rounds", rounds)
+    check_whole("seeds", seeds)
+    check_whole("rounds", rounds)
     some = min(rounds, 100) if quick else rounds
     at = log_spaced(some, 40)
     frames = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...base.arrays import Float64
-from ...base.checks import whole
+from ...base.checks import check_whole
 from ...base.lazy import pl
 from ...base.rng import generator
 from ...local import Local
@@ -159,8 +159,8 @@ def rate(seeds: int = 5, rounds: int = 1600, quick: bool = False) -> pl.DataFram
     what 20 solo steps gave them; 4 are asked each round for 5 local steps of batch 10, each drawn
     anew (Assumption 3.2).
     """
-    whole("seeds", seeds)
-    whole("rounds", rounds, 128)
+    check_whole("seeds", seeds)
+    check_whole("rounds", rounds, 128)
     most = min(rounds, 256) if quick else rounds
     fed = with_solo(small(), Softmax(), Local(steps=20, batch_size=BATCH, lr=1.0), dtype="float64")
     assert fed.requirement is not None

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ...base.arrays import Bool, Float64
-from ...base.checks import above, require
-from ...base.errors import MusterError, unknown
+from ...base.checks import check_above, require
+from ...base.errors import MusterError, unknown_name
 from ...base.rng import generator
 from .minima import (
     HALVINGS,
@@ -63,8 +63,8 @@ def draw(
     gamma_G^2, so that a curve over heterogeneity changes by heterogeneity alone.
     """
     require(0 <= gammaG2 < np.inf, "gammaG2", gammaG2, "finite numbers from 0")
-    above("gamma2", gamma2)
-    above("draws", draws)
+    check_above("gamma2", gamma2)
+    check_above("draws", draws)
     truth = np.sqrt(gammaG2) * places(clients)
     errors = np.sqrt(gamma2) * generator(seed, "toy").standard_normal((draws, len(truth)))
     return truth + errors, errors
@@ -136,7 +136,7 @@ def convex_minimiser(means: ArrayLike, surrogate: str) -> Float64:
     middle of the extremes; only the identity keeps to the average.
     """
     if surrogate not in CONVEX:
-        raise unknown("surrogate", surrogate, CONVEX)
+        raise unknown_name("surrogate", surrogate, CONVEX)
     that = np.atleast_2d(np.asarray(means, np.float64))
     lo, hi = that.min(axis=-1), that.max(axis=-1)
     for _ in range(HALVINGS):
@@ -155,7 +155,7 @@ def lemma_2_1(gamma2: float, gammaG2: ArrayLike) -> Float64:
     `gamma_G^2 < 5 ln 2 gamma^2 = 3.47 gamma^2`. For two clients only: see `places` for three that
     break it.
     """
-    above("gamma2", gamma2)
+    check_above("gamma2", gamma2)
     return np.asarray(2 * np.exp(-np.asarray(gammaG2, np.float64) / (5 * gamma2)), np.float64)
 
 
@@ -170,7 +170,7 @@ def fedavg_appeal(gamma2: float, gammaG2: ArrayLike) -> Float64:
     >>> fedavg_appeal(0.25, [0.0, 1.0, 25.0]).round(12).tolist()
     [0.64758361765, 0.105283111574, 1.27e-10]
     """
-    above("gamma2", gamma2)
+    check_above("gamma2", gamma2)
     from scipy.special import owens_t
 
     gap, r = np.sqrt(np.asarray(gammaG2, np.float64) / gamma2), -1 / np.sqrt(5)
@@ -184,5 +184,5 @@ def theorem_2_1(gamma2: float) -> float:
 
     True wherever tried, and far from tight: 0.0011 at gamma^2 = 0.25, where 0.19 or more is seen.
     """
-    above("gamma2", gamma2)
+    check_above("gamma2", gamma2)
     return float(np.exp(-1 / gamma2) / 16)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...base.arrays import Bool, Float64
 from ...base.lazy import pl, torch
-from ...base.params import Memory, Params
+from ...base.params import Params, State
 from ...federation import Federation
 from ...local import Local
 from ...methods import Method
@@ -41,10 +41,10 @@ class Watched:
     def only_mean(self) -> bool:
         return self.step.only_mean
 
-    def memory(self, model: Params, seen: Bool) -> Memory:
+    def memory(self, model: Params, seen: Bool) -> State:
         return self.step.memory(model, seen)
 
-    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: State) -> Moved:
         model, server = self.step(offer, replies, weight, server)
         if offer.round + 1 in self.rounds:
             self.kept[offer.round + 1] = matrix(model)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...base.errors import MusterError, unknown
+from ...base.errors import MusterError, unknown_name
 from ...base.lazy import pl
 from .statement import Verdict
 from .verdicts_bound import of_bound, of_corollary2
@@ -23,7 +23,7 @@ def verdicts(frame: pl.DataFrame) -> list[Verdict]:
         raise MusterError("verdicts: give the frame of one study of muster.papers.theory.study")
     name = frame["study"][0]
     if name not in JUDGES:
-        raise unknown("study", name, JUDGES)
+        raise unknown_name("study", name, JUDGES)
     return JUDGES[name](frame)
 
 

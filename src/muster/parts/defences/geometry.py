@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...base.arrays import Float64
-from ...base.checks import require, whole
+from ...base.checks import check_whole, require
 from ...base.lazy import torch
 from ...base.params import Params, as_rows
 from ...protocol import Offer
@@ -111,4 +111,4 @@ def tolerated(f: Count) -> None:
     if isinstance(f, float):
         require(0.0 <= f < 0.5, "f", f, "a whole number, or a share from 0.0 up to 0.5")
     else:
-        whole("f", f, 0)
+        check_whole("f", f, 0)

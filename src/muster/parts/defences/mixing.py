@@ -11,12 +11,12 @@ import numpy as np
 
 from ...base import params, rng
 from ...base.arrays import Bool, Float64, Int64
-from ...base.checks import above, whole
+from ...base.checks import check_above, check_whole
 from ...base.lazy import torch
-from ...base.params import Memory, Params
+from ...base.params import Params, State
 from ...base.registry import part
 from ...protocol import Offer, Replies
-from ...schedules import Count, count
+from ...schedules import Count, count_rounds
 from ..step import Average, Moved, Step
 from .geometry import (
     bounded,
@@ -36,14 +36,14 @@ class Before(Step):
 
     then: Step
 
-    def memory(self, model: Params, seen: Bool) -> Memory:
+    def memory(self, model: Params, seen: Bool) -> State:
         return self.then.memory(model, seen)
 
     def prepared(self, offer: Offer, replies: Replies, weight: Float64) -> tuple[Replies, Float64]:
         """The replies and weights that are handed on."""
         raise NotImplementedError
 
-    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: State) -> Moved:
         return self.then(offer, *self.prepared(offer, replies, weight), server)
 
 
@@ -58,7 +58,7 @@ class NormBound(Before):
     then: Step = AVERAGE
 
     def __post_init__(self) -> None:
-        above("most", self.most)
+        check_above("most", self.most)
 
     def prepared(self, offer: Offer, replies: Replies, weight: Float64) -> tuple[Replies, Float64]:
         models = replies.models
@@ -88,7 +88,7 @@ class NearestNeighbours(Before):
 
     def prepared(self, offer: Offer, replies: Replies, weight: Float64) -> tuple[Replies, Float64]:
         n = len(weight)
-        kept = max(1, n - count(self.f, n, "f"))
+        kept = max(1, n - count_rounds(self.f, n, "f"))
         rows = updates(offer, replies.models, gradient_names(offer))
         near = squared_distances(rows).sort(stable=True, dim=1).indices[:, :kept].cpu().numpy()
         mix = np.zeros((n, n))
@@ -106,7 +106,7 @@ class Bucketing(Before):
     then: Step = AVERAGE
 
     def __post_init__(self) -> None:
-        whole("size", self.size)
+        check_whole("size", self.size)
 
     def prepared(self, offer: Offer, replies: Replies, weight: Float64) -> tuple[Replies, Float64]:
         n = len(weight)

@@ -17,12 +17,12 @@ import numpy as np
 
 from ...base import params
 from ...base.arrays import Bool, Float64
-from ...base.checks import above, require, whole
+from ...base.checks import check_above, check_whole, require
 from ...base.lazy import torch
-from ...base.params import Memory, Params
+from ...base.params import Params, State
 from ...base.registry import part
 from ...protocol import Offer, Replies
-from ...schedules import Count, count
+from ...schedules import Count, count_rounds
 from ..step import Average, Moved, Step
 from .geometry import (
     geometric_median,
@@ -60,14 +60,14 @@ class Reduction(Step):
             "a step that goes by the mean alone (average, adaptive, momentum, adaptive_moments)",
         )  # fmt: skip
 
-    def memory(self, model: Params, seen: Bool) -> Memory:
+    def memory(self, model: Params, seen: Bool) -> State:
         return self.then.memory(model, seen)
 
     def centre(self, offer: Offer, replies: Replies, weight: Float64) -> Params:
         """One model for all replies."""
         raise NotImplementedError
 
-    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: State) -> Moved:
         one = as_one(replies, weight, self.centre(offer, replies, weight))
         return self.then(offer, *one, server)
 
@@ -136,8 +136,8 @@ class GeometricMedian(Reduction):
 
     def __post_init__(self) -> None:
         self.check_then()
-        above("nu", self.nu)
-        whole("iterations", self.iterations)
+        check_above("nu", self.nu)
+        check_whole("iterations", self.iterations)
 
     def centre(self, offer: Offer, replies: Replies, weight: Float64) -> Params:
         rows = updates(offer, replies.models, gradient_names(offer))
@@ -166,11 +166,11 @@ class Krum(Reduction):
     def __post_init__(self) -> None:
         self.check_then()
         tolerated(self.f)
-        whole("m", self.m)
+        check_whole("m", self.m)
 
     def centre(self, offer: Offer, replies: Replies, weight: Float64) -> Params:
         n = len(weight)
-        near = max(1, n - count(self.f, n, "f") - 2)
+        near = max(1, n - count_rounds(self.f, n, "f") - 2)
         rows = updates(offer, replies.models, gradient_names(offer))
         # The nearest of all is the reply itself, at 0.
         score = squared_distances(rows).sort(1).values[:, 1 : near + 1].sum(1)
@@ -200,15 +200,15 @@ class CentredClipping(Step):
     def __post_init__(self) -> None:
         Reduction.check_then(self)  # type: ignore[arg-type]
         if self.radius is not None:
-            above("radius", self.radius)
-        whole("iterations", self.iterations)
+            check_above("radius", self.radius)
+        check_whole("iterations", self.iterations)
 
-    def memory(self, model: Params, seen: Bool) -> Memory:
+    def memory(self, model: Params, seen: Bool) -> State:
         """v, at first 0, and what the next step remembers."""
         still = {n: torch.zeros_like(t) for n, t in model.items()}
         return {"centre": still, **self.then.memory(model, seen)}
 
-    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: State) -> Moved:
         names = gradient_names(offer)
         rows = updates(offer, replies.models, names)
         v = torch.cat([server["centre"][n].flatten().double() for n in names])

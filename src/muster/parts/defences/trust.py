@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...base.arrays import Bool, Float64, Int64, Text
-from ...base.checks import above, at_least, require, whole
+from ...base.checks import check_above, check_at_least, check_whole, require
 from ...base.registry import part
 from ...protocol import Offer, Replies
 from .geometry import bounded, directions, gradient_names, statistics_of, updates
@@ -108,9 +108,9 @@ class Audit:
 
     def __post_init__(self) -> None:
         for name in ("norm", "root_norm", "voice", "loudest", "copy", "harm"):
-            above(name, getattr(self, name))
-        at_least("worth", self.worth)
-        whole("tried", self.tried, 1, MOST_TRIED)
+            check_above(name, getattr(self, name))
+        check_at_least("worth", self.worth)
+        check_whole("tried", self.tried, 1, MOST_TRIED)
         require(0 <= self.recall < 1, "recall", self.recall, "0.0 or more, below 1.0")
         ok = all(0 < g <= 1 for g in self.groups) and sorted(self.groups, reverse=True) == list(
             self.groups

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...base import params, rng
 from ...base.arrays import Float64, Int64
-from ...base.checks import above, one_of, require, share, whole
+from ...base.checks import check_above, check_one_of, check_share, check_whole, require
 from ...base.errors import MusterError
 from ...base.lazy import torch
 from ...base.params import Params
@@ -209,9 +209,9 @@ class Liars:
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
-        one_of("attack among", self.among, AMONG)
-        whole("attack from_round", self.from_round, 0)
-        whole("attack every", self.every, 1)
+        check_one_of("attack among", self.among, AMONG)
+        check_whole("attack from_round", self.from_round, 0)
+        check_whole("attack every", self.every, 1)
 
     def asleep(self, offer: Offer) -> bool:
         """Whether they are honest in this round."""
@@ -331,10 +331,10 @@ class Backdoor(Honest):
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
-        whole("attack target", self.target, 0)
-        whole("attack pixels", self.pixels, 1)
-        share("attack rows", self.rows)
-        above("attack factor", self.factor)
+        check_whole("attack target", self.target, 0)
+        check_whole("attack pixels", self.pixels, 1)
+        check_share("attack rows", self.rows)
+        check_above("attack factor", self.factor)
 
     def marked(self, x: Tensor, most: Tensor) -> Tensor:
         """Rows with the mark; `most` is the largest value."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...base.arrays import Int64
-from ...base.checks import at_least, whole
+from ...base.checks import check_at_least, check_whole
 from ...base.lazy import torch
 from ...base.params import Params
 from ...base.registry import part
@@ -68,7 +68,7 @@ class IPM(Together):
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
-        at_least("attack factor", self.factor)
+        check_at_least("attack factor", self.factor)
 
     def made(self, w: torch.Tensor, honest: torch.Tensor) -> torch.Tensor:
         return w - self.factor * (honest.mean(0) - w)
@@ -90,7 +90,7 @@ class Mimic(Together):
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
-        whole("attack which", self.which, 0)
+        check_whole("attack which", self.which, 0)
 
     def made(self, w: torch.Tensor, honest: torch.Tensor) -> torch.Tensor:
         return honest[self.which % len(honest)]

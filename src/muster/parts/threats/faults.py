@@ -12,7 +12,7 @@ import numpy as np
 
 from ...base import rng
 from ...base.arrays import Float64, Int64
-from ...base.checks import one_of, share
+from ...base.checks import check_one_of, check_share
 from ...base.lazy import torch
 from ...base.params import Params
 from ...base.registry import part
@@ -45,9 +45,9 @@ class Faults(Honest):
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
-        share("faults rate", self.rate)
+        check_share("faults rate", self.rate)
         for kind in self.kinds:
-            one_of("faults kinds", kind, FAULTS)
+            check_one_of("faults kinds", kind, FAULTS)
 
     def drawn(self, offer: Offer, clients: Int64) -> list[str]:
         """What is wrong with the reply of each; "" for nothing."""

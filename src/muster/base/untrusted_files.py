@@ -28,7 +28,7 @@ from typing import Any
 
 from .errors import MusterError, first_line
 from .lazy import pl
-from .memory import amount, need
+from .memory import format_bytes, require_memory
 
 # Bytes that a file may have, by its kind. The largest that muster writes are far below.
 TEXT = 16 * 2**20  # TOML and JSON: markers, configurations, manifests, model.json
@@ -76,22 +76,24 @@ def _not_regular(path: Path, mode: int) -> NotRegular:
     return NotRegular(f"{path}: {what}; only regular files are opened here: put the file in place")
 
 
-def appended(path: Path) -> BufferedWriter:
+def open_log(path: Path) -> BufferedWriter:
     """A regular file, new or there before, open to be added to."""
     return os.fdopen(descriptor(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
 
 
-def opened(path: Path, most: int, follow: bool = False) -> BufferedReader:
+def open_file(path: Path, most: int, follow: bool = False) -> BufferedReader:
     """A regular file of at most so many bytes, open to be read."""
     file = os.fdopen(descriptor(path, follow=follow), "rb")
     size = os.fstat(file.fileno()).st_size
     if size > most:
         file.close()
-        raise NotRegular(f"{path}: {amount(size)}; allowed for such a file: up to {amount(most)}")
+        raise NotRegular(
+            f"{path}: {format_bytes(size)}; allowed for such a file: up to {format_bytes(most)}"
+        )
     return file
 
 
-def name_of(file: BufferedReader, path: Path) -> Path:
+def descriptor_path(file: BufferedReader, path: Path) -> Path:
     """A name by which a library opens the very file that is open, where the system has one."""
     for folder in ("/proc/self/fd", "/dev/fd"):
         if os.path.exists(place := f"{folder}/{file.fileno()}"):
@@ -101,7 +103,7 @@ def name_of(file: BufferedReader, path: Path) -> Path:
 
 def read_text(path: Path, most: int = TEXT, follow: bool = False) -> str:
     """The text of a file, in UTF-8."""
-    with opened(path, most, follow) as file:
+    with open_file(path, most, follow) as file:
         return file.read(most).decode("utf-8-sig")
 
 
@@ -115,10 +117,10 @@ def read_toml(path: Path, follow: bool = False) -> dict[str, Any]:
 
 def read_json(path: Path) -> Any:
     """The values of a JSON file; what is none raises ValueError."""
-    return parsed(read_text(path))
+    return parse_json(read_text(path))
 
 
-def parsed(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """The values of a JSON text; what is none raises ValueError."""
     try:
         value = json.loads(text)
@@ -140,8 +142,8 @@ def table_errors() -> Iterator[None]:
 
 def frame_columns(path: Path) -> list[str]:
     """The names of the columns of a parquet table of the user's."""
-    with opened(path, TABLE, follow=True) as file, table_errors():
-        return pl.scan_parquet(name_of(file, path), glob=False).collect_schema().names()
+    with open_file(path, TABLE, follow=True) as file, table_errors():
+        return pl.scan_parquet(descriptor_path(file, path), glob=False).collect_schema().names()
 
 
 def read_frame(
@@ -149,9 +151,9 @@ def read_frame(
 ) -> pl.DataFrame:
     """A parquet table of at most so many rows, or some of its columns; what is none raises
     ValueError. How much memory it takes is known before it is read."""
-    with opened(path, TABLE, follow) as file, table_errors():
+    with open_file(path, TABLE, follow) as file, table_errors():
         # A file that is open is read, whatever has its name by now.
-        there = pl.scan_parquet(name_of(file, path), glob=False)
+        there = pl.scan_parquet(descriptor_path(file, path), glob=False)
         schema = there.collect_schema()
         chosen = list(schema) if columns is None else list(columns)
         for name in chosen:
@@ -163,7 +165,9 @@ def read_frame(
         rows = int(there.select(pl.len()).collect().item())
         if rows > most:
             raise NotRegular(f"{path}: {rows} rows; allowed for such a table: up to {most}")
-        need(f"the {rows} rows of {path}", CELL * rows * len(chosen), "read it on another machine")
+        require_memory(
+            f"the {rows} rows of {path}", CELL * rows * len(chosen), "read it on another machine"
+        )
         return there.select(chosen).collect()
 
 
@@ -175,7 +179,7 @@ def plain_name(name: Any) -> str:
     return str(name)
 
 
-def within(folder: Path, *names: str) -> Path:
+def safe_path(folder: Path, *names: str) -> Path:
     """The path of plain names inside a folder, one in the other; none of them may be a link."""
     place = folder
     for name in names:

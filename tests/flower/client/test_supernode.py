@@ -17,7 +17,7 @@ from flwr.supernode import start_client_internal
 from flwr.supernode.runtime import run_clientapp
 
 import muster
-from muster.flower.client import pull_timeout
+from muster.flower.client import supernode
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_what_bounds_a_pull_is_still_there_in_flower():
 
 
 def test_objects_that_never_come_are_waited_for_so_long(as_before):
-    pull_timeout.bound_pulls(0.0)
+    supernode.set_pull_timeout(0.0)
     with pytest.raises(ObjectPullError, match="timeout or retry limit"):
         pull_objects(["a"], never)
     assert pull_and_inflate_object_from_tree.__kwdefaults__["max_time"] == 0.0
@@ -52,14 +52,14 @@ def test_objects_that_never_come_are_waited_for_so_long(as_before):
 def test_another_version_of_flower_is_said(monkeypatch):
     monkeypatch.setattr(inflatable_utils, "pull_objects", lambda: None)
     with pytest.raises(muster.MusterError, match=r"pull_objects has no max_time; install flwr"):
-        pull_timeout.bound_pulls(1.0)
+        supernode.set_pull_timeout(1.0)
 
 
 def test_the_end_of_a_run_is_the_end_of_its_messages():
     def over(object_id):
         raise RunNotRunningException
 
-    pull = pull_timeout.until_the_run_ends(pull_objects)
+    pull = supernode.stop_with_run(pull_objects)
     with pytest.raises(ObjectPullError, match="the run is over"):
         pull(["a", "b"], pull_object_fn=over)
     assert pull(["a"], pull_object_fn=lambda name: b"x") == {"a": b"x"}

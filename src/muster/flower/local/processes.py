@@ -5,7 +5,7 @@ for it once a second. A whole federation on one machine has a guardian besides: 
 holds one end of a pipe. When the other end closes without a word, its owner was killed; the
 guardian then ends everything that was started, and removes the folder of keys and data.
 
-    python -P -m muster.flower.local.child_processes < pipe   (by `muster federate --local`)
+    python -P -m muster.flower.local.processes < pipe   (by `muster federate --local`)
 """
 
 from __future__ import annotations
@@ -15,20 +15,61 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from os import pathsep
 from pathlib import Path
 
-from .programs import python
+from ...base.errors import MusterError
 
+HOST = "127.0.0.1"
 PARENT_DEATH_SIGNAL = 1  # of prctl(2)
 LOOK_EVERY = 1.0  # seconds between looks for a parent, where the kernel does not tell
 REMOVED_WITHIN = 10.0  # seconds
+
+
+def program(name: str) -> str:
+    """One of Flower's commands, next to the running Python or on the path."""
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise MusterError(f"{name}: not found; install it with pip install 'muster-fl[flower]'")
+    return found
+
+
+def python(module: str, *words: str) -> list[str]:
+    """A command that runs one of our modules; what lies in the current folder (a `torch.py`, say)
+    is not taken for an installed module."""
+    return [sys.executable, "-P", "-m", module, *words]
+
+
+def free_ports(n: int) -> list[int]:
+    """Ports nobody listens on."""
+    sockets = [socket.socket() for _ in range(n)]
+    try:
+        for s in sockets:
+            s.bind((HOST, 0))
+        return [int(s.getsockname()[1]) for s in sockets]
+    finally:
+        for s in sockets:
+            s.close()
+
+
+def quiet(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which Flower's commands find each other, and report to nobody."""
+    beside = str(Path(sys.executable).parent)
+    return {
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        **environment,
+        "PATH": f"{beside}{pathsep}{environment.get('PATH', '')}",
+    }
 
 
 def end_with(parent: int) -> None:
@@ -87,7 +128,7 @@ class Guardian:
 
     def __post_init__(self) -> None:
         self.process = subprocess.Popen(
-            python("muster.flower.local.child_processes"),
+            python("muster.flower.local.processes"),
             stdin=subprocess.PIPE,
             start_new_session=True,
         )

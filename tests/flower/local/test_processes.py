@@ -11,8 +11,8 @@ import time
 import pytest
 
 from helpers import alive
-from muster.flower.local import child_processes
-from muster.flower.local.child_processes import Guardian
+from muster.flower.local import processes
+from muster.flower.local.processes import Guardian
 
 SLEEP = "import time; time.sleep(60)"
 
@@ -34,7 +34,7 @@ def parent(code, *words):
 
 
 CHILD = (
-    "import os, sys, time\nfrom muster.flower.local import child_processes as orphans\n"
+    "import os, sys, time\nfrom muster.flower.local import processes as orphans\n"
     "{platform}\norphans.end_with(int(sys.argv[1]))\nprint(os.getpid(), flush=True)\ntime.sleep(60)"
 )
 PARENT = (
@@ -61,7 +61,7 @@ def test_a_process_whose_parent_is_gone_already_ends_at_once():
 GUARDED = """
 import subprocess, sys, time
 from pathlib import Path
-from muster.flower.local.child_processes import Guardian, descendants
+from muster.flower.local.processes import Guardian, descendants
 guardian = Guardian(Path(sys.argv[1]))
 grandchild = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {sys.argv[2]!r}])"
 child = subprocess.Popen([sys.executable, "-c", grandchild], start_new_session=True)
@@ -101,5 +101,5 @@ def test_a_guardian_that_is_dismissed_touches_nothing(tmp_path):
 def test_a_process_that_is_gone_is_no_error():
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    child_processes.signal_all([child.pid], signal.SIGKILL)
-    assert os.getpid() not in child_processes.descendants(os.getpid())
+    processes.signal_all([child.pid], signal.SIGKILL)
+    assert os.getpid() not in processes.descendants(os.getpid())

@@ -41,7 +41,7 @@ def features(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Ragged:
+class RaggedRows:
     """Rows of many clients in one array: client k owns `offsets[k]:offsets[k + 1]`.
 
     With `rows`, those are positions in a list of row numbers instead, so clients can share rows.
@@ -99,7 +99,7 @@ class Ragged:
 
 
 @dataclass(frozen=True)
-class Shared(Ragged):
+class SharedRows(RaggedRows):
     """One set of rows, seen by each client in its own mix of labels.
 
     Attributes:
@@ -115,7 +115,7 @@ class Shared(Ragged):
     codes: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
 
     @classmethod
-    def of(cls, x: Tensor, y: Tensor, mix: Float64, codes: Int64) -> Shared:
+    def of(cls, x: Tensor, y: Tensor, mix: Float64, codes: Int64) -> SharedRows:
         """Rows that clients share, by their mixes."""
         count = np.bincount(codes, minlength=mix.shape[1])
         offsets = np.concatenate([[0], np.cumsum((mix > 0) @ count)]).astype(np.int64)
@@ -203,7 +203,7 @@ def are_labels(y: Tensor) -> bool:
     return y.dim() == 1 and bool(((y == y.round()) & (y >= 0)).all())
 
 
-def from_pairs(pairs: Sequence[Pair], split: str) -> Ragged:
+def from_pairs(pairs: Sequence[Pair], split: str) -> RaggedRows:
     """Join the (x, y) of every client into one ragged array, checking each."""
     xs: list[Tensor] = []
     ys: list[Tensor] = []
@@ -242,7 +242,7 @@ def from_pairs(pairs: Sequence[Pair], split: str) -> Ragged:
     if not xs:
         raise MusterError(f"{split} is empty; give at least one client's (x, y)")
     offsets = np.concatenate([[0], np.cumsum([len(y) for y in ys])]).astype(np.int64)
-    return Ragged(_joined(xs), _joined(ys), offsets)
+    return RaggedRows(_joined(xs), _joined(ys), offsets)
 
 
 def _is_rows(x: tuple[Any, ...] | dict[str, Any]) -> bool:
@@ -258,7 +258,7 @@ def _joined(arrays: Sequence[Tensor]) -> Tensor:
     return torch.cat([a.to(dtype) for a in arrays])
 
 
-def check(data: Ragged, split: str, classes: int | None) -> None:
+def check(data: RaggedRows, split: str, classes: int | None) -> None:
     """Refuse empty clients, values that are not finite, and labels out of range, by name. With
     `classes` 0 targets are numbers, and may be any; None: labels from 0, as many as there are."""
     empty = np.flatnonzero(data.sizes == 0)
@@ -266,7 +266,7 @@ def check(data: Ragged, split: str, classes: int | None) -> None:
         raise MusterError(f"{split}: client {empty[0]} is empty; every client needs a row")
 
     def place(row: int) -> str:
-        if isinstance(data, Shared):
+        if isinstance(data, SharedRows):
             return f"row {row}"
         at = row if data.rows is None else int(np.flatnonzero(data.rows == row)[0])
         k = int(np.searchsorted(data.offsets, at, side="right")) - 1

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import muster
-from muster.base.params import expand, of_module
+from muster.base.params import expand, get_params
 from muster.engines import Compute, Loop, Stacked, row_views
 from muster.federation import Federation
-from muster.federation.ragged import Ragged, Shared
+from muster.federation.ragged_rows import RaggedRows, SharedRows
 from muster.local import Local
 
 LABELS = 3
 
 
-def listed(shared: Shared) -> Ragged:
+def listed(shared: SharedRows) -> RaggedRows:
     """The same, written out: for each client every row it sees, and its weight."""
     rows, weight, sizes = [], [], []
     for mix in shared.mix:
@@ -33,7 +33,7 @@ def listed(shared: Shared) -> Ragged:
         weight += [w for _, w in mine]
         sizes.append(len(mine))
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return Ragged(shared.x, shared.y, offsets, np.array(rows, np.int64), np.array(weight))
+    return RaggedRows(shared.x, shared.y, offsets, np.array(rows, np.int64), np.array(weight))
 
 
 @st.composite
@@ -43,7 +43,7 @@ def shared_rows(draw):
     counts = draw(arrays(np.int64, (draw(st.integers(1, 5)), LABELS), elements=st.integers(0, 4)))
     counts[counts.sum(1) == 0, 0] = 1
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(len(codes), 4)))
-    return Shared.of(x, torch.from_numpy(codes), counts / counts.sum(1, keepdims=True), codes)
+    return SharedRows.of(x, torch.from_numpy(codes), counts / counts.sum(1, keepdims=True), codes)
 
 
 @given(shared_rows())
@@ -62,14 +62,14 @@ def test_rows_and_weights_are_those_of_a_list(shared):
 def test_engines_measure_the_same_on_both(shared, data, chunk):
     n = len(shared.mix)
     some = np.array(sorted(data.draw(st.sets(st.integers(0, n - 1), min_size=1))))
-    train = Ragged(shared.x[:1], shared.y[:1], np.arange(n + 1), np.zeros(n, np.int64))
+    train = RaggedRows(shared.x[:1], shared.y[:1], np.arange(n + 1), np.zeros(n, np.int64))
     module = torch.nn.Linear(4, LABELS).double()
     for engine in (Stacked, Loop):
         got = []
         for test in (shared, listed(shared)):
             fed = Federation.from_ragged(train, test, classes=LABELS)
             work = engine(module, fed, Local(steps=1), Compute(dtype="float64"))
-            model = of_module(module, torch.float64, torch.device("cpu"))
+            model = get_params(module, torch.float64, torch.device("cpu"))
             whole = work.appraise(model, some, "test")
             own = expand(model, len(some))
             own["bias"] += torch.arange(len(some) * LABELS).view(-1, LABELS).sin()
@@ -86,7 +86,7 @@ def test_many_clients_are_measured_in_portions(monkeypatch):
     fed = muster.data.digits(clients=6)
     module = torch.nn.Linear(64, 10)
     work = Stacked(module, fed, Local(steps=1))
-    model = expand(of_module(module, torch.float32, torch.device("cpu")), 6)
+    model = expand(get_params(module, torch.float32, torch.device("cpu")), 6)
     whole = work.appraise_each(model, np.arange(6))
     monkeypatch.setattr(stacked, "AT_ONCE", 100)
     parts = work.appraise_each(model, np.arange(6))
@@ -99,7 +99,7 @@ def test_a_thousand_clients_of_a_large_test_set_take_no_list_each():
     x = np.zeros((len(y), 1), np.uint8)
     parts = muster.data.IID().split(y, 1000, seed=0)
     fed = muster.data.federate(x, y, parts, test=(x, y), classes=50)
-    assert isinstance(fed.test, Shared)
+    assert isinstance(fed.test, SharedRows)
     kept = [v for v in vars(fed.test).values() if isinstance(v, np.ndarray)]
     assert sum(v.nbytes for v in kept) < 2_000_000
     assert int(fed.test.offsets[-1]) > 5_000_000  # what a list would have held
