@@ -196,10 +196,10 @@ def test_what_is_wrong_with_several_methods_is_said_once_with_whose_numbers(fed)
     assert "numbers of" not in alone
 
 
-def test_concerns_that_begin_with_a_number_are_told_apart(fed, monkeypatch):
+def test_warnings_that_begin_with_a_number_are_distinguished(fed, monkeypatch):
     one, other = "3 of 9 rounds moved nothing", "in 4 of 9 rounds somebody gave no answer"
     wrong = {3: [one], 4: [other, "in 2 of 9 rounds every reply was refused: because"]}
-    monkeypatch.setattr(muster.Run, "concerns", property(lambda run: wrong[run.seed]))
+    monkeypatch.setattr(muster.Run, "warnings", property(lambda run: wrong[run.seed]))
     runs = {"a": [replace(go(fed, rounds=1), seed=3)], "b": [replace(go(fed, rounds=1), seed=4)]}
     assert warnings_of(runs) == [
         f"attention: a: {one}",
