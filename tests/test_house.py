@@ -25,6 +25,7 @@ FLOORS = [
     {"base": "errors, checks, arrays, randomness, registry, schema, durable and untrusted files"},
     {
         "schedules": "numbers that change over rounds",
+        "optimizers": "local optimizers",
         "federation": "clients (population), their rows, how columns become features",
     },
     {
@@ -36,8 +37,8 @@ FLOORS = [
     {
         "local": "a client's work in a round",
         "models": "modules to train",
-        "methods": "the compositions of parts",
-        "optimizers": "local optimizers",
+        "method": "a composition of parts",
+        "methods": "the methods by name",
     },
     {"engines": "how clients' work is computed: stacked, loop, mapped"},
     {"results": "runs as values and files: ledger, measures, model, prediction, export"},
@@ -198,7 +199,7 @@ def test_the_walk_of_one_round_goes_through_few_files():
 
 
 def test_modules_that_are_loaded_by_name_are_seen():
-    assert "muster.engines.kernel" in named("muster.engines.stacked")
+    assert "muster.engines.kernel" in named("muster.engines.stacked_engine")
     assert by_name(ast.parse('lazy_module("muster.report.html.page")').body[0].value) is not None
 
 

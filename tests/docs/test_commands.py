@@ -18,7 +18,7 @@ import muster.cli.run as runs
 from helpers import cut_short
 from muster.cli.main import EXAMPLES, main
 from muster.data.sources.catalogue import CATALOGUE
-from muster.data.sources.obtain import first_found
+from muster.data.sources.dataset import locate
 from muster.papers.reproduce import run_panels as experiments
 from muster.study.sweep import sweep
 
@@ -57,7 +57,7 @@ def lacking(line):
         return "it writes into the checkout: tests/reproduce/test_pages.py repeats it"
     words = re.findall(r"\w+", line)
     for name, entry in CATALOGUE.items():
-        if name in words and entry.layouts and first_found(entry) is None:
+        if name in words and entry.layouts and locate(entry) is None:
             return f"run `{entry.command}`"
     return None
 

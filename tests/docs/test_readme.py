@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from muster.cli.main import reader
-from muster.data.sources.heart_records import TABLE
+from muster.data.sources.readers import HEART_TABLE
 from small_data import SHARED
 
 ROOT = Path(__file__).parents[2]
@@ -25,10 +25,10 @@ BLOCKS = [
 def test_example_runs(page, i, code, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     if "data.heart(" in code:
-        if not (SHARED / TABLE).is_file():
-            pytest.skip(f"run `MUSTER_TEST_DATA=FOLDER make test`, with {TABLE} in FOLDER")
+        if not (SHARED / HEART_TABLE).is_file():
+            pytest.skip(f"run `MUSTER_TEST_DATA=FOLDER make test`, with {HEART_TABLE} in FOLDER")
         monkeypatch.setenv("MUSTER_DATA", str(tmp_path))
-        (tmp_path / TABLE).symlink_to(SHARED / TABLE)
+        (tmp_path / HEART_TABLE).symlink_to(SHARED / HEART_TABLE)
     exec(compile(code, f"{page}[{i}]", "exec"), {"__name__": "example"})
 
 

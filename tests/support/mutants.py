@@ -35,7 +35,7 @@ from muster.base.errors import MusterError, one_line
 from muster.cli.main import main
 from muster.cli.progress_bar import Progress
 from muster.config import load, load_table
-from muster.data.sources.idx import read_idx
+from muster.data.sources.readers import read_idx
 from muster.study.experiment_runs import check_all
 from mutation import NUMBERS, TEXTS, changed_bytes, changed_table, draw_of, finding
 

@@ -95,12 +95,12 @@ def lazy_functions(name: str) -> ModuleType:
 
 
 if TYPE_CHECKING:
-    from http import client as http
     from importlib import metadata
-    from urllib import request
 
     import griffe
+    import platformdirs
     import polars as pl
+    import pooch
     import safetensors.torch as safetensors
     import torch
     from PIL import Image
@@ -113,11 +113,11 @@ else:
     datasets = lazy_module("sklearn.datasets")
     functional = lazy_module("torch.nn.functional")
     griffe = lazy_module("griffe")
-    http = lazy_module("http.client")
     metadata = lazy_module("importlib.metadata")
     nn = lazy_module("torch.nn")
     pl = lazy_module("polars")
-    request = lazy_module("urllib.request")
+    platformdirs = lazy_module("platformdirs")
+    pooch = lazy_module("pooch")
     safetensors = lazy_module("safetensors.torch")
     sparse = lazy_module("scipy.sparse")
     torch = lazy_module("torch")
@@ -128,13 +128,13 @@ __all__ = [
     "defer_interrupts",
     "functional",
     "griffe",
-    "http",
     "lazy_functions",
     "lazy_module",
     "metadata",
     "nn",
     "pl",
-    "request",
+    "platformdirs",
+    "pooch",
     "safetensors",
     "sparse",
     "torch",

@@ -15,7 +15,7 @@ from rich.text import Text
 from ..base.errors import MusterError, format_known, unknown_name
 from ..data.sources import cache
 from ..data.sources.catalogue import CATALOGUE
-from ..data.sources.obtain import DataSet, Held, Layout, first_found, obtain
+from ..data.sources.dataset import DataSet, Layout, LocalData, locate, obtain
 from .console import say
 
 
@@ -39,7 +39,7 @@ def listing(console: Console) -> None:
         table.add_row(entry.name, here, size, Text("\n".join(line for line in what if line)))
     console.print(table)
     installed = [entry.installed for entry in CATALOGUE.values() if entry.installed]
-    places = [cache.place("NAME"), *CATALOGUE["mnist"].places()[:1], cache.root() / "NAME"]
+    places = [cache.entry_path("NAME"), *CATALOGUE["mnist"].places()[:1], cache.root() / "NAME"]
     looked = ", ".join(str(place) for place in [*places, *installed])
     say(console, f"looked for in {looked}; set MUSTER_DATA to keep data elsewhere")
 
@@ -76,12 +76,12 @@ def state(entry: DataSet) -> tuple[str, str, str]:
     if not entry.layouts:
         return "always", "-", ""
     try:
-        found = first_found(entry)
-    except cache.Damaged as error:
+        found = locate(entry)
+    except cache.CacheError as error:
         return "damaged", decimal(entry.size), str(error)
     if found is None:
         return "no", decimal(entry.size), ""
-    files = list(found.where.iterdir()) if found.stored else found.paths
+    files = list(found.where.iterdir()) if found.entry else found.paths
     size = decimal(sum(path.stat().st_size for path in files))
     return found.layout.variant or "yes", size, f"in {found.where}"
 
@@ -113,13 +113,13 @@ def get(words: argparse.Namespace, console: Console) -> int:
     ) as progress:
         task = progress.add_task(name, total=None, amount="")
 
-        def tick(what: str, done: int, total: int | None) -> None:
+        def report(what: str, done: int, total: int | None) -> None:
             said = f"{name}: {what}"
             progress.update(
                 task, description=said, completed=done, total=total, amount=amount(done, total)
             )
 
-        held = obtain(entry, folder, tick)
+        held = obtain(entry, folder, report)
     say(console, summary(entry, held))
     return 0
 
@@ -135,7 +135,7 @@ def amount(done: int, total: int | None) -> str:
     return decimal(done) if total is None else f"{decimal(done)} of {decimal(total)}"
 
 
-def summary(entry: DataSet, held: Held) -> str:
+def summary(entry: DataSet, held: LocalData) -> str:
     """What there is now, where, and how it was verified."""
     done = "verified" if held.fresh else "already there"
     lines = [

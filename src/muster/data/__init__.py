@@ -13,7 +13,7 @@ from .sets.images import cifar10, emnist, femnist, fmnist, mnist
 from .sets.sent140 import sent140
 from .sets.synth import synth
 from .sources.catalogue import CATALOGUE
-from .sources.idx import read_idx
+from .sources.readers import read_idx
 from .split.few import Few
 from .split.label_mix import LabelMix
 from .split.partition import (

@@ -34,7 +34,7 @@ from ..parts.threats.attacks import (
     LabelFlip,
     Liars,
     ScaleUpdate,
-    attackers_of,
+    draw_attackers,
 )
 from ..parts.threats.collusion import ALIE, IPM, Mimic
 from ..report.intervals import Interval
@@ -141,7 +141,7 @@ class Grounds:
             attack = replace(attack, among="anyone")
         taking_part = fed
         if cell.attack == GONE:
-            taking_part, attack = without(fed, attackers_of(fed, attack, cell.seed)), None
+            taking_part, attack = without(fed, draw_attackers(fed, attack, cell.seed)), None
         run = simulate(
             taking_part, RULES[cell.rule], Softmax(), self.rounds, LOCAL, cell.seed, attack=attack,
             evaluate_every=0,
@@ -198,7 +198,7 @@ def fooled(run: Run, fed: Federation) -> float:
     """How often the mark makes the model answer its class, of held-out rows of other classes."""
     assert fed.test is not None
     rows = fed.test.y != MARK.target
-    x = MARK.marked(fed.test.x[rows], fed.train.x.max())
+    x = MARK.mark(fed.test.x[rows], fed.train.x.max())
     with torch.no_grad():
         answers = run.model()(x.to(torch.float32)).argmax(-1)
     return float((answers == MARK.target).double().mean())

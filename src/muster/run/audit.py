@@ -17,8 +17,7 @@ from ..base.lazy import torch
 from ..base.params import Params, State
 from ..federation import Population
 from ..methods import Method
-from ..parts.defences.peers import drawn, effects
-from ..parts.defences.trust import Audit, Inquiry
+from ..parts.defences.trust import Audit, Inquiry, draw_replies, estimate_effects
 from ..protocol import Offer, Replies, Trial
 from .clients import Clients
 from .evaluation_cache import EvaluationCache
@@ -70,7 +69,7 @@ class Case:
             weight[let_in] = self.method.weigh(
                 self.inquiry.replies.pick(let_in), to[let_in], self.server
             )
-        return to, self.trust.capped(weight, self.inquiry.root, self.inquiry.copies)
+        return to, self.trust.cap_weights(weight, self.inquiry.root, self.inquiry.copies)
 
     def model(self, weight: Float64) -> Params:
         """The model that would come of these weights."""
@@ -134,7 +133,7 @@ def with_a_root(case: Case) -> Found:
     weights = [case.counted(root | group)[1] for group in tried]
     share = np.array([w[group].sum() / w.sum() for w, group in zip(weights, tried, strict=True)])
     trial = case.ask([case.counted(root)[1], *weights], root)
-    at = case.trust.chosen(trial.words, roster.pick(root).share, share)
+    at = case.trust.choose_group(trial.words, roster.pick(root).share, share)
     return root if at is None else root | tried[at], trial, history
 
 
@@ -147,12 +146,12 @@ def among_peers(case: Case) -> Found:
     alone = case.inquiry.copies == 1
     inside = standing(history, who, kin, alone, trust.harm)
     inside = inside if inside.any() else kin
-    tried = drawn(kin, trust.tried, case.offer, who)
+    tried = draw_replies(kin, trust.tried, case.offer, who)
     others = [np.arange(len(kin)) == k for k in tried]
     weights = [case.counted(inside ^ one)[1] for one in others]
     trial = case.ask([case.counted(inside)[1], *weights], kin)
     weight = 1 / case.inquiry.copies[kin]
-    effect = effects(trial.words[1:], inside[tried], alone[tried], weight, trust.loudest)
+    effect = estimate_effects(trial.words[1:], inside[tried], alone[tried], weight, trust.loudest)
     if effect is None:
         return inside, trial, history
     history = added(history, who[tried], trust.recall, effect=effect, told=np.ones(len(effect)))

@@ -161,7 +161,7 @@ class LocalClients:
         """Return the appraisals that these clients report: their own, or those of an attack."""
         if self.adversary.attack is None:
             return appraisal
-        return self.adversary.say(offer, clients, appraisal, requirement)
+        return self.adversary.report(offer, clients, appraisal, requirement)
 
     def max_replies(self, model: Params) -> int:
         """Return how many replies fit in a gigabyte."""

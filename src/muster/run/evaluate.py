@@ -14,7 +14,7 @@ import numpy as np
 from ..base.arrays import Float64, Int64
 from ..base.errors import plural
 from ..base.lazy import pl
-from ..engines.accumulate import Split
+from ..engines.row_results import Split
 from ..federation import Federation
 from ..protocol import Appraisal, Evaluation
 from ..tasks.base import Multiclass, StandardTask, Task, averages_rows

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..base.arrays import Int64
 from ..base.params import Params
-from ..engines.accumulate import Split
+from ..engines.row_results import Split
 from ..protocol import Appraisal, Evaluation, RunState
 
 Appraise = Callable[[int, Params, Int64], Appraisal]

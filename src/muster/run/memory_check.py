@@ -23,7 +23,7 @@ def check_memory(setup: Setup, model: Params) -> None:
     size = params.nbytes(model)
     n = int((~population.unseen).sum())
     asked = int(
-        min(n, getattr(method.invite, "most_asked", lambda n: 1)(n))
+        min(n, getattr(method.invite, "max_clients", lambda n: 1)(n))
     )  # numpy's small integers overflow
     own = sum(params.nbytes(m) for m in setup.job.memory(model, clients.trainable).values())
     if method.step.only_mean and not own:

@@ -20,7 +20,7 @@ from ..base.errors import MusterWarning
 from ..base.params import Params, State
 from ..federation import Population
 from ..methods import Method
-from ..parts.guard import MOST_LOSS, far_off, guard, plausible
+from ..parts.guard import MOST_LOSS, check_plausible, find_priority_outliers, guard
 from ..protocol import (
     Answers,
     Appraisal,
@@ -89,11 +89,11 @@ def reference_of(
     own = setup.clients.report(offer, members, cache) if len(members) else Appraisal.unknown(0)
     priority = setup.population.priority[members]
     can = setup.job.possible
-    sound = plausible(own, priority, can).yes
+    sound = check_plausible(own, priority, can).yes
     if not sound.any():
         return float("nan"), float("nan"), members[:0]
     w = weight[members[sound]] / weight[members[sound]].sum()
-    odd = members[far_off(own, priority, can)]
+    odd = members[find_priority_outliers(own, priority, can)]
     score = own.score[sound]
     scored = ~np.isnan(score)
     mean = float(w @ score) if scored.all() else float("nan")
@@ -330,7 +330,9 @@ def warned(setup: Setup, answers: Answers, odd: Int64) -> list[tuple[int, str]]:
         odd = np.union1d(
             odd,
             replies.roster.clients[
-                far_off(replies.appraisal, replies.roster.priority, setup.job.possible)
+                find_priority_outliers(
+                    replies.appraisal, replies.roster.priority, setup.job.possible
+                )
             ],
         )
     names = setup.population.names

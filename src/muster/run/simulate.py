@@ -7,14 +7,14 @@ from typing import Unpack
 
 from ..base import params
 from ..base.lazy import nn
-from ..engines import Compute, How, choose, compute_of
+from ..engines import Compute, ComputeOptions, choose, resolve_compute
 from ..federation import Federation
 from ..federation.data_warnings import find_data_warnings
 from ..local import Local
 from ..methods import Method
 from ..models.specs import Spec
 from ..parts.participation import Participation
-from ..parts.threats.attacks import Adversary, Attack, attackers_of
+from ..parts.threats.attacks import Adversary, Attack, draw_attackers
 from ..results.model import ModelRecipe
 from ..results.run import OnRound, Run
 from ..tasks.base import Multiclass, RowFunction, Task, as_task
@@ -45,7 +45,7 @@ def simulate(
     decide_on: DecideOn = "train",
     tuned_steps: int = 0,
     compute: Compute | None = None,
-    **how: Unpack[How],
+    **how: Unpack[ComputeOptions],
 ) -> Run:
     """Run a method on a federation and return everything that happened.
 
@@ -77,7 +77,7 @@ def simulate(
     keep = Keep(
         evaluate_every, None if checkpoint is None else Path(checkpoint), checkpoint_every, resume
     )
-    return run_job(fed, job, compute=compute_of(compute, how), keep=keep, on_round=on_round)
+    return run_job(fed, job, compute=resolve_compute(compute, how), keep=keep, on_round=on_round)
 
 
 def run_job(
@@ -99,7 +99,7 @@ def run_job(
     """
     module = job.check(fed) if module is None else module
     fed, task = match_task(fed, job.task)
-    adversary = Adversary(job.attack, attackers_of(fed, job.attack, job.seed))
+    adversary = Adversary(job.attack, draw_attackers(fed, job.attack, job.seed))
     if job.attack is not None:
         fed = job.attack.poison(fed, adversary.clients)
     work = choose(compute, module, fed, job.local, task)

@@ -19,7 +19,7 @@ from ..base.errors import MusterError, nearest, plural, unknown_name
 from ..base.lazy import nn
 from ..base.rng import as_seeds
 from ..base.untrusted_files import safe_path
-from ..engines.compute import Compute, How, compute_of
+from ..engines.compute import Compute, ComputeOptions, resolve_compute
 from ..federation import Federation
 from ..local import Local
 from ..methods import Method
@@ -123,10 +123,11 @@ def compare(
         for label, method in labelled.items()
     }
     keep = Keep(how.get("evaluate_every", 1), checkpoint_every=how.get("checkpoint_every", 10))
-    one_by_one = {name: how[name] for name in How.__annotations__ if name in how}  # type: ignore[literal-required]
+    one_by_one = {name: how[name] for name in ComputeOptions.__annotations__ if name in how}  # type: ignore[literal-required]
     return compare_jobs(
         data, jobs, seeds,
-        compute=compute_of(how.get("compute"), cast(How, one_by_one)), keep=keep, only=only,
+        compute=resolve_compute(how.get("compute"), cast(ComputeOptions, one_by_one)),
+        keep=keep, only=only,
         report_at=report_at, measures=measures, panels=panels, folder=folder, config=config,
         on_start=on_start, on_round=on_round,
     )  # fmt: skip

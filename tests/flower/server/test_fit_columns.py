@@ -143,7 +143,7 @@ def test_arrays_are_scaled_alike_too(setup, tmp_path):
 def test_four_hospitals_with_a_file_each_come_to_the_data_set(tmp_path):
     """Real records: each node reads its own, and the model is that of `muster.data.heart`."""
     fed = muster.data.heart(SHARED, priority=["va"])
-    everybody = heart.patients(heart.load_here(heart.HEART, SHARED).arrays)
+    everybody = heart.patients(heart.load_local(heart.HEART, SHARED).arrays)
     everybody = measured(everybody, heart.NOTHING)
     sites = []
     for name in fed.names.tolist():

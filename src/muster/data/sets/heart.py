@@ -18,8 +18,8 @@ from ...federation import Federation
 from ..files.folder import read_folder
 from ..sources.cache import Arrays
 from ..sources.catalogue import HEART
-from ..sources.heart_records import COLUMNS
-from ..sources.obtain import load_here
+from ..sources.dataset import load_local
+from ..sources.readers import HEART_COLUMNS
 
 CATEGORIES = ("cp", "restecg", "slope", "thal")
 # Nobody has a cholesterol or a blood pressure of 0, and no scan has a result of that name: where
@@ -47,7 +47,7 @@ def heart(
             heart` got, or $MUSTER_DATA
         priority: names or positions of the priority hospitals, a number n for the first n, or "all"
     """
-    held = load_here(HEART, folder)
+    held = load_local(HEART, folder)
     with tempfile.TemporaryDirectory() as made:
         file = Path(made) / "heart.parquet"
         patients(held.arrays).write_parquet(file)
@@ -63,9 +63,9 @@ def heart(
 def patients(hospitals: Arrays) -> pl.DataFrame:
     """Everybody; the last column says who is ill."""
     everybody = pl.concat(
-        pl.DataFrame(rows, schema=list(COLUMNS)).with_columns(hospital=pl.lit(name))
+        pl.DataFrame(rows, schema=list(HEART_COLUMNS)).with_columns(hospital=pl.lit(name))
         for name, rows in hospitals.items()
-    ).with_columns(pl.col(COLUMNS).fill_nan(None))
+    ).with_columns(pl.col(HEART_COLUMNS).fill_nan(None))
     num = pl.col("num")
     ill = pl.when(num > 0).then(pl.lit("ill")).when(num == 0).then(pl.lit("healthy"))
     return everybody.with_columns(disease=ill).drop("num")

@@ -26,7 +26,7 @@ from ...base.registry import part
 from ...federation import Federation
 from ...federation.ragged_rows import RaggedRows
 from ..sources.catalogue import CIFAR10, EMNIST_BALANCED, EMNIST_BYCLASS, FEMNIST, FMNIST, MNIST
-from ..sources.obtain import DataSet, load_here
+from ..sources.dataset import DataSet, load_local
 from ..split.partition import (
     Partition,
     Shards,
@@ -69,7 +69,7 @@ def images(
     seed: int,
 ) -> Federation:
     """A data set of images, partitioned by its labels."""
-    held = load_here(data, folder)
+    held = load_local(data, folder)
     x, y = held.arrays["x"], held.arrays["y"]
     parts = partition.split(y.astype(np.int64), clients, seed)
     test, test_parts = None, None
@@ -168,7 +168,7 @@ def femnist(
     Args:
         clients: how many of the writers, chosen and ordered by the seed; None: all of them
     """
-    held = load_here(FEMNIST, folder)
+    held = load_local(FEMNIST, folder)
     parts, writers = by_column(held.arrays["writer"])
     tests, tested = by_column(held.arrays["test_writer"])
     names, at, at_test = np.intersect1d(writers, tested, return_indices=True)

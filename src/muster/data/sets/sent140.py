@@ -11,7 +11,7 @@ from ...base.checks import check_whole
 from ...base.registry import part
 from ...federation import Federation
 from ..sources.catalogue import SENT140
-from ..sources.obtain import load_here
+from ..sources.dataset import load_local
 from ..split.partition import by_column, federate, hold_out
 from .images import Priority
 
@@ -31,7 +31,7 @@ def sent140(
     evenly, and all tweets of a user are with one client. Each client holds out `test_fraction` of
     its own tweets. The words of a tweet are those of `tweets.tokens`.
     """
-    held = load_here(SENT140, folder)
+    held = load_local(SENT140, folder)
     user = held.arrays["user"]
     users = int(user.max()) + 1
     check_whole(f"clients (of {users} users)", clients, 1, users)

@@ -19,9 +19,9 @@ from flwr.serverapp import Grid
 from ...base.arrays import Bool, Float64, Int64
 from ...base.params import Params, State
 from ...config.network import Network
-from ...engines.batches import steps_of
+from ...engines.batches import count_steps
 from ...federation import Population
-from ...parts.guard import plausible
+from ...parts.guard import check_plausible
 from ...protocol import (
     Answers,
     Appraisal,
@@ -168,7 +168,7 @@ class Remote:
         than it states: what others' work is measured by."""
         role = self.population
         rows = np.minimum(role.sizes, role.rows)[clients]
-        return steps_of(rows, self.job.local, self.two_rows)
+        return count_steps(rows, self.job.local, self.two_rows)
 
     def deliver(self, model: Params) -> Params:
         """A model as it arrives: rounded, where it travels in half the bytes."""
@@ -270,7 +270,7 @@ class Remote:
     def _expected(self, kind: str, offer: Offer, seat: Seat) -> Expected:
         k = seat.client
         rows, dtype = int(self.population.sizes[k]), next(iter(offer.model.values())).dtype
-        asked = int(steps_of(np.array([rows]), self.job.local, self.two_rows)[0])
+        asked = int(count_steps(np.array([rows]), self.job.local, self.two_rows)[0])
         steps = asked if seat.steps < 0 else seat.steps
         common = (offer.round, k, rows, dtype, self.network.precision)
         if kind != MessageType.TRAIN:
@@ -321,7 +321,7 @@ class Remote:
         can, unscored = replace(self.job.possible, undefined=True), np.full(n, np.nan)
         for name in (name for name in figures if name.endswith("loss")):
             values, heard = said[name], ~np.isnan(said[name])
-            sound = plausible(Appraisal(values, unscored), self.population.priority, can).yes
+            sound = check_plausible(Appraisal(values, unscored), self.population.priority, can).yes
             for liar in np.flatnonzero(heard & ~sound):
                 self.events.append((int(liar), f"impossible {name}"))
             values[~sound] = np.nan

@@ -1,30 +1,26 @@
-"""What all trackers share: one run after another, one call a round.
+"""Tracker: the base class of trackers, which logs one run after another, one call a round.
 
-A tracker is an `on_round`. Its `start` is an `on_start`, which says whose rounds come next:
+A tracker is an `on_round` callback. Its `start` is an `on_start`, which names the run that follows:
 
     tracker = muster.trackers.tensorboard("logs")
     muster.compare(fed, methods, model, rounds=50, on_start=tracker.start, on_round=tracker)
 
-Without `start` a round that is not after the one before begins another run. A tracker of another
-kind is a class with `begin`, `log` and `end`.
+Without `start`, a round that does not follow the last one begins another run. Another tracker is a
+subclass with `begin`, `log` and `end`.
 """
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Mapping
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
-from ..base.errors import MusterError
-
 
 class Tracker:
-    """Sends the numbers of every round somewhere. Use it as `on_round`, or as a context manager,
-    which closes it in the end."""
+    """Base class of trackers: use one as `on_round`, or as a context manager, which closes it."""
 
     def __init__(self) -> None:
         self.last = 0
@@ -33,20 +29,20 @@ class Tracker:
         self.next: tuple[str, dict[str, Any]] | None = None
 
     def begin(self, name: str, settings: Mapping[str, Any]) -> None:
-        """A run of this name begins."""
+        """Begin a run of this name."""
         raise NotImplementedError
 
     def log(self, values: Mapping[str, float], round: int) -> None:
-        """The numbers of a round."""
+        """Log the numbers of a round."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """The run is over."""
+        """End the run."""
         raise NotImplementedError
 
     def start(self, label: str, seed: int, already: int = 0) -> None:
-        """The rounds of this method and seed come next, `already` of which were done before. A run
-        whose rounds were all done before is not begun."""
+        """Announce the run of a method and seed, of whose rounds `already` are done. A run without
+        further rounds is not begun."""
         self.close()
         self.next, self.last = (f"{label}-seed{seed}", {"method": label, "seed": seed}), already
 
@@ -62,7 +58,7 @@ class Tracker:
         self.last = t
 
     def close(self) -> None:
-        """End the run under way, if there is one."""
+        """End the current run, if there is one."""
         if self.open:
             self.open, self.last = False, 0
             self.end()
@@ -80,7 +76,7 @@ class Tracker:
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a round that there are; what was not measured is left out.
+    """Return the finite numbers of a round's row.
 
     >>> numbers({"round": 3, "loss": 0.5, "eps": float("nan"), "skipped": False, "note": "x"})
     {'loss': 0.5, 'skipped': 0.0}
@@ -92,13 +88,3 @@ def numbers(row: Mapping[str, Any]) -> dict[str, float]:
         if math.isfinite(value):
             found[name] = float(value)
     return found
-
-
-def needed(module: str, extra: str) -> ModuleType:
-    """A package that a tracker needs; one clear line where it is not there."""
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise MusterError(
-            f"{extra}: not installed ({error.name}); get it with: pip install 'muster-fl[{extra}]'"
-        ) from None

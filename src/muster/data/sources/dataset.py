@@ -1,14 +1,14 @@
-"""Where the bytes of a data set come from, and how it is known that they are the right ones.
+"""Data sets as files: find them on this machine or download them, verify, and cache them.
 
-A `DataSet` has layouts (files that may hold it, and how they become arrays) and sources (what can
-bring those files). `load_here` finds it on this machine: in the cache, in a folder the user names,
-among files in the cache's root, where a system package puts it. `obtain` also asks the sources,
-in order. Whatever is found is read, verified, and stored once in the cache.
+A `DataSet` has layouts (files that may hold it, and how they become arrays) and sources (where
+those files can be downloaded from). `load_local` looks on this machine: in the cache, in a folder
+the user names, among files in the cache's root, where a system package puts it. `obtain` also
+downloads, from the sources in order. Files are read, verified by checksums and counts, and their
+arrays stored once in the cache.
 """
 
 from __future__ import annotations
 
-import hashlib
 import tarfile
 import zipfile
 import zlib
@@ -19,12 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import MusterError, first_line
-from ...base.lazy import http, pl
+from ...base.lazy import pl, pooch
 from . import cache
-from .cache import Arrays, Stored
-from .fetch import Source, Tick, quiet
-
-DIGESTS = {"md5": hashlib.md5, "sha256": hashlib.sha256}
+from .cache import Arrays, CacheEntry
+from .download import Progress, Source, no_progress
 
 
 @dataclass(frozen=True)
@@ -33,12 +31,12 @@ class Layout:
 
     Attributes:
         files: their names; each may also end in .gz
-        read: makes the arrays from the files, given in that order
-        shapes: of the arrays: the counts that are always checked
-        sha256: of the arrays (`cache.digest`), where real bytes were there to compute it from
-        file_digest: "md5:..." or "sha256:...", the digest of a layout's only file
+        read: reads the arrays from the files, in that order
+        shapes: shapes of the arrays, which are always checked
+        sha256: checksum of the arrays (`cache.digest`), where it is known
+        file_digest: "md5:..." or "sha256:...", the checksum of a layout's only file
         variant: "" for the data set itself, "subset" for a part of it
-        note: what results on these files must say
+        note: a remark that is shown with results on these files
     """
 
     files: tuple[str, ...]
@@ -51,14 +49,14 @@ class Layout:
 
     @property
     def verified(self) -> str:
-        """How the bytes are verified, in words."""
+        """The checksums and counts by which the files are verified, in words."""
         how = ["sha256 of the arrays"] if self.sha256 else []
         if self.file_digest:
             how.append(f"{self.file_digest.partition(':')[0]} of {self.files[0]}")
         return " and ".join([*how, "counts"])
 
     def find(self, folder: Path) -> list[Path] | None:
-        """Its files in a folder, gzipped or plain, or None unless all are there."""
+        """Find its files in a folder, gzipped or plain; None unless all are there."""
         found = [
             next((p for p in (folder / name, folder / f"{name}.gz") if p.is_file()), None)
             for name in self.files
@@ -69,13 +67,13 @@ class Layout:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set by name: what it is, the files that may hold it, and what can bring them.
+    """A data set by name, the files that may hold it, and where to download them.
 
     Attributes:
-        size: bytes that `muster data get` brings
+        size: bytes that `muster data get` downloads
         installed: where a package of the system puts the files
-        needs: data sets without which its files cannot be read
-        shown_by: what `muster data show` (and --data) calls it, where that is not its name
+        needs: other data sets that are needed to read its files
+        shown_by: its name for `muster data show` (and --data), where that is another
     """
 
     name: str
@@ -90,12 +88,12 @@ class DataSet:
     shown_by: str = ""
 
     def key(self, layout: Layout) -> str:
-        """The name a layout's arrays are cached under."""
+        """Return the cache key of a layout."""
         return f"{self.name}-{layout.variant}" if layout.variant else self.name
 
     @property
     def command(self) -> str:
-        """The one command that gets it; "" for what is always there."""
+        """The command that downloads it; "" if it is always there."""
         if not self.layouts:
             return ""
         return f"muster data get {self.name}" + ("" if self.sources else " --folder PATH")
@@ -107,18 +105,18 @@ class DataSet:
         return frozenset([*names, *(f"{name}.gz" for name in names)])
 
     def places(self, folder: str | Path | None = None) -> list[Path]:
-        """The folders whose files are looked at: the one that is named, or else the usual ones."""
+        """Return the folders to look for files in: the given one, or else the default ones."""
         base = cache.root() if folder is None else Path(folder).expanduser()
         usual = [self.installed] if self.installed and folder is None else []
         return [base, base / self.name, *usual]
 
 
 @dataclass(frozen=True)
-class Held:
-    """A data set at hand: its arrays, where they are, and how they were verified.
+class LocalData:
+    """A data set on this machine: its arrays, where they are, and how they were verified.
 
     Attributes:
-        fresh: whether it was read from files just now, rather than found in the cache
+        fresh: True if it was read from files just now, False if it was in the cache
     """
 
     arrays: Arrays
@@ -129,68 +127,68 @@ class Held:
 
     @property
     def note(self) -> str:
-        """What results on it must say."""
+        """A remark that is shown with results on it."""
         return self.layout.note
 
 
-def load_here(data: DataSet, folder: str | Path | None = None) -> Held:
-    """The data set as it is on this machine, stored in the cache when it can be written."""
-    held = load_if_here(data, folder)
-    if held is None:
-        raise MusterError(absent(data, folder))
-    return held
+def load_local(data: DataSet, folder: str | Path | None = None) -> LocalData:
+    """Load a data set from this machine, and store it in the cache if that can be written."""
+    found = find_local(data, folder)
+    if found is None:
+        raise MusterError(describe_absence(data, folder))
+    return found
 
 
 @dataclass(frozen=True)
-class Found:
-    """Where a data set was found: in the cache (`stored`), or as files still to be read."""
+class Location:
+    """A place that has a data set: a cache entry, or files still to be read."""
 
     layout: Layout
     where: Path
-    stored: Stored | None
+    entry: CacheEntry | None
     paths: list[Path]
 
 
-def search(data: DataSet, folder: str | Path | None = None) -> Iterator[Found]:
-    """Everywhere the data set may be on this machine. The whole one comes before a subset.
+def search(data: DataSet, folder: str | Path | None = None) -> Iterator[Location]:
+    """Yield every location of a data set on this machine, the whole one before a subset.
 
-    What is cached is used, also for a folder that is named, if it came from that folder's files
-    or has the checksum they must have.
+    A cache entry is used, also for a given folder, if it was read from that folder's files or has
+    the checksum they must have.
     """
     for layout in data.layouts:
         key = data.key(layout)
-        stored = cache.load(key)
-        if stored and folder is None:
-            yield Found(layout, cache.place(key), stored, [])
+        entry = cache.load(key)
+        if entry and folder is None:
+            yield Location(layout, cache.entry_path(key), entry, [])
         for place in data.places(folder):
             if paths := layout.find(place):
-                if stored and (stored.sha256 == layout.sha256 or stored.origin == origin(paths)):
-                    yield Found(layout, cache.place(key), stored, paths)
+                if entry and (entry.sha256 == layout.sha256 or entry.origin == stat_files(paths)):
+                    yield Location(layout, cache.entry_path(key), entry, paths)
                 else:
-                    yield Found(layout, place, None, paths)
+                    yield Location(layout, place, None, paths)
 
 
-def first_found(data: DataSet, folder: str | Path | None = None) -> Found | None:
-    """The first place the data set may be, if there is one; files there are not read."""
+def locate(data: DataSet, folder: str | Path | None = None) -> Location | None:
+    """Return the first location of a data set, or None; its files are not read."""
     return next(search(data, folder), None)
 
 
-def load_if_here(
+def find_local(
     data: DataSet, folder: str | Path | None = None, must_store: bool = False
-) -> Held | None:
-    """The data set on this machine, or None; read and stored if it was not yet.
+) -> LocalData | None:
+    """Return the data set on this machine, read and cached if it was not yet, or None.
 
-    Files of these names may be another data set's (MNIST and Fashion-MNIST share theirs), so the
-    other places are looked at before wrong ones are complained of; but a subset never stands in
-    for a whole data set whose files are wrong.
+    Files of these names may be another data set's (MNIST and Fashion-MNIST share theirs), so all
+    places are tried before wrong files are an error; but a subset never replaces a whole data set
+    whose files are wrong.
     """
     wrong: MusterError | None = None
     variant = ""
     for found in search(data, folder):
         if wrong and found.layout.variant != variant:
             break
-        if found.stored:
-            return Held(found.stored.arrays, found.layout, found.where, found.stored.verified)
+        if entry := found.entry:
+            return LocalData(entry.arrays, found.layout, found.where, entry.verified)
         try:
             return convert(data, found.layout, found.paths, str(found.where), must_store)
         except MusterError as error:
@@ -200,48 +198,47 @@ def load_if_here(
     return None
 
 
-def absent(data: DataSet, folder: str | Path | None) -> str:
-    """The line about a data set that is not here: what, where it was looked for, what to do."""
-    usual = [] if folder is not None else [cache.place(data.name)]
+def describe_absence(data: DataSet, folder: str | Path | None) -> str:
+    """Return the line about a data set that is not here: where it was looked for, what to do."""
+    usual = [] if folder is not None else [cache.entry_path(data.name)]
     places = " or ".join(str(place) for place in [*usual, *data.places(folder)])
-    files = " or ".join(some(layout.files) for layout in data.layouts)
+    files = " or ".join(abbreviate(layout.files) for layout in data.layouts)
     return f"{data.title} ({files}) is not in {places}; run `{data.command}`"
 
 
-def some(files: Sequence[str]) -> str:
-    """The first of some files, and how many more there are."""
+def abbreviate(files: Sequence[str]) -> str:
+    """Name the first of some files, and count the others."""
     return files[0] + (f" and {len(files) - 1} more" if len(files) > 1 else "")
 
 
 def convert(
     data: DataSet, layout: Layout, paths: list[Path], source: str, must_store: bool
-) -> Held:
-    """Read files, verify what they hold, and store it in the cache."""
-    arrays = verified(data, layout, paths)
+) -> LocalData:
+    """Read files, verify them, and store their arrays in the cache."""
+    arrays = read_and_verify(data, layout, paths)
     where = paths[0].parent
     try:
         sha256 = layout.sha256 or cache.digest(arrays)
-        known = Stored(arrays, sha256, layout.verified, source, origin(paths))
-        where = cache.store(data.key(layout), known)
+        entry = CacheEntry(arrays, sha256, layout.verified, source, stat_files(paths))
+        where = cache.store(data.key(layout), entry)
     except OSError:
         # A cache that cannot be written only costs time, unless it was to be written.
         if must_store:
             raise
-    return Held(arrays, layout, where, layout.verified, fresh=True)
+    return LocalData(arrays, layout, where, layout.verified, fresh=True)
 
 
-def verified(data: DataSet, layout: Layout, paths: list[Path]) -> Arrays:
-    """A layout's arrays from its files, or one line about what is wrong with them."""
+def read_and_verify(data: DataSet, layout: Layout, paths: list[Path]) -> Arrays:
+    """Read a layout's arrays and verify them by checksums and counts."""
     if layout.file_digest:
         kind, _, expected = layout.file_digest.partition(":")
-        with open(paths[0], "rb") as file:
-            found = hashlib.file_digest(file, DIGESTS[kind]).hexdigest()
+        found = pooch.file_hash(str(paths[0]), alg=kind)
         if found != expected:
             raise MusterError(
                 f"{paths[0]}: its {kind} is {found}, that of {data.title} is {expected}; "
                 "the file is damaged or another one: get it again"
             )
-    with one_line(paths[0].parent):
+    with reader_errors(paths[0].parent):
         arrays = layout.read(paths)
     for name, shape in layout.shapes.items():
         if arrays[name].shape != shape:
@@ -258,8 +255,8 @@ def verified(data: DataSet, layout: Layout, paths: list[Path]) -> Arrays:
 
 
 @contextmanager
-def one_line(where: Path) -> Iterator[None]:
-    """Whatever a reader stumbles over, as one line that names the place."""
+def reader_errors(where: Path) -> Iterator[None]:
+    """Turn any error of a reader into one line that names the place."""
     try:
         yield
     except MusterError:
@@ -269,7 +266,7 @@ def one_line(where: Path) -> Iterator[None]:
         ValueError,
         KeyError,
         EOFError,
-        SyntaxError,  # what pillow raises on a broken PNG
+        SyntaxError,  # which pillow raises on a broken PNG
         zlib.error,
         zipfile.BadZipFile,
         tarfile.TarError,
@@ -280,41 +277,45 @@ def one_line(where: Path) -> Iterator[None]:
         ) from error
 
 
-def origin(paths: list[Path]) -> list[list[Any]]:
-    """What tells files from changed ones without reading them: path, size, time."""
+def stat_files(paths: list[Path]) -> list[list[Any]]:
+    """Return path, size and time of files, by which a changed file is noticed."""
     return [[str(p.resolve()), (s := p.stat()).st_size, s.st_mtime_ns] for p in paths]
 
 
-def obtain(data: DataSet, folder: str | Path | None = None, tick: Tick = quiet) -> Held:
-    """The data set from the first place or source that has it, verified and in the cache."""
+def obtain(
+    data: DataSet, folder: str | Path | None = None, report: Progress = no_progress
+) -> LocalData:
+    """Get a data set from this machine or by download, verified and in the cache."""
     for needed in data.needs:
-        obtain(needed, tick=tick)
+        obtain(needed, report=report)
     for key in {data.key(layout) for layout in data.layouts}:
-        cache.remove_damaged(key)
-    held, reasons = None, []
+        cache.remove_corrupt(key)
+    found, reasons = None, []
     try:
-        held = load_if_here(data, folder, must_store=True)
+        found = find_local(data, folder, must_store=True)
     except MusterError as error:
         if folder is not None or not data.sources:
             raise
         reasons = [str(error)]
-    if held is None and (folder is not None or not data.sources):
-        raise MusterError(absent(data, folder))
-    if held is not None and (folder is not None or not data.sources or not held.layout.variant):
-        return held
+    if found is None and (folder is not None or not data.sources):
+        raise MusterError(describe_absence(data, folder))
+    if found is not None and (folder is not None or not data.sources or not found.layout.variant):
+        return found
     with cache.workspace(data.name) as temporary:
         for i, source in enumerate(data.sources):
             into = temporary / str(i)
             into.mkdir()
             try:
-                source.fetch(data.files, into, tick)
+                source.fetch(data.files, into, report)
                 for layout in data.layouts:
                     if paths := layout.find(into):
                         return convert(data, layout, paths, source.label, must_store=True)
                 raise MusterError("it lacks the files")
-            except (MusterError, OSError, http.HTTPException) as error:
+            except (MusterError, OSError) as error:  # errors of requests are OSErrors
                 reasons.append(f"{source.label}: {first_line(error)}")
-    used = "" if held is None else f"; meanwhile the {held.layout.variant} in {held.where} is used"
+    used = ""
+    if found is not None:
+        used = f"; meanwhile the {found.layout.variant} in {found.where} is used"
     files = "; or ".join(", ".join(x.files) for x in data.layouts)
     raise MusterError(
         f"{data.name} cannot be obtained ({'; '.join(reasons)}){used}; "

