@@ -10,7 +10,7 @@ import reference
 from helpers import federation, layers_of, module_of, random_layers
 from muster.local import Local
 from muster.protocol import Appraisal, Evaluation
-from muster.report.intervals import compared
+from muster.report.intervals import choose_measures
 from muster.results import measures
 from muster.results.measures import (
     MEASURES,
@@ -163,7 +163,7 @@ def test_one_entry_is_all_a_measure_needs(table, fed):
     gap = run.final["train_loss"].max() - run.final["train_loss"].min()
     assert run.rounds["spread"][-1] == pytest.approx(gap)
     assert [m.head for m in find_measures(["spread"])] == ["gap"]
-    assert "spread" in [m.name for m in compared({"a": [run]})]
+    assert "spread" in [m.name for m in choose_measures({"a": [run]})]
     register(Measure("spread", "largest gap", of=spread))  # a module may be imported again
     for name in ("loss", "round", "silent"):
         with pytest.raises(muster.MusterError, match=f"measure '{name}': there is one already"):

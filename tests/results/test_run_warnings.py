@@ -10,8 +10,7 @@ from rich.console import Console
 
 import muster
 from helpers import federation
-from muster.report.tables import run_table, warnings_of
-from muster.run.evaluate import compute_baselines
+from muster.report.tables import format_warnings, list_warnings, run_table
 
 M = muster.methods
 
@@ -186,13 +185,18 @@ def test_a_score_that_no_priority_client_has():
     assert reason == ["auc unknown", "priority", "auc unknown"]
 
 
+def printed(runs):
+    """The warnings of runs as a terminal shows them."""
+    return [line.plain for line in format_warnings(list_warnings(runs))]
+
+
 def test_what_is_wrong_with_several_methods_is_said_once_with_whose_numbers(fed):
     bad = [replace(go(fed), seed=s, facts={"moved": True, "start_loss": 1e-9}) for s in (3, 4)]
     assert all("the loss did not fall: 1e-09" in run.warnings[0] for run in bad)
-    (line,) = warnings_of({"a": bad, "b": [bad[0], go(fed)]})
-    assert line.startswith("attention: a, b (1 of 2 seeds): the loss did not fall")
+    (line,) = printed({"a": bad, "b": [bad[0], go(fed)]})
+    assert line.startswith("warning: a, b (1 of 2 seeds): the loss did not fall")
     assert line.endswith("(numbers of a, seed 3)")
-    (alone,) = warnings_of({"a": bad[:1]})
+    (alone,) = printed({"a": bad[:1]})
     assert "numbers of" not in alone
 
 
@@ -201,8 +205,8 @@ def test_warnings_that_begin_with_a_number_are_distinguished(fed, monkeypatch):
     wrong = {3: [one], 4: [other, "in 2 of 9 rounds every reply was refused: because"]}
     monkeypatch.setattr(muster.Run, "warnings", property(lambda run: wrong[run.seed]))
     runs = {"a": [replace(go(fed, rounds=1), seed=3)], "b": [replace(go(fed, rounds=1), seed=4)]}
-    assert warnings_of(runs) == [
-        f"attention: a: {one}",
-        f"attention: b: {other}",
-        "attention: b: in 2 of 9 rounds every reply was refused: because",
+    assert printed(runs) == [
+        f"warning: a: {one}",
+        f"warning: b: {other}",
+        "warning: b: in 2 of 9 rounds every reply was refused: because",
     ]

@@ -13,9 +13,9 @@ from rich.live import Live
 from ..base import durable
 from ..base.checks import check_above
 from ..base.errors import MusterError, plural
-from ..report.html.content import Story
-from ..report.html.page import page
-from ..report.table_layout import Column, Fitted
+from ..report.html.content import Content
+from ..report.html.page import render_page
+from ..report.table_layout import Column, TerminalTable
 from ..results.measures import MEASURES
 from ..results.run import Run
 from ..run.progress import RunProgress, list_progress
@@ -157,7 +157,7 @@ def table(seen: Sequence[RunProgress], folder: Path) -> RenderableType:
     labels = [Column("run", [f"{s.label}, seed {s.seed}" for s in seen])]
     done = sum(s.state == "done" for s in seen)
     title = f"{folder}: {done} of {plural(planned(folder), 'run')} done"
-    return Fitted(title, labels, columns)
+    return TerminalTable(title, labels, columns)
 
 
 def state_of(s: RunProgress) -> str:
@@ -214,6 +214,6 @@ def show_page(folder: Path, seen: Sequence[RunProgress], every: float) -> Path |
         label = next(iter(shown))
         shown = {label: shown[label]}
     place = folder / LIVE
-    story = Story(shown, complete=complete(seen, folder))
-    durable.write(place, page(story, refresh=max(1, round(every)) if every else 0))
+    content = Content(shown, complete=complete(seen, folder))
+    durable.write(place, render_page(content, refresh=max(1, round(every)) if every else 0))
     return place

@@ -11,7 +11,7 @@ from ..base.rng import MOST, as_seeds
 from ..engines.compute import Compute
 from ..parts.participation import Participation
 from ..parts.threats.attacks import Attack
-from ..report.figure import as_formats
+from ..report.figure import parse_formats
 from ..results.measures import find_measures
 from ..run.job import DECIDE_ON, DecideOn
 from ..tasks.base import Multiclass, Task
@@ -96,7 +96,7 @@ class Settings:
             find_measures(self.measures)
         if self.panels:
             find_measures(self.panels, "panel")
-        as_formats(self.figures)
+        parse_formats(self.figures)
         if not self.name or "/" in self.name or self.name.startswith("."):
             raise MusterError(f"name: '{self.name}'; give a plain folder name")
 

@@ -191,7 +191,7 @@ class Run:
         return file
 
     def _repr_html_(self) -> str:
-        return str(page.inline({self.label: [self]}))
+        return str(page.render_inline({self.label: [self]}))
 
     def __repr__(self) -> str:
         state = "" if self.complete else ", interrupted"

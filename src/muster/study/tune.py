@@ -35,7 +35,7 @@ from ..config.keys import addressed, label_of, listed_methods, put, takes
 from ..config.settings import Settings
 from ..data.split.tuning_rows import divided_anew
 from ..federation import Variation
-from ..report.intervals import column_of
+from ..report.intervals import find_column
 from ..results import store
 from ..results.measures import find_measures
 from ..results.run import Run
@@ -355,7 +355,7 @@ def concluded(plan: Plan, folder: Path) -> Tuning:
 def score_of(run: Run, label: str, measure: str) -> float:
     """What a candidate scored in one seed, after the last round; nan where it diverged, or every
     round was skipped: then the number is that of a model nobody trained."""
-    column = column_of(run, measure)
+    column = find_column(run, measure)
     if column is None:
         raise MusterError(f"tune.measure: {label} does not take '{measure}'; give another")
     value = run.rounds[column][-1]

@@ -26,7 +26,7 @@ from ...engines.batches import needs_two_rows
 from ...federation import Inputs, RowShape, Scaler, TableEncoder, TextEncoder
 from ...federation.inputs import PIXELS, REAL, WHOLE
 from ...models.specs import as_module
-from ...report.figure import figures
+from ...report.figure import draw_figures
 from ...results import store
 from ...results.model import ModelRecipe
 from ...results.run import OnRound, Run
@@ -66,7 +66,7 @@ def main(grid: Grid, context: Context) -> None:
 def _run(grid: Grid, chosen: Experiment, folder: Path, inputs: Inputs | None) -> None:
     result = federate(grid, chosen, folder, log, inputs)
     runs = {next(iter(chosen.methods)): [result]}
-    figures(runs, folder, chosen.settings.figures, chosen.settings.shown_in_figure)
+    draw_figures(runs, folder, chosen.settings.figures, chosen.settings.shown_in_figure)
     log(f"results: {folder}")
     if result.idle:
         raise MusterError(

@@ -13,8 +13,8 @@ from typing import Any
 
 from ...base.lazy import pl
 from ...base.schema import Table
-from ...report.curves import BANDED
-from ...report.intervals import Interval, variation_in
+from ...report.curves import MAX_BANDS
+from ...report.intervals import Interval, read_variation
 from ...results.measures import MEASURES
 from ..theory import figures as theory_figures
 from ..theory.verdicts import verdicts as judge_study
@@ -299,7 +299,7 @@ def describe_panel(experiment: PaperExperiment, name: str, results: Results) -> 
     if name in results.find_outdated(experiment):  # the file no longer describes this size
         size = f" ({EARLIER})"
     data = f"; {made.data}" if made.data else ""
-    over = variation_in(frame).over(seeds)
+    over = read_variation(frame).over(seeds)
     return f"{name}: {rounds} rounds, {over}{size}{data}{describe_tuning(made.tuning)}"
 
 
@@ -328,7 +328,7 @@ def flatten(table: Table, above: str = "") -> Iterator[tuple[str, Any]]:
 
 def gallery_page(experiments: Sequence[PaperExperiment], folder: Path, docs: Path) -> str:
     """Return docs/gallery.md, and draw its figures next to it."""
-    parts = [GALLERY.format(banded=BANDED)]
+    parts = [GALLERY.format(banded=MAX_BANDS)]
     for experiment in experiments:
         results = load_with_used(experiment, folder)
         if results is None:
