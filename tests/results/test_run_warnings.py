@@ -11,6 +11,7 @@ from rich.console import Console
 import muster
 from helpers import federation
 from muster.report.tables import format_warnings, list_warnings, run_table
+from muster.run.evaluate import compute_baselines
 
 M = muster.methods
 
