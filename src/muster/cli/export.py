@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from ..base.errors import MusterError
-from ..results.export import as_export
+from ..results.export import check_export_path
 from .arguments import CommandParser
 from .console import print_line
 from .options import add_flags
@@ -35,7 +35,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     """Run the command."""
     if arguments.run is None or arguments.to is None:
         raise MusterError("export: give a run and a file: muster export runs/NAME --to model.ts")
-    out = as_export(arguments.to)
+    out = check_export_path(arguments.to)
     run = load_run(arguments.run)
     run.export(out, arguments.client, load_code(arguments, run), arguments.scale)
     size = decimal(out.stat().st_size)

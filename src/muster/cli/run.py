@@ -57,7 +57,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     ):
         checkpoints = safe_path(folder, "checkpoints")
         keep = replace(experiment.keep, checkpoint=checkpoints, resume=True)
-        listeners.start(label, s.seed, store.checkpointed(checkpoints))
+        listeners.start(label, s.seed, store.get_last_checkpoint_round(checkpoints))
         try:
             result = run_job(
                 fed,
@@ -79,6 +79,6 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     if code:
         print_line(console, f"interrupted; continue with: muster run --resume {folder}")
     else:
-        store.drop_checkpoints(folder / "checkpoints")
+        store.delete_checkpoints(folder / "checkpoints")
     print_line(console, list_files(folder, drawn))
     return code or report_idle([result], console)

@@ -16,7 +16,7 @@ from ..report.intervals import summary as summarise
 from ..report.table_files import check_table_path, write_table
 from ..report.tables import run_table
 from ..results import store
-from ..results.measures import named
+from ..results.measures import find_measures
 from ..study.comparison import Comparison, is_comparison, load_comparison
 from ..study.load import goes_on
 from ..study.sweep_result import is_sweep, load_sweep
@@ -61,7 +61,9 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     elif is_sweep(folder):
         sweep = load_sweep(folder)
         if arguments.measures:
-            sweep = replace(sweep, measures=tuple(m.name for m in named(arguments.measures)))
+            sweep = replace(
+                sweep, measures=tuple(m.name for m in find_measures(arguments.measures))
+            )
         console.print(sweep)
         drawn = None if out is None else sweep.figure(out, arguments.panels, arguments.against)
         summary, keys = sweep.summary(), sweep.keys

@@ -18,7 +18,7 @@ from ..report.html.page import render_page
 from ..report.table_layout import Column, TerminalTable
 from ..results.measures import MEASURES
 from ..results.run import Run
-from ..run.progress import Sight, sights
+from ..run.progress import RunProgress, list_progress
 from ..study.comparison import is_comparison, read
 from ..study.grid import grid
 from ..study.load import goes_on
@@ -50,7 +50,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
         raise MusterError("watch: which run? give its folder, such as runs/demo")
     folder, every = Path(arguments.folder), _seconds(arguments.every)
     check_above("--every", every)
-    seen = sights(folder)
+    seen = list_progress(folder)
     if arguments.page and is_sweep(folder):
         raise MusterError(f"--page: {folder} is a sweep; give one of its cells, or leave it out")
     if arguments.page:
@@ -70,7 +70,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
             if console.is_terminal:
                 live.update(build_table(seen, folder), refresh=True)
             time.sleep(every)
-            before, seen = seen, sights(folder)
+            before, seen = seen, list_progress(folder)
             if _done(before) != _done(seen):
                 moved = time.monotonic()
                 if arguments.page:
@@ -92,11 +92,11 @@ def _seconds(text: str | None) -> float:
         raise MusterError(f"--every: '{text}'; give seconds, such as 2") from None
 
 
-def _done(seen: Sequence[Sight]) -> int:
+def _done(seen: Sequence[RunProgress]) -> int:
     return sum(len(s.rows) + (s.state == "done") for s in seen)
 
 
-def is_complete(seen: Sequence[Sight], folder: Path) -> bool:
+def is_complete(seen: Sequence[RunProgress], folder: Path) -> bool:
     """Return True if all runs of a folder are done."""
     return sum(s.state == "done" for s in seen) >= count_runs(folder)
 
@@ -112,7 +112,7 @@ def count_runs(folder: Path) -> int:
     return len(listed["labels"]) * len(listed["seeds"])
 
 
-def find_timeout(seen: Sequence[Sight]) -> float:
+def find_timeout(seen: Sequence[RunProgress]) -> float:
     """Return the seconds without a new round after which a folder's runs have stopped; infinity
     while a process holds the folder."""
     states = {s.state for s in seen}
@@ -121,7 +121,7 @@ def find_timeout(seen: Sequence[Sight]) -> float:
     return WAITING if states == {"waiting"} else BETWEEN
 
 
-def describe_end(seen: Sequence[Sight], folder: Path) -> str:
+def describe_end(seen: Sequence[RunProgress], folder: Path) -> str:
     """Return the last line of the command: the runs are done, or where they stopped."""
     if is_complete(seen, folder):
         return f"done: {folder}; see it with: muster report {folder}"
@@ -132,7 +132,7 @@ def describe_end(seen: Sequence[Sight], folder: Path) -> str:
     )
 
 
-def build_table(seen: Sequence[Sight], folder: Path) -> RenderableType:
+def build_table(seen: Sequence[RunProgress], folder: Path) -> RenderableType:
     """Return a table with one row per run: its round, loss, score and time left."""
     last = [s.rows[-1] if s.rows else {} for s in seen]
     score = _score(seen)
@@ -154,14 +154,14 @@ def build_table(seen: Sequence[Sight], folder: Path) -> RenderableType:
     return TerminalTable(title, labels, columns)
 
 
-def describe_state(s: Sight) -> str:
+def describe_state(s: RunProgress) -> str:
     """Return the state of a run, or its time left."""
     if s.state == "under way" and s.rows:
         return f"{format_duration(s.left)} left"
     return s.state
 
 
-def _score(seen: Sequence[Sight]) -> str:
+def _score(seen: Sequence[RunProgress]) -> str:
     """Return the measure of the task's first score on held-out rows."""
     names = [name for s in seen for row in s.rows[-1:] for name in row if name.startswith("test_")]
     return next((name for name in names if name != "test_loss"), "test_accuracy")
@@ -171,7 +171,7 @@ def _head(measure: str) -> str:
     return MEASURES[measure].head if measure in MEASURES else measure.replace("_", " ")
 
 
-def _latest(s: Sight, name: str) -> float | None:
+def _latest(s: RunProgress, name: str) -> float | None:
     return next((row[name] for row in reversed(s.rows) if row.get(name) is not None), None)
 
 
@@ -193,7 +193,7 @@ def draw_spark(values: Sequence[float]) -> str:
     return "".join(SPARKS[round((v - low) / span * (len(SPARKS) - 1))] for v in some)
 
 
-def write_page(folder: Path, seen: Sequence[Sight], every: float) -> Path | None:
+def write_page(folder: Path, seen: Sequence[RunProgress], every: float) -> Path | None:
     """Write the rounds so far as a page that reloads itself; None before the first round."""
     runs: dict[str, dict[int, Run]] = {}
     for s in seen:

@@ -198,7 +198,7 @@ def _note(folder: Path, made: Made, listed: Mapping[str, Any]) -> None:
 
 def read(folder: Path) -> dict[str, Any]:
     """What is written down of a comparison."""
-    with store.readable(folder / MARKER):
+    with store.reading(folder / MARKER):
         listed = read_toml(folder / MARKER)
         check_lists(listed)
         made = listed["made"]
