@@ -12,7 +12,7 @@ from typing import Literal
 
 from .base.checks import check_one_of, check_whole, is_number, require
 from .base.errors import MusterError
-from .parts.optimizers import GradientDescent, Optimizer
+from .optimizers import GradientDescent, Optimizer
 from .schedules import Schedule, as_schedule
 
 

@@ -22,7 +22,6 @@ from ..base.registry import kinds, part
 from ..federation import RowShape, RowSpec
 from ..federation.ragged_rows import features
 from ..tasks.base import Multiclass, Task, target_size
-from .multi_input import Joined as Joined
 
 if TYPE_CHECKING:
     from torch import Tensor

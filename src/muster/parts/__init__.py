@@ -15,6 +15,7 @@ other_tasks   numbers, labels, survival, tokens
 `from muster.parts import Aligned, Band, SGD` serves a method of your own.
 """
 
+from ..optimizers import GradientDescent, Optimizer
 from ..tasks.base import Multiclass, Task
 from ..tasks.other import Binary, Huber, Multilabel, NextToken, Poisson, Regression, Survival
 from .admit import Admit, Band, Everyone, Objective
@@ -25,7 +26,6 @@ from .defences.trust import Audit
 from .effort import AsAsked, ByWeight, Effort
 from .invite import Apart, Fraction, Full, Invite, PowerOfChoice, Sample, WithReplacement
 from .join import Aligned, Always, Available, Join, Straggling
-from .optimizers import GradientDescent, Optimizer
 from .participation import Flexible, Participation
 from .solvers import SGD, ControlVariates, Ditto, MetaGradient, Moreau, Solo, Solver
 from .step import (

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from scipy.optimize import minimize
 
-from muster.engines.batches import plan
+from muster.engines.batches import plan_batches
 from muster.local import Local
 from muster.papers.theory import study_bound
 from muster.papers.theory.bounds import informative_from
@@ -123,7 +123,7 @@ def test_errors_of_batches_are_those_of_a_plain_loop():
     frame = measure_case(case, "FedALIGN", E, rounds, seeds=1)
     assert frame["T"].to_list() == [5, 10]
     local = Local(steps=E, batch_size=10, batches="independent")
-    every = [plan(case.fed.train, np.arange(8), local, 0, t)[0] for t in range(rounds)]
+    every = [plan_batches(case.fed.train, np.arange(8), local, 0, t)[0] for t in range(rounds)]
 
     def batch(k, t, i):
         (at,) = np.flatnonzero(every[t].clients == k)

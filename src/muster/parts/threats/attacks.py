@@ -59,7 +59,7 @@ class Attack(Protocol):
         """The federation with the attackers' training data as they make it."""
         ...
 
-    def say(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
+    def report(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
         """What attackers report (and decide by) instead of what they measured."""
         ...
 
@@ -76,7 +76,7 @@ class Attack(Protocol):
         ...
 
 
-def attackers_of(fed: Federation, attack: Attack | None, seed: int) -> Int64:
+def draw_attackers(fed: Federation, attack: Attack | None, seed: int) -> Int64:
     """Who attacks: a seeded draw among the clients that may take part, or those of them that the
     attack names. Where these are fewer than the attack's share, all of them."""
     if attack is None:
@@ -103,7 +103,7 @@ class Honest:
         """Their data as it is."""
         return fed
 
-    def say(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
+    def report(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
         return appraisal
 
     def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
@@ -136,7 +136,7 @@ class InflateAndNoise(Honest):
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
 
-    def say(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
+    def report(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
         return replace(appraisal, loss=appraisal.loss * self.loss_factor)
 
     def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
@@ -166,14 +166,14 @@ class ForgeLoss(Honest):
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
 
-    def say(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
-        return what_wins(offer, appraisal, requirement)
+    def report(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
+        return winning_report(offer, appraisal, requirement)
 
     def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
-        return scaled(offer, models, -1.0)
+        return scale_updates(offer, models, -1.0)
 
 
-def what_wins(offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
+def winning_report(offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
     """The report that counts most: exactly F(w) and its accuracy where they are broadcast, else
     exactly rho_k."""
     wins = requirement if np.isnan(offer.loss) else np.full(len(requirement), offer.loss)
@@ -220,12 +220,12 @@ class Liars:
     def poison(self, fed: Federation, attackers: Int64) -> Federation:
         return self.then.poison(fed, attackers)
 
-    def say(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
+    def report(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
         if self.asleep(offer):
             return appraisal
         if self.wins:
-            return what_wins(offer, appraisal, requirement)
-        return self.then.say(offer, appraisal, requirement)
+            return winning_report(offer, appraisal, requirement)
+        return self.then.report(offer, appraisal, requirement)
 
     def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
         return models if self.asleep(offer) else self.then.send(offer, models, clients)
@@ -255,10 +255,10 @@ class ScaleUpdate(Honest):
         check_fraction(self.fraction)
 
     def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
-        return scaled(offer, models, self.factor)
+        return scale_updates(offer, models, self.factor)
 
 
-def scaled(offer: Offer, models: Params, factor: float) -> Params:
+def scale_updates(offer: Offer, models: Params, factor: float) -> Params:
     """`w + factor (w_k - w)`."""
     return {n: w + factor * (models[n] - w) for n, w in offer.model.items()}
 
@@ -283,13 +283,13 @@ class LabelFlip(Honest):
         check_fraction(self.fraction)
 
     def poison(self, fed: Federation, attackers: Int64) -> Federation:
-        with_classes(fed, "label_flip")
+        require_classes(fed, "label_flip")
         own = fed.train.base(fed.train.positions(attackers))
         x, y = fed.train.x[torch.from_numpy(own)], fed.train.y[torch.from_numpy(own)]
-        return with_rows(fed, attackers, x, fed.classes - 1 - y)
+        return replace_rows(fed, attackers, x, fed.classes - 1 - y)
 
 
-def with_classes(fed: Federation, attack: str) -> None:
+def require_classes(fed: Federation, attack: str) -> None:
     """Refuse an attack on classes where there are none."""
     if not fed.classes:
         raise MusterError(
@@ -298,7 +298,7 @@ def with_classes(fed: Federation, attack: str) -> None:
         )
 
 
-def with_rows(fed: Federation, clients: Int64, x: Tensor, y: Tensor) -> Federation:
+def replace_rows(fed: Federation, clients: Int64, x: Tensor, y: Tensor) -> Federation:
     """These clients' training rows in place of their own, in the same order: copies, since others
     may hold the same rows."""
     data = fed.train
@@ -336,24 +336,24 @@ class Backdoor(Honest):
         check_share("attack rows", self.rows)
         check_above("attack factor", self.factor)
 
-    def marked(self, x: Tensor, most: Tensor) -> Tensor:
+    def mark(self, x: Tensor, most: Tensor) -> Tensor:
         """Rows with the mark; `most` is the largest value."""
         flat = x.clone().flatten(1)
         flat[:, : self.pixels] = most
         return flat.view(x.shape)
 
     def poison(self, fed: Federation, attackers: Int64) -> Federation:
-        with_classes(fed, "backdoor")
+        require_classes(fed, "backdoor")
         data = fed.train
         own = torch.from_numpy(data.base(data.positions(attackers)))
         x, y = data.x[own].clone(), data.y[own].clone()
         # Every n-th row: which ones does not matter, as rows are in no order.
         chosen = torch.arange(len(y)) % max(1, round(1 / max(self.rows, 1e-9))) == 0
-        x[chosen], y[chosen] = self.marked(x[chosen], data.x.max()), self.target
-        return with_rows(fed, attackers, x, y)
+        x[chosen], y[chosen] = self.mark(x[chosen], data.x.max()), self.target
+        return replace_rows(fed, attackers, x, y)
 
     def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
-        return models if self.factor == 1.0 else scaled(offer, models, self.factor)
+        return models if self.factor == 1.0 else scale_updates(offer, models, self.factor)
 
 
 @dataclass(frozen=True)
@@ -363,14 +363,14 @@ class Adversary:
     attack: Attack | None = None
     clients: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
 
-    def say(
+    def report(
         self, offer: Offer, clients: Int64, appraisal: Appraisal, requirement: Float64
     ) -> Appraisal:
         """Everyone's word: the attackers' is what their attack makes of it."""
         who = np.isin(clients, self.clients)
         if self.attack is None or not who.any():
             return appraisal
-        lie = self.attack.say(offer, appraisal.pick(who), requirement[who])
+        lie = self.attack.report(offer, appraisal.pick(who), requirement[who])
         loss, accuracy = appraisal.loss.copy(), appraisal.accuracy.copy()
         loss[who], accuracy[who] = lie.loss, lie.accuracy
         return Appraisal(loss, accuracy)

@@ -18,7 +18,7 @@ from .base import CHUNK
 
 
 @dataclass(frozen=True)
-class Group:
+class ClientGroup:
     """Clients that look together: who they are, where each of their rows is noted, and which are
     rows and not padding [client, row]."""
 
@@ -28,14 +28,14 @@ class Group:
 
 
 @dataclass(frozen=True)
-class View:
+class RowBlock:
     """Rows [client, row] of one group, or rows [row] that several groups look at in turn."""
 
     rows: Int64
-    groups: list[Group]
+    groups: list[ClientGroup]
 
 
-def views(data: RaggedRows, clients: Int64) -> Iterator[View]:
+def row_blocks(data: RaggedRows, clients: Int64) -> Iterator[RowBlock]:
     """Every row of every one of these clients, noted end to end in their order."""
     width = max(1, int(np.prod(data.x.shape[1:])))
     return (
@@ -45,7 +45,7 @@ def views(data: RaggedRows, clients: Int64) -> Iterator[View]:
     )
 
 
-def _own(data: RaggedRows, clients: Int64, width: int) -> Iterator[View]:
+def _own(data: RaggedRows, clients: Int64, width: int) -> Iterator[RowBlock]:
     """Clients of similar size together, as many as fit a chunk when padded to the longest."""
     sizes = data.sizes[clients]
     before = np.cumsum(sizes) - sizes
@@ -64,11 +64,11 @@ def _own(data: RaggedRows, clients: Int64, width: int) -> Iterator[View]:
         slots = np.minimum(np.arange(n.max()), n[:, None] - 1)
         rows = data.base(data.offsets[clients[who], None] + slots)
         counts = np.arange(n.max()) < n[:, None]
-        yield View(rows, [Group(who, before[who][:, None] + slots, counts)])
+        yield RowBlock(rows, [ClientGroup(who, before[who][:, None] + slots, counts)])
         start = end
 
 
-def _by_label(data: SharedRows, clients: Int64, width: int) -> Iterator[View]:
+def _by_label(data: SharedRows, clients: Int64, width: int) -> Iterator[RowBlock]:
     """The rows of each label, a chunk at a time, and all clients that see them."""
     sees = data.mix[clients] > 0
     sizes = data.sizes[clients]
@@ -85,6 +85,5 @@ def _by_label(data: SharedRows, clients: Int64, width: int) -> Iterator[View]:
             groups = [who[i : i + many] for i in range(0, len(who), many)]
             places = [first[some, label][:, None] + slots for some in groups]
             every = np.ones((many, len(part)), np.bool_)
-            yield View(part, [
-                Group(some, at, every[: len(some)]) for some, at in zip(groups, places, strict=True)
-            ])  # fmt: skip
+            pairs = zip(groups, places, strict=True)
+            yield RowBlock(part, [ClientGroup(some, at, every[: len(some)]) for some, at in pairs])

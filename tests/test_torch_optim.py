@@ -12,7 +12,7 @@ from torch.nn.utils import clip_grad_norm_
 import muster
 import reference
 from helpers import federation, same_bits
-from muster.engines.batches import plan
+from muster.engines.batches import plan_batches
 from muster.schedules import Inverse, Linear
 
 M, O = muster.methods, muster.optimizers  # noqa: E741
@@ -40,7 +40,7 @@ def by_torch(fed, local, make, clip=None, keep=False, rate=None):
             optimizer = make(own.parameters())
             if keep and k in states:
                 optimizer.load_state_dict(states[k])
-            (p,) = plan(fed.train, np.array([k]), local, 0, t)
+            (p,) = plan_batches(fed.train, np.array([k]), local, 0, t)
             for s in range(int(p.steps[0])):
                 rows = torch.from_numpy(p.rows[0, s, : p.count[0, s]].copy())
                 optimizer.zero_grad()

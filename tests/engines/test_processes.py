@@ -10,8 +10,8 @@ import pytest
 
 import muster
 from helpers import nine_clients, same_bits
-from muster.engines import pool
-from muster.engines.loop import Loop
+from muster.engines import processes
+from muster.engines.loop_engine import LoopEngine
 
 
 def go(on_round=None, rounds=4):
@@ -25,15 +25,15 @@ def go(on_round=None, rounds=4):
 def engines(monkeypatch):
     """Every loop engine that is made, with a quick watch."""
     made = []
-    real = Loop.__init__
+    real = LoopEngine.__init__
 
     def init(self, *args, **more):
         real(self, *args, **more)
         made.append(self)
 
-    monkeypatch.setattr(Loop, "__init__", init)
-    monkeypatch.setattr(pool, "BEAT", 0.1)
-    monkeypatch.setattr(pool, "DEADLINE", 1.0)
+    monkeypatch.setattr(LoopEngine, "__init__", init)
+    monkeypatch.setattr(processes, "BEAT", 0.1)
+    monkeypatch.setattr(processes, "DEADLINE", 1.0)
     return made
 
 
@@ -55,13 +55,13 @@ def test_a_lost_worker_is_replaced(engines, how):
 def test_workers_leave_by_themselves_when_the_run_ends(monkeypatch):
     """Each sees its pipe close: nobody waits for one that has to be ended by force."""
     codes = []
-    close = pool.Worker.close
+    close = processes.Worker.close
 
     def closed(self):
         close(self)
         codes.append(self.process.exitcode)
 
-    monkeypatch.setattr(pool.Worker, "close", closed)
+    monkeypatch.setattr(processes.Worker, "close", closed)
     go(rounds=1)
     assert codes == [0, 0]
 

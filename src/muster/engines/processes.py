@@ -26,7 +26,7 @@ from ..base.params import Params, State
 from ..parts.solvers import Solver, Work
 from ..protocol import Offer
 from .base import Assignment
-from .threads import alone
+from .threads import use_one_thread
 
 Train = Callable[[Solver, Offer, int, State, Assignment], tuple[Work, Int64]]
 
@@ -35,7 +35,7 @@ BEAT = 0.5  # seconds between a worker's heartbeats
 DEADLINE = 30.0  # seconds without one after which a worker is ended
 
 
-class Lost(Exception):
+class WorkerExit(Exception):
     """A worker ended; `code` is its exit code."""
 
     def __init__(self, code: int | None) -> None:
@@ -85,7 +85,7 @@ class Worker:
             return call()
         except (EOFError, BrokenPipeError, ConnectionResetError):
             self.process.join(1)
-            raise Lost(self.process.exitcode) from None
+            raise WorkerExit(self.process.exitcode) from None
 
     def end(self) -> None:
         """End it now, even if it is stopped."""
@@ -98,7 +98,7 @@ class Worker:
             self.end()
 
 
-class Watch:
+class Watchdog:
     """Ends workers whose heart has stopped, so that nobody waits for them for ever.
 
     It counts its own looks, not seconds: when the whole program is suspended and goes on, nobody
@@ -137,7 +137,7 @@ def _work(train: Train, pipe: Connection, inherited: list[Connection], beats: An
     threading.Thread(target=_beat, args=(beats,), daemon=True).start()
     for end in inherited:
         end.close()
-    alone()
+    use_one_thread()
     solver: Solver
     offer: Offer
     try:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Split = Literal["train", "test"]
 
 
-class Marks:
+class RowResults:
     """What is kept of n rows: their loss, their scores and, where something is worked out from all
     rows together, the outputs themselves."""
 
@@ -108,7 +108,7 @@ def _means(values: Float64, sizes: Int64, weight: Float64 | None) -> Float64:
     return np.asarray(np.add.reduceat(values * weight, starts))
 
 
-class Seen:
+class ClientRows:
     """The rows some clients look at, each once, and what each client makes of its own.
 
     Attributes:
@@ -133,28 +133,28 @@ class Seen:
             whole = self.shared or (everyone and data.rows is None)
             self.rows = None if whole else data.base(self.at)
             self.n = len(data.y) if self.shared else len(self.at)
-        self.marks = Marks(task, scoring, self.n)
+        self.results = RowResults(task, scoring, self.n)
 
     def by_client(self) -> Appraisal:
         """Each client's loss and scores on its rows, weighted where rows have weights."""
         if isinstance(self.data, SharedRows):
-            marks = self.marks
-            if marks.alone and not marks.scoring.of_all:
+            results = self.results
+            if results.alone and not results.scoring.of_all:
                 return self._by_mix(self.data)
             assert self.rows is not None, "shared rows are listed"
             place = np.zeros(len(self.data.y), np.int64)
             place[self.rows] = np.arange(self.n)
             at = self.data.positions(self.clients)
-            return marks.by_client(self.data, self.clients, at, place[self.data.base(at)])
+            return results.by_client(self.data, self.clients, at, place[self.data.base(at)])
         listed = self.data.base(self.at) if self.shared else None
-        return self.marks.by_client(self.data, self.clients, self.at, listed)
+        return self.results.by_client(self.data, self.clients, self.at, listed)
 
     def _by_mix(self, data: SharedRows) -> Appraisal:
         """Each client's mix of the labels' means."""
         mix = data.mix[self.clients]
         count = data.count[self.labels]
         starts = np.cumsum(count) - count
-        scoring = self.marks.scoring
+        scoring = self.results.scoring
 
         def mixed(values: Float64) -> Float64:
             mean = np.zeros(mix.shape[1])
@@ -164,7 +164,7 @@ class Seen:
 
         scores = [
             scoring.finished(i, mixed(values))
-            for (i, _), values in zip(scoring.rows, self.marks.rows, strict=True)
+            for (i, _), values in zip(scoring.rows, self.results.rows, strict=True)
         ]
         more = dict(zip(scoring.names[1:], scores[1:], strict=True))
-        return Appraisal(mixed(self.marks.loss), scores[0], more)
+        return Appraisal(mixed(self.results.loss), scores[0], more)

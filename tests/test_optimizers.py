@@ -16,7 +16,7 @@ import reference
 import reference_methods as ref
 from helpers import federation, module_of, random_layers, same_bits
 from muster.base.registry import kinds
-from muster.engines.batches import plan
+from muster.engines.batches import plan_batches
 from muster.parts import GradientDescent, Optimizer
 
 M = muster.methods
@@ -73,7 +73,7 @@ def by_torch(module, fed, local, t, k, make, pull=0.0, anchor=None, correction=N
     own[1] = module[1]
     own.load_state_dict(module.state_dict())
     optimizer = make(own.parameters())
-    (p,) = plan(fed.train, np.array([k]), local, 0, t)
+    (p,) = plan_batches(fed.train, np.array([k]), local, 0, t)
     seen = []
     for s in range(int(p.steps[0])):
         rows = torch.from_numpy(p.rows[0, s, : p.count[0, s]].copy())

@@ -26,14 +26,13 @@ from ..local import Local
 from ..parts.solvers import Gradient, Solver, Work
 from ..protocol import Appraisal, Offer
 from ..tasks.base import Multiclass, Task, averages_rows
-from .accumulate import Split
-from .base import Assignment, Base, Replica, Room
-from .batches import Plan, needs_two_rows
+from .base import Assignment, EngineBase, Replica, WorkBuffer
+from .batches import BatchPlan, needs_two_rows
 from .compute import Compute
-from .curvature import along
-from .descent import Course, Drifts, direction
-from .pool import Lost, Watch, Worker
-from .probes import examples, mixes
+from .descent import DriftCache, LocalSteps, direction, hessian_product
+from .probes import examples, mixes_rows
+from .processes import Watchdog, Worker, WorkerExit
+from .row_results import Split
 from .threads import one_thread
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ MOST_LOST = 3  # workers that may end in one run
 NO_GRADIENT = ("does not require grad", "modified by an inplace operation")
 
 
-class Loop(Base):
+class LoopEngine(EngineBase):
     """One client at a time, on as many processes as there are cores."""
 
     name = "loop"
@@ -68,11 +67,11 @@ class Loop(Base):
             )
         if self.merge_single and local.batch_size == 1:
             raise MusterError("local batch_size: 1; BatchNorm needs batches of 2 and above")
-        self.mixes = mixes(self.main.module, examples(fed, self.dtype).to(self.device))
+        self.mixes = mixes_rows(self.main.module, examples(fed, self.dtype).to(self.device))
         can_fork = "fork" in mp.get_all_start_methods()
         self.processes = compute.workers() if can_fork else 1
         self.workers: list[Worker] = []
-        self.watch: Watch | None = None
+        self.watch: Watchdog | None = None
         self.lost = 0
 
     def replica(self) -> Replica:
@@ -102,7 +101,7 @@ class Loop(Base):
         assignment: Assignment = Assignment(),
     ) -> tuple[Work, Int64]:
         """Deal clients to workers as they become free; put results where they belong."""
-        room = Room(len(clients))
+        room = WorkBuffer(len(clients))
         if min(self.processes, len(clients)) == 1:
             with one_thread():
                 for i, k in enumerate(clients):
@@ -121,7 +120,7 @@ class Loop(Base):
         client = np.array([k])
         (group,) = self.plans(solver, offer, client, assignment)
         local = assignment.local or self.local
-        course = Course(local, offer, group.steps // solver.draws, memory)
+        course = LocalSteps(local, offer, group.steps // solver.draws, memory)
         key = rng.keys(offer.seed, "layers", offer.round, self.ids(client)[0])
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             # Layers that draw numbers themselves (Dropout) draw them from the client's key.
@@ -136,12 +135,12 @@ class Loop(Base):
         clients: Int64,
         memory: State,
         assignment: Assignment,
-        room: Room,
+        room: WorkBuffer,
     ) -> None:
         if self.watch is None:
             for _ in range(self.processes):
-                self.workers.append(self._hired())  # the next one must know this one's pipe
-            self.watch = Watch(self.workers)
+                self.workers.append(self._start_worker())  # the next one must know this one's pipe
+            self.watch = Watchdog(self.workers)
         waiting = list(range(len(clients)))[::-1]
         busy: dict[Connection, tuple[Worker, int]] = {}
 
@@ -160,9 +159,9 @@ class Loop(Base):
                     worker.send_tensors([*_row(memory, i).values()], [*memory])
                     busy[worker.pipe] = (worker, i)
                     return
-                except Lost as lost:
+                except WorkerExit as lost:
                     waiting.append(i)
-                    worker, begins = self._replaced(worker, lost), True
+                    worker, begins = self._replace_worker(worker, lost), True
 
         for worker in self.workers[: len(clients)]:
             deal(worker, begins=True)
@@ -173,19 +172,19 @@ class Loop(Base):
                 try:
                     steps, kept = worker.receive()
                     (models, *tables), names = worker.receive_tensors()
-                except Lost as lost:
+                except WorkerExit as lost:
                     waiting.append(i)
-                    deal(self._replaced(worker, lost), begins=True)
+                    deal(self._replace_worker(worker, lost), begins=True)
                     continue
                 parts = list(zip(names, tables, strict=True))
                 work = Work(models, dict(parts[:kept]), dict(parts[kept:]))
                 room.put(np.array([i]), work, steps)
                 deal(worker, begins=False)
 
-    def _hired(self) -> Worker:
+    def _start_worker(self) -> Worker:
         return Worker(self.train_one, [w.pipe for w in self.workers])
 
-    def _replaced(self, worker: Worker, lost: Lost) -> Worker:
+    def _replace_worker(self, worker: Worker, lost: WorkerExit) -> Worker:
         """A new worker in the place of one that ended; too often is once too many."""
         self.lost += 1
         worker.close()
@@ -201,7 +200,7 @@ class Loop(Base):
             stacklevel=2,
         )
         at = self.workers.index(worker)
-        self.workers[at] = self._hired()
+        self.workers[at] = self._start_worker()
         return self.workers[at]
 
     def close(self) -> None:
@@ -218,7 +217,9 @@ class Loop(Base):
 class LoopCohort:
     """One client at work: the module itself, trained in place."""
 
-    def __init__(self, engine: Loop, group: Plan, course: Course, draws: int = 1) -> None:
+    def __init__(
+        self, engine: LoopEngine, group: BatchPlan, course: LocalSteps, draws: int = 1
+    ) -> None:
         self.engine, self.group, self.course, self.draws = engine, group, course, draws
         self.steps = course.steps
         parameters = dict(engine.main.module.named_parameters())
@@ -229,7 +230,7 @@ class LoopCohort:
         """The one rate of all steps where each is `w <- w - lr d`; None elsewhere."""
         return self.course.plain_rate
 
-    def _batches(self) -> Iterator[tuple[float, list[Batch]]]:
+    def _batches(self) -> Iterator[tuple[float, list[LoopBatch]]]:
         """For each step its learning rate and its batches."""
         for s, lr in enumerate(self.course.rates):
             batches = []
@@ -238,7 +239,7 @@ class LoopCohort:
                 x, y = self.engine.batch("train", rows.copy())
                 if x.dim() == 4:
                     x = x.contiguous(memory_format=torch.channels_last)
-                batches.append(Batch(self.engine, self.weights, x, y))
+                batches.append(LoopBatch(self.engine, self.weights, x, y))
             yield lr, batches
 
     def _enter(self, stack: Params) -> None:
@@ -273,7 +274,7 @@ class LoopCohort:
                 g = _named(self.engine.trainable, batch.gradient())
                 step(w, direction(w, g, pull, anchor, correction), state, lr)
             return self._leave()
-        drifts = Drifts(stack, pull, anchor, correction)
+        drifts = DriftCache(stack, pull, anchor, correction)
         for lr, (batch,) in self._batches():
             drift = drifts.at(lr)
             add = None if drift is None else [drift[name][0] for name in self.engine.trainable]
@@ -296,10 +297,10 @@ class LoopCohort:
         return {**self._leave(), **w}
 
 
-class Batch:
+class LoopBatch:
     """A step's rows of one client, and the gradient of its mean loss there."""
 
-    def __init__(self, engine: Loop, weights: list[Tensor], x: Tensor, y: Tensor) -> None:
+    def __init__(self, engine: LoopEngine, weights: list[Tensor], x: Tensor, y: Tensor) -> None:
         self.engine, self.weights, self.x, self.y = engine, weights, x, y
 
     def __call__(self, w: Params) -> Params:
@@ -311,7 +312,9 @@ class Batch:
         """`H(w) v`: the gradient of the gradient along v."""
         self._enter(w)
         with torch.enable_grad():
-            product = along(self._loss(), self.weights, [v[n][0] for n in self.engine.trainable])
+            product = hessian_product(
+                self._loss(), self.weights, [v[n][0] for n in self.engine.trainable]
+            )
         return _named(self.engine.trainable, product)
 
     def gradient(self) -> tuple[Tensor, ...]:

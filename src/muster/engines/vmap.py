@@ -18,7 +18,7 @@ from ..base import params
 from ..base.errors import first_line
 from ..base.lazy import nn, torch
 from ..base.params import Params
-from .probes import close, mixes
+from .probes import mixes_rows, nearly_equal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MOST = 2**20  # trained parameters up to which mapping pays: larger ones keep a process busy alone
 
 
-class Mapped:
+class VmapModule:
     """The stacked form of a module: outputs `[K, B, ...]` of K models on their own inputs."""
 
     def __init__(self, build: Callable[[], nn.Module]) -> None:
@@ -47,7 +47,7 @@ class Mapped:
         return said
 
 
-def refused(module: nn.Module, example: Tensor, forced: bool = False) -> str:
+def find_obstacle(module: nn.Module, example: Tensor, forced: bool = False) -> str:
     """Why a module is not mapped over clients; "" when it is. `forced`: only what cannot be."""
     for name, m in module.named_modules():
         kind = f"{type(m).__name__}{f' ({name})' if name else ''}"
@@ -68,14 +68,14 @@ def refused(module: nn.Module, example: Tensor, forced: bool = False) -> str:
     size = sum(p.numel() for p in module.parameters() if p.requires_grad)
     if size > MOST and not forced:
         return f"{size} parameters train, which is enough work for a process"
-    return _tried(module, example)
+    return _try_vmap(module, example)
 
 
-def _tried(module: nn.Module, example: Tensor) -> str:
+def _try_vmap(module: nn.Module, example: Tensor) -> str:
     """What is wrong with a module that is mapped over two clients; "" when nothing is."""
     kind = type(module).__name__
     twin = deepcopy(module).double()
-    mapped = Mapped(lambda: deepcopy(twin))
+    mapped = VmapModule(lambda: deepcopy(twin))
     start = params.get_params(twin, torch.float64, torch.device("cpu"))
     stack = {n: torch.stack([t, 1.25 * t + 0.01]) for n, t in start.items()}
     x = example.double() if example.is_floating_point() else example
@@ -91,13 +91,13 @@ def _tried(module: nn.Module, example: Tensor) -> str:
             warnings.simplefilter("error")
             for training in (True, False):
                 twin.train(training)
-                said, slope = _looked_at(partial(mapped, x=x.clone(), training=training), stack)
-                alone, steep = _looked_at(one_by_one, stack)
-                if not close(said, alone):
+                said, slope = _differentiate(partial(mapped, x=x.clone(), training=training), stack)
+                alone, steep = _differentiate(one_by_one, stack)
+                if not nearly_equal(said, alone):
                     return f"{kind} gives other numbers when it is mapped"
-                if not all(map(close, slope, steep)):
+                if not all(map(nearly_equal, slope, steep)):
                     return f"{kind} has other gradients when it is mapped"
-                if mixes(twin, x[0], training):
+                if mixes_rows(twin, x[0], training):
                     return f"{kind} looks across the rows of a batch, which padding would change"
     except Warning:  # torch would take one client after another, and says so
         return f"{kind} has operations that torch.func does not map"
@@ -106,7 +106,7 @@ def _tried(module: nn.Module, example: Tensor) -> str:
     return ""
 
 
-def _looked_at(
+def _differentiate(
     forward: Callable[[Params], Tensor], stack: Params
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """A module's outputs, and the gradient of their sum, in which each counts differently."""

@@ -26,16 +26,23 @@ from ..local import Local
 from ..parts.solvers import Gradient, Solver, Work
 from ..protocol import Appraisal, Offer
 from ..tasks.base import Multiclass, Task, averages_rows
-from .accumulate import Marks, Split
-from .base import Assignment, Base, Room
-from .batches import Plan, blocks, cut, work
+from .base import Assignment, EngineBase, WorkBuffer
+from .batches import BatchPlan, blocks, cut_portions, estimate_work
 from .compute import Compute
-from .curvature import along
-from .descent import Course, Drifts, direction, fusable, fused_gradient, fused_step
-from .layers import Draws, dropping, stackable
-from .mapped import Mapped, refused
+from .descent import (
+    DriftCache,
+    LocalSteps,
+    direction,
+    fusable,
+    fused_gradient,
+    fused_step,
+    hessian_product,
+)
+from .layers import DropoutDraws, has_dropout, stackable
 from .probes import examples
-from .row_views import views
+from .row_blocks import row_blocks
+from .row_results import RowResults, Split
+from .vmap import VmapModule, find_obstacle
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,7 +55,7 @@ AT_ONCE = 2**22  # rows whose losses are held at once
 COMPILE_FROM = 2.0e7  # parameters times rows of a portion above which the compiled loop pays off
 
 
-class Stacked(Base):
+class StackedEngine(EngineBase):
     """Batched products over the client axis."""
 
     name = "stacked"
@@ -64,22 +71,22 @@ class Stacked(Base):
         super().__init__(module, fed, local, compute, task)
         self.frozen = params.frozen_params(self.main.module)
         layers = stackable(self.main.module)
-        self.mapped: Mapped | None = None
+        self.mapped: VmapModule | None = None
         self.why = "every layer has a stacked form"
         if isinstance(layers, str):
-            wrong = refused(module, examples(fed, self.dtype), compute.engine == "stacked")
+            wrong = find_obstacle(module, examples(fed, self.dtype), compute.engine == "stacked")
             if wrong:
                 raise MusterError(f"engine: 'stacked': {wrong}; use engine='loop' or 'auto'")
-            self.mapped = Mapped(lambda: self.replica().module)
+            self.mapped = VmapModule(lambda: self.replica().module)
             self.why = f"{layers} has no stacked form, so the module is mapped over clients"
             layers = []
-        self.layers, self.drops = layers, dropping(layers)
+        self.layers, self.drops = layers, has_dropout(layers)
         flat = bool(layers) and (fed.train.x.dim() == 2 or isinstance(layers[0].module, nn.Flatten))
         # The fused and compiled steps hold the derivative of cross-entropy, and move every layer.
         plain = flat and task.cross_entropy and not self.frozen
         self.fused = fusable(layers) if plain else None
 
-    def forward(self, stack: Params, x: Tensor, batch: Batch | None = None) -> Tensor:
+    def forward(self, stack: Params, x: Tensor, batch: StackedBatch | None = None) -> Tensor:
         """Outputs `[K, B, outputs]` of each client's model on its own inputs `[K, B, ...]`; with a
         batch, in training."""
         x = self.lent(x)
@@ -106,31 +113,31 @@ class Stacked(Base):
     ) -> tuple[Work, Int64]:
         """Train each portion of clients with similar batches as one stack."""
         groups = self.plans(solver, offer, clients, assignment)
-        portions = [part for group in groups for part in cut(group, offer.model)]
+        portions = [part for group in groups for part in cut_portions(group, offer.model)]
         local = assignment.local or self.local
-        room = Room(len(clients))
+        room = WorkBuffer(len(clients))
 
         @torch.no_grad()
         def take(seat: int, numbers: Iterator[int]) -> None:
             for i in numbers:
                 part = portions[i]
                 own = {name: _rows(m, part.at) for name, m in memory.items()}
-                course = Course(local, offer, part.steps // solver.draws, own)
+                course = LocalSteps(local, offer, part.steps // solver.draws, own)
                 draws = self.draws(offer, part.clients)
                 cohort = StackedCohort(self, part, course, solver.draws, draws)
                 done = solver(cohort, offer, own)
                 done = replace(done, memory=done.memory | course.kept)
                 room.put(part.at, done, course.steps)
 
-        self.crew.share(len(portions), take)
+        self.threads.share(len(portions), take)
         return room.work(), room.steps
 
-    def draws(self, offer: Offer, clients: Int64) -> Draws | None:
+    def draws(self, offer: Offer, clients: Int64) -> DropoutDraws | None:
         """What these clients' Dropout draws in a round; None where there is none."""
         if not self.drops:
             return None
         keys = rng.keys(offer.seed, "layers", offer.round, self.ids(clients))
-        return Draws([rng.torch_seed(key) for key in keys])
+        return DropoutDraws([rng.torch_seed(key) for key in keys])
 
     def appraise_each(self, stack: Params, clients: Int64, split: Split = "train") -> Appraisal:
         """Each client's own model on its rows, several clients at a time."""
@@ -143,8 +150,8 @@ class Stacked(Base):
             return Appraisal.joined(
                 [self.appraise_each(_rows(stack, h), clients[h], split) for h in halves]
             )
-        marks = Marks(self.task, self.scoring, int(sizes.sum()))
-        every = list(views(data, clients))
+        results = RowResults(self.task, self.scoring, int(sizes.sum()))
+        every = list(row_blocks(data, clients))
 
         @torch.no_grad()
         def look(seat: int, numbers: Iterator[int]) -> None:
@@ -155,17 +162,22 @@ class Stacked(Base):
                     n = len(group.who)
                     own = (x.expand(n, *x.shape), y.expand(n, *y.shape)) if shared else (x, y)
                     z = self.forward(_rows(stack, group.who), own[0])
-                    marks.put(group.at[group.counts], z, own[1], group.counts)
+                    results.put(group.at[group.counts], z, own[1], group.counts)
 
-        self.crew.share(len(every), look)
-        return marks.by_client(data, clients, data.positions(clients))
+        self.threads.share(len(every), look)
+        return results.by_client(data, clients, data.positions(clients))
 
 
 class StackedCohort:
     """One portion of clients at work on the stacked engine."""
 
     def __init__(
-        self, engine: Stacked, group: Plan, course: Course, per_step: int, draws: Draws | None
+        self,
+        engine: StackedEngine,
+        group: BatchPlan,
+        course: LocalSteps,
+        per_step: int,
+        draws: DropoutDraws | None,
     ) -> None:
         self.engine, self.group, self.course, self.per_step = engine, group, course, per_step
         self.steps, self.draws = course.steps, draws
@@ -175,7 +187,7 @@ class StackedCohort:
         """The one rate of all steps where each is `w <- w - lr d`; None elsewhere."""
         return self.course.plain_rate
 
-    def _batches(self) -> Iterator[tuple[int, float, list[Batch]]]:
+    def _batches(self) -> Iterator[tuple[int, float, list[StackedBatch]]]:
         """For each step: how many clients take it, its learning rate, and its batches."""
         group, engine = self.group, self.engine
         # Full batches are the same rows in every step, which the plan holds once.
@@ -193,14 +205,14 @@ class StackedCohort:
         # For models so small that a step costs what calling it costs, the calls here count too.
         steps = list(zip(rows.unbind(0), targets.unbind(0), scale.unbind(0), strict=True))
         for s, n in enumerate(group.active()[:: self.per_step]):
-            batches: list[Batch] = []
+            batches: list[StackedBatch] = []
             for i, room in enumerate(rooms, start=s * self.per_step):
                 at, y, weights = steps[i % len(steps)]
                 if n < len(group.at):
                     at, y, weights, room = at[:n], y[:n], weights[:n], room[: n * at.shape[1]]
                 drawn = torch.index_select(x, 0, at.flatten(), out=room)
                 inputs = features(drawn, engine.dtype).view(*at.shape, *shape)
-                batches.append(Batch(engine, inputs, y, weights, self.draws))
+                batches.append(StackedBatch(engine, inputs, y, weights, self.draws))
             yield n, self.course.rates[s], batches
 
     def descend(
@@ -216,11 +228,11 @@ class StackedCohort:
             return self.iterate(
                 stack, lambda w, grads: direction(w, grads[0](w), pull, anchor, correction)
             )
-        drifts, even = Drifts(stack, pull, anchor, correction), self.course.even
+        drifts, even = DriftCache(stack, pull, anchor, correction), self.course.even
         prefixes = self.engine.fused
         one = {name: t[0] for name, t in stack.items()}
         if prefixes is not None and even is not None and self._compiles(prefixes, one):
-            parts = blocks(self.group, one, self.engine.crew.size)
+            parts = blocks(self.group, one, self.engine.threads.size)
             self._compiled(stack, prefixes[0], even, 1.0 - even * pull, drifts.at(even), parts)
             return stack
         for n, lr, (batch,) in self._batches():
@@ -239,7 +251,7 @@ class StackedCohort:
     def _compiles(self, prefixes: list[str], model: Params) -> bool:
         """Whether the compiled loop serves this model, and is worth loading for this much work."""
         fits = len(prefixes) == 1 and self.engine.device.type == "cpu"
-        return fits and float(work(self.group, model).sum()) >= COMPILE_FROM
+        return fits and float(estimate_work(self.group, model).sum()) >= COMPILE_FROM
 
     def _compiled(
         self,
@@ -266,7 +278,7 @@ class StackedCohort:
                 )  # fmt: skip
 
         # Clients are apart from each other here, so idle threads may take some of them.
-        engine.crew.share(len(parts), walk)
+        engine.threads.share(len(parts), walk)
 
     def iterate(
         self, stack: Params, update: Callable[[Params, Sequence[Gradient]], Params]
@@ -280,7 +292,7 @@ class StackedCohort:
         return stack
 
 
-class Batch:
+class StackedBatch:
     """A step's rows of each client, and the gradient of its mean loss there.
 
     Attributes:
@@ -290,7 +302,12 @@ class Batch:
     """
 
     def __init__(
-        self, engine: Stacked, x: Tensor, y: Tensor, scale: Tensor, draws: Draws | None = None
+        self,
+        engine: StackedEngine,
+        x: Tensor,
+        y: Tensor,
+        scale: Tensor,
+        draws: DropoutDraws | None = None,
     ) -> None:
         self.engine, self.x, self.y, self.scale, self.draws = engine, x, y, scale, draws
 
@@ -319,7 +336,9 @@ class Batch:
         """Each client's `H(w) v`: the gradient of the gradient along v."""
         with torch.enable_grad():
             leaves, total = self._total(w)
-            return _named(leaves, along(total, list(leaves.values()), [v[n] for n in leaves]))
+            return _named(
+                leaves, hessian_product(total, list(leaves.values()), [v[n] for n in leaves])
+            )
 
     def _total(self, w: Params) -> tuple[Params, Tensor]:
         leaves = {name: t.detach().requires_grad_() for name, t in w.items()}
