@@ -69,10 +69,7 @@ def name_of(path):
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-STAND_INS = {
-    "lazy_module",
-    "lazy_functions",
-}  # they import a module by its name, when it is first used
+STAND_INS = {"lazy_module"}  # imports a module by its name, when it is first used
 MODULES = {name_of(path): path for path in SOURCE.rglob("*.py")}
 
 
@@ -93,7 +90,7 @@ def targets(node, module):
 
 
 def by_name(node):
-    """The muster module that `lazy_module("muster...")` or `lazy_functions(...)` names."""
+    """The muster module that `lazy_module("muster...")` names."""
     if not isinstance(node, ast.Call) or getattr(node.func, "id", "") not in STAND_INS:
         return None
     (name,) = node.args
@@ -172,7 +169,7 @@ def test_the_walk_of_one_round_goes_through_few_files():
         if event == "call" and frame.f_code.co_filename.startswith(str(SOURCE)):
             walked.add(frame.f_code.co_filename.removeprefix(f"{SOURCE}/"))
 
-    real = training_loop.play
+    real = training_loop.play_round
 
     def play(*args):
         walked.clear()  # what is worked out once and kept is worked out in the first round
@@ -183,7 +180,7 @@ def test_the_walk_of_one_round_goes_through_few_files():
         finally:
             sys.setprofile(before)
 
-    training_loop.play = play
+    training_loop.play_round = play
     try:
         muster.simulate(
             muster.data.digits(clients=6, priority=2),
@@ -192,7 +189,7 @@ def test_the_walk_of_one_round_goes_through_few_files():
             rounds=2,
         )
     finally:
-        training_loop.play = real
+        training_loop.play_round = real
     rooms = {path.split("/")[0] for path in walked if "/" in path}
     assert rooms == {"base", "run", "parts", "engines", "federation"}
     assert len(walked) <= 26, "\n".join(sorted(walked))  # run/job.py among them

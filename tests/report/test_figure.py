@@ -38,7 +38,7 @@ from muster.report.figure import (
     figure_heading,
 )
 from muster.report.style import LineStyle
-from muster.results.measures import Measure, named
+from muster.results.measures import Measure, find_measures
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def words(path):
 def test_panels_are_the_measures_asked_for(runs, tmp_path):
     def titles(**more):
         said = words(draw_figure(runs, tmp_path / "f.svg", **more))
-        return [m.title for m in named(TITLES) if m.title in said]
+        return [m.title for m in find_measures(TITLES) if m.title in said]
 
     assert titles() == ["priority training loss", "others admitted"]
     asked = titles(panels=["silent", "loss", "gm_appeal"])
@@ -243,13 +243,13 @@ def test_an_axis_is_as_long_as_the_later_rounds_need():
 
 
 def test_rounds_are_whole_numbers(runs):
-    ax = drawn(runs, *named("loss"))
+    ax = drawn(runs, *find_measures("loss"))
     assert len(ax.get_xticks()) > 0
     assert all(tick == int(tick) for tick in ax.get_xticks())
     assert ax.get_xlim()[1] < 3.5, "and there are three of them"
     for one in (1, 2):
         short = {k: [replace(r, rounds=r.rounds[:one]) for r in v] for k, v in runs.items()}
-        ax = drawn(short, *named("loss"))
+        ax = drawn(short, *find_measures("loss"))
         assert all(tick == int(tick) for tick in ax.get_xticks())
         assert all(len(line.get_xdata()) for line in ax.lines)
 

@@ -18,7 +18,7 @@ from ..base.arrays import Float64
 from ..base.errors import MusterError, plural
 from ..base.lazy import pl
 from ..federation import Variation
-from ..results.measures import MEASURES, Measure, named
+from ..results.measures import MEASURES, Measure, find_measures
 from ..results.run import Run
 
 Runs = Mapping[str, Sequence[Run]]
@@ -36,7 +36,7 @@ def choose_measures(runs: Runs, names: str | Iterable[str] = ()) -> tuple[Measur
     """
     columns = [set(run.rounds.columns) for run in all_runs(runs)]
     if names:
-        return require_measures(columns, named(names))
+        return require_measures(columns, find_measures(names))
     return tuple(
         m
         for m in MEASURES.values()

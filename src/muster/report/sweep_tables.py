@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ..base.errors import MusterError
 from ..base.lazy import pl
-from ..results.measures import MEASURES, Measure, named
+from ..results.measures import MEASURES, Measure, find_measures
 from .intervals import (
     cell_coverage_notes,
     format_seeds,
@@ -29,7 +29,7 @@ def choose_sweep_measures(
 ) -> tuple[Measure, ...]:
     """Return the measures of a sweep: those named, or the default ones that it has."""
     if names:
-        return require_measures([set(frame.columns)], named(names))
+        return require_measures([set(frame.columns)], find_measures(names))
     return tuple(m for m in MEASURES.values() if m.compared and m.name in frame.columns)
 
 

@@ -15,14 +15,14 @@ from rich.text import Text
 
 from ..base.errors import plural
 from ..base.lazy import pl
-from ..results.measures import MEASURES, Measure, named
+from ..results.measures import MEASURES, Measure, find_measures
 from ..results.run import Run
-from ..results.run_warnings import gist
+from ..results.run_warnings import strip_numbers
 from ..tasks.scores import get_score
 from .intervals import Runs, all_priority, all_runs, choose_measures, coverage_notes, summary
 from .table_layout import Column, TerminalTable
 
-COSTS = named("admitted_nonpriority, silent, bytes_up, bytes_down")
+COSTS = find_measures("admitted_nonpriority, silent, bytes_up, bytes_down")
 GUESS = {"train_accuracy": "majority_accuracy", "test_accuracy": "majority_test_accuracy"}
 
 
@@ -97,8 +97,8 @@ def list_warnings(runs: Runs) -> list[str]:
     found: dict[str, dict[str, list[tuple[int, str]]]] = {}
     for label, mine in runs.items():
         for run in mine:
-            for warning in run.concerns:
-                found.setdefault(gist(warning), {}).setdefault(label, []).append(
+            for warning in run.warnings:
+                found.setdefault(strip_numbers(warning), {}).setdefault(label, []).append(
                     (run.seed, warning)
                 )
     lines = []
@@ -145,7 +145,7 @@ def run_table(run: Run, measures: str | Iterable[str] = ()) -> RenderableType:
     table.add_column("measure", overflow="fold")
     table.add_column("value", justify="right", no_wrap=True)
     measured = [m for m in MEASURES.values() if m.of is not None and last.get(m.name) is not None]
-    for measure in named(measures) if measures else measured:
+    for measure in find_measures(measures) if measures else measured:
         value = last.get(measure.name)
         name = measure.name if measure.scale == 1 else measure.head
         cell = "-" if value is None else f"{value * measure.scale:.4f}"

@@ -83,7 +83,7 @@ class Comparison:
     def matched(self) -> dict[str, list[Run]]:
         """The runs; an error where there are none to compare."""
         if not self.seeds:
-            raise MusterError("comparison: no seed was finished by every method; go on with it")
+            raise MusterError("comparison: no seed was finished by every method; continue it")
         return self.runs
 
     @property
@@ -198,7 +198,7 @@ def _note(folder: Path, made: Made, listed: Mapping[str, Any]) -> None:
 
 def read(folder: Path) -> dict[str, Any]:
     """What is written down of a comparison."""
-    with store.readable(folder / MARKER):
+    with store.reading(folder / MARKER):
         listed = read_toml(folder / MARKER)
         check_lists(listed)
         made = listed["made"]

@@ -25,7 +25,7 @@ from ..report.intervals import seed_variation
 from ..report.sweep_figure import draw_sweep_figure
 from ..report.sweep_tables import summarize_sweep, sweep_tables
 from ..results import store
-from ..results.run_warnings import gist
+from ..results.run_warnings import strip_numbers
 from .comparison import MOST, check_lists, place_of
 from .grid import Cell, Over, as_over, column_of, grid, shown
 
@@ -125,7 +125,7 @@ class Sweep:
             return self.concerns
         asked = len(grid(self.over)) * len(self.methods) * len(self.seeds)
         done = self.frame.select(*self.keys, "method", "seed").n_unique() if len(self.frame) else 0
-        again = f"; go on with: muster sweep --resume {self.folder}" if self.folder else ""
+        again = f"; continue with: muster sweep --resume {self.folder}" if self.folder else ""
         return (f"not finished: {done} of {plural(asked, 'run')}{again}", *self.concerns)
 
     def __rich__(self) -> RenderableType:
@@ -139,7 +139,7 @@ class Sweep:
 
     def _some(self) -> None:
         if not len(self.frame):
-            raise MusterError("sweep: nothing is finished yet; go on with it")
+            raise MusterError("sweep: nothing is finished yet; continue it")
 
 
 def is_sweep(folder: Path) -> bool:
@@ -157,7 +157,7 @@ def note(folder: Path, over: Over, **listed: Any) -> None:
 def load_sweep(folder: str | Path) -> Sweep:
     """Read a sweep back, as far as it is done."""
     folder = Path(folder)
-    with store.readable(folder / MARKER):
+    with store.reading(folder / MARKER):
         listed = read_toml(folder / MARKER)
         check_lists(listed)
         over = as_over({str(entry["key"]): entry["values"] for entry in listed["over"]})
@@ -178,7 +178,9 @@ class Concerns:
         """Take in what is wrong with one run; nothing, if nothing is."""
         self.runs[label] += 1
         for sentence in sentences:
-            self.found.setdefault((label, gist(sentence)), []).append(f"{cell}: {sentence}")
+            self.found.setdefault((label, strip_numbers(sentence)), []).append(
+                f"{cell}: {sentence}"
+            )
 
     def said(self) -> tuple[str, ...]:
         """Everything, a sentence each."""
@@ -208,7 +210,7 @@ def gathered(
                 if not store.is_run(place):
                     continue
                 run = store.load(place)
-                wrong.add(label, cell.name, run.concerns)
+                wrong.add(label, cell.name, run.warnings)
                 rounds = run.rounds.with_columns(
                     pl.lit(value).alias(name) for name, value in seed_variation([run]).table.items()
                 )

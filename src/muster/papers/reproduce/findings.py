@@ -242,7 +242,7 @@ def is_same_run(frame: pl.DataFrame, left: Table, right: Table) -> bool:
 def explain_same_run(frame: pl.DataFrame, left: Table) -> str:
     """Explain why two sides were the same run."""
     admitted = mean_measure(match_rows(frame, left), "admitted_nonpriority")
-    return "nobody was admitted" if admitted == 0 else "both were one and the same run"
+    return "nobody was admitted" if admitted == 0 else "both were the same run"
 
 
 def describe_participation(frame: pl.DataFrame, left: Table, right: Table) -> str:

@@ -18,7 +18,7 @@ from ...base import durable
 from ...base.lazy import pl
 from ...base.schema import Table
 from ...base.untrusted_files import plain_name, read_frame, read_toml
-from ...results.store import readable
+from ...results.store import reading
 from ...study.grid import shown
 from ...study.tuning_result import Tuning, edges_of
 from ..theory import study
@@ -82,7 +82,7 @@ class Results:
         """Seconds of work, all panels and studies together."""
         return sum(made.seconds for made in self.provenance.values())
 
-    def find_outdated(self, experiment: PaperExperiment) -> list[str]:
+    def outdated_parts(self, experiment: PaperExperiment) -> list[str]:
         """Return the panels that were run by an earlier version of the experiment's file, and the
         studies whose code has changed."""
 
@@ -158,7 +158,7 @@ def load(folder: Path, id: str) -> Results | None:
     path = folder / f"{id}.parquet"
     if not path.exists():
         return None
-    with readable(path):
+    with reading(path):
         about = read_toml(path.with_suffix(".toml"))
         if "made" not in about:
             return None
@@ -170,7 +170,7 @@ def load(folder: Path, id: str) -> Results | None:
         return Results(read_frame(path), about["keys"], made, about["missing"], studies)
 
 
-def load_with_used(experiment: PaperExperiment, folder: Path) -> Results | None:
+def load_results(experiment: PaperExperiment, folder: Path) -> Results | None:
     """Load an experiment's results with those it uses; None where there are none at all."""
     used = {id: found for id in experiment.uses if (found := load(folder, id)) is not None}
     own = load(folder, experiment.id)
@@ -188,7 +188,7 @@ def load_with_used(experiment: PaperExperiment, folder: Path) -> Results | None:
         mine.provenance,
         mine.missing,
         {name: frame for r in every for name, frame in r.studies.items()},
-        [id for id, r in used.items() if r.find_outdated(find_experiment(id))],
+        [id for id, r in used.items() if r.outdated_parts(find_experiment(id))],
     )
 
 
