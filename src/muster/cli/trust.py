@@ -50,7 +50,7 @@ def trust(words: argparse.Namespace, console: Console) -> int:
             table.add_row(Text(rule), *lost)
         console.print(table)
     if seeds > 1:
-        say(console, trust_study.variation().said(seeds))
+        say(console, trust_study.variation().interval_note(seeds))
     say(console, "priority clients' held-out accuracy on digits; docs/trust.md says what this is")
     return 0
 

@@ -53,7 +53,7 @@ def known_to(columns: Sequence[set[str]], measures: Sequence[Measure]) -> tuple[
 
 def variation_of(runs: Iterable[Run]) -> Variation:
     """How the seeds of these runs vary the data; those of an earlier version do not say."""
-    return Variation.together(run.facts.get("varies") for run in runs)
+    return Variation.combine(run.facts.get("varies") for run in runs)
 
 
 def variation_in(frame: pl.DataFrame) -> Variation:
@@ -61,7 +61,7 @@ def variation_in(frame: pl.DataFrame) -> Variation:
     if not {*Variation().table} <= {*frame.columns}:
         return Variation()
     said = frame.select(*Variation().table).drop_nulls().unique(maintain_order=True)
-    return Variation.together(said.iter_rows(named=True))
+    return Variation.combine(said.iter_rows(named=True))
 
 
 def ratio_of(variation: Variation, measure: Measure) -> float:
@@ -170,14 +170,14 @@ def summary(runs: Runs, rounds: Sequence[int], measures: str | Iterable[str] = (
 def covered(runs: Runs) -> list[str]:
     """A line that says what the intervals of these runs cover, if there are any."""
     seeds = len(next(iter(runs.values())))
-    return [variation_of(every(runs)).said(seeds)] if seeds > 1 else []
+    return [variation_of(every(runs)).interval_note(seeds)] if seeds > 1 else []
 
 
 def covered_cells(summary: pl.DataFrame) -> list[str]:
     """What the intervals of a summary's rows cover, each thing once."""
     some = summary.filter(pl.col("half").is_not_null())
     return list(dict.fromkeys(
-        variation_in(mine).said(seeds_of(mine))
+        variation_in(mine).interval_note(seeds_of(mine))
         for _, mine in some.group_by(*Variation().table, maintain_order=True)
     ))  # fmt: skip
 

@@ -345,9 +345,9 @@ def _home(measure: Measure) -> tuple[str, str]:
 def evaluate(population: Population, view: Evaluation) -> dict[str, float]:
     """A row's measures of a model, from every client's view of it. Clients that gave none are
     left out."""
-    for score in (view.called, *view.train.more):
+    for score in (view.score_name, *view.train.more):
         know(score)
-    views = {score: view.of(score) for score in (view.called, *view.train.more)}
+    views = {score: view.with_score(score) for score in (view.score_name, *view.train.more)}
     found: dict[str, float] = {}
     for m in MEASURES.values():
         seen = views.get(m.score) if m.score else view

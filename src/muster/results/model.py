@@ -75,12 +75,12 @@ class Recipe:
     def table(self) -> dict[str, Any]:
         """All of it but the module, as plain values."""
         rest = {k: v for k, v in vars(self).items() if k not in ("module", "inputs")}
-        return {**rest, "inputs": self.inputs.table()}
+        return {**rest, "inputs": self.inputs.to_dict()}
 
     @classmethod
     def of_table(cls, table: dict[str, Any]) -> Recipe:
         """What a table says."""
-        return cls(**{**table, "inputs": Inputs.of_table(table["inputs"])})
+        return cls(**{**table, "inputs": Inputs.from_dict(table["inputs"])})
 
     def known_task(self) -> Task | None:
         """Its task, where that is one of ours."""
@@ -193,7 +193,7 @@ def read_by(recipe: Recipe, tokenizer: str | Tokenizer | None) -> Recipe:
         return recipe
     if inputs.text is None:
         raise MusterError("tokenizer: this run reads no texts; leave it out")
-    return replace(recipe, inputs=replace(inputs, text=inputs.text.read_by(tokenizer)))
+    return replace(recipe, inputs=replace(inputs, text=inputs.text.with_tokenizer(tokenizer)))
 
 
 def rescaled(recipe: Recipe, scale: str | Path | None) -> Recipe:
@@ -223,5 +223,5 @@ def rescaled(recipe: Recipe, scale: str | Path | None) -> Recipe:
         raise MusterError(
             f"{scale}: {len(mean)} features in [mean]; the model takes rows of shape {inputs.shape}"
         )
-    agreed = replace(inputs, columns=columns, scale=Scaler(mean, std), scaled=True)
+    agreed = replace(inputs, columns=columns, scaler=Scaler(mean, std), scaled=True)
     return replace(recipe, inputs=agreed)

@@ -286,7 +286,7 @@ class Stack:
         """What every client makes of a state."""
         memories, own_of = state.clients, None
         if memories is not None and "own" in memories.table.start:
-            own_of = lambda who: memories.of(who)["own"]  # noqa: E731
+            own_of = lambda who: memories.get(who)["own"]  # noqa: E731
         view = self.views(state.model, own_of, np.arange(self.fed.n))
         return self.with_tuned(view, state.round, state.model, np.arange(self.fed.n))
 
@@ -346,7 +346,7 @@ class Stack:
             train.append(self.engine.appraise_each(models, some))
             if self.fed.test is not None:
                 test.append(self.engine.appraise_each(models, some, "test"))
-        return Appraisal.joined(train), Appraisal.joined(test) if test else None
+        return Appraisal.concat(train), Appraisal.concat(test) if test else None
 
     @cached_property
     def bars(self) -> Float64:

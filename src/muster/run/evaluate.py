@@ -17,8 +17,9 @@ from ..base.lazy import pl
 from ..engines.accumulate import Split
 from ..federation import Federation
 from ..protocol import Appraisal, Evaluation
-from ..tasks.base import Multiclass, StandardTask, Task, averages_rows
-from ..tasks.other import Binary, Numbers
+from ..tasks.base import StandardTask, Task, averages_rows
+from ..tasks.classification import Binary, Multiclass
+from ..tasks.regression import NumberTask
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,11 +65,11 @@ def guessed_loss(fed: Federation, clients: Int64, task: Task) -> Float64:
 
 def constant_loss(task: StandardTask, y: Tensor, classes: int = 0) -> float:
     """The loss of the best constant prediction of these targets; NaN where they say none."""
-    if task.silent(y):
+    if task.has_no_loss(y):
         return float("nan")
     z = task.guess(y, classes)
     z = z.expand(len(y), *z.shape[1:])
-    return float(task.of_rows(z, y, z.new_ones(len(y))))
+    return float(task.set_loss(z, y, z.new_ones(len(y))))
 
 
 def required(fed: Federation, clients: Int64, split: Split) -> Float64:
@@ -98,7 +99,7 @@ def opinion(
     requirement, and what they would fall back on. `useful_below` is their `bar`, `called` what
     their score is called."""
     useful = below(train.loss, useful_below)
-    view = Evaluation(train, test, useful, own=own, own_test=own_test, called=called)
+    view = Evaluation(train, test, useful, own=own, own_test=own_test, score_name=called)
     if fed.requirement is None:
         return view
     meets = below(train.loss, required(fed, clients, "train"))
@@ -146,7 +147,7 @@ def guessed_numbers(fed: Federation, task: Task) -> dict[str, Any]:
     """What a constant prediction has where targets are numbers: the loss of answering the mean of
     all rows that the objective counts."""
     members = np.flatnonzero(fed.objective > 0)
-    if not isinstance(task, Numbers) or not len(members):
+    if not isinstance(task, NumberTask) or not len(members):
         return {}
     weight = fed.objective[members]
     rows = [fed.train.client(int(k))[1].double() for k in members]
@@ -160,10 +161,10 @@ def without_loss(fed: Federation, task: Task) -> list[str]:
     """A sentence on clients whose training rows say no loss, where there are any."""
     if averages_rows(task) or not isinstance(task, StandardTask):
         return []
-    silent = [k for k in range(fed.n) if task.silent(fed.train.client(k)[1])]
+    silent = [k for k in range(fed.n) if task.has_no_loss(fed.train.client(k)[1])]
     if not silent:
         return []
-    called = fed.population.called(silent[0])
+    called = fed.population.get_name(silent[0])
     own = sum(bool(fed.importance[k] > 0) for k in silent)
     return [
         f"{len(silent)} of {plural(fed.n, 'client')} ({own} in the objective) hold no event, the "

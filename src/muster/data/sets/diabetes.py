@@ -50,4 +50,4 @@ def diabetes(
         name="diabetes",
         varies="split",
     )
-    return replace(fed, columns=COLUMNS, label_column="progression", scale=scale)
+    return replace(fed, columns=COLUMNS, label_column="progression", scaler=scale)

@@ -181,7 +181,7 @@ def femnist(
         x, y = as_pair(held.arrays[f"{half}x"], held.arrays[f"{half}y"], "femnist")
         return RaggedRows(x, y, mine.offsets, mine.rows)
 
-    fed = Federation.from_ragged(
+    fed = Federation.from_rows(
         of(parts, "", at[chosen]),
         of(tests, "test_", at_test[chosen]),
         first_clients(priority, n),

@@ -344,7 +344,7 @@ def federate(
     elif test_parts is not None:
         own = joined(test_parts, len(labels), "test_parts")
         held_out = RaggedRows(features, labels, own.offsets, own.rows)
-    return Federation.from_ragged(
+    return Federation.from_rows(
         train,
         held_out,
         first_clients(priority, len(parts)),

@@ -260,7 +260,7 @@ def panel_ran(plan: Plan, name: str, results: Results) -> str:
     if name in results.outdated(plan):  # the file does not tell of its size any more
         size = f" ({EARLIER})"
     data = f"; {made.data}" if made.data else ""
-    over = variation_in(frame).over(seeds)
+    over = variation_in(frame).describe(seeds)
     return f"{name}: {rounds} rounds, {over}{size}{data}{in_words(made.tuning)}"
 
 
