@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 
 import muster
 from muster.base.params import expand, get_params
-from muster.engines import Compute, Loop, Stacked, row_views
+from muster.engines import Compute, LoopEngine, StackedEngine, row_blocks
 from muster.federation import Federation
 from muster.federation.ragged_rows import RaggedRows, SharedRows
 from muster.local import Local
@@ -64,7 +64,7 @@ def test_engines_measure_the_same_on_both(shared, data, chunk):
     some = np.array(sorted(data.draw(st.sets(st.integers(0, n - 1), min_size=1))))
     train = RaggedRows(shared.x[:1], shared.y[:1], np.arange(n + 1), np.zeros(n, np.int64))
     module = torch.nn.Linear(4, LABELS).double()
-    for engine in (Stacked, Loop):
+    for engine in (StackedEngine, LoopEngine):
         got = []
         for test in (shared, listed(shared)):
             fed = Federation.from_rows(train, test, classes=LABELS)
@@ -74,21 +74,21 @@ def test_engines_measure_the_same_on_both(shared, data, chunk):
             own = expand(model, len(some))
             own["bias"] += torch.arange(len(some) * LABELS).view(-1, LABELS).sin()
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(row_views, "CHUNK", chunk)
+                patch.setattr(row_blocks, "CHUNK", chunk)
                 each = work.appraise_each(own, some, "test")
             got.append(np.array([whole.loss, whole.accuracy, each.loss, each.accuracy]))
         np.testing.assert_allclose(got[0], got[1], rtol=0, atol=1e-12)
 
 
 def test_many_clients_are_measured_in_portions(monkeypatch):
-    from muster.engines import stacked
+    from muster.engines import stacked_engine
 
     fed = muster.data.digits(clients=6)
     module = torch.nn.Linear(64, 10)
-    work = Stacked(module, fed, Local(steps=1))
+    work = StackedEngine(module, fed, Local(steps=1))
     model = expand(get_params(module, torch.float32, torch.device("cpu")), 6)
     whole = work.appraise_each(model, np.arange(6))
-    monkeypatch.setattr(stacked, "AT_ONCE", 100)
+    monkeypatch.setattr(stacked_engine, "AT_ONCE", 100)
     parts = work.appraise_each(model, np.arange(6))
     assert np.array_equal(whole.loss, parts.loss)
     assert np.array_equal(whole.accuracy, parts.accuracy)

@@ -14,7 +14,7 @@ from helpers import federation
 from muster.base import params
 from muster.engines import Compute, choose
 from muster.engines.base import Assignment
-from muster.parts.solvers import ControlVariates, MetaGradient, Simple, Work
+from muster.parts.solvers import ControlVariates, MetaGradient, Solver, Work
 from muster.protocol import Offer
 
 MODELS = {
@@ -26,7 +26,7 @@ MODELS = {
 }  # fmt: skip
 
 
-class Asks(Simple):
+class Asks(Solver):
     """A solver that takes one step along nothing, and notes `H(w) v` for random v on the way."""
 
     def __init__(self, delta=None):
@@ -124,10 +124,10 @@ def test_control_variates_change_where_a_gradient_was_seen(engine, optimizer):
 
 
 def test_a_linear_loss_has_no_curvature():
-    from muster.engines.curvature import along
+    from muster.engines.descent import hessian_product
 
     w = torch.ones(3, requires_grad=True)
-    (product,) = along((w * 2).sum(), [w], [torch.ones(3)])
+    (product,) = hessian_product((w * 2).sum(), [w], [torch.ones(3)])
     assert torch.equal(product, torch.zeros(3))
 
 

@@ -81,26 +81,13 @@ def get_provider(role: str) -> ModuleType:
     return stand_in
 
 
-def lazy_functions(name: str) -> ModuleType:
-    """A module whose functions can be handed on before it is loaded, which a call does."""
-    stand_in = ModuleType(name)
-
-    def function(of: str) -> Any:
-        if of.startswith("_"):
-            raise AttributeError(of)  # what `inspect` and the like ask of anything
-        return lambda *given: getattr(load_module(name), of)(*given)
-
-    stand_in.__getattr__ = function  # type: ignore[method-assign]
-    return stand_in
-
-
 if TYPE_CHECKING:
-    from http import client as http
     from importlib import metadata
-    from urllib import request
 
     import griffe
+    import platformdirs
     import polars as pl
+    import pooch
     import safetensors.torch as safetensors
     import torch
     from PIL import Image
@@ -113,11 +100,11 @@ else:
     datasets = lazy_module("sklearn.datasets")
     functional = lazy_module("torch.nn.functional")
     griffe = lazy_module("griffe")
-    http = lazy_module("http.client")
     metadata = lazy_module("importlib.metadata")
     nn = lazy_module("torch.nn")
     pl = lazy_module("polars")
-    request = lazy_module("urllib.request")
+    platformdirs = lazy_module("platformdirs")
+    pooch = lazy_module("pooch")
     safetensors = lazy_module("safetensors.torch")
     sparse = lazy_module("scipy.sparse")
     torch = lazy_module("torch")
@@ -128,13 +115,12 @@ __all__ = [
     "defer_interrupts",
     "functional",
     "griffe",
-    "http",
-    "lazy_functions",
     "lazy_module",
     "metadata",
     "nn",
     "pl",
-    "request",
+    "platformdirs",
+    "pooch",
     "safetensors",
     "sparse",
     "torch",

@@ -1,4 +1,4 @@
-"""Compute: on what, and in how many numbers, clients' work is run."""
+"""Compute: the engine, device, dtype and cores that run the clients' work."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ DEVICES = ("cpu", "cuda")
 
 @dataclass(frozen=True)
 class Compute:
-    """How the clients' work is run. It decides how long a run takes; on one engine, device and
-    dtype the same seed gives the same bits for any number of cores.
+    """Engine, device, dtype and cores for the clients' work.
+
+    On one engine, device and dtype the same seed gives the same bits for any number of cores.
 
     Attributes:
         engine: auto: stacked when every layer of the model has a stacked form, else loop
@@ -70,7 +71,7 @@ class Compute:
         return cores() if self.processes is None else int(self.processes)
 
 
-class How(TypedDict, total=False):
+class ComputeOptions(TypedDict, total=False):
     """The fields of `Compute` as keywords of their own, for functions that take `**how`."""
 
     engine: str
@@ -79,9 +80,9 @@ class How(TypedDict, total=False):
     processes: int | None
 
 
-def compute_of(compute: Compute | None, how: How) -> Compute:
+def resolve_compute(compute: Compute | None, how: ComputeOptions) -> Compute:
     """One `Compute` from a whole one or from keywords, whichever a caller gave."""
-    strange = [key for key in how if key not in How.__annotations__]
+    strange = [key for key in how if key not in ComputeOptions.__annotations__]
     if strange:
         raise TypeError(f"unexpected keyword argument '{strange[0]}'")
     if compute is None:

@@ -218,7 +218,7 @@ def from_pairs(pairs: Sequence[Pair], split: str) -> RaggedRows:
         if isinstance(pair[0], (tuple, dict)) and not _is_rows(pair[0]):
             raise MusterError(
                 f"{split}[{k}] x: several inputs; join them to one array with "
-                "muster.models.Joined, which also takes it apart for the module"
+                "muster.models.MultiInput, which also takes it apart for the module"
             )
         x = as_tensor(pair[0], f"{split}[{k}] x")
         y = as_targets(pair[1], f"{split}[{k}] y")

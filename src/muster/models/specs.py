@@ -23,7 +23,6 @@ from ..federation import RowShape, RowSpec
 from ..federation.ragged_rows import features
 from ..tasks.base import Task, target_size
 from ..tasks.classification import Multiclass
-from .multi_input import Joined as Joined
 
 if TYPE_CHECKING:
     from torch import Tensor

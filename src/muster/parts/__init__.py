@@ -15,6 +15,7 @@ other_tasks   numbers, labels, survival, tokens
 `from muster.parts import Aligned, Band, SGD` serves a method of your own.
 """
 
+from ..optimizers import GradientDescent, Optimizer
 from ..tasks.base import Task
 from ..tasks.classification import Binary, Multiclass, Multilabel
 from ..tasks.regression import Huber, Poisson, Regression
@@ -28,7 +29,6 @@ from .defences.trust import Audit
 from .effort import AsAsked, ByWeight, Effort
 from .invite import Apart, Fraction, Full, Invite, PowerOfChoice, Sample, WithReplacement
 from .join import Aligned, Always, Available, Join, Straggling
-from .optimizers import GradientDescent, Optimizer
 from .participation import Flexible, Participation
 from .solvers import SGD, ControlVariates, Ditto, MetaGradient, Moreau, Solo, Solver
 from .step import (
@@ -48,6 +48,7 @@ from .threats.attacks import (
     Attack,
     Backdoor,
     ForgeLoss,
+    Honest,
     InflateAndNoise,
     LabelFlip,
     Liars,
@@ -96,6 +97,7 @@ __all__ = [
     "Full",
     "GeometricMedian",
     "GradientDescent",
+    "Honest",
     "Huber",
     "InflateAndNoise",
     "Invite",

@@ -15,14 +15,15 @@ from ..base.checks import check_one_of, check_whole
 from ..base.errors import MusterError
 from ..base.lazy import nn
 from ..base.params import Params, State
+from ..base.registry import check_part
 from ..base.rng import MOST
-from ..engines.accumulate import Split
-from ..engines.descent import remembered
+from ..engines.descent import initial_optimizer_state
+from ..engines.row_results import Split
 from ..federation import Federation
 from ..local import Local
 from ..methods import Method
 from ..models.specs import Spec, as_module
-from ..parts.guard import Possible
+from ..parts.guard import ReportLimits
 from ..parts.participation import Participation
 from ..parts.threats.attacks import Attack
 from ..tasks.base import Scoring, Task, as_task
@@ -72,6 +73,10 @@ class Job:
             ("attack", Attack | None),
         ):
             if not isinstance(given := getattr(self, what), kind):
+                if what == "participation" and callable(given):
+                    check_part(Participation, given, what)
+                if what == "attack" and hasattr(given, "fraction"):
+                    check_part(Attack, given, what, "muster.parts.Honest")
                 names = str(getattr(kind, "__name__", kind)).replace("muster.", "")
                 raise MusterError(f"{what}: {type(given).__name__}; give a {names}")
         check_whole("rounds", self.rounds)
@@ -123,16 +128,16 @@ class Job:
         return Scoring(self.task)
 
     @cached_property
-    def possible(self) -> Possible:
+    def possible(self) -> ReportLimits:
         """The reports that can be true."""
-        return Possible.of(self.task)
+        return ReportLimits.of(self.task)
 
     @property
     def split(self) -> Split:
         """The rows that decisions are made on."""
         return "test" if self.decide_on == "held_out" else "train"
 
-    def leaving(self, t: int) -> bool:
+    def may_leave(self, t: int) -> bool:
         """True in a round in which clients are free to leave."""
         free = self.participation
         return free is not None and t >= free.starts(self.rounds)
@@ -155,9 +160,11 @@ class Job:
         solver = self.method.solver
         descents = getattr(solver, "descents", 1)
         moving = {name: t for name, t in model.items() if name in trainable}
-        return solver.memory(model) | remembered(self.local.optimizer, descents, moving)
+        return solver.memory(model) | initial_optimizer_state(
+            self.local.optimizer, descents, moving
+        )
 
     @property
-    def remembers(self) -> bool:
+    def has_client_state(self) -> bool:
         """True where clients keep state between rounds."""
         return bool(self.memory({}, ()))

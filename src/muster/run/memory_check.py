@@ -23,11 +23,11 @@ def check_memory(setup: Setup, model: Params) -> None:
     size = params.nbytes(model)
     n = int((~population.unseen).sum())
     asked = int(
-        min(n, getattr(method.invite, "most_asked", lambda n: 1)(n))
+        min(n, getattr(method.invite, "max_clients", lambda n: 1)(n))
     )  # numpy's small integers overflow
     own = sum(params.nbytes(m) for m in setup.job.memory(model, clients.trainable).values())
     if method.step.only_mean and not own:
-        asked = min(asked, max(1, clients.at_once(model)))
+        asked = min(asked, max(1, clients.max_replies(model)))
     copies = 1 + len(method.solver.sends)
     replies = asked * (size * copies + own)
     kept = population.n * own

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..base import params
 from ..base.lazy import nn
-from ..engines import Compute, How, choose, compute_of
+from ..engines import Compute, ComputeOptions, choose, resolve_compute
 from ..engines.base import Assignment
 from ..federation import Federation
 from ..local import Local
@@ -29,7 +29,7 @@ TOGETHER = 256  # clients trained at once: bounds the memory their models take
 
 
 @dataclass(frozen=True)
-class OwnModels:
+class SoloModels:
     """Each client's own model, measured on its training and (where there is any) held-out data."""
 
     train: Appraisal
@@ -43,10 +43,10 @@ def solo(
     seed: int = 0,
     task: Task | RowFunction = Multiclass(),
     compute: Compute | None = None,
-    **how: Unpack[How],
-) -> OwnModels:
+    **how: Unpack[ComputeOptions],
+) -> SoloModels:
     """Train every client alone from the model's starting point and measure what it gets."""
-    chosen = compute_of(compute, how)
+    chosen = resolve_compute(compute, how)
     fed, task = match_task(fed, task)
     module = as_module(model, fed, seed, task)
     work = choose(chosen, module, fed, local, task)
@@ -65,7 +65,7 @@ def solo(
                 test.append(work.appraise_each(done.models, some, "test"))
     finally:
         work.close()
-    return OwnModels(Appraisal.concat(train), Appraisal.concat(test) if test else None)
+    return SoloModels(Appraisal.concat(train), Appraisal.concat(test) if test else None)
 
 
 def with_solo(
@@ -75,7 +75,7 @@ def with_solo(
     seed: int = 0,
     task: Task | RowFunction = Multiclass(),
     compute: Compute | None = None,
-    **how: Unpack[How],
+    **how: Unpack[ComputeOptions],
 ) -> Federation:
     """The federation whose clients require what they have alone: `rho_k = F_k(w_k solo)`.
 

@@ -19,7 +19,7 @@ from ..base.errors import MusterError, nearest, plural, unknown_name
 from ..base.lazy import nn
 from ..base.rng import as_seeds
 from ..base.untrusted_files import safe_path
-from ..engines.compute import Compute, How, compute_of
+from ..engines.compute import Compute, ComputeOptions, resolve_compute
 from ..federation import Federation
 from ..local import Local
 from ..methods import Method
@@ -27,7 +27,7 @@ from ..models.specs import Spec
 from ..parts.participation import Participation
 from ..parts.threats.attacks import Attack
 from ..results import store
-from ..results.measures import named
+from ..results.measures import find_measures
 from ..results.run import OnRound, Run
 from ..run.job import DecideOn, Job
 from ..run.simulate import run_job
@@ -123,10 +123,11 @@ def compare(
         for label, method in labelled.items()
     }
     keep = Keep(how.get("evaluate_every", 1), checkpoint_every=how.get("checkpoint_every", 10))
-    one_by_one = {name: how[name] for name in How.__annotations__ if name in how}  # type: ignore[literal-required]
+    one_by_one = {name: how[name] for name in ComputeOptions.__annotations__ if name in how}  # type: ignore[literal-required]
     return compare_jobs(
         data, jobs, seeds,
-        compute=compute_of(how.get("compute"), cast(How, one_by_one)), keep=keep, only=only,
+        compute=resolve_compute(how.get("compute"), cast(ComputeOptions, one_by_one)),
+        keep=keep, only=only,
         report_at=report_at, measures=measures, panels=panels, folder=folder, config=config,
         on_start=on_start, on_round=on_round,
     )  # fmt: skip
@@ -158,8 +159,8 @@ def compare_jobs(
         check_whole("report_at", t, 1, next(iter(jobs.values())).rounds)
     shown = {
         "report_at": at,
-        "measures": tuple(m.name for m in named(measures)) if measures else (),
-        "panels": tuple(m.name for m in named(panels, "panel")) if panels else (),
+        "measures": tuple(m.name for m in find_measures(measures)) if measures else (),
+        "panels": tuple(m.name for m in find_measures(panels, "panel")) if panels else (),
     }
     made = description(jobs, compute, keep)
     where = None if folder is None else Path(folder)
@@ -178,7 +179,7 @@ def compare_jobs(
                 kept = None if place is None else safe_path(place, "checkpoints")
                 run = None if place is None or not store.is_run(place) else store.load(place)
                 if on_start is not None:
-                    before = 0 if kept is None else store.checkpointed(kept)
+                    before = 0 if kept is None else store.get_last_checkpoint_round(kept)
                     on_start(label, seed, before if run is None else len(run.rounds))
                 if run is None:
                     saved = replace(keep, checkpoint=kept, resume=kept is not None)
@@ -189,7 +190,7 @@ def compare_jobs(
                     run = replace(run, config=dict(config or {}))
                     if place is not None and kept is not None:
                         store.save(run, place)
-                        store.drop_checkpoints(kept)
+                        store.delete_checkpoints(kept)
                 found[label, seed] = run
     except KeyboardInterrupt:
         raise ComparisonInterrupted(gathered(found, jobs, now, **shown)) from None

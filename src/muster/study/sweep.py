@@ -19,8 +19,7 @@ from ..base import durable
 from ..base.errors import MusterError, plural
 from ..base.registry import Catalogue, catalogue
 from ..base.schema import Table, to_table
-from ..config.experiment import Experiment, laid_over, load_table
-from ..config.keys import (
+from ..config.dotted_keys import (
     LISTS,
     current_names,
     label_of,
@@ -29,7 +28,8 @@ from ..config.keys import (
     rename_keys,
     with_names,
 )
-from ..results.measures import named
+from ..config.experiment import Experiment, laid_over, load_table
+from ..results.measures import find_measures
 from .grid import as_over, grid
 from .sweep_result import Sweep, gathered, note
 from .units import CONFIG, OnCell, Planned, place_for, run_cells
@@ -95,7 +95,7 @@ class Plan:
     @property
     def measures(self) -> tuple[str, ...]:
         given = self.first.settings.measures
-        return tuple(m.name for m in named(given)) if given else ()
+        return tuple(m.name for m in find_measures(given)) if given else ()
 
     @property
     def listed(self) -> dict[str, Any]:

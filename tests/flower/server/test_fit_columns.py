@@ -122,7 +122,7 @@ def test_the_model_scores_new_rows_without_a_manifest(tables, tmp_path, capsys):
         "sugar",
         "tag",
     ]
-    with pytest.raises(muster.MusterError, match="knows how its rows were scaled; leave it out"):
+    with pytest.raises(muster.MusterError, match="has the scale of its rows; leave it out"):
         store.load(tmp_path / "run").predict(tmp_path / "new.csv", scale="none")
 
 
@@ -143,8 +143,8 @@ def test_arrays_are_scaled_alike_too(setup, tmp_path):
 def test_four_hospitals_with_a_file_each_come_to_the_data_set(tmp_path):
     """Real records: each node reads its own, and the model is that of `muster.data.heart`."""
     fed = muster.data.heart(SHARED, priority=["va"])
-    everybody = heart.patients(heart.load_here(heart.HEART, SHARED).arrays)
-    everybody = measured(everybody, heart.NOTHING)
+    everybody = heart.patients(heart.load_local(heart.HEART, SHARED).arrays)
+    everybody = measured(everybody, heart.NA_VALUES)
     sites = []
     for name in fed.names.tolist():
         file = tmp_path / f"{name}.csv"

@@ -25,11 +25,11 @@ from ...protocol import Offer, Replies
 from ...schedules import Count, count_rounds
 from ..step import Average, Moved, Step
 from .geometry import (
+    check_tolerance,
     geometric_median,
     gradient_names,
     sorted_shares,
     squared_distances,
-    tolerated,
     updates,
     weighted_median,
 )
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 AVERAGE = Average()
 
 
-def trimmed(values: Tensor, weight: Float64, cut: float) -> Tensor:
+def trimmed_mean(values: Tensor, weight: Float64, cut: float) -> Tensor:
     """The mean along the first axis without the share `cut` of the weight at either end."""
     ordered, upto = sorted_shares(values, weight)
     inside = upto.clamp(cut, 1 - cut)
@@ -55,10 +55,8 @@ class Reduction(Step):
 
     def check_then(self) -> None:
         """The next step must ask for nothing but a mean: there is one reply left."""
-        require(
-            self.then.only_mean, "then", type(self.then).__name__,
-            "a step that goes by the mean alone (average, adaptive, momentum, adaptive_moments)",
-        )  # fmt: skip
+        allowed = "a step that uses the mean alone (average, adaptive, momentum, adaptive_moments)"
+        require(getattr(self.then, "only_mean", False), "then", type(self.then).__name__, allowed)
 
     def memory(self, model: Params, seen: Bool) -> State:
         return self.then.memory(model, seen)
@@ -110,12 +108,12 @@ class TrimmedMean(Reduction):
 
     def __post_init__(self) -> None:
         self.check_then()
-        tolerated(self.f)
+        check_tolerance(self.f)
 
     def centre(self, offer: Offer, replies: Replies, weight: Float64) -> Params:
         n = len(weight)
         cut = min(float(self.f) / n if isinstance(self.f, int) else self.f, (n - 1) / (2 * n))
-        return {name: trimmed(t, weight, cut) for name, t in replies.models.items()}
+        return {name: trimmed_mean(t, weight, cut) for name, t in replies.models.items()}
 
 
 @part(Step, "geometric_median")
@@ -165,7 +163,7 @@ class Krum(Reduction):
 
     def __post_init__(self) -> None:
         self.check_then()
-        tolerated(self.f)
+        check_tolerance(self.f)
         check_whole("m", self.m)
 
     def centre(self, offer: Offer, replies: Replies, weight: Float64) -> Params:
