@@ -116,7 +116,7 @@ def assemble(
     # What features are made by may change with the seed; what rows are told apart by does not.
     content = None if x is given else hash_rows(given, y)
     train = ragged(x, y, owner, ~test, names, "training", content)
-    fed = Federation.from_ragged(
+    fed = Federation.from_rows(
         train,
         ragged(x, y, owner, test, names, "test", content, weights(blocks)) if test.any() else None,
         priority=rows.priority,
@@ -355,7 +355,7 @@ def priority_of(options: Options, roles: Sequence[Role], names: Names) -> ArrayL
 
 def warn_of_single_class(fed: Federation, names: Names) -> None:
     """Say which clients hold one class only."""
-    one = fed.one_class()
+    one = fed.find_single_class()
     if len(one):
         warnings.warn(
             f"{len(one)} of {fed.n} clients hold a single class (the first is '{names[one[0]]}'): "
