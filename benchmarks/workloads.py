@@ -12,7 +12,7 @@ from torch import nn
 import muster
 
 # Names that earlier versions have too, so that `against.py` can measure them.
-from muster.federation import Federation, Ragged
+from muster.federation import Federation, RaggedRows
 from muster.methods import Full, Sample
 
 
@@ -46,7 +46,7 @@ def random_federation(sizes: np.ndarray, shape: tuple[int, ...], classes: int) -
         part.normal_(generator=draw)
     y = torch.randint(classes, (rows,), generator=draw)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return Federation.from_ragged(Ragged(x, y, offsets), classes=classes)
+    return Federation.from_rows(RaggedRows(x, y, offsets), classes=classes)
 
 
 def dense_flops(widths: tuple[int, ...], rows: float) -> float:

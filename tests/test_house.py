@@ -25,6 +25,7 @@ FLOORS = [
     {"base": "errors, checks, arrays, randomness, registry, schema, durable and untrusted files"},
     {
         "schedules": "numbers that change over rounds",
+        "optimizers": "local optimizers",
         "federation": "clients (population), their rows, how columns become features",
     },
     {
@@ -36,8 +37,8 @@ FLOORS = [
     {
         "local": "a client's work in a round",
         "models": "modules to train",
-        "methods": "the compositions of parts",
-        "optimizers": "local optimizers",
+        "method": "a composition of parts",
+        "methods": "the methods by name",
     },
     {"engines": "how clients' work is computed: stacked, loop, mapped"},
     {"results": "runs as values and files: ledger, measures, model, prediction, export"},
@@ -68,7 +69,7 @@ def name_of(path):
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-STAND_INS = {"later", "when_called"}  # they import a module by its name, when it is first used
+STAND_INS = {"lazy_module"}  # imports a module by its name, when it is first used
 MODULES = {name_of(path): path for path in SOURCE.rglob("*.py")}
 
 
@@ -89,7 +90,7 @@ def targets(node, module):
 
 
 def by_name(node):
-    """The muster module that `later("muster...")` or `when_called(...)` names."""
+    """The muster module that `lazy_module("muster...")` names."""
     if not isinstance(node, ast.Call) or getattr(node.func, "id", "") not in STAND_INS:
         return None
     (name,) = node.args
@@ -168,7 +169,7 @@ def test_the_walk_of_one_round_goes_through_few_files():
         if event == "call" and frame.f_code.co_filename.startswith(str(SOURCE)):
             walked.add(frame.f_code.co_filename.removeprefix(f"{SOURCE}/"))
 
-    real = training_loop.play
+    real = training_loop.play_round
 
     def play(*args):
         walked.clear()  # what is worked out once and kept is worked out in the first round
@@ -179,7 +180,7 @@ def test_the_walk_of_one_round_goes_through_few_files():
         finally:
             sys.setprofile(before)
 
-    training_loop.play = play
+    training_loop.play_round = play
     try:
         muster.simulate(
             muster.data.digits(clients=6, priority=2),
@@ -188,15 +189,15 @@ def test_the_walk_of_one_round_goes_through_few_files():
             rounds=2,
         )
     finally:
-        training_loop.play = real
+        training_loop.play_round = real
     rooms = {path.split("/")[0] for path in walked if "/" in path}
     assert rooms == {"base", "run", "parts", "engines", "federation"}
     assert len(walked) <= 26, "\n".join(sorted(walked))  # run/job.py among them
 
 
 def test_modules_that_are_loaded_by_name_are_seen():
-    assert "muster.engines.kernel" in named("muster.engines.stacked")
-    assert by_name(ast.parse('later("muster.report.html.page")').body[0].value) is not None
+    assert "muster.engines.kernel" in named("muster.engines.stacked_engine")
+    assert by_name(ast.parse('lazy_module("muster.report.html.page")').body[0].value) is not None
 
 
 def test_the_floor_plan_in_contributing_is_this_one():

@@ -136,7 +136,7 @@ def test_a_part_is_found_though_nobody_loaded_its_module(tmp_path):
 
 
 def test_a_library_is_loaded_by_its_first_use_and_looked_up_once():
-    module = lazy.later("colorsys")
+    module = lazy.lazy_module("colorsys")
     sys.modules.pop("colorsys", None)
     first = module.rgb_to_hsv
     assert first is sys.modules["colorsys"].rgb_to_hsv
@@ -145,19 +145,12 @@ def test_a_library_is_loaded_by_its_first_use_and_looked_up_once():
         _ = module.nosuch
 
 
-def test_a_function_is_handed_on_before_its_module_is_loaded():
-    sys.modules.pop("colorsys", None)
-    function = lazy.when_called("colorsys").rgb_to_hsv
-    assert "colorsys" not in sys.modules
-    assert function(0.0, 0.0, 1.0)[2] == 1.0
-
-
 def test_ctrl_c_waits_until_a_library_is_loaded():
     before = signal.getsignal(signal.SIGINT)
     done = []
 
     def load():
-        with lazy.undisturbed():
+        with lazy.defer_interrupts():
             signal.raise_signal(signal.SIGINT)
             done.append("loaded")
 

@@ -7,13 +7,13 @@ import signal
 import sys
 
 from .base.errors import INTERRUPTED
-from .base.lazy import undisturbed
+from .base.lazy import defer_interrupts
 
 
 def main() -> int:
     """The command line's exit code, or the one for Ctrl-C."""
     try:
-        with undisturbed():
+        with defer_interrupts():
             from .cli.main import main as command
         return command()
     except KeyboardInterrupt:

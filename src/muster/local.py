@@ -10,9 +10,10 @@ import math
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from .base.checks import is_number, one_of, require, whole
+from .base.checks import check_one_of, check_whole, is_number, require
 from .base.errors import MusterError
-from .parts.optimizers import GradientDescent, Optimizer
+from .base.registry import check_part
+from .optimizers import GradientDescent, Optimizer
 from .schedules import Schedule, as_schedule
 
 
@@ -55,20 +56,21 @@ class Local:
         for name in ("steps", "epochs", "batch_size"):
             value = getattr(self, name)
             if value is not None:
-                whole(f"local {name}", value)
+                check_whole(f"local {name}", value)
                 # numpy's numbers are numbers, but they do not print as such.
                 object.__setattr__(self, name, int(value))
         if is_number(self.lr):
             object.__setattr__(self, "lr", float(self.lr))  # type: ignore[arg-type]
         ends = [as_schedule(self.lr, "local lr").at(t, 100) for t in (0, 99)]
         require(all(map(math.isfinite, ends)), "local lr", self.lr, "finite numbers from 0")
-        if not isinstance(self.optimizer, Optimizer):
+        if not hasattr(self.optimizer, "step"):
             raise MusterError(
                 f"local optimizer: {type(self.optimizer).__name__}; give one of muster.optimizers"
             )
+        check_part(Optimizer, self.optimizer, "local optimizer")
 
-        one_of("local batches", self.batches, ("shuffled", "independent"))
-        one_of("local lr_counts", self.lr_counts, ("rounds", "steps"))
+        check_one_of("local batches", self.batches, ("shuffled", "independent"))
+        check_one_of("local lr_counts", self.lr_counts, ("rounds", "steps"))
         if self.lr_counts == "steps" and self.steps is None:
             raise MusterError(
                 "local lr_counts: 'steps' needs steps, the same for every client; epochs are as "

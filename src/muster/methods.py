@@ -1,23 +1,22 @@
-"""Methods: compositions of parts, five to fifteen lines each, and the registry of them.
+"""The methods by name, each a composition of parts in a few lines.
 
-A method says who is asked (invite), who trains (join), how (solver), whose reply is let in
-(admit), how much it counts (weigh) and how the model moves (step). None is a subclass of another.
+A method chooses the clients to ask (invite), who trains (join) and how (solver), whose reply is
+admitted (admit), its weight (weigh) and the server's update (step). None is a subclass of another.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
-from .base.checks import above, at_least, is_number, one_of, whole
-from .base.errors import MusterError
+from .base.checks import check_above, check_at_least
 from .base.registry import kinds, part
-from .parts.admit import Admit, Band, Everyone, Objective
-from .parts.claim import Appeal, Claim, Nothing, Unmet
+from .method import Method as Method
+from .parts.admit import Band, Everyone, Objective
+from .parts.claim import Appeal, Unmet
 from .parts.defences.trust import Audit, as_audit
-from .parts.effort import AsAsked, ByWeight, Effort
+from .parts.effort import ByWeight
 from .parts.invite import Full, Invite, PowerOfChoice, Sample
-from .parts.join import Aligned, Always, Available, Criterion, Join, Straggling
+from .parts.join import Aligned, Available, Criterion, Join, Straggling
 from .parts.solvers import (
     SGD,
     ControlVariates,
@@ -25,7 +24,6 @@ from .parts.solvers import (
     MetaGradient,
     Moreau,
     Solo,
-    Solver,
 )
 from .parts.step import (
     Adaptive,
@@ -37,128 +35,12 @@ from .parts.step import (
     QFair,
     Scaffold,
     Stay,
-    Step,
 )
-from .parts.weigh import Claimed, DataShare, LossPower, Mixture, Uniform, Weigh
-from .schedules import Constant, Count, Schedule, after, as_schedule, count
+from .parts.weigh import Claimed, LossPower, Mixture, Uniform
+from .schedules import Count, Schedule, as_schedule
 
 
-@dataclass(frozen=True)
-class Method:
-    """A federated learning method as a composition of parts.
-
-    Attributes:
-        claim: the number clients work out from what only they know (MaxFL's q_k)
-        effort: how many local steps each client is to take
-        losses: whether weigh or step use the clients' losses F_k(w)
-        epsilon: eps_t, broadcast in the offer for the rules that need it
-        warmup: rounds (int) or fraction of rounds (float) in which only the objective's clients
-            (the priority clients) are asked
-
-    tune_steps local steps a client takes before it judges the model for its claim
-
-    Attributes:
-        reference: whose data F(w) is measured on: all priority clients (the paper), or those asked,
-            whose cost does not grow with the population
-        serves: whose model is judged: the global one, or each client's own
-        trust: how far clients outside the objective are trusted: None (the papers) believes every
-            reply that is not malformed
-    """
-
-    name: str
-    invite: Invite = Full()
-    join: Join = Always()
-    solver: Solver = SGD()
-    admit: Admit = Everyone()
-    weigh: Weigh = DataShare()
-    step: Step = Average()
-    claim: Claim = Nothing()
-    effort: Effort = AsAsked()
-    losses: bool = False
-    tune_steps: int = 0
-    epsilon: float | Schedule = Constant(float("nan"))
-    warmup: Count = 0
-    reference: Literal["all", "asked"] = "all"
-    serves: Literal["global", "own"] = "global"
-    trust: Audit | None = None
-
-    def __post_init__(self) -> None:
-        count(self.warmup, 100, "warmup")
-        one_of("reference", self.reference, ("all", "asked"))
-        one_of("serves", self.serves, ("global", "own"))
-        whole("tune_steps", self.tune_steps, 0)
-        if is_number(self.epsilon):
-            object.__setattr__(self, "epsilon", as_schedule(self.epsilon, "epsilon"))
-        check_together(self)
-
-    def warmup_rounds(self, rounds: int) -> int:
-        """How many of this many rounds ask only the objective's clients."""
-        return count(self.warmup, rounds, "warmup")
-
-    def eps(self, t: int, rounds: int) -> float:
-        """eps_t of a run of this many rounds. A decay begins when the others are first asked, after
-        warm-up."""
-        return after(self.schedule, self.warmup_rounds(rounds), t, rounds)
-
-    @property
-    def schedule(self) -> Schedule:
-        """epsilon, which may be given as a number."""
-        assert isinstance(self.epsilon, Schedule)
-        return self.epsilon
-
-    @property
-    def refers(self) -> bool:
-        """Whether a rule needs F(w), the priority clients' measure of the model."""
-        return self.join.appraises or self.admit.appraises
-
-    @property
-    def reports(self) -> bool:
-        """Whether clients tell the server their loss. A claim does not need it told: from F_k and
-        q_k together the server could work out rho_k."""
-        return self.refers or self.losses
-
-    @property
-    def appraises(self) -> bool:
-        """Whether asked clients must measure the model on their data."""
-        return self.reports or self.claim.needs_requirement
-
-
-def check_together(method: Method) -> None:
-    """Refuse parts that count on each other and are not both there: SCAFFOLD's clients and its
-    server, AFL's weights and its server, MW-Fed's effort and its server."""
-    step, solver = method.step, method.solver
-    for name in ("only_mean", "memory"):
-        if not hasattr(step, name):
-            raise MusterError(
-                f"method step: {type(step).__name__} has no {name}; let the class inherit from "
-                "muster.parts.Step, which has what a step does not say itself"
-            )
-    kept = named_by(step, "keeps")
-    # Of a step that neither says what it keeps nor inherits from ours, nothing is known.
-    known = hasattr(step, "keeps") or Step in type(step).__mro__
-    for role in ("solver", "weigh", "effort") if known else ():
-        part = getattr(method, role)
-        for what in set(getattr(part, "needs", ())) - kept:
-            able = " or ".join(n for n, s in kinds(Step).items() if what in getattr(s, "keeps", ()))
-            raise MusterError(
-                f"method {role}: {type(part).__name__} goes by the server's '{what}', which the "
-                f"step {type(step).__name__} does not keep; give step = {able} with it"
-            )
-    for what in named_by(step, "takes") - set(solver.sends):
-        able = " or ".join(n for n, s in kinds(Solver).items() if what in getattr(s, "sends", ()))
-        raise MusterError(
-            f"method step: {type(step).__name__} needs each client's '{what}', which the solver "
-            f"{type(solver).__name__} does not send; give solver = {able} with it"
-        )
-
-
-def named_by(step: Step, what: str) -> set[str]:
-    """The names that a step `keeps` or `takes`, with those of the step it passes replies to."""
-    then = getattr(step, "then", None)
-    return set(getattr(step, what, ())) | (set() if then is None else named_by(then, what))
-
-
-def invited(m: int | None) -> Invite:
+def sample_or_all(m: int | None) -> Invite:
     """m clients a round uniformly, or everyone."""
     return Full() if m is None else Sample(m)
 
@@ -235,7 +117,7 @@ def maxfl(
     """
     return Method(
         "maxfl",
-        invite=invited(m),
+        invite=sample_or_all(m),
         weigh=Claimed(),
         step=Adaptive(server_lr, epsilon),
         claim=Appeal(),
@@ -288,7 +170,7 @@ def fedprox(
         warmup: rounds (a whole number) or share of rounds (a fraction) in which only priority
             clients are asked, as FedALIGN does; all of them where it is for priority only
     """
-    at_least("mu", mu)
+    check_at_least("mu", mu)
     return Method(
         "fedprox",
         invite=invite,
@@ -310,7 +192,7 @@ def scaffold(server_lr: float = 1.0, m: int | None = None) -> Method:
     """
     return Method(
         "scaffold",
-        invite=invited(m),
+        invite=sample_or_all(m),
         solver=ControlVariates(),
         weigh=Uniform(),
         step=Scaffold(server_lr),
@@ -336,7 +218,7 @@ def perfedavg(
     """
     return Method(
         "perfedavg",
-        invite=invited(m),
+        invite=sample_or_all(m),
         solver=MetaGradient(alpha, hessian_free, delta),
         weigh=Uniform(),
     )
@@ -360,10 +242,10 @@ def pfedme(
         beta: how far the server moves towards the clients' mean
         m: clients asked each round, drawn uniformly; None: everyone
     """
-    above("beta", beta)
+    check_above("beta", beta)
     return Method(
         "pfedme",
-        invite=invited(m),
+        invite=sample_or_all(m),
         solver=Moreau(lam, inner, personal_lr),
         weigh=Uniform(),
         step=Average(beta),
@@ -379,8 +261,8 @@ def qffl(q: float = 1.0, m: int | None = None) -> Method:
         q: how much more a client of high loss counts; 0 is FedAvg with clients alike
         m: clients asked each round, drawn uniformly; None: everyone
     """
-    at_least("q", q)
-    return Method("qffl", invite=invited(m), weigh=LossPower(q), step=QFair(q), losses=True)
+    check_at_least("q", q)
+    return Method("qffl", invite=sample_or_all(m), weigh=LossPower(q), step=QFair(q), losses=True)
 
 
 @part(Method, "afl")
@@ -392,7 +274,7 @@ def afl(rate: float = 0.1, m: int | None = None) -> Method:
         rate: step size of the mixture lambda towards the clients worst off
         m: clients asked each round, drawn uniformly; None: everyone
     """
-    return Method("afl", invite=invited(m), weigh=Mixture(), step=Agnostic(rate), losses=True)
+    return Method("afl", invite=sample_or_all(m), weigh=Mixture(), step=Agnostic(rate), losses=True)
 
 
 @part(Method, "mwfed")
@@ -406,7 +288,7 @@ def mwfed(factor: float = 4.0, m: int | None = None) -> Method:
     """
     return Method(
         "mwfed",
-        invite=invited(m),
+        invite=sample_or_all(m),
         weigh=Uniform(),
         step=Multiplicative(factor),
         claim=Unmet(),
@@ -423,7 +305,7 @@ def ditto(lam: float = 1.0, m: int | None = None) -> Method:
         lam: how strongly personal models are held near the global one
         m: clients asked each round, drawn uniformly; None: everyone
     """
-    return Method("ditto", invite=invited(m), solver=Ditto(lam))
+    return Method("ditto", invite=sample_or_all(m), solver=Ditto(lam))
 
 
 @part(Method, "power_of_choice")
@@ -447,7 +329,7 @@ def fedavgm(server_lr: float = 1.0, beta: float = 0.9, m: int | None = None) -> 
         beta: how much of the momentum is kept from round to round
         m: clients asked each round, drawn uniformly; None: everyone
     """
-    return Method("fedavgm", invite=invited(m), step=Momentum(server_lr, beta))
+    return Method("fedavgm", invite=sample_or_all(m), step=Momentum(server_lr, beta))
 
 
 @part(Method, "fedadam")
@@ -468,7 +350,7 @@ def fedadam(
         m: clients asked each round, drawn uniformly; None: everyone
     """
     step = AdaptiveMoments(server_lr, beta1, beta2, tau)
-    return Method("fedadam", invite=invited(m), step=step)
+    return Method("fedadam", invite=sample_or_all(m), step=step)
 
 
 @part(Method, "fedyogi")
@@ -489,7 +371,7 @@ def fedyogi(
         m: clients asked each round, drawn uniformly; None: everyone
     """
     step = AdaptiveMoments(server_lr, beta1, beta2, tau, yogi=True)
-    return Method("fedyogi", invite=invited(m), step=step)
+    return Method("fedyogi", invite=sample_or_all(m), step=step)
 
 
 @part(Method, "local")

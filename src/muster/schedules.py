@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from .base.checks import is_number, is_whole, require, whole
+from .base.checks import check_whole, is_number, is_whole, require
 from .base.errors import MusterError
 from .base.registry import part
 
@@ -28,7 +28,7 @@ class Schedule(Protocol):
 Count = int | float  # whole numbers count rounds, floats are fractions of all rounds
 
 
-def count(value: Count, rounds: int, what: str) -> int:
+def count_rounds(value: Count, rounds: int, what: str) -> int:
     """A number of rounds, given as a whole number (rounds) or as a fraction of all rounds, of
     which a half counts as one more.
 
@@ -36,7 +36,7 @@ def count(value: Count, rounds: int, what: str) -> int:
     (20, 20, 1)
     """
     if is_whole(value):
-        whole(what, value, 0)
+        check_whole(what, value, 0)
         return min(int(value), rounds)
     ok = is_number(value) and 0.0 <= value <= 1.0
     require(ok, what, value, "a whole number of rounds, or a fraction of them from 0.0 to 1.0")
@@ -66,7 +66,7 @@ class StepTo:
     of_run: ClassVar[bool] = True
 
     def at(self, t: int, rounds: int) -> float:
-        return self.start if t < count(self.at_round, rounds, "at_round") else self.end
+        return self.start if t < count_rounds(self.at_round, rounds, "at_round") else self.end
 
 
 @part(Schedule, "linear")
@@ -114,7 +114,7 @@ class Exponential:
         return self.start * self.factor**t
 
 
-def after(schedule: Schedule, start: int, t: int, rounds: int) -> float:
+def value_after(schedule: Schedule, start: int, t: int, rounds: int) -> float:
     """The value in round t of a schedule that begins in round `start`: what decays over rounds
     does so from there on. A schedule that names a round of the run (`of_run`) means that round."""
     if getattr(schedule, "of_run", False):

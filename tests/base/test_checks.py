@@ -8,7 +8,7 @@ import pytest
 import muster
 from helpers import nine_clients
 from muster.base import checks
-from muster.schedules import Linear, as_schedule, count
+from muster.schedules import Linear, as_schedule, count_rounds
 
 M = muster.methods
 
@@ -35,7 +35,7 @@ def test_numpy_whole_numbers_are_whole_numbers(kind):
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_numpy_fractions_are_fractions(kind):
-    assert count(kind(0.25), 8, "warmup") == 2
+    assert count_rounds(kind(0.25), 8, "warmup") == 2
     assert as_schedule(kind(0.5), "epsilon").at(0, 1) == 0.5
     assert M.maxfl(server_lr=kind(0.5)).step.server_lr == 0.5
     assert Linear(kind(0.5)).at(0, 2) == 0.5
@@ -47,15 +47,15 @@ def test_numpy_fractions_are_fractions(kind):
      (0.05, 9, 0), (0.05, 200, 10), (0.0, 5, 0), (1.0, 7, 7)],
 )  # fmt: skip
 def test_half_a_round_counts_as_one(share, rounds, expected):
-    assert count(share, rounds, "warmup") == expected
+    assert count_rounds(share, rounds, "warmup") == expected
 
 
 def test_true_is_no_number():
     for wrong in (True, "3", None, 2.5):
         with pytest.raises(muster.MusterError, match=r"rounds: .*allowed: whole numbers from 1"):
-            checks.whole("rounds", wrong)
+            checks.check_whole("rounds", wrong)
     for wrong in (True, "3", None, float("nan")):
         with pytest.raises(muster.MusterError, match=r"mu: .*; allowed: 0 and above"):
-            checks.at_least("mu", wrong)
+            checks.check_at_least("mu", wrong)
     with pytest.raises(muster.MusterError, match="lr: inf; allowed: above 0"):
-        checks.above("lr", float("inf"))
+        checks.check_above("lr", float("inf"))

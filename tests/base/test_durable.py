@@ -17,13 +17,13 @@ import pytest
 
 from muster.base import durable
 from muster.base.durable import (
+    atomic_file,
+    atomic_folder,
     create,
-    fresh,
-    held,
-    numbered,
-    replacing,
-    scratch,
-    whole_folder,
+    lock_folder,
+    new_folder,
+    numbered_paths,
+    scratch_folder,
     write,
 )
 from muster.base.errors import MusterError
@@ -83,20 +83,20 @@ def test_a_file_is_written_or_replaced(tmp_path, content):
 def test_a_writer_that_raises_leaves_the_old_file(tmp_path, stop):
     path = tmp_path / "a.txt"
     path.write_text("old")
-    with pytest.raises(stop), replacing(path) as new:
+    with pytest.raises(stop), atomic_file(path) as new:
         stopped_while_writing(new, stop)
     assert path.read_text() == "old"
     assert everything(tmp_path) == ["a.txt"]
 
 
 def test_nothing_is_made_where_the_writer_wrote_nothing(tmp_path):
-    with pytest.raises(FileNotFoundError), replacing(tmp_path / "a.txt"):
+    with pytest.raises(FileNotFoundError), atomic_file(tmp_path / "a.txt"):
         pass
     assert everything(tmp_path) == []
 
 
 def test_libraries_that_go_by_the_ending_find_it(tmp_path):
-    with replacing(tmp_path / "a.npz") as new:
+    with atomic_file(tmp_path / "a.npz") as new:
         np.savez(new, x=np.arange(3))
     assert everything(tmp_path) == ["a.npz"]
     assert np.load(tmp_path / "a.npz")["x"].tolist() == [0, 1, 2]
@@ -186,7 +186,7 @@ def test_a_new_file_that_cannot_be_written_is_not_there(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("told", [OSError(28, "No space left on device"), OSError("no room")])
 def test_what_there_was_no_room_for_is_named(tmp_path, told):
-    with pytest.raises(OSError, match=r"a\.txt") as said, replacing(tmp_path / "a.txt"):
+    with pytest.raises(OSError, match=r"a\.txt") as said, atomic_file(tmp_path / "a.txt"):
         raise told
     assert said.value.errno == told.errno
     assert everything(tmp_path) == []
@@ -196,7 +196,7 @@ def test_what_there_was_no_room_for_is_named(tmp_path, told):
 
 
 def test_a_folder_appears_with_everything_in_it(tmp_path):
-    with whole_folder(tmp_path / "below" / "a") as new:
+    with atomic_folder(tmp_path / "below" / "a") as new:
         (new / "deep").mkdir()
         (new / "deep" / "x").write_text("1")
         assert not (tmp_path / "below" / "a").exists()
@@ -205,7 +205,7 @@ def test_a_folder_appears_with_everything_in_it(tmp_path):
 
 @needs_proc
 def test_everything_in_a_folder_is_synced_before_it_is_moved(tmp_path, synced):
-    with whole_folder(tmp_path / "a") as new:
+    with atomic_folder(tmp_path / "a") as new:
         (new / "deep").mkdir()
         (new / "deep" / "x").write_text("1")
         (new / "y").write_text("2")
@@ -217,14 +217,14 @@ def test_everything_in_a_folder_is_synced_before_it_is_moved(tmp_path, synced):
 def test_a_folder_that_is_there_is_an_error_and_stays(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "old").write_text("1")
-    with pytest.raises(FileExistsError), whole_folder(tmp_path / "a") as new:
+    with pytest.raises(FileExistsError), atomic_folder(tmp_path / "a") as new:
         (new / "x").write_text("1")
     assert everything(tmp_path) == ["a", "a/old"]
 
 
 @pytest.mark.parametrize("stop", [ValueError, Stop])
 def test_a_folder_half_filled_never_appears(tmp_path, stop):
-    with pytest.raises(stop), whole_folder(tmp_path / "a") as new:
+    with pytest.raises(stop), atomic_folder(tmp_path / "a") as new:
         stopped_while_writing(new / "x", stop)
     assert everything(tmp_path) == []
 
@@ -234,7 +234,7 @@ def test_with_a_marker_what_is_there_stays_and_the_marker_comes_last(tmp_path, s
     folder.mkdir()
     for name in ("old", "x", "a-marker"):
         (folder / name).write_text("old")
-    with whole_folder(folder, marker="a-marker") as new:
+    with atomic_folder(folder, marker="a-marker") as new:
         for name in ("x", "a-marker", "z"):
             (new / name).write_text("new")
     assert everything(tmp_path) == ["a", "a/a-marker", "a/old", "a/x", "a/z"]
@@ -253,14 +253,14 @@ def test_a_kill_while_files_are_moved_leaves_no_marker(tmp_path):
     (folder / "marker").write_text("old")
     killed_between_writing_and_moving(
         tmp_path,
-        'with durable.whole_folder(Path("a"), marker="marker") as new:\n'
+        'with durable.atomic_folder(Path("a"), marker="marker") as new:\n'
         '    (new / "x").write_text("new")\n    (new / "marker").write_text("new")',
     )
     assert everything(folder) == []
 
 
 def test_scratch_is_gone_afterwards(tmp_path):
-    with pytest.raises(Stop), scratch(tmp_path / "below" / "a") as folder:
+    with pytest.raises(Stop), scratch_folder(tmp_path / "below" / "a") as folder:
         stopped_while_writing(folder / "x", Stop)
     assert everything(tmp_path) == ["below"]
 
@@ -269,42 +269,42 @@ def test_scratch_is_gone_afterwards(tmp_path):
 
 
 def test_results_are_never_overwritten(tmp_path):
-    names = [fresh(tmp_path / "out" / "demo").name for _ in range(3)]
+    names = [new_folder(tmp_path / "out" / "demo").name for _ in range(3)]
     assert names == ["demo", "demo-2", "demo-3"] == everything(tmp_path / "out")
     (tmp_path / "file").write_text("1")
-    assert fresh(tmp_path / "file").name == "file-2"
+    assert new_folder(tmp_path / "file").name == "file-2"
 
 
 def test_a_folder_may_be_free_though_it_is_there(tmp_path):
     def finished(place):
         return (place / "run.toml").exists()
 
-    first = fresh(tmp_path / "demo", finished)
-    assert fresh(tmp_path / "demo", finished) == first
+    first = new_folder(tmp_path / "demo", finished)
+    assert new_folder(tmp_path / "demo", finished) == first
     (first / "run.toml").write_text("")
-    assert fresh(tmp_path / "demo", finished).name == "demo-2"
+    assert new_folder(tmp_path / "demo", finished).name == "demo-2"
 
 
 def test_numbers_begin_with_two(tmp_path):
-    places = numbered(tmp_path / "a")
+    places = numbered_paths(tmp_path / "a")
     assert [next(places).name for _ in range(3)] == ["a", "a-2", "a-3"]
 
 
 def test_two_processes_never_get_the_same_folder(tmp_path):
     with ProcessPoolExecutor(4, mp_context=get_context("spawn")) as pool:
-        places = list(pool.map(fresh, [tmp_path / "demo"] * 40))
+        places = list(pool.map(new_folder, [tmp_path / "demo"] * 40))
     assert len(set(places)) == 40
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that forks")
 def test_a_child_that_outlives_the_block_does_not_hold_the_folder(tmp_path):
-    with held(tmp_path):
+    with lock_folder(tmp_path):
         child = os.fork()
         if child == 0:
             time.sleep(30)
             os._exit(0)
     try:
-        with held(tmp_path):
+        with lock_folder(tmp_path):
             pass
     finally:
         os.kill(child, signal.SIGKILL)
@@ -313,4 +313,4 @@ def test_a_child_that_outlives_the_block_does_not_hold_the_folder(tmp_path):
 
 def test_a_folder_with_a_zero_byte_in_its_name_is_one_line(tmp_path):
     with pytest.raises(MusterError, match="without a zero byte"):
-        durable.fresh(tmp_path / "a\0b")
+        durable.new_folder(tmp_path / "a\0b")

@@ -9,9 +9,9 @@ import pytest
 from muster.cli.main import main
 from muster.config import load, override
 from muster.data.sources.catalogue import CATALOGUE
-from muster.data.sources.fetch import Home
+from muster.data.sources.download import Http
 from muster.data.sources.readers import MNIST_FILES
-from small_data import ROOT, left_behind, small, write_idx
+from small_data import ROOT, http_server, left_behind, small, write_idx
 
 
 @pytest.fixture
@@ -23,11 +23,13 @@ def root(tmp_path, monkeypatch):
 
 @pytest.fixture
 def entry(root, tmp_path, monkeypatch):
-    """A small data set in the catalogue, with a home in a folder."""
-    home = Home(write_idx(tmp_path / "home").as_uri(), tuple(f"{n}.gz" for n in MNIST_FILES))
-    data = small(tmp_path, sources=(home,))
-    monkeypatch.setitem(CATALOGUE, "small", data)
-    return data
+    """A small data set in the catalogue, with an HTTP address on this machine."""
+    write_idx(tmp_path / "home")
+    with http_server(tmp_path / "home", monkeypatch) as address:
+        home = Http(address, tuple(f"{n}.gz" for n in MNIST_FILES))
+        data = small(tmp_path, sources=(home,))
+        monkeypatch.setitem(CATALOGUE, "small", data)
+        yield data
 
 
 def row(text, name):
@@ -121,7 +123,7 @@ def test_what_is_always_there_needs_no_getting(root, capsys):
         (["get", "small", "--foldr", "x"], "unknown flag '--foldr'; did you mean '--folder'?"),
         (
             ["get", "emnist"],
-            "data get: emnist has parts, which are got one by one: emnist_balanced",
+            "data get: emnist has parts; get them one by one: emnist_balanced",
         ),
         (
             ["show", "emnist_byclass"],

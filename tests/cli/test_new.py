@@ -15,7 +15,7 @@ from muster.cli.main import main
 @pytest.fixture
 def desk(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with registry.temporary():
+    with registry.temporary_parts():
         yield tmp_path
     sys.modules.pop("half_way", None)
 

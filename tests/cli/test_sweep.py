@@ -70,7 +70,7 @@ def test_ctrl_c_and_resume(here, capsys, monkeypatch):
     monkeypatch.setattr(units, "run_unit", run)
     flags = ["--sweep.data.priority", "2,3", "--jobs", "1"]
     assert main(["sweep", "small.toml", *flags]) == INTERRUPTED
-    assert "go on with: muster sweep --resume runs/small" in capsys.readouterr().out
+    assert "continue with: muster sweep --resume runs/small" in capsys.readouterr().out
     assert main(["sweep", "--resume", "runs/small", "--jobs", "1"]) == 0
     assert ran == [0, 1, 0, "stopped", 1]
     assert muster.load("runs/small").complete
@@ -92,7 +92,7 @@ def test_ctrl_c_and_resume(here, capsys, monkeypatch):
         ("sweep small.toml --sweep 1,2", "sweep: '1,2'; give a table of keys"),
         ("sweep small.toml --sweep.local.lr -1,0.1", "local.lr=-1: local lr: -1.0; allowed"),
         ("tune small.toml --tune 3", "tune: 3"),
-        ("show runs --table a.doc", "--table: 'a.doc'; its ending says the kind"),
+        ("show runs --table a.doc", "--table: 'a.doc'; the file ending must be one of"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_no_folder(here, capsys, line, said):
@@ -126,7 +126,7 @@ def test_an_error_midway_says_how_to_go_on(here, capsys, monkeypatch):
     assert main(["sweep", "small.toml", "--sweep.data.priority", "2,3", "--jobs", "1"]) == 2
     said = capsys.readouterr().err
     assert (
-        "a process ended before its work was done; what is finished is kept; go on with: " in said
+        "a process ended before its work was done; finished runs are saved; continue with: " in said
     )
     assert "muster sweep --resume runs/small" in said
 
@@ -159,7 +159,7 @@ def test_show_says_what_a_tuning_is(here, capsys):
         == 0
     )
     assert main(["show", "runs/t"]) == 2
-    assert "a tuning; every score is in its tuning.parquet" in capsys.readouterr().err
+    assert "a tuning; its scores are in tuning.parquet" in capsys.readouterr().err
 
 
 def test_a_measure_that_no_run_took_is_not_shown_as_dashes(here, capsys):
@@ -167,7 +167,7 @@ def test_a_measure_that_no_run_took_is_not_shown_as_dashes(here, capsys):
     capsys.readouterr()
     for flag in (["--measure", "gm_appeal"], ["--figure", "x.png", "--panels", "gm_appeal"]):
         assert main(["show", "runs/small", *flag]) == 2
-        assert "measure 'gm_appeal': no run here took it" in capsys.readouterr().err
+        assert "measure 'gm_appeal': none of these runs has it" in capsys.readouterr().err
     assert not (here / "x.png").exists()
 
 

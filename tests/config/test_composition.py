@@ -206,7 +206,7 @@ def mine(tmp_path, monkeypatch):
     """A module of the user's own in the current folder."""
     (tmp_path / "my_parts.py").write_text(textwrap.dedent(MINE))
     monkeypatch.chdir(tmp_path)
-    with registry.temporary():
+    with registry.temporary_parts():
         yield
     sys.modules.pop("my_parts", None)
 
@@ -246,12 +246,12 @@ def test_a_package_of_parts_is_found_by_its_entry_point(mine, monkeypatch):
 def test_a_file_of_the_current_folder_takes_no_librarys_place(mine, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     before = list(sys.path)
-    registry.from_path("my_parts:HalfShare", "weigh")
+    registry.import_object("my_parts:HalfShare", "weigh")
     assert sys.path == before
     monkeypatch.setattr(sys, "path", before[1:])
     (tmp_path / "colorsys.py").write_text("raise SystemExit")
     sys.modules.pop("colorsys", None)
-    assert callable(registry.from_path("colorsys:rgb_to_hsv", "x"))
+    assert callable(registry.import_object("colorsys:rgb_to_hsv", "x"))
 
 
 def test_what_cannot_be_imported_is_one_line(mine):

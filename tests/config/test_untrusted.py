@@ -12,7 +12,7 @@ import pytest
 import muster
 from muster.base import registry
 from muster.base.registry import Code, catalogue, is_role, kinds
-from muster.base.schema import declared
+from muster.base.schema import parameter_types
 from muster.cli.main import main
 from muster.config import load
 from muster.config.experiment import Experiment
@@ -41,7 +41,9 @@ def trap(tmp_path, monkeypatch):
     """A module in the current folder that says so when it is imported."""
     (tmp_path / f"{TRAP}.py").write_text("open('sprung', 'w').close()\ndef boom(**k): boom.ran = 1")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "from_path", lambda path, where: pytest.fail(f"{where}: {path}"))
+    monkeypatch.setattr(
+        registry, "import_object", lambda path, where: pytest.fail(f"{where}: {path}")
+    )
     yield
     assert not (tmp_path / "sprung").exists()
     assert TRAP not in sys.modules
@@ -56,7 +58,7 @@ def kinds_in(kind):
 
 def within(target, depth=DEEPEST):
     """Tables of a part's settings, each with PATH in one place where a part or code can stand."""
-    for name, kind in declared(target).items():
+    for name, kind in parameter_types(target).items():
         for role in kinds_in(kind):
             yield {name: "PATH"}
             if role is Code:
@@ -135,7 +137,7 @@ def test_a_part_that_was_imported_for_its_user_is_no_part_for_others(tmp_path, m
     )
     monkeypatch.chdir(tmp_path)
     table = {"method": {"name": "fedavg", "weigh": "own_halves:Half"}}
-    with registry.temporary():
+    with registry.temporary_parts():
         assert load(table, trusted=True).job.method.weigh.x == 1.0
         with pytest.raises(muster.MusterError, match="is an import path"):
             load(table)
@@ -187,13 +189,13 @@ def test_going_on_with_a_folder_runs_its_code_only_if_told_to(tmp_path, monkeypa
     )
     flags = ["--data", "digits", "--data.clients", "4", "--rounds", "2", "--method", "fedavg",
              "--method.weigh", "own_share:Share", "--name", "mine"]  # fmt: skip
-    with registry.temporary():
+    with registry.temporary_parts():
         assert main(["run", *flags]) == 0
     for name in ("run.toml", "weights.safetensors"):
         (tmp_path / "runs/mine" / name).unlink()
     sys.modules.pop("own_share")
     capsys.readouterr()
-    with registry.temporary():
+    with registry.temporary_parts():
         assert main(["run", "--resume", "runs/mine"]) == 2
         said = capsys.readouterr().err
         assert "'own_share:Share' is an import path" in said

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-import muster.cli.run as runs
+import muster.cli.options as options
 from helpers import cut_short
 from muster.cli.main import EXAMPLES, main
 from muster.data.sources.catalogue import CATALOGUE
-from muster.data.sources.obtain import first_found
+from muster.data.sources.dataset import locate
 from muster.papers.reproduce import run_panels as experiments
 from muster.study.sweep import sweep
 
@@ -57,7 +57,7 @@ def lacking(line):
         return "it writes into the checkout: tests/reproduce/test_pages.py repeats it"
     words = re.findall(r"\w+", line)
     for name, entry in CATALOGUE.items():
-        if name in words and entry.layouts and first_found(entry) is None:
+        if name in words and entry.layouts and locate(entry) is None:
             return f"run `{entry.command}`"
     return None
 
@@ -117,7 +117,7 @@ def test_it_runs(line, desk, monkeypatch, capsys):
     for step in (*makers(line), line):
         with monkeypatch.context() as patch:
             if "--resume" not in step:
-                patch.setattr(runs, "load_experiment", cut_short)
+                patch.setattr(options, "load", cut_short)
             run_line(shorter(step), capsys)
 
 

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import muster
-from muster.data.sources.heart_records import TABLE
+from muster.data.sources.readers import HEART_TABLE
 from small_data import SHARED, here, shared
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ def test_the_appeal_study_runs(tmp_path):
     assert "gm_appeal_unseen" in done.stdout
 
 
-@shared(TABLE)
+@shared(HEART_TABLE)
 def test_it_is_told_which_hospital_gains_from_which(tmp_path):
     script = ROOT / "examples" / "heart.py"
     done = subprocess.run(
@@ -46,7 +46,7 @@ def test_it_is_told_which_hospital_gains_from_which(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@shared(TABLE)
+@shared(HEART_TABLE)
 def test_the_readmes_hospitals_are_what_the_example_says():
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "heart.py"), str(SHARED)],

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from muster.cli.main import reader
-from muster.data.sources.heart_records import TABLE
+from muster.cli.main import build_parser
+from muster.data.sources.readers import HEART_TABLE
 from small_data import SHARED
 
 ROOT = Path(__file__).parents[2]
@@ -25,10 +25,10 @@ BLOCKS = [
 def test_example_runs(page, i, code, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     if "data.heart(" in code:
-        if not (SHARED / TABLE).is_file():
-            pytest.skip(f"run `MUSTER_TEST_DATA=FOLDER make test`, with {TABLE} in FOLDER")
+        if not (SHARED / HEART_TABLE).is_file():
+            pytest.skip(f"run `MUSTER_TEST_DATA=FOLDER make test`, with {HEART_TABLE} in FOLDER")
         monkeypatch.setenv("MUSTER_DATA", str(tmp_path))
-        (tmp_path / TABLE).symlink_to(SHARED / TABLE)
+        (tmp_path / HEART_TABLE).symlink_to(SHARED / HEART_TABLE)
     exec(compile(code, f"{page}[{i}]", "exec"), {"__name__": "example"})
 
 
@@ -57,15 +57,15 @@ SERVED = re.findall(
 def test_command_lines_that_need_servers_are_understood(line):
     """Read, and not run: tests/flower/local/test_loopback.py runs the page, test_commands.py all
     other lines."""
-    assert reader().read(shlex.split(line, comments=True)[1:]).handle is not None
+    assert build_parser().parse(shlex.split(line, comments=True)[1:]).execute is not None
 
 
 def test_the_table_of_methods_is_current():
-    from muster.cli.methods import markdown
+    from muster.cli.methods import format_markdown
 
     text = (ROOT / "docs" / "methods.md").read_text()
     table = text.split("<!-- methods -->\n")[1].split("<!-- end methods -->")[0]
-    assert table.strip() == markdown(), "run: muster methods --markdown, and paste"
+    assert table.strip() == format_markdown(), "run: muster methods --markdown, and paste"
 
 
 def test_the_appeal_example_is_alive(tmp_path, monkeypatch):
@@ -79,4 +79,4 @@ def test_the_appeal_example_is_alive(tmp_path, monkeypatch):
     assert run.rounds["pool"][-1] >= 18
     assert run.rounds["gm_appeal"][-1] > 0.9
     assert set(run.moves["move"]) == {"left", "returned"}
-    assert run.concerns == []
+    assert run.warnings == []

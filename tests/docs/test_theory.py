@@ -6,34 +6,33 @@ import re
 
 import pytest
 
-from muster.cli.reproduce import KEPT
 from muster.papers.reproduce import panel_results
-from muster.papers.reproduce.plan import home
+from muster.papers.reproduce.paper_experiment import RESULTS, find_checkout
 from muster.papers.theory.verdicts import verdicts
 from muster.papers.theory.verdicts_bound import points
 
-PAGE = (home().parent / "docs" / "theory.md").read_text()
+PAGE = (find_checkout() / "docs" / "theory.md").read_text()
 
 
 @pytest.fixture(scope="module")
 def bound():
-    found = panel_results.load(home() / KEPT, "bound")
+    found = panel_results.load(find_checkout() / RESULTS, "bound")
     assert found is not None
     return found.studies["bound"]
 
 
 def test_at_how_many_points_the_bound_says_something(bound):
     each = points(bound)
-    for drawn, told in ((False, "{} of Theorem 1's {} points"), (True, "{} of A.9's {}")):
+    for drawn, text in ((False, "{} of Theorem 1's {} points"), (True, "{} of A.9's {}")):
         mine = each.filter(each["K"].is_not_null() == drawn)
         below = mine.filter(mine["repaired"] < mine["start"])
-        assert told.format(len(below), len(mine)) in PAGE.replace("\n", " ")
+        assert text.format(len(below), len(mine)) in PAGE.replace("\n", " ")
     from_zero = each.filter(each["case"].is_in(["lam = 0.3", "lam = 3"]))
     theorem, drawn = (from_zero.filter(from_zero["K"].is_null() == x) for x in (True, False))
     useful = [len(m.filter(m["repaired"] < m["start"])) for m in (theorem, drawn)]
-    told = f"at {useful[0]} of {len(theorem)} and at none of {len(drawn)}"
+    text = f"at {useful[0]} of {len(theorem)} and at none of {len(drawn)}"
     assert useful[1] == 0
-    assert told in PAGE
+    assert text in PAGE
 
 
 def test_from_which_T_on(bound):

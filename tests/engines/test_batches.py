@@ -11,15 +11,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.engines.batches import plan
-from muster.federation.ragged import Ragged
+from muster.engines.batches import plan_batches
+from muster.federation.ragged_rows import RaggedRows
 from muster.local import Local
 
 
 def ragged(sizes):
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     n = int(offsets[-1])
-    return Ragged(torch.zeros(n, 1), torch.zeros(n, dtype=torch.int64), offsets)
+    return RaggedRows(torch.zeros(n, 1), torch.zeros(n, dtype=torch.int64), offsets)
 
 
 @given(
@@ -31,7 +31,7 @@ def ragged(sizes):
 def test_every_epoch_visits_every_row_once(sizes, batch, epochs, merge):
     data = ragged(sizes)
     local = Local(epochs=epochs, batch_size=batch)
-    (p,) = plan(data, np.arange(len(sizes)), local, seed=1, round=2, merge_single=merge)
+    (p,) = plan_batches(data, np.arange(len(sizes)), local, seed=1, round=2, merge_single=merge)
     assert (np.diff(p.steps) <= 0).all()
     for i, k in enumerate(p.clients):
         seen = [p.rows[i, s, : p.count[i, s]] for s in range(p.steps[i])]
@@ -50,7 +50,7 @@ def test_every_epoch_visits_every_row_once(sizes, batch, epochs, merge):
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=5), st.integers(1, 7), st.integers(1, 12))
 def test_steps_are_steps_whatever_the_size(sizes, batch, steps):
     data = ragged(sizes)
-    (p,) = plan(data, np.arange(len(sizes)), Local(steps=steps, batch_size=batch), 0, 0)
+    (p,) = plan_batches(data, np.arange(len(sizes)), Local(steps=steps, batch_size=batch), 0, 0)
     assert (p.steps == steps).all()
     assert (p.count >= 1).all()
     assert (p.count <= batch).all()
@@ -65,7 +65,7 @@ def test_steps_are_steps_whatever_the_size(sizes, batch, steps):
 )
 def test_the_default_draws_what_it_always_drew(local, rows, count):
     """Checksums from before there was a choice: kept runs go on with the same batches."""
-    (p,) = plan(ragged([20, 7, 33]), np.arange(3), local, seed=3, round=2)
+    (p,) = plan_batches(ragged([20, 7, 33]), np.arange(3), local, seed=3, round=2)
     assert zlib.crc32(np.ascontiguousarray(p.rows).tobytes()) == rows
     assert zlib.crc32(np.ascontiguousarray(p.count).tobytes()) == count
 
@@ -78,7 +78,7 @@ def test_the_default_draws_what_it_always_drew(local, rows, count):
 def test_independent_batches_are_whole_and_have_no_row_twice(sizes, batch, steps):
     data, steps = ragged(sizes), np.array(steps[: len(sizes)])
     local = Local(steps=1, batch_size=batch, batches="independent")
-    (p,) = plan(data, np.arange(len(sizes)), local, seed=1, round=2, steps=steps)
+    (p,) = plan_batches(data, np.arange(len(sizes)), local, seed=1, round=2, steps=steps)
     assert (p.steps == steps[p.clients]).all()
     assert (np.diff(p.steps) <= 0).all()
     for i, k in enumerate(p.clients):
@@ -94,7 +94,9 @@ def test_an_epoch_of_independent_batches_is_as_many_steps():
     data = ragged([20, 7, 33])
     for merge in (False, True):
         shuffled, drawn = (
-            plan(data, np.arange(3), Local(epochs=2, batch_size=4, batches=rule), 0, 0, merge)[0]
+            plan_batches(
+                data, np.arange(3), Local(epochs=2, batch_size=4, batches=rule), 0, 0, merge
+            )[0]
             for rule in ("shuffled", "independent")
         )
         assert shuffled.steps.tolist() == drawn.steps.tolist()
@@ -106,7 +108,7 @@ def seen_together(rule, rounds=4000, n=12, b=4):
     local = Local(steps=2, batch_size=b, batches=rule)
     counts = np.zeros((n, n))
     for t in range(rounds):
-        (p,) = plan(ragged([n]), np.arange(1), local, seed=5, round=t)
+        (p,) = plan_batches(ragged([n]), np.arange(1), local, seed=5, round=t)
         counts[np.ix_(p.rows[0, 0], p.rows[0, 1])] += 1
     return counts
 
@@ -127,7 +129,7 @@ def test_batches_depend_on_round_client_and_seed_but_not_on_company(rule):
     local = Local(steps=2, batch_size=5, batches=rule)
 
     def rows(clients, seed=0, round=0):
-        (p,) = plan(data, np.array(clients), local, seed, round)
+        (p,) = plan_batches(data, np.array(clients), local, seed, round)
         return {int(k): (p.rows[i] - data.offsets[k]).tolist() for i, k in enumerate(p.clients)}
 
     alone, together = rows([1]), rows([0, 1, 2])
@@ -135,13 +137,13 @@ def test_batches_depend_on_round_client_and_seed_but_not_on_company(rule):
     assert together[0] != together[1]
     assert rows([1], round=1)[1] != alone[1]
     assert rows([1], seed=1)[1] != alone[1]
-    (own,) = plan(data, np.array([0]), local, 0, 0, ids=np.array([1]))
+    (own,) = plan_batches(data, np.array([0]), local, 0, 0, ids=np.array([1]))
     assert own.rows[0].tolist() == alone[1]  # keyed by who it is, not by where it stands
 
 
 def test_full_batches_of_very_different_clients_are_grouped():
     data = ragged([3, 500, 4, 600, 1])
-    groups = plan(data, np.arange(5), Local(steps=2, batch_size=None), 0, 0)
+    groups = plan_batches(data, np.arange(5), Local(steps=2, batch_size=None), 0, 0)
     padded = sum(g.rows.size for g in groups)
     assert padded <= 2 * 2 * sum([3, 500, 4, 600, 1])
     assert sorted(np.concatenate([g.at for g in groups]).tolist()) == list(range(5))

@@ -11,7 +11,7 @@ import torch
 import muster
 import reference
 from helpers import federation, same_bits
-from muster.engines.compute import How
+from muster.engines.compute import ComputeOptions
 
 BAD = {
     "engine": ({"engine": "stackd"}, "unknown engine 'stackd'; did you mean 'stacked'"),
@@ -68,4 +68,6 @@ def test_not_both_and_nothing_unknown():
 
 
 def test_the_keywords_are_the_fields():
-    assert set(How.__annotations__) == {f.name for f in dataclasses.fields(muster.Compute)}
+    assert set(ComputeOptions.__annotations__) == {
+        f.name for f in dataclasses.fields(muster.Compute)
+    }

@@ -10,10 +10,10 @@ from torch import nn
 import muster
 import reference
 from helpers import federation, gap, layers_of, module_of, random_layers, same_bits
-from muster.engines import Compute, Loop, Stacked, choose
+from muster.engines import Compute, LoopEngine, StackedEngine, choose
 from muster.engines.layers import stackable
-from muster.engines.stacked import Batch
-from muster.federation.ragged import Ragged
+from muster.engines.stacked_engine import StackedBatch
+from muster.federation.ragged_rows import RaggedRows
 
 M = muster.methods
 LOCAL = muster.Local(steps=5, batch_size=4, lr=0.2)
@@ -150,9 +150,9 @@ def test_any_module_runs_and_its_own_parameters_are_the_start(fed):
 
 def test_the_engine_is_chosen_from_the_model_and_can_be_forced(fed):
     mlp = muster.models.MLP((3,)).build(fed, 0)
-    assert isinstance(choose(Compute(), mlp, fed, LOCAL), Stacked)
-    assert isinstance(choose(Compute("loop"), mlp, fed, LOCAL), Loop)
-    assert isinstance(choose(Compute(), Residual(), fed, LOCAL), Loop)
+    assert isinstance(choose(Compute(), mlp, fed, LOCAL), StackedEngine)
+    assert isinstance(choose(Compute("loop"), mlp, fed, LOCAL), LoopEngine)
+    assert isinstance(choose(Compute(), Residual(), fed, LOCAL), LoopEngine)
     with pytest.raises(
         muster.MusterError, match=r"Dropout .drop. draws numbers .* use engine='loop'"
     ):
@@ -206,12 +206,12 @@ def test_the_compiled_loop_gives_the_numbers_of_the_fused_path(monkeypatch, rule
     data = [(draw.normal(size=(n, 9)), draw.integers(0, 7, n)) for n in sizes]
     layers = random_layers((9, 7))
     local = muster.Local(epochs=2, batch_size=6, lr=0.3, batches=rule)
-    from muster.engines import stacked
+    from muster.engines import stacked_engine
 
     for method in (M.fedavg(), M.fedprox(0.6)):
         results = []
         for threshold in (0.0, float("inf")):
-            monkeypatch.setattr(stacked, "COMPILE_FROM", threshold)
+            monkeypatch.setattr(stacked_engine, "COMPILE_FROM", threshold)
             fed = federation(data)
             results.append(go(fed, method, module_of(layers), local=local, rounds=6))
         assert gap(layers_of(results[0]), layers_of(results[1])) < 1e-9
@@ -219,9 +219,9 @@ def test_the_compiled_loop_gives_the_numbers_of_the_fused_path(monkeypatch, rule
 
 @pytest.mark.parametrize("threshold", [0.0, float("inf")])
 def test_bytes_are_pixels_on_every_path(monkeypatch, threshold):
-    from muster.engines import stacked
+    from muster.engines import stacked_engine
 
-    monkeypatch.setattr(stacked, "COMPILE_FROM", threshold)
+    monkeypatch.setattr(stacked_engine, "COMPILE_FROM", threshold)
     draw = np.random.default_rng(0)
     raw = [(draw.integers(0, 256, (20, 8)).astype(np.uint8), draw.integers(0, 3, 20)) for _ in "ab"]
     scaled = [(x / 255, y) for x, y in raw]
@@ -260,8 +260,8 @@ def test_each_clients_own_model_is_measured_alike_by_both_engines(fed):
     model = nn.Sequential(nn.Linear(5, 4))
     who = np.array([3, 0, 5])
     some = {n: t[:3] for n, t in stack.items()}
-    a = Stacked(model, fed, LOCAL, DOUBLE).appraise_each(some, who)
-    b = Loop(model, fed, LOCAL, DOUBLE).appraise_each(some, who)
+    a = StackedEngine(model, fed, LOCAL, DOUBLE).appraise_each(some, who)
+    b = LoopEngine(model, fed, LOCAL, DOUBLE).appraise_each(some, who)
     assert np.allclose(a.loss, b.loss, atol=1e-12)
     assert np.array_equal(a.accuracy, b.accuracy)
 
@@ -272,12 +272,12 @@ def test_the_fused_gradient_is_that_of_autograd(fed, hidden):
     widths = [width, *hidden, classes]
     pairs = zip(widths, widths[1:], strict=False)
     layers = [layer for a, b in pairs for layer in (torch.nn.Linear(a, b), torch.nn.ReLU())]
-    engine = Stacked(torch.nn.Sequential(*layers[:-1]), fed, LOCAL, DOUBLE)
+    engine = StackedEngine(torch.nn.Sequential(*layers[:-1]), fed, LOCAL, DOUBLE)
     model = {n: t.double() for n, t in engine.main.module.state_dict().items()}
     stack = {n: t + torch.randn(5, *t.shape, dtype=torch.float64) for n, t in model.items()}
     scale = torch.tensor([[0.25] * 4 + [0.0] * 3, [1 / 7] * 7] + [[0.2] * 5 + [0.0] * 2] * 3)
     x, y = torch.randn(5, 7, width).double(), torch.randint(classes, (5, 7))
-    batch = Batch(engine, x, y, scale.double())
+    batch = StackedBatch(engine, x, y, scale.double())
     assert engine.fused is not None
     fused = batch(stack)
     engine.fused = None
@@ -288,7 +288,7 @@ def test_the_fused_gradient_is_that_of_autograd(fed, hidden):
 
 
 def test_clients_may_be_asked_in_any_order(fed):
-    engine = Stacked(nn.Sequential(nn.Linear(5, 4)), fed, LOCAL, DOUBLE)
+    engine = StackedEngine(nn.Sequential(nn.Linear(5, 4)), fed, LOCAL, DOUBLE)
     model = {n: t.double() for n, t in engine.main.state.items()}
     order = np.array([7, 2, 5, 0, 1, 3, 4, 6])
     assert np.allclose(
@@ -301,9 +301,9 @@ def test_shared_and_weighted_test_rows_are_measured_as_told():
     x, y = torch.from_numpy(draw.normal(size=(6, 5))), torch.from_numpy(draw.integers(0, 4, 6))
     rows = np.array([0, 1, 2, 3, 2, 3, 4, 5, 0])
     weight = np.array([0.5, 0.25, 0.25, 0.1, 0.2, 0.3, 0.4, 0.9, 0.1])
-    data = Ragged(x, y, np.array([0, 3, 7, 9]), rows, weight)
-    fed = muster.Federation.from_ragged(data, classes=4)
-    engine = Stacked(nn.Sequential(nn.Linear(5, 4)), fed, LOCAL, DOUBLE)
+    data = RaggedRows(x, y, np.array([0, 3, 7, 9]), rows, weight)
+    fed = muster.Federation.from_rows(data, classes=4)
+    engine = StackedEngine(nn.Sequential(nn.Linear(5, 4)), fed, LOCAL, DOUBLE)
     model = {n: t.double() for n, t in engine.main.state.items()}
     layers = [tuple(t.numpy() for t in model.values())]
     one = np.array([reference.loss(layers, x.numpy()[[i]], y.numpy()[[i]]) for i in range(6)])

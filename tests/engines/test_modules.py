@@ -17,7 +17,7 @@ import tasks as case
 from helpers import same_bits
 from muster import Method
 from muster.base.registry import kinds
-from muster.engines.layers import Draws
+from muster.engines.layers import DropoutDraws
 from muster.parts import Step
 from muster.report.tables import run_table
 
@@ -143,12 +143,12 @@ def test_any_number_of_processes_gives_the_same_bits(name):
 
 def test_what_dropout_draws_for_a_client_is_what_torch_draws_for_it_alone():
     h = torch.ones(2, 5, 3)
-    found = Draws([7, 8]).drop(h, 0.4, [5, 3])
+    found = DropoutDraws([7, 8]).drop(h, 0.4, [5, 3])
     for k, n in enumerate((5, 3)):
         torch.manual_seed(7 + k)
         assert torch.equal(found[k, :n], nn.functional.dropout(h[k, :n], 0.4))
     assert not found[1, 3:].any()
-    assert torch.equal(Draws([1]).drop(h, 0.0, [5]), h)
+    assert torch.equal(DropoutDraws([1]).drop(h, 0.0, [5]), h)
 
 
 def test_a_forced_stack_takes_what_can_be_and_says_what_cannot():
@@ -240,7 +240,7 @@ class TwoTowers(nn.Module):
 
 
 def test_several_inputs_are_one_row_that_the_module_takes_apart():
-    both = muster.models.Joined({"tokens": (5,), "numbers": (3,)}, whole=("tokens",))
+    both = muster.models.MultiInput({"tokens": (5,), "numbers": (3,)}, whole=("tokens",))
     draw = np.random.default_rng(0)
     inputs = [
         {"tokens": draw.integers(0, case.TOKENS, (12, 5)), "numbers": draw.normal(size=(12, 3))}
@@ -275,13 +275,13 @@ def test_several_inputs_are_one_row_that_the_module_takes_apart():
         (lambda j: j.rows(tokens=[[1, 2]], numbers=[[1.0]]), r"numbers: shape \(1, 1\); .*1, 3"),
         (lambda j: j.rows(tokens=[[1.5, 2]], numbers=[[1.0] * 3]), "tokens: float64 .*give tokens"),
         (lambda j: j.apart(torch.zeros(1, 4)), "rows of 4 numbers; its inputs have 5"),
-        (lambda j: muster.models.Joined({"a": (1,)}, ("b",)), "whole: 'b' is no input"),
-        (lambda j: muster.models.Joined({}), "joined: no inputs"),
+        (lambda j: muster.models.MultiInput({"a": (1,)}, ("b",)), "whole: 'b' is no input"),
+        (lambda j: muster.models.MultiInput({}), "joined: no inputs"),
     ],
 )  # fmt: skip
 def test_inputs_that_do_not_fit_are_told(call, message):
     with pytest.raises(muster.MusterError, match=message):
-        call(muster.models.Joined({"tokens": (2,), "numbers": (3,)}, whole=("tokens",)))
+        call(muster.models.MultiInput({"tokens": (2,), "numbers": (3,)}, whole=("tokens",)))
 
 
 def test_a_layer_with_a_hook_is_not_taken_for_a_plain_one():

@@ -8,7 +8,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.engines.batches import CACHE, ENOUGH, EVEN, WORTH, Plan, blocks, cut, work
+from muster.engines.batches import (
+    CACHE,
+    ENOUGH,
+    EVEN,
+    WORTH,
+    BatchPlan,
+    blocks,
+    cut_portions,
+    estimate_work,
+)
 
 
 def plan_of(steps, batch):
@@ -16,7 +25,7 @@ def plan_of(steps, batch):
     k, most = len(steps), int(steps.max())
     count = np.where(np.arange(most) < steps[:, None], batch, 0)
     rows = np.broadcast_to(np.zeros(1, np.int64), (k, most, batch))
-    return Plan(np.arange(k), np.arange(k), steps, rows, count)
+    return BatchPlan(np.arange(k), np.arange(k), steps, rows, count)
 
 
 def model_of(*widths):
@@ -39,7 +48,7 @@ WORKLOADS = {
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_cut_by_size(name):
     clients, batch, widths, expected = WORKLOADS[name]
-    assert len(cut(plan_of([5] * clients, batch), model_of(*widths))) == expected
+    assert len(cut_portions(plan_of([5] * clients, batch), model_of(*widths))) == expected
 
 
 @given(
@@ -50,7 +59,7 @@ def test_cut_by_size(name):
 )
 def test_every_client_is_in_one_portion_and_in_one_block(steps, batch, widths, threads):
     group, model = plan_of(steps, batch), model_of(*widths)
-    portions = cut(group, model)
+    portions = cut_portions(group, model)
     assert np.array_equal(np.concatenate([p.at for p in portions]), group.at)
     sizes = [len(p.at) for p in portions]
     assert max(sizes) - min(sizes) <= 1
@@ -61,7 +70,7 @@ def test_every_client_is_in_one_portion_and_in_one_block(steps, batch, widths, t
         assert len(group.at) * batch * numbers >= len(portions) * WORTH
     spans = blocks(group, model, threads)
     assert np.array_equal(np.concatenate([group.at[s] for s in spans]), group.at)
-    amount = work(group, model)
+    amount = estimate_work(group, model)
     assert amount.sum() == sum(steps) * batch * numbers
     # A block ends as soon as it is worth a hand-over, or a fair share of them.
     assert len(spans) <= EVEN * threads + 1

@@ -14,8 +14,8 @@ from torch import nn
 import muster
 import reference
 from helpers import federation, same_bits
-from muster.engines import stacked
-from muster.engines.threads import Crew, cores, one_thread, quota
+from muster.engines import stacked_engine
+from muster.engines.threads import ThreadPool, cores, one_thread, quota
 
 M = muster.methods
 
@@ -104,7 +104,7 @@ def test_same_bits_for_any_number_of_threads(case):
 def test_the_compiled_and_the_threaded_paths_are_really_taken(monkeypatch):
     """Otherwise the test above would show nothing: portions and blocks go to several threads."""
     seats = {}
-    real = Crew.share
+    real = ThreadPool.share
 
     def share(self, tasks, work):
         def seen(seat, numbers):
@@ -114,7 +114,7 @@ def test_the_compiled_and_the_threaded_paths_are_really_taken(monkeypatch):
 
         real(self, tasks, seen)
 
-    monkeypatch.setattr(Crew, "share", share)
+    monkeypatch.setattr(ThreadPool, "share", share)
     for case, kinds in zip(CASES, ((), ("walk",), ("take",), ("take",), ("work",)), strict=True):
         seats.clear()
         run_of(case, rounds=2, processes=3)
@@ -161,26 +161,26 @@ def test_resumed_with_other_threads_to_the_same_bits(case, tmp_path):
 def test_the_cut_into_portions_does_not_ask_how_many_threads_there_are(monkeypatch):
     """Another cut may give other bits; so the rule must not see the number of threads."""
     cuts = []
-    real = stacked.cut
+    real = stacked_engine.cut_portions
 
     def spy(group, model):
         portions = real(group, model)
         cuts.append([p.clients.tolist() for p in portions])
         return portions
 
-    monkeypatch.setattr(stacked, "cut", spy)
+    monkeypatch.setattr(stacked_engine, "cut_portions", spy)
     for processes in (1, 2, 7):
         run_of("mlp, fused", rounds=1, processes=processes)
     assert cuts[0] == cuts[1] == cuts[2]
     assert len(cuts[0]) > 1
 
 
-# --- the crew
+# --- the pool
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_every_task_is_done_once(size):
-    crew, done = Crew(size), []
+    pool, done = ThreadPool(size), []
 
     def work(seat, numbers):
         assert torch.get_num_threads() == 1
@@ -189,17 +189,17 @@ def test_every_task_is_done_once(size):
             done.append((i, seat))
 
     torch.set_num_threads(2)
-    crew.share(40, work)
+    pool.share(40, work)
     assert sorted(i for i, _ in done) == list(range(40))
     assert {s for _, s in done} <= set(range(size))
     assert size == 1 or len({s for _, s in done}) > 1
     assert torch.get_num_threads() == 2
-    crew.close()
+    pool.close()
 
 
 def test_work_may_share_out_work_of_its_own():
     """From inside a helper too, with no helper left: nobody waits for one that has not begun."""
-    crew, done = Crew(2), []
+    pool, done = ThreadPool(2), []
 
     def outer(seat, numbers):
         for i in numbers:
@@ -210,16 +210,16 @@ def test_work_may_share_out_work_of_its_own():
                     time.sleep(0.001)
                     done.append((i, j))
 
-            crew.share(3, inner)
+            pool.share(3, inner)
 
-    crew.share(6, outer)
+    pool.share(6, outer)
     assert sorted(done) == [(i, j) for i in range(6) for j in range(3)]
-    crew.close()
+    pool.close()
 
 
 @pytest.mark.parametrize("where", [0, 1])
 def test_an_error_in_any_thread_ends_the_work_and_is_raised(where):
-    crew, done = Crew(2), []
+    pool, done = ThreadPool(2), []
     both = threading.Barrier(2)
 
     def work(seat, numbers):
@@ -231,10 +231,10 @@ def test_an_error_in_any_thread_ends_the_work_and_is_raised(where):
             done.append(i)
 
     with pytest.raises(ArithmeticError, match=f"seat {where}"):
-        crew.share(2000, work)
+        pool.share(2000, work)
     assert len(done) < 1999, "the other thread stopped early"
     assert torch.get_num_threads() >= 1
-    crew.close()
+    pool.close()
 
 
 def test_helpers_end_with_the_engine():
@@ -306,7 +306,9 @@ def test_as_many_cores_as_affinity_and_quota_allow(monkeypatch, allowed, share, 
 
 def test_the_loop_engine_takes_as_many_processes():
     fed = federation(reference.problem(0)[0])
-    engine = muster.engines.Loop(nn.Linear(5, 4), fed, muster.Local(steps=1), muster.Compute())
+    engine = muster.engines.LoopEngine(
+        nn.Linear(5, 4), fed, muster.Local(steps=1), muster.Compute()
+    )
     assert engine.processes == cores()
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.federation import Preparation, Scale, Statistics, column_statistics
+from muster.federation import ColumnStatistics, Scaler, TableEncoder, column_statistics
 
 SIZES = np.array([1, 40, 7, 300])
 
@@ -23,8 +23,8 @@ def rows(seed=0, missing=0.3):
 
 def test_together_they_are_the_statistics_of_all_rows():
     x = rows()
-    told = Statistics.of(x, SIZES)
-    all_of_it = told.together()
+    told = ColumnStatistics.of(x, SIZES)
+    all_of_it = told.combine()
     there = [column[~np.isnan(column)] for column in x.T]
     assert all_of_it.count[0].tolist() == [len(column) for column in there]
     for j, column in enumerate(there):
@@ -37,17 +37,17 @@ def test_together_they_are_the_statistics_of_all_rows():
 
 def test_a_client_tells_the_same_alone():
     x, ends = rows(), np.cumsum(SIZES)
-    told = Statistics.of(x, SIZES)
+    told = ColumnStatistics.of(x, SIZES)
     for k, (start, end) in enumerate(zip(ends - SIZES, ends, strict=True)):
-        alone = Statistics.of(x[start:end].copy(), SIZES[k : k + 1])
+        alone = ColumnStatistics.of(x[start:end].copy(), SIZES[k : k + 1])
         for name in ("rows", "count", "mean", "spread"):
             assert np.array_equal(getattr(alone, name)[0], getattr(told, name)[k])
 
 
 def test_how_many_columns_are_looked_at_together_makes_no_difference(monkeypatch):
-    whole = Statistics.of(rows(), SIZES)
+    whole = ColumnStatistics.of(rows(), SIZES)
     monkeypatch.setattr(column_statistics, "AT_ONCE", 700)  # two columns
-    few = Statistics.of(rows(), SIZES)
+    few = ColumnStatistics.of(rows(), SIZES)
     for name in ("count", "mean", "spread"):
         assert np.array_equal(getattr(whole, name), getattr(few, name))
 
@@ -55,44 +55,44 @@ def test_how_many_columns_are_looked_at_together_makes_no_difference(monkeypatch
 @settings(max_examples=20, deadline=None)
 @given(order=st.permutations(range(4)), seed=st.integers(0, 50))
 def test_the_order_of_clients_makes_no_difference_to_the_bit(order, seed):
-    told = Statistics.of(rows(seed), SIZES)
-    other = Statistics(*(values[list(order)] for values in vars(told).values()))
+    told = ColumnStatistics.of(rows(seed), SIZES)
+    other = ColumnStatistics(*(values[list(order)] for values in vars(told).values()))
     for name in ("rows", "count", "mean", "spread"):
-        assert np.array_equal(getattr(told.together(), name), getattr(other.together(), name))
+        assert np.array_equal(getattr(told.combine(), name), getattr(other.combine(), name))
 
 
 @given(value=st.floats(-1e12, 1e12), n=st.integers(1, 60))
 def test_a_column_that_never_varies_has_no_spread(value, n):
     x = np.full((3 * n, 1), value)
-    all_of_it = Statistics.of(x, np.array([n, 2 * n])).together()
+    all_of_it = ColumnStatistics.of(x, np.array([n, 2 * n])).combine()
     assert all_of_it.mean[0, 0] == value
     assert all_of_it.spread[0, 0] == 0
     assert all_of_it.deviation[0, 0] == 1
-    assert (Scale.fitted(all_of_it, np.array([True]), (1,))(x) == 0).all()
+    assert (Scaler.fit(all_of_it, np.array([True]), (1,))(x) == 0).all()
 
 
 def test_numbers_are_of_those_that_count_and_holes_of_everybody():
     x = np.array([[1.0, 0.0], [3.0, 1.0], [np.nan, 0.0], [100.0, 2.0]])
-    told = Statistics.of(x, np.array([2, 2]))
+    told = ColumnStatistics.of(x, np.array([2, 2]))
     levels = {"b": ("x", "y", "z")}
     first, both = np.array([True, False]), np.array([True, True])
-    made = Preparation.fitted(told, first, ("a", "b"), levels, scaled=True, fills=True)
+    made = TableEncoder.fit(told, first, ("a", "b"), levels, scaled=True, fills=True)
     assert vars(made) == vars(
-        Preparation(("a", "b"), levels, ("a",), (2.0, 0.0), (1.0, 1.0), fills=True)
+        TableEncoder(("a", "b"), levels, ("a",), (2.0, 0.0), (1.0, 1.0), fills=True)
     )
-    everybody = Preparation.fitted(told, both, ("a", "b"), levels, scaled=False, fills=True)
+    everybody = TableEncoder.fit(told, both, ("a", "b"), levels, scaled=False, fills=True)
     assert everybody.mean[0] == pytest.approx(104 / 3)
     assert everybody.std == ()
 
 
 def test_a_column_that_those_who_count_lack_is_fitted_to_everybody():
     x = np.array([[1.0, np.nan], [3.0, np.nan], [10.0, 5.0], [20.0, 9.0]])
-    made = Scale.fitted(Statistics.of(x, np.array([2, 2])), np.array([True, False]), (2,))
+    made = Scaler.fit(ColumnStatistics.of(x, np.array([2, 2])), np.array([True, False]), (2,))
     assert made.mean.tolist() == [2.0, 7.0]
     assert made.std.tolist() == [1.0, 2.0]
 
 
 def test_nobody_with_rows_leaves_numbers_as_they_are():
-    told = Statistics.of(np.full((2, 1), np.nan), np.array([2, 0]))
-    assert (told.together().mean[0, 0], told.together().deviation[0, 0]) == (0, 1)
+    told = ColumnStatistics.of(np.full((2, 1), np.nan), np.array([2, 0]))
+    assert (told.combine().mean[0, 0], told.combine().deviation[0, 0]) == (0, 1)
     assert told.rows.tolist() == [2, 0]

@@ -10,7 +10,7 @@ import pytest
 from sklearn.datasets import load_breast_cancer, load_diabetes
 
 import muster
-from muster.federation.data_warnings import doubts
+from muster.federation.data_warnings import find_data_warnings
 
 SOFTMAX = muster.models.Softmax()
 
@@ -55,8 +55,8 @@ def test_a_class_that_no_test_row_has():
     rows = np.zeros((20, 2), np.float32)
     y = np.array([0] * 12 + [1] * 8)
     fed = muster.Federation.from_arrays([(rows, y)] * 2, test=[(rows[:4], y[:4])] * 2)
-    assert doubts(fed) == [
-        "no test row has class '1': test accuracy says nothing of it; hold out more rows "
+    assert find_data_warnings(fed) == [
+        "no test row has class '1': test accuracy says nothing about it; hold out more rows "
         "(test_fraction)"
     ]
 
@@ -77,4 +77,4 @@ def test_a_rare_class_is_held_out_too(tmp_path):
 
 @pytest.mark.parametrize("fed", [muster.data.digits(), muster.data.synth(1, 1)], ids=repr)
 def test_sound_data_raises_no_doubt(fed):
-    assert doubts(fed) == []
+    assert find_data_warnings(fed) == []

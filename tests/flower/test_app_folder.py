@@ -148,7 +148,7 @@ def test_terms_that_were_not_agreed_on_are_refused():
         with pytest.raises(muster.MusterError, match="terms: the server's request differs"):
             check_terms(shared_terms(load({**TABLE, "network": {}, **other})), agreed)
     settled = shared_terms(load(found))
-    with pytest.raises(muster.MusterError, match="terms: the server asks"):
+    with pytest.raises(muster.MusterError, match="terms: the server's request"):
         check_terms(
             shared_terms(load({**found, "network": {"features": [63], "classes": 10}})),
             settled,

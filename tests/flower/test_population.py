@@ -13,7 +13,7 @@ from flwr.app import ConfigRecord
 import muster
 from flower_parity import assert_same
 from flower_setup import Setup
-from muster.base.params import dtype_of, of_module, trainable
+from muster.base.params import get_dtype, get_params, trainable_names
 from muster.config.network import Member, members_by_name
 from muster.engines import choose
 from muster.engines.compute import Compute
@@ -39,8 +39,8 @@ def trained(fed, place, ids=None):
     module = as_module(muster.models.MLP((4,)), fed, 0)
     local = muster.Local(steps=6, batch_size=5, lr=0.1)
     engine = choose(Compute("stacked", dtype="float64"), module, fed, local)
-    start = of_module(module, dtype_of("float64"), engine.device)
-    offer = Offer(0, 3, 10, start, lr=0.1, trainable=trainable(module))
+    start = get_params(module, get_dtype("float64"), engine.device)
+    offer = Offer(0, 3, 10, start, lr=0.1, trainable=trainable_names(module))
     work, _ = engine.train(SGD(), offer, np.array([place]), {})
     return work.models
 

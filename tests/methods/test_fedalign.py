@@ -8,7 +8,7 @@ import pytest
 import muster
 import reference
 from helpers import admitted, federation, gap, layers_of, module_of, random_layers
-from muster.engines.batches import plan
+from muster.engines.batches import plan_batches
 
 M = muster.methods
 ENGINES = ("stacked", "loop")
@@ -112,7 +112,7 @@ def test_minibatches_agree_with_numpy_on_the_same_rows(local, engine):
     x, y = fed.train.x.numpy(), fed.train.y.numpy()
 
     def batches(t, k):
-        (p,) = plan(fed.train, np.array([k]), work, seed=0, round=t)
+        (p,) = plan_batches(fed.train, np.array([k]), work, seed=0, round=t)
         spans = [p.rows[0, s, : p.count[0, s]] for s in range(int(p.steps[0]))]
         return [(x[rows], y[rows]) for rows in spans]
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import muster
-from muster.federation import Space
+from muster.federation import RowShape
 from small_data import write_idx
 
 
@@ -46,19 +46,19 @@ def test_flat_images_train_to_the_same_weights_as_standing_ones():
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32)])
 def test_a_flat_row_is_the_image_it_was(shape):
     x = torch.randn(5, *shape)
-    flat = muster.models.CNN().build(Space((x[0].numel(),), 10, shape), 0).eval()
-    standing = muster.models.CNN().build(Space(shape, 10), 0).eval()
+    flat = muster.models.CNN().build(RowShape((x[0].numel(),), 10, shape), 0).eval()
+    standing = muster.models.CNN().build(RowShape(shape, 10), 0).eval()
     with torch.no_grad():
         assert torch.equal(flat(x.flatten(1)), standing(x))
 
 
 def test_image_sets_know_their_shape(tmp_path, monkeypatch):
     monkeypatch.setenv("MUSTER_DATA", str(tmp_path / "none"))
-    from muster.data.sets.images import images
+    from muster.data.sets.images import partition_images
     from small_data import small
 
     data = small(tmp_path)
-    fed = images(
+    fed = partition_images(
         data, write_idx(tmp_path / "here"), tuple("0123456789"), 4, 2, 0, muster.data.IID(), 0
     )
     assert (fed.shape, fed.image) == ((784,), (1, 28, 28))
@@ -70,10 +70,14 @@ def test_image_sets_know_their_shape(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("space", "model", "message"), [
-    (Space((60,), 2), muster.models.CNN(), r"rows have shape \(60,\); it needs images"),
-    (Space((64,), 2), muster.models.CNN(image=(1, 7, 7)), r"to be images of shape \(1, 7, 7\)"),
-    (Space((64,), 2), muster.models.CNN(image=(8, 8)), r"to be images of shape \(8, 8\)"),
-    (Space((100,), 2, (1, 10, 10)), muster.models.CNN(), r"of shape \(1, 10, 10\).*divisible by 4"),
+    (RowShape((60,), 2), muster.models.CNN(), r"rows have shape \(60,\); it needs images"),
+    (RowShape((64,), 2), muster.models.CNN(image=(1, 7, 7)), r"to be images of shape \(1, 7, 7\)"),
+    (RowShape((64,), 2), muster.models.CNN(image=(8, 8)), r"to be images of shape \(8, 8\)"),
+    (
+        RowShape((100,), 2, (1, 10, 10)),
+        muster.models.CNN(),
+        r"of shape \(1, 10, 10\).*divisible by 4",
+    ),
 ])  # fmt: skip
 def test_what_is_no_image_is_one_line(space, model, message):
     with pytest.raises(muster.MusterError, match=message) as error:
@@ -82,5 +86,5 @@ def test_what_is_no_image_is_one_line(space, model, message):
 
 
 def test_rows_of_your_own_are_images_if_you_say_so():
-    model = muster.models.CNN(image=(1, 4, 4)).build(Space((16,), 3), 0).eval()
+    model = muster.models.CNN(image=(1, 4, 4)).build(RowShape((16,), 3), 0).eval()
     assert model(torch.zeros(2, 16)).shape == (2, 3)

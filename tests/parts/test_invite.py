@@ -119,7 +119,7 @@ def test_groups_are_drawn_apart_by_count_or_fraction(fed):
             roster = apart(fed, pool, 0, t, no_losses)
             assert (np.diff(roster.clients) > 0).all()
             assert int(roster.priority.sum()) == of_three
-            assert int((~roster.priority).sum()) == of_six <= apart.most_asked(9)
+            assert int((~roster.priority).sum()) == of_six <= apart.max_clients(9)
             group = np.where(roster.priority, 3 / of_three, 6 / max(of_six, 1))
             assert np.allclose(roster.share, fed.share[roster.clients] * group)
             assert np.array_equal(roster.full, roster.share)

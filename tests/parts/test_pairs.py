@@ -17,8 +17,8 @@ import reference_local
 from helpers import federation, module_of, random_layers
 from muster.base import durable
 from muster.base.registry import kinds
-from muster.engines import stacked
-from muster.engines.batches import plan
+from muster.engines import stacked_engine
+from muster.engines.batches import plan_batches
 from muster.methods import Method
 from muster.parts import Average, Optimizer, Scaffold, Solver
 from muster.schedules import Linear
@@ -98,7 +98,7 @@ def by_hand(fed, layers, local, how, rounds, solver, optimizer):
     draws = kinds(Solver)[solver[0]](**solver[1]).draws
 
     def rows(t, k):
-        (p,) = plan(fed.train, np.array([k]), local, 0, t, draws=draws)
+        (p,) = plan_batches(fed.train, np.array([k]), local, 0, t, draws=draws)
         at = [p.rows[0, s, : p.count[0, s]] for s in range(int(p.steps[0]))]
         return [reference_local.Batch(x[some], y[some], fed.classes) for some in at]
 
@@ -158,7 +158,7 @@ def test_every_solver_goes_with_every_optimizer(solver, optimizer, fed, tmp_path
         for path, (module, engine, compile_from) in paths(layers).items():
             if (path == "compiled" and optimizer != "plain") or (path == "mapped" and rounds < 3):
                 continue
-            monkeypatch.setattr(stacked, "COMPILE_FROM", compile_from)
+            monkeypatch.setattr(stacked_engine, "COMPILE_FROM", compile_from)
             state = ended(
                 tmp_path / f"{work} {path}",
                 fed=fed, method=method, model=module, rounds=rounds, local=local, engine=engine,

@@ -14,7 +14,7 @@ from helpers import federation
 from muster.base import params
 from muster.engines import Compute, choose
 from muster.engines.base import Assignment
-from muster.parts.solvers import ControlVariates, MetaGradient, Simple, Work
+from muster.parts.solvers import ControlVariates, MetaGradient, Solver, Work
 from muster.protocol import Offer
 
 MODELS = {
@@ -26,7 +26,7 @@ MODELS = {
 }  # fmt: skip
 
 
-class Asks(Simple):
+class Asks(Solver):
     """A solver that takes one step along nothing, and notes `H(w) v` for random v on the way."""
 
     def __init__(self, delta=None):
@@ -54,8 +54,8 @@ def products(engine, model, delta=None):
     fed = federation(reference.problem(0)[0])
     local = muster.Local(steps=1, batch_size=None)
     work = choose(Compute(engine, dtype="float64", processes=1), module, fed, local)
-    start = params.of_module(module, torch.float64, torch.device("cpu"))
-    offer = Offer(0, 0, 1, start, lr=0.1, trainable=params.trainable(module))
+    start = params.get_params(module, torch.float64, torch.device("cpu"))
+    offer = Offer(0, 0, 1, start, lr=0.1, trainable=params.trainable_names(module))
     done, _ = work.train(Asks(delta), offer, np.arange(fed.n), {})
     names = list(start)
     pairs = []
@@ -104,11 +104,13 @@ def test_control_variates_change_where_a_gradient_was_seen(engine, optimizer):
     fed = federation(reference.problem(0)[0])
     local = muster.Local(steps=2, batch_size=None, lr=0.1, optimizer=optimizer)
     work = choose(Compute(engine, dtype="float64", processes=1), module, fed, local)
-    start = params.of_module(module, torch.float64, torch.device("cpu"))
+    start = params.get_params(module, torch.float64, torch.device("cpu"))
     server = {"control": {n: torch.ones_like(t) for n, t in start.items()}}
     own = {"control": {n: torch.full_like(t, 2.0) for n, t in params.expand(start, 3).items()}}
     for lr in (0.1, 0.0):
-        offer = Offer(0, 0, 1, start, lr=lr, trainable=params.trainable(module), server=server)
+        offer = Offer(
+            0, 0, 1, start, lr=lr, trainable=params.trainable_names(module), server=server
+        )
         steps = Assignment(np.array([2, 0, 1]))
         done, _ = work.train(ControlVariates(), offer, np.arange(3), own, steps)
         for n, change in done.extra["change"].items():
@@ -122,10 +124,10 @@ def test_control_variates_change_where_a_gradient_was_seen(engine, optimizer):
 
 
 def test_a_linear_loss_has_no_curvature():
-    from muster.engines.curvature import along
+    from muster.engines.descent import hessian_product
 
     w = torch.ones(3, requires_grad=True)
-    (product,) = along((w * 2).sum(), [w], [torch.ones(3)])
+    (product,) = hessian_product((w * 2).sum(), [w], [torch.ones(3)])
     assert torch.equal(product, torch.zeros(3))
 
 

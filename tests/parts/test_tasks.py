@@ -157,7 +157,7 @@ def test_cox_takes_padding_ties_and_sets_without_events():
     z = torch.randn(3, 8, 1).double().requires_grad_()
     counts = torch.tensor([8, 5, 8])
     weight = (torch.arange(8) < counts[:, None]) / counts[:, None].double()
-    found = T.survival().of_rows(z, y, weight)
+    found = T.survival().set_loss(z, y, weight)
     for k, n in enumerate(counts.tolist()):
         assert float(found[k].detach()) == pytest.approx(
             float(cox(z[k, :n], y[k, :n]).detach()), abs=1e-9
@@ -270,7 +270,7 @@ def test_what_is_useful_is_better_than_a_guess():
     worse = muster.simulate(
         fed, M.fedavg(), case.network(1), 1, muster.Local(steps=1, lr=0.0), task=T.regression()
     )
-    assert any("worse than a constant prediction" in c for c in worse.concerns)
+    assert any("worse than a constant prediction" in c for c in worse.warnings)
 
 
 def test_targets_that_are_whole_numbers_can_be_numbers():
@@ -495,7 +495,7 @@ def test_clients_without_an_event_have_no_loss_and_do_not_count_where_losses_do(
     at = dict(run.clients.filter(run.clients["round"] == 1).select("client", "reason").rows())
     assert at[1] == at[3] == "loss unknown"
     assert at[2] == "aligned"
-    assert any("2 of 4 clients (1 in the objective) hold no event" in c for c in run.concerns)
+    assert any("2 of 4 clients (1 in the objective) hold no event" in c for c in run.warnings)
     alone = muster.simulate(
         replace(fed, priority=np.arange(4) == 0, importance=np.eye(4)[0]),
         M.fedalign(100.0, warmup=0), case.network(1), **how,

@@ -23,7 +23,7 @@ def test_a_silent_client_uploads_nothing_and_trains_nothing(fed, engine, monkeyp
     """Count every gradient step that is really taken, client by client."""
     taken = []
     if engine == "loop":
-        from muster.engines.loop import LoopCohort
+        from muster.engines.loop_engine import LoopCohort
 
         real = LoopCohort._batches
 
@@ -34,16 +34,16 @@ def test_a_silent_client_uploads_nothing_and_trains_nothing(fed, engine, monkeyp
 
         monkeypatch.setattr(LoopCohort, "_batches", one_client)
     else:
-        from muster.engines import stacked
+        from muster.engines import stacked_engine
 
-        real_batches = stacked.StackedCohort._batches
+        real_batches = stacked_engine.StackedCohort._batches
 
         def batches(self):
             for n, *rest in real_batches(self):
                 taken.extend(self.group.clients[:n].tolist())
                 yield n, *rest
 
-        monkeypatch.setattr(stacked.StackedCohort, "_batches", batches)
+        monkeypatch.setattr(stacked_engine.StackedCohort, "_batches", batches)
     run = muster.simulate(
         fed, M.fedalign(0.05, warmup=0), muster.models.MLP((4,)), 6, Local(steps=3, batch_size=4),
         engine=engine, processes=1 if engine == "loop" else None,
@@ -192,8 +192,8 @@ def test_a_refused_reply_changes_no_memory_that_the_server_shares(fed, method, m
     from muster.run import training_loop
 
     seen = []
-    real = training_loop.play
-    monkeypatch.setattr(training_loop, "play", lambda *a: seen.append(real(*a)) or seen[-1])
+    real = training_loop.play_round
+    monkeypatch.setattr(training_loop, "play_round", lambda *a: seen.append(real(*a)) or seen[-1])
     attack = Broken(fraction=0.3)
     run = muster.simulate(
         fed, method, muster.models.Softmax(), 2, Local(steps=2, lr=0.1), attack=attack
@@ -201,7 +201,7 @@ def test_a_refused_reply_changes_no_memory_that_the_server_shares(fed, method, m
     liars = sorted(set(run.attackers["client"]))
     assert liars
     assert not run.attackers["admitted"].any()
-    (memory,) = seen[-1][0].clients.of(np.arange(fed.n)).values()
+    (memory,) = seen[-1][0].clients.get(np.arange(fed.n)).values()
     moved = {k for k in range(fed.n) if any(bool((t[k] != 0).any()) for t in memory.values())}
     assert moved == set(range(fed.n)) - (set(liars) if method.name == "scaffold" else set())
 

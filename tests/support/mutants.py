@@ -29,13 +29,14 @@ import polars as pl
 import tomli_w
 
 import muster.cli.data_show
-import muster.cli.run
+import muster.cli.figure
+import muster.cli.show
 import muster.report.figure
 from muster.base.errors import MusterError, one_line
 from muster.cli.main import main
 from muster.cli.progress_bar import Progress
 from muster.config import load, load_table
-from muster.data.sources.idx import read_idx
+from muster.data.sources.readers import read_idx
 from muster.study.experiment_runs import check_all
 from mutation import NUMBERS, TEXTS, changed_bytes, changed_table, draw_of, finding
 
@@ -459,13 +460,17 @@ def undrawn():
     def no_picture(fed, counts, path, seed):
         return path
 
-    usual = muster.report.figure.figure, muster.cli.run.figure, muster.cli.data_show.draw
-    muster.report.figure.figure = muster.cli.run.figure = blank
-    muster.cli.data_show.draw = no_picture
+    usual = muster.report.figure.draw_figure, muster.cli.data_show.draw_federation
+    homes = (muster.report.figure, muster.cli.figure, muster.cli.show)
+    for home in homes:
+        home.draw_figure = blank
+    muster.cli.data_show.draw_federation = no_picture
     try:
         yield
     finally:
-        muster.report.figure.figure, muster.cli.run.figure, muster.cli.data_show.draw = usual
+        for home in homes:
+            home.draw_figure = usual[0]
+        muster.cli.data_show.draw_federation = usual[1]
 
 
 def findings(kind, numbers, base=None, drawn=False):

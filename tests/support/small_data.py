@@ -5,14 +5,18 @@ from __future__ import annotations
 import gzip
 import os
 import struct
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
 
 from muster.data.sources import cache
 from muster.data.sources.catalogue import CATALOGUE
-from muster.data.sources.obtain import DataSet, Layout, first_found
+from muster.data.sources.dataset import DataSet, Layout, locate
 from muster.data.sources.readers import MNIST_FILES, mnist_idx
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +26,7 @@ SHARED = Path(os.environ.get("MUSTER_TEST_DATA") or ROOT.parent / "shared" / "da
 def here(*names):
     """Skip a test unless these data sets are on this machine, whole."""
     missing = [
-        CATALOGUE[n] for n in names if (s := first_found(CATALOGUE[n])) is None or s.layout.variant
+        CATALOGUE[n] for n in names if (s := locate(CATALOGUE[n])) is None or s.layout.variant
     ]
     commands = " && ".join(data.command for data in missing)
     return pytest.mark.skipif(bool(missing), reason=f"run `{commands}`")
@@ -67,3 +71,24 @@ def small(tmp_path, rows=40, **more):
 def left_behind(root):
     """Everything below a cache's folder of arrays, hidden folders too."""
     return sorted(p.name for p in (root / "arrays").iterdir()) if (root / "arrays").exists() else []
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """A handler of HTTP requests without a log."""
+
+    def log_message(self, *words):
+        pass
+
+
+@contextmanager
+def http_server(folder, monkeypatch, handler=QuietHandler):
+    """The address of an HTTP server on this machine that serves the files of a folder."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=folder)) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()

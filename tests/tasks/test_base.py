@@ -15,7 +15,7 @@ import muster
 import reference
 from helpers import federation, same_bits
 from muster.base.registry import kinds
-from muster.engines import stacked
+from muster.engines import stacked_engine
 from muster.parts import Multiclass, Task
 
 M = muster.methods
@@ -156,13 +156,13 @@ def test_only_cross_entropy_takes_the_forms_made_for_it(monkeypatch):
     """Smoothed by nothing is cross-entropy, but does not say so: the same numbers, another way."""
     data, _ = reference.problem(0)
     fed, taken = federation(data), []
-    real = stacked.fused_step
+    real = stacked_engine.fused_step
 
     def spy(*args):
         taken.append(1)
         return real(*args)
 
-    monkeypatch.setattr(stacked, "fused_step", spy)
+    monkeypatch.setattr(stacked_engine, "fused_step", spy)
     args = {"rounds": 3, "dtype": "float64", "local": muster.Local(steps=4, batch_size=6)}
     fused = muster.simulate(fed, M.fedavg(), network(4), **args)
     count = len(taken)

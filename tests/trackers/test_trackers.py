@@ -11,24 +11,24 @@ import pytest
 
 import muster
 from muster.cli.main import main
-from muster.trackers.base import Tracker
+from muster.trackers import Tracker
 
 
-class Kept(Tracker):
-    """A tracker that keeps what it is told."""
+class Recorder(Tracker):
+    """A tracker that records its calls."""
 
     def __init__(self):
         super().__init__()
-        self.told = []
+        self.calls = []
 
     def begin(self, name, settings):
-        self.told.append(("begin", name, dict(settings)))
+        self.calls.append(("begin", name, dict(settings)))
 
     def log(self, values, round):
-        self.told.append((round, values["loss"]))
+        self.calls.append((round, values["loss"]))
 
     def end(self):
-        self.told.append("end")
+        self.calls.append("end")
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +43,9 @@ def simulated(fed, tracker, rounds=2, seed=0):
 
 
 def test_every_round_is_told_and_another_run_begins_by_itself(fed):
-    with Kept() as kept:
-        first, second = simulated(fed, kept), simulated(fed, kept, seed=1)
-    assert kept.told == [
+    with Recorder() as recorder:
+        first, second = simulated(fed, recorder), simulated(fed, recorder, seed=1)
+    assert recorder.calls == [
         ("begin", "run-1", {}), *enumerate(first.rounds["loss"], 1), "end",
         ("begin", "run-2", {}), *enumerate(second.rounds["loss"], 1), "end",
     ]  # fmt: skip
@@ -53,12 +53,12 @@ def test_every_round_is_told_and_another_run_begins_by_itself(fed):
 
 def test_a_comparison_says_whose_rounds_come_next(fed):
     methods = {"a": muster.methods.fedavg(), "b": muster.methods.fedalign()}
-    with Kept() as kept:
+    with Recorder() as recorder:
         muster.compare(fed, methods, muster.models.Softmax(), 1, seeds=2,
-                       on_start=kept.start, on_round=kept)  # fmt: skip
-    names = [told[1] for told in kept.told if told[0] == "begin"]
+                       on_start=recorder.start, on_round=recorder)  # fmt: skip
+    names = [call[1] for call in recorder.calls if call[0] == "begin"]
     assert names == ["a-seed0", "b-seed0", "a-seed1", "b-seed1"]
-    assert kept.told.count("end") == 4
+    assert recorder.calls.count("end") == 4
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb", "trackio"])
@@ -119,11 +119,11 @@ def test_mlflow(fed, tmp_path, monkeypatch):
         tracker.start("fedavg", 0)
         run = simulated(fed, tracker, 3)
     client = real.MlflowClient(where)
-    (kept,) = client.search_runs([client.get_experiment_by_name("tests").experiment_id])
-    assert kept.info.run_name == "fedavg-seed0"
-    assert kept.info.status == "FINISHED"
-    assert kept.data.params == {"method": "fedavg", "seed": "0"}
-    history = client.get_metric_history(kept.info.run_id, "loss")
+    (stored,) = client.search_runs([client.get_experiment_by_name("tests").experiment_id])
+    assert stored.info.run_name == "fedavg-seed0"
+    assert stored.info.status == "FINISHED"
+    assert stored.data.params == {"method": "fedavg", "seed": "0"}
+    history = client.get_metric_history(stored.info.run_id, "loss")
     assert {m.step: m.value for m in history} == pytest.approx(
         dict(enumerate(run.rounds["loss"], 1))
     )
@@ -146,7 +146,7 @@ def test_trackio(fed, tmp_path, monkeypatch):
     with muster.trackers.trackio("tests") as tracker:
         run = simulated(fed, tracker, 2)
     (file,) = tmp_path.glob("*.db")
-    with closing(sqlite3.connect(file)) as kept:
-        rows = kept.execute("select step, metrics from metrics order by step").fetchall()
-    told = {step: json.loads(metrics)["loss"] for step, metrics in rows}
-    assert told == pytest.approx(dict(enumerate(run.rounds["loss"], 1)))
+    with closing(sqlite3.connect(file)) as database:
+        rows = database.execute("select step, metrics from metrics order by step").fetchall()
+    losses = {step: json.loads(metrics)["loss"] for step, metrics in rows}
+    assert losses == pytest.approx(dict(enumerate(run.rounds["loss"], 1)))

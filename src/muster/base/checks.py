@@ -34,7 +34,7 @@ def is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def whole(what: str, value: Any, least: int = 1, most: int | None = None) -> None:
+def check_whole(what: str, value: Any, least: int = 1, most: int | None = None) -> None:
     """Refuse what is no whole number from `least` up (to `most`).
 
     >>> whole("rounds", 0)
@@ -46,22 +46,22 @@ def whole(what: str, value: Any, least: int = 1, most: int | None = None) -> Non
     require(ok, what, value, f"whole numbers from {least}{top}")
 
 
-def at_least(what: str, value: Any, least: float = 0.0) -> None:
+def check_at_least(what: str, value: Any, least: float = 0.0) -> None:
     """Refuse what is no number from `least` up; infinity is allowed."""
     require(is_number(value) and value >= least, what, value, f"{least:g} and above")
 
 
-def above(what: str, value: Any, bound: float = 0.0) -> None:
+def check_above(what: str, value: Any, bound: float = 0.0) -> None:
     """Refuse what is no finite number above a bound."""
     ok = is_number(value) and bound < value < math.inf
     require(ok, what, value, f"above {bound:g}")
 
 
-def share(what: str, value: Any) -> None:
+def check_share(what: str, value: Any) -> None:
     """Refuse what is no number from 0 to 1."""
     require(is_number(value) and 0.0 <= value <= 1.0, what, value, "0.0 to 1.0")
 
 
-def one_of(what: str, value: Any, known: tuple[str, ...]) -> None:
+def check_one_of(what: str, value: Any, known: tuple[str, ...]) -> None:
     """Refuse a word that is not among those known."""
     require(value in known, what, value, ", ".join(known))

@@ -1,12 +1,12 @@
-"""What clients remember between rounds: a row for each client that has trained, and no more.
+"""Client states between rounds: a row for each client that has trained, and no more.
 
-SCAFFOLD's c_k, Ditto's personal models: a method's clients may each keep a model or two, and there
-may be a hundred thousand of them. Rows are written in place, in memory that the machine hands out
-page by page as rows are touched; a large table lies in a file that is mapped into memory.
+SCAFFOLD's c_k, Ditto's personal models: a method's clients may each hold a model or two, and there
+may be a hundred thousand clients. Rows are written in place, in memory that the machine allocates
+page by page as rows are touched; a large table is a memory-mapped file.
 
-A round must not spoil the state before it, in case it is interrupted. So `Memories` are a table
-and the rows of the last round, which stand in for what the table holds: they are written into it
-only when the round after that one has rows of its own.
+An interrupted round must leave the state before it intact. So `ClientStates` are a table and the
+rows of the last round, which override the table: they are written into it only when the next round
+has rows.
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ from numpy.typing import NDArray
 
 from .arrays import Bool, Int64
 from .lazy import torch
-from .params import Memory
+from .params import State
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-MAPPED_FROM = 2**30  # bytes of a table from which on it lies in a file
+MAPPED_FROM = 2**30  # bytes from which a table is a memory-mapped file
 
 Rows = dict[str, dict[str, NDArray[Any]]]  # by part and name: [client, *shape]
 
 
-def room(n: int, like: Tensor, mapped: bool) -> NDArray[Any]:
-    """Zeros for n clients, of which only what is touched takes memory, or room on disk."""
+def allocate_rows(n: int, like: Tensor, mapped: bool) -> NDArray[Any]:
+    """Return zeros for n clients; only rows that are touched take memory, or disk space."""
     shape, kind = (n, *like.shape), like.cpu().numpy().dtype
     if not mapped:
         return np.zeros(shape, kind)
-    with tempfile.TemporaryFile(prefix="muster-memories-") as file:
+    with tempfile.TemporaryFile(prefix="muster-states-") as file:
         file.truncate(int(np.prod(shape)) * kind.itemsize)
         return np.memmap(file, kind, "r+", shape=shape)
 
 
-class Table:
-    """One row per client and part; a client without one has what every client begins with."""
+class StateTable:
+    """One row per client and part; a client without a row has the initial state."""
 
-    def __init__(self, start: Memory, n: int, mapped_from: int = MAPPED_FROM) -> None:
+    def __init__(self, start: State, n: int, mapped_from: int = MAPPED_FROM) -> None:
         self.start, self.n = start, n
         size = n * sum(t.numel() * t.element_size() for m in start.values() for t in m.values())
         self.mapped = size > mapped_from
         self.touched: Bool = np.zeros(n, np.bool_)
         self.rows: Rows = {
-            part: {name: room(n, t, self.mapped) for name, t in model.items()}
+            part: {name: allocate_rows(n, t, self.mapped) for name, t in model.items()}
             for part, model in start.items()
         }
 
-    def of(self, clients: Int64) -> Memory:
-        """These clients' rows, as stacks on the device they began on."""
+    def get(self, clients: Int64) -> State:
+        """Return these clients' rows, as stacks on the device of the initial state."""
         new = torch.from_numpy(np.flatnonzero(~self.touched[clients]))
-        stacks: Memory = {}
+        stacks: State = {}
         for part, model in self.start.items():
             stacks[part] = {}
             for name, t in model.items():
@@ -64,29 +64,31 @@ class Table:
                 stacks[part][name] = stack
         return stacks
 
-    def put(self, clients: Int64, rows: Memory) -> None:
-        """Write these clients' rows. Doing it twice is doing it once."""
+    def put(self, clients: Int64, rows: State) -> None:
+        """Write these clients' rows; writing them twice changes nothing."""
         for part, model in rows.items():
             for name, t in model.items():
                 self.rows[part][name][clients] = t.cpu().numpy()
         self.touched[clients] = True
 
 
-class Memories:
+class ClientStates:
     """A table, and the rows of the last round that are not yet in it."""
 
-    def __init__(self, table: Table, who: Int64 | None = None, rows: Memory | None = None) -> None:
+    def __init__(
+        self, table: StateTable, who: Int64 | None = None, rows: State | None = None
+    ) -> None:
         self.table, self.rows = table, rows or {}
         self.who: Int64 = np.empty(0, np.int64) if who is None else who
 
     @classmethod
-    def beginning(cls, start: Memory, n: int) -> Memories:
-        """n clients that all begin with the same."""
-        return cls(Table(start, n))
+    def create(cls, start: State, n: int) -> ClientStates:
+        """Return the states of n clients that all begin with the same one."""
+        return cls(StateTable(start, n))
 
-    def of(self, clients: Int64) -> Memory:
-        """What these clients remember, as stacks; the caller may change them."""
-        stacks = self.table.of(clients)
+    def get(self, clients: Int64) -> State:
+        """Return these clients' states, as stacks that the caller may change."""
+        stacks = self.table.get(clients)
         if len(self.who):
             place = np.full(self.table.n, -1)
             place[self.who] = np.arange(len(self.who))
@@ -99,34 +101,34 @@ class Memories:
                     stack[target.to(stack.device)] = t[source.to(t.device)].to(stack.device)
         return stacks
 
-    def after(self, who: Int64, rows: Memory) -> Memories:
-        """The memories after a round in which these clients trained. What was there before it can
-        still be read; what was there before that is gone."""
+    def after(self, who: Int64, rows: State) -> ClientStates:
+        """Return the states after a round in which these clients trained. The states before that
+        round can still be read; those before the round preceding it are gone."""
         if not rows or not len(who):
             return self
         self.table.put(self.who, self.rows)
-        return Memories(self.table, who, rows)
+        return ClientStates(self.table, who, rows)
 
     @property
     def written(self) -> Int64:
-        """The clients that have a row: those that have trained."""
+        """Clients that have a row: those that have trained."""
         return np.union1d(np.flatnonzero(self.table.touched), self.who)
 
-    def saved(self) -> dict[str, Tensor]:
-        """All of it as named tensors: who has a row, and the rows of those."""
+    def to_tensors(self) -> dict[str, Tensor]:
+        """Return all states as named tensors: the clients that have a row, and their rows."""
         clients = self.written
-        rows = self.of(clients)
+        rows = self.get(clients)
         named = {f"{part}/{n}": t.cpu() for part, m in rows.items() for n, t in m.items()}
         return {"who": torch.from_numpy(clients), **named}
 
-    def restored(self, saved: dict[str, Tensor]) -> Memories:
-        """The same memories with what was saved of them."""
+    def restore(self, saved: dict[str, Tensor]) -> ClientStates:
+        """Return the states that `to_tensors` saved."""
         if not saved:
             return self
-        rows: Memory = {part: {} for part in self.table.start}
+        rows: State = {part: {} for part in self.table.start}
         for key, t in saved.items():
             if key != "who":
                 part, name = key.split("/", 1)
                 rows[part][name] = t
         self.table.put(saved["who"].numpy(), rows)
-        return Memories(self.table)
+        return ClientStates(self.table)

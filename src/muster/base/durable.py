@@ -27,7 +27,7 @@ from types import ModuleType
 from typing import BinaryIO
 
 from .errors import MusterError
-from .untrusted import descriptor
+from .untrusted_files import descriptor
 
 fcntl: ModuleType | None
 try:
@@ -58,7 +58,7 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def atomic_file(path: Path) -> Iterator[Path]:
     """A path to write a file to; what was written then takes the place of `path`.
 
     The path given has the same ending, as some libraries go by it. If the block fails, `path`
@@ -82,7 +82,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def write(path: Path, content: str | bytes) -> None:
     """Write one file, in place of what is there."""
-    with replacing(path) as new:
+    with atomic_file(path) as new:
         new.write_bytes(_bytes(content))
 
 
@@ -104,7 +104,7 @@ def create(path: Path, content: str | bytes, mode: int = 0o666) -> None:
 
 
 @contextmanager
-def scratch(path: Path) -> Iterator[Path]:
+def scratch_folder(path: Path) -> Iterator[Path]:
     """An empty folder on the disk of `path`, gone afterwards whatever happens."""
     path.parent.mkdir(parents=True, exist_ok=True)
     folder = _next_to(path)
@@ -116,14 +116,14 @@ def scratch(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def whole_folder(path: Path, marker: str | None = None) -> Iterator[Path]:
+def atomic_folder(path: Path, marker: str | None = None) -> Iterator[Path]:
     """An empty folder to fill, which then appears as `path`.
 
     A folder that is there already, and not empty, is an error. Not so with a marker, the file by
     which the folder is known to be complete: then everything is moved in, next to what else is
     there, and the marker last. Until then there is none, so that old and new are never mixed up.
     """
-    with scratch(path) as work:
+    with scratch_folder(path) as work:
         filled = work / "whole"
         filled.mkdir()
         yield filled
@@ -148,7 +148,7 @@ def whole_folder(path: Path, marker: str | None = None) -> Iterator[Path]:
         sync(path.parent)
 
 
-def fresh(folder: Path, taken: Callable[[Path], bool] = lambda place: True) -> Path:
+def new_folder(folder: Path, taken: Callable[[Path], bool] = lambda place: True) -> Path:
     """The first of `folder`, `folder-2`, `folder-3`, ... that is not taken; it is made.
 
     Making it is how it is claimed: two processes that ask at the same time get two folders.
@@ -158,11 +158,11 @@ def fresh(folder: Path, taken: Callable[[Path], bool] = lambda place: True) -> P
     """
     if "\0" in str(folder):
         raise MusterError(f"{folder}: no name of a folder; give one without a zero byte")
-    return next(place for place in numbered(folder) if _claimed(place, taken))
+    return next(place for place in numbered_paths(folder) if _claimed(place, taken))
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """A folder that is ours alone while the block lasts. Another process that holds it is an
     error; one that was killed holds nothing."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -182,7 +182,7 @@ def held(folder: Path) -> Iterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_UN)
 
 
-def in_use(folder: Path) -> bool:
+def is_locked(folder: Path) -> bool:
     """Whether a process holds a folder at this moment; where that cannot be known, no."""
     if fcntl is None:
         return False
@@ -198,7 +198,7 @@ def in_use(folder: Path) -> bool:
 
 
 @contextmanager
-def turn(path: Path) -> Iterator[None]:
+def lock_file(path: Path) -> Iterator[None]:
     """Our turn to read a file and write it again: processes that ask for it wait for each other."""
     place = path.with_name(f".{path.name}{LOCK}")
     with _lock(place) as lock:
@@ -216,13 +216,13 @@ def _lock(place: Path) -> BinaryIO:
     return os.fdopen(descriptor(place, os.O_RDWR | os.O_CREAT), "r+b")
 
 
-def add(path: Path, text: str) -> None:
+def append(path: Path, text: str) -> None:
     """Add a text to the end of a file, in one piece; others may read it at any time."""
     with os.fdopen(descriptor(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:
         file.write(text.encode())
 
 
-def numbered(folder: Path) -> Iterator[Path]:
+def numbered_paths(folder: Path) -> Iterator[Path]:
     """`folder`, `folder-2`, `folder-3`, ..."""
     yield folder
     for i in count(2):

@@ -82,7 +82,7 @@ def plural(n: int, what: str) -> str:
     return f"{n} {what}{'es' if what.endswith('s') else 's'}"
 
 
-def listed(known: Iterable[str]) -> str:
+def format_known(known: Iterable[str]) -> str:
     """The names there are, as the end of an error.
 
     >>> listed(["warmup", "epsilon"]), listed([])
@@ -101,10 +101,10 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """
     names = sorted(known)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
-    listing = listed(names)
+    listing = format_known(names)
     return f"did you mean '{close[0]}'? {listing}" if close else listing
 
 
-def unknown(kind: str, word: str, known: Iterable[str]) -> MusterError:
+def unknown_name(kind: str, word: str, known: Iterable[str]) -> MusterError:
     """The error for a name that is not in a registry or a table."""
     return MusterError(f"unknown {kind} '{word}'; {nearest(word, known)}")

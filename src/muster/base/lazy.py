@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def defer_interrupts() -> Iterator[None]:
     """Let Ctrl-C wait until what is loaded here has been loaded.
 
     A library that is interrupted while it loads may say something else ("cannot load module more
@@ -41,13 +41,13 @@ def undisturbed() -> Iterator[None]:
             signal.raise_signal(signal.SIGINT)
 
 
-def loaded(name: str) -> ModuleType:
+def load_module(name: str) -> ModuleType:
     """The module of this name."""
-    with undisturbed():
+    with defer_interrupts():
         return importlib.import_module(name)
 
 
-def later(name: str) -> ModuleType:
+def lazy_module(name: str) -> ModuleType:
     """A module that stands in for `name` and loads it at the first use.
 
     It keeps each thing it was asked for, so that from then on a look-up costs what it costs in the
@@ -56,7 +56,7 @@ def later(name: str) -> ModuleType:
     stand_in = ModuleType(name, f"Stands in for {name} until it is used.")
 
     def look_up(attribute: str) -> Any:
-        value = getattr(loaded(name), attribute)
+        value = getattr(load_module(name), attribute)
         setattr(stand_in, attribute, value)
         return value
 
@@ -72,35 +72,22 @@ def provide(role: str, module: str) -> None:
     _PROVIDERS[role] = module
 
 
-def provided(role: str) -> ModuleType:
+def get_provider(role: str) -> ModuleType:
     """A stand-in for the module behind a role, for a room that must not import a higher one."""
     stand_in = ModuleType(role)
     stand_in.__getattr__ = lambda name: getattr(  # type: ignore[method-assign]
-        loaded(_PROVIDERS[role]), name
+        load_module(_PROVIDERS[role]), name
     )
     return stand_in
 
 
-def when_called(name: str) -> ModuleType:
-    """A module whose functions can be handed on before it is loaded, which a call does."""
-    stand_in = ModuleType(name)
-
-    def function(of: str) -> Any:
-        if of.startswith("_"):
-            raise AttributeError(of)  # what `inspect` and the like ask of anything
-        return lambda *given: getattr(loaded(name), of)(*given)
-
-    stand_in.__getattr__ = function  # type: ignore[method-assign]
-    return stand_in
-
-
 if TYPE_CHECKING:
-    from http import client as http
     from importlib import metadata
-    from urllib import request
 
     import griffe
+    import platformdirs
     import polars as pl
+    import pooch
     import safetensors.torch as safetensors
     import torch
     from PIL import Image
@@ -109,33 +96,32 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.nn import functional
 else:
-    Image = later("PIL.Image")
-    datasets = later("sklearn.datasets")
-    functional = later("torch.nn.functional")
-    griffe = later("griffe")
-    http = later("http.client")
-    metadata = later("importlib.metadata")
-    nn = later("torch.nn")
-    pl = later("polars")
-    request = later("urllib.request")
-    safetensors = later("safetensors.torch")
-    sparse = later("scipy.sparse")
-    torch = later("torch")
+    Image = lazy_module("PIL.Image")
+    datasets = lazy_module("sklearn.datasets")
+    functional = lazy_module("torch.nn.functional")
+    griffe = lazy_module("griffe")
+    metadata = lazy_module("importlib.metadata")
+    nn = lazy_module("torch.nn")
+    pl = lazy_module("polars")
+    platformdirs = lazy_module("platformdirs")
+    pooch = lazy_module("pooch")
+    safetensors = lazy_module("safetensors.torch")
+    sparse = lazy_module("scipy.sparse")
+    torch = lazy_module("torch")
 
 __all__ = [
     "Image",
     "datasets",
+    "defer_interrupts",
     "functional",
     "griffe",
-    "http",
-    "later",
+    "lazy_module",
     "metadata",
     "nn",
     "pl",
-    "request",
+    "platformdirs",
+    "pooch",
     "safetensors",
     "sparse",
     "torch",
-    "undisturbed",
-    "when_called",
 ]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
-def amount(size: float) -> str:
+def format_bytes(size: float) -> str:
     """Bytes for a person to read.
 
     >>> amount(9.3e9), amount(120)
@@ -58,10 +58,9 @@ def free_memory(device: Device | None = None) -> float:
     return min(found)
 
 
-def need(what: str, size: float, instead: str) -> None:
+def require_memory(what: str, size: float, instead: str) -> None:
     """Refuse what takes more bytes than are free, with what to do instead."""
     free = free_memory()
     if size > free:
-        raise MusterError(
-            f"memory: {what} need {amount(size)}, and {amount(free)} are free; {instead}"
-        )
+        short = f"need {format_bytes(size)}, and {format_bytes(free)} are free"
+        raise MusterError(f"memory: {what} {short}; {instead}")

@@ -26,21 +26,21 @@ Values = TypeVar("Values")
 DTYPES = ("float32", "float64")
 
 Params: TypeAlias = "dict[str, Tensor]"
-Memory: TypeAlias = dict[str, Params]  # named parts, each a model or a stack of them
+State: TypeAlias = dict[str, Params]  # named parts, each a model or a stack of them
 
 
-def dtype_of(name: str) -> torch.dtype:
+def get_dtype(name: str) -> torch.dtype:
     """One of `DTYPES` as torch knows it."""
     dtype: torch.dtype = getattr(torch, name)
     return dtype
 
 
-def of_module(module: nn.Module, dtype: torch.dtype, device: torch.device) -> Params:
+def get_params(module: nn.Module, dtype: torch.dtype, device: torch.device) -> Params:
     """A copy of the module's floating-point state that training changes; what it holds under two
     names, once."""
     seen: set[int] = set()
     state: Params = {}
-    still = frozen(module)
+    still = frozen_params(module)
     for name, t in module.state_dict().items():
         if not t.is_floating_point() or name in still or (t.numel() and t.data_ptr() in seen):
             continue
@@ -49,7 +49,7 @@ def of_module(module: nn.Module, dtype: torch.dtype, device: torch.device) -> Pa
     return state
 
 
-def ordered(named: Mapping[str, Values], names: Iterable[str]) -> dict[str, Values]:
+def reorder(named: Mapping[str, Values], names: Iterable[str]) -> dict[str, Values]:
     """The same in the order of these names, a module's own; others come last, as they came.
 
     Norms are summed and noise is drawn in the order of a model's tensors, which files and messages
@@ -58,7 +58,7 @@ def ordered(named: Mapping[str, Values], names: Iterable[str]) -> dict[str, Valu
     return {name: named[name] for name in names if name in named} | dict(named)
 
 
-def into_module(module: nn.Module, model: Params) -> dict[str, NDArray[Any]]:
+def to_state_dict(module: nn.Module, model: Params) -> dict[str, NDArray[Any]]:
     """The state_dict of a copy of the module that holds this model, as numpy arrays."""
     twin = copy_module(module).to(next(iter(model.values())).dtype)
     state = twin.state_dict()
@@ -87,7 +87,7 @@ def signature(module: nn.Module, example: Tensor) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def frozen(module: nn.Module) -> dict[str, Tensor]:
+def frozen_params(module: nn.Module) -> dict[str, Tensor]:
     """The parameters that training does not change, under every name they have."""
     named = module.named_parameters(remove_duplicate=False)
     return {name: p.detach() for name, p in named if not p.requires_grad}
@@ -97,12 +97,12 @@ def frozen_digest(module: nn.Module) -> str:
     """What tells frozen parameters from others; "" where there are none. They do not travel, so
     everyone must have the same."""
     digest = hashlib.sha256()
-    for name, t in sorted(frozen(module).items()):
+    for name, t in sorted(frozen_params(module).items()):
         digest.update(name.encode() + t.cpu().contiguous().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()[:16] if frozen(module) else ""
+    return digest.hexdigest()[:16] if frozen_params(module) else ""
 
 
-def trainable(module: nn.Module) -> tuple[str, ...]:
+def trainable_names(module: nn.Module) -> tuple[str, ...]:
     """Names of the parameters that training changes by gradient."""
     return tuple(name for name, p in module.named_parameters() if p.requires_grad)
 
@@ -152,12 +152,12 @@ def as_rows(t: Tensor) -> Tensor:
     return t.flatten(1) if t.dim() > 1 else t.unsqueeze(1)
 
 
-def along(each: Tensor, stack: Tensor) -> Tensor:
+def broadcast_clients(each: Tensor, stack: Tensor) -> Tensor:
     """A number for each client, so that it goes with a stack."""
     return each.view(-1, *(1,) * (stack.dim() - 1))
 
 
-def bounded(stack: Params, most: float) -> NDArray[np.bool_]:
+def are_bounded(stack: Params, most: float) -> NDArray[np.bool_]:
     """Which models of a stack hold only finite numbers of at most this size."""
     checks = [as_rows(t.abs() <= most).all(1) for t in stack.values()]
     return np.asarray(torch.stack(checks).all(0).cpu().numpy())

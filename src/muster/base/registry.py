@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from .errors import MusterError, listed, nearest
+from .errors import MusterError, format_known, nearest
 from .lazy import metadata
 
 Part = TypeVar("Part", bound=Callable[..., Any])
@@ -58,8 +58,8 @@ def part(role: Any, name: str) -> Callable[[Part], Part]:
         before = known.get(name)
         if before is not None and _home(before) != _home(target):
             raise MusterError(
-                f"part '{name}': {_home(before)} is already the {word(role)} of that name; choose "
-                f"another for {_home(target)}"
+                f"part '{name}': {_home(before)} is already the {role_name(role)} of that name; "
+                f"choose another for {_home(target)}"
             )
         known[name] = target
         return target
@@ -71,7 +71,7 @@ def _home(target: Callable[..., Any]) -> str:
     return f"{target.__module__}:{target.__qualname__}"
 
 
-def word(role: Any) -> str:
+def role_name(role: Any) -> str:
     """A role in a message: `Join` is "join"."""
     return str(getattr(role, "__name__", role)).lower()
 
@@ -86,6 +86,27 @@ def is_role(kind: Any) -> bool:
     return isinstance(kind, type) and kind in _parts
 
 
+def check_part(role: Any, value: Any, where: str, base: str = "") -> None:
+    """Refuse a part that lacks an attribute of its role, and the part it hands on to (`then`).
+
+    Args:
+        base: the class to inherit from, which has the defaults; without one, the role itself
+    """
+    name = type(value).__name__
+    if isinstance(value, type):
+        raise MusterError(f"{where}: the class {value.__name__}; give an instance of it")
+    if "__call__" in vars(role) and not callable(value):
+        raise MusterError(f"{where}: {name} has no __call__; see muster.parts.{role.__name__}")
+    for needed in (n for n in vars(role) if not n.startswith("_")):
+        if not hasattr(type(value), needed) and needed not in getattr(value, "__dict__", ()):
+            raise MusterError(
+                f"{where}: {name} has no {needed}; let the class inherit from "
+                f"{base or f'muster.parts.{role.__name__}'}, which has the defaults"
+            )
+    if (then := getattr(value, "then", None)) is not None:
+        check_part(role, then, f"{where} then", base)
+
+
 def roles() -> list[Any]:
     """Every role that has parts."""
     return list(_parts)
@@ -98,7 +119,7 @@ class Catalogue:
         """The part of a role that a configuration names; `where` is the key it was named under."""
         known = kinds(role)
         if not isinstance(name, str) or not name:
-            raise MusterError(f"{where}: which one? {listed(known)}")
+            raise MusterError(f"{where}: which one? {format_known(known)}")
         if name not in known:
             if ":" in name:
                 self.code(name, where)
@@ -122,7 +143,7 @@ class OpenCatalogue(Catalogue):
             if ":" in name:
                 found = _imported.setdefault(role, {})
                 if name not in found:
-                    found[name] = from_path(name, where)
+                    found[name] = import_object(name, where)
                 return found[name]
             load_packages()
         return super().find(role, name, where)
@@ -143,7 +164,7 @@ def catalogue(trusted: bool) -> Catalogue:
     return INSTALLED
 
 
-def from_path(path: str, where: str) -> Callable[..., Any]:
+def import_object(path: str, where: str) -> Callable[..., Any]:
     """Import what `module:name` means, also from the current folder: after all that is installed,
     so that no file there takes the place of a library."""
     module, _, name = path.partition(":")
@@ -165,7 +186,7 @@ def from_path(path: str, where: str) -> Callable[..., Any]:
 
 
 @contextmanager
-def temporary() -> Iterator[None]:
+def temporary_parts() -> Iterator[None]:
     """Forget at the end every part that was registered or imported within: for tests."""
     tables = (_parts, _imported)
     before = [{role: dict(known) for role, known in table.items()} for table in tables]
@@ -188,7 +209,7 @@ def load_packages() -> None:
             point.load()
 
 
-def name_of(role: Any, value: Any) -> str | None:
+def find_name(role: Any, value: Any) -> str | None:
     """The name under which a part's class is registered; None when it is not."""
     every = {**kinds(role), **_imported.get(role, {})}
     return next((n for n, target in every.items() if target is type(value)), None)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .arrays import Float64, Int64, UInt64
-from .checks import whole
+from .checks import check_whole
 from .errors import MusterError
 
 MOST = 2**63 - 1  # the largest seed
@@ -43,7 +43,7 @@ def keys(seed: int, purpose: str, round: int = 0, client: ArrayLike = 0) -> UInt
     False
     """
     if not 0 <= seed <= MOST:
-        whole("seed", seed, 0, MOST)
+        check_whole("seed", seed, 0, MOST)
     key = np.zeros((), np.uint64)
     for part in (seed, zlib.crc32(purpose.encode()), round):
         key = fold(key, np.asarray(part).astype(np.uint64))
@@ -111,11 +111,11 @@ def ramp(lengths: Int64) -> Int64:
 def as_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
     """The seeds of a comparison, from a count or a list."""
     if not isinstance(seeds, Iterable):
-        whole("seeds", seeds)
+        check_whole("seeds", seeds)
         return tuple(range(seeds))
     every = tuple(seeds)
     for seed in every:
-        whole("seeds", seed, 0, MOST)
+        check_whole("seeds", seed, 0, MOST)
     if not every or len(set(every)) < len(every):
         raise MusterError(f"seeds: {list(every)}; give a count, or different seeds")
     return tuple(int(seed) for seed in every)

@@ -22,13 +22,13 @@ from typing import Any, Literal, get_args, get_origin
 
 from .checks import is_number, is_whole
 from .errors import MusterError, first_line, nearest
-from .registry import INSTALLED, Catalogue, Code, is_role, kinds, name_of, roles, word
+from .registry import INSTALLED, Catalogue, Code, find_name, is_role, kinds, role_name, roles
 
 Table = dict[str, Any]
 DEEPEST = 32  # tables and lists within one another
 
 
-def named(where: str, value: Any) -> Table:
+def as_named_table(where: str, value: Any) -> Table:
     """A table with a name; a bare string is a name."""
     table = {"name": value} if isinstance(value, str) else dict(as_table(where, value))
     if not isinstance(table.get("name"), str):
@@ -80,11 +80,11 @@ def choose(
 
 def parameters(target: Callable[..., Any], skip: tuple[str, ...] = ()) -> dict[str, Any]:
     """A part's parameters and their types."""
-    return {name: kind for name, kind in declared(target).items() if name not in skip}
+    return {name: kind for name, kind in parameter_types(target).items() if name not in skip}
 
 
 @cache
-def declared(target: Callable[..., Any]) -> dict[str, Any]:
+def parameter_types(target: Callable[..., Any]) -> dict[str, Any]:
     """What a part's signature says, looked up once."""
     hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
     return {name: hints.get(name, Any) for name in inspect.signature(target).parameters}
@@ -101,7 +101,7 @@ def check_keys(
     """Refuse unknown keys with the nearest known one, and values of the wrong type."""
     allowed = parameters(target, skip)
     dot = f"{where}." if where else ""
-    for key, value in refined(target, table).items():
+    for key, value in complete_parts(target, table).items():
         if key == "name" and "name" not in allowed:
             continue
         if key not in allowed:
@@ -125,7 +125,8 @@ def build(
     if "name" in table and "name" not in allowed:  # where nothing is chosen by name
         raise MusterError(f"unknown key '{dot}name'; {nearest('name', [*allowed, *also])}")
     values = {
-        key: convert(v, allowed[key], dot + key, parts) for key, v in refined(target, table).items()
+        key: convert(v, allowed[key], dot + key, parts)
+        for key, v in complete_parts(target, table).items()
     }
     missing = [
         name
@@ -150,7 +151,7 @@ def build(
         ) from error
 
 
-def refined(target: Callable[..., Any], table: Table) -> Table:
+def complete_parts(target: Callable[..., Any], table: Table) -> Table:
     """The same with a part of which only settings are given, not which one, as the default with
     these settings, where it has them.
 
@@ -163,7 +164,7 @@ def refined(target: Callable[..., Any], table: Table) -> Table:
         value = table.get(key)
         if not isinstance(value, dict) or "kind" in value or p.default is p.empty:
             continue
-        usual = plain(p.default)
+        usual = to_table(p.default)
         if isinstance(usual, dict) and "kind" in usual and value.keys() <= usual.keys():
             result[key] = {**usual, **value}
     return result
@@ -226,7 +227,7 @@ def describe(kind: Any) -> str:
     if origin in (types.UnionType, typing.Union):
         return " or ".join(dict.fromkeys(describe(k) for k in inner if k is not type(None)))
     if is_role(kind):
-        return f"a {word(kind)}, by name or as a table with kind = {' | '.join(kinds(kind))}"
+        return f"a {role_name(kind)}, by name or as a table with kind = {' | '.join(kinds(kind))}"
     if origin is tuple:
         return f"a list in brackets, each {describe(inner[0])}"
     words = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
@@ -234,21 +235,21 @@ def describe(kind: Any) -> str:
     return (words | {Path: "text"}).get(kind, str(kind))
 
 
-def plain(value: Any) -> Any:
+def to_table(value: Any) -> Any:
     """A part as the table it would be written as; None (a default) is left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        kind = next((n for role in roles() if (n := name_of(role, value))), None)
+        fields = {f.name: to_table(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        kind = next((n for role in roles() if (n := find_name(role, value))), None)
         head = {} if kind is None else {"kind": kind}
         return {**head, **{k: v for k, v in fields.items() if v is not None}}
     if isinstance(value, (tuple, list)):
-        return [plain(v) for v in value]
+        return [to_table(v) for v in value]
     if isinstance(value, dict):
-        return {k: plain(v) for k, v in value.items() if v is not None}
+        return {k: to_table(v) for k, v in value.items() if v is not None}
     return value
 
 
-def resolved(
+def resolve(
     role: Any, table: Table, skip: tuple[str, ...] = (), parts: Catalogue = INSTALLED
 ) -> Table:
     """A named table with its part's defaults filled in."""
@@ -258,4 +259,4 @@ def resolved(
         for name, p in inspect.signature(target).parameters.items()
         if p.default is not p.empty and name not in skip
     }
-    return typing.cast(Table, plain({"name": table["name"], **defaults, **table}))
+    return typing.cast(Table, to_table({"name": table["name"], **defaults, **table}))

@@ -1,4 +1,4 @@
-"""`muster reproduce`: the papers' experiments, and what they say about the papers' claims."""
+"""`muster reproduce`: run the papers' experiments and judge the papers' claims."""
 
 from __future__ import annotations
 
@@ -16,172 +16,238 @@ from rich.text import Text
 from ..base import durable
 from ..base.errors import INTERRUPTED, MusterError
 from ..papers.reproduce import pages, panel_results, run_panels
-from ..papers.reproduce.plan import Plan, Size, find, home, plans
+from ..papers.reproduce.paper_experiment import (
+    RESULTS,
+    PaperExperiment,
+    Size,
+    find_checkout,
+    find_experiment,
+    list_experiments,
+    require_checkout,
+)
 from ..study.units import OnCell
-from .console import say
-from .progress_bar import Cells, duration
-from .run import whole_number
+from .arguments import CommandParser
+from .console import print_line
+from .options import add_flags, parse_whole
+from .progress_bar import Cells, format_duration
 
+DESCRIPTION = """\
+Run experiments of the papers again, print a verdict on each claim, and draw the figures.
+
+Finished runs are saved, and not repeated: an interrupted experiment continues where it stopped.
+"""
 BROKEN = 1  # the exit code where a check failed
-LEFT_OUT = 2  # where an experiment's data is not here
+LEFT_OUT = 2  # the exit code where an experiment's data is missing
 QUICK = "a quick run: few rounds and seeds, for the checks; it gives no verdict on a claim"
-KEPT = "results"  # in the folder of the experiments' files
 
 
-def reproduce(words: argparse.Namespace, console: Console) -> int:
-    """`muster reproduce ID...`, `--all`, `--list` or `--pages`."""
-    if words.list:
-        listing(console)
+def add_arguments(parser: CommandParser) -> None:
+    """Add the flags of the command."""
+    parser.description = DESCRIPTION
+    parser.add_argument("ids", nargs="*", metavar="ID", help="such as fig2; --list shows them")
+    for flag, text in (
+        ("--list", "list every experiment: what it shows, its time, the data it needs"),
+        ("--all", "run every experiment, one after the other"),
+        ("--quick", "few rounds and seeds: about a minute each"),
+        ("--small", "smaller where the full size needs a bigger machine"),
+        ("--keep", "put the small file of results into experiments/results"),
+        ("--pages", "write docs/claims.md and docs/gallery.md from the results stored there"),
+    ):
+        parser.add_flag(flag, action="store_true", help=text)
+    text = "run only this panel; may be repeated. The others keep their results"
+    parser.add_flag("--panel", action="append", default=[], metavar="NAME", help=text)
+    add_flags(
+        parser,
+        ("--seeds", "N", "number of seeds, in place of the file's"),
+        ("--jobs", "N", "number of parallel processes (default: as many as cores)"),
+        ("--out", "FOLDER", "folder of runs and results (runs/reproduce)"),
+    )
+
+
+def execute(arguments: argparse.Namespace, console: Console) -> int:
+    """Run the command."""
+    if arguments.list:
+        print_list(console)
         return 0
-    if words.pages:
-        return make_pages(console)
-    if words.all == bool(words.ids):
+    if arguments.pages:
+        return write_pages(console)
+    if arguments.all == bool(arguments.ids):
         raise MusterError("reproduce: which experiment? give an id, --all, or --list to see them")
-    chosen = list(plans().values()) if words.all else [find(id) for id in words.ids]
-    size: Size = "quick" if words.quick else "small" if words.small else "full"
-    seeds = whole_number(words.seeds, "--seeds")
-    if words.keep and (words.quick or seeds is not None):
+    chosen = (
+        list(list_experiments().values())
+        if arguments.all
+        else [find_experiment(id) for id in arguments.ids]
+    )
+    size: Size = "quick" if arguments.quick else "small" if arguments.small else "full"
+    seeds = parse_whole(arguments.seeds, "--seeds")
+    if arguments.keep and (arguments.quick or seeds is not None):
         raise MusterError(
             "--keep: only results of all rounds and seeds; leave --quick, --seeds out"
         )
-    jobs = whole_number(words.jobs, "--jobs")
-    out = Path(words.out or "runs/reproduce")
-    if words.panel and len(chosen) != 1:
+    if arguments.keep:
+        require_checkout("--keep")
+    jobs = parse_whole(arguments.jobs, "--jobs")
+    out = Path(arguments.out or "runs/reproduce")
+    if arguments.panel and len(chosen) != 1:
         raise MusterError("--panel: of one experiment; give one id")
-    every = chosen if words.panel else in_order(chosen)
+    every = chosen if arguments.panel else order_experiments(chosen)
     sound: list[bool] = []
-    absent: list[str] = []
-    for plan in every:
+    missing: list[str] = []
+    for experiment in every:
         try:
-            sound.append(one(plan, size, seeds, jobs, out, words.keep, words.panel, console))
-        except run_panels.NotHere as error:
+            some = arguments.panel
+            sound.append(run_one(experiment, size, seeds, jobs, out, arguments.keep, some, console))
+        except run_panels.DataMissing as error:
             if len(every) == 1:
                 raise
-            say(console, f"  left out: {error}")
-            absent.append(plan.id)
+            print_line(console, f"  left out: {error}")
+            missing.append(experiment.id)
         except KeyboardInterrupt:
-            say(console, "interrupted; the same command goes on from here")
+            print_line(console, "interrupted; the same command continues from here")
             return INTERRUPTED
-    if absent:
-        say(console, f"left out, as their data is not here: {', '.join(absent)}")
-    return BROKEN if not all(sound) else LEFT_OUT if absent else 0
+    if missing:
+        print_line(console, f"left out, as their data is not here: {', '.join(missing)}")
+    return BROKEN if not all(sound) else LEFT_OUT if missing else 0
 
 
-def in_order(chosen: Sequence[Plan]) -> list[Plan]:
-    """Experiments with those whose results they use before them, each once."""
-    every: dict[str, Plan] = {}
-    for plan in chosen:
-        for used in (find(id) for id in plan.uses):
+def order_experiments(chosen: Sequence[PaperExperiment]) -> list[PaperExperiment]:
+    """Return the experiments, each once, with those whose results they use before them."""
+    every: dict[str, PaperExperiment] = {}
+    for experiment in chosen:
+        for used in (find_experiment(id) for id in experiment.uses):
             every.setdefault(used.id, used)
-        every.setdefault(plan.id, plan)
+        every.setdefault(experiment.id, experiment)
     return list(every.values())
 
 
-def one(
-    plan: Plan, size: Size, seeds: int | None, jobs: int | None, out: Path, keep: bool,
-    only: Sequence[str], console: Console,
-) -> bool:  # fmt: skip
-    """Run an experiment, or some of its panels, say what came of its claims, draw its figures.
-    Whether its checks hold."""
-    say(console, f"{plan.id}: {plan.title} ({plan.where})")
-    # Sizes and seeds have folders of their own: their runs cannot stand next to each other.
+def run_one(
+    experiment: PaperExperiment,
+    size: Size,
+    seeds: int | None,
+    jobs: int | None,
+    out: Path,
+    keep: bool,
+    only: Sequence[str],
+    console: Console,
+) -> bool:
+    """Run an experiment, or some of its panels, print its verdicts and draw its figures. Return
+    True if its checks hold."""
+    print_line(console, f"{experiment.id}: {experiment.title} ({experiment.where})")
+    # Each size and number of seeds has its own folder: their runs cannot share one.
     name = "-".join([size, *([] if seeds is None else [f"{seeds}seeds"])])
     folder = out / name
-    found = run_panels.run(plan, folder / plan.id, size, seeds, jobs, progress(console), only)
-    store(found, folder, plan)
-    whole = panel_results.together(plan, folder)
+    found = run_panels.run(
+        experiment, folder / experiment.id, size, seeds, jobs, progress(console), only
+    )
+    store(found, folder, experiment)
+    whole = panel_results.load_results(experiment, folder)
     assert whole is not None  # just saved
-    for name in whole.outdated(plan):
-        say(console, f"  note: {name}: {pages.EARLIER}; run it again to judge it as it is now")
+    for name in whole.outdated_parts(experiment):
+        print_line(console, f"  note: {name}: {pages.EARLIER}; run it again for a current verdict")
     quick = size == "quick"
     if quick:
-        say(console, f"  {QUICK}")
-    for line in pages.panels_ran(plan, whole):
+        print_line(console, f"  {QUICK}")
+    for line in pages.describe_panels(experiment, whole):
         console.print(Text(f"  {line}"), soft_wrap=True)
-    for verdict in pages.verdicts(plan, whole):
+    for verdict in pages.judge_claims(experiment, whole):
         word = "no verdict: a quick run" if quick else verdict.word
         console.print(Text(f"  {verdict.says}\n    {word}"), soft_wrap=True)
         if verdict.numbers:
             console.print(Text(f"      {verdict.numbers}"), soft_wrap=True)
         for finding in verdict.findings:
-            line = pages.line_of(finding, verdict.findings, marked=not quick)
+            line = pages.format_finding(finding, verdict.findings, marked=not quick)
             console.print(Text(f"      {line}"), soft_wrap=True)
-    drawn = pages.figures(plan, whole, folder / plan.id)
+    drawn = pages.draw_figures(experiment, whole, folder / experiment.id)
     for path in drawn:
-        say(console, f"  figure: {path}")
-    wrong = pages.faults(plan, whole)
+        print_line(console, f"  figure: {path}")
+    wrong = pages.find_faults(experiment, whole)
     for fault in wrong:
         console.print(Text(f"  failed: {fault}", style="bold red"), soft_wrap=True)
     if keep and not wrong:
-        store(found, home() / KEPT, plan)
-    say(console, f"  results: {folder / plan.id}.parquet")
+        store(found, require_checkout("--keep") / RESULTS, experiment)
+    print_line(console, f"  results: {folder / experiment.id}.parquet")
     return not wrong
 
 
-def store(found: panel_results.Results, folder: Path, plan: Plan) -> None:
-    """Keep results; panels that were not run now stay as they were."""
+def store(found: panel_results.Results, folder: Path, experiment: PaperExperiment) -> None:
+    """Save results; panels that were not run now stay as they were."""
     panel_results.save(
-        panel_results.renewed(panel_results.load(folder, plan.id), found, plan), folder, plan.id
+        panel_results.merge_results(panel_results.load(folder, experiment.id), found, experiment),
+        folder,
+        experiment.id,
     )
 
 
 def progress(console: Console) -> run_panels.OnWork:
-    """Say what is at work, how many of its cells are done, and the time left."""
+    """Report the panel at work, how many of its cells are done, and the time left."""
 
     @contextmanager
     def on_work(what: str, units: int) -> Iterator[OnCell]:
-        say(console, f"  {what}")
+        print_line(console, f"  {what}")
         with Cells(units, console) as cells:
-            yield cells.seen
+            yield cells.count
 
     return on_work
 
 
-def listing(console: Console) -> None:
-    """Every experiment: what it shows, how long it took, what data it needs and whether it is
+def print_list(console: Console) -> None:
+    """Print every experiment: its title, how long it took, the data it needs, and whether that is
     here."""
     table = Table(box=SIMPLE_HEAD, show_lines=True, pad_edge=False)
     for head in ("id", "what it shows", "work", "data"):
         table.add_column(head, overflow="fold")
-    for plan in plans().values():
-        took = time_of(plan, panel_results.load(home() / KEPT, plan.id))
+    checkout = find_checkout()
+    for experiment in list_experiments().values():
+        results = (
+            None if checkout is None else panel_results.load(checkout / RESULTS, experiment.id)
+        )
+        took = describe_time(experiment, results)
         data = {}
-        for panel in plan.panels():
-            data[panel.data] = run_panels.present(panel) or f"missing: {run_panels.absent(panel)}"
+        for panel in experiment.panels():
+            data[panel.data] = (
+                run_panels.data_state(panel) or f"missing: {run_panels.missing_command(panel)}"
+            )
         needs = ", ".join(f"{name} ({state})" for name, state in data.items())
-        uses = f"the runs of {', '.join(plan.uses)}" if plan.uses else ""
-        own = "generated" if plan.studies else ""
+        uses = f"the runs of {', '.join(experiment.uses)}" if experiment.uses else ""
+        own = "generated" if experiment.studies else ""
         table.add_row(
-            plan.id,
-            Text(f"{plan.title}\n{plan.where}"),
+            experiment.id,
+            Text(f"{experiment.title}\n{experiment.where}"),
             took,
             Text("; ".join(filter(None, [needs, uses, own]))),
         )
     console.print(table)
-    say(console, "--quick takes about a minute each")
+    print_line(console, "--quick takes about a minute each")
 
 
-def time_of(plan: Plan, kept: panel_results.Results | None) -> str:
-    """How long an experiment takes, as far as that is known."""
-    if plan.uses and not plan.own:
-        return "none of its own"
-    if kept is None:
+def describe_time(experiment: PaperExperiment, results: panel_results.Results | None) -> str:
+    """Describe how long an experiment takes, as far as that is known."""
+    if experiment.uses and not experiment.panel_tables:
+        return "no runs"
+    if results is None:
         return "not run here"
-    sizes = [plan.panel(n, made.size).less for n, made in kept.made.items() if n in plan.own]
-    return f"{duration(kept.seconds)} of a core ({'small' if any(sizes) else 'full size'})"
+    sizes = [
+        experiment.panel(n, made.size).less
+        for n, made in results.provenance.items()
+        if n in experiment.panel_tables
+    ]
+    return (
+        f"{format_duration(results.seconds)} of a core ({'small' if any(sizes) else 'full size'})"
+    )
 
 
-def make_pages(console: Console) -> int:
-    """docs/claims.md and docs/gallery.md from the results that are kept."""
-    folder, docs = home() / KEPT, home().parent / "docs"
+def write_pages(console: Console) -> int:
+    """Write docs/claims.md and docs/gallery.md from the results of the checkout."""
+    checkout = require_checkout("--pages")
+    folder, docs = checkout / RESULTS, checkout / "docs"
     if not docs.is_dir():
-        raise MusterError("--pages: only in a checkout of muster, where docs/ is")
-    every = list(plans().values())
+        raise MusterError(f"--pages: no folder {docs}; run it in a checkout of muster")
+    every = list(list_experiments().values())
     shutil.rmtree(docs / "gallery", ignore_errors=True)
     for name, text in (
         ("claims.md", pages.claims_page(every, folder)),
         ("gallery.md", pages.gallery_page(every, folder, docs)),
     ):
         durable.write(docs / name, text)
-        say(console, f"{docs / name}")
+        print_line(console, f"{docs / name}")
     return 0

@@ -19,6 +19,7 @@ from ..base.errors import MusterError
 from ..base.registry import INSTALLED, Catalogue, catalogue
 from ..base.schema import (
     Table,
+    as_named_table,
     as_table,
     build,
     check_depth,
@@ -26,12 +27,11 @@ from ..base.schema import (
     choose,
     convert,
     fits,
-    named,
     parameters,
-    plain,
-    resolved,
+    resolve,
+    to_table,
 )
-from ..base.untrusted import NotRegular, read_toml
+from ..base.untrusted_files import NotRegular, read_toml
 from ..data import DATA
 from ..data.files.tables import ENDINGS
 from ..data.split.tuning_rows import for_tuning, leave_out
@@ -43,8 +43,8 @@ from ..models.specs import Spec
 from ..run.job import Job
 from ..run.solo import with_solo
 from ..run.training_loop import Keep
-from ..tasks.base import targets_of
-from .keys import rename_keys
+from ..tasks.base import target_kind
+from .dotted_keys import rename_keys
 from .network import Member, Network, check_members, counted_rows, members_by_name
 from .settings import Settings
 
@@ -148,11 +148,11 @@ class Experiment:
         """The data with what else decides how files are read: the task, and the network's terms."""
         data = self.data
         takes = parameters(self.parts.find(Federation, data["name"], "data.name"))
-        if "targets" in takes and targets_of(self.settings.task) == "numbers":
+        if "targets" in takes and target_kind(self.settings.task) == "numbers":
             data = {"targets": "numbers", **data}
         agreed = as_read(self.network, takes)
         for key, value in agreed.items():
-            if key in data and plain(data[key]) != value:
+            if key in data and to_table(data[key]) != value:
                 raise MusterError(
                     f"data.{key}: {data[key]!r}, and network.{key} is {value!r}; leave the first "
                     "out, or give the same"
@@ -181,18 +181,18 @@ class Experiment:
 
     def resolved(self) -> Table:
         """The whole configuration as a table, every default written out."""
-        importance = {} if self.importance is None else {"importance": plain(self.importance)}
-        own = {label: {"local": plain(local)} for label, local in self.own_local.items()}
+        importance = {} if self.importance is None else {"importance": to_table(self.importance)}
+        own = {label: {"local": to_table(local)} for label, local in self.own_local.items()}
         return {
-            **plain(self.settings),
-            "data": resolved(Federation, self.data, skip=("seed",), parts=self.parts) | importance,
-            "model": resolved(Spec, self.model, parts=self.parts),
-            "local": plain(self.local),
-            **({} if self.requirement is None else {"requirement": plain(self.requirement)}),
-            **({} if self.network == Network() else {"network": plain(self.network)}),
-            **({"clients": [plain(m) for m in self.members]} if self.members else {}),
+            **to_table(self.settings),
+            "data": resolve(Federation, self.data, skip=("seed",), parts=self.parts) | importance,
+            "model": resolve(Spec, self.model, parts=self.parts),
+            "local": to_table(self.local),
+            **({} if self.requirement is None else {"requirement": to_table(self.requirement)}),
+            **({} if self.network == Network() else {"network": to_table(self.network)}),
+            **({"clients": [to_table(m) for m in self.members]} if self.members else {}),
             "methods": [
-                {"label": label, **resolved(Method, table, parts=self.parts), **own.get(label, {})}
+                {"label": label, **resolve(Method, table, parts=self.parts), **own.get(label, {})}
                 for label, table in self.methods.items()
             ],
         }
@@ -207,7 +207,7 @@ def as_read(network: Network, takes: typing.Container[str]) -> Table:
                 f"network.{key}: it is for clients' own files, and this data has no {key}; "
                 "simulate with data from files, or leave it out"
             )
-    return {key: plain(value) for key, value in network.reading.items()}
+    return {key: to_table(value) for key, value in network.reading.items()}
 
 
 def load_table(path: str | Path, follow: bool = True) -> Table:
@@ -247,7 +247,7 @@ def load(table: Table, trusted: bool = False) -> Experiment:
     importance = None if "importance" in parameters(maker) else data.pop("importance", None)
     if importance is not None:
         importance = convert(importance, float | tuple[float, ...], "data.importance")
-    model = named("model", table.pop("model", {"name": "softmax"}))
+    model = as_named_table("model", table.pop("model", {"name": "softmax"}))
     shared = as_table("local", table.pop("local", {}))
     local = local_work(shared, "local", parts)
     requirement = table.pop("requirement", None)
@@ -265,7 +265,7 @@ def load(table: Table, trusted: bool = False) -> Experiment:
     methods: dict[str, Table] = {}
     own_local: dict[str, Local] = {}
     for item in given:
-        chosen = named("method", item)
+        chosen = as_named_table("method", item)
         label = chosen.pop("label", chosen["name"])
         if not isinstance(label, str) or not label or "/" in label:
             raise MusterError(f"method label: {label!r}; give a plain name")
@@ -376,7 +376,7 @@ def data_table(value: Any) -> Table:
     >>> data_table("data/hospitals")
     {'name': 'folder', 'path': 'data/hospitals'}
     """
-    table = named("data", value)
+    table = as_named_table("data", value)
     name = table["name"]
     is_path = "/" in name or "\\" in name or name.endswith(ENDINGS) or Path(name).exists()
     if name in DATA or not is_path:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..base.arrays import Bool, Int64
-from ..base.checks import above, is_number, require, share, whole
+from ..base.checks import check_above, check_share, check_whole, is_number, require
 from ..base.errors import MusterError
 from ..federation import Federation
 from ..federation.population import check_role
@@ -82,18 +82,18 @@ class Network:
         for name in ("timeout", "enrolment_timeout"):  # may be infinite
             value = getattr(self, name)
             require(is_number(value) and value > 0, f"network.{name}", value, "above 0")
-        whole("network.min_clients", self.min_clients)
-        whole("network.max_rows", self.max_rows)
-        above("network.max_share", self.max_share)
-        share("network.quorum", self.quorum)
-        whole("network.retries", self.retries, 0)
-        whole("network.failures", self.failures)
-        whole("network.max_levels", self.max_levels)
+        check_whole("network.min_clients", self.min_clients)
+        check_whole("network.max_rows", self.max_rows)
+        check_above("network.max_share", self.max_share)
+        check_share("network.quorum", self.quorum)
+        check_whole("network.retries", self.retries, 0)
+        check_whole("network.failures", self.failures)
+        check_whole("network.max_levels", self.max_levels)
         for name in self.categories:
             known = not self.columns or name in self.columns
             require(known, "network.categories", name, "columns that network.columns lists")
-        whole("network.length", self.length)
-        whole("network.pad", self.pad or 0, 0)
+        check_whole("network.length", self.length)
+        check_whole("network.pad", self.pad or 0, 0)
         size = self.resize
         ok = not size or (len(size) == 2 and min(size) >= 1)
         require(ok, "network.resize", size, "[height, width], each 1 or more")
@@ -158,7 +158,7 @@ class Member:
         if not self.name or "/" in self.name:
             raise MusterError(f"clients: name '{self.name}'; give a plain name")
         check_role(f"clients.{self.name}", self.priority, self.importance, self.unseen)
-        whole(f"clients.{self.name}.rows", self.rows, 0)
+        check_whole(f"clients.{self.name}.rows", self.rows, 0)
 
     def public_key(self) -> str:
         """The text of its key."""
@@ -189,7 +189,7 @@ def members_of(fed: Federation, keys: Sequence[str | Path]) -> tuple[Member, ...
     named = fed.names is not None and all(name and "/" not in name for name in fed.names)
     return tuple(
         Member(
-            fed.population.called(k) if named else f"client{k}",
+            fed.population.get_name(k) if named else f"client{k}",
             str(key),
             bool(fed.priority[k]),
             0.0 if fed.priority[k] else float(fed.importance[k]),

@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from ..base.checks import one_of, require, whole
+from ..base.checks import check_one_of, check_whole, require
 from ..base.errors import MusterError
 from ..base.rng import MOST, as_seeds
 from ..engines.compute import Compute
 from ..parts.participation import Participation
 from ..parts.threats.attacks import Attack
-from ..report.figure import as_formats
-from ..results.measures import named as named_measures
+from ..report.figure import parse_formats
+from ..results.measures import find_measures
 from ..run.job import DECIDE_ON, DecideOn
-from ..tasks.base import Multiclass, Task
+from ..tasks.base import Task
+from ..tasks.classification import Multiclass
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,10 +78,10 @@ class Settings:
     out: str = "runs"
 
     def __post_init__(self) -> None:
-        whole("rounds", self.rounds)
-        whole("seed", self.seed, 0, MOST)
+        check_whole("rounds", self.rounds)
+        check_whole("seed", self.seed, 0, MOST)
         as_seeds(self.seeds)
-        whole("tuned_steps", self.tuned_steps, 0)
+        check_whole("tuned_steps", self.tuned_steps, 0)
         require(0 <= self.left_out < 1, "left_out", self.left_out, "from 0 to below 1")
         for seed in self.tuned_on:
             if seed in (self.seed, *self.all_seeds):
@@ -88,15 +89,15 @@ class Settings:
                     f"seeds: {seed} is one that settings were tuned on ({list(self.tuned_on)}); "
                     "report others"
                 )
-        one_of("decide_on", self.decide_on, DECIDE_ON)
+        check_one_of("decide_on", self.decide_on, DECIDE_ON)
         assert self.compute  # made, and so checked
         for at in self.report_at:
-            whole("report_at", at, 1, self.rounds)
+            check_whole("report_at", at, 1, self.rounds)
         if self.measures:
-            named_measures(self.measures)
+            find_measures(self.measures)
         if self.panels:
-            named_measures(self.panels, "panel")
-        as_formats(self.figures)
+            find_measures(self.panels, "panel")
+        parse_formats(self.figures)
         if not self.name or "/" in self.name or self.name.startswith("."):
             raise MusterError(f"name: '{self.name}'; give a plain folder name")
 

@@ -5,16 +5,25 @@ from __future__ import annotations
 from ..base.lazy import nn
 from ..federation import Federation
 from ..local import Local
-from ..tasks.base import Multiclass, Task
+from ..tasks.base import Task
+from ..tasks.classification import Multiclass
 from .base import Engine
-from .compute import Compute, How, compute_of
+from .compute import Compute, ComputeOptions, resolve_compute
 from .layers import stackable
-from .loop import Loop
-from .mapped import refused
+from .loop_engine import LoopEngine
 from .probes import examples
-from .stacked import Stacked
+from .stacked_engine import StackedEngine
+from .vmap import find_obstacle
 
-__all__ = ["Compute", "Engine", "How", "Loop", "Stacked", "choose", "compute_of"]
+__all__ = [
+    "Compute",
+    "ComputeOptions",
+    "Engine",
+    "LoopEngine",
+    "StackedEngine",
+    "choose",
+    "resolve_compute",
+]
 
 
 def choose(
@@ -27,15 +36,15 @@ def choose(
     """The engine for this model: stacked when every layer has a stacked form or the module can be
     mapped over clients, else the loop. It says why it was chosen."""
     if compute.engine == "stacked":
-        return Stacked(module, fed, local, compute, task)
+        return StackedEngine(module, fed, local, compute, task)
     why = "it was asked for"
     if compute.engine == "auto":
         missing = stackable(module)
         if not isinstance(missing, str):
-            return Stacked(module, fed, local, compute, task)
-        why = refused(module, examples(fed, compute.number))
+            return StackedEngine(module, fed, local, compute, task)
+        why = find_obstacle(module, examples(fed, compute.number))
         if not why:
-            return Stacked(module, fed, local, compute, task)
-    loop = Loop(module, fed, local, compute, task)
+            return StackedEngine(module, fed, local, compute, task)
+    loop = LoopEngine(module, fed, local, compute, task)
     loop.why = why
     return loop

@@ -17,19 +17,20 @@ import numpy as np
 
 from ..base.arrays import Int64
 from ..base.lazy import functional, nn, torch
-from ..base.params import Buffers, Memory, Params, of_module, select, trainable
+from ..base.params import Buffers, Params, State, get_params, select, trainable_names
 from ..federation import Federation
-from ..federation.ragged import Ragged, features
+from ..federation.ragged_rows import RaggedRows, features
 from ..local import Local
 from ..parts.solvers import Solver, Work
 from ..protocol import Appraisal, Offer
-from ..tasks.base import Multiclass, Scoring, Task, Usual, by_row
+from ..tasks.base import Scoring, StandardTask, Task, averages_rows
+from ..tasks.classification import Multiclass
 from ..tasks.compatibility import refuse_mixing, refuse_targets
-from .accumulate import Seen, Split
-from .batches import Plan, plan, steps_of
+from .batches import BatchPlan, count_steps, plan_batches
 from .compute import Compute
-from .probes import examples, writes
-from .threads import Crew
+from .probes import examples, writes_rows
+from .row_results import ClientRows, Split
+from .threads import ThreadPool
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,7 +75,7 @@ class Engine(Protocol):
         solver: Solver,
         offer: Offer,
         clients: Int64,
-        memory: Memory,
+        memory: State,
         assignment: Assignment = Assignment(),
     ) -> tuple[Work, Int64]:
         """The work of these clients, in their order, and the steps each took."""
@@ -109,7 +110,7 @@ class Replica:
             self.state[name].copy_(t)
 
 
-class Base:
+class EngineBase:
     """A private copy of the user's module, the federation's data, and how to measure."""
 
     name = "base"
@@ -126,13 +127,13 @@ class Base:
         self.dtype, self.device = compute.number, compute.place()
         self.fed, self.local, self.task = fed, local, task
         self.scoring = Scoring(task)
-        self.crew = Crew(compute.workers())
+        self.threads = ThreadPool(compute.workers())
         self.original = module
         self.main = self.replica()
         self.replicas = [self.main]
-        self.trainable = trainable(module)
+        self.trainable = trainable_names(module)
         # What clients send back.
-        self.travels = tuple(of_module(self.main.module, self.dtype, self.device))
+        self.travels = tuple(get_params(self.main.module, self.dtype, self.device))
         self.x = {"train": fed.train.x.to(self.device)}
         self.y = {"train": self._targets(fed.train.y)}
         if fed.test is not None:
@@ -140,12 +141,12 @@ class Base:
         width = max(1, int(np.prod(fed.train.x.shape[1:])))
         self.chunk = int(np.clip(CHUNK // width, 64, 8192))
         self._try_task()
-        self.writes = writes(self.main.module, examples(fed, self.dtype).to(self.device))
+        self.writes = writes_rows(self.main.module, examples(fed, self.dtype).to(self.device))
 
     def _targets(self, y: Tensor) -> Tensor:
         """Targets as the task takes them: whole numbers as they are, others in the run's dtype,
         unless rows are compared by them: times that differ must not become the same."""
-        real = y.is_floating_point() and by_row(self.task)
+        real = y.is_floating_point() and averages_rows(self.task)
         return y.to(self.device, self.dtype if real else y.dtype)
 
     def _try_task(self) -> None:
@@ -156,14 +157,14 @@ class Base:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             z = self.main.module.eval()(x)
         refuse_mixing(self.task, z, self.y["train"][:TRIED])
-        if isinstance(self.task, Usual):
+        if isinstance(self.task, StandardTask):
             refuse_targets(self.fed, self.task, z.shape[-1])
 
     merge_single = False  # whether a last batch of one row must join the one before it
 
     def steps(self, clients: Int64) -> Int64:
         """How many steps `Local` asks of each client."""
-        return steps_of(self.fed.train.sizes[clients], self.local, self.merge_single)
+        return count_steps(self.fed.train.sizes[clients], self.local, self.merge_single)
 
     def ids(self, clients: Int64) -> Int64:
         """The numbers by which these clients' randomness is keyed."""
@@ -171,15 +172,15 @@ class Base:
 
     def plans(
         self, solver: Solver, offer: Offer, clients: Int64, assignment: Assignment
-    ) -> list[Plan]:
+    ) -> list[BatchPlan]:
         """Rows for every step of these clients."""
-        return plan(
+        return plan_batches(
             self.fed.train, clients, assignment.local or self.local, offer.seed, offer.round,
             self.merge_single, assignment.steps, solver.draws, assignment.purpose,
             self.ids(clients),
         )  # fmt: skip
 
-    def data(self, split: Split) -> Ragged:
+    def data(self, split: Split) -> RaggedRows:
         """The rows of a split."""
         if split == "train":
             return self.fed.train
@@ -208,21 +209,21 @@ class Base:
         """Another copy of the user's own module, which nothing here ever runs."""
         return Replica(copy.deepcopy(self.original).to(device=self.device, dtype=self.dtype))
 
-    def seated(self, tasks: int) -> list[Replica]:
+    def prepare_replicas(self, tasks: int) -> list[Replica]:
         """A replica for each thread that takes part in this many tasks, ready to measure."""
-        while len(self.replicas) < self.crew.seats(tasks):
+        while len(self.replicas) < self.threads.seats(tasks):
             self.replicas.append(self.replica())
         for replica in self.replicas:
             replica.module.eval()
         return self.replicas
 
-    def look(self, module: nn.Module, seen: Seen, chunk: int) -> None:
+    def look(self, module: nn.Module, seen: ClientRows, chunk: int) -> None:
         """Loss and score of a module on one chunk of rows."""
         span = slice(chunk * self.chunk, min((chunk + 1) * self.chunk, seen.n))
         x, y = self.batch(seen.split, span if seen.rows is None else seen.rows[span])
-        seen.marks.put(span, module(self.lent(x)), y)
+        seen.results.put(span, module(self.lent(x)), y)
 
-    def chunks(self, seen: Seen) -> int:
+    def chunks(self, seen: ClientRows) -> int:
         """Into how many chunks rows are cut: by their size alone, whoever looks at them."""
         return -(-seen.n // self.chunk)
 
@@ -232,9 +233,9 @@ class Base:
         some = self.data(split).sizes[clients] > 0
         if not some.all():
             return self.appraise(model, clients[some], split).among(some)
-        seen = Seen(self.data(split), clients, split, self.task, self.scoring)
+        seen = ClientRows(self.data(split), clients, split, self.task, self.scoring)
         n = self.chunks(seen)
-        seats = self.seated(n)
+        seats = self.prepare_replicas(n)
 
         @torch.no_grad()
         def work(seat: int, chunks: Iterator[int]) -> None:
@@ -242,7 +243,7 @@ class Base:
             for chunk in chunks:
                 self.look(seats[seat].module, seen, chunk)
 
-        self.crew.share(n, work)
+        self.threads.share(n, work)
         return seen.by_client()
 
     def appraise_each(self, stack: Params, clients: Int64, split: Split = "train") -> Appraisal:
@@ -254,36 +255,36 @@ class Base:
             mine = select(stack, some)
             return self.appraise_each(mine, clients[some], split).among(some)
         if not n:
-            return Seen(data, clients, split, self.task, self.scoring).by_client()
-        seats = self.seated(n)
+            return ClientRows(data, clients, split, self.task, self.scoring).by_client()
+        seats = self.prepare_replicas(n)
         found: list[Appraisal | None] = [None] * n
 
         @torch.no_grad()
         def work(seat: int, numbers: Iterator[int]) -> None:
             for i in numbers:
                 seats[seat].begin({name: t[i] for name, t in stack.items()})
-                seen = Seen(data, clients[i : i + 1], split, self.task, self.scoring)
+                seen = ClientRows(data, clients[i : i + 1], split, self.task, self.scoring)
                 for chunk in range(self.chunks(seen)):
                     self.look(seats[seat].module, seen, chunk)
                 found[i] = seen.by_client()
 
-        self.crew.share(n, work)
-        return Appraisal.joined([one for one in found if one is not None])
+        self.threads.share(n, work)
+        return Appraisal.concat([one for one in found if one is not None])
 
     def close(self) -> None:
         """Let go of the threads."""
-        self.crew.close()
+        self.threads.close()
 
 
-class Room:
-    """Room for the work of n clients, filled as it comes in from whichever thread or process: one
-    copy of each model, no more."""
+class WorkBuffer:
+    """Space for the work of n clients, filled from any thread or process; holds one copy of each
+    model."""
 
     def __init__(self, n: int) -> None:
         self.n = n
         self.models: Params = {}
-        self.memory: Memory = {}
-        self.extra: Memory = {}
+        self.memory: State = {}
+        self.extra: State = {}
         self.steps: Int64 = np.zeros(n, np.int64)
         self._lock = threading.Lock()
 

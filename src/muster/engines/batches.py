@@ -1,15 +1,15 @@
-"""Batches: which rows every step of every client trains on, and which clients are stacked together.
+"""Batches: the rows of every step of every client, and the clients that are stacked together.
 
-`plan` turns `Local` into rows, drawn from the key (seed, "batches", round, client), so that every
-engine trains on the same batches.
+`plan_batches` turns `Local` into rows, drawn from the key (seed, "batches", round, client), so that
+every engine trains on the same batches.
 
-`cut` divides a plan into portions that threads take whole. Its rule looks at the plan and the model
-alone, never at the number of threads: which clients are stacked together can show in the last bits
-of their numbers, so a cut that followed the threads would make results depend on them. A portion is
-large enough that its arithmetic outweighs what a step costs by itself, and small enough that its
-models stay in cache through all of its steps; within that, a round is cut into as many portions as
-a machine may have use for. `blocks` may follow the threads: clients that are walked through one by
-one do not show whom they were handed over with.
+`cut_portions` divides a plan into portions, each trained by one thread. It depends on the plan and
+the model alone, never on the number of threads: the clients stacked together affect the last bits
+of their results, so a cut by threads would make results depend on their number. A portion is large
+enough that its arithmetic outweighs the overhead of a step, and small enough that its models stay
+in cache through all steps; within these bounds a round is cut into as many portions as a machine
+can use. `blocks` may depend on the number of threads: clients trained one by one do not affect one
+another.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..base import params, rng
 from ..base.arrays import Int64, UInt64
 from ..base.lazy import nn
 from ..base.params import Params
-from ..federation.ragged import Ragged
+from ..federation.ragged_rows import RaggedRows
 from ..local import Local
 
 WORTH = 2**23  # parameters times rows that are worth a hand-over: about half a millisecond
@@ -32,7 +32,7 @@ EVEN = 8  # blocks for each thread, so that the last one to finish is not much l
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchPlan:
     """Rows for every step of some clients, the busiest client first.
 
     Attributes:
@@ -48,9 +48,9 @@ class Plan:
     rows: Int64
     count: Int64
 
-    def cut(self, start: int, end: int) -> Plan:
+    def cut(self, start: int, end: int) -> BatchPlan:
         """The plan of some of these clients."""
-        return Plan(*(getattr(self, f)[start:end] for f in self.__dataclass_fields__))
+        return BatchPlan(*(getattr(self, f)[start:end] for f in self.__dataclass_fields__))
 
     def active(self) -> list[int]:
         """How many clients (a prefix) take each step."""
@@ -59,16 +59,16 @@ class Plan:
         return counts
 
 
-def steps_of(sizes: Int64, local: Local, merge_single: bool = False) -> Int64:
+def count_steps(sizes: Int64, local: Local, merge_single: bool = False) -> Int64:
     """How many steps `Local` asks of clients with this many rows."""
     if local.steps is not None:
         return np.full(len(sizes), local.steps)
     if local.batch_size is None:
         return np.full(len(sizes), local.epochs)
-    return batches_of(sizes, local.batch_size, merge_single) * (local.epochs or 0)
+    return count_batches(sizes, local.batch_size, merge_single) * (local.epochs or 0)
 
 
-def batches_of(sizes: Int64, size: int, merge_single: bool) -> Int64:
+def count_batches(sizes: Int64, size: int, merge_single: bool) -> Int64:
     """Batches in one pass over each client's rows."""
     batches = -(-sizes // size)
     if merge_single:
@@ -81,8 +81,8 @@ def needs_two_rows(module: nn.Module) -> bool:
     return any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in module.modules())
 
 
-def plan(
-    data: Ragged,
+def plan_batches(
+    data: RaggedRows,
     clients: Int64,
     local: Local,
     seed: int,
@@ -92,7 +92,7 @@ def plan(
     draws: int = 1,
     purpose: str = "batches",
     ids: Int64 | None = None,
-) -> list[Plan]:
+) -> list[BatchPlan]:
     """Plans for these clients, in groups whose batches are of similar width.
 
     Args:
@@ -102,7 +102,7 @@ def plan(
         draws: batches a step uses: the plan holds `draws` times as many
         ids: the numbers by which the clients' randomness is keyed; None: their places
     """
-    wanted = steps_of(data.sizes[clients], local, merge_single) if steps is None else steps
+    wanted = count_steps(data.sizes[clients], local, merge_single) if steps is None else steps
     wanted = wanted * draws
     if local.batch_size is None:
         # One full batch a step. Widths differ a lot between clients: group by powers of two.
@@ -115,17 +115,17 @@ def plan(
     key = rng.keys(seed, purpose, round, (clients if ids is None else ids)[at])
     if local.batches == "independent":
         return [_independent(data, clients, at, wanted[at], local.batch_size, key)]
-    batches = batches_of(data.sizes[clients], local.batch_size, merge_single)
+    batches = count_batches(data.sizes[clients], local.batch_size, merge_single)
     return [_minibatches(data, clients, at, batches[at], wanted[at], local.batch_size, key)]
 
 
-def _full_batches(data: Ragged, clients: Int64, at: Int64, steps: Int64) -> Plan:
+def _full_batches(data: RaggedRows, clients: Int64, at: Int64, steps: Int64) -> BatchPlan:
     """Every step on all of a client's rows, in their own order."""
     sizes = data.sizes[clients[at]]
     slots = np.minimum(np.arange(sizes.max()), sizes[:, None] - 1)
     rows = data.base(data.offsets[clients[at], None] + slots)
     total = int(steps.max(initial=0))
-    return Plan(
+    return BatchPlan(
         at,
         clients[at],
         steps,
@@ -135,8 +135,8 @@ def _full_batches(data: Ragged, clients: Int64, at: Int64, steps: Int64) -> Plan
 
 
 def _minibatches(
-    data: Ragged, clients: Int64, at: Int64, batches: Int64, steps: Int64, b: int, key: UInt64
-) -> Plan:
+    data: RaggedRows, clients: Int64, at: Int64, batches: Int64, steps: Int64, b: int, key: UInt64
+) -> BatchPlan:
     """Steps cut from as many shuffles of each client's rows as its steps need."""
     sizes = data.sizes[clients[at]]
     shuffles = -(-steps // batches)
@@ -162,12 +162,12 @@ def _minibatches(
     batch_id = step * len(at) + k
     last = np.flatnonzero(np.append(np.diff(batch_id) != 0, True)[: len(batch_id)])
     count[k[last], step[last]] = slot[last] + 1
-    return Plan(at, clients[at], steps, data.base(rows), count)
+    return BatchPlan(at, clients[at], steps, data.base(rows), count)
 
 
 def _independent(
-    data: Ragged, clients: Int64, at: Int64, steps: Int64, b: int, key: UInt64
-) -> Plan:
+    data: RaggedRows, clients: Int64, at: Int64, steps: Int64, b: int, key: UInt64
+) -> BatchPlan:
     """Every step on the first b rows of a shuffle of its own."""
     sizes, starts = data.sizes[clients[at]], data.offsets[clients[at]]
     most, width = int(steps.max(initial=0)), int(np.minimum(sizes, b).max(initial=0))
@@ -180,24 +180,24 @@ def _independent(
         rows[:n, step] = starts[:n, None] + drawn[begin[:-1, None] + slot[:n]]
     taken = np.arange(most) < steps[:, None]
     count = np.where(taken, np.minimum(sizes, b)[:, None], 0)
-    return Plan(at, clients[at], steps, data.base(rows), count)
+    return BatchPlan(at, clients[at], steps, data.base(rows), count)
 
 
-def cut(group: Plan, model: Params) -> list[Plan]:
+def cut_portions(group: BatchPlan, model: Params) -> list[BatchPlan]:
     """A group's portions, nearly equal in clients: those with most steps come first."""
     clients, width = len(group.at), group.rows.shape[2]
-    step = clients * width * numbers(model)
+    step = clients * width * count_parameters(model)
     fits = -(-clients * params.nbytes(model) // CACHE)
     pieces = min(clients, max(1, fits, min(ENOUGH, step // WORTH)))
     ends = np.arange(pieces + 1) * clients // pieces
     return [group.cut(int(a), int(b)) for a, b in zip(ends, ends[1:], strict=False)]
 
 
-def blocks(group: Plan, model: Params, threads: int) -> list[slice]:
+def blocks(group: BatchPlan, model: Params, threads: int) -> list[slice]:
     """Consecutive clients of a portion for each hand-over to a thread: worth one, and no more of
     them than even out the threads' shares. For clients that never meet in one product, so that the
     number of threads may count here."""
-    amount = work(group, model)
+    amount = estimate_work(group, model)
     done = np.cumsum(amount) // max(WORTH, int(amount.sum()) // (EVEN * threads))
     enough = np.diff(done, prepend=0) > 0
     enough[-1] = True
@@ -206,12 +206,12 @@ def blocks(group: Plan, model: Params, threads: int) -> list[slice]:
     return [slice(int(a), int(b)) for a, b in zip(starts, ends, strict=True)]
 
 
-def work(group: Plan, model: Params) -> Int64:
+def estimate_work(group: BatchPlan, model: Params) -> Int64:
     """Parameters times rows over all steps of each client."""
     rows: Int64 = group.count.sum(1)
-    return rows * numbers(model)
+    return rows * count_parameters(model)
 
 
-def numbers(model: Params) -> int:
+def count_parameters(model: Params) -> int:
     """How many parameters a model has."""
     return sum(t.numel() for t in model.values())

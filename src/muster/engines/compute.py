@@ -1,4 +1,4 @@
-"""Compute: on what, and in how many numbers, clients' work is run."""
+"""Compute: the engine, device, dtype and cores that run the clients' work."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import TypedDict
 
-from ..base.checks import whole
-from ..base.errors import MusterError, unknown
+from ..base.checks import check_whole
+from ..base.errors import MusterError, unknown_name
 from ..base.lazy import torch
-from ..base.params import DTYPES, dtype_of
+from ..base.params import DTYPES, get_dtype
 from .threads import cores
 
 ENGINES = ("auto", "stacked", "loop")
@@ -18,8 +18,9 @@ DEVICES = ("cpu", "cuda")
 
 @dataclass(frozen=True)
 class Compute:
-    """How the clients' work is run. It decides how long a run takes; on one engine, device and
-    dtype the same seed gives the same bits for any number of cores.
+    """Engine, device, dtype and cores for the clients' work.
+
+    On one engine, device and dtype the same seed gives the same bits for any number of cores.
 
     Attributes:
         engine: auto: stacked when every layer of the model has a stacked form, else loop
@@ -40,16 +41,16 @@ class Compute:
             ("device", str(self.device).partition(":")[0], DEVICES),
         ):
             if given not in known:
-                raise unknown(what, str(getattr(self, what)), known)
+                raise unknown_name(what, str(getattr(self, what)), known)
         if not re.fullmatch(r"\w+(:(0|[1-9]\d?))?", str(self.device)):
             raise MusterError(f"device: '{self.device}'; allowed: cpu, cuda, cuda:0, ...")
         if self.processes is not None:
-            whole("processes", self.processes)
+            check_whole("processes", self.processes)
 
     @property
     def number(self) -> torch.dtype:
         """The dtype as torch knows it."""
-        return dtype_of(self.dtype)
+        return get_dtype(self.dtype)
 
     def place(self) -> torch.device:
         """The device as torch knows it, which must be present."""
@@ -70,7 +71,7 @@ class Compute:
         return cores() if self.processes is None else int(self.processes)
 
 
-class How(TypedDict, total=False):
+class ComputeOptions(TypedDict, total=False):
     """The fields of `Compute` as keywords of their own, for functions that take `**how`."""
 
     engine: str
@@ -79,9 +80,9 @@ class How(TypedDict, total=False):
     processes: int | None
 
 
-def compute_of(compute: Compute | None, how: How) -> Compute:
+def resolve_compute(compute: Compute | None, how: ComputeOptions) -> Compute:
     """One `Compute` from a whole one or from keywords, whichever a caller gave."""
-    strange = [key for key in how if key not in How.__annotations__]
+    strange = [key for key in how if key not in ComputeOptions.__annotations__]
     if strange:
         raise TypeError(f"unexpected keyword argument '{strange[0]}'")
     if compute is None:

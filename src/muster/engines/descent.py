@@ -1,5 +1,5 @@
 """Descent as both engines run it: the optimizer, its memory and the learning rate of every step
-(`Course`), along `g + pull (w - anchor) + correction`.
+(`LocalSteps`), along `g + pull (w - anchor) + correction`.
 
 FedProx pulls towards the broadcast model, SCAFFOLD corrects by its control variates, plain SGD
 does neither. Any optimizer can follow that direction (`direction`). For plain SGD,
@@ -17,14 +17,14 @@ axis and every product is a batched matrix multiply.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..base.arrays import Int64
 from ..base.lazy import nn, torch
-from ..base.params import Memory, Params, copy
+from ..base.params import Params, State, copy
 from ..local import Local
-from ..parts.optimizers import Optimizer, keeps
+from ..optimizers import Optimizer, keeps_state
 from ..protocol import Offer
 from .layers import Layer
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 SLOT = "optimizer"  # what an optimizer remembers, as parts of a client's memory: optimizer0.mean
 
 
-class Course:
+class LocalSteps:
     """The steps of some clients in one round.
 
     Attributes:
@@ -43,7 +43,7 @@ class Course:
         kept: what the optimizer remembers at the end, for the clients' memory
     """
 
-    def __init__(self, local: Local, offer: Offer, steps: Int64, memory: Memory) -> None:
+    def __init__(self, local: Local, offer: Offer, steps: Int64, memory: State) -> None:
         self.optimizer: Optimizer = local.optimizer
         self.steps = steps
         most = int(steps.max(initial=0))
@@ -53,7 +53,7 @@ class Course:
             for j in range(most)
         ]
         self._memory = {p: m for p, m in memory.items() if p.startswith(SLOT)}
-        self.kept: Memory = {}
+        self.kept: State = {}
         self._descents = 0
 
     @property
@@ -61,7 +61,7 @@ class Course:
         """The one rate of all steps where each is `w <- w - lr d`; None elsewhere."""
         return self.even if self.optimizer.plain else None
 
-    def state(self, w: Params) -> Memory:
+    def state(self, w: Params) -> State:
         """What the optimizer remembers before a descent's first step, to be changed in place."""
         slot = f"{SLOT}{self._descents}."
         self._descents += 1
@@ -73,10 +73,10 @@ class Course:
         return last
 
 
-def remembered(optimizer: Optimizer, descents: int, model: Params) -> Memory:
+def initial_optimizer_state(optimizer: Optimizer, descents: int, model: Params) -> State:
     """What each client begins with where an optimizer's state is to last: one model's worth for
     each of the solver's descents a round."""
-    if not keeps(optimizer):
+    if not keeps_state(optimizer):
         return {}
     fresh = optimizer.start({name: t[None] for name, t in model.items()})
     return {
@@ -86,7 +86,7 @@ def remembered(optimizer: Optimizer, descents: int, model: Params) -> Memory:
     }
 
 
-def drift_of(
+def compute_drift(
     stack: Params, lr: float, pull: float, anchor: Params | None, correction: Params | None
 ) -> Params | None:
     """What corrected SGD adds in every step whatever the batch, `lr (pull anchor - correction)`,
@@ -104,7 +104,7 @@ def drift_of(
     return drift
 
 
-class Drifts:
+class DriftCache:
     """The drift for each learning rate: worked out once where it does not change."""
 
     def __init__(
@@ -119,7 +119,7 @@ class Drifts:
         """What a step at this learning rate adds whatever the batch."""
         if lr != self._lr:
             self._lr = lr
-            self._drift = drift_of(self._stack, lr, self._pull, self._anchor, self._correction)
+            self._drift = compute_drift(self._stack, lr, self._pull, self._anchor, self._correction)
         return self._drift
 
 
@@ -140,6 +140,17 @@ def direction(
         if correction is not None:
             total[name] = total[name] + of(correction, name)
     return total
+
+
+def hessian_product(
+    loss: Tensor, weights: Sequence[Tensor], v: Sequence[Tensor]
+) -> tuple[Tensor, ...]:
+    """The Hessian of a loss times v, exactly: the gradient of `g . v` (Pearlmutter 1994)."""
+    first = torch.autograd.grad(loss, weights, create_graph=True, materialize_grads=True)
+    slope = torch.stack([(g * u).sum() for g, u in zip(first, v, strict=True)]).sum()
+    if not slope.requires_grad:
+        return tuple(torch.zeros_like(w) for w in weights)  # the loss is linear in them
+    return torch.autograd.grad(slope, weights, materialize_grads=True)
 
 
 def fusable(layers: list[Layer]) -> list[str] | None:

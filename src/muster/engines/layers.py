@@ -46,7 +46,7 @@ class Layer:
     apply: Apply
 
 
-class Draws:
+class DropoutDraws:
     """What Dropout draws: for each client from a generator of its own, exactly what torch draws
     when the client trains alone."""
 
@@ -66,7 +66,7 @@ class Draws:
         return h * mask
 
 
-def dropping(layers: list[Layer]) -> bool:
+def has_dropout(layers: list[Layer]) -> bool:
     """Whether some layer draws numbers in training."""
     return any(type(layer.module) is nn.Dropout for layer in layers)
 
@@ -118,7 +118,7 @@ def _leaf(module: nn.Module, prefix: str) -> Apply | None:
     if kind is nn.Embedding and module.max_norm is None and not module.scale_grad_by_freq:
         return _embedding(module, prefix)
     if kind is nn.Dropout:
-        return lambda p, h: h  # in training `Draws` stands in for it
+        return lambda p, h: h  # in training `DropoutDraws` stands in for it
     if kind is nn.Flatten and module.start_dim == 1 and module.end_dim == -1:
         return lambda p, h: h.flatten(2)
     if kind in elementwise():

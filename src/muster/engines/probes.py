@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..base.lazy import nn, torch
 from ..federation import Federation
-from ..federation.ragged import features
+from ..federation.ragged_rows import features
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,13 +30,13 @@ def examples(fed: Federation, dtype: torch.dtype) -> Tensor:
     return torch.cat([x, *(torch.full_like(x[:1], int(token)) for token in (x.min(), x.max()))])
 
 
-def close(a: Tensor, b: Tensor) -> bool:
+def nearly_equal(a: Tensor, b: Tensor) -> bool:
     """Whether two ways led to the same numbers, but for the last digits."""
     hair = 1e-8 if a.dtype == torch.float64 else 1e-4
     return torch.allclose(a, b, atol=hair, rtol=hair, equal_nan=True)
 
 
-def writes(module: nn.Module, rows: Tensor) -> bool:
+def writes_rows(module: nn.Module, rows: Tensor) -> bool:
     """Whether a module changes the rows it is given, in training or out of it."""
 
     def look(twin: nn.Module) -> bool:
@@ -48,21 +48,21 @@ def writes(module: nn.Module, rows: Tensor) -> bool:
                 return True
         return False
 
-    return _tried(module, look)
+    return _try(module, look)
 
 
-def mixes(module: nn.Module, rows: Tensor, training: bool = False) -> bool:
+def mixes_rows(module: nn.Module, rows: Tensor, training: bool = False) -> bool:
     """Whether what a module says of a row depends on the rows next to it."""
 
     def look(twin: nn.Module) -> bool:
         twin.train(training)
         fewer = max(1, len(rows) - 2)
-        return not close(twin(rows[:fewer].clone()), twin(rows.clone())[:fewer])
+        return not nearly_equal(twin(rows[:fewer].clone()), twin(rows.clone())[:fewer])
 
-    return _tried(module, look)
+    return _try(module, look)
 
 
-def _tried(module: nn.Module, look: Callable[[nn.Module], bool]) -> bool:
+def _try(module: nn.Module, look: Callable[[nn.Module], bool]) -> bool:
     """Whether something is seen of a copy of a module; what it cannot do shows when it has to."""
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):

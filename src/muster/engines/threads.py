@@ -3,7 +3,7 @@
 torch's own threads split every operation and meet at a barrier after it, where they spin: next to
 a busy process, or under a CPU quota, they wait longer than they work, and their number decides in
 which order numbers are summed. Clients are independent, so the engines divide the work themselves:
-torch runs on one thread, and each thread of a `Crew` takes whole portions of it, one after
+torch runs on one thread, and each thread of a `ThreadPool` takes whole portions of it, one after
 another, until there are none left. Nobody waits before the end, and since portions do not depend
 on the number of threads, neither does any bit.
 """
@@ -67,7 +67,7 @@ def _allowance(group: Path) -> float:
     return math.inf
 
 
-def alone() -> None:
+def use_one_thread() -> None:
     """Let torch use this thread only."""
     torch.set_num_threads(1)
 
@@ -76,20 +76,20 @@ def alone() -> None:
 def one_thread() -> Iterator[None]:
     """Run torch on one thread, and put back how many it had."""
     before = torch.get_num_threads()
-    alone()
+    use_one_thread()
     try:
         yield
     finally:
         torch.set_num_threads(before)
 
 
-class Numbers:
+class TaskCounter:
     """0, 1, ... each given out once, whichever thread asks."""
 
     def __init__(self, end: int) -> None:
         self._next, self._end, self._lock = 0, end, threading.Lock()
 
-    def __iter__(self) -> Numbers:
+    def __iter__(self) -> TaskCounter:
         return self
 
     def __next__(self) -> int:
@@ -105,7 +105,7 @@ class Numbers:
             self._end = 0
 
 
-class Crew:
+class ThreadPool:
     """Threads that share work: the one that asks, and as many helpers as it may use.
 
     Helpers wait without using the processor, and start with the first work that needs them.
@@ -122,10 +122,10 @@ class Crew:
     def share(self, tasks: int, work: Callable[[int, Iterator[int]], None]) -> None:
         """Run `work(seat, numbers)` in each thread that takes part, seats counting from 0, all of
         them taking from the same `numbers` 0 .. tasks - 1. torch uses one thread in each."""
-        numbers = Numbers(tasks)
+        numbers = TaskCounter(tasks)
 
         def help_out(seat: int) -> None:
-            alone()
+            use_one_thread()
             try:
                 work(seat, numbers)
             except BaseException:

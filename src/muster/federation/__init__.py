@@ -1,26 +1,26 @@
-"""Who takes part and what they hold."""
+"""Federations: clients, their data, and the preprocessing of rows."""
 
-from .column_statistics import Statistics
+from .column_statistics import ColumnStatistics
 from .federation import Federation
-from .inputs import Inputs, Preparation, Scale
-from .population import Population, Shaped, Space
-from .ragged import Ragged, Shared
-from .text import Text
-from .variation import Kind, Variation, Whose
+from .inputs import Inputs, Scaler, TableEncoder
+from .population import Population, RowShape, RowSpec
+from .ragged_rows import RaggedRows, SharedRows
+from .text import TextEncoder
+from .variation import ClientGroup, Variation, VariationKind
 
 __all__ = [
+    "ClientGroup",
+    "ColumnStatistics",
     "Federation",
     "Inputs",
-    "Kind",
     "Population",
-    "Preparation",
-    "Ragged",
-    "Scale",
-    "Shaped",
-    "Shared",
-    "Space",
-    "Statistics",
-    "Text",
+    "RaggedRows",
+    "RowShape",
+    "RowSpec",
+    "Scaler",
+    "SharedRows",
+    "TableEncoder",
+    "TextEncoder",
     "Variation",
-    "Whose",
+    "VariationKind",
 ]

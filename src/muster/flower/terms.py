@@ -16,9 +16,9 @@ from functools import lru_cache
 import tomli_w
 
 from ..base.errors import MusterError, first_line
-from ..base.schema import Table, check_depth, plain
+from ..base.schema import Table, check_depth, to_table
+from ..config.dotted_keys import rename_keys
 from ..config.experiment import Experiment, load
-from ..config.keys import rename_keys
 from ..config.network import Network
 
 MAX_TERMS = 2**20  # characters of terms, in an app or in a message
@@ -75,7 +75,7 @@ def check_terms(text: str, agreed: str) -> None:
     """Refuse terms other than those agreed on, before anything is built from them. The shape of a
     row and the classes may be left open by the agreement and set at enrolment."""
     sent, given = parse_terms(text), parse_terms(agreed)
-    usual = network_terms(plain(Network()))
+    usual = network_terms(to_table(Network()))
     for table in (sent, given):
         found = table.get("network", {})
         table["network"] = {**usual, **(found if isinstance(found, dict) else {"": found})}

@@ -1,6 +1,17 @@
 """Models by name, `nn.Module`s of several inputs, and what makes either a module to train."""
 
-from .multi_input import Joined
+from .multi_input import Joined, MultiInput
 from .specs import CNN, MLP, MODELS, Bag, Linear, Softmax, Spec, as_module
 
-__all__ = ["CNN", "MLP", "MODELS", "Bag", "Joined", "Linear", "Softmax", "Spec", "as_module"]
+__all__ = [
+    "CNN",
+    "MLP",
+    "MODELS",
+    "Bag",
+    "Joined",
+    "Linear",
+    "MultiInput",
+    "Softmax",
+    "Spec",
+    "as_module",
+]

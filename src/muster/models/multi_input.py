@@ -1,6 +1,6 @@
 """Several inputs as one row, for modules whose `forward` takes more than one tensor.
 
-    both = muster.models.Joined({"tokens": (12,), "numbers": (3,)}, whole=("tokens",))
+    both = muster.models.MultiInput({"tokens": (12,), "numbers": (3,)}, whole=("tokens",))
     x = both.rows(tokens=tokens, numbers=numbers)   # one array: the data of a client
     model = both.model(Net())                       # forward(tokens, numbers)
 
@@ -28,7 +28,7 @@ EXACT = 2**24  # whole numbers up to here are themselves in float32
 
 
 @dataclass(frozen=True)
-class Joined:
+class MultiInput:
     """Inputs end to end in one row of numbers, each flat.
 
     Attributes:
@@ -92,3 +92,6 @@ class Joined:
 
     def _hand_over(self, module: nn.Module, given: tuple[Tensor]) -> tuple[Tensor, ...]:
         return self.apart(given[0])
+
+
+Joined = MultiInput  # its first name

@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 
 from ..base import rng
-from ..base.checks import whole
+from ..base.checks import check_whole
 from ..base.errors import MusterError, first_line
-from ..base.lazy import later, nn, torch
-from ..base.memory import need
+from ..base.lazy import lazy_module, nn, torch
+from ..base.memory import require_memory
 from ..base.params import Buffers
 from ..base.registry import kinds, part
-from ..federation import Shaped, Space
-from ..federation.ragged import features
-from ..tasks.base import Multiclass, Task, numbers_in
-from .multi_input import Joined as Joined
+from ..federation import RowShape, RowSpec
+from ..federation.ragged_rows import features
+from ..tasks.base import Task, target_size
+from ..tasks.classification import Multiclass
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from . import bag
 else:
-    bag = later("muster.models.bag")
+    bag = lazy_module("muster.models.bag")
 
 NUMBER = 4  # bytes of a parameter as modules are built
 
@@ -38,16 +38,16 @@ NUMBER = 4  # bytes of a parameter as modules are built
 class Spec(Protocol):
     """A model that waits for the shapes of the data."""
 
-    def build(self, of: Shaped, seed: int) -> nn.Module:
+    def build(self, of: RowSpec, seed: int) -> nn.Module:
         """The module for these rows, with starting parameters drawn from the seed."""
         ...
 
 
-def _width(of: Shaped) -> int:
+def _width(of: RowSpec) -> int:
     return int(np.prod(of.shape))
 
 
-def _outputs(of: Shaped) -> int:
+def _outputs(of: RowSpec) -> int:
     if not of.classes:
         raise MusterError(
             "model: the task does not say how many outputs it needs; give an nn.Module"
@@ -55,14 +55,14 @@ def _outputs(of: Shaped) -> int:
     return of.classes
 
 
-def _tokens(of: Shaped) -> bool:
+def _tokens(of: RowSpec) -> bool:
     return of.example().dtype == torch.int64
 
 
 def _mlp(sizes: tuple[int, ...]) -> nn.Sequential:
     pairs = list(zip(sizes, sizes[1:], strict=False))
     numbers = sum((a + 1) * b for a, b in pairs)
-    need(f"layers of {sizes[1:]}", NUMBER * numbers, "give narrower ones (model.hidden)")
+    require_memory(f"layers of {sizes[1:]}", NUMBER * numbers, "give narrower ones (model.hidden)")
     layers: list[nn.Module] = [nn.Flatten()]
     for i, (a, b) in enumerate(pairs):
         layers += [nn.Linear(a, b)] if i == 0 else [nn.ReLU(), nn.Linear(a, b)]
@@ -74,7 +74,7 @@ def _mlp(sizes: tuple[int, ...]) -> nn.Sequential:
 class Softmax:
     """Softmax (multinomial logistic) regression, from w = 0."""
 
-    def build(self, of: Shaped, seed: int) -> nn.Module:
+    def build(self, of: RowSpec, seed: int) -> nn.Module:
         model = _mlp((_width(of), _outputs(of)))
         for p in model.parameters():
             nn.init.zeros_(p)
@@ -98,7 +98,7 @@ class MLP:
         if any(h < 1 for h in self.hidden):
             raise MusterError(f"model hidden: {list(self.hidden)}; layer widths are 1 and above")
 
-    def build(self, of: Shaped, seed: int) -> nn.Module:
+    def build(self, of: RowSpec, seed: int) -> nn.Module:
         with _seeded(seed):
             return _mlp((_width(of), *self.hidden, _outputs(of)))
 
@@ -115,7 +115,7 @@ class CNN:
 
     image: tuple[int, ...] | None = None
 
-    def build(self, of: Shaped, seed: int) -> nn.Module:
+    def build(self, of: RowSpec, seed: int) -> nn.Module:
         shape = self.image or of.image or of.shape
         if len(shape) != 3 or np.prod(shape) != _width(of) or shape[1] % 4 or shape[2] % 4:
             said = "" if shape == of.shape else f" and are to be images of shape {shape}"
@@ -126,7 +126,7 @@ class CNN:
             )
         stand = [] if shape == of.shape else [nn.Unflatten(1, shape)]
         flat = 64 * (shape[1] // 4) * (shape[2] // 4)
-        need(
+        require_memory(
             f"layers for images of {shape}",
             NUMBER * (25 * 32 * shape[0] + 512 * flat),
             "resize them",
@@ -164,11 +164,11 @@ class Bag:
     pad: int | None = None
 
     def __post_init__(self) -> None:
-        whole("model.vocabulary", self.vocabulary)
-        whole("model.width", self.width)
-        whole("model.pad", self.pad or 0, 0, self.vocabulary - 1)
+        check_whole("model.vocabulary", self.vocabulary)
+        check_whole("model.width", self.width)
+        check_whole("model.pad", self.pad or 0, 0, self.vocabulary - 1)
 
-    def build(self, of: Shaped, seed: int) -> nn.Module:
+    def build(self, of: RowSpec, seed: int) -> nn.Module:
         if not _tokens(of) or len(of.shape) != 1:
             raise MusterError(
                 "model bag: it takes texts, as rows of tokens (whole numbers); these rows are "
@@ -181,7 +181,9 @@ class Bag:
             )
         pad = (of.pad or 0) if self.pad is None else self.pad
         size = NUMBER * self.vocabulary * self.width
-        need(f"the vectors of {self.vocabulary} tokens", size, "lower model.vocabulary or width")
+        require_memory(
+            f"the vectors of {self.vocabulary} tokens", size, "lower model.vocabulary or width"
+        )
         with _seeded(seed):
             return nn.Sequential(
                 bag.MeanOfTokens(self.vocabulary, self.width, pad),
@@ -213,10 +215,10 @@ class _seeded:
 
 
 def as_module(
-    model: nn.Module | Spec, of: Shaped, seed: int, task: Task = Multiclass()
+    model: nn.Module | Spec, of: RowSpec, seed: int, task: Task = Multiclass()
 ) -> nn.Module:
     """The module to train, checked against the rows and labels it has to fit."""
-    outputs = task.outputs(numbers_in(of))
+    outputs = task.outputs(target_size(of))
     if isinstance(model, type):
         name = model.__name__
         raise MusterError(f"model: the class {name}; give an instance: {name}()")
@@ -224,7 +226,7 @@ def as_module(
         model = model.build(
             of
             if outputs == of.classes
-            else Space(of.shape, outputs, of.image, of.target, _tokens(of), of.pad),
+            else RowShape(of.shape, outputs, of.image, of.target, _tokens(of), of.pad),
             seed,
         )
     if not isinstance(model, nn.Module):
@@ -273,7 +275,7 @@ def _refuse_memory(z: Tensor, again: Tensor, what: str) -> None:
         )
 
 
-def _probe(model: nn.Module, of: Shaped, outputs: int, task: Task) -> None:
+def _probe(model: nn.Module, of: RowSpec, outputs: int, task: Task) -> None:
     """Run two rows through the model: does it take these rows, does it keep nothing of them, and
     has it enough outputs?"""
     first = next((p for p in model.parameters()), torch.zeros(1))

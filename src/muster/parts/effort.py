@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
 
 from ..base.arrays import Float64, Int64
-from ..base.params import Memory
+from ..base.params import State
 from ..base.registry import part
 from ..protocol import Roster
 
 
 class Effort(Protocol):
-    """Steps for each asked client."""
+    """The number of local steps of each asked client.
 
-    def __call__(self, roster: Roster, steps: Int64, server: Memory) -> Int64:
-        """From the steps `Local` asks of each to the steps each is to take."""
+    An effort that uses the server's state names the tables it needs in a field `needs`; the step
+    must keep them (`Step.keeps`).
+    """
+
+    @abstractmethod
+    def __call__(self, roster: Roster, steps: Int64, server: State) -> Int64:
+        """Return the number of local steps that each client is to take.
+
+        Args:
+            roster: the clients asked, one entry each: `clients` (places in the population),
+                `priority`, `importance` (a_k), `share` (p_k)
+            steps: the steps that `Local` asks of each
+            server: the server's state: tables of tensors, by name
+
+        Returns:
+            one whole number for each client, at least 1
+        """
         ...
 
 
@@ -26,7 +42,7 @@ class Effort(Protocol):
 class AsAsked:
     """As many steps as `Local` asks of each."""
 
-    def __call__(self, roster: Roster, steps: Int64, server: Memory) -> Int64:
+    def __call__(self, roster: Roster, steps: Int64, server: State) -> Int64:
         return steps
 
 
@@ -38,7 +54,7 @@ class ByWeight:
 
     needs: ClassVar[tuple[str, ...]] = ("multiplicative",)  # of what the step keeps
 
-    def __call__(self, roster: Roster, steps: Int64, server: Memory) -> Int64:
+    def __call__(self, roster: Roster, steps: Int64, server: State) -> Int64:
         weight: Float64 = server["multiplicative"]["weight"].cpu().numpy()[roster.clients]
         share = weight / weight.sum()
         return np.asarray(np.maximum(1, np.rint(share * steps.sum())), np.int64)

@@ -13,7 +13,7 @@ import numpy as np
 from ..base import params
 from ..base.arrays import Bool
 from ..protocol import Appraisal, Decision, Offer, Replies
-from ..tasks.base import Scoring, Task, by_row, least_loss
+from ..tasks.base import Scoring, Task, averages_rows, least_loss
 from ..tasks.scores import SCORES, Score
 
 MOST_WEIGHT = 1e15  # beyond this a float32 square overflows, and with it every server optimizer
@@ -23,7 +23,7 @@ NO_LOSS = "loss unknown"  # the reason of clients whose rows say none
 
 
 @dataclass(frozen=True)
-class Possible:
+class ReportLimits:
     """What can be true of any model at all, by the task.
 
     Attributes:
@@ -39,17 +39,17 @@ class Possible:
     silent: bool = False
 
     @classmethod
-    def of(cls, task: Task) -> Possible:
+    def of(cls, task: Task) -> ReportLimits:
         """By this task."""
         scoring = Scoring(task)
-        undefined = any(i == 0 for i, _ in scoring.of_all)
-        return cls(least_loss(task), scoring.first, undefined, not by_row(task))
+        undefined = any(i == 0 for i, _ in scoring.set_scores)
+        return cls(least_loss(task), scoring.first, undefined, not averages_rows(task))
 
 
-USUAL = Possible()
+USUAL = ReportLimits()
 
 
-def possible(appraisal: Appraisal, can: Possible = USUAL) -> Decision:
+def check_possible(appraisal: Appraisal, can: ReportLimits = USUAL) -> Decision:
     """Which reports can be true of any model at all: a finite loss from 0, an accuracy of 0 to 1,
     or whatever the task's can be."""
     loss, score = appraisal.loss, appraisal.score
@@ -62,7 +62,7 @@ def possible(appraisal: Appraisal, can: Possible = USUAL) -> Decision:
     return Decision(loss_ok & score_ok, np.where(~loss_ok, bad, why))
 
 
-def outlying(appraisal: Appraisal) -> Bool:
+def find_outliers(appraisal: Appraisal) -> Bool:
     """Whose loss is far above the others'.
 
     What a loss may be is judged by the other reports, since a bad model is bad for everyone: with
@@ -75,17 +75,17 @@ def outlying(appraisal: Appraisal) -> Bool:
     return loss > most
 
 
-def far_off(appraisal: Appraisal, priority: Bool, can: Possible = USUAL) -> Bool:
+def find_priority_outliers(appraisal: Appraisal, priority: Bool, can: ReportLimits = USUAL) -> Bool:
     """The priority clients whose report counts although it is far above the others'."""
-    return possible(appraisal, can).yes & outlying(appraisal) & priority
+    return check_possible(appraisal, can).yes & find_outliers(appraisal) & priority
 
 
-def plausible(appraisal: Appraisal, priority: Bool, can: Possible = USUAL) -> Decision:
+def check_plausible(appraisal: Appraisal, priority: Bool, can: ReportLimits = USUAL) -> Decision:
     """Which reports count: those that can be true, and are not far above the others'. A priority
     client's counts whenever it can be true (Algorithm 1): the model is for it, and it is it that
     must be told when the model is bad for it."""
-    word = possible(appraisal, can)
-    strange = outlying(appraisal) & ~priority
+    word = check_possible(appraisal, can)
+    strange = find_outliers(appraisal) & ~priority
     reason = np.where(word.yes & strange, "impossible loss", word.reason)
     return Decision(word.yes & ~strange, reason)
 
@@ -96,7 +96,7 @@ def guard(
     appraised: bool,
     most_claim: float = float("nan"),
     by_loss: bool = False,
-    can: Possible = USUAL,
+    can: ReportLimits = USUAL,
 ) -> Decision:
     """Which replies may be looked at: right names and shapes, finite models, possible losses and
     claims (from 0 to `most_claim`; NaN when nothing is claimed).
@@ -119,13 +119,13 @@ def guard(
         return Decision(ok, reason)
     if n:
         for part in (replies.models, *replies.extra.values()):
-            refuse(~params.bounded(part, MOST_WEIGHT), "malformed: not finite")
+            refuse(~params.are_bounded(part, MOST_WEIGHT), "malformed: not finite")
         for name, t in replies.models.items():
             if name.endswith("running_var"):
                 negative = params.as_rows(t < 0).any(1).cpu().numpy()
                 refuse(negative, "malformed: negative variance")
     if appraised:
-        word = plausible(replies.appraisal, replies.roster.priority & (not by_loss), can)
+        word = check_plausible(replies.appraisal, replies.roster.priority & (not by_loss), can)
         for why in np.unique(word.reason[~word.yes]):
             refuse(~word.yes & (word.reason == why), str(why))
     if not np.isnan(most_claim):

@@ -6,6 +6,7 @@ and returns the clients asked with the share each reply will count by. Usually t
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,7 +15,7 @@ import numpy as np
 
 from ..base import rng
 from ..base.arrays import Float64, Int64
-from ..base.checks import is_number, is_whole, require, whole
+from ..base.checks import check_whole, is_number, is_whole, require
 from ..base.registry import part
 from ..federation import Population
 from ..protocol import Roster
@@ -23,21 +24,36 @@ Losses = Callable[[Int64], Float64]
 
 
 class Invite(Protocol):
-    """Chooses the clients that are asked in a round, from those in the pool."""
+    """The server's choice of the clients that it asks in a round.
 
+    Write one by inheriting from this class; only `__call__` has no default.
+    """
+
+    @abstractmethod
     def __call__(
         self, population: Population, pool: Int64, seed: int, round: int, losses: Losses
     ) -> Roster:
-        """The roster of asked clients, in increasing order of client.
+        """Return the roster of asked clients, in increasing order of client.
 
-        `losses(clients)` asks clients for F_k(w) before they are chosen, at the price of sending
-        them the model.
+        Args:
+            population: every client, one entry each: `rows` (of training data), `share` (p_k),
+                `priority`, `importance` (a_k), `objective` (a_k p_k), `ids`
+            pool: the clients that may be asked, as places in the population: all that take part, or
+                during warm-up those of the objective
+            seed: the run's seed: draw with `muster.base.rng.generator(seed, "invite", round)`
+            round: the round, from 0
+            losses: `losses(clients)` asks clients for F_k(w) before they are chosen, which
+                costs sending them the model
+
+        Returns:
+            `Roster.of(population, clients)`, with `share` and `full` where replies are to count by
+            something else than p_k
         """
         ...
 
-    def most_asked(self, n: int) -> int:
-        """How many of n clients are asked at the most."""
-        ...
+    def max_clients(self, n: int) -> int:
+        """Return the largest number of clients asked of a pool of n, to estimate memory."""
+        return n
 
 
 @part(Invite, "full")
@@ -45,7 +61,7 @@ class Invite(Protocol):
 class Full:
     """Everyone in the pool."""
 
-    def most_asked(self, n: int) -> int:
+    def max_clients(self, n: int) -> int:
         return n
 
     def __call__(
@@ -62,9 +78,9 @@ class Sample:
     m: int
 
     def __post_init__(self) -> None:
-        whole("invite m", self.m)
+        check_whole("invite m", self.m)
 
-    def most_asked(self, n: int) -> int:
+    def max_clients(self, n: int) -> int:
         return min(self.m, n)
 
     def __call__(
@@ -89,13 +105,13 @@ class Fraction:
             0.0 < self.fraction <= 1.0, "invite fraction", self.fraction, "above 0.0, up to 1.0"
         )
 
-    def most_asked(self, n: int) -> int:
+    def max_clients(self, n: int) -> int:
         return max(1, int(np.floor(self.fraction * n + 0.5)))
 
     def __call__(
         self, population: Population, pool: Int64, seed: int, round: int, losses: Losses
     ) -> Roster:
-        return Sample(self.most_asked(len(pool)))(population, pool, seed, round, losses)
+        return Sample(self.max_clients(len(pool)))(population, pool, seed, round, losses)
 
 
 @part(Invite, "apart")
@@ -136,7 +152,7 @@ class Apart:
             allowed = f"a whole number from {least}, or a fraction {fractions}"
             require(ok, f"invite {name}", value, allowed)
 
-    def most_asked(self, n: int) -> int:
+    def max_clients(self, n: int) -> int:
         counts = [int(v) for v in (self.priority, self.others) if is_whole(v)]
         fractions = [float(v) for v in (self.priority, self.others) if not is_whole(v)]
         return min(n, sum(counts) + int(np.ceil(max(fractions, default=0.0) * n)))
@@ -147,7 +163,7 @@ class Apart:
         first = population.priority[pool]
         asked, standing = [], []
         for name, group in (("priority", pool[first]), ("others", pool[~first])):
-            m, n = number_of(getattr(self, name), len(group)), len(group)
+            m, n = count_clients(getattr(self, name), len(group)), len(group)
             draw = rng.generator(seed, f"invite {name}", round)
             at = draw.choice(n, m, replace=False, shuffle=False) if m else np.empty(0, np.int64)
             asked.append(group[at])
@@ -159,15 +175,15 @@ class Apart:
         return Roster.of(population, clients, share, share)
 
 
-def number_of(part: int | float, n: int) -> int:
-    """How many of n clients: a count, or a fraction of them, which is at least one if it is not 0.
+def count_clients(part: int | float, n: int) -> int:
+    """Return a number of clients, at most n: a count, or a fraction of n (at least 1 unless 0).
 
-    >>> number_of(5, 18), number_of(0.3, 18), number_of(0.01, 18), number_of(1.0, 18)
-    (5, 5, 1, 18)
+    >>> [count_clients(part, 18) for part in (5, 0.3, 0.01, 1.0)]
+    [5, 5, 1, 18]
     """
     if is_whole(part) or part == 0 or n == 0:
         return min(int(part), n)
-    return Fraction(part).most_asked(n)
+    return Fraction(part).max_clients(n)
 
 
 @part(Invite, "with_replacement")
@@ -185,9 +201,9 @@ class WithReplacement:
     k: int
 
     def __post_init__(self) -> None:
-        whole("invite k", self.k)
+        check_whole("invite k", self.k)
 
-    def most_asked(self, n: int) -> int:
+    def max_clients(self, n: int) -> int:
         return n
 
     def __call__(
@@ -216,10 +232,10 @@ class PowerOfChoice:
     d: int
 
     def __post_init__(self) -> None:
-        whole("power of choice d", self.d)
-        whole("power of choice m", self.m, most=self.d)
+        check_whole("power of choice d", self.d)
+        check_whole("power of choice m", self.m, most=self.d)
 
-    def most_asked(self, n: int) -> int:
+    def max_clients(self, n: int) -> int:
         return min(self.m, n)
 
     def __call__(

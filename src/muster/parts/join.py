@@ -6,6 +6,7 @@ above 0; the priority clients) always take part: the model is theirs.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from ..base import rng
 from ..base.arrays import Bool, Text
-from ..base.checks import one_of, share, whole
+from ..base.checks import check_one_of, check_share, check_whole
 from ..base.registry import part
 from ..protocol import Appraisal, Decision, Offer, Roster
 
@@ -21,15 +22,31 @@ Criterion = Literal["loss", "score", "accuracy"]
 
 
 class Join(Protocol):
-    """Train or stay silent."""
+    """A client's own decision to train, or to abstain.
+
+    Write one by inheriting from this class; only `__call__` has no default.
+    """
 
     @property
     def appraises(self) -> bool:
-        """Whether the decision needs the client's appraisal of the model and F(w)."""
-        ...
+        """True if the rule uses `appraisal`, `offer.loss` or `offer.score`; else these are NaN."""
+        return True
 
+    @abstractmethod
     def __call__(self, offer: Offer, roster: Roster, appraisal: Appraisal) -> Decision:
-        """The decision of each client, with its reason."""
+        """Return the decision of each client, with its reason.
+
+        Args:
+            offer: what the server sent: `model`, `loss` (F(w)) and `score` on the priority clients,
+                `called` (the score's name), `higher` (True if more of it is better), `eps` (eps_t),
+                `round`, `rounds`, `seed`
+            roster: the clients asked, one entry each: `priority`, `importance` (a_k, above 0 for
+                members of the objective), `ids` (which key their randomness), `share` (p_k)
+            appraisal: their measure of the offered model: `loss` (F_k(w)), `score`; NaN if unknown
+
+        Returns:
+            `Decision(yes, reason)`: a boolean and a short text for each client
+        """
         ...
 
 
@@ -37,7 +54,7 @@ CRITERIA = ("loss", "score", "accuracy")
 UNKNOWN = "F(w) unknown"  # why nobody can tell whether it is aligned
 
 
-def by_right(roster: Roster) -> Text:
+def member_reason(roster: Roster) -> Text:
     """The reason of those who take part by right."""
     return np.where(roster.priority, "priority", "objective")
 
@@ -50,7 +67,7 @@ class Always:
     appraises: ClassVar[bool] = False
 
     def __call__(self, offer: Offer, roster: Roster, appraisal: Appraisal) -> Decision:
-        reason = np.where(roster.importance > 0, by_right(roster), "asked")
+        reason = np.where(roster.importance > 0, member_reason(roster), "asked")
         return Decision(np.ones(len(roster), np.bool_), reason)
 
 
@@ -70,13 +87,13 @@ class Aligned:
     appraises: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        one_of("criterion", self.criterion, CRITERIA)
+        check_one_of("criterion", self.criterion, CRITERIA)
 
     def __call__(self, offer: Offer, roster: Roster, appraisal: Appraisal) -> Decision:
         if self.criterion == "loss":
             own, model, called, sign = appraisal.loss, offer.loss, "loss", -1.0
         else:
-            own, model, called = appraisal.score, offer.score, offer.called
+            own, model, called = appraisal.score, offer.score, offer.score_name
             sign = 1.0 if offer.higher else -1.0
         suits = sign * own > sign * model - offer.eps
         member = roster.importance > 0
@@ -84,7 +101,7 @@ class Aligned:
         why_not = np.where(np.isnan(own), f"{called} unknown", too)
         if np.isnan(model):
             why_not = np.full(len(roster), UNKNOWN)
-        reason = np.where(member, by_right(roster), np.where(suits, "aligned", why_not))
+        reason = np.where(member, member_reason(roster), np.where(suits, "aligned", why_not))
         return Decision(member | suits, reason)
 
 
@@ -97,7 +114,7 @@ class Available:
     then: Join = Always()
 
     def __post_init__(self) -> None:
-        share("availability", self.probability)
+        check_share("availability", self.probability)
 
     @property
     def appraises(self) -> bool:
@@ -106,7 +123,7 @@ class Available:
     def __call__(self, offer: Offer, roster: Roster, appraisal: Appraisal) -> Decision:
         key = rng.keys(offer.seed, "available", offer.round, roster.ids)
         there = (roster.importance > 0) | (rng.uniform(key) < self.probability)
-        return of_those(there, self.then(offer, roster, appraisal))
+        return only_available(there, self.then(offer, roster, appraisal))
 
 
 @part(Join, "straggling")
@@ -119,7 +136,7 @@ class Straggling:
     then: Join = Always()
 
     def __post_init__(self) -> None:
-        whole("straggler period", self.period)
+        check_whole("straggler period", self.period)
 
     @property
     def appraises(self) -> bool:
@@ -128,9 +145,9 @@ class Straggling:
     def __call__(self, offer: Offer, roster: Roster, appraisal: Appraisal) -> Decision:
         phase = rng.keys(offer.seed, "straggling", 0, roster.ids) % np.uint64(self.period)
         ready = phase.astype(np.int64) == offer.round % self.period
-        return of_those((roster.importance > 0) | ready, self.then(offer, roster, appraisal))
+        return only_available((roster.importance > 0) | ready, self.then(offer, roster, appraisal))
 
 
-def of_those(there: Bool, decision: Decision) -> Decision:
+def only_available(there: Bool, decision: Decision) -> Decision:
     """A decision that only those who are there can take."""
     return Decision(there & decision.yes, np.where(there, decision.reason, "unavailable"))

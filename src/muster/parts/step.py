@@ -7,6 +7,7 @@ are always averaged.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -14,41 +15,56 @@ import numpy as np
 
 from ..base import params
 from ..base.arrays import Bool, Float64
-from ..base.checks import above, at_least, require
+from ..base.checks import check_above, check_at_least, require
 from ..base.lazy import torch
-from ..base.params import Memory, Params
+from ..base.params import Params, State
 from ..base.registry import part
 from ..protocol import Offer, Replies
 
-Moved = tuple[Params, Memory]
+Moved = tuple[Params, State]
 
 
 class Step(Protocol):
-    """From the model and the weighed replies to the next model.
+    """The server's update: from the model and the weighed replies to the next model.
 
-    A step of one's own inherits from this class and has what it does not say otherwise: it sees
-    every reply, and remembers nothing.
-
-    Attributes:
-        only_mean: True: the replies' weighted mean, and their weight in all, is all it asks for;
-            then replies need not all be held at once
-        keeps: where it has it: names of what it remembers, for solvers and weights that need it
-        takes: where it has it: names of what clients must send next to their models (of the
-            solvers' `sends`)
+    Write one by inheriting from this class; only `__call__` has no default. A step with state names
+    its tables in a field `keeps`, for the solvers, weights and efforts that need them. One that
+    uses what clients send next to their models names it in a field `takes` (see `Solver.sends`).
     """
 
     @property
     def only_mean(self) -> bool:
-        """True: it may be handed one reply, the weighted mean of all."""
+        """True if the step uses only the replies' weighted mean and their total weight: it may then
+        get one reply, their mean, and replies need not all be held at once."""
         return False
 
-    def memory(self, model: Params, seen: Bool) -> Memory:
-        """The server's state before the first round. `seen` marks, among all clients, those that
-        may take part."""
+    def memory(self, model: Params, seen: Bool) -> State:
+        """Return the server's state before the first round: tables of tensors by name, or `{}`.
+
+        Args:
+            model: the run's first model, by parameter name
+            seen: True for each client of the population that may take part
+        """
         return {}
 
-    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
-        """The next model and the server's next state. Weights are not all zero."""
+    @abstractmethod
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: State) -> Moved:
+        """Return the next model and the server's next state.
+
+        Args:
+            offer: what the server sent: `model` (by parameter name), `trainable` (the names that
+                move by gradient; average the rest), `lr`, `population` (N), `round`, `rounds`,
+                `seed`, `loss`, `eps`
+            replies: the admitted replies: `models` (a stack `[reply, *shape]` for each parameter),
+                `roster` (`clients`, `priority`, `importance`, `share`), `appraisal.loss`, `claim`,
+                `extra` (the tables of `takes`)
+            weight: the weight of each reply, not all 0 (`muster.base.params.mean(replies.models,
+                weight)` is their mean)
+            server: the server's state, as `memory` or the last step returned it
+
+        Returns:
+            the next model, by the same names, and the next state
+        """
         ...
 
 
@@ -72,9 +88,9 @@ class Average(Step):
     only_mean: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        above("server_lr", self.server_lr)
+        check_above("server_lr", self.server_lr)
 
-    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: State) -> Moved:
         mean = params.mean(replies.models, weight)
         if self.server_lr == 1.0:
             return mean, server
@@ -98,9 +114,9 @@ class Estimate(Step):
     server_lr: float = 1.0
 
     def __post_init__(self) -> None:
-        above("server_lr", self.server_lr)
+        check_above("server_lr", self.server_lr)
 
-    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: State) -> Moved:
         mean = params.mean(replies.models, weight)
         beyond = weight.sum() - replies.roster.importance @ replies.roster.share
         scale = self.server_lr * float(weight.sum() / (1.0 + beyond))
@@ -116,7 +132,7 @@ class Stay(Step):
 
     only_mean: ClassVar[bool] = True
 
-    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: State) -> Moved:
         return offer.model, server
 
 
@@ -133,10 +149,10 @@ class Adaptive(Step):
     only_mean: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        above("server_lr", self.server_lr)
-        at_least("epsilon", self.epsilon)
+        check_above("server_lr", self.server_lr)
+        check_at_least("epsilon", self.epsilon)
 
-    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: State) -> Moved:
         mean = params.mean(replies.models, weight)
         scale = self.server_lr * weight.sum() / (weight.sum() + self.epsilon)
         return towards(
@@ -157,7 +173,7 @@ class QFair(Step):
 
     q: float
 
-    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: State) -> Moved:
         if offer.lr == 0:
             return offer.model, server  # L = 1/lr does not exist; as lr goes to 0, w' goes to w
         mean = params.mean(replies.models, weight)
@@ -189,13 +205,13 @@ class Scaffold(Step):
     takes: ClassVar[tuple[str, ...]] = ("change",)
 
     def __post_init__(self) -> None:
-        above("server_lr", self.server_lr)
+        check_above("server_lr", self.server_lr)
 
-    def memory(self, model: Params, seen: Bool) -> Memory:
+    def memory(self, model: Params, seen: Bool) -> State:
         """The server's control variate, c = 0."""
         return {"control": {n: torch.zeros_like(t) for n, t in model.items()}}
 
-    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: State) -> Moved:
         model, _ = Average(self.server_lr)(offer, replies, weight, {})
         part = len(replies.roster) / offer.population
         change = params.mean(replies.extra["change"], np.ones(len(replies.roster)))
@@ -213,12 +229,12 @@ class Agnostic(Step):
     keeps: ClassVar[tuple[str, ...]] = ("mixture",)
 
     def __post_init__(self) -> None:
-        above("rate", self.rate)
+        check_above("rate", self.rate)
 
-    def memory(self, model: Params, seen: Bool) -> Memory:
+    def memory(self, model: Params, seen: Bool) -> State:
         return {"mixture": {"lambda": torch.from_numpy(seen / seen.sum())}}
 
-    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: State) -> Moved:
         raised = server["mixture"]["lambda"].cpu().numpy().copy()
         raised[replies.roster.clients] += self.rate * replies.appraisal.loss
         mixture = torch.from_numpy(project_to_simplex(raised))
@@ -246,12 +262,12 @@ class Multiplicative(Step):
     keeps: ClassVar[tuple[str, ...]] = ("multiplicative",)
 
     def __post_init__(self) -> None:
-        at_least("factor", self.factor, 1)
+        check_at_least("factor", self.factor, 1)
 
-    def memory(self, model: Params, seen: Bool) -> Memory:
+    def memory(self, model: Params, seen: Bool) -> State:
         return {"multiplicative": {"weight": torch.ones(len(seen), dtype=torch.float64)}}
 
-    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: State) -> Moved:
         raised = server["multiplicative"]["weight"].cpu().numpy().copy()
         raised[replies.roster.clients] *= self.factor**replies.claim
         # Only proportions count; this keeps them from overflowing, and from vanishing for good.
@@ -272,13 +288,13 @@ class Momentum(Step):
     keeps: ClassVar[tuple[str, ...]] = ("momentum",)
 
     def __post_init__(self) -> None:
-        above("server_lr", self.server_lr)
+        check_above("server_lr", self.server_lr)
         decay("beta", self.beta)
 
-    def memory(self, model: Params, seen: Bool) -> Memory:
+    def memory(self, model: Params, seen: Bool) -> State:
         return {"momentum": {n: torch.zeros_like(t) for n, t in model.items()}}
 
-    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: State) -> Moved:
         mean = params.mean(replies.models, weight)
         m = {n: self.beta * m + (mean[n] - offer.model[n]) for n, m in server["momentum"].items()}
         by = {n: self.server_lr * t for n, t in m.items()}
@@ -304,19 +320,19 @@ class AdaptiveMoments(Step):
     keeps: ClassVar[tuple[str, ...]] = ("first", "second")
 
     def __post_init__(self) -> None:
-        above("server_lr", self.server_lr)
-        above("tau", self.tau)
+        check_above("server_lr", self.server_lr)
+        check_above("tau", self.tau)
         decay("beta1", self.beta1)
         decay("beta2", self.beta2)
 
-    def memory(self, model: Params, seen: Bool) -> Memory:
+    def memory(self, model: Params, seen: Bool) -> State:
         """`m = 0`, `v = tau^2`, as in the paper."""
         return {
             "first": {n: torch.zeros_like(t) for n, t in model.items()},
             "second": {n: torch.full_like(t, self.tau**2) for n, t in model.items()},
         }
 
-    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: State) -> Moved:
         mean = params.mean(replies.models, weight)
         first: Params = {}
         second: Params = {}

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
 
 from ..base.arrays import Float64
-from ..base.params import Memory
+from ..base.params import State
 from ..base.registry import part
 from ..protocol import Replies
 
 
 class Weigh(Protocol):
-    """A weight for each admitted reply."""
+    """The weight of each admitted reply in the server's step.
 
-    def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
-        """The weights, from the replies, how far each was admitted (0 to 1), and the server's
-        memory."""
+    A rule that uses the server's state names the tables it needs in a field `needs`; the step must
+    keep them (`Step.keeps`). One that uses losses belongs to a method with `losses=True`.
+    """
+
+    @abstractmethod
+    def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:
+        """Return the weight of each reply; their sum need not be 1.
+
+        Args:
+            replies: what clients sent: `roster` (with `clients`, `priority`, `importance`, `share`;
+                `roster.weight(extent)` is the data share), `models` (a stack `[reply, *shape]` for
+                each parameter), `appraisal.loss` and `appraisal.score` as they report them, `claim`
+                (NaN without a `Claim`), `extra` (what the solver sends)
+            extent: how far each reply was admitted, from 0 to 1
+            server: the server's state: tables of tensors, by name
+
+        Returns:
+            one number for each reply, 0 or more
+        """
         ...
 
 
@@ -27,7 +44,7 @@ class Weigh(Protocol):
 class DataShare:
     """By its share of the data, p_k, as far as it was admitted."""
 
-    def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
+    def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:
         return replies.roster.weight(extent)
 
 
@@ -36,7 +53,7 @@ class DataShare:
 class Uniform:
     """Every admitted reply counts alike, however much data is behind it."""
 
-    def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
+    def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:
         return np.where(extent > 0, 1.0, 0.0)
 
 
@@ -45,7 +62,7 @@ class Uniform:
 class Claimed:
     """By the number each client claims (MaxFL's q_k), as far as it was admitted."""
 
-    def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
+    def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:
         return replies.claim * extent
 
 
@@ -56,7 +73,7 @@ class LossPower:
 
     q: float
 
-    def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
+    def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:
         return replies.appraisal.loss**self.q * extent
 
 
@@ -67,7 +84,7 @@ class Mixture:
 
     needs: ClassVar[tuple[str, ...]] = ("mixture",)  # of what the step keeps
 
-    def __call__(self, replies: Replies, extent: Float64, server: Memory) -> Float64:
+    def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:
         mixture: Float64 = server["mixture"]["lambda"].cpu().numpy()
         # Never quite 0: a round whose clients all have lambda = 0 would teach nobody anything.
         return np.maximum(mixture[replies.roster.clients], 1e-9) * extent

@@ -14,14 +14,13 @@ import numpy as np
 
 from ..base.arrays import Bool, Float64, Int64, Text
 from ..base.lazy import torch
-from ..base.params import Memory, Params
+from ..base.params import Params, State
 from ..federation import Population
 from ..methods import Method
-from ..parts.defences.peers import drawn, effects
-from ..parts.defences.trust import Audit, Inquiry
+from ..parts.defences.trust import Audit, Inquiry, draw_replies, estimate_effects
 from ..protocol import Offer, Replies, Trial
 from .clients import Clients
-from .evaluation_cache import Memo
+from .evaluation_cache import EvaluationCache
 
 TRUST = "trust"  # the part of the server's memory that audits keep
 
@@ -37,7 +36,7 @@ class Ruling:
     refused: Bool
     reason: Text
     trial: Trial | None
-    server: Memory
+    server: State
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,8 @@ class Case:
     extent: Float64
     own: Float64
     inquiry: Inquiry
-    server: Memory
-    memo: Memo
+    server: State
+    cache: EvaluationCache
 
     def counted(self, some: Bool) -> tuple[Float64, Float64]:
         """How far replies count, and their weights, when some count in full, and the others only
@@ -70,7 +69,7 @@ class Case:
             weight[let_in] = self.method.weigh(
                 self.inquiry.replies.pick(let_in), to[let_in], self.server
             )
-        return to, self.trust.capped(weight, self.inquiry.root, self.inquiry.copies)
+        return to, self.trust.cap_weights(weight, self.inquiry.root, self.inquiry.copies)
 
     def model(self, weight: Float64) -> Params:
         """The model that would come of these weights."""
@@ -82,9 +81,9 @@ class Case:
 
     def ask(self, weights: Sequence[Float64], voters: Bool) -> Trial:
         """What these say of w, and of the model that would come of each of these weights."""
-        models = [self.clients.arriving(self.model(weight)) for weight in weights]
+        models = [self.clients.deliver(self.model(weight)) for weight in weights]
         who = self.inquiry.replies.roster.pick(voters).clients
-        return self.clients.trial(self.offer, models, who, self.memo)
+        return self.clients.try_models(self.offer, models, who, self.cache)
 
 
 def audit(
@@ -95,8 +94,8 @@ def audit(
     offer: Offer,
     replies: Replies,
     extent: Float64,
-    server: Memory,
-    memo: Memo,
+    server: State,
+    cache: EvaluationCache,
 ) -> Ruling:
     """Bound, check and try out the replies that were admitted to this extent."""
     seen, heard = ~population.unseen, replies.roster.priority[extent > 0].any()
@@ -107,7 +106,7 @@ def audit(
     was = told["like"].cpu()[who].numpy()
     inquiry = trust.inquire(offer, replies.pick(admitted), everyone, float(told["norm"]), was)
     own = np.zeros(int(admitted.sum())) if everyone else inquiry.replies.roster.importance
-    case = Case(clients, method, trust, offer, extent[admitted], own, inquiry, server, memo)
+    case = Case(clients, method, trust, offer, extent[admitted], own, inquiry, server, cache)
     full, trial, history = among_peers(case) if everyone else with_a_root(case)
     to, weight = case.counted(full)
     full_to, full_weight = np.zeros(len(extent)), np.zeros(len(extent))
@@ -134,7 +133,7 @@ def with_a_root(case: Case) -> Found:
     weights = [case.counted(root | group)[1] for group in tried]
     share = np.array([w[group].sum() / w.sum() for w, group in zip(weights, tried, strict=True)])
     trial = case.ask([case.counted(root)[1], *weights], root)
-    at = case.trust.chosen(trial.words, roster.pick(root).share, share)
+    at = case.trust.choose_group(trial.values, roster.pick(root).share, share)
     return root if at is None else root | tried[at], trial, history
 
 
@@ -147,12 +146,12 @@ def among_peers(case: Case) -> Found:
     alone = case.inquiry.copies == 1
     inside = standing(history, who, kin, alone, trust.harm)
     inside = inside if inside.any() else kin
-    tried = drawn(kin, trust.tried, case.offer, who)
+    tried = draw_replies(kin, trust.tried, case.offer, who)
     others = [np.arange(len(kin)) == k for k in tried]
     weights = [case.counted(inside ^ one)[1] for one in others]
     trial = case.ask([case.counted(inside)[1], *weights], kin)
     weight = 1 / case.inquiry.copies[kin]
-    effect = effects(trial.words[1:], inside[tried], alone[tried], weight, trust.loudest)
+    effect = estimate_effects(trial.values[1:], inside[tried], alone[tried], weight, trust.loudest)
     if effect is None:
         return inside, trial, history
     history = added(history, who[tried], trust.recall, effect=effect, told=np.ones(len(effect)))
@@ -180,7 +179,7 @@ def added(history: Params, clients: Int64, recall: float, **new: Float64) -> Par
     return {**history, **sums}
 
 
-def remembered(n: int) -> Memory:
+def remembered(n: int) -> State:
     """What the server remembers before the first audit: no median update, and no client's likeness
     or effect (`parts.peers`)."""
     norm = torch.tensor(float("inf"), dtype=torch.float64)

@@ -14,14 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..base.durable import whole_folder
+from ..base.durable import atomic_folder
 from ..base.errors import MusterError, MusterWarning
 from ..base.lazy import safetensors, torch
-from ..base.params import Memory, Params, ordered
-from ..base.untrusted import TENSORS, name_of, opened, plain_name, read_json
-from ..protocol import State
+from ..base.params import Params, State, reorder
+from ..base.untrusted_files import TENSORS, descriptor_path, open_file, plain_name, read_json
+from ..protocol import RunState
 from ..results.ledger import SCORE, Ledger
-from ..results.store import checkpoints, digest, readable, round_of, writable
+from ..results.store import digest, get_round, list_checkpoints, reading, writing
 from ..results.validation import check_ledger
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ KEPT = 2
 SUMS = "sums.json"
 
 
-def save_checkpoint(folder: Path, state: State, ledger: Ledger, identity: dict[str, str]) -> None:
+def save_checkpoint(
+    folder: Path, state: RunState, ledger: Ledger, identity: dict[str, str]
+) -> None:
     """Save the state after a round; all but the last two go once this one is complete."""
     place = folder / f"round-{state.round:08d}"
     if place.exists():
@@ -43,8 +45,8 @@ def save_checkpoint(folder: Path, state: State, ledger: Ledger, identity: dict[s
     for part, table in state.server.items():
         tensors |= {f"server/{part}/{k}": t for k, t in table.items()}
     if state.clients is not None:
-        tensors |= {f"clients/{k}": t for k, t in state.clients.saved().items()}
-    with writable(place), whole_folder(place) as new:
+        tensors |= {f"clients/{k}": t for k, t in state.clients.to_tensors().items()}
+    with writing(place), atomic_folder(place) as new:
         safetensors.save_file(
             {k: t.cpu().contiguous() for k, t in tensors.items()}, new / "s.safetensors"
         )
@@ -52,7 +54,7 @@ def save_checkpoint(folder: Path, state: State, ledger: Ledger, identity: dict[s
         (new / "identity.json").write_text(json.dumps(identity))
         sums = {file.name: digest(file) for file in sorted(new.iterdir())}
         (new / SUMS).write_text(json.dumps(sums))
-    for old in checkpoints(folder)[:-KEPT]:
+    for old in list_checkpoints(folder)[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)
 
 
@@ -69,12 +71,12 @@ def damage(place: Path) -> str:
     return ""
 
 
-def saved_identity(folder: Path) -> dict[str, str]:
+def read_identity(folder: Path) -> dict[str, str]:
     """What the last sound checkpoint in a folder was made with; nothing without any."""
-    sound = [place for place in checkpoints(folder) if not damage(place)]
+    sound = [place for place in list_checkpoints(folder) if not damage(place)]
     if not sound:
         return {}
-    with readable(sound[-1]):
+    with reading(sound[-1]):
         return texts(sound[-1] / "identity.json")
 
 
@@ -89,13 +91,13 @@ def texts(file: Path) -> dict[str, str]:
 def load_checkpoint(
     folder: Path,
     identity: dict[str, str],
-    beginning: State,
+    beginning: RunState,
     device: torch.device,
     score: str = SCORE,
-) -> tuple[State, Ledger] | None:
+) -> tuple[RunState, Ledger] | None:
     """The last sound checkpoint, laid over the state a run begins with; None without any. One of
     another run is refused. `score` is what the run's score is called."""
-    found = checkpoints(folder)
+    found = list_checkpoints(folder)
     wrong = {place: damage(place) for place in found}
     sound = [place for place in found if not wrong[place]]
     if not found:
@@ -112,10 +114,10 @@ def load_checkpoint(
             MusterWarning,
             stacklevel=2,
         )
-    with readable(place):
+    with reading(place):
         saved = texts(place / "identity.json")
-        with opened(file := place / "s.safetensors", TENSORS) as held:
-            tensors = safetensors.load_file(name_of(held, file), device=str(device))
+        with open_file(file := place / "s.safetensors", TENSORS) as held:
+            tensors = safetensors.load_file(descriptor_path(held, file), device=str(device))
         ledger = Ledger.read(place, score)
     for key, value in identity.items():
         if saved.get(key) != value:
@@ -130,9 +132,9 @@ def load_checkpoint(
             f"resume: the checkpoint holds no {', '.join(lacks)}: it is of another version of "
             "muster; go on with that one, or start again in another folder"
         )
-    with readable(place):
+    with reading(place):
         check_ledger(ledger, len(beginning.present))
-        return from_saved(beginning, round_of(place), tensors), ledger
+        return from_saved(beginning, get_round(place), tensors), ledger
 
 
 def refuse_other_form(what: str, begun: Params, saved: Params) -> None:
@@ -144,10 +146,10 @@ def refuse_other_form(what: str, begun: Params, saved: Params) -> None:
             raise ValueError(f"{what}: {name} is not of the shape and kind that this run has")
 
 
-def from_saved(beginning: State, round: int, tensors: dict[str, Tensor]) -> State:
+def from_saved(beginning: RunState, round: int, tensors: dict[str, Tensor]) -> RunState:
     """The state that was saved, over the one a run begins with."""
     model: dict[str, Tensor] = {}
-    server: Memory = {}
+    server: State = {}
     clients: dict[str, Tensor] = {}
     present = beginning.present
     for key, t in tensors.items():
@@ -164,13 +166,13 @@ def from_saved(beginning: State, round: int, tensors: dict[str, Tensor]) -> Stat
     refuse_other_form("model", beginning.model, model)
     pool = {"present": torch.from_numpy(beginning.present)}
     refuse_other_form("pool", pool, {"present": torch.from_numpy(present)})
-    memories = beginning.clients and beginning.clients.restored(clients)
+    memories = beginning.clients and beginning.clients.restore(clients)
     known = beginning.server
-    server = {p: ordered(t, known.get(p, ())) for p, t in ordered(server, known).items()}
+    server = {p: reorder(t, known.get(p, ())) for p, t in reorder(server, known).items()}
     return replace(
         beginning,
         round=round,
-        model=ordered(model, beginning.model),
+        model=reorder(model, beginning.model),
         server=server,
         clients=memories,
         present=present,

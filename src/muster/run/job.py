@@ -11,22 +11,24 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from ..base.checks import one_of, whole
+from ..base.checks import check_one_of, check_whole
 from ..base.errors import MusterError
 from ..base.lazy import nn
-from ..base.params import Memory, Params
+from ..base.params import Params, State
+from ..base.registry import check_part
 from ..base.rng import MOST
-from ..engines.accumulate import Split
-from ..engines.descent import remembered
+from ..engines.descent import initial_optimizer_state
+from ..engines.row_results import Split
 from ..federation import Federation
 from ..local import Local
 from ..methods import Method
 from ..models.specs import Spec, as_module
-from ..parts.guard import Possible
+from ..parts.guard import ReportLimits
 from ..parts.participation import Participation
 from ..parts.threats.attacks import Attack
-from ..tasks.base import Multiclass, Scoring, Task, as_task
-from ..tasks.compatibility import suited
+from ..tasks.base import Scoring, Task, as_task
+from ..tasks.classification import Multiclass
+from ..tasks.compatibility import match_task
 
 DecideOn = Literal["train", "held_out"]
 DECIDE_ON = ("train", "held_out")
@@ -71,12 +73,16 @@ class Job:
             ("attack", Attack | None),
         ):
             if not isinstance(given := getattr(self, what), kind):
+                if what == "participation" and callable(given):
+                    check_part(Participation, given, what)
+                if what == "attack" and hasattr(given, "fraction"):
+                    check_part(Attack, given, what, "muster.parts.Honest")
                 names = str(getattr(kind, "__name__", kind)).replace("muster.", "")
                 raise MusterError(f"{what}: {type(given).__name__}; give a {names}")
-        whole("rounds", self.rounds)
-        whole("seed", self.seed, 0, MOST)
-        whole("tuned_steps", self.tuned_steps, 0)
-        one_of("decide_on", self.decide_on, DECIDE_ON)
+        check_whole("rounds", self.rounds)
+        check_whole("seed", self.seed, 0, MOST)
+        check_whole("tuned_steps", self.tuned_steps, 0)
+        check_one_of("decide_on", self.decide_on, DECIDE_ON)
         for name in ("rounds", "seed", "tuned_steps"):
             object.__setattr__(self, name, int(getattr(self, name)))
         object.__setattr__(self, "task", as_task(self.task))
@@ -96,7 +102,7 @@ class Job:
                 "some, or decide on 'train'"
             )
         if self.decide_on == "held_out" and fed.test is not None and not fed.test.sizes.all():
-            who = fed.population.called(int(fed.test.sizes.argmin()))
+            who = fed.population.get_name(int(fed.test.sizes.argmin()))
             raise MusterError(
                 f"decide_on: 'held_out', and client {who} has no held-out rows; give it some, or "
                 "decide on 'train'"
@@ -108,7 +114,7 @@ class Job:
                 "trains that long alone) or a requirement for every client of your data, in "
                 "Python muster.with_solo(fed, model)"
             )
-        fed, task = suited(fed, self.task)
+        fed, task = match_task(fed, self.task)
         return as_module(self.model, fed, self.seed, task)
 
     @property
@@ -122,16 +128,16 @@ class Job:
         return Scoring(self.task)
 
     @cached_property
-    def possible(self) -> Possible:
+    def possible(self) -> ReportLimits:
         """The reports that can be true."""
-        return Possible.of(self.task)
+        return ReportLimits.of(self.task)
 
     @property
     def split(self) -> Split:
         """The rows that decisions are made on."""
         return "test" if self.decide_on == "held_out" else "train"
 
-    def leaving(self, t: int) -> bool:
+    def may_leave(self, t: int) -> bool:
         """True in a round in which clients are free to leave."""
         free = self.participation
         return free is not None and t >= free.starts(self.rounds)
@@ -145,7 +151,7 @@ class Job:
         """eps_t of this run."""
         return self.method.eps(t, self.rounds)
 
-    def memory(self, model: Params, trainable: tuple[str, ...]) -> Memory:
+    def memory(self, model: Params, trainable: tuple[str, ...]) -> State:
         """The state of a client before its first round: of its solver and of its optimizer.
 
         Args:
@@ -154,9 +160,11 @@ class Job:
         solver = self.method.solver
         descents = getattr(solver, "descents", 1)
         moving = {name: t for name, t in model.items() if name in trainable}
-        return solver.memory(model) | remembered(self.local.optimizer, descents, moving)
+        return solver.memory(model) | initial_optimizer_state(
+            self.local.optimizer, descents, moving
+        )
 
     @property
-    def remembers(self) -> bool:
+    def has_client_state(self) -> bool:
         """True where clients keep state between rounds."""
         return bool(self.memory({}, ()))

@@ -12,7 +12,7 @@ import tempfile
 from ..base import params
 from ..base.client_states import MAPPED_FROM
 from ..base.errors import MusterError
-from ..base.memory import amount, free_memory
+from ..base.memory import format_bytes, free_memory
 from ..base.params import Params
 from .round import Setup
 
@@ -23,11 +23,11 @@ def check_memory(setup: Setup, model: Params) -> None:
     size = params.nbytes(model)
     n = int((~population.unseen).sum())
     asked = int(
-        min(n, getattr(method.invite, "most_asked", lambda n: 1)(n))
+        min(n, getattr(method.invite, "max_clients", lambda n: 1)(n))
     )  # numpy's small integers overflow
     own = sum(params.nbytes(m) for m in setup.job.memory(model, clients.trainable).values())
     if method.step.only_mean and not own:
-        asked = min(asked, max(1, clients.at_once(model)))
+        asked = min(asked, max(1, clients.max_replies(model)))
     copies = 1 + len(method.solver.sends)
     replies = asked * (size * copies + own)
     kept = population.n * own
@@ -35,14 +35,14 @@ def check_memory(setup: Setup, model: Params) -> None:
     held = replies + (kept if kept <= MAPPED_FROM else 0)
     if held > free:
         raise MusterError(
-            f"memory: this run holds {amount(held)} at once ({asked} replies of "
-            f"{amount(size * copies + own)}), and {amount(free)} are free; ask fewer clients a "
-            "round, or take a smaller model"
+            f"memory: this run holds {format_bytes(held)} at once ({asked} replies of "
+            f"{format_bytes(size * copies + own)}), and {format_bytes(free)} are free; ask fewer "
+            "clients a round, or take a smaller model"
         )
     disk = shutil.disk_usage(tempfile.gettempdir()).free
     if kept > MAPPED_FROM and kept > disk:
         raise MusterError(
-            f"memory: what {population.n} clients remember takes up to {amount(kept)} on disk, and "
-            f"{amount(disk)} are free in {tempfile.gettempdir()}; set TMPDIR to a larger disk, or "
-            f"choose a method whose clients remember nothing ({method.name}'s do)"
+            f"memory: what {population.n} clients remember takes up to {format_bytes(kept)} on "
+            f"disk, and {format_bytes(disk)} are free in {tempfile.gettempdir()}; set TMPDIR to a "
+            f"larger disk, or choose a method whose clients remember nothing ({method.name}'s do)"
         )

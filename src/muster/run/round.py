@@ -17,14 +17,24 @@ from numpy.typing import NDArray
 from ..base import params
 from ..base.arrays import Bool, Float64, Int64, Text
 from ..base.errors import MusterWarning
-from ..base.params import Memory, Params
+from ..base.params import Params, State
 from ..federation import Population
 from ..methods import Method
-from ..parts.guard import MOST_LOSS, far_off, guard, plausible
-from ..protocol import Answers, Appraisal, Entry, Offer, Replies, Roster, State, Traffic, Trial
+from ..parts.guard import MOST_LOSS, check_plausible, find_priority_outliers, guard
+from ..protocol import (
+    Answers,
+    Appraisal,
+    LedgerEntry,
+    Offer,
+    Replies,
+    Roster,
+    RunState,
+    Traffic,
+    Trial,
+)
 from .audit import TRUST, audit
 from .clients import Clients
-from .evaluation_cache import Memo
+from .evaluation_cache import EvaluationCache
 from .job import Job
 
 SCALAR = 8  # bytes of a number on the wire
@@ -45,13 +55,13 @@ class Setup:
     quorum: float = 0.0
 
 
-def present_in(setup: Setup, t: int, memo: Memo) -> Bool:
+def present_in(setup: Setup, t: int, cache: EvaluationCache) -> Bool:
     """Who takes part in the federation: never the unseen and, where clients are free to leave,
     only those the model still appeals to."""
     present = ~setup.population.unseen
-    if setup.job.leaving(t):
+    if setup.job.may_leave(t):
         seen = np.flatnonzero(present)
-        present[seen[~setup.clients.stays(seen, memo)]] = False
+        present[seen[~setup.clients.decide_to_stay(seen, cache)]] = False
     return present
 
 
@@ -63,7 +73,7 @@ def pool_of(setup: Setup, t: int, present: Bool) -> Int64:
 
 
 def reference_of(
-    setup: Setup, offer: Offer, asked: Int64, memo: Memo
+    setup: Setup, offer: Offer, asked: Int64, cache: EvaluationCache
 ) -> tuple[float, float, Int64]:
     """F(w) and its score: the objective's clients' weighted word on w (eq. 5), as far as it is
     there and possible; and the priority clients whose word is far from all others'. Clients whose
@@ -76,14 +86,14 @@ def reference_of(
     members = np.flatnonzero(weight > 0)
     if setup.job.method.reference == "asked":
         members = asked[weight[asked] > 0]
-    own = setup.clients.report(offer, members, memo) if len(members) else Appraisal.unknown(0)
+    own = setup.clients.report(offer, members, cache) if len(members) else Appraisal.unknown(0)
     priority = setup.population.priority[members]
     can = setup.job.possible
-    sound = plausible(own, priority, can).yes
+    sound = check_plausible(own, priority, can).yes
     if not sound.any():
         return float("nan"), float("nan"), members[:0]
     w = weight[members[sound]] / weight[members[sound]].sum()
-    odd = members[far_off(own, priority, can)]
+    odd = members[find_priority_outliers(own, priority, can)]
     score = own.score[sound]
     scored = ~np.isnan(score)
     mean = float(w @ score) if scored.all() else float("nan")
@@ -125,7 +135,7 @@ class Verdict:
 VERDICT = ("extent", "weight", "reason")
 
 
-def judge(job: Job, offer: Offer, replies: Replies, server: Memory) -> Verdict:
+def judge(job: Job, offer: Offer, replies: Replies, server: State) -> Verdict:
     """Guard, admit and weigh: how much each reply counts. Weights are as the rule gives them."""
     method = job.method
     sound = guard(offer, replies, method.reports, method.claim.most, method.losses, job.possible)
@@ -147,13 +157,13 @@ class Outcome:
 
     answers: Answers
     model: Params
-    server: Memory
+    server: State
     verdict: Verdict
     honest: Verdict | None
     trial: Trial | None = None
 
 
-def honest_verdict(job: Job, offer: Offer, answers: Answers, server: Memory) -> Verdict | None:
+def honest_verdict(job: Job, offer: Offer, answers: Answers, server: State) -> Verdict | None:
     """The verdict on what the clients would have said honestly."""
     truth, replies = answers.truth, answers.replies
     if truth is None:
@@ -164,7 +174,12 @@ def honest_verdict(job: Job, offer: Offer, answers: Answers, server: Memory) -> 
 
 
 def conclude(
-    setup: Setup, offer: Offer, roster: Roster, steps: Int64 | None, memo: Memo, state: State
+    setup: Setup,
+    offer: Offer,
+    roster: Roster,
+    steps: Int64 | None,
+    cache: EvaluationCache,
+    state: RunState,
 ) -> Outcome:
     """Ask for training, then the server's half: guard, admit, weigh, step. With nothing to weigh
     the model stays.
@@ -173,7 +188,7 @@ def conclude(
     are taken in portions of which only the mean is kept.
     """
     method, server = setup.job.method, state.server
-    most = max(1, setup.clients.at_once(offer.model))
+    most = max(1, setup.clients.max_replies(offer.model))
     streams = method.step.only_mean and state.clients is None and method.trust is None
     n = len(roster)
     cuts = range(0, n, most) if streams and n > most else range(1)
@@ -186,7 +201,7 @@ def conclude(
             offer,
             some,
             None if steps is None else steps[rows],
-            memo,
+            cache,
             remembered(state, some),
         )
         verdict = judge(setup.job, offer, answers.replies, server)
@@ -195,7 +210,7 @@ def conclude(
             let_in = verdict.weight > 0
             mean.add(answers.replies.pick(let_in), verdict.weight[let_in])
             parts[-1] = (answers.without_models(), *parts[-1][1:])
-    answers = Answers.joined([a for a, _, _ in parts])
+    answers = Answers.concat([a for a, _, _ in parts])
     verdict = Verdict.joined([v for _, v, _ in parts])
     honest = None
     if answers.truth is not None:
@@ -205,7 +220,7 @@ def conclude(
     if method.trust is not None and verdict.admitted.any():
         ruling = audit(
             setup.population, setup.clients, method, method.trust, offer, answers.replies,
-            verdict.extent, server, memo,
+            verdict.extent, server, cache,
         )  # fmt: skip
         reason = np.where(ruling.refused, ruling.reason, verdict.reason)
         verdict = Verdict(ruling.extent, ruling.weight, reason)
@@ -223,9 +238,9 @@ def conclude(
     return Outcome(answers, model, server, verdict.shares(), honest, trial)
 
 
-def remembered(state: State, roster: Roster) -> Memory:
+def remembered(state: RunState, roster: Roster) -> State:
     """What these clients remember, as stacks."""
-    return {} if state.clients is None else state.clients.of(roster.clients)
+    return {} if state.clients is None else state.clients.get(roster.clients)
 
 
 class Mean:
@@ -250,32 +265,36 @@ class Mean:
             t.add_(new[n] - t, alpha=share)
 
 
-def play(setup: Setup, memo: Memo, state: State) -> tuple[State, Entry]:
-    """One whole round from `state`. `memo` holds what is already known of its model."""
+def play_round(
+    setup: Setup, cache: EvaluationCache, state: RunState
+) -> tuple[RunState, LedgerEntry]:
+    """One whole round from `state`. `cache` holds what is already known of its model."""
     population, clients, method, t = (
         setup.population, setup.clients, setup.job.method, state.round
     )  # fmt: skip
-    memo.turn(state).begin()
-    present = present_in(setup, t, memo)
+    cache.use(state).begin_round()
+    present = present_in(setup, t, cache)
     pool = pool_of(setup, t, present)
     roster = Roster.of(population, pool)
     if len(pool):
-        roster = method.invite(population, pool, setup.job.seed, t, lambda who: memo.poll(who).loss)
+        roster = method.invite(
+            population, pool, setup.job.seed, t, lambda who: cache.poll(who).loss
+        )
     asked = roster.clients
     offer = offer_of(setup, state)
     odd = asked[:0]
     if method.refers:
-        loss, score, odd = reference_of(setup, offer, asked, memo)
+        loss, score, odd = reference_of(setup, offer, asked, cache)
         offer = replace(offer, loss=loss, score=score, eps=setup.job.eps(t))
 
     steps = method.effort(roster, clients.steps(asked), state.server) if len(asked) else None
-    outcome = conclude(setup, offer, roster, steps, memo, state)
+    outcome = conclude(setup, offer, roster, steps, cache, state)
     answers, verdict = outcome.answers, outcome.verdict
     memories = state.clients
     if memories is not None:
         memories = memories.after(*counting(method, answers, verdict))
-    following = State(t + 1, outcome.model, outcome.server, memories, present)
-    entry = record(setup, offer, roster, outcome, memo)
+    following = RunState(t + 1, outcome.model, outcome.server, memories, present)
+    entry = record(setup, offer, roster, outcome, cache)
     events = (*answers.events, *warned(setup, answers, odd))
     if outcome.trial is not None:
         events += outcome.trial.events
@@ -286,19 +305,19 @@ def play(setup: Setup, memo: Memo, state: State) -> tuple[State, Entry]:
     return following, replace(entry, round=row, moves=moves, attackers=gains)
 
 
-def offer_of(setup: Setup, state: State) -> Offer:
+def offer_of(setup: Setup, state: RunState) -> Offer:
     """What is broadcast of a state, before F(w) is known."""
     job, t = setup.job, state.round
     return Offer(
         job.seed,
         t,
         job.rounds,
-        setup.clients.arriving(state.model),
+        setup.clients.deliver(state.model),
         lr=job.local.rate(t, job.rounds),
         population=int((~setup.population.unseen).sum()),
         trainable=setup.clients.trainable,
         server={part: state.server[part] for part in job.method.solver.needs},
-        called=job.scoring.first.name,
+        score_name=job.scoring.first.name,
         higher=job.scoring.first.higher,
     )
 
@@ -311,7 +330,9 @@ def warned(setup: Setup, answers: Answers, odd: Int64) -> list[tuple[int, str]]:
         odd = np.union1d(
             odd,
             replies.roster.clients[
-                far_off(replies.appraisal, replies.roster.priority, setup.job.possible)
+                find_priority_outliers(
+                    replies.appraisal, replies.roster.priority, setup.job.possible
+                )
             ],
         )
     names = setup.population.names
@@ -327,10 +348,10 @@ def warned(setup: Setup, answers: Answers, odd: Int64) -> list[tuple[int, str]]:
     return [(k, "loss far above the others', counted: a priority client's") for k in odd.tolist()]
 
 
-def counting(method: Method, answers: Answers, verdict: Verdict) -> tuple[Int64, Memory]:
+def counting(method: Method, answers: Answers, verdict: Verdict) -> tuple[Int64, State]:
     """Whose new memory counts, and what it is. What a client remembers together with the server
     (SCAFFOLD's c_k) counts only if its reply did."""
-    who, own = answers.replies.roster.clients, answers.memory
+    who, own = answers.replies.roster.clients, answers.state
     if not method.solver.joint or verdict.admitted.all():
         return who, own
     kept = verdict.admitted
@@ -365,10 +386,12 @@ def gains_of(setup: Setup, offer: Offer, outcome: Outcome) -> dict[str, NDArray[
     }
 
 
-def sizes_of(method: Method, offer: Offer, roster: Roster, answers: Answers, memo: Memo) -> Traffic:
+def sizes_of(
+    method: Method, offer: Offer, roster: Roster, answers: Answers, cache: EvaluationCache
+) -> Traffic:
     """Bytes a round needs at least: models and the numbers that go with them."""
     asked = roster.clients
-    consulted = int(memo.consulted.sum() - memo.consulted[asked].sum())  # and not asked to train
+    consulted = int(cache.consulted.sum() - cache.consulted[asked].sum())  # and not asked to train
     alone = method.serves == "own"
     model = params.nbytes(offer.model)
     down = 0 if alone else model + sum(params.nbytes(p) for p in offer.server.values())
@@ -377,7 +400,7 @@ def sizes_of(method: Method, offer: Offer, roster: Roster, answers: Answers, mem
     up = 0 if alone else model * (1 + len(method.solver.sends))
     up += SCALAR if method.reports else 0  # F_k(w)
     up += SCALAR if method.claim.needs_requirement else 0
-    told = SCALAR * memo.polled[asked]  # F_k(w), before it was known who would be asked
+    told = SCALAR * cache.polled[asked]  # F_k(w), before it was known who would be asked
     return Traffic(
         np.where(answers.decision.yes, up, 0) + told,
         np.full(len(asked), down),
@@ -390,7 +413,7 @@ def tried(traffic: Traffic, roster: Roster, trial: Trial | None, model: int) -> 
     """The same with the bytes of a trial: its models down, a number for each of them up."""
     if trial is None:
         return traffic
-    models = len(trial.words) - 1  # those who are asked hold the round's
+    models = len(trial.values) - 1  # those who are asked hold the round's
     up = np.full(len(trial.clients), SCALAR * (models + 1))
     down = np.full(len(trial.clients), models * model)
     if trial.traffic is not None:
@@ -405,10 +428,12 @@ def tried(traffic: Traffic, roster: Roster, trial: Trial | None, model: int) -> 
 
 def trials_of(trial: Trial | None) -> int:
     """How many appraisals of candidate models were asked for."""
-    return 0 if trial is None else (len(trial.words) - 1) * len(trial.clients)
+    return 0 if trial is None else (len(trial.values) - 1) * len(trial.clients)
 
 
-def record(setup: Setup, offer: Offer, roster: Roster, outcome: Outcome, memo: Memo) -> Entry:
+def record(
+    setup: Setup, offer: Offer, roster: Roster, outcome: Outcome, cache: EvaluationCache
+) -> LedgerEntry:
     """What the ledger keeps of a round."""
     answers, verdict, trial = outcome.answers, outcome.verdict, outcome.trial
     n, joined, failed = len(roster), answers.decision.yes, answers.failed
@@ -428,7 +453,7 @@ def record(setup: Setup, offer: Offer, roster: Roster, outcome: Outcome, memo: M
     helped = float((beyond * replied.full).sum())
     objective = setup.population.objective[roster.clients]
     sound = objective[~failed & (admitted | ~joined)].sum()
-    traffic = answers.traffic or sizes_of(setup.job.method, offer, roster, answers, memo)
+    traffic = answers.traffic or sizes_of(setup.job.method, offer, roster, answers, cache)
     traffic = tried(traffic, roster, trial, params.nbytes(offer.model))
     row = {
         "round": offer.round + 1,
@@ -457,11 +482,11 @@ def record(setup: Setup, offer: Offer, roster: Roster, outcome: Outcome, memo: M
         "reason": reason,
         "weight": spread(verdict.weight, 0.0),
         "claim": spread(answers.replies.claim, np.nan),
-        "loss": answers.measured.loss,
-        offer.called: answers.measured.score,
+        "loss": answers.appraisal.loss,
+        offer.score_name: answers.appraisal.score,
         "steps": spread(answers.steps, 0),
         "bytes_up": traffic.up,
         "bytes_down": traffic.down,
     }
     share = float(sound / objective.sum()) if objective.sum() > 0 else 1.0
-    return Entry(row, columns, heard=share)
+    return LedgerEntry(row, columns, answered=share)

@@ -7,24 +7,25 @@ from typing import Unpack
 
 from ..base import params
 from ..base.lazy import nn
-from ..engines import Compute, How, choose, compute_of
+from ..engines import Compute, ComputeOptions, choose, resolve_compute
 from ..federation import Federation
-from ..federation.data_warnings import doubts
+from ..federation.data_warnings import find_data_warnings
 from ..local import Local
 from ..methods import Method
 from ..models.specs import Spec
 from ..parts.participation import Participation
-from ..parts.threats.attacks import Adversary, Attack, attackers_of
-from ..results.model import Recipe
+from ..parts.threats.attacks import Adversary, Attack, draw_attackers
+from ..results.model import ModelRecipe
 from ..results.run import OnRound, Run
-from ..tasks.base import Multiclass, OfRows, Task, as_task
-from ..tasks.compatibility import suited
+from ..tasks.base import RowFunction, Task, as_task
+from ..tasks.classification import Multiclass
+from ..tasks.compatibility import match_task
 from . import evaluate
-from .clients import Stack
+from .clients import LocalClients
 from .job import DecideOn, Job
 from .memory_check import check_memory
 from .round import Setup
-from .training_loop import Keep, Provenance, beginning, conduct
+from .training_loop import Keep, Provenance, build_initial_state, run_rounds
 
 
 def simulate(
@@ -41,11 +42,11 @@ def simulate(
     checkpoint_every: int = 10,
     resume: bool = False,
     on_round: OnRound | None = None,
-    task: Task | OfRows = Multiclass(),
+    task: Task | RowFunction = Multiclass(),
     decide_on: DecideOn = "train",
     tuned_steps: int = 0,
     compute: Compute | None = None,
-    **how: Unpack[How],
+    **how: Unpack[ComputeOptions],
 ) -> Run:
     """Run a method on a federation and return everything that happened.
 
@@ -77,7 +78,7 @@ def simulate(
     keep = Keep(
         evaluate_every, None if checkpoint is None else Path(checkpoint), checkpoint_every, resume
     )
-    return run_job(fed, job, compute=compute_of(compute, how), keep=keep, on_round=on_round)
+    return run_job(fed, job, compute=resolve_compute(compute, how), keep=keep, on_round=on_round)
 
 
 def run_job(
@@ -98,13 +99,13 @@ def run_job(
         module: what `job.check(fed)` returned, where that was done already
     """
     module = job.check(fed) if module is None else module
-    fed, task = suited(fed, job.task)
-    adversary = Adversary(job.attack, attackers_of(fed, job.attack, job.seed))
+    fed, task = match_task(fed, job.task)
+    adversary = Adversary(job.attack, draw_attackers(fed, job.attack, job.seed))
     if job.attack is not None:
         fed = job.attack.poison(fed, adversary.clients)
     work = choose(compute, module, fed, job.local, task)
-    setup = Setup(fed.population, job, Stack(fed, job, work, adversary))
-    start = params.of_module(module, compute.number, work.device)
+    setup = Setup(fed.population, job, LocalClients(fed, job, work, adversary))
+    start = params.get_params(module, compute.number, work.device)
     origin = Provenance(
         identity={
             "dtype": compute.dtype,
@@ -114,20 +115,20 @@ def run_job(
             "attack": repr(job.attack),
             "module": params.signature(module, fed.example()),
         },
-        recipe=Recipe.of(job.model, module, fed.inputs, task, job.method.serves),
+        recipe=ModelRecipe.of(job.model, module, fed.inputs, task, job.method.serves),
         note=fed.note,
         facts={
             "data": fed.name,
             "varies": fed.variation.table,
             "engine_why": work.why,
-            **evaluate.guesses(fed, task),
-            "doubts": [*doubts(fed), *evaluate.without_loss(fed, task)],
+            **evaluate.compute_baselines(fed, task),
+            "doubts": [*find_data_warnings(fed), *evaluate.find_clients_without_loss(fed, task)],
         },
-        holdings=evaluate.holdings(fed),
+        holdings=evaluate.count_holdings(fed),
     )
     check_memory(setup, start)
     try:
-        state = beginning(setup, start, job.memory(start, work.trainable))
-        return conduct(setup, module, state, keep, origin, on_round)
+        state = build_initial_state(setup, start, job.memory(start, work.trainable))
+        return run_rounds(setup, module, state, keep, origin, on_round)
     finally:
         work.close()

@@ -14,21 +14,22 @@ import numpy as np
 
 from ..base import params
 from ..base.lazy import nn
-from ..engines import Compute, How, choose, compute_of
+from ..engines import Compute, ComputeOptions, choose, resolve_compute
 from ..engines.base import Assignment
 from ..federation import Federation
 from ..local import Local
 from ..models.specs import Spec, as_module
 from ..parts.solvers import SGD
 from ..protocol import Appraisal, Offer
-from ..tasks.base import Multiclass, OfRows, Task
-from ..tasks.compatibility import suited
+from ..tasks.base import RowFunction, Task
+from ..tasks.classification import Multiclass
+from ..tasks.compatibility import match_task
 
 TOGETHER = 256  # clients trained at once: bounds the memory their models take
 
 
 @dataclass(frozen=True)
-class OwnModels:
+class SoloModels:
     """Each client's own model, measured on its training and (where there is any) held-out data."""
 
     train: Appraisal
@@ -40,18 +41,20 @@ def solo(
     model: nn.Module | Spec,
     local: Local = Local(steps=100, batch_size=32, lr=0.1),
     seed: int = 0,
-    task: Task | OfRows = Multiclass(),
+    task: Task | RowFunction = Multiclass(),
     compute: Compute | None = None,
-    **how: Unpack[How],
-) -> OwnModels:
+    **how: Unpack[ComputeOptions],
+) -> SoloModels:
     """Train every client alone from the model's starting point and measure what it gets."""
-    chosen = compute_of(compute, how)
-    fed, task = suited(fed, task)
+    chosen = resolve_compute(compute, how)
+    fed, task = match_task(fed, task)
     module = as_module(model, fed, seed, task)
     work = choose(chosen, module, fed, local, task)
     try:
-        start = params.of_module(module, chosen.number, work.device)
-        offer = Offer(seed, 0, 1, start, lr=local.rate(0, 1), trainable=params.trainable(module))
+        start = params.get_params(module, chosen.number, work.device)
+        offer = Offer(
+            seed, 0, 1, start, lr=local.rate(0, 1), trainable=params.trainable_names(module)
+        )
         everyone = np.arange(fed.n)
         train, test = [], []
         for first in range(0, len(everyone), TOGETHER):
@@ -62,7 +65,7 @@ def solo(
                 test.append(work.appraise_each(done.models, some, "test"))
     finally:
         work.close()
-    return OwnModels(Appraisal.joined(train), Appraisal.joined(test) if test else None)
+    return SoloModels(Appraisal.concat(train), Appraisal.concat(test) if test else None)
 
 
 def with_solo(
@@ -70,9 +73,9 @@ def with_solo(
     model: nn.Module | Spec,
     local: Local = Local(steps=100, batch_size=32, lr=0.1),
     seed: int = 0,
-    task: Task | OfRows = Multiclass(),
+    task: Task | RowFunction = Multiclass(),
     compute: Compute | None = None,
-    **how: Unpack[How],
+    **how: Unpack[ComputeOptions],
 ) -> Federation:
     """The federation whose clients require what they have alone: `rho_k = F_k(w_k solo)`.
 

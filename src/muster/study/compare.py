@@ -14,12 +14,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, cast
 
-from ..base.checks import require, whole
-from ..base.errors import MusterError, nearest, plural, unknown
+from ..base.checks import check_whole, require
+from ..base.errors import MusterError, nearest, plural, unknown_name
 from ..base.lazy import nn
 from ..base.rng import as_seeds
-from ..base.untrusted import within
-from ..engines.compute import Compute, How, compute_of
+from ..base.untrusted_files import safe_path
+from ..engines.compute import Compute, ComputeOptions, resolve_compute
 from ..federation import Federation
 from ..local import Local
 from ..methods import Method
@@ -27,12 +27,12 @@ from ..models.specs import Spec
 from ..parts.participation import Participation
 from ..parts.threats.attacks import Attack
 from ..results import store
-from ..results.measures import named
+from ..results.measures import find_measures
 from ..results.run import OnRound, Run
 from ..run.job import DecideOn, Job
 from ..run.simulate import run_job
 from ..run.training_loop import Keep
-from ..tasks.base import OfRows, Task
+from ..tasks.base import RowFunction, Task
 from .comparison import Comparison, gathered, note, place_of
 
 OnStart = Callable[[str, int, int], None]
@@ -44,7 +44,7 @@ class Settings(TypedDict, total=False):
 
     participation: Participation | None
     attack: Attack | None
-    task: Task | OfRows
+    task: Task | RowFunction
     decide_on: DecideOn
     tuned_steps: int
     evaluate_every: int
@@ -123,10 +123,11 @@ def compare(
         for label, method in labelled.items()
     }
     keep = Keep(how.get("evaluate_every", 1), checkpoint_every=how.get("checkpoint_every", 10))
-    one_by_one = {name: how[name] for name in How.__annotations__ if name in how}  # type: ignore[literal-required]
+    one_by_one = {name: how[name] for name in ComputeOptions.__annotations__ if name in how}  # type: ignore[literal-required]
     return compare_jobs(
         data, jobs, seeds,
-        compute=compute_of(how.get("compute"), cast(How, one_by_one)), keep=keep, only=only,
+        compute=resolve_compute(how.get("compute"), cast(ComputeOptions, one_by_one)),
+        keep=keep, only=only,
         report_at=report_at, measures=measures, panels=panels, folder=folder, config=config,
         on_start=on_start, on_round=on_round,
     )  # fmt: skip
@@ -155,11 +156,11 @@ def compare_jobs(
         require(seed in every, "only", seed, f"the seeds of the comparison, {list(every)}")
     at = tuple(report_at)
     for t in at:
-        whole("report_at", t, 1, next(iter(jobs.values())).rounds)
+        check_whole("report_at", t, 1, next(iter(jobs.values())).rounds)
     shown = {
         "report_at": at,
-        "measures": tuple(m.name for m in named(measures)) if measures else (),
-        "panels": tuple(m.name for m in named(panels, "panel")) if panels else (),
+        "measures": tuple(m.name for m in find_measures(measures)) if measures else (),
+        "panels": tuple(m.name for m in find_measures(panels, "panel")) if panels else (),
     }
     made = description(jobs, compute, keep)
     where = None if folder is None else Path(folder)
@@ -175,10 +176,10 @@ def compare_jobs(
                 note(where, {**made, "data": held}, labels=[*jobs], seeds=[*every], **shown)
             for label, job in seeded.items():
                 place = None if where is None else place_of(where, label, seed)
-                kept = None if place is None else within(place, "checkpoints")
+                kept = None if place is None else safe_path(place, "checkpoints")
                 run = None if place is None or not store.is_run(place) else store.load(place)
                 if on_start is not None:
-                    before = 0 if kept is None else store.checkpointed(kept)
+                    before = 0 if kept is None else store.get_last_checkpoint_round(kept)
                     on_start(label, seed, before if run is None else len(run.rounds))
                 if run is None:
                     saved = replace(keep, checkpoint=kept, resume=kept is not None)
@@ -189,7 +190,7 @@ def compare_jobs(
                     run = replace(run, config=dict(config or {}))
                     if place is not None and kept is not None:
                         store.save(run, place)
-                        store.drop_checkpoints(kept)
+                        store.delete_checkpoints(kept)
                 found[label, seed] = run
     except KeyboardInterrupt:
         raise ComparisonInterrupted(gathered(found, jobs, now, **shown)) from None
@@ -265,7 +266,7 @@ def by_label(local: Local | Mapping[str, Local], labels: Iterable[str]) -> dict[
     labels = list(labels)
     for label in local:
         if label not in labels:
-            raise unknown("method in local", str(label), labels)
+            raise unknown_name("method in local", str(label), labels)
     lacking = [label for label in labels if label not in local]
     if lacking:
         raise MusterError(f"local: none for '{lacking[0]}'; give one for each method, or one Local")

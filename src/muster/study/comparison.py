@@ -15,13 +15,21 @@ import tomli_w
 from rich.console import Group, RenderableType
 
 from ..base import durable
-from ..base.checks import is_whole, whole
-from ..base.errors import MusterError, plural, unknown
-from ..base.lazy import later, pl
-from ..base.untrusted import read_toml, within
-from ..report.figure import figure
-from ..report.intervals import Interval, at, compared, every, ratio_of, summary, variation_of
-from ..report.paper import paper as paper_figure
+from ..base.checks import check_whole, is_whole
+from ..base.errors import MusterError, plural, unknown_name
+from ..base.lazy import lazy_module, pl
+from ..base.untrusted_files import read_toml, safe_path
+from ..report.figure import draw_figure
+from ..report.intervals import (
+    Interval,
+    all_runs,
+    choose_measures,
+    correction_ratio,
+    seed_variation,
+    summary,
+    value_at,
+)
+from ..report.paper_figure import draw_paper_figure
 from ..report.tables import comparison_tables
 from ..results import store
 from ..results.run import Run
@@ -29,7 +37,7 @@ from ..results.run import Run
 if TYPE_CHECKING:
     from ..report.html import page
 else:  # only what is shown needs it
-    page = later("muster.report.html.page")
+    page = lazy_module("muster.report.html.page")
 
 MARKER = "comparison.toml"  # a folder that has it holds a comparison
 
@@ -62,7 +70,7 @@ class Comparison:
 
     def __getitem__(self, label: str) -> list[Run]:
         if label not in self.runs:
-            raise unknown("method", label, self.runs)
+            raise unknown_name("method", label, self.runs)
         return self.runs[label]
 
     def __iter__(self) -> Iterator[str]:
@@ -75,7 +83,7 @@ class Comparison:
     def matched(self) -> dict[str, list[Run]]:
         """The runs; an error where there are none to compare."""
         if not self.seeds:
-            raise MusterError("comparison: no seed was finished by every method; go on with it")
+            raise MusterError("comparison: no seed was finished by every method; continue it")
         return self.runs
 
     @property
@@ -95,7 +103,7 @@ class Comparison:
         paired difference to the first method with its own."""
         chosen = [rounds] if isinstance(rounds, int) else rounds
         for round in () if chosen is None else chosen:
-            whole("rounds", round, 1, self.rounds)
+            check_whole("rounds", round, 1, self.rounds)
         chosen = self.rounds_shown if chosen is None else chosen
         return summary(self.matched, chosen, self.measures if measures is None else measures)
 
@@ -111,15 +119,15 @@ class Comparison:
         `paper` draws them for a paper, at the width of a column or (`wide`) of both."""
         chosen = self.panels or self.measures if panels is None else panels
         if paper:
-            return paper_figure(self.matched, path, chosen, wide)
-        return figure(self.matched, path, chosen)
+            return draw_paper_figure(self.matched, path, chosen, wide)
+        return draw_figure(self.matched, path, chosen)
 
     def report(self, path: str | Path, title: str = "") -> Path:
         """Write everything about these runs to one HTML file that opens anywhere."""
         return page.report(self.matched, path, self.report_at, self.measures, title, self.complete)
 
     def _repr_html_(self) -> str:
-        return page.inline(self.matched, self.report_at, self.measures)
+        return page.render_inline(self.matched, self.report_at, self.measures)
 
     def __rich__(self) -> RenderableType:
         return Group(*comparison_tables(self.matched, self.rounds_shown, self.measures))
@@ -128,12 +136,13 @@ class Comparison:
         state = "" if self.complete else ", interrupted"
         if not self.seeds:
             return f"Comparison({', '.join(self.runs)}; 0 seeds{state})"
-        measure, last = compared(self.runs, self.measures)[0], self.rounds
-        ratio = ratio_of(variation_of(every(self.runs)), measure)
-        ends = ", ".join(
-            f"{label} {Interval.of([at(run, measure.name, last) for run in mine], ratio=ratio)}"
+        measure, last = choose_measures(self.runs, self.measures)[0], self.rounds
+        ratio = correction_ratio(seed_variation(all_runs(self.runs)), measure)
+        values = {
+            label: [value_at(run, measure.name, last) for run in mine]
             for label, mine in self.runs.items()
-        )
+        }
+        ends = ", ".join(f"{label} {Interval.of(v, ratio=ratio)}" for label, v in values.items())
         seeds = plural(len(self.seeds), "seed")
         return f"Comparison({measure.name} after round {last}: {ends}; {seeds}{state})"
 
@@ -150,7 +159,7 @@ def gathered(
 
 def place_of(folder: Path, label: str, seed: int) -> Path:
     """Where a comparison keeps a run."""
-    return within(folder, f"{label}-seed{seed}")
+    return safe_path(folder, f"{label}-seed{seed}")
 
 
 def is_comparison(folder: Path) -> bool:
@@ -165,7 +174,7 @@ def note(folder: Path, made: Made, **listed: Any) -> None:
     processes may note what they add to one comparison.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with durable.turn(folder / MARKER):
+    with durable.lock_file(folder / MARKER):
         _note(folder, made, listed)
 
 
@@ -183,13 +192,13 @@ def _note(folder: Path, made: Made, listed: Mapping[str, Any]) -> None:
                     f"{folder}: its runs were made with {kind} {name} = {was}, this comparison has "
                     f"{value}; give another folder"
                 )
-    every = {kind: {**before.get(kind, {}), **values} for kind, values in made.items()}
-    durable.write(folder / MARKER, tomli_w.dumps({**listed, "made": {**before, **every}}))
+    all_runs = {kind: {**before.get(kind, {}), **values} for kind, values in made.items()}
+    durable.write(folder / MARKER, tomli_w.dumps({**listed, "made": {**before, **all_runs}}))
 
 
 def read(folder: Path) -> dict[str, Any]:
     """What is written down of a comparison."""
-    with store.readable(folder / MARKER):
+    with store.reading(folder / MARKER):
         listed = read_toml(folder / MARKER)
         check_lists(listed)
         made = listed["made"]

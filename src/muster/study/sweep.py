@@ -18,9 +18,8 @@ import tomli_w
 from ..base import durable
 from ..base.errors import MusterError, plural
 from ..base.registry import Catalogue, catalogue
-from ..base.schema import Table, plain
-from ..config.experiment import Experiment, laid_over, load_table
-from ..config.keys import (
+from ..base.schema import Table, to_table
+from ..config.dotted_keys import (
     LISTS,
     current_names,
     label_of,
@@ -29,7 +28,8 @@ from ..config.keys import (
     rename_keys,
     with_names,
 )
-from ..results.measures import named
+from ..config.experiment import Experiment, laid_over, load_table
+from ..results.measures import find_measures
 from .grid import as_over, grid
 from .sweep_result import Sweep, gathered, note
 from .units import CONFIG, OnCell, Planned, place_for, run_cells
@@ -95,7 +95,7 @@ class Plan:
     @property
     def measures(self) -> tuple[str, ...]:
         given = self.first.settings.measures
-        return tuple(m.name for m in named(given)) if given else ()
+        return tuple(m.name for m in find_measures(given)) if given else ()
 
     @property
     def listed(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class Plan:
     def begin(self, folder: Path) -> None:
         """Write down what is run."""
         note(folder, self.over, **self.listed)
-        table = {**plain(self.base), "sweep": self.over}
+        table = {**to_table(self.base), "sweep": self.over}
         durable.write(folder / CONFIG, tomli_w.dumps(table))
 
 
@@ -184,7 +184,7 @@ def laid(base: Table, values: Mapping[str, Any], parts: Catalogue) -> Table:
 
 def run_plan(plan: Plan, folder: Path, jobs: int | None, on_cell: OnCell | None) -> Sweep:
     """Run what is not finished, and return all of it."""
-    with durable.held(folder):
+    with durable.lock_folder(folder):
         try:
             run_cells(plan.cells, folder, jobs, on_cell, lambda: plan.begin(folder))
         except KeyboardInterrupt:

@@ -25,19 +25,19 @@ from typing import Any, Literal
 import tomli_w
 
 from ..base import durable
-from ..base.checks import require, whole
+from ..base.checks import check_whole, require
 from ..base.errors import MusterError, MusterWarning
 from ..base.registry import Catalogue, catalogue
 from ..base.rng import as_seeds
-from ..base.schema import Table, as_table, build, plain
+from ..base.schema import Table, as_table, build, to_table
+from ..config.dotted_keys import addressed, label_of, listed_methods, put, takes
 from ..config.experiment import Experiment, load, load_table
-from ..config.keys import addressed, label_of, listed_methods, put, takes
 from ..config.settings import Settings
-from ..data.split.tuning_rows import divided_anew
+from ..data.split.tuning_rows import splits_differ
 from ..federation import Variation
-from ..report.intervals import column_of
+from ..report.intervals import find_column
 from ..results import store
-from ..results.measures import named
+from ..results.measures import find_measures
 from ..results.run import Run
 from ..tasks.base import Scoring
 from .comparison import place_of
@@ -77,21 +77,21 @@ class Tune:
     def __post_init__(self) -> None:
         require(0 < self.share < 1, "tune.share", self.share, "between 0 and 1, exclusive")
         if self.measure:
-            measure = named(self.measure)[0]
+            measure = find_measures(self.measure)[0]
             if measure.held_out:
                 raise MusterError(
                     f"tune.measure: '{self.measure}' looks at the rows that candidates fit on; "
                     f"give {measure.held_out}, of held-out rows"
                 )
         if self.budget is not None:
-            whole("tune.budget", self.budget)
+            check_whole("tune.budget", self.budget)
 
     @property
     def best(self) -> Direction:
         """Which way is better."""
         if self.direction != "auto":
             return self.direction
-        return "min" if named(self.measure)[0].lower else "max"
+        return "min" if find_measures(self.measure)[0].lower else "max"
 
 
 SETTINGS = tuple(field.name for field in fields(Tune))
@@ -208,7 +208,7 @@ def rows_apart(
     with warnings.catch_warnings():  # they are said where the data is used
         warnings.simplefilter("ignore", MusterWarning)
         others = map(reported.rows, reported.settings.all_seeds[:LOOKED_AT])
-        anew = divided_anew(reported.rows(seeds[0]), others)
+        anew = splits_differ(reported.rows(seeds[0]), others)
     return chosen, {**base, "left_out": chosen.share} if anew else base
 
 
@@ -288,7 +288,7 @@ def run_plan(plan: Plan, folder: Path, jobs: int | None, on_cell: OnCell | None)
 
     def begin() -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        table = {**plain(plan.base), "tune": plain(plan.given)}
+        table = {**to_table(plan.base), "tune": to_table(plan.given)}
         durable.write(folder / CONFIG, tomli_w.dumps(table))
 
     every = [as_begun(cell, folder) for mine in plan.cells.values() for cell in mine]
@@ -303,7 +303,7 @@ def run_plan(plan: Plan, folder: Path, jobs: int | None, on_cell: OnCell | None)
                     f"{folder}: its candidates were scored with {key} = {was}, this tuning has "
                     f"{now}; give another folder"
                 )
-    with durable.held(folder):
+    with durable.lock_folder(folder):
         try:
             run_cells(every, folder, jobs, on_cell, begin, plan.tune.share)
         except KeyboardInterrupt:
@@ -332,7 +332,7 @@ def concluded(plan: Plan, folder: Path) -> Tuning:
         for one in mine:
             runs = [store.load(place_of(folder / one.cell.name, label, s)) for s in plan.seeds]
             for run in runs:
-                wrong.add(label, one.cell.name, run.concerns)
+                wrong.add(label, one.cell.name, run.warnings)
                 told.append(run.facts.get("varies"))
             scores[label].append([score_of(run, label, plan.tune.measure) for run in runs])
     at_best = {label: best(mine, plan.tune.best) for label, mine in scores.items()}
@@ -343,19 +343,19 @@ def concluded(plan: Plan, folder: Path) -> Tuning:
     table["name"] = f"{table.get('name', 'run')}-tuned"
     table["tuned_on"] = sorted({*plan.seeds, *table.get("tuned_on", [])})
     frame = scored(plan.tried, scores, plan.seeds, at_best)
-    with durable.replacing(folder / "tuning.parquet") as new:
+    with durable.atomic_file(folder / "tuning.parquet") as new:
         frame.write_parquet(new)
-    durable.write(folder / MARKER, tomli_w.dumps(plain(table)))
+    durable.write(folder / MARKER, tomli_w.dumps(to_table(table)))
     return Tuning(
         frame, chosen, table, plan.tune.measure, plan.tune.best, plan.grids, wrong.said(), folder,
-        Variation.together(told),
+        Variation.combine(told),
     )  # fmt: skip
 
 
 def score_of(run: Run, label: str, measure: str) -> float:
     """What a candidate scored in one seed, after the last round; nan where it diverged, or every
     round was skipped: then the number is that of a model nobody trained."""
-    column = column_of(run, measure)
+    column = find_column(run, measure)
     if column is None:
         raise MusterError(f"tune.measure: {label} does not take '{measure}'; give another")
     value = run.rounds[column][-1]

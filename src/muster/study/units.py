@@ -19,7 +19,7 @@ import tomli_w
 
 from ..base import durable
 from ..base.errors import MusterError
-from ..base.schema import Table, plain
+from ..base.schema import Table, to_table
 from ..config.experiment import Experiment, load, load_table
 from ..config.settings import Settings
 from ..federation import Federation
@@ -205,7 +205,7 @@ def check_kept(folder: Path, chosen: Experiment) -> None:
     if not (folder / CONFIG).exists():
         return
     kept = load_table(folder / CONFIG, follow=False)
-    before, now = what_matters(kept), what_matters(plain(chosen.resolved()))
+    before, now = what_matters(kept), what_matters(to_table(chosen.resolved()))
     # A method that is new, or is not asked for any more, takes nothing from the others' runs.
     others = {key for key in before.keys() ^ now.keys() if key.startswith("methods.")}
     for key in (key for key in dict.fromkeys((*before, *now)) if key not in others):
@@ -220,7 +220,9 @@ def check_kept(folder: Path, chosen: Experiment) -> None:
 def with_defaults(local: Table) -> Table:
     """Local work with every setting written out; how much of it there is always is."""
     usual = {
-        key: value for key, value in plain(Local(steps=1)).items() if key not in ("steps", "epochs")
+        key: value
+        for key, value in to_table(Local(steps=1)).items()
+        if key not in ("steps", "epochs")
     }
     return {**usual, **local}
 
@@ -228,7 +230,7 @@ def with_defaults(local: Table) -> Table:
 def what_matters(resolved: Table) -> Table:
     """What decides what a run comes to: every setting but those of the session, each method by
     itself. What an older version did not write down is as it is by default."""
-    resolved = {**plain(Settings()), **resolved}
+    resolved = {**to_table(Settings()), **resolved}
     kept = {key: value for key, value in resolved.items() if key not in NO_MATTER}
     local = resolved["local"]
     own = {

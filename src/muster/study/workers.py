@@ -18,7 +18,7 @@ from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
 from typing import TypeVar
 
-from ..base.checks import whole
+from ..base.checks import check_whole
 from ..base.errors import MusterError, warning_line
 from ..base.lazy import torch
 
@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 def jobs_for(jobs: int, tasks: int) -> int:
     """How many processes to use for this many tasks."""
-    whole("jobs", jobs)
+    check_whole("jobs", jobs)
     return max(1, min(jobs, tasks))
 
 

@@ -14,7 +14,7 @@ from torch import nn
 import muster
 from muster.cli.main import main
 from muster.config.experiment import load
-from muster.federation import Inputs, Text
+from muster.federation import Inputs, TextEncoder
 
 WORDS = ["<pad>", "good", "bad", "fine", "poor", "a", "film"]
 CODE = f"""
@@ -172,6 +172,6 @@ def test_exported_it_takes_tokens(reviews):
 
 
 def test_it_survives_being_written_down():
-    text = Text("review", 4, 0, "mine:words", words)
-    again = Inputs.of_table(Inputs((4,), 2, columns=("review",), text=text).table()).text
+    text = TextEncoder("review", 4, 0, "mine:words", words)
+    again = Inputs.from_dict(Inputs((4,), 2, columns=("review",), text=text).to_dict()).text
     assert vars(again) == {**vars(text), "tokenizer": None}

@@ -11,8 +11,8 @@ import torch
 
 import muster
 from muster.data.sets import heart
-from muster.data.sources.heart_records import COLUMNS, HOSPITALS, TABLE
-from muster.results.export import from_columns
+from muster.data.sources.readers import HEART_COLUMNS, HEART_HOSPITALS, HEART_TABLE
+from muster.results.export import build_exportable
 from small_data import SHARED, shared
 
 SIZES = {"cleveland": 303, "hungarian": 294, "switzerland": 123, "va": 200}
@@ -38,19 +38,19 @@ def folders(tmp_path, monkeypatch):
     table, official = tmp_path / "table", tmp_path / "official"
     table.mkdir()
     official.mkdir()
-    lines = [",".join(("hospital", *COLUMNS))]
-    for name in HOSPITALS:
+    lines = [",".join(("hospital", *HEART_COLUMNS))]
+    for name in HEART_HOSPITALS:
         rows = [patient(draw) for _ in range(24)]
         lines += [",".join([name, *row]) for row in rows]
         text = "\n".join(",".join(v or "?" for v in row) for row in rows)
         (official / f"processed.{name}.data").write_text(text)
-    (table / TABLE).write_text("\n".join(lines))
+    (table / HEART_TABLE).write_text("\n".join(lines))
     return table, official
 
 
 def test_both_ways_of_files_give_the_same_hospitals(folders):
     a, b = (muster.data.heart(folder) for folder in folders)
-    assert a.names.tolist() == list(HOSPITALS)
+    assert a.names.tolist() == list(HEART_HOSPITALS)
     assert a.labels == ("healthy", "ill")
     assert a.priority.tolist() == [True, False, False, False]
     for k in range(4):
@@ -61,17 +61,17 @@ def test_both_ways_of_files_give_the_same_hospitals(folders):
 
 
 def test_what_was_not_measured_is_missing_in_training_and_in_new_patients(folders, tmp_path):
-    table = folders[0] / TABLE
+    table = folders[0] / HEART_TABLE
     lines = table.read_text().splitlines()
     cells = lines[1].split(",")
-    cells[COLUMNS.index("trestbps") + 1] = cells[COLUMNS.index("thal") + 1] = "0"
+    cells[HEART_COLUMNS.index("trestbps") + 1] = cells[HEART_COLUMNS.index("thal") + 1] = "0"
     table.write_text("\n".join([lines[0], ",".join(cells), *lines[2:]]))
     fed = muster.data.heart(folders[0])
-    assert fed.prepare.levels["thal"] == ("3", "6", "7"), "0 is no result of a scan"
+    assert fed.encoder.levels["thal"] == ("3", "6", "7"), "0 is no result of a scan"
     run = muster.simulate(
         fed, muster.methods.fedavg(), muster.models.Linear(), 3, task=muster.tasks.binary()
     )
-    person = dict.fromkeys(COLUMNS[:-1], "1")
+    person = dict.fromkeys(HEART_COLUMNS[:-1], "1")
     zeros = person | {"trestbps": "0", "chol": "0.0", "thal": "0"}
     blank = person | {"trestbps": "", "chol": "", "thal": ""}
     said = [run.predict({k: [v] for k, v in who.items()})["p_ill"][0] for who in (zeros, blank)]
@@ -80,16 +80,16 @@ def test_what_was_not_measured_is_missing_in_training_and_in_new_patients(folder
     again = muster.load(tmp_path / "run").predict({k: [v] for k, v in zeros.items()})
     assert again["p_ill"][0] == said[0]
     place = {"cp": 0.0, "restecg": 1.0, "slope": 0.0}
-    row = torch.tensor([[place.get(c, float(zeros[c])) for c in COLUMNS[:-1]]]).double()
+    row = torch.tensor([[place.get(c, float(zeros[c])) for c in HEART_COLUMNS[:-1]]]).double()
     row[0, -1] = torch.nan  # of thal there are places of levels
-    exported = from_columns(run.model(), run.recipe)
+    exported = build_exportable(run.model(), run.recipe)
     assert float(exported(row)[0, 1]) == pytest.approx(said[0], abs=1e-6)
 
 
 def test_official_files_may_end_in_empty_lines_and_say_nothing_by_minus_9(folders):
     _, official = folders
     before = muster.data.heart(official)
-    for name in HOSPITALS:
+    for name in HEART_HOSPITALS:
         file = official / f"processed.{name}.data"
         file.write_text(file.read_text().replace("?", "-9") + "\n\n \n")
     after = muster.data.heart(official)
@@ -110,12 +110,12 @@ def test_other_files_of_that_name_are_refused(folders, tmp_path, monkeypatch):
     monkeypatch.setenv("MUSTER_DATA", str(tmp_path / "cache"))
     with pytest.raises(muster.MusterError, match=r"cleveland has shape \(24, 14\).*\(303, 14\)"):
         muster.data.heart(folders[0])
-    (folders[0] / TABLE).write_text("hospital,age\nva,60\n")
+    (folders[0] / HEART_TABLE).write_text("hospital,age\nva,60\n")
     with pytest.raises(muster.MusterError, match="needs the columns hospital, age, sex"):
         muster.data.heart(folders[0])
 
 
-@shared(TABLE)
+@shared(HEART_TABLE)
 def test_the_real_hospitals_from_file_to_prediction():
     fed = muster.data.heart(SHARED)
     sizes = dict(zip(fed.names.tolist(), fed.train.sizes + fed.test.sizes, strict=True))
@@ -130,6 +130,6 @@ def test_the_real_hospitals_from_file_to_prediction():
         muster.Local(steps=5, batch_size=16, lr=0.1), task=muster.tasks.binary(),
     )  # fmt: skip
     assert run.rounds["test_auc"][-1] > 0.8
-    said = run.predict(SHARED / TABLE)
+    said = run.predict(SHARED / HEART_TABLE)
     assert len(said) == 920
     assert ((said["p_ill"] > 0.5) == (said["prediction"] == "ill")).all()

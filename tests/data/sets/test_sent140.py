@@ -16,7 +16,7 @@ from muster.data import CATALOGUE, sent140
 from muster.data.sets import sent140 as module
 from muster.data.sources import catalogue
 from muster.data.sources.catalogue import GLOVE, SENT140
-from muster.data.sources.obtain import load_here
+from muster.data.sources.dataset import load_local
 from muster.data.sources.tweets import glove_zip
 from small_data import SHARED, here, shared
 
@@ -139,4 +139,4 @@ def test_sent140_says_that_it_needs_glove(root, tmp_path):
     layout = replace(data.layouts[1], file_digest="")
     (tmp_path / layout.files[0]).write_bytes(gzip.compress(b"label,user,text\n0,a,hi\n"))
     with pytest.raises(MusterError, match=r"GloVe 6B .* is not in .*; run `muster data get glove`"):
-        load_here(replace(data, layouts=(layout,)), tmp_path)
+        load_local(replace(data, layouts=(layout,)), tmp_path)

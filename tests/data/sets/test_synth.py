@@ -14,26 +14,26 @@ from muster.data import synth
 from muster.data.sets.synth import (
     User,
     client_sizes,
+    draw_pool_rows,
     noise_levels,
     perturb,
     sample,
-    sources,
     swap_in,
 )
 from muster.federation import Federation
-from muster.federation.ragged import Ragged
+from muster.federation.ragged_rows import RaggedRows
 
 
 def draw(seed: int = 0) -> np.random.Generator:
     return rng.generator(seed, "test synth")
 
 
-def keys(data: Ragged, k: int) -> list[bytes]:
+def keys(data: RaggedRows, k: int) -> list[bytes]:
     """Each row's features as bytes: equal only for the very same row."""
     return [row.tobytes() for row in data.client(k)[0].numpy()]
 
 
-def both(fed: Federation) -> tuple[Ragged, Ragged]:
+def both(fed: Federation) -> tuple[RaggedRows, RaggedRows]:
     assert fed.test is not None
     return fed.train, fed.test
 
@@ -135,7 +135,7 @@ def test_samples_repeat_rows_only_where_there_are_too_few() -> None:
 
 @pytest.mark.parametrize(("train", "test"), [(80, 20), (800, 200)])
 def test_sources_are_rows_of_four_fifths_of_the_pool(train: int, test: int) -> None:
-    rows = sources(100, train, test, 0.2, draw())
+    rows = draw_pool_rows(100, train, test, 0.2, draw())
     assert len(rows) == train
     assert len(np.unique(rows)) == 80
 
@@ -154,7 +154,7 @@ def test_the_federation_has_the_stated_clients() -> None:
     assert synth(priority=2, others=0, max_rows=60).train.sizes.max() <= 48
 
 
-def labels_of(data: Ragged, clients: range) -> dict[bytes, int]:
+def labels_of(data: RaggedRows, clients: range) -> dict[bytes, int]:
     """The label of every row these clients hold."""
     return {
         row: int(label)
@@ -234,7 +234,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others() -> None:
     assert not set(keys(a.train, 0)) & set(keys(other.train, 0))
 
 
-def digest(data: Ragged, clients: range) -> str:
+def digest(data: RaggedRows, clients: range) -> str:
     total = hashlib.sha256()
     for k in clients:
         x, y = data.client(k)

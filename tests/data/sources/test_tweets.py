@@ -17,7 +17,7 @@ from muster.data.sources.tweets import (
     OFFICIAL,
     glove_wheel,
     glove_zip,
-    joined,
+    join_lines,
     mean_vectors,
     tokens,
     tweet_arrays,
@@ -71,7 +71,7 @@ def test_features_are_the_means_of_known_words(texts):
 
 
 def glove():
-    return {"vectors": VECTORS, "words": joined(WORDS)}
+    return {"vectors": VECTORS, "words": join_lines(WORDS)}
 
 
 def test_the_official_archive_is_read_with_its_odd_letters(tmp_path):
@@ -105,4 +105,4 @@ def test_both_layouts_of_glove_give_the_same_arrays(tmp_path):
 
 def test_a_word_with_a_line_break_is_refused():
     with pytest.raises(MusterError, match="line break"):
-        joined(["a", "b\nc"])
+        join_lines(["a", "b\nc"])

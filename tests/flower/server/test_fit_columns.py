@@ -28,7 +28,7 @@ from muster.flower.server.fit_columns import (
     COLUMNS_QUERY,
     LEVELS,
     TRANSFORM,
-    ColumnStatistics,
+    ClientStatistics,
     read_statistics,
     read_transform,
 )
@@ -92,9 +92,9 @@ def test_a_federation_of_tables_is_the_simulated_one(tables, scale):
     assert_same(real, simulated)
     assert real.clients["admitted"].sum() > 6, "others join too"
     here, there = simulated.recipe.inputs, real.recipe.inputs
-    assert vars(here.prepare) == vars(there.prepare), "to the bit, whatever the order of clients"
-    assert here.prepare.levels == {"pain": ("9", "10", "dull", "none", "sharp")}
-    assert here.prepare.holes == ("pain", "sugar")
+    assert vars(here.encoder) == vars(there.encoder), "to the bit, whatever the order of clients"
+    assert here.encoder.levels == {"pain": ("9", "10", "dull", "none", "sharp")}
+    assert here.encoder.holes == ("pain", "sugar")
     assert len(surveys(grid)) == 4
     assert len(carriers(grid)) == 4, "once for each client, and then by its hash"
 
@@ -122,7 +122,7 @@ def test_the_model_scores_new_rows_without_a_manifest(tables, tmp_path, capsys):
         "sugar",
         "tag",
     ]
-    with pytest.raises(muster.MusterError, match="knows how its rows were scaled; leave it out"):
+    with pytest.raises(muster.MusterError, match="has the scale of its rows; leave it out"):
         store.load(tmp_path / "run").predict(tmp_path / "new.csv", scale="none")
 
 
@@ -134,7 +134,7 @@ def test_arrays_are_scaled_alike_too(setup, tmp_path):
     )
     real = case.run()
     assert_same(real, case.simulate(fed))
-    assert np.array_equal(real.recipe.inputs.scale.std, fed.scale.std)
+    assert np.array_equal(real.recipe.inputs.scaler.std, fed.scaler.std)
     raw = np.load(tmp_path / "0.npz")["x"]
     assert real.predict(raw[:5])["p_1"].is_finite().all()
 
@@ -143,8 +143,8 @@ def test_arrays_are_scaled_alike_too(setup, tmp_path):
 def test_four_hospitals_with_a_file_each_come_to_the_data_set(tmp_path):
     """Real records: each node reads its own, and the model is that of `muster.data.heart`."""
     fed = muster.data.heart(SHARED, priority=["va"])
-    everybody = heart.patients(heart.load_here(heart.HEART, SHARED).arrays)
-    everybody = measured(everybody, heart.NOTHING)
+    everybody = heart.patients(heart.load_local(heart.HEART, SHARED).arrays)
+    everybody = measured(everybody, heart.NA_VALUES)
     sites = []
     for name in fed.names.tolist():
         file = tmp_path / f"{name}.csv"
@@ -165,7 +165,7 @@ def test_four_hospitals_with_a_file_each_come_to_the_data_set(tmp_path):
     compute = chosen.settings.compute
     simulated = muster.run_job(fed, chosen.job, compute=compute, keep=chosen.keep)
     assert_same(real, simulated)
-    assert vars(real.recipe.inputs.prepare) == vars(replace(fed.prepare, nothing={}))
+    assert vars(real.recipe.inputs.encoder) == vars(replace(fed.encoder, nothing={}))
 
 
 LIES = {
@@ -231,8 +231,8 @@ def test_what_no_rows_have_is_refused_with_a_reason(surveyed, lie):
     network = Network(categories=("pain",), missing="mean", scale="pooled")
     (_, first), (asked, reply) = surveyed
     known = read_statistics(first, network, None)
-    assert isinstance(known, ColumnStatistics)
-    assert isinstance(read_statistics(reply, network, known), ColumnStatistics)
+    assert isinstance(known, ClientStatistics)
+    assert isinstance(read_statistics(reply, network, known), ClientStatistics)
     tamper, reason = LIES[lie]
     heard = read_statistics(tamper(asked, travel(reply)), network, known)
     assert isinstance(heard, str)
@@ -256,9 +256,9 @@ def test_a_liar_is_left_out_and_moves_nothing(tables):
     moves = run.moves.filter(pl.col("client") == 0)["move"].to_list()
     assert moves == ["not in: column 'age': impossible mean inf"]
     assert "without east: column 'age': impossible mean inf" in case.said
-    made = run.recipe.inputs.prepare
+    made = run.recipe.inputs.encoder
     (case.folder / "clinics" / "east.csv").unlink()
-    alone = case.chosen.federation(0).prepare
+    alone = case.chosen.federation(0).encoder
     assert vars(made) == vars(alone)
     assert set(run.clients["client"]) == {1, 2, 3}
 
@@ -266,13 +266,13 @@ def test_a_liar_is_left_out_and_moves_nothing(tables):
 def test_a_liar_that_is_believed_moves_no_priority_scale(tables):
     """Plausible lies are not found out; by `scale = "priority"` they change nothing."""
     case = tables(FEDALIGN, network={"scale": "priority"}, rounds=1, evaluate_every=0)
-    honest = case.simulate().recipe.inputs.prepare
+    honest = case.simulate().recipe.inputs.encoder
     case.nodes[0].tamper = told(mean=lambda v: [1e9, *v[1:]], spread=lambda v: [1e12, *v[1:]])
-    assert vars(case.run().recipe.inputs.prepare) == vars(honest)
+    assert vars(case.run().recipe.inputs.encoder) == vars(honest)
     for node in case.nodes:
         node.state.clear()
     case.network = replace(case.network, scale="pooled")
-    moved = case.run(name="pooled").recipe.inputs.prepare
+    moved = case.run(name="pooled").recipe.inputs.encoder
     assert moved.mean[0] > 1e8, "as docs/federate.md says of scale = 'pooled'"
 
 
@@ -314,10 +314,10 @@ def test_a_server_that_comes_back_goes_on_with_what_was_fitted(tables):
     assert not surveys(grid)
     assert len(carriers(grid)) == 2
     assert "without west: it was not in when the run began" in case.said
-    assert vars(run.recipe.inputs.prepare) == vars(whole.recipe.inputs.prepare)
+    assert vars(run.recipe.inputs.encoder) == vars(whole.recipe.inputs.encoder)
     assert all(np.array_equal(run.weights[name], w) for name, w in whole.weights.items())
     assert not (place / "checkpoints").exists(), "model.json has it from here on"
-    assert store.load(place).recipe.inputs.prepare.levels == run.recipe.inputs.prepare.levels
+    assert store.load(place).recipe.inputs.encoder.levels == run.recipe.inputs.encoder.levels
 
 
 class Forgetful(LocalGrid):

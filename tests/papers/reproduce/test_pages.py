@@ -11,26 +11,25 @@ import pytest
 from PIL import Image
 
 from muster.cli.main import main
-from muster.cli.reproduce import KEPT
 from muster.papers.reproduce import pages, panel_results, run_panels
 from muster.papers.reproduce.findings import Finding
-from muster.papers.reproduce.judge import KINDS, mark_of
-from muster.papers.reproduce.plan import home, plans
+from muster.papers.reproduce.judge import KINDS, describe_outcome
+from muster.papers.reproduce.paper_experiment import RESULTS, find_checkout, list_experiments
 from muster.report.intervals import Interval
 from muster.results.measures import MEASURES
 
-FOLDER, DOCS = home() / KEPT, home().parent / "docs"
-PLANS = list(plans().values())
+FOLDER, DOCS = find_checkout() / RESULTS, find_checkout() / "docs"
+EXPERIMENTS = list(list_experiments().values())
 
 
 @pytest.fixture(scope="module")
 def gallery(tmp_path_factory):
     docs = tmp_path_factory.mktemp("docs")
-    return docs, pages.gallery_page(PLANS, FOLDER, docs)
+    return docs, pages.gallery_page(EXPERIMENTS, FOLDER, docs)
 
 
 def test_the_claims_page_is_what_the_results_say():
-    assert (DOCS / "claims.md").read_text() == pages.claims_page(PLANS, FOLDER)
+    assert (DOCS / "claims.md").read_text() == pages.claims_page(EXPERIMENTS, FOLDER)
 
 
 @pytest.mark.slow  # draws every figure
@@ -52,18 +51,25 @@ def test_the_gallery_is_drawn_from_the_results(gallery):
 
 def test_every_claim_has_a_verdict():
     text = (DOCS / "claims.md").read_text()
-    for plan in PLANS:
-        for verdict in pages.verdicts(plan, panel_results.together(plan, FOLDER)):
+    for experiment in EXPERIMENTS:
+        for verdict in pages.judge_claims(
+            experiment, panel_results.load_results(experiment, FOLDER)
+        ):
             assert verdict.says in text
             assert verdict.kind in KINDS
             assert f"**{verdict.word}**" in text
             for finding in verdict.findings:
-                assert pages.fixed(finding.gap, MEASURES[finding.measure].scale, True) in text
+                assert (
+                    pages.format_interval(finding.gap, MEASURES[finding.measure].scale, True)
+                    in text
+                )
 
 
 def test_every_claim_is_in_the_overview_and_the_counts_add_up():
     text = (DOCS / "claims.md").read_text()
-    every = [v for p in PLANS for v in pages.verdicts(p, panel_results.together(p, FOLDER))]
+    every = [
+        v for p in EXPERIMENTS for v in pages.judge_claims(p, panel_results.load_results(p, FOLDER))
+    ]
     glance = text.split("at a glance")[1].split("\n## ")[0] + text.split("at a glance")[2]
     assert all(v.says in glance for v in every)
     rows = re.findall(r"^\| (\d+) [^|]*\|((?: \d+ \|)+)$", text, re.MULTILINE)
@@ -72,45 +78,47 @@ def test_every_claim_is_in_the_overview_and_the_counts_add_up():
         assert sum(int(cell) for cell in re.findall(r"\d+", cells)) == int(n)
 
 
-@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.id)
-def test_kept_results_are_of_the_file_as_it_is_or_said_not_to_be_and_pass_its_checks(plan):
-    found = panel_results.load(FOLDER, plan.id)
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experiment: experiment.id)
+def test_kept_results_are_of_the_file_as_it_is_or_said_not_to_be_and_pass_its_checks(experiment):
+    found = panel_results.load(FOLDER, experiment.id)
     if found is None:
-        pytest.skip(f"not run here: muster reproduce {plan.id} --keep")
-    whole = panel_results.together(plan, FOLDER)
+        pytest.skip(f"not run here: muster reproduce {experiment.id} --keep")
+    whole = panel_results.load_results(experiment, FOLDER)
     assert whole is not None
-    lacks = {*plan.own, *plan.studies} - {*whole.made, *whole.missing}
-    if whole.outdated(plan) or whole.earlier or lacks:
-        said = pages.ran(plan, whole)
+    lacks = {*experiment.panel_tables, *experiment.studies} - {*whole.provenance, *whole.missing}
+    if whole.outdated_parts(experiment) or whole.earlier or lacks:
+        said = pages.describe_runs(experiment, whole)
         assert pages.EARLIER in said or all(f"{name}: not run" in said for name in lacks)
-        pytest.skip(f"of an earlier version of its file: muster reproduce {plan.id} --keep")
-    assert pages.faults(plan, whole) == []
-    for name, made in found.made.items():
+        pytest.skip(f"of an earlier version of its file: muster reproduce {experiment.id} --keep")
+    assert pages.find_faults(experiment, whole) == []
+    for name, made in found.provenance.items():
         assert made.size in ("full", "small")
-        if name in plan.own:
-            config = plan.panel(name, made.size).config
+        if name in experiment.panel_tables:
+            config = experiment.panel(name, made.size).config
             mine = found.frame.filter(pl.col("panel") == name)
             assert set(mine["seed"]) == set(range(config["seeds"]))
             assert mine["round"].max() == config["rounds"]
 
 
-@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.id)
-def test_claims_can_be_judged_by_the_panels_of_a_quick_run_alone(plan):
-    whole = panel_results.together(plan, FOLDER)
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experiment: experiment.id)
+def test_claims_can_be_judged_by_the_panels_of_a_quick_run_alone(experiment):
+    whole = panel_results.load_results(experiment, FOLDER)
     if whole is None or not whole.frame.height:
-        pytest.skip(f"no runs of its own: muster reproduce {plan.id} --keep")
-    left_out = plan.skipped("quick")
+        pytest.skip(f"no runs of its own: muster reproduce {experiment.id} --keep")
+    left_out = experiment.skipped_panels("quick")
     frame = whole.frame.filter(~pl.col("panel").is_in(list(left_out)))
     keys = [key for key in whole.keys if frame[key].is_not_null().any()]
     few = dataclasses.replace(
         whole,
         frame=frame.drop([key for key in whole.keys if key not in keys]),
         keys=keys,
-        made={name: made for name, made in whole.made.items() if name not in left_out},
+        provenance={name: made for name, made in whole.provenance.items() if name not in left_out},
     )
-    judged = pages.verdicts(plan, few)
-    assert len(judged) == len(pages.verdicts(plan, whole))
-    assert any(v.findings for v in judged) == any(v.findings for v in pages.verdicts(plan, whole))
+    judged = pages.judge_claims(experiment, few)
+    assert len(judged) == len(pages.judge_claims(experiment, whole))
+    assert any(v.findings for v in judged) == any(
+        v.findings for v in pages.judge_claims(experiment, whole)
+    )
 
 
 def test_the_results_are_small():
@@ -121,8 +129,8 @@ def test_the_list_names_every_experiment_and_its_data(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     assert main(["reproduce", "--list"]) == 0
     said = capsys.readouterr().out
-    for plan in PLANS:
-        assert plan.id in said
+    for experiment in EXPERIMENTS:
+        assert experiment.id in said
     assert "fmnist" in said
     assert "of a core (" in said
     assert "--quick takes about a minute" in said
@@ -138,7 +146,7 @@ def test_the_list_names_every_experiment_and_its_data(capsys, monkeypatch):
     ],
 )
 def test_numbers_lose_no_digit(interval, scale, said):
-    assert pages.fixed(interval, scale) == said
+    assert pages.format_interval(interval, scale) == said
 
 
 def test_bytes_are_told_as_kilobytes_and_what_a_cell_came_to_is_marked():
@@ -146,31 +154,33 @@ def test_bytes_are_told_as_kilobytes_and_what_a_cell_came_to_is_marked():
         {"k": 1}, "bytes_up", ("a", "b"), *[Interval(2000.0, 100.0)] * 3, (1900.0, 2100.0), True,
         "holds", True,
     )  # fmt: skip
-    assert "2.000 ± .100 against 2.000 ± .100: +2.000 ± .100, 2 seeds" in pages.line_of(one, [one])
+    assert "2.000 ± .100 against 2.000 ± .100: +2.000 ± .100, 2 seeds" in pages.format_finding(
+        one, [one]
+    )
     alone = dataclasses.replace(one, sure=False)
     no = dataclasses.replace(one, cell={"k": 2}, holds=None, answer="undecided", each=(0.0, 1.0))
-    assert mark_of(alone, [alone, no]) == "holds, by itself"
-    assert mark_of(alone, [alone]) == "holds"
-    assert mark_of(no, [no]) == "undecided"
-    assert mark_of(dataclasses.replace(no, answer="equal"), [no]) == "equal"
+    assert describe_outcome(alone, [alone, no]) == "holds, by itself"
+    assert describe_outcome(alone, [alone]) == "holds"
+    assert describe_outcome(no, [no]) == "undecided"
+    assert describe_outcome(dataclasses.replace(no, answer="equal"), [no]) == "equal"
     less = dataclasses.replace(one, holds=False, answer="less")
-    assert mark_of(less, [less]) == "less than claimed"
-    assert "1 of 3 seeds diverged" in mark_of(dataclasses.replace(no, diverged=1), [no])
+    assert describe_outcome(less, [less]) == "less than claimed"
+    assert "1 of 3 seeds diverged" in describe_outcome(dataclasses.replace(no, diverged=1), [no])
 
 
 def test_an_experiment_without_its_data_is_left_out_and_the_others_run(
     tmp_path, capsys, monkeypatch
 ):
-    def one(plan, *_):
-        if plan.id == "fig5":
-            raise run_panels.NotHere(
+    def one(experiment, *_):
+        if experiment.id == "fig5":
+            raise run_panels.DataMissing(
                 "fig5: its data is not here; get it with muster data get fmnist"
             )
-        done.append(plan.id)
+        done.append(experiment.id)
         return True
 
     done: list[str] = []
-    monkeypatch.setattr("muster.cli.reproduce.one", one)
+    monkeypatch.setattr("muster.cli.reproduce.run_one", one)
     assert main(["reproduce", "fig5", "fig6", "fig7"]) == 2
     assert done == ["fig6", "fig7"]
     assert "left out, as their data is not here: fig5" in capsys.readouterr().out
@@ -178,10 +188,10 @@ def test_an_experiment_without_its_data_is_left_out_and_the_others_run(
 
 
 def test_the_command_that_gets_data_is_said_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_panels, "first_found", lambda entry: None)
-    plan = next(plan for plan in PLANS if plan.id == "fig3")
-    with pytest.raises(run_panels.NotHere) as error:
-        run_panels.run(plan, tmp_path)
+    monkeypatch.setattr(run_panels, "locate", lambda entry: None)
+    experiment = next(experiment for experiment in EXPERIMENTS if experiment.id == "fig3")
+    with pytest.raises(run_panels.DataMissing) as error:
+        run_panels.run(experiment, tmp_path)
     assert str(error.value).count("muster data get fmnist") == 1
 
 
@@ -207,10 +217,12 @@ def test_mistakes_are_one_line(words, said, capsys):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.id)
-def test_the_quick_form_runs_and_its_checks_hold(plan, tmp_path, capsys):
-    missing = [command for panel in plan.panels() if (command := run_panels.absent(panel))]
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experiment: experiment.id)
+def test_the_quick_form_runs_and_its_checks_hold(experiment, tmp_path, capsys):
+    missing = [
+        command for panel in experiment.panels() if (command := run_panels.missing_command(panel))
+    ]
     if missing:
         pytest.skip(f"run {missing[0]}")
-    code = main(["reproduce", plan.id, "--quick", "--out", str(tmp_path)])
+    code = main(["reproduce", experiment.id, "--quick", "--out", str(tmp_path)])
     assert code == 0, capsys.readouterr().out

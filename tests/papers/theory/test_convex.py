@@ -17,7 +17,7 @@ LAM, BATCH = 0.1, 10
 
 @pytest.fixture(scope="module")
 def fed():
-    return convex.scaled(muster.data.synth(priority=2, others=3, max_rows=50))
+    return convex.scale_rows(muster.data.synth(priority=2, others=3, max_rows=50))
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def hessian(objective, w):
 
 
 def test_gradient_and_hessian_against_differences(problem):
-    small = convex.Objective(problem.clients[2].x[:, -6:], problem.clients[2].y % 4,
+    small = convex.SoftmaxObjective(problem.clients[2].x[:, -6:], problem.clients[2].y % 4,
                              problem.clients[2].weight, 4, LAM)  # fmt: skip
     draw = np.random.default_rng(0)
     w, v = draw.standard_normal((2, 4, 6))
@@ -151,7 +151,7 @@ def test_gradients_along_a_way_stay_below_G_and_sigma(problem, begin):
     o, w = problem.clients[0], np.full((10, 61), begin)
     c = convex.constants(problem, BATCH, w)
     radius, largest = max(np.linalg.norm(w), np.sqrt(2) * c.X / LAM), 0.0
-    rows = [convex.Objective(o.x[i : i + 1], o.y[i : i + 1], np.ones(1), 10, LAM)
+    rows = [convex.SoftmaxObjective(o.x[i : i + 1], o.y[i : i + 1], np.ones(1), 10, LAM)
             for i in range(len(o.y))]  # fmt: skip
     for _ in range(60):
         each = np.array([r.gradient(w) for r in rows])
@@ -200,4 +200,4 @@ def test_mistakes_are_explained(fed):
     with pytest.raises(MusterError, match="lam: 0; allowed: above 0"):
         convex.constants(convex.problem(fed, 0), None)
     with pytest.raises(MusterError, match="norm: -1"):
-        convex.scaled(fed, -1)
+        convex.scale_rows(fed, -1)

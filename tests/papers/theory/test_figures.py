@@ -19,7 +19,7 @@ def drawn(tmp_path, monkeypatch):
         seen.update(fig=fig, caption=caption)
         return path
 
-    monkeypatch.setattr(figures, "_written", written)
+    monkeypatch.setattr(figures, "_write", written)
 
     def draw(frame):
         figures.draw(frame, tmp_path / "a.png")
@@ -36,7 +36,7 @@ def test_every_study_is_drawn(bound, corollary2, toy, rate, tmp_path):
         "rate": rate,
         "weights": study.weights(),
     }
-    assert set(frames) == set(study.STUDIES) == set(figures.DRAWN)
+    assert set(frames) == set(study.STUDIES) == set(figures.FIGURES)
     for name, frame in frames.items():
         path = figures.draw(frame, tmp_path / "figures" / f"{name}.svg")
         assert path.stat().st_size > 10_000

@@ -9,12 +9,12 @@ import pytest
 
 from muster.base.errors import MusterError
 from muster.papers.theory import convex, rate
-from muster.papers.theory.federations import small
+from muster.papers.theory.trajectory import small_synth
 
 
 @pytest.fixture(scope="module")
 def problem():
-    return convex.problem(small(), 0.0)
+    return convex.problem(small_synth(), 0.0)
 
 
 def test_learning_rates():

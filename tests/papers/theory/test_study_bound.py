@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from scipy.optimize import minimize
 
-from muster.engines.batches import plan
+from muster.engines.batches import plan_batches
 from muster.local import Local
 from muster.papers.theory import study_bound
 from muster.papers.theory.bounds import informative_from
@@ -17,9 +17,9 @@ from muster.papers.theory.study_bound import (
     FROM_OPTIMUM,
     MANY,
     OPPOSED,
-    against,
     broken_cases,
     cases,
+    measure_case,
 )
 from muster.papers.theory.verdicts import verdicts
 
@@ -120,10 +120,10 @@ def test_errors_from_the_optimum_are_those_of_a_plain_loop(bound):
 def test_errors_of_batches_are_those_of_a_plain_loop():
     """The same batches, drawn anew in each of the five steps; everything else is done again."""
     case, E, rounds = cases()[1], 5, 2
-    frame = against(case, "FedALIGN", E, rounds, seeds=1)
+    frame = measure_case(case, "FedALIGN", E, rounds, seeds=1)
     assert frame["T"].to_list() == [5, 10]
     local = Local(steps=E, batch_size=10, batches="independent")
-    every = [plan(case.fed.train, np.arange(8), local, 0, t)[0] for t in range(rounds)]
+    every = [plan_batches(case.fed.train, np.arange(8), local, 0, t)[0] for t in range(rounds)]
 
     def batch(k, t, i):
         (at,) = np.flatnonzero(every[t].clients == k)
@@ -197,7 +197,7 @@ def test_the_measured_error_stays_below_the_repaired_bound(bound):
 )
 def test_where_the_bound_says_something_the_error_is_below_it(case, E, rounds, low, high):
     """At lam = 3, and with E = 5 from afar, it ends below the error before the first step."""
-    frame = against(cases()[case], "None", E, rounds, seeds=3)
+    frame = measure_case(cases()[case], "None", E, rounds, seeds=3)
     end = frame.filter(pl.col("round") == rounds)
     row = end.row(0, named=True)
     assert low < row["bound_repaired"] / row["start"] < high

@@ -13,10 +13,9 @@ from muster.models.specs import Softmax
 from muster.papers.theory import study_toy
 from muster.papers.theory import toy as estimation
 from muster.papers.theory.convex import problem
-from muster.papers.theory.federations import small
 from muster.papers.theory.minima import local_minima
 from muster.papers.theory.rate import surrogate
-from muster.papers.theory.trajectory import follow
+from muster.papers.theory.trajectory import follow, small_synth
 from muster.run.solo import with_solo
 
 
@@ -37,7 +36,7 @@ def test_mean_estimation_gives_the_known_numbers(toy):
 
 def test_three_clients_by_their_arrangement(toy):
     for clients, fedavg, maxfl_ in (
-        ("3, two alike", 0.0, 0.43),
+        ("3, two equal", 0.0, 0.43),
         ("3, all apart", 0.003, 0.17),
         ("3, equally spaced", 0.233, 0.078),
     ):
@@ -91,7 +90,9 @@ def test_the_rates_runs(rate):
 def test_the_rates_runs_take_the_theorems_learning_rates(rate):
     """`eta_l = 1/(sqrt(T) tau)`, `eta_g = sqrt(tau m)`, `eps = m L_c / (4 L_s)`: in the frame, and
     in what the runs came to, which is that of these numbers and of no others."""
-    fed = with_solo(small(), Softmax(), Local(steps=20, batch_size=10, lr=1.0), dtype="float64")
+    fed = with_solo(
+        small_synth(), Softmax(), Local(steps=20, batch_size=10, lr=1.0), dtype="float64"
+    )
     L_s = max(np.linalg.norm(c.x, 2) ** 2 / len(c.x) for c in problem(fed, 0.0).clients) / 2
     epsilon = 4 * 2.0 / (4 * L_s)  # rows of norm 1 with a 1 added: L_c = sqrt(2) sqrt(2)
     for T in (2, 32):

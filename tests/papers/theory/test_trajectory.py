@@ -7,14 +7,14 @@ import pytest
 
 import muster
 from muster.papers.theory import bounds, convex, trajectory
-from muster.papers.theory.federations import small
+from muster.papers.theory.trajectory import small_synth
 
 LAM, E, ROUNDS, EPS = 0.3, 3, 6, 0.15
 
 
 @pytest.fixture(scope="module")
 def fed():
-    return small()
+    return small_synth()
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_full_batches_against_a_plain_loop(fed, problem, constants):
     method = muster.methods.fedalign(EPS, warmup=0)
     local = trajectory.theorem_local(constants, E, None)
     ours = trajectory.follow(fed, method, local, ROUNDS, 0, range(1, ROUNDS + 1))
-    extra, bias = ours.admitted(fed, constants.Gamma_k)
+    extra, bias = ours.admitted_sums(fed, constants.Gamma_k)
     counted = set()
     for t, (w, let_in) in enumerate(fedalign(fed, problem, constants)):
         assert ours.models[t + 1] == pytest.approx(w, abs=1e-13)

@@ -1,12 +1,14 @@
-"""Verdicts on mean estimation and on the objective's curvature."""
+"""Verdicts on mean estimation, the objective's curvature and Theorem 3.1."""
 
 from __future__ import annotations
 
 import polars as pl
+import pytest
 
 from muster.papers.theory import study
 from muster.papers.theory.study_toy import LEAST
 from muster.papers.theory.verdicts import verdicts
+from muster.papers.theory.verdicts_toy import slopes
 
 
 def judged(frame):
@@ -23,7 +25,7 @@ def test_verdicts_of_mean_estimation(toy):
     assert found.pop("lemma-2.2") == "holds when there are two clients"
     assert found.pop("objective-smoothness") == "holds when L_c <= 3 sqrt(3)/2 = 2.598"
     three = found.pop("three-clients")
-    assert three.startswith("holds when two alike; all apart and gamma_G^2 > ")
+    assert three.startswith("holds when two equal; all apart and gamma_G^2 > ")
     assert three.endswith(", not when equally spaced")
     assert set(found.values()) == {"holds"}
     lost = changed(toy, 0.0, pl.col("curve").str.starts_with("MaxFL"))
@@ -59,7 +61,7 @@ def test_three_clients_are_judged_one_arrangement_at_a_time(toy):
 
     assert judged(so("3, equally spaced"))["three-clients"].endswith("; equally spaced")
     three = judged(so("3, all apart"))["three-clients"]
-    assert three == "holds when two alike; all apart, not when equally spaced"
+    assert three == "holds when two equal; all apart, not when equally spaced"
     low = changed(toy, 0.05, (pl.col("curve") == "MaxFL") & (pl.col("clients") != "2"))
     assert judged(low)["three-clients"] == "does not hold"
 
@@ -81,3 +83,50 @@ def test_weights_of_figure_3():
     frame = study.weights()
     assert judged(frame) == {"fig3": "holds"}
     assert judged(frame.with_columns(q=0.25 - pl.col("q"))) == {"fig3": "does not hold"}
+
+
+# ------------------------------------------------------------------------------- Theorem 3.1
+
+
+def falling(rate, slope, spread=0.0):
+    """The frame with squared gradients that fall with T by this slope; seeds differ by `spread`."""
+    off = spread * (pl.col("seed") - rate["seed"].to_numpy().mean())
+    return rate.with_columns(gradient2=pl.col("T") ** (slope + off))
+
+
+@pytest.mark.parametrize(
+    ("slope", "spread", "verdict"),
+    [
+        (-0.51, 0.0, "holds"),
+        (-0.49, 0.0, "does not hold"),
+        (-0.42, 0.0, "does not hold"),
+        (-0.8, 0.01, "holds"),
+        (-0.45, 0.3, "does not hold"),
+        (-0.55, 0.3, "does not hold"),  # the interval reaches beyond -0.5
+    ],
+)
+def test_the_slope_must_be_clearly_as_steep(rate, slope, spread, verdict):
+    frame = falling(rate, slope, spread)
+    assert slopes(frame).each.mean() == pytest.approx(slope)
+    assert judged(frame)["theorem-3.1-rate"] == verdict
+
+
+def test_a_slope_that_holds_is_consistent_with_the_theorem_and_says_where_minima_lie(rate):
+    numbers = {v["id"]: v["numbers"] for v in verdicts(falling(rate, -0.7))}["theorem-3.1-rate"]
+    assert "consistent with the theorem's -0.5" in numbers
+    last = rate.with_columns(gradient2=1 / (1 + pl.col("round")))
+    first = rate.with_columns(gradient2=1 + pl.col("round"))
+    for frame, ends in ((last, True), (first, False)):
+        (numbers, _) = (v["numbers"] for v in verdicts(frame))
+        assert ("every smallest one is in the last round measured" in numbers) == ends
+        assert slopes(frame).last == ends
+
+
+def test_that_the_objective_falls_is_a_claim_of_our_own(rate):
+    where = {v["id"]: v["where"] for v in verdicts(rate)}
+    assert set(where) == {"theorem-3.1-rate", "theorem-3.1-objective"}
+    assert where["theorem-3.1-objective"].startswith("our own")
+    assert judged(rate)["theorem-3.1-objective"] == "holds"
+    assert judged(rate.filter(pl.col("seed") == 0))["theorem-3.1-objective"] == "holds"
+    stuck = rate.with_columns(gradient2=pl.lit(0.1), surrogate=pl.lit(0.7))
+    assert set(judged(stuck).values()) == {"does not hold"}

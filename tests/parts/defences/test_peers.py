@@ -12,9 +12,8 @@ import torch
 
 import muster
 from muster.parts import Audit, LabelFlip, Liars
-from muster.parts.defences.peers import MOST_EFFECT, drawn, effects, kin_of
-from muster.parts.defences.trust import HARM
-from muster.parts.threats.attacks import attackers_of
+from muster.parts.defences.trust import HARM, MOST_EFFECT, draw_replies, estimate_effects, find_kin
+from muster.parts.threats.attacks import draw_attackers
 from muster.protocol import Offer
 from muster.run.audit import TRUST, added, remembered, standing
 
@@ -35,7 +34,9 @@ def test_liars_of_a_kind_are_left_out_and_its_honest_members_stay():
     liars = -(kind + 0.5 * draw.normal(size=(3, 30)))
     rest = other + 0.5 * draw.normal(size=(5, 30))
     cosine = cosines(np.vstack([honest, liars, rest]))
-    assert kin_of(cosine, 0.999, np.zeros(12))[0].tolist() == [True] * 4 + [False] * 3 + [True] * 5
+    assert (
+        find_kin(cosine, 0.999, np.zeros(12))[0].tolist() == [True] * 4 + [False] * 3 + [True] * 5
+    )
     at_once = (np.where(cosine > 0.999, 0, cosine) ** 3).sum(1) >= 0
     assert not at_once[:4].all(), "which is why the least like goes first"
 
@@ -46,19 +47,19 @@ def test_where_as_many_lie_as_not_those_go_first_who_were_unlike_before():
     honest = kind + 0.5 * draw.normal(size=(4, 30))
     cosine = cosines(np.vstack([honest, -honest[::-1]]))
     was = np.array([0.1] * 4 + [-0.1] * 4)
-    kin, like = kin_of(cosine, 0.999, was)
+    kin, like = find_kin(cosine, 0.999, was)
     assert kin.tolist() == [True] * 4 + [False] * 4
     others = np.where(np.eye(4, dtype=bool), 0, cosine[:4, :4]) ** 3
     assert like[:4] == pytest.approx(others.sum(1)), "as like as those who are left say"
-    assert kin_of(cosine, 0.999, -was)[0].tolist() == [False] * 4 + [True] * 4
-    assert kin_of(cosines(honest), 0.999, np.full(4, -9.0))[0].all(), "who is like them is kin"
+    assert find_kin(cosine, 0.999, -was)[0].tolist() == [False] * 4 + [True] * 4
+    assert find_kin(cosines(honest), 0.999, np.full(4, -9.0))[0].all(), "who is like them is kin"
 
 
 def test_copies_do_not_vouch_for_one_another():
     draw = np.random.default_rng(1)
     honest = draw.normal(size=30) + 0.5 * draw.normal(size=(5, 30))
     copied = np.vstack([honest, *[-honest[:1]] * 4])
-    assert kin_of(cosines(copied), 0.999, np.zeros(9))[0].tolist() == [True] * 5 + [False] * 4
+    assert find_kin(cosines(copied), 0.999, np.zeros(9))[0].tolist() == [True] * 5 + [False] * 4
 
 
 def test_effects_are_in_median_ones_and_nobody_speaks_too_loud():
@@ -67,18 +68,18 @@ def test_effects_are_in_median_ones_and_nobody_speaks_too_loud():
     words[2] -= 0.2  # without the second: better
     words[3] -= 0.1  # with the third, which is not in: better
     inside, alone, weight = np.array([True, True, False]), np.ones(3, bool), np.ones(6)
-    assert effects(words, inside, alone, weight, 2.0) == pytest.approx([1.0, -2.0, 1.0])
+    assert estimate_effects(words, inside, alone, weight, 2.0) == pytest.approx([1.0, -2.0, 1.0])
     liar = words.copy()
     liar[1:, 0] = 0.5 - 1e6 * (words[1:, 0] - 0.5)
-    said = effects(liar, inside, alone, weight, 2.0)
+    said = estimate_effects(liar, inside, alone, weight, 2.0)
     assert said == pytest.approx([1.0, -2.0, 1.0]), "twice the median voice against five of one"
-    assert effects(liar, inside, alone, weight, 1e9)[1] > 0, "unless it is let"
+    assert estimate_effects(liar, inside, alone, weight, 1e9)[1] > 0, "unless it is let"
     unheard = words.copy()
     unheard[1, :3] = np.nan
-    assert effects(unheard, inside, alone, weight, 2.0) is None, "half must speak"
+    assert estimate_effects(unheard, inside, alone, weight, 2.0) is None, "half must speak"
     flat = np.full((4, 6), 0.5)
     flat[2] -= 1.0
-    assert effects(flat, inside, alone, weight, 2.0)[1] == -MOST_EFFECT
+    assert estimate_effects(flat, inside, alone, weight, 2.0)[1] == -MOST_EFFECT
 
 
 def test_harm_is_remembered_and_forgiven():
@@ -98,12 +99,12 @@ def test_harm_is_remembered_and_forgiven():
 def test_who_is_tried_is_drawn_by_seed_round_and_client():
     some, clients = np.arange(30) % 3 > 0, np.arange(100, 130)
     offer = Offer(0, 4, 10, {"w": torch.zeros(1)})
-    first = drawn(some, 8, offer, clients)
+    first = draw_replies(some, 8, offer, clients)
     assert len(first) == 8
     assert some[first].all()
-    assert drawn(some, 99, offer, clients).tolist() == np.flatnonzero(some).tolist()
-    assert drawn(some, 8, replace(offer, round=5), clients).tolist() != first.tolist()
-    back = drawn(some[::-1], 8, offer, clients[::-1])
+    assert draw_replies(some, 99, offer, clients).tolist() == np.flatnonzero(some).tolist()
+    assert draw_replies(some, 8, replace(offer, round=5), clients).tolist() != first.tolist()
+    back = draw_replies(some[::-1], 8, offer, clients[::-1])
     assert sorted(clients[::-1][back]) == sorted(clients[first]), "whatever the order"
 
 
@@ -123,7 +124,7 @@ def test_flipped_labels_are_found_out_and_a_run_goes_on_to_the_same_bits(tmp_pat
         )  # fmt: skip
 
     whole = run(checkpoint=tmp_path, checkpoint_every=5)
-    liars = attackers_of(federation(), attack, 1)
+    liars = draw_attackers(federation(), attack, 1)
     late = whole.clients.filter(pl.col("round") > 7)
     lied = pl.col("client").is_in(liars.tolist())
     assert late.filter(lied)["admitted"].mean() < 0.5

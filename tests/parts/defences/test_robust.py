@@ -87,10 +87,10 @@ def test_equal_to_byzfl_on_an_even_number_and_over_rounds():
 
 def test_mixing_and_bounding_are_byzfls():
     offer, replies = stack(X)
-    mixed, _ = NearestNeighbours(F).prepared(offer, replies, np.ones(len(X)))
+    mixed, _ = NearestNeighbours(F).prepare(offer, replies, np.ones(len(X)))
     np.testing.assert_allclose(mixed.models["w"].numpy(), BYZFL["mixed"], atol=1e-9)
     middle = np.median(np.linalg.norm(X, axis=1))
-    clipped, _ = NormBound(2.5 / middle).prepared(offer, replies, np.ones(len(X)))
+    clipped, _ = NormBound(2.5 / middle).prepare(offer, replies, np.ones(len(X)))
     np.testing.assert_allclose(clipped.models["w"].numpy(), BYZFL["clipped"], atol=1e-9)
 
 
@@ -178,7 +178,7 @@ def test_the_next_step_is_the_methods_own():
         np.testing.assert_allclose(w, runs[1].weights[name], atol=1e-12)
     assert Median(Momentum()).memory({"w": torch.zeros(2)}, np.ones(3, bool)).keys() == {"momentum"}
     for wrong in (QFair(1.0), Scaffold(), Median()):
-        with pytest.raises(muster.MusterError, match="a step that goes by the mean alone"):
+        with pytest.raises(muster.MusterError, match="a step that uses the mean alone"):
             Median(wrong)
 
 
@@ -199,9 +199,9 @@ def test_statistics_follow_and_variances_stay_variances():
 
 def test_buckets_are_drawn_by_seed_and_round():
     offer, replies = stack(X)
-    once, weight = Bucketing(4).prepared(offer, replies, np.arange(1.0, 12.0))
-    again, _ = Bucketing(4).prepared(offer, replies, np.arange(1.0, 12.0))
-    other, _ = Bucketing(4).prepared(replace(offer, round=5), replies, np.arange(1.0, 12.0))
+    once, weight = Bucketing(4).prepare(offer, replies, np.arange(1.0, 12.0))
+    again, _ = Bucketing(4).prepare(offer, replies, np.arange(1.0, 12.0))
+    other, _ = Bucketing(4).prepare(replace(offer, round=5), replies, np.arange(1.0, 12.0))
     assert torch.equal(once.models["w"], again.models["w"])
     assert not torch.equal(once.models["w"], other.models["w"])
     assert len(weight) == 3

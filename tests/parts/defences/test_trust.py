@@ -25,7 +25,7 @@ from muster.parts import (
 )
 from muster.parts.defences.geometry import updates
 from muster.parts.defences.trust import HARM, NO_ROOT, UNLIKE
-from muster.parts.threats.attacks import attackers_of
+from muster.parts.threats.attacks import draw_attackers
 from muster.protocol import Appraisal, Offer, Replies, Roster
 
 M = muster.methods
@@ -75,7 +75,7 @@ def test_nothing_sent_from_outside_passes_the_bound(sent, shares, variance):
     assert (after[4:] <= AUDIT.norm * m * (1 + 1e-9)).all()
     moved = (found.replies.models["bn.running_var"][4:, 0] - 1).abs()
     assert (moved <= AUDIT.norm * 0.1 * (1 + 1e-9)).all(), "statistics have a bound of their own"
-    weight = AUDIT.capped(np.array(share), found.root, found.copies)
+    weight = AUDIT.cap_weights(np.array(share), found.root, found.copies)
     assert (weight[4:] <= 0.4).all()
     sent = found.replies.models["w"][4:].numpy()
     part = np.linalg.norm((weight / weight.sum())[4:, None] * sent, axis=1)
@@ -101,7 +101,7 @@ def test_copies_share_the_weight_of_one():
     offer, replies = replies_of([*x, x[0], 3 * x[0], x[3]], [True] * 3 + [False] * 5)
     found = inquire(offer, replies)
     assert found.copies.tolist() == [1, 1, 1, 2, 1, 2, 2, 2]
-    weight = AUDIT.capped(np.full(8, 0.1), found.root, found.copies)
+    weight = AUDIT.cap_weights(np.full(8, 0.1), found.root, found.copies)
     assert weight.tolist() == [0.1, 0.1, 0.1, 0.05, 0.1, 0.05, 0.05, 0.05]
 
 
@@ -118,7 +118,7 @@ def test_the_largest_group_that_is_worth_it_counts():
 
     def chosen(*said):
         """Of everyone: the loss of w, w_P, and the groups'."""
-        return AUDIT.chosen(np.array([[v] * 4 for v in said]), p, share)
+        return AUDIT.choose_group(np.array([[v] * 4 for v in said]), p, share)
 
     assert chosen(1.0, 0.8, 0.9, 0.7) == 0, "half of the gain lost by half of the step: as nothing"
     assert chosen(1.0, 0.8, 0.91, 0.7) == 1
@@ -132,13 +132,13 @@ def test_no_priority_client_decides_alone_and_half_must_speak():
     liar = words.copy()
     liar[2, 0] = 1e9
     p, share = np.ones(5), np.array([0.5])
-    assert AUDIT.chosen(liar, p, share) == 0
-    assert Audit(voice=1e12).chosen(liar, p, share) is None, "unless it is let"
+    assert AUDIT.choose_group(liar, p, share) == 0
+    assert Audit(voice=1e12).choose_group(liar, p, share) is None, "unless it is let"
     silent = words.copy()
     silent[2, :2] = np.nan
-    assert AUDIT.chosen(silent, p, share) == 0
+    assert AUDIT.choose_group(silent, p, share) == 0
     silent[1, 2] = np.inf
-    assert AUDIT.chosen(silent, p, share) is None
+    assert AUDIT.choose_group(silent, p, share) is None
 
 
 # On digits: 40 clients, 20 of them priority; liars outside report the loss that wins.
@@ -201,7 +201,7 @@ def test_honest_clients_keep_their_place_and_sign_flips_get_none(honest):
     assert others["admitted"].mean() > 0.8
     attack = Liars(0.2)
     done = run(M.fedalign(0.5, trust=True), attack)
-    liars = done.clients.filter(pl.col("client").is_in(attackers_of(fed(), attack, 1).tolist()))
+    liars = done.clients.filter(pl.col("client").is_in(draw_attackers(fed(), attack, 1).tolist()))
     assert liars.filter("joined")["admitted"].mean() < 0.05
     assert set(liars.filter(pl.col("joined") & ~pl.col("admitted"))["reason"]) <= {UNLIKE, HARM}
     assert done.clients.filter("priority")["admitted"].all()
@@ -268,7 +268,7 @@ def test_sleepers_are_caught_when_they_turn(honest):
     attack = Liars(0.2, from_round=15)
     done = run(M.fedalign(0.5, trust=True), attack)
     liars = done.clients.filter(
-        pl.col("client").is_in(attackers_of(fed(), attack, 1).tolist()) & pl.col("joined")
+        pl.col("client").is_in(draw_attackers(fed(), attack, 1).tolist()) & pl.col("joined")
     )
     before, after = liars.filter(pl.col("round") <= 15), liars.filter(pl.col("round") > 15)
     assert before["admitted"].mean() > 0.6
@@ -294,14 +294,14 @@ def test_it_goes_with_every_method(method):
 
 def test_attackers_are_drawn_from_the_group_they_are_named_of():
     inside, outside = (
-        attackers_of(fed(), Liars(0.3, among), 0) for among in ("priority", "outside")
+        draw_attackers(fed(), Liars(0.3, among), 0) for among in ("priority", "outside")
     )
     assert len(inside) == len(outside) == 12
     assert fed().priority[inside].all()
     assert not fed().priority[outside].any()
-    assert len(attackers_of(fed(), Liars(0.9, "outside"), 0)) == 20, "all there are"
+    assert len(draw_attackers(fed(), Liars(0.9, "outside"), 0)) == 20, "all there are"
     with pytest.raises(muster.MusterError, match="attack among: 'outside'"):
-        attackers_of(everyone_priority(), Liars(0.3, "outside"), 0)
+        draw_attackers(everyone_priority(), Liars(0.3, "outside"), 0)
 
 
 def test_colluders_send_the_same_and_marks_are_put_on_their_rows_alone():
@@ -314,7 +314,7 @@ def test_colluders_send_the_same_and_marks_are_put_on_their_rows_alone():
         )
         assert torch.isfinite(alone["w"]).all()
     attack = Backdoor(0.1, target=3, pixels=2)
-    liars = attackers_of(fed(), attack, 0)
+    liars = draw_attackers(fed(), attack, 0)
     marked = attack.poison(fed(), liars)
     for k in range(fed().n):
         x, y = marked.train.client(k)

@@ -15,7 +15,7 @@ from helpers import federation, module_of, random_layers
 from muster.base import registry
 from muster.config import load
 from muster.parts.threats import attacks
-from muster.parts.threats.attacks import Adversary, attackers_of
+from muster.parts.threats.attacks import Adversary, draw_attackers
 from muster.protocol import Appraisal, Offer
 
 M = muster.methods
@@ -41,7 +41,7 @@ class Reports(attacks.Honest):
     def __init__(self, loss):
         self.loss, self.fraction = loss, 0.3
 
-    def say(self, offer, appraisal, requirement):
+    def report(self, offer, appraisal, requirement):
         return Appraisal(np.full_like(appraisal.loss, self.loss), appraisal.accuracy)
 
     def send(self, offer, models, clients):
@@ -53,7 +53,7 @@ CLAIMING = [M.maxfl()]  # clients tell q_k, worked out from it
 
 
 def outsiders(fed, attack):
-    return [int(k) for k in attackers_of(fed, attack, 0) if not fed.priority[k]]
+    return [int(k) for k in draw_attackers(fed, attack, 0) if not fed.priority[k]]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_malformed_models_are_refused_whoever_sends_them(fed):
 def test_the_papers_byzantine_clients_inflate_and_add_noise(fed):
     attack = attacks.InflateAndNoise(0.2, loss_factor=10.0, noise=1.0)
     offer = Offer(0, 3, 10, {"w": torch.zeros(1000, dtype=torch.float64)})
-    said = attack.say(offer, Appraisal(np.array([0.3]), np.array([0.5])), np.array([1.0]))
+    said = attack.report(offer, Appraisal(np.array([0.3]), np.array([0.5])), np.array([1.0]))
     assert said.loss.tolist() == [3.0]
     models = {"w": torch.full((2, 1000), 0.5, dtype=torch.float64)}
     sent = attack.send(offer, models, np.array([4, 7]))
@@ -170,7 +170,7 @@ def test_forged_losses_win_what_they_are_made_to_win(fed):
     """Reporting F gets a misaligned client into FedALIGN; reporting rho_k gives MaxFL's largest
     weight. Both are what the rules promise; the ledger says what was gained."""
     attack = attacks.ForgeLoss(0.3)
-    liars = set(attackers_of(fed, attack, 0).tolist())
+    liars = set(draw_attackers(fed, attack, 0).tolist())
     run = go(fed, M.fedalign(0.1, warmup=0), attack)
     outside = [k for k in liars if not fed.priority[k]]
     rows = run.clients.filter(pl.col("client").is_in(outside))
@@ -189,7 +189,7 @@ def test_honest_weights_are_those_of_an_honest_round(fed):
     attack = attacks.InflateAndNoise(0.3, loss_factor=5.0, noise=0.0)
     lying = go(fed, M.maxfl(), attack, rounds=1)
     honest = go(fed, M.maxfl(), rounds=1)
-    who = attackers_of(fed, attack, 0).tolist()
+    who = draw_attackers(fed, attack, 0).tolist()
     expected = honest.clients.filter(pl.col("client").is_in(who))["weight"].to_list()
     assert lying.attackers["honest_weight"].to_list() == pytest.approx(expected)
 
@@ -206,8 +206,8 @@ def test_attackers_who_stay_are_in_the_pool_whatever_they_make_of_the_model(fed,
     assert leaving.rounds["pool"].to_list() == [10, 10, 0, 0]
     attack = attacks.InflateAndNoise(0.2, stays=True)
     staying = go(strict, M.maxfl(), attack, **free)
-    who = attackers_of(strict, attack, 0).tolist()
-    assert who == attackers_of(strict, attacks.InflateAndNoise(0.2), 0).tolist()
+    who = draw_attackers(strict, attack, 0).tolist()
+    assert who == draw_attackers(strict, attacks.InflateAndNoise(0.2), 0).tolist()
     assert staying.rounds["pool"].to_list() == [10, 10, 2, 2]
     assert not set(staying.moves["client"]) & set(who)
     gains = staying.attackers.sort("round", "client")
@@ -248,12 +248,12 @@ def test_label_flip_spares_honest_clients_that_share_rows():
 
 def test_attackers_are_a_seeded_share_of_those_who_take_part(fed):
     attack = attacks.sign_flip(0.2)
-    assert len(attackers_of(fed, attack, 0)) == 2
-    assert attackers_of(fed, attack, 0).tolist() == attackers_of(fed, attack, 0).tolist()
-    draws = {tuple(attackers_of(fed, attack, s).tolist()) for s in range(20)}
+    assert len(draw_attackers(fed, attack, 0)) == 2
+    assert draw_attackers(fed, attack, 0).tolist() == draw_attackers(fed, attack, 0).tolist()
+    draws = {tuple(draw_attackers(fed, attack, s).tolist()) for s in range(20)}
     assert len(draws) > 10
-    assert len(attackers_of(fed, None, 0)) == 0
-    assert len(attackers_of(fed, attacks.sign_flip(0.0), 0)) == 0
+    assert len(draw_attackers(fed, None, 0)) == 0
+    assert len(draw_attackers(fed, attacks.sign_flip(0.0), 0)) == 0
     with pytest.raises(
         muster.MusterError,
         match=r"attack fraction: 1\.5; allowed: 0 \(nobody\), or more and below 1",
@@ -266,5 +266,5 @@ def test_no_attack_changes_nothing():
     appraisal = Appraisal(np.ones(2), np.ones(2))
     models = {"w": torch.ones(2, 1)}
     offer = Offer(0, 0, 1, {"w": torch.zeros(1)})
-    assert adversary.say(offer, np.arange(2), appraisal, np.ones(2)) is appraisal
+    assert adversary.report(offer, np.arange(2), appraisal, np.ones(2)) is appraisal
     assert adversary.send(offer, np.arange(2), models) is models

@@ -20,12 +20,12 @@ from ...base import rng
 from ...base.arrays import Bool, Float64, Int64, UInt64
 from ...base.errors import MusterError, MusterWarning, nearest
 from ...base.lazy import pl
-from ...federation import Federation, Statistics
-from ...federation.data_warnings import doubts
+from ...federation import ColumnStatistics, Federation
+from ...federation.data_warnings import find_data_warnings
 from ...federation.federation import as_priority
-from ...federation.ragged import Ragged, as_tensor
-from ...federation.row_hashes import hashes
-from ..split.partition import drawn_for_test, first_clients
+from ...federation.ragged_rows import RaggedRows, as_tensor
+from ...federation.row_hashes import hash_rows
+from ..split.train_test import draw_test_rows, first_clients
 from .manifest import Options, Role
 from .tables import Block
 
@@ -56,11 +56,13 @@ class Parted:
     priority: Bool
     unseen: Bool
 
-    def statistics(self, x: NDArray[Any]) -> Statistics:
+    def statistics(self, x: NDArray[Any]) -> ColumnStatistics:
         """What each client would tell of its training rows; `x` has the columns of all rows."""
         rows = np.flatnonzero(~self.test)
         rows = rows[np.argsort(self.owner[rows], kind="stable")]
-        return Statistics.of(x[rows], np.bincount(self.owner[rows], minlength=len(self.names)))
+        return ColumnStatistics.of(
+            x[rows], np.bincount(self.owner[rows], minlength=len(self.names))
+        )
 
 
 Rescale = Callable[[NDArray[Any], Parted], NDArray[Any]]
@@ -112,9 +114,9 @@ def assemble(
     given = join([block.x for block in blocks])
     x = rescale(given, rows)
     # What features are made by may change with the seed; what rows are told apart by does not.
-    content = None if x is given else hashes(given, y)
+    content = None if x is given else hash_rows(given, y)
     train = ragged(x, y, owner, ~test, names, "training", content)
-    fed = Federation.from_ragged(
+    fed = Federation.from_rows(
         train,
         ragged(x, y, owner, test, names, "test", content, weights(blocks)) if test.any() else None,
         priority=rows.priority,
@@ -131,7 +133,7 @@ def assemble(
     # Where features are made of columns, whoever makes them knows what they are called.
     told = columns if columns and x.shape[1:] == (len(columns),) else None
     fed = replace(fed, names=names, labels=labels, columns=told)
-    for sentence in doubts(fed):
+    for sentence in find_data_warnings(fed):
         warnings.warn(sentence, MusterWarning, stacklevel=4)
     return fed
 
@@ -292,7 +294,7 @@ def draw_test(y: Int64, owner: Int64, names: Names, fraction: float, seed: int) 
     key = np.array([zlib.crc32(str(name).encode()) for name in names])
     order = np.argsort(owner, kind="stable")
     test = np.zeros(len(owner), np.bool_)
-    test[order] = drawn_for_test(y[order], sizes, fraction, rng.keys(seed, "hold out", client=key))
+    test[order] = draw_test_rows(y[order], sizes, fraction, rng.keys(seed, "hold out", client=key))
     return test
 
 
@@ -317,7 +319,7 @@ def ragged(
     what: str,
     content: UInt64 | None = None,
     weight: Float64 | None = None,
-) -> Ragged:
+) -> RaggedRows:
     """The chosen rows, client after client, each client's in the order of its file; the weights of
     a client's rows sum to 1."""
     rows = np.flatnonzero(chosen)
@@ -332,7 +334,7 @@ def ragged(
     if weight is not None:
         total = np.add.reduceat(weight[rows], offsets[:-1])
         weight = weight[rows] / np.repeat(total, sizes)
-    return Ragged(as_tensor(x, "x"), as_tensor(y, "y"), offsets, rows, weight, content)
+    return RaggedRows(as_tensor(x, "x"), as_tensor(y, "y"), offsets, rows, weight, content)
 
 
 def priority_of(options: Options, roles: Sequence[Role], names: Names) -> ArrayLike | None:
@@ -353,7 +355,7 @@ def priority_of(options: Options, roles: Sequence[Role], names: Names) -> ArrayL
 
 def warn_of_single_class(fed: Federation, names: Names) -> None:
     """Say which clients hold one class only."""
-    one = fed.one_class()
+    one = fed.find_single_class()
     if len(one):
         warnings.warn(
             f"{len(one)} of {fed.n} clients hold a single class (the first is '{names[one[0]]}'): "

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ...base.errors import MusterError, nearest
 from ...base.registry import Code, part
-from ...federation import Federation, Preparation, Scale, Statistics, Text
+from ...federation import ColumnStatistics, Federation, Scaler, TableEncoder, TextEncoder
 from .assemble import Names, Parted, assemble, join, natural, parted
 from .image_folders import holds_images, image_blocks
 from .manifest import MANIFEST, Manifest, Options, Role, find_manifest, laid_over, read_manifest
@@ -118,7 +118,7 @@ class Source:
     manifest: Manifest
     options: Options
     blocks: list[Block]
-    text: Text | None = None
+    text: TextEncoder | None = None
     nothing: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
@@ -145,28 +145,28 @@ class Source:
         """What the manifest says of clients."""
         return roles_of(self.manifest, names, self.options.client is None and self.place.is_file())
 
-    def statistics(self, seed: int) -> Statistics:
+    def statistics(self, seed: int) -> ColumnStatistics:
         """What each client tells of its training rows; categories as places of its levels."""
         blocks = self.coded(self.levels())
         rows = parted(blocks, self.options, seed, self.roles)
         return rows.statistics(join([block.x for block in blocks]))
 
-    def federation(self, seed: int, fitted: Preparation | Scale | None = None) -> Federation:
+    def federation(self, seed: int, fitted: TableEncoder | Scaler | None = None) -> Federation:
         """The federation of the files' clients. What is `fitted` already, with others, makes their
         features; else it is fitted to their rows, where that is asked for."""
         columns = self.blocks[0].features
-        levels = fitted.levels if isinstance(fitted, Preparation) else self.levels()
+        levels = fitted.levels if isinstance(fitted, TableEncoder) else self.levels()
         blocks = self.coded(levels)
-        made: list[Preparation | Scale] = []
+        made: list[TableEncoder | Scaler] = []
 
-        def fit(x: NDArray[Any], rows: Parted) -> Preparation | Scale:
+        def fit(x: NDArray[Any], rows: Parted) -> TableEncoder | Scaler:
             told = rows.statistics(x)
             mine = self.options.scale == "priority"
             counts = rows.priority if mine else np.ones(len(rows.names), np.bool_)
             if not self.tables:
-                return Scale.fitted(told, counts, x.shape[1:])
+                return Scaler.fit(told, counts, x.shape[1:])
             scaled, fills = self.options.scale in SCALES, self.options.missing == "mean"
-            return Preparation.fitted(told, counts, columns, levels, scaled, fills, self.nothing)
+            return TableEncoder.fit(told, counts, columns, levels, scaled, fills, self.nothing)
 
         def rescale(x: NDArray[Any], rows: Parted) -> NDArray[Any]:
             if self.manifest.mean:
@@ -178,14 +178,14 @@ class Source:
 
         fed = assemble(blocks, self.options, seed, self.place.resolve().stem, self.roles, rescale)
         maker = made[0] if made else None
-        prepare = maker if isinstance(maker, Preparation) else None
+        encoder = maker if isinstance(maker, TableEncoder) else None
         options = self.options
         others = (options.client, options.split)
         return replace(
             fed,
-            columns=prepare.names if prepare else tuple(self.manifest.mean) or fed.columns,
-            prepare=prepare,
-            scale=maker if isinstance(maker, Scale) else None,
+            columns=encoder.names if encoder else tuple(self.manifest.mean) or fed.columns,
+            encoder=encoder,
+            scaler=maker if isinstance(maker, Scaler) else None,
             text=self.text,
             pad=self.text.pad if self.text else None,
             resized=options.resize is not None,
@@ -292,7 +292,7 @@ def read_files(
     files: Sequence[Path],
     options: Options,
     exact: bool,
-    text: Text | None,
+    text: TextEncoder | None,
     nothing: Mapping[str, tuple[float, ...]],
 ) -> list[Block]:
     """All files, each with the features of the first."""
@@ -318,7 +318,7 @@ def read_files(
     return blocks
 
 
-def agreed(x: NDArray[Any], block: Block, manifest: Manifest) -> tuple[NDArray[Any], Scale]:
+def agreed(x: NDArray[Any], block: Block, manifest: Manifest) -> tuple[NDArray[Any], Scaler]:
     """Features in the order a manifest names them, and its numbers to scale them by: the same for
     every client, however the columns of its own file lie."""
     if set(manifest.mean) != set(block.features):
@@ -330,7 +330,7 @@ def agreed(x: NDArray[Any], block: Block, manifest: Manifest) -> tuple[NDArray[A
     order = [block.features.index(name) for name in manifest.mean]
     mean = np.array(list(manifest.mean.values()))
     std = np.array([manifest.std[name] for name in manifest.mean])
-    return x[:, order], Scale(mean, std)
+    return x[:, order], Scaler(mean, std)
 
 
 def roles_of(manifest: Manifest, names: Names, alone: bool) -> Mapping[str, Role]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...base.errors import MusterError, nearest
 from ...base.lazy import pl
-from ...base.registry import Code, from_path, part
+from ...base.registry import Code, import_object, part
 from ...federation import Federation
 from .assemble import TEST_FRACTION, assemble
 from .manifest import Options, laid_over
@@ -42,7 +42,7 @@ def from_partitioner(
         test_fraction: the share of its rows each client holds out; 0: none
     """
     if isinstance(partitioner, str):
-        partitioner = from_path(partitioner, "data.partitioner")()
+        partitioner = import_object(partitioner, "data.partitioner")()
     blocks = [
         read_partition(partitioner.load_partition(k), k, label, features)
         for k in range(partitioner.num_partitions)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ...base.errors import MusterError
 from ...base.lazy import Image, pl
-from ...base.untrusted import TABLE, opened
+from ...base.untrusted_files import TABLE, open_file
 from ...federation import Inputs
 from ...federation.inputs import PIXELS
 from .assemble import natural
@@ -139,7 +139,7 @@ def in_words(shape: Size) -> str:
 def as_bytes(file: Path, resize: Size | None) -> NDArray[np.uint8]:
     """An image as bytes, (channels, height, width)."""
     try:
-        with opened(file, TABLE, follow=True) as raw, Image.open(raw, formats=FORMATS) as image:
+        with open_file(file, TABLE, follow=True) as raw, Image.open(raw, formats=FORMATS) as image:
             if image.mode in DEEP:
                 raise MusterError(f"{file}: more than 8 bits for each pixel; save it with 8")
             picture: Picture = image.convert("L" if image.mode in GRAY else "RGB")

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ...base.checks import above, require
+from ...base.checks import check_above, require
 from ...base.errors import MusterError
 from ...base.schema import as_table, build, convert
-from ...base.untrusted import NotRegular, read_toml
+from ...base.untrusted_files import NotRegular, read_toml
 from ...federation.population import check_role
 
 MANIFEST = "manifest.toml"
@@ -171,7 +171,7 @@ def check_scale(mean: dict[str, Any], std: dict[str, Any], scale: str | None) ->
     for name in mean:
         ok = math.isfinite(convert(mean[name], float, f"mean.{name}"))
         require(ok, f"mean.{name}", mean[name], "a finite number")
-        above(f"std.{name}", convert(std[name], float, f"std.{name}"))
+        check_above(f"std.{name}", convert(std[name], float, f"std.{name}"))
 
 
 def laid_over(options: Options, given: dict[str, Any]) -> Options:

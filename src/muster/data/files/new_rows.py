@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ...base.arrays import Int64
 from ...base.errors import MusterError, MusterWarning, first_line, nearest
 from ...base.lazy import pl
-from ...federation import Inputs, Preparation
+from ...federation import Inputs, TableEncoder
 from .image_folders import new_images
 from .npz import array_block, npz_arrays
 from .tables import (
@@ -84,8 +84,8 @@ def columns_of(frame: pl.DataFrame, inputs: Inputs, where: Path = Path("rows")) 
     names = chosen(frame.columns, inputs, where)
     if not len(frame):
         raise MusterError(f"{where}: no rows; give at least one")
-    exact = inputs.scale is not None
-    made = inputs.prepare
+    exact = inputs.scaler is not None
+    made = inputs.encoder
     if made is not None:
         frame = measured(frame, made.nothing)
     if inputs.text is not None:
@@ -107,7 +107,7 @@ def columns_of(frame: pl.DataFrame, inputs: Inputs, where: Path = Path("rows")) 
     return x, classes_of(values(frame[labels[0]], where, "labels", HOLES), inputs, where)
 
 
-def warn_of_new_holes(texts: dict[str, pl.Series], made: Preparation, where: Path) -> None:
+def warn_of_new_holes(texts: dict[str, pl.Series], made: TableEncoder, where: Path) -> None:
     """A missing number has its mean to stand in for it; a missing category has nothing, where
     training had no feature for that."""
     for name, text in texts.items():
@@ -182,7 +182,7 @@ def read_arrays(path: Path, inputs: Inputs) -> Rows:
 def array_rows(x: NDArray[Any], inputs: Inputs, where: Path = Path("rows")) -> NDArray[Any]:
     """An array of rows; where features are made of a table's columns and it has those, they are
     read as such: categories as their values."""
-    made = inputs.prepare
+    made = inputs.encoder
     if made is None or x.ndim != 2 or x.shape[1] != len(made.columns):
         return x
     return columns_of(as_frame(dict(zip(made.columns, x.T, strict=True))), inputs, where)[0]

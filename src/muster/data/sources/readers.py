@@ -1,14 +1,19 @@
-"""Files as arrays: one small function for each kind of file a data set comes in.
+"""Readers: one small function for each kind of file a data set comes in, files to arrays.
 
 Images are uint8 with 255 as ink, 28x28 ones flattened to 784, colour ones [3, 32, 32]. Arrays are
-called x and y, with test_ before them where there is an official test set.
+called x and y, with test_ before them where there is an official test set. Heart disease has an
+array for each hospital: a row for each patient, NaN where nothing was measured.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
+import math
+import struct
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -16,12 +21,19 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.arrays import Float64
 from ...base.errors import MusterError
-from ...base.lazy import Image
+from ...base.lazy import Image, pl
+from ...base.memory import format_bytes, free_memory
+from ...base.untrusted_files import TABLE, open_file
 from .cache import Arrays
-from .idx import gunzip_idx, read_idx
 
 UInt8 = NDArray[np.uint8]
+
+IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+MOST_DIMENSIONS = 64  # of an array in an idx file
+CHUNK = 2**24  # bytes read at a time
+GZIP = b"\x1f\x8b"
 
 MNIST_FILES = (
     "train-images-idx3-ubyte",
@@ -35,28 +47,96 @@ CIFAR_PNG = (
     "train_lables.json",
     "test_lables.json",
 )
+HEART_HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
+HEART_COLUMNS = (
+    *("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg"),
+    *("thalach", "exang", "oldpeak", "slope", "ca", "thal", "num"),
+)
+HEART_TABLE = "heart_uci.csv"
+HEART_FILES = tuple(f"processed.{name}.data" for name in HEART_HOSPITALS)
 
 
-def images_and_labels(images: NDArray[Any], labels: NDArray[Any], where: object) -> list[UInt8]:
-    """One half of a data set: rows of 784 bytes and as many labels."""
+def read_idx(path: str | Path) -> NDArray[Any]:
+    """Read an array in the idx format of MNIST, plain or gzipped.
+
+    The format (LeCun, Cortes, Burges: the MNIST database): two zero bytes, a byte for the type, a
+    byte for the number of dimensions, each dimension as a big-endian uint32, then the values.
+    """
+    try:
+        with open_file(Path(path), TABLE, follow=True) as raw:
+            zipped = raw.read(2) == GZIP
+            raw.seek(0)
+            return gunzip_idx(raw, path) if zipped else parse_idx(raw, path)
+    except OSError as error:
+        raise MusterError(f"{path}: cannot be read ({error.strerror}); give an idx file") from error
+
+
+def gunzip_idx(file: BinaryIO, path: str | Path) -> NDArray[Any]:
+    """Read the array of an open gzipped idx file; `path` names it in errors."""
+    try:
+        return parse_idx(cast(BinaryIO, gzip.GzipFile(fileobj=file)), path)
+    except EOFError as error:
+        raise MusterError(f"{path}: the gzip file is truncated; get or copy it again") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise MusterError(f"{path}: damaged gzip file ({error}); copy it again") from error
+
+
+def read_up_to(file: BinaryIO, most: int) -> bytes:
+    """Read at most this many bytes, whatever the file states or unpacks to."""
+    parts: list[bytes] = []
+    while most > 0 and (part := file.read(min(most, CHUNK))):
+        parts.append(part)
+        most -= len(part)
+    return b"".join(parts)
+
+
+def parse_idx(file: BinaryIO, path: str | Path) -> NDArray[Any]:
+    """Read the array of an open idx file; `path` names it in errors."""
+    magic = file.read(4)
+    known = len(magic) == 4 and magic[:2] == b"\0\0" and magic[2] in IDX_TYPES
+    if not known or not 1 <= magic[3] <= MOST_DIMENSIONS:
+        raise MusterError(f"{path}: starts with bytes '{magic.hex(' ')}'; that is no idx file")
+    header = file.read(4 * magic[3])
+    if len(header) < 4 * magic[3]:
+        raise MusterError(f"{path}: truncated within its header; get or copy it again")
+    shape = struct.unpack(f">{magic[3]}I", header)
+    dtype = np.dtype(IDX_TYPES[magic[2]])
+    size = math.prod(shape) * dtype.itemsize
+    most = int(min(size, free_memory() / 4))  # as parts, and together
+    values = read_up_to(file, most + 1)
+    if most < size and len(values) > most:
+        raise MusterError(
+            f"{path}: its {format_bytes(size)} do not fit into memory; take fewer rows"
+        )
+    if len(values) != size:
+        raise MusterError(
+            f"{path}: {'truncated' if len(values) < size else 'too long'}, with {len(values)} bytes"
+            f"{'' if len(values) < size else ' or more'} of values where shape {shape} needs "
+            f"{size}; get or copy it again"
+        )
+    return np.frombuffer(values, dtype).reshape(shape).astype(dtype.newbyteorder("="), copy=False)
+
+
+def flatten_images(images: NDArray[Any], labels: NDArray[Any], where: object) -> list[UInt8]:
+    """Return images as rows of 784 bytes, and their labels, after checking both."""
     for array, shape in ((images, (len(labels), 28, 28)), (labels, (len(labels),))):
         if array.shape != shape or array.dtype != np.uint8:
             raise MusterError(
-                f"{where}: {array.dtype} values of shape {array.shape}; uint8 of shape {shape} "
-                "belongs here"
+                f"{where}: {array.dtype} values of shape {array.shape}; expected: uint8 of shape "
+                f"{shape}"
             )
     return [images.reshape(len(images), 784), labels]
 
 
 def mnist_idx(paths: list[Path]) -> Arrays:
-    """The four idx files of MNIST and of what is made like it."""
+    """Read the four idx files of MNIST, Fashion-MNIST or EMNIST."""
     x, y, test_x, test_y = (read_idx(path) for path in paths)
-    whole = [*images_and_labels(x, y, paths[0]), *images_and_labels(test_x, test_y, paths[2])]
+    whole = [*flatten_images(x, y, paths[0]), *flatten_images(test_x, test_y, paths[2])]
     return dict(zip(("x", "y", "test_x", "test_y"), whole, strict=True))
 
 
 def emnist_files(split: str) -> tuple[str, ...]:
-    """The names of a split's idx files."""
+    """Return the names of the idx files of an EMNIST split."""
     return tuple(
         f"emnist-{split}-{half}-{kind}-ubyte"
         for half in ("train", "test")
@@ -64,22 +144,22 @@ def emnist_files(split: str) -> tuple[str, ...]:
     )
 
 
-def upright(arrays: Arrays) -> Arrays:
-    """EMNIST's official images lie on their side (rows and columns swapped): turn them."""
+def transpose_images(arrays: Arrays) -> Arrays:
+    """Turn EMNIST's official images upright: their rows and columns are swapped."""
 
-    def turn(x: UInt8) -> UInt8:
+    def transpose(x: UInt8) -> UInt8:
         return x.reshape(-1, 28, 28).transpose(0, 2, 1).reshape(-1, 784)
 
-    return {name: turn(a) if name.endswith("x") else a for name, a in arrays.items()}
+    return {name: transpose(a) if name.endswith("x") else a for name, a in arrays.items()}
 
 
 def emnist_idx(paths: list[Path]) -> Arrays:
-    """A split of EMNIST from its four official idx files."""
-    return upright(mnist_idx(paths))
+    """Read a split of EMNIST from its four official idx files."""
+    return transpose_images(mnist_idx(paths))
 
 
 def emnist_zip(split: str) -> Callable[[list[Path]], Arrays]:
-    """A split of EMNIST from the official archive of all splits."""
+    """Return a reader of a split of EMNIST from the official archive of all splits."""
 
     def read(paths: list[Path]) -> Arrays:
         found = []
@@ -88,16 +168,16 @@ def emnist_zip(split: str) -> Callable[[list[Path]], Arrays]:
                 with archive.open(f"gzip/{name}.gz") as file:
                     found.append(gunzip_idx(cast(BinaryIO, file), f"{paths[0]}: {name}"))
         whole = [
-            *images_and_labels(found[0], found[1], paths[0]),
-            *images_and_labels(found[2], found[3], paths[0]),
+            *flatten_images(found[0], found[1], paths[0]),
+            *flatten_images(found[2], found[3], paths[0]),
         ]
-        return upright(dict(zip(("x", "y", "test_x", "test_y"), whole, strict=True)))
+        return transpose_images(dict(zip(("x", "y", "test_x", "test_y"), whole, strict=True)))
 
     return read
 
 
 def cifar_png(paths: list[Path]) -> Arrays:
-    """CIFAR-10 as PNG files with an image a row, 1024 pixels RGB, and labels as JSON."""
+    """Read CIFAR-10 from PNG files with an image a row, 1024 pixels RGB, and labels as JSON."""
 
     def images(path: Path) -> UInt8:
         with Image.open(path) as picture:
@@ -114,7 +194,7 @@ def cifar_png(paths: list[Path]) -> Arrays:
 
 
 def cifar_binary(paths: list[Path]) -> Arrays:
-    """CIFAR-10 from its official archive of binary files: a label byte, then 3072 of an image."""
+    """Read CIFAR-10 from its official archive: a label byte, then 3072 bytes of an image."""
     rows = {}
     with tarfile.open(paths[0]) as archive:
         for member in archive:
@@ -132,7 +212,7 @@ def cifar_binary(paths: list[Path]) -> Arrays:
 
 
 def npz(**names: str) -> Callable[[list[Path]], Arrays]:
-    """Arrays of an npz file under our names (`npz(x="x_train")`); images become rows of 784."""
+    """Return a reader of npz arrays by our names (`npz(x="x_train")`); images are rows of 784."""
 
     def read(paths: list[Path]) -> Arrays:
         with np.load(paths[0], allow_pickle=False) as file:
@@ -143,9 +223,35 @@ def npz(**names: str) -> Callable[[list[Path]], Arrays]:
 
 
 def femnist_npz(paths: list[Path]) -> Arrays:
-    """FEMNIST by writer; there 255 is the background, here it is ink."""
-    arrays = npz(
-        x="x_train", y="y_train", writer="u_train",
-        test_x="x_test", test_y="y_test", test_writer="u_test",
-    )(paths)  # fmt: skip
+    """Read FEMNIST by writer; there 255 is the background, here it is ink."""
+    train = {"x": "x_train", "y": "y_train", "writer": "u_train"}
+    test = {"test_x": "x_test", "test_y": "y_test", "test_writer": "u_test"}
+    arrays = npz(**train, **test)(paths)
     return {name: 255 - a if name.endswith("x") else a for name, a in arrays.items()}
+
+
+def heart_table(paths: list[Path]) -> Arrays:
+    """Read the heart-disease table of all hospitals: a column `hospital`, and the 14."""
+    found = pl.read_csv(paths[0], infer_schema=False)
+    if set(found.columns) != {"hospital", *HEART_COLUMNS}:
+        raise MusterError(f"{paths[0]}: needs the columns hospital, {', '.join(HEART_COLUMNS)}")
+    return {
+        name: heart_numbers(found.filter(pl.col("hospital") == name)) for name in HEART_HOSPITALS
+    }
+
+
+def heart_files(paths: list[Path]) -> Arrays:
+    """Read the official heart-disease files (UCI), one for each hospital, without a header."""
+    tables = (
+        pl.read_csv(path, has_header=False, new_columns=list(HEART_COLUMNS), infer_schema=False)
+        for path in paths
+    )
+    return dict(zip(HEART_HOSPITALS, map(heart_numbers, tables), strict=True))
+
+
+def heart_numbers(table: pl.DataFrame) -> Float64:
+    """Return the 14 columns as numbers, without empty lines; NaN for missing values (`?`, -9)."""
+    values = pl.col(HEART_COLUMNS).str.strip_chars().replace({"?": None, "": None}).cast(pl.Float64)
+    rows = table.select(values.replace({-9.0: None}))
+    rows = rows.filter(~pl.all_horizontal(pl.all().is_null()))
+    return rows.with_columns(pl.all().fill_null(float("nan"))).to_numpy()

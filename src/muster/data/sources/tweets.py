@@ -1,9 +1,9 @@
-"""Tweets as numbers: the mean of the GloVe vectors of a tweet's words.
+"""Readers of tweets and GloVe vectors: a tweet is the mean of its words' vectors.
 
 The tokenizer is simple on purpose: lower case; @names and links are dropped; n't, 's, 'm, 're,
-'ve, 'll and 'd are words of their own, as they are in GloVe; otherwise a word is a run of letters
-and digits, or one of the marks . , ! ?. Words that GloVe does not have are skipped; a tweet
-without any known word is all zeros.
+'ve, 'll and 'd are separate words, as in GloVe; otherwise a word is a run of letters and digits, or
+one of the marks . , ! ?. Words that GloVe does not have are skipped; a tweet without any known word
+is all zeros.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OFFICIAL = "training.1600000.processed.noemoticon.csv"
 
 
 def tokens(text: pl.Expr) -> pl.Expr:
-    """The words of each text.
+    """Split each text into words.
 
     >>> frame = pl.DataFrame({"t": ["@ann I can't WAIT!! http://x.y it's"]})
     >>> frame.select(tokens(pl.col("t"))).item().to_list()
@@ -39,7 +39,7 @@ def tokens(text: pl.Expr) -> pl.Expr:
 
 
 def mean_vectors(text: pl.Series, words: list[str], vectors: NDArray[np.float32]) -> Any:
-    """The mean of the vectors of each text's known words, float32; zeros where there is none."""
+    """Return the mean vector of each text's known words, float32; zeros where there is none."""
     known = pl.DataFrame({"word": words, "at": np.arange(len(words))})
     long = (
         pl.DataFrame({"text": text})
@@ -58,7 +58,7 @@ def mean_vectors(text: pl.Series, words: list[str], vectors: NDArray[np.float32]
 
 
 def tweet_arrays(frame: pl.DataFrame, glove: Arrays) -> Arrays:
-    """Features, labels (1 is positive) and users, numbered in the order of their names."""
+    """Return features, labels (1 is positive) and users, numbered in the order of their names."""
     words = glove["words"].tobytes().decode().split("\n")
     users = frame["user"].rank("dense").to_numpy().astype(np.int32) - 1
     return {
@@ -69,13 +69,13 @@ def tweet_arrays(frame: pl.DataFrame, glove: Arrays) -> Arrays:
 
 
 def tweets_csv(paths: list[Path]) -> pl.DataFrame:
-    """Tweets from a CSV file with columns label, user and text."""
+    """Read tweets from a CSV file with columns label, user and text."""
     raw = paths[0].read_bytes()
     return pl.read_csv(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
 
 
 def tweets_zip(paths: list[Path]) -> pl.DataFrame:
-    """The 1.6 million tweets of Sentiment140's archive: Latin-1, without a header."""
+    """Read the 1.6 million tweets of Sentiment140's archive: Latin-1, without a header."""
     with zipfile.ZipFile(paths[0]) as archive:
         text = archive.read(OFFICIAL).decode("latin-1")
     names = ["label", "id", "date", "query", "user", "text"]
@@ -83,22 +83,22 @@ def tweets_zip(paths: list[Path]) -> pl.DataFrame:
 
 
 def glove_wheel(paths: list[Path]) -> Arrays:
-    """GloVe as its package has it: the vectors as npy, the words in the same order as parquet."""
+    """Read GloVe from its PyPI package: vectors as npy, words in the same order as parquet."""
     words = pl.read_parquet(paths[1])["index"].to_list()
-    return {"vectors": np.load(paths[0]), "words": joined(words)}
+    return {"vectors": np.load(paths[0]), "words": join_lines(words)}
 
 
 def glove_zip(paths: list[Path]) -> Arrays:
-    """GloVe from its own archive: a line for each word, the word and then its numbers."""
+    """Read GloVe from its official archive: a line for each word, the word and its numbers."""
     with zipfile.ZipFile(paths[0]) as archive:
         lines = archive.read("glove.6B.50d.txt").decode().removesuffix("\n").split("\n")
     split = [line.partition(" ") for line in lines]
     numbers = np.array([tail.split(" ") for _, _, tail in split], np.float32)
-    return {"vectors": numbers, "words": joined([word for word, _, _ in split])}
+    return {"vectors": numbers, "words": join_lines([word for word, _, _ in split])}
 
 
-def joined(words: list[str]) -> NDArray[np.uint8]:
-    """Words as bytes, a line each."""
+def join_lines(words: list[str]) -> NDArray[np.uint8]:
+    """Encode words as bytes, a line each."""
     if any("\n" in word for word in words):
         raise MusterError("GloVe: a word holds a line break; the file is damaged: get it again")
     return np.frombuffer("\n".join(words).encode(), np.uint8)

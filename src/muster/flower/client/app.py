@@ -21,12 +21,12 @@ from flwr.clientapp import ClientApp
 
 from ... import __version__
 from ...base.errors import MusterError
-from ...base.params import dtype_of
+from ...base.params import get_dtype
 from ...config.experiment import Experiment
 from ...federation import Federation
 from ...protocol import Offer
-from ...tasks.base import targets_of
-from ...tasks.compatibility import suited
+from ...tasks.base import target_kind
+from ...tasks.compatibility import match_task
 from ..server.fit_columns import TRANSFORM, Transform, read_transform, write_statistics
 from ..terms import check_terms, read_terms
 from ..transport.wire import (
@@ -59,7 +59,7 @@ def send_statistics(message: Message, context: Context) -> Message:
     if not chosen.network.fits:
         raise MusterError("survey: the terms ask for no statistics; nothing was sent")
     seed = int(str(message.content.config_records[OFFER]["seed"]))
-    targets = targets_of(chosen.settings.task)
+    targets = target_kind(chosen.settings.task)
     statistics = read_own_statistics(context.node_config, chosen.network, seed, targets)
     return reply_to(message, write_statistics(statistics))
 
@@ -69,7 +69,7 @@ def hello(message: Message, context: Context) -> Message:
     """Send the sample count and the shapes that the server needs to enrol this client."""
     chosen = _read_experiment(message, context)
     own = _read_data(message, context, chosen, carried_transform(message))
-    own, _ = suited(own, chosen.settings.task)
+    own, _ = match_task(own, chosen.settings.task)
     report: dict[str, ConfigRecordValues] = {
         "rows": int(own.train.sizes[0]),
         "shape": list(own.train.x.shape[1:]),
@@ -156,7 +156,7 @@ def _read_data(message: Message, context: Context, chosen: Experiment, text: str
     seed, config = int(str(offer["seed"])), context.node_config
 
     def read() -> Federation:
-        transform, targets = _read_transform(text, chosen), targets_of(chosen.settings.task)
+        transform, targets = _read_transform(text, chosen), target_kind(chosen.settings.task)
         return read_own_data(config, chosen.network, seed, targets, transform)
 
     own = read_cached(config, (str(offer["experiment"]), seed, text), read)
@@ -178,8 +178,8 @@ def _prepare(
     # With its number: a folder that two nodes share by mistake holds the state of neither.
     run = digest(f"{seed} {int(str(record['client']))} {text}{name}")
     where = context.node_config.get("memory-path")
-    dtype = dtype_of(chosen.settings.dtype)
-    counted = int(str(record["counted"])) if job.remembers else UNSTATED
+    dtype = get_dtype(chosen.settings.dtype)
+    counted = int(str(record["counted"])) if job.has_client_state else UNSTATED
     state = ClientState(context.state, run, counted, dtype, Path(str(where)) if where else None)
     transform = state.update_transform(name, carried_transform(message))
     own = _read_data(message, context, chosen, transform)

@@ -20,9 +20,9 @@ from flwr.app import ConfigRecord, RecordDict
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from ...base.durable import replacing
+from ...base.durable import atomic_file
 from ...base.errors import MusterError
-from ...base.params import Memory, Params, ordered
+from ...base.params import Params, State, reorder
 from ..server.fit_columns import hash_transform
 from ..transport.private_files import make_private_folder
 from ..transport.wire import UNSTATED, pack, unpack
@@ -109,16 +109,16 @@ class ClientState:
         self.put(solo=[loss, test_loss, test_score])
         self.save()
 
-    def get_memory(self, new: Memory) -> Memory:
+    def get_memory(self, new: State) -> State:
         """Return the client's memory, as a stack of one: of the last counted round, or new."""
         found = self._parts(self.counts) if self.counts else {}
         fresh = found or new
         return {
-            part: {name: t[None] for name, t in ordered(m, new.get(part, ())).items()}
-            for part, m in ordered(fresh, new).items()
+            part: {name: t[None] for name, t in reorder(m, new.get(part, ())).items()}
+            for part, m in reorder(fresh, new).items()
         }
 
-    def put_memory(self, round: int, memory: Memory) -> None:
+    def put_memory(self, round: int, memory: State) -> None:
         """Store the memory (a stack of one) after a round; it counts once the server says so."""
         if self.counts != BASE:
             self._put_parts(BASE, self._parts(self.counts) if self.counts else {})
@@ -142,14 +142,14 @@ class ClientState:
             f"{base} and {latest}; give the node its memory-path of that run, or start a new run"
         )
 
-    def _parts(self, prefix: str) -> Memory:
+    def _parts(self, prefix: str) -> State:
         return {
             key.removeprefix(prefix): unpack(record, self.dtype)
             for key, record in self.state.array_records.items()
             if key.startswith(prefix)
         }
 
-    def _put_parts(self, prefix: str, memory: Memory) -> None:
+    def _put_parts(self, prefix: str, memory: State) -> None:
         for key in [k for k in self.state if k.startswith(prefix)]:
             del self.state[key]
         for part, m in memory.items():
@@ -171,7 +171,7 @@ class ClientState:
             for name, t in m.items()
         }
         notes = {k: v for k, v in self.state.config_records[NOTES].items() if k != "held"}
-        with replacing(self._file) as new:
+        with atomic_file(self._file) as new:
             save_file(tensors, new, metadata={NOTES: json.dumps(notes)})
 
     def _load(self, folder: Path) -> None:
@@ -187,7 +187,7 @@ class ClientState:
                 f"{file}: cannot be read ({error}); remove it to start with a new state"
             ) from None
         self.state[NOTES] = ConfigRecord(notes)
-        memory: Memory = {}
+        memory: State = {}
         for key, t in tensors.items():
             part, name = key.split("/", 1)
             memory.setdefault(part, {})[name] = t

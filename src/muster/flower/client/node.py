@@ -1,6 +1,6 @@
 """One client of a real federation: its own data, decisions and state.
 
-It runs the clients' half of the round, `clients.Stack`, on a stack of one. Its data, its
+It runs the clients' half of the round, `clients.LocalClients`, on a stack of one. Its data, its
 requirement and its state between rounds never leave it; its role is what the server says it is,
 because a client's claim about its role would not count.
 """
@@ -15,17 +15,17 @@ import numpy as np
 
 from ...base import params
 from ...base.errors import MusterError
-from ...base.params import Memory, Params
+from ...base.params import Params, State
 from ...config.experiment import Experiment
 from ...engines import Compute, choose
 from ...federation import Federation
 from ...local import Local
-from ...protocol import Appraisal, Offer, Replies, Roster, State, View
-from ...run.clients import Stack
-from ...run.evaluation_cache import Memo
+from ...protocol import Appraisal, Evaluation, Offer, Replies, Roster, RunState
+from ...run.clients import LocalClients
+from ...run.evaluation_cache import EvaluationCache
 from ...run.job import Job
 from ...run.solo import with_solo
-from ...tasks.compatibility import suited
+from ...tasks.compatibility import match_task
 from ..transport.wire import EXTRA_FIGURES, PREFIX, SPLITS, UNSTATED, ClientRole
 from .client_state import ClientState
 
@@ -38,10 +38,10 @@ class Node:
     def __init__(self, job: Job, fed: Federation, compute: Compute) -> None:
         self.job, self.method, self.dtype = job, job.method, compute.number
         self.module = job.check(fed)
-        self.fed, task = suited(fed, job.task)
+        self.fed, task = match_task(fed, job.task)
         # One client's work uses one core.
         engine = choose(replace(compute, processes=1), self.module, self.fed, job.local, task)
-        self.stack = Stack(self.fed, job, engine)
+        self.stack = LocalClients(self.fed, job, engine)
         self.frozen = params.frozen_digest(self.module)
 
     @property
@@ -53,36 +53,36 @@ class Node:
         """Return the entries of every report."""
         return {"round": t, "client": int(self.fed.population.ids[0]), "rows": self.rows}
 
-    def memory(self, state: ClientState) -> Memory:
+    def memory(self, state: ClientState) -> State:
         """Return its memory, as a stack of one."""
-        before = params.of_module(self.module, self.dtype, self.stack.device)
+        before = params.get_params(self.module, self.dtype, self.stack.device)
         return state.get_memory(self.job.memory(before, self.stack.trainable))
 
-    def memo(self, offer: Offer, state: ClientState) -> Memo:
+    def build_cache(self, offer: Offer, state: ClientState) -> EvaluationCache:
         """Return the cache of its evaluation of the offer's model, with what its state has."""
-        memo = Memo(self.stack.appraise, self.stack.view, 1)
-        memo.turn(State(offer.round, offer.model))
+        cache = EvaluationCache(self.stack.appraise, self.stack.evaluate, 1)
+        cache.use(RunState(offer.round, offer.model))
         stored = state.get_appraisal(offer.round)
         if stored is not None:
             loss, score = (np.array([value]) for value in stored)
-            memo.put(ONLY, Appraisal(loss, score))
-        return memo
+            cache.store(ONLY, Appraisal(loss, score))
+        return cache
 
     def measure(self, offer: Offer, role: ClientRole, state: ClientState) -> dict[str, Any]:
         """Evaluate the model; return the report, with 1.0 for `stays` if it stays."""
         memory = self.memory(state)
         own_of = (lambda who: memory["own"]) if "own" in memory else None
-        view = self.stack.views(offer.model, own_of, ONLY)
+        view = self.stack.evaluate_model(offer.model, own_of, ONLY)
         if role.counted != UNSTATED:  # the whole view was requested, not what a round needs
-            view = self.stack.with_tuned(view, offer.round, offer.model, ONLY)
+            view = self.stack.add_tuned(view, offer.round, offer.model, ONLY)
         numbers, decides = figures(view), PREFIX[self.job.split]
         if self.method.serves == "global":
             state.put_appraisal(
-                offer.round, numbers[f"{decides}loss"], numbers[decides + view.called]
+                offer.round, numbers[f"{decides}loss"], numbers[decides + view.score_name]
             )
-        memo = self.memo(offer, state)
-        numbers["stays"] = float(self.stack.stays(ONLY, memo)[0])
-        store_appraisal(memo, offer, state)
+        cache = self.build_cache(offer, state)
+        numbers["stays"] = float(self.stack.decide_to_stay(ONLY, cache)[0])
+        store_appraisal(cache, offer, state)
         if self.method.claim.needs_requirement and not self.method.reports:
             # From its loss and its claim together the server could work out its requirement.
             # (A training score may be the loss by another name, as perplexity is.)
@@ -93,9 +93,9 @@ class Node:
 
     def trial(self, offer: Offer, models: Sequence[Params], state: ClientState) -> dict[str, Any]:
         """Evaluate the offer's model and others that might follow it; return the report."""
-        memo = self.memo(offer, state)
-        words = self.stack.trial(offer, models, ONLY, memo).words[:, 0]
-        store_appraisal(memo, offer, state)
+        cache = self.build_cache(offer, state)
+        words = self.stack.try_models(offer, models, ONLY, cache).values[:, 0]
+        store_appraisal(cache, offer, state)
         return self.base_report(offer.round) | {"trial": [float(value) for value in words]}
 
     def train(
@@ -110,9 +110,9 @@ class Node:
             ids=np.array([role.client]),
         )
         steps = None if role.steps < 0 else np.array([role.steps])
-        memo = self.memo(offer, state)
-        answers = self.stack.respond(offer, roster, steps, memo, self.memory(state))
-        store_appraisal(memo, offer, state)
+        cache = self.build_cache(offer, state)
+        answers = self.stack.respond(offer, roster, steps, cache, self.memory(state))
+        store_appraisal(cache, offer, state)
         joined = bool(answers.decision.yes[0])
         report = self.base_report(offer.round) | {
             "joined": joined,
@@ -120,35 +120,35 @@ class Node:
         }
         if not joined:
             return report, None
-        state.put_memory(offer.round + 1, answers.memory)
+        state.put_memory(offer.round + 1, answers.state)
         report["steps"] = int(answers.steps[0])
         if self.method.reports:
             report["loss"] = float(answers.replies.appraisal.loss[0])
             score = float(answers.replies.appraisal.score[0])
             if not np.isnan(score):  # its rows may leave it without one
-                report[offer.called] = score
+                report[offer.score_name] = score
         if self.method.claim.needs_requirement:
             report["claim"] = float(answers.replies.claim[0])
         return report, answers.replies
 
 
-def store_appraisal(memo: Memo, offer: Offer, state: ClientState) -> None:
+def store_appraisal(cache: EvaluationCache, offer: Offer, state: ClientState) -> None:
     """Store its loss and score at the model for the next message about it."""
-    if memo.done[0]:
-        known = memo.known
+    if cache.done[0]:
+        known = cache.known
         state.put_appraisal(offer.round, float(known.loss[0]), float(known.score[0]))
 
 
-def figures(view: View) -> dict[str, float]:
+def figures(view: Evaluation) -> dict[str, float]:
     """Return the view of one client as the numbers of its report."""
     numbers: dict[str, float] = {}
     for prefix, appraisal in zip(
         SPLITS, (view.train, view.test, view.own, view.own_test), strict=True
     ):
         a = appraisal or Appraisal.unknown(1)
-        measured = {"loss": a.loss, view.called: a.score, **a.more}
+        measured = {"loss": a.loss, view.score_name: a.score, **a.more}
         numbers |= {prefix + name: float(values[0]) for name, values in measured.items()}
-    tuned = {f"tuned_{view.called}": view.tuned}
+    tuned = {f"tuned_{view.score_name}": view.tuned}
     for name, value in (tuned | {n: getattr(view, n, None) for n in EXTRA_FIGURES}).items():
         numbers[name] = np.nan if value is None else float(value[0])
     return numbers

@@ -21,9 +21,9 @@ from ...config.network import Network
 from ...data.files.folder import Source, read_folder
 from ...data.files.image_folders import holds_images
 from ...data.files.manifest import manifest_places
-from ...federation import Federation, Preparation
+from ...federation import Federation, TableEncoder
 from ...tasks.base import Targets
-from ..server.fit_columns import ColumnStatistics, Transform
+from ..server.fit_columns import ClientStatistics, Transform
 
 # Keys that an owner may set.
 OWNER_KEYS = ("data-path", "requirement", "memory-path", "test-fraction", "tokenizer")
@@ -83,7 +83,7 @@ def read_own_data(
 
     Its features are made by a `transform` that was fitted together with the other clients.
     """
-    columns = transform.columns if isinstance(transform, Preparation) else network.columns
+    columns = transform.columns if isinstance(transform, TableEncoder) else network.columns
     source = read_own_files(config, network, targets, columns)
     fed = source.federation(seed, transform)
     if fed.n != 1:
@@ -102,12 +102,12 @@ def read_own_data(
 
 def read_own_statistics(
     config: Mapping[str, Any], network: Network, seed: int, targets: Targets | None = None
-) -> ColumnStatistics:
+) -> ClientStatistics:
     """Return the statistics of this client's columns, for fitting a transform."""
     source = read_own_files(config, network, targets, network.columns)
     first = source.blocks[0]
     shape = (len(first.features),) if source.tables else first.x.shape[1:]
-    return ColumnStatistics(first.features, tuple(shape), source.statistics(seed), source.levels())
+    return ClientStatistics(first.features, tuple(shape), source.statistics(seed), source.levels())
 
 
 def read_own_files(

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...base.checks import whole
+from ...base.checks import check_whole
 from ...base.errors import MusterError
 from ..local.processes import HOST, free_ports, python, quiet
 from ..transport.private_files import check_data, check_key, make_private_folder
@@ -58,7 +58,7 @@ class NodeOptions:
         if not self.ca.is_file():
             raise MusterError(f"--ca: {self.ca}: no such file; give the server's ca.crt")
         check_key(self.key)
-        whole("--port", self.port, 0, 65535)
+        check_whole("--port", self.port, 0, 65535)
         if not self.agreed:
             raise MusterError(
                 "--app-hash: missing; give the hash of the app that you agreed to, which "

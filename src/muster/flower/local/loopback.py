@@ -25,7 +25,7 @@ import tomli_w
 
 from ...base.durable import write
 from ...base.errors import MusterError
-from ...base.untrusted import appended
+from ...base.untrusted_files import open_log
 from ...config.experiment import Experiment
 from ...config.network import members_of
 from ...federation import Federation
@@ -75,7 +75,7 @@ class Loopback:
 
     def start(self, name: str, command: Sequence[str]) -> None:
         """Start a process in a separate group; its output goes to a log."""
-        with appended(self.logs / f"{name}.log") as log:
+        with open_log(self.logs / f"{name}.log") as log:
             process = subprocess.Popen(
                 command,
                 stdout=log,
@@ -167,7 +167,7 @@ class Loopback:
 
     def run(self, app: Path, say: Say) -> int:
         """Run `flwr run`, passing on the lines of muster's server app; return its exit code."""
-        with appended(self.logs / "run.log") as log:
+        with open_log(self.logs / "run.log") as log:
             process = subprocess.Popen(
                 [program("flwr"), "run", str(app), "dep", "--stream"],
                 env=self.environment,

@@ -19,20 +19,20 @@ from flwr.serverapp import Grid, ServerApp
 
 from ...base import params
 from ...base.errors import MusterError
-from ...base.params import dtype_of
+from ...base.params import get_dtype
 from ...config.experiment import Experiment
 from ...config.network import Member, Network
 from ...engines.batches import needs_two_rows
-from ...federation import Inputs, Preparation, Scale, Space, Text
+from ...federation import Inputs, RowShape, Scaler, TableEncoder, TextEncoder
 from ...federation.inputs import PIXELS, REAL, WHOLE
 from ...models.specs import as_module
-from ...report.figure import figures
+from ...report.figure import draw_figures
 from ...results import store
-from ...results.model import Recipe
+from ...results.model import ModelRecipe
 from ...results.run import OnRound, Run
-from ...run.checkpoint import saved_identity
+from ...run.checkpoint import read_identity
 from ...run.round import Setup
-from ...run.training_loop import Keep, Provenance, beginning, conduct
+from ...run.training_loop import Keep, Provenance, build_initial_state, run_rounds
 from ...tasks.scores import Score
 from ..app_folder import build_registry, check_federated, read_roster
 from ..terms import shared_terms
@@ -66,7 +66,7 @@ def main(grid: Grid, context: Context) -> None:
 def _run(grid: Grid, chosen: Experiment, folder: Path, inputs: Inputs | None) -> None:
     result = federate(grid, chosen, folder, log, inputs)
     runs = {next(iter(chosen.methods)): [result]}
-    figures(runs, folder, chosen.settings.figures, chosen.settings.shown_in_figure)
+    draw_figures(runs, folder, chosen.settings.figures, chosen.settings.shown_in_figure)
     log(f"results: {folder}")
     if result.idle:
         raise MusterError(
@@ -115,7 +115,7 @@ def federate(
     agreed = replace(network, features=enrolment.shape, classes=named)
     text = shared_terms(replace(chosen, network=agreed))
     job, image = chosen.job, network.image or None
-    space = Space(
+    space = RowShape(
         enrolment.shape,
         enrolment.classes,
         image,
@@ -130,7 +130,7 @@ def federate(
         registry,
         population,
         job,
-        params.trainable(module),
+        params.trainable_names(module),
         needs_two_rows(module),
         network,
         text,
@@ -140,9 +140,9 @@ def federate(
         say=say,
     )
     setup = Setup(population, job, remote, network.quorum)
-    start = params.of_module(module, dtype_of(s.dtype), remote.device)
+    start = params.get_params(module, get_dtype(s.dtype), remote.device)
     # Clients keep their state of the last two rounds: a server may fall back by one, not by more.
-    often = 1 if job.remembers else s.checkpoint_every
+    often = 1 if job.has_client_state else s.checkpoint_every
     origin = Provenance(
         identity={
             "dtype": s.dtype,
@@ -155,31 +155,31 @@ def federate(
                 else {}
             ),
         },
-        recipe=Recipe.of(job.model, module, model_inputs, job.task, job.method.serves),
+        recipe=ModelRecipe.of(job.model, module, model_inputs, job.task, job.method.serves),
     )
-    result = conduct(
+    result = run_rounds(
         setup,
         module,
-        beginning(setup, start, init_counted()),
+        build_initial_state(setup, start, init_counted()),
         Keep(s.evaluate_every, folder / "checkpoints", often, resume=True),
         origin,
         round_logger(s.rounds, say, job.scoring.first),
     )
     result = replace(result, config=chosen.resolved())
     store.save(result, folder)
-    store.drop_checkpoints(folder / "checkpoints")
+    store.delete_checkpoints(folder / "checkpoints")
     return result
 
 
 def build_inputs(
-    space: Space, network: Network, transform: Transform | None, pixels: bool = False
+    space: RowShape, network: Network, transform: Transform | None, pixels: bool = False
 ) -> Inputs:
     """Return the description of the model's inputs. Unless the terms set them, the columns of rows
     and their scale stay with the clients; `pixels` are not scaled."""
-    prepare = transform if isinstance(transform, Preparation) else None
-    text = Text(network.text, network.length, network.padding or 0) if network.text else None
+    encoder = transform if isinstance(transform, TableEncoder) else None
+    text = TextEncoder(network.text, network.length, network.padding or 0) if network.text else None
     kind = WHOLE if space.whole else PIXELS if pixels else ""
-    columns = (text.column,) if text else prepare.columns if prepare else network.columns
+    columns = (text.column,) if text else encoder.columns if encoder else network.columns
     return Inputs(
         space.shape,
         space.classes,
@@ -189,10 +189,10 @@ def build_inputs(
         columns=columns or None,
         label=network.label,
         aside=None if network.columns or network.text else (),
-        scale=transform if isinstance(transform, Scale) else None,
+        scaler=transform if isinstance(transform, Scaler) else None,
         scaled=transform is not None or bool(network.text) or pixels,
         target=space.target,
-        prepare=prepare,
+        encoder=encoder,
         text=text,
         resized=bool(network.resize),
         pad=space.pad,
@@ -236,7 +236,7 @@ def read_saved_transform(folder: Path, network: Network) -> tuple[Transform | No
         The transform, if there is one, and the reason of each client that was not enrolled when the
         run began and stays out.
     """
-    saved = saved_identity(folder)
+    saved = read_identity(folder)
     rows = json.loads(saved.get(ROWS, "[]"))
     late = {k: "it was not in when the run began" for k, n in enumerate(rows) if not n}
     if FITTED not in saved:

@@ -27,7 +27,7 @@ from flwr.serverapp import Grid
 from ...base.errors import MusterError
 from ...config.network import Member, Network
 from ...data.files.folder import in_order
-from ...federation import Preparation, Scale, Statistics
+from ...federation import ColumnStatistics, Scaler, TableEncoder
 from ..transport.requests import Limits, exchange
 from ..transport.wire import OFFER, REPORT, clean_line
 
@@ -37,11 +37,11 @@ MAX_BYTES = 2**24  # of a client's statistics, besides its levels
 MAX_TEXT = 200  # characters in the name of a column or a level
 MAX_VALUE = 1e100  # the largest mean or deviation to believe
 
-Transform = Preparation | Scale
+Transform = TableEncoder | Scaler
 
 
 @dataclass(frozen=True, eq=False)
-class ColumnStatistics:
+class ClientStatistics:
     """The column statistics that one client sends.
 
     Attributes:
@@ -53,22 +53,22 @@ class ColumnStatistics:
 
     columns: tuple[str, ...]
     shape: tuple[int, ...]
-    statistics: Statistics
+    statistics: ColumnStatistics
     levels: dict[str, tuple[str, ...]]
 
 
 def dump_transform(transform: Transform) -> str:
     """Write a transform as text; `load_transform` reads it to the same bits."""
-    shape = {"shape": list(transform.mean.shape)} if isinstance(transform, Scale) else {}
-    return json.dumps({**transform.table(), **shape})
+    shape = {"shape": list(transform.mean.shape)} if isinstance(transform, Scaler) else {}
+    return json.dumps({**transform.to_dict(), **shape})
 
 
 def load_transform(text: str) -> Transform:
     """Read a transform from its text."""
     table: dict[str, Any] = json.loads(text)
     if "columns" in table:
-        return Preparation.of_table(table)
-    return Scale.of_table(table, tuple(table["shape"]))
+        return TableEncoder.from_dict(table)
+    return Scaler.from_dict(table, tuple(table["shape"]))
 
 
 def hash_transform(text: str) -> str:
@@ -79,7 +79,7 @@ def hash_transform(text: str) -> str:
 # At a client.
 
 
-def write_statistics(client: ColumnStatistics) -> RecordDict:
+def write_statistics(client: ClientStatistics) -> RecordDict:
     """Write a client's statistics as records. A column of categories has a count and levels, and
     neither mean nor spread."""
     s = client.statistics
@@ -108,7 +108,7 @@ def read_transform(text: str, network: Network) -> Transform:
         mean, std = np.array(made.mean, np.float64), np.array(made.std, np.float64)
         sound = bool(np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all())
         sound &= std.shape == mean.shape if network.scale != "none" else not std.size
-        if isinstance(made, Preparation):
+        if isinstance(made, TableEncoder):
             sound &= len(made.columns) == len(mean) and set(made.levels) == set(network.categories)
             sound &= set(made.holes) <= set(made.columns) and set(made.levels) <= set(made.columns)
             sound &= network.columns in ((), made.columns) and not made.nothing
@@ -148,7 +148,7 @@ def fit_columns(
     limits = dict.fromkeys(nodes, Limits(size=MAX_BYTES + names))
     done = exchange(grid, contents, COLUMNS_QUERY, network.timeout, limits)
     without = {**done.missing, **done.refused}
-    clients: dict[int, ColumnStatistics] = {}
+    clients: dict[int, ClientStatistics] = {}
     for k in sorted(done.replies, key=lambda k: (not members[k].priority, k)):
         first = next(iter(clients.values()), None)
         statistics = read_statistics(done.replies[k], network, first)
@@ -171,17 +171,17 @@ def missing_client_error(member: Member, reason: str) -> MusterError:
     )
 
 
-def fit(clients: Sequence[ColumnStatistics], priority: Any, network: Network) -> Transform:
+def fit(clients: Sequence[ClientStatistics], priority: Any, network: Network) -> Transform:
     """Fit a transform, as the simulator fits it to the same clients' rows."""
     counts = priority if network.scale == "priority" else np.ones(len(clients), np.bool_)
     columns = network.columns or clients[0].columns
     if not clients[0].columns:
-        return Scale.fitted(stack_statistics(clients), counts, clients[0].shape)
+        return Scaler.fit(stack_statistics(clients), counts, clients[0].shape)
     levels = {
         name: {level for client in clients for level in client.levels[name]}
         for name in network.categories
     }
-    return Preparation.fitted(
+    return TableEncoder.fit(
         stack_statistics(clients, columns),
         counts,
         columns,
@@ -192,8 +192,8 @@ def fit(clients: Sequence[ColumnStatistics], priority: Any, network: Network) ->
 
 
 def stack_statistics(
-    clients: Sequence[ColumnStatistics], columns: tuple[str, ...] = ()
-) -> Statistics:
+    clients: Sequence[ClientStatistics], columns: tuple[str, ...] = ()
+) -> ColumnStatistics:
     """Stack the statistics of several clients, in the order of these columns."""
     every = [client.statistics for client in clients]
     order = [[client.columns.index(name) for name in columns] for client in clients]
@@ -202,14 +202,14 @@ def stack_statistics(
         rows = [getattr(s, name)[0] for s in every]
         return np.stack([r[at] for r, at in zip(rows, order, strict=True)] if columns else rows)
 
-    return Statistics(
+    return ColumnStatistics(
         np.concatenate([s.rows for s in every]), stack("count"), stack("mean"), stack("spread")
     )
 
 
 def read_statistics(
-    message: Message, network: Network, first: ColumnStatistics | None
-) -> ColumnStatistics | str:
+    message: Message, network: Network, first: ClientStatistics | None
+) -> ClientStatistics | str:
     """Read a client's statistics, or return what is wrong with them. Never raises, whatever was
     sent. All clients must have the columns of the first."""
     if message.has_error():
@@ -220,10 +220,10 @@ def read_statistics(
             return "its statistics are malformed"
         report: dict[str, Any] = dict(message.content.config_records[REPORT])
         levels: dict[str, Any] = dict(message.content.config_records[LEVELS])
-        return _check_statistics(report, levels, network, first) or ColumnStatistics(
+        return _check_statistics(report, levels, network, first) or ClientStatistics(
             tuple(report["columns"]),
             tuple(report["shape"]),
-            Statistics(
+            ColumnStatistics(
                 np.array([report["rows"]], np.int64),
                 np.array([report["count"]], np.int64),
                 np.array([report["mean"]], np.float64),
@@ -260,7 +260,7 @@ def _is_list(value: Any, kind: type) -> bool:
     return type(value) is list and all(type(v) is kind for v in value)
 
 
-def _check_columns(report: dict[str, Any], network: Network, first: ColumnStatistics | None) -> str:
+def _check_columns(report: dict[str, Any], network: Network, first: ClientStatistics | None) -> str:
     columns, shape = report["columns"], tuple(report["shape"])
     if len(set(columns)) < len(columns) or not all(map(_is_name, columns)):
         return "its columns have no proper names"

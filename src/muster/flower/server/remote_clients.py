@@ -18,24 +18,24 @@ from flwr.app import ArrayRecord, ConfigRecord, MessageType
 from flwr.serverapp import Grid
 
 from ...base.arrays import Bool, Float64, Int64
-from ...base.params import Memory, Params
+from ...base.params import Params, State
 from ...config.network import Network
-from ...engines.batches import steps_of
+from ...engines.batches import count_steps
 from ...federation import Population
-from ...parts.guard import plausible
+from ...parts.guard import check_plausible
 from ...protocol import (
     Answers,
     Appraisal,
     Decision,
+    Evaluation,
     Offer,
     Replies,
     Roster,
-    State,
+    RunState,
     Trial,
-    View,
 )
-from ...run.clients import no_replies
-from ...run.evaluation_cache import Memo
+from ...run.clients import build_no_replies
+from ...run.evaluation_cache import EvaluationCache
 from ...run.job import Job
 from ...tasks.scores import Score
 from ..transport.requests import exchange, reply_limits
@@ -120,18 +120,18 @@ class RemoteClients:
         """Nobody: attackers of a real federation are not known."""
         return np.empty(0, np.int64)
 
-    def requirement(self, clients: Int64) -> Float64:
+    def get_requirements(self, clients: Int64) -> Float64:
         """Return NaN: requirements stay with the clients."""
         return np.full(len(clients), np.nan)
 
-    def alone(self, clients: Int64) -> Float64 | None:
+    def get_solo_scores(self, clients: Int64) -> Float64 | None:
         """Return None: it stays with the clients too."""
         return None
 
     def close(self) -> None:
         """Release nothing."""
 
-    def at_once(self, model: Params) -> int:
+    def max_replies(self, model: Params) -> int:
         """Return the number of all clients: they train at the same time."""
         return self.population.n
 
@@ -140,9 +140,9 @@ class RemoteClients:
         fewer than it states: other clients' work is measured by them."""
         population = self.population
         rows = np.minimum(population.sizes, population.rows)[clients]
-        return steps_of(rows, self.job.local, self.two_rows)
+        return count_steps(rows, self.job.local, self.two_rows)
 
-    def arriving(self, model: Params) -> Params:
+    def deliver(self, model: Params) -> Params:
         """Return a model as it arrives: rounded, where it travels in half the bytes."""
         return apply_precision(model, self.network.precision)
 
@@ -245,7 +245,7 @@ class RemoteClients:
     def _expected(self, kind: str, offer: Offer, role: ClientRole) -> ExpectedReply:
         k = role.client
         rows, dtype = int(self.population.sizes[k]), next(iter(offer.model.values())).dtype
-        asked = int(steps_of(np.array([rows]), self.job.local, self.two_rows)[0])
+        asked = int(count_steps(np.array([rows]), self.job.local, self.two_rows)[0])
         steps = asked if role.steps < 0 else role.steps
         common = (offer.round, k, rows, dtype, self.network.precision)
         if kind != MessageType.TRAIN:
@@ -269,10 +269,10 @@ class RemoteClients:
             self.job.seed,
             t,
             self.job.rounds,
-            self.arriving(model),
+            self.deliver(model),
             population=population,
             trainable=self.trainable,
-            called=self._score,
+            score_name=self._score,
         )
 
     def _role(self, k: int, steps: int = -1, counted: int = UNSTATED) -> ClientRole:
@@ -301,7 +301,7 @@ class RemoteClients:
         can, unscored = replace(self.job.possible, undefined=True), np.full(n, np.nan)
         for name in (name for name in names if name.endswith("loss")):
             values, heard = figures[name], ~np.isnan(figures[name])
-            sound = plausible(Appraisal(values, unscored), self.population.priority, can).yes
+            sound = check_plausible(Appraisal(values, unscored), self.population.priority, can).yes
             for liar in np.flatnonzero(heard & ~sound):
                 self.events.append((int(liar), f"impossible {name}"))
             values[~sound] = np.nan
@@ -315,7 +315,9 @@ class RemoteClients:
         of = PREFIX[self.job.split]
         return Appraisal(figures[f"{of}loss"][clients], figures[of + self._score][clients])
 
-    def trial(self, offer: Offer, models: Sequence[Params], clients: Int64, memo: Memo) -> Trial:
+    def try_models(
+        self, offer: Offer, models: Sequence[Params], clients: Int64, cache: EvaluationCache
+    ) -> Trial:
         """Return clients' losses at the offer's model and at others; NaN where they report none, or
         an impossible one."""
         roles = [self._role(int(k)) for k in clients]
@@ -338,21 +340,21 @@ class RemoteClients:
         events, self.events = tuple(self.events), []
         return Trial(trials, clients, (up, down), events)
 
-    def stays(self, clients: Int64, memo: Memo) -> Bool:
+    def decide_to_stay(self, clients: Int64, cache: EvaluationCache) -> Bool:
         """Return True for each client that reported that it stays."""
-        memo.of(clients)
+        cache.appraise(clients)
         (now,) = self.staying.values()
         return now[clients]
 
-    def report(self, offer: Offer, clients: Int64, memo: Memo) -> Appraisal:
+    def report(self, offer: Offer, clients: Int64, cache: EvaluationCache) -> Appraisal:
         """Return what clients report of the model."""
-        return memo.of(clients)
+        return cache.appraise(clients)
 
-    def view(self, state: State) -> View:
+    def evaluate(self, state: RunState) -> Evaluation:
         """Return the evaluation of a state by every client in the run."""
         assert state.clients is not None, "the state has the counted rounds from the start"
         n = self.population.n
-        counted = get_counted(state.clients.of(np.arange(n)), n)
+        counted = get_counted(state.clients.get(np.arange(n)), n)
         inside = np.flatnonzero(self.population.sizes)
         roles = [self._role(int(k), counted=int(counted[k])) for k in inside]
         figures = self._measure(state.round, state.model, roles)
@@ -370,7 +372,7 @@ class RemoteClients:
         def figure(name: str) -> Float64 | None:
             return None if np.isnan(figures[name]).all() else figures[name]
 
-        return View(
+        return Evaluation(
             appraisal(""),
             optional("test_"),
             figures["useful"],
@@ -389,8 +391,8 @@ class RemoteClients:
         offer: Offer,
         roster: Roster,
         steps: Int64 | None,
-        memo: Memo,
-        memory: Memory,
+        cache: EvaluationCache,
+        memory: State,
     ) -> Answers:
         """Ask clients to train; those who abstain reply so, and those who fail are left out."""
         asked, n = roster.clients, len(roster)
@@ -409,7 +411,7 @@ class RemoteClients:
             np.dtypes.StringDType(),
         )
         decision = Decision(joined, reason)
-        known = memo.known.pick(asked)
+        known = cache.known.pick(asked)
         loss, score = known.loss.copy(), known.score.copy()
         for i in np.flatnonzero(sound):
             if self.job.method.reports:
@@ -417,7 +419,7 @@ class RemoteClients:
         events, self.events = tuple(self.events), []
         answers = Answers(
             decision,
-            no_replies(offer, roster),
+            build_no_replies(offer, roster),
             Appraisal(loss, score),
             np.empty(0, np.int64),
             {},
@@ -434,7 +436,7 @@ class RemoteClients:
                 offer, roster.pick(sound), sent, Appraisal(loss, score).pick(sound)
             ),
             steps=np.array([r.report.get("steps", 0) for r in sent], np.int64),
-            memory={COUNTED: {"round": torch.full((len(sent),), offer.round + 1)}},
+            state={COUNTED: {"round": torch.full((len(sent),), offer.round + 1)}},
         )
 
 
@@ -452,13 +454,13 @@ def stack_replies(offer: Offer, roster: Roster, sent: list[Reply], appraisal: Ap
     return Replies(roster, models, appraisal, claim, extra)
 
 
-def get_counted(memory: Memory, n: int) -> Int64:
+def get_counted(memory: State, n: int) -> Int64:
     """Return the last round whose reply was counted, for each client, from the run's state."""
     if COUNTED not in memory:
         return np.zeros(n, np.int64)
     return np.asarray(memory[COUNTED]["round"].numpy(), np.int64)
 
 
-def init_counted() -> Memory:
+def init_counted() -> State:
     """Return the state before the first round: no reply has been counted."""
     return {COUNTED: {"round": torch.zeros((), dtype=torch.int64)}}

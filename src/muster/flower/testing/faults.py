@@ -17,7 +17,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MessageTy
 from numpy.typing import NDArray
 
 from ...base import rng
-from ...parts.threats.faults import LOSSES, broken
+from ...parts.threats.faults import LOSSES, break_tensor
 from ...protocol import Offer
 from ..transport.wire import APP_RAISED, MODEL, NODE_UNAVAILABLE, OFFER, REPORT, decode
 from .in_process import InProcess, Site
@@ -230,5 +230,5 @@ class FaultyGrid(InProcess):
         w = {n: torch.from_numpy(decode(a).copy()) for n, a in held.items()}
         offer = Offer(int(offered["seed"]), int(offered["round"]), int(offered["rounds"]), w)
         one = {n: torch.from_numpy(a)[None] for n, a in read_arrays(reply).items()}
-        sent = {n: broken(self.kind, offer, one, n, t).numpy() for n, t in w.items()}
+        sent = {n: break_tensor(self.kind, offer, one, n, t).numpy() for n, t in w.items()}
         return set_arrays(reply, sent)

@@ -34,7 +34,7 @@ import uvicorn
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ...base.checks import whole
+from ...base.checks import check_whole
 from ...base.errors import MusterError
 from ..compat import PushMessagesRequest
 from .certificates import CA, CERTIFICATE, KEY
@@ -307,7 +307,7 @@ def build_server(keys: Path, host: str, port: int, superlink: str, say: Say = pr
     Args:
         keys: the folder with ca.crt, server.crt and server.key, which the SuperLink has too
     """
-    whole("--port", port, 0, 65535)
+    check_whole("--port", port, 0, 65535)
     for name in (CA, CERTIFICATE, KEY):
         if not (keys / name).is_file():
             raise MusterError(

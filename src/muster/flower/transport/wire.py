@@ -20,7 +20,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, ConfigRecordValues, Message, RecordDict
 from numpy.typing import NDArray
 
-from ...base.params import Memory, Params, ordered
+from ...base.params import Params, State, reorder
 from ...config.network import Precision
 from ...protocol import Offer
 from ...tasks.scores import Score
@@ -181,7 +181,7 @@ def write_offer(
         "round": offer.round,
         "rounds": offer.rounds,
         "loss": offer.loss,
-        offer.called: offer.score,
+        offer.score_name: offer.score,
         "eps": offer.eps,
         "lr": offer.lr,
         "population": offer.population,
@@ -221,7 +221,7 @@ def read_offer(
         lr=float(record["lr"]),
         population=int(record["population"]),
         server=read_parts(content, SERVER, dtype),
-        called=score.name,
+        score_name=score.name,
         higher=score.higher,
         frozen=str(record["frozen"]),
     )
@@ -235,7 +235,7 @@ def read_offer(
     return offer, role
 
 
-def read_parts(content: RecordDict, prefix: str, dtype: torch.dtype) -> Memory:
+def read_parts(content: RecordDict, prefix: str, dtype: torch.dtype) -> State:
     """Read the parts of a state among the records."""
     return {
         key.removeprefix(prefix): unpack(record, dtype)
@@ -248,7 +248,7 @@ def write_reply(
     report: Mapping[str, Any],
     precision: Precision,
     model: Params | None = None,
-    extra: Memory | None = None,
+    extra: State | None = None,
 ) -> RecordDict:
     """Write a client's reply; without a model, its report alone."""
     content: dict[str, Any] = {REPORT: ConfigRecord(dict(report))}
@@ -304,7 +304,7 @@ class Reply:
 
     report: dict[str, Any] = field(default_factory=dict)
     model: Params | None = None
-    extra: Memory = field(default_factory=dict)
+    extra: State = field(default_factory=dict)
     failed: str = ""
     wrong: str = ""
 
@@ -358,9 +358,9 @@ def _read(content: RecordDict, expected: ExpectedReply) -> Reply:
         wrong = _check_arrays(content.array_records[key], shapes, expected)
         if wrong:
             return Reply(report, wrong=wrong)
-    model = ordered(unpack(content.array_records[MODEL], expected.dtype), expected.shapes)
+    model = reorder(unpack(content.array_records[MODEL], expected.dtype), expected.shapes)
     extra = read_parts(content, EXTRA, expected.dtype)
-    return Reply(report, model, {p: ordered(extra[p], s) for p, s in expected.extra.items()})
+    return Reply(report, model, {p: reorder(extra[p], s) for p, s in expected.extra.items()})
 
 
 def _check_report(report: dict[str, Any], expected: ExpectedReply) -> str:

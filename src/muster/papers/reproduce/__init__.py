@@ -1,1 +1,1 @@
-"""The papers' experiments: run again, and their claims judged by what comes out."""
+"""The papers' experiments: run again, and their claims judged by the results."""

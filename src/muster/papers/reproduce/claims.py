@@ -1,7 +1,7 @@
-"""Claims: what a paper says, in a form that runs can be held against.
+"""Claims of a paper, in a form that runs can confirm or contradict.
 
-A claim compares two sides, each a method, a measure and a place (panel, swept values, rounds). What
-runs say of it cell by cell is in `findings`, what follows for the claim as a whole in `verdict`.
+A claim compares two sides, each a method, a measure and a place (panel, swept values, rounds).
+`findings` compares them cell by cell, `judge` gives the verdict on the claim as a whole.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...base.checks import one_of
+from ...base.checks import check_one_of
 from ...base.errors import MusterError, nearest
 from ...base.lazy import pl
 from ...base.schema import Table
@@ -20,23 +20,23 @@ RELATIONS = ("above", "below", "about", "not below")
 
 
 @dataclass(frozen=True)
-class Claim:
-    """What a paper says, in a form that runs can be held against.
+class PaperClaim:
+    """A claim of a paper, in a form that runs can confirm or contradict.
 
     Attributes:
-        says: in our words
-        where: where it stands in the paper
+        says: the claim in our words
+        where: its place in the paper
         left: a side: method, measure, rounds, and where in the sweep. `rounds` is a round, a range
             of them `[21, 60]`, or a range as shares of the run `[0.0, 0.5]`; a list of values of a
             place is a cell for each. `with` names a second measure: then the side is, seed by seed,
             the correlation of the two over all methods
-        right: the other side; what it leaves out is as on the left, `value` is a plain number, and
+        right: the other side; keys it leaves out are as on the left, `value` is a plain number, and
             "none" of a swept key means a panel that does not sweep it. A list of methods, or "*"
             for all others, is a cell for each
-        relation: what the left is claimed to be: above or below the right, about it or not below
-            it, both by a margin
-        panels: the panels it speaks of; empty: all
-        printed: the numbers that the paper has for it
+        relation: the claimed relation of the left to the right: above or below it, about it or
+            not below it, both by a margin
+        panels: the panels it is about; empty: all
+        printed: the paper's numbers for it
     """
 
     id: str
@@ -50,9 +50,9 @@ class Claim:
     printed: str = ""
 
     @classmethod
-    def of(cls, table: Table, panels: Sequence[str] = ()) -> Claim:
-        """A claim as its file says it; without panels of its own it speaks of these, unless a side
-        names one."""
+    def of(cls, table: Table, panels: Sequence[str] = ()) -> PaperClaim:
+        """Build a claim from its file's table; if it names no panels it is about these, unless a
+        side names one."""
         known = {"id", "says", "where", "left", "right", "is", "margin", "panels", "printed"}
         for key in table:
             if key not in known:
@@ -60,7 +60,7 @@ class Claim:
         for key in ("id", "says", "where", "left", "right"):
             if key not in table:
                 raise MusterError(f"claims: '{table.get('id', '?')}' has no {key}")
-        one_of("claims: is", table.get("is", "above"), RELATIONS)
+        check_one_of("claims: is", table.get("is", "above"), RELATIONS)
         left = dict(table["left"])
         for key in ("measure",) if "with" in left else ("method", "measure"):
             if key not in left:
@@ -81,15 +81,15 @@ class Claim:
             table.get("printed", ""),
         )
 
-    def spoken_of(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The results it speaks of."""
+    def select_panels(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Select the results of the panels it is about."""
         if not self.panels or not frame.width:
             return frame
         return frame.filter(pl.col("panel").is_in(list(self.panels)))
 
 
 def check_rounds(rounds: Any, id: str) -> None:
-    """A round, a range of rounds, or a range of shares of the run."""
+    """Refuse rounds that are no round, range of rounds, or range of shares of the run."""
     kinds = {type(r) for r in rounds} if isinstance(rounds, list) and len(rounds) == 2 else set()
     if not (rounds is None or type(rounds) is int or kinds in ({int}, {float})):
         raise MusterError(
@@ -98,10 +98,10 @@ def check_rounds(rounds: Any, id: str) -> None:
         )
 
 
-def within(rounds: Any, measured: set[int], last: int) -> list[int]:
-    """Of the measured rounds those that a side speaks of.
+def select_rounds(rounds: Any, measured: set[int], last: int) -> list[int]:
+    """Select the measured rounds that a side is about.
 
-    >>> within([0.0, 0.5], {5, 10, 20}, 20), within([5, 10], {5, 10, 20}, 20)
+    >>> select_rounds([0.0, 0.5], {5, 10, 20}, 20), select_rounds([5, 10], {5, 10, 20}, 20)
     ([5, 10], [5, 10])
     """
     if rounds is None:

@@ -1,4 +1,4 @@
-"""The figures of an experiment, drawn from its small file of results.
+"""Figures of an experiment, drawn from its small file of results.
 
 A figure has one column per panel and one row per measure and value of what else is swept. Along x
 are the rounds, a swept key, the panels themselves, the methods, or another measure. Lines and
@@ -16,30 +16,31 @@ import numpy as np
 
 from ...base.lazy import pl
 from ...report.curves import Curve, draw_curves
-from ...report.figure import add_legend
-from ...report.intervals import Interval, mean_and_half, ratio_of, variation_in
-from ...report.key_names import key_names, value_text
-from ...report.style import Look, as_written, folded, keep_figure, tidy
-from ...report.sweep_panel import draw_against, reach
+from ...report.intervals import Interval, correction_ratio, mean_and_half, read_variation
+from ...report.style import LineStyle, add_legend, save_figure, tidy
+from ...report.sweep_figure import draw_sweep_panel, error_bars
+from ...report.text import escape_mathtext, format_value, name_keys, wrap_label
 from ...results.measures import MEASURES, Measure
-from .findings import over_rounds
-from .plan import Drawing
+from .findings import average_rounds
+from .paper_experiment import Drawing
 
 WIDTH, HEIGHT = 3.1, 2.5  # inches of one panel
 
 
-def draw(drawing: Drawing, frame: pl.DataFrame, path: Path, keys: Sequence[str] = ()) -> Path:
-    """One figure of an experiment to a file; `keys` are the swept ones."""
+def draw_figure(
+    drawing: Drawing, frame: pl.DataFrame, path: Path, keys: Sequence[str] = ()
+) -> Path:
+    """Draw one figure of an experiment to a file; `keys` are the swept ones."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    columns = columns_of(drawing, frame)
+    columns = list_columns(drawing, frame)
     if drawing.panels:
         frame = frame.filter(pl.col("panel").is_in(list(drawing.panels)))
     measures = [m for m in drawing.measures if m in frame.columns]
-    cells = cells_of(drawing, frame, keys)
-    names = key_names(keys, methods_of(frame))
-    looks = looks_of(frame, drawing.against)
+    cells = list_cells(drawing, frame, keys)
+    names = name_keys(keys, list_methods(frame))
+    looks = assign_looks(frame, drawing.against)
     many = len(looks) > 1 and drawing.x != "method"
     rows = [(MEASURES[name], cell) for name in measures for cell in cells]
     size = (WIDTH * len(columns) + (1.6 if many else 0.3), HEIGHT * len(rows) + 0.4)
@@ -58,38 +59,38 @@ def draw(drawing: Drawing, frame: pl.DataFrame, path: Path, keys: Sequence[str] 
                 continue
             draw_panel(ax, here, drawing, measure, looks)
             if panel and (row == 0 or not axes[row - 1][column].get_visible()):
-                ax.set_title(as_written(panel), fontsize=9)
+                ax.set_title(escape_mathtext(panel), fontsize=9)
             if column == 0:
-                told = [f"{names[k]} {value_text(v)}" for k, v in cell.items()]
-                name = ", ".join([titled(measure, drawing, looks), *told])
-                ax.set_ylabel(folded(name, 30), fontsize=8)
+                places = [f"{names[k]} {format_value(v)}" for k, v in cell.items()]
+                name = ", ".join([make_title(measure, drawing, looks), *places])
+                ax.set_ylabel(wrap_label(name, 30), fontsize=8)
     if many:
         add_legend(fig, looks)
-    keep_figure(fig, path, dpi=90)
+    save_figure(fig, path, dpi=90)
     return path
 
 
-def titled(measure: Measure, drawing: Drawing, looks: Mapping[str, Look]) -> str:
-    """What is drawn: a measure, or the difference in it between methods."""
+def make_title(measure: Measure, drawing: Drawing, looks: Mapping[str, LineStyle]) -> str:
+    """Return the title: a measure, or the difference in it between methods."""
     if not drawing.against:
         return measure.title
     first = next(iter(looks)) if len(looks) == 1 else "each method"
     return f"{measure.title}: {first} - {drawing.against}"
 
 
-def caption(drawing: Drawing, frame: pl.DataFrame) -> str:
-    """A figure in words, for those who do not see it and those who do."""
+def write_caption(drawing: Drawing, frame: pl.DataFrame) -> str:
+    """Describe a figure in a sentence, also as its alternative text."""
     measures = [MEASURES[m] for m in drawing.measures if m in frame.columns]
-    looks = looks_of(frame, drawing.against)
-    what = "; ".join(titled(m, drawing, looks) for m in measures)
+    looks = assign_looks(frame, drawing.against)
+    what = "; ".join(make_title(m, drawing, looks) for m in measures)
     along = MEASURES[drawing.x].title if drawing.x in MEASURES else drawing.label or drawing.x
     how = {"round": "over the rounds", "panel": "by panel", "method": "by method"}
     return f"{what[0].upper()}{what[1:]}, {how.get(drawing.x, f'by {along}')}."
 
 
-def columns_of(drawing: Drawing, frame: pl.DataFrame) -> list[str]:
-    """The panels next to each other: those of the drawing that were run and have what is along x;
-    one without a name where the panels are along x. None where there is nothing to draw."""
+def list_columns(drawing: Drawing, frame: pl.DataFrame) -> list[str]:
+    """Return the panels side by side: those of the drawing that were run and have the key of x; one
+    without a name where the panels are along x. Empty where there is nothing to draw."""
     if drawing.x not in (*frame.columns, "panel") or frame.is_empty():
         return []
     there = frame.filter(pl.col(drawing.x).is_not_null())["panel"].unique(maintain_order=True)
@@ -97,8 +98,8 @@ def columns_of(drawing: Drawing, frame: pl.DataFrame) -> list[str]:
     return [""] if panels and drawing.x == "panel" else panels
 
 
-def cells_of(drawing: Drawing, frame: pl.DataFrame, keys: Sequence[str]) -> list[dict[str, Any]]:
-    """The values of what is swept and not along x, below each other."""
+def list_cells(drawing: Drawing, frame: pl.DataFrame, keys: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the values of the swept keys that are not along x, one row of panels each."""
     shown = (drawing.x, drawing.y)
     others = [k for k in keys if k not in shown and frame[k].drop_nulls().n_unique() > 1]
     if not others:
@@ -106,28 +107,28 @@ def cells_of(drawing: Drawing, frame: pl.DataFrame, keys: Sequence[str]) -> list
     return frame.select(others).drop_nulls().unique(maintain_order=True).to_dicts()
 
 
-def looks_of(frame: pl.DataFrame, against: str) -> dict[str, Look]:
-    """A look for each method, the same in every figure of an experiment."""
-    return {m: Look.of(i) for i, m in enumerate(methods_of(frame)) if m != against}
+def assign_looks(frame: pl.DataFrame, against: str) -> dict[str, LineStyle]:
+    """Return a look for each method, the same in every figure of an experiment."""
+    return {m: LineStyle.of(i) for i, m in enumerate(list_methods(frame)) if m != against}
 
 
-def methods_of(frame: pl.DataFrame) -> list[str]:
-    """The methods of an experiment, in their order."""
+def list_methods(frame: pl.DataFrame) -> list[str]:
+    """Return the methods of an experiment, in their order."""
     return frame["method"].unique(maintain_order=True).to_list()
 
 
 def draw_panel(
-    ax: Any, frame: pl.DataFrame, drawing: Drawing, measure: Measure, looks: dict[str, Look]
+    ax: Any, frame: pl.DataFrame, drawing: Drawing, measure: Measure, looks: dict[str, LineStyle]
 ) -> None:
-    """One measure of one panel."""
+    """Draw one measure of one panel."""
     if drawing.x == "round":
-        curves = {m: curve(frame, m, measure, drawing.against) for m in looks}
-        kept = {m: c for m, c in curves.items() if c is not None}
+        curves = {m: compute_curve(frame, m, measure, drawing.against) for m in looks}
+        drawn = {m: c for m, c in curves.items() if c is not None}
         if drawing.against:
             ax.axhline(0, color="0.5", linewidth=1)
-            draw_curves(ax, kept, looks, measure.difference)
+            draw_curves(ax, drawn, looks, measure.difference)
         else:
-            draw_curves(ax, kept, looks, measure)
+            draw_curves(ax, drawn, looks, measure)
         return
     if drawing.x == "method":
         draw_methods(ax, frame, measure, looks)
@@ -141,12 +142,13 @@ def draw_panel(
     draw_swept(ax, frame, drawing, measure, looks)
 
 
-def curve(frame: pl.DataFrame, method: str, measure: Measure, against: str) -> Curve | None:
-    """A method's mean over the seeds after each round, or its paired difference to another's."""
+def compute_curve(frame: pl.DataFrame, method: str, measure: Measure, against: str) -> Curve | None:
+    """Return a method's mean over the seeds after each round, or its paired difference to
+    another."""
     name = measure.name
-    wide = by_seed(frame, method, name)
+    wide = values_by_seed(frame, method, name)
     if against and wide is not None:
-        other = by_seed(frame, against, name)
+        other = values_by_seed(frame, against, name)
         if other is None:
             return None
         rounds, seeds = (sorted(set(a) & set(b)) for a, b in zip(wide[:2], other[:2], strict=True))
@@ -156,14 +158,14 @@ def curve(frame: pl.DataFrame, method: str, measure: Measure, against: str) -> C
         values = np.array([[wide[2][r, s] for r in rounds] for s in seeds])
     else:
         return None
-    ratio = ratio_of(variation_in(frame), measure)
+    ratio = correction_ratio(read_variation(frame), measure)
     return Curve(np.array(rounds, np.float64), *mean_and_half(values * measure.scale, ratio=ratio))
 
 
-def by_seed(
+def values_by_seed(
     frame: pl.DataFrame, method: str, measure: str
 ) -> tuple[set[int], set[int], dict[tuple[int, int], float]] | None:
-    """The rounds that every seed has, the seeds, and the value of each pair of them."""
+    """Return the rounds that every seed has, the seeds, and the value of each pair of them."""
     mine = frame.filter(pl.col("method") == method, pl.col(measure).is_not_null())
     if mine.is_empty():
         return None
@@ -173,58 +175,71 @@ def by_seed(
     return rounds, seeds, values
 
 
-def ends(frame: pl.DataFrame, method: str, measure: Measure, against: str = "") -> Interval | None:
-    """Where a method ends, or its paired difference to another there."""
+def final_interval(
+    frame: pl.DataFrame, method: str, measure: Measure, against: str = ""
+) -> Interval | None:
+    """Return a method's interval after the last round, or its paired difference to another."""
     side = {"measure": measure.name}
-    mine = over_rounds(frame.filter(pl.col("method") == method), side)
+    mine = average_rounds(frame.filter(pl.col("method") == method), side)
     if against:
-        less = over_rounds(frame.filter(pl.col("method") == against), side)
+        less = average_rounds(frame.filter(pl.col("method") == against), side)
         mine = {seed: mine[seed] - less[seed] for seed in mine.keys() & less.keys()}
-    ratio = ratio_of(variation_in(frame), measure)
+    ratio = correction_ratio(read_variation(frame), measure)
     return Interval.of(list(mine.values()), ratio=ratio) if mine else None
 
 
 def draw_swept(
-    ax: Any, frame: pl.DataFrame, drawing: Drawing, measure: Measure, looks: dict[str, Look]
+    ax: Any, frame: pl.DataFrame, drawing: Drawing, measure: Measure, looks: dict[str, LineStyle]
 ) -> None:
-    """Where methods end, along a swept key."""
+    """Draw the methods after the last round along a swept key."""
     key = drawing.x
     rows = [
         {key: value, "method": method, "mean": end.mean, "half": end.half}
         for value in frame[key].drop_nulls().unique(maintain_order=True)
         for method in looks
-        if (end := ends(frame.filter(pl.col(key) == value), method, measure, drawing.against))
+        if (
+            end := final_interval(
+                frame.filter(pl.col(key) == value), method, measure, drawing.against
+            )
+        )
     ]
     if drawing.against:
         ax.axhline(0, color="0.5", linewidth=1)
     shown = measure.difference if drawing.against else measure
-    label = drawing.label or key_names([key], methods_of(frame))[key]
-    draw_against(ax, pl.DataFrame(rows), key, looks, shown, label)
+    label = drawing.label or name_keys([key], list_methods(frame))[key]
+    draw_sweep_panel(ax, pl.DataFrame(rows), key, looks, shown, label)
 
 
-def draw_methods(ax: Any, frame: pl.DataFrame, measure: Measure, looks: dict[str, Look]) -> None:
-    """Where methods end, one below the other."""
-    shown: Sequence[str] = [m for m in looks if ends(frame, m, measure) is not None]
+def draw_methods(
+    ax: Any, frame: pl.DataFrame, measure: Measure, looks: dict[str, LineStyle]
+) -> None:
+    """Draw the methods after the last round, one below the other."""
+    shown: Sequence[str] = [m for m in looks if final_interval(frame, m, measure) is not None]
     for at, method in enumerate(shown):
-        end, look = ends(frame, method, measure), looks[method]
+        end, look = final_interval(frame, method, measure), looks[method]
         if end is not None:
             mean, half = (np.array([x]) * measure.scale for x in (end.mean, end.half))
             ax.errorbar(
-                mean, [at], xerr=reach(mean, half, measure), color=look.colour, marker=look.marker,
-                capsize=2.5, markersize=5,
-            )  # fmt: skip
-    ax.set_yticks(range(len(shown)), [as_written(m) for m in shown])
+                mean,
+                [at],
+                xerr=error_bars(mean, half, measure),
+                color=look.colour,
+                marker=look.marker,
+                capsize=2.5,
+                markersize=5,
+            )
+    ax.set_yticks(range(len(shown)), [escape_mathtext(m) for m in shown])
     ax.set_ylim(len(shown) - 0.5, -0.5)
     ax.tick_params(labelsize=8)
     tidy(ax)
 
 
 def draw_scatter(
-    ax: Any, frame: pl.DataFrame, across: Measure, up: Measure, looks: dict[str, Look]
+    ax: Any, frame: pl.DataFrame, across: Measure, up: Measure, looks: dict[str, LineStyle]
 ) -> None:
-    """Where methods end by two measures, each method a point with both its intervals."""
+    """Draw the methods after the last round by two measures, each a point with both intervals."""
     for method, look in looks.items():
-        x, y = ends(frame, method, across), ends(frame, method, up)
+        x, y = final_interval(frame, method, across), final_interval(frame, method, up)
         if x is None or y is None:
             continue
         (mx, hx), (my, hy) = (
@@ -232,18 +247,25 @@ def draw_scatter(
             for end, m in ((x, across), (y, up))
         )
         ax.errorbar(
-            mx, my, xerr=reach(mx, hx, across), yerr=reach(my, hy, up), color=look.colour,
-            marker=look.marker, capsize=2, markersize=6, linewidth=1,
-        )  # fmt: skip
-    ax.set_xlabel(folded(across.title, 30), fontsize=8)
+            mx,
+            my,
+            xerr=error_bars(mx, hx, across),
+            yerr=error_bars(my, hy, up),
+            color=look.colour,
+            marker=look.marker,
+            capsize=2,
+            markersize=6,
+            linewidth=1,
+        )
+    ax.set_xlabel(wrap_label(across.title, 30), fontsize=8)
     ax.tick_params(labelsize=8)
     tidy(ax)
 
 
 def draw_map(
-    ax: Any, frame: pl.DataFrame, drawing: Drawing, measure: Measure, looks: dict[str, Look]
+    ax: Any, frame: pl.DataFrame, drawing: Drawing, measure: Measure, looks: dict[str, LineStyle]
 ) -> None:
-    """The paired difference between two methods over two swept keys: blue where the first is
+    """Draw the paired difference between two methods over two swept keys: blue where the first is
     better, red where it is worse, a star where the interval excludes 0."""
     (method,) = looks
     columns, rows = (
@@ -251,14 +273,16 @@ def draw_map(
     )
     found = [
         [
-            ends(
-                frame.filter(pl.col(drawing.x) == x, pl.col(drawing.y) == y), method, measure,
+            final_interval(
+                frame.filter(pl.col(drawing.x) == x, pl.col(drawing.y) == y),
+                method,
+                measure,
                 drawing.against,
             )
             for x in columns
         ]
         for y in rows
-    ]  # fmt: skip
+    ]
     means = np.array(
         [[np.nan if e is None else e.mean * measure.scale for e in line] for line in found]
     )
@@ -271,8 +295,15 @@ def draw_map(
                 star = "*" if end.excludes_zero else ""
                 text = f"{end.mean * measure.scale:+z.3f}{star}"
                 dark = abs(means[i, j]) > 0.6 * most
-                ax.text(j, i, text, ha="center", va="center", fontsize=7,
-                        color="white" if dark else "black")  # fmt: skip
+                ax.text(
+                    j,
+                    i,
+                    text,
+                    ha="center",
+                    va="center",
+                    fontsize=7,
+                    color="white" if dark else "black",
+                )
     ax.set_xticks(range(len(columns)), [f"{v:g}" for v in columns], fontsize=8)
     ax.set_yticks(range(len(rows)), [f"{v:g}" for v in rows], fontsize=8)
     x, _, y = (drawing.label or f"{drawing.x} by {drawing.y}").partition(" by ")

@@ -1,12 +1,13 @@
-"""Results of an experiment: one small file that the claims are judged by and the figures drawn of.
+"""Results of an experiment: the small file from which claims are judged and figures drawn.
 
-`ID.parquet` has one row per panel, swept cell, method, seed and round (of long runs, some of the
-rounds), `ID.toml` says what each panel was made with. Panels stand by themselves: one that is run
-again takes the place of its earlier results and leaves the others as they are.
+`ID.parquet` has one row per panel, swept cell, method, seed and round (for long runs, some of the
+rounds); `ID.toml` holds the provenance of each panel. Panels are independent: one that is run again
+replaces its earlier results and leaves the others as they are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,20 +17,35 @@ import tomli_w
 from ...base import durable
 from ...base.lazy import pl
 from ...base.schema import Table
-from ...base.untrusted import plain_name, read_frame, read_toml
-from ...results.store import readable
-from .plan import Plan, Size, find
-from .theory_studies import digest
+from ...base.untrusted_files import plain_name, read_frame, read_toml
+from ...results.store import reading
+from ...study.grid import shown
+from ...study.tuning_result import Tuning, edges_of
+from ..theory import study
+from .paper_experiment import PaperExperiment, Size, find_experiment
+
+# The keys of a tuning's candidate beside its settings.
+CANDIDATE_KEYS = {
+    "method",
+    "candidate",
+    "tied",
+    "chosen",
+    "measure",
+    "seeds",
+    "scores",
+    "mean",
+    "half",
+}
 
 
 @dataclass(frozen=True)
-class Made:
-    """What the results of a panel, or of a study of the theory, were made with.
+class Provenance:
+    """The origin of the results of a panel, or of a study of the theory.
 
     Attributes:
-        digest: of the panel's part of the experiment's file; of a study, of its code
-        seconds: of work: of all its runs and tunings together, whenever they were run
-        data: of a panel: how many rows a client has, and what is to be known of its data
+        digest: digest of a panel's settings, or of a study's code
+        seconds: seconds of work of all its runs and tunings, whenever they were run
+        data: for a panel: rows per client, and a note on its data
         tuning: the candidates of its tuning with their scores
     """
 
@@ -43,62 +59,66 @@ class Made:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """What came out of an experiment.
+    """The results of an experiment.
 
     Attributes:
         frame: one row per panel, swept cell, method, seed and round
         keys: the swept keys
-        made: what each panel and study was made with
+        provenance: the origin of each panel and study
         missing: the panels that could not be run, each with the command that would
         studies: the frame of each study of the theory
-        earlier: which of the experiments it uses were run by an earlier version of their file
+        earlier: the experiments it uses whose results are of an earlier version of their file
     """
 
     frame: pl.DataFrame
     keys: list[str] = field(default_factory=list)
-    made: dict[str, Made] = field(default_factory=dict)
+    provenance: dict[str, Provenance] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     studies: dict[str, pl.DataFrame] = field(default_factory=dict)
     earlier: list[str] = field(default_factory=list)
 
     @property
     def seconds(self) -> float:
-        """Of work, all panels and studies together."""
-        return sum(made.seconds for made in self.made.values())
+        """Seconds of work, all panels and studies together."""
+        return sum(made.seconds for made in self.provenance.values())
 
-    def outdated(self, plan: Plan) -> list[str]:
-        """The panels that were run by an earlier version of the experiment's file, and the studies
-        whose code has changed."""
+    def outdated_parts(self, experiment: PaperExperiment) -> list[str]:
+        """Return the panels that were run by an earlier version of the experiment's file, and the
+        studies whose code has changed."""
 
-        def now(name: str, made: Made) -> str:
-            return digest(name) if name in plan.studies else plan.panel(name, made.size).digest
+        def current_digest(name: str, size: Size) -> str:
+            if name in experiment.studies:
+                return study.digest(name)
+            return experiment.panel(name, size).digest
 
-        known = (*plan.own, *plan.studies)
+        known = (*experiment.panel_tables, *experiment.studies)
         return [
             name
-            for name, made in self.made.items()
-            if name in known and now(name, made) != made.digest
+            for name, made in self.provenance.items()
+            if name in known and current_digest(name, made.size) != made.digest
         ]
 
 
-def stacked(frames: list[pl.DataFrame]) -> pl.DataFrame:
-    """One frame after another; what some do not have is null there."""
+def stack(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    """Concatenate frames; columns that some do not have are null there."""
     some = [frame for frame in frames if frame.width]
     return pl.concat(some, how="diagonal_relaxed") if some else pl.DataFrame()
 
 
-def renewed(old: Results | None, new: Results, plan: Plan) -> Results:
-    """Results in which the panels that were run now take the place of the earlier ones; what the
-    plan does not have any more is gone."""
+def merge_results(old: Results | None, new: Results, experiment: PaperExperiment) -> Results:
+    """Replace earlier results by those of the panels that were run now; panels that the experiment
+    no longer has are dropped."""
     if old is None:
         return new
     before = old.frame
     if before.width:
-        before = before.filter(~pl.col("panel").is_in(list(new.made)))
-    both = {**old.made, **new.made}
-    # In the order of the plan, whichever was run first.
-    made = {name: both[name] for name in (*plan.own, *plan.studies) if name in both}
-    frame = stacked([before, new.frame])
+        before = before.filter(~pl.col("panel").is_in(list(new.provenance)))
+    both = {**old.provenance, **new.provenance}
+    # In the order of the experiment, whichever was run first.
+    made = {
+        name: both[name] for name in (*experiment.panel_tables, *experiment.studies) if name in both
+    }
+    frame = stack([before, new.frame])
     if frame.width:
         frame = frame.filter(pl.col("panel").is_in(list(made)))
         places = {name: at for at, name in enumerate(made)}
@@ -109,70 +129,119 @@ def renewed(old: Results | None, new: Results, plan: Plan) -> Results:
         [key for key in dict.fromkeys((*old.keys, *new.keys)) if key in frame.columns],
         made,
         {name: how for name, how in (old.missing | new.missing).items() if name not in made},
-        {name: (old.studies | new.studies)[name] for name in plan.studies if name in made},
+        {name: (old.studies | new.studies)[name] for name in experiment.studies if name in made},
     )
 
 
 def save(results: Results, folder: Path, id: str) -> Path:
-    """Keep results as `ID.parquet` and `ID.toml`."""
+    """Save results as `ID.parquet` and `ID.toml`."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{id}.parquet"
-    with durable.replacing(path) as new:
+    with durable.atomic_file(path) as new:
         results.frame.write_parquet(new, compression="zstd")
     for name, frame in results.studies.items():
-        with durable.replacing(folder / f"{id}-{name}.parquet") as new:
+        with durable.atomic_file(folder / f"{id}-{name}.parquet") as new:
             frame.write_parquet(new, compression="zstd")
-    told: dict[str, Any] = {
+    about: dict[str, Any] = {
         "keys": results.keys,
         "studies": list(results.studies),
         "missing": results.missing,
-        "made": {name: asdict(made) for name, made in results.made.items()},
+        "made": {name: asdict(made) for name, made in results.provenance.items()},
     }
-    durable.write(path.with_suffix(".toml"), tomli_w.dumps(told))
+    durable.write(path.with_suffix(".toml"), tomli_w.dumps(about))
     return path
 
 
 def load(folder: Path, id: str) -> Results | None:
-    """Results that were kept, or None; what a version that kept no panels apart wrote is made again
-    from its runs."""
+    """Load saved results, or None. Files of a version that did not separate panels count as none:
+    they are made again from their runs."""
     path = folder / f"{id}.parquet"
     if not path.exists():
         return None
-    with readable(path):
-        told = read_toml(path.with_suffix(".toml"))
-        if "made" not in told:
+    with reading(path):
+        about = read_toml(path.with_suffix(".toml"))
+        if "made" not in about:
             return None
         studies = {
             name: read_frame(folder / plain_name(f"{id}-{name}.parquet"))
-            for name in told["studies"]
+            for name in about["studies"]
         }
-        made = {name: Made(**one) for name, one in told["made"].items()}
-        return Results(read_frame(path), told["keys"], made, told["missing"], studies)
+        made = {name: Provenance(**one) for name, one in about["made"].items()}
+        return Results(read_frame(path), about["keys"], made, about["missing"], studies)
 
 
-def together(plan: Plan, folder: Path) -> Results | None:
-    """An experiment's results with those it uses; None where there are none at all."""
-    used = {id: found for id in plan.uses if (found := load(folder, id)) is not None}
-    own = load(folder, plan.id)
+def load_results(experiment: PaperExperiment, folder: Path) -> Results | None:
+    """Load an experiment's results with those it uses; None where there are none at all."""
+    used = {id: found for id in experiment.uses if (found := load(folder, id)) is not None}
+    own = load(folder, experiment.id)
     if own is None and not used:
         return None
     nothing = Results(pl.DataFrame())
-    mine = nothing if own is None else renewed(own, nothing, plan)
+    mine = nothing if own is None else merge_results(own, nothing, experiment)
     every = [*used.values(), mine]
-    frame = stacked([*(apart(r.frame, plan, id) for id, r in used.items()), mine.frame])
+    frame = stack(
+        [*(separate_panels(r.frame, experiment, id) for id, r in used.items()), mine.frame]
+    )
     return Results(
         frame,
         list(dict.fromkeys(key for r in every for key in r.keys)),
-        mine.made,
+        mine.provenance,
         mine.missing,
-        {name: studied for r in every for name, studied in r.studies.items()},
-        [id for id, r in used.items() if r.outdated(find(id))],
+        {name: frame for r in every for name, frame in r.studies.items()},
+        [id for id, r in used.items() if r.outdated_parts(find_experiment(id))],
     )
 
 
-def apart(frame: pl.DataFrame, plan: Plan, id: str) -> pl.DataFrame:
-    """The results of an experiment that a plan uses, panels of a name that it has too by `ID/`."""
+def separate_panels(frame: pl.DataFrame, experiment: PaperExperiment, id: str) -> pl.DataFrame:
+    """Rename the panels of a used experiment that share a name with this one's to `ID/panel`."""
     if not frame.width:
         return frame
-    names = {name: f"{id}/{name}" for name in plan.own}
+    names = {name: f"{id}/{name}" for name in experiment.panel_tables}
     return frame.with_columns(pl.col("panel").replace(names))
+
+
+def record_tuning(tuning: Tuning) -> list[Table]:
+    """Return every candidate: its settings, measure, seeds, scores and their mean."""
+    found: list[Table] = []
+    for row in tuning.summary().iter_rows(named=True):
+        of = (pl.col("method") == row["method"]) & (pl.col("candidate") == row["candidate"])
+        mine = tuning.frame.filter(of)
+        scores = mine["score"].cast(pl.Float64).fill_null(float("nan")).to_list()
+        each = {"measure": tuning.measure, "seeds": mine["seed"].to_list(), "scores": scores}
+        found.append({k: v for k, v in (row | each).items() if v is not None})
+    return found
+
+
+def describe_tuning(rows: Sequence[Table]) -> str:
+    """Describe a panel's grid, the choice, and choices at an edge of the grid; empty where nothing
+    was tuned.
+
+    >>> lr = [{"method": "A", "local.lr": v, "chosen": v == 0.1} for v in (0.05, 0.1, 0.2)]
+    >>> describe_tuning(lr)
+    ', tuned (local.lr of 0.05, 0.1, 0.2: A 0.1)'
+    >>> describe_tuning([row | {"measure": "test_accuracy", "seeds": [7, 8]} for row in lr])
+    ', tuned (local.lr of 0.05, 0.1, 0.2 on seeds 7, 8 by test_accuracy: A 0.1)'
+    >>> describe_tuning(lr[:2])
+    ', tuned (local.lr of 0.05, 0.1: A 0.1; local.lr = 0.1 is the largest tried (A))'
+    """
+    if not rows:
+        return ""
+    keys = list(dict.fromkeys(key for row in rows for key in row if key not in CANDIDATE_KEYS))
+
+    def list_values(key: str) -> str:
+        return ", ".join(dict.fromkeys(shown(row[key]) for row in rows if key in row))
+
+    def describe_choice(row: Table) -> str:
+        own: list[Any] = [shown(row[key]) for key in keys if key in row]
+        return f"{row['method']} {' / '.join(own) or 'as it is'}"
+
+    grid = "; ".join(f"{key} of {list_values(key)}" for key in keys)
+    first = rows[0]
+    seeds = first.get("seeds")
+    if isinstance(seeds, list):
+        grid += f" on seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+    if "measure" in first:
+        grid += f" by {first['measure']}"
+    chosen = ", ".join(describe_choice(row) for row in rows if row["chosen"])
+    parts = "; ".join([f"{grid}: {chosen}", *edges_of(rows, keys)])
+    return f", tuned ({parts})"

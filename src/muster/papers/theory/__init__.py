@@ -1,1 +1,1 @@
-"""The papers' theory, made runnable: each statement is a function whose claim can be checked."""
+"""The papers' theory as code: each statement is a function whose claim can be checked."""

@@ -8,15 +8,15 @@ With `gamma = max(8 L/mu, E)`, `eta_t = 2/(mu (t + gamma))` and t counting local
     theta_T = 1/(T + gamma - 2) sum_i E 1/(1 + S_i),      S_i = sum_{k not in P} p_k I_k(i)
     rho_T   = 2L/(mu (T + gamma - 2)) sum_i E sum_{k not in P} p_k I_k(i) Gamma_k / (1 + S_i)
 
-The bracket is A.9's, for K priority clients drawn with replacement. What is printed differs from
+The bracket is A.9's, for K priority clients drawn with replacement. The printed form differs from
 what its proof (Lemma A.6 and the induction of A.2) gives in four places:
 
 1. `4 L^2/mu |w_0 - w*|^2` is `L gamma/2 |w_0 - w*|^2` at gamma = 8 L/mu only; it is too small
    where E is larger. The repaired form has the general term.
 2. The sums start at i = 1 and so lose the first step's B_0 and D_0: the induction fails from t = 0
    to 1. The repaired form starts at i = 0. (Started at the optimum with full batches and E = 1, a
-   client of another minimum let in, Theorem 1 as printed is 0 after one step, and the model has
-   moved away. In A.9 what is left then is the draw's term, which falls with K; the first step's
+   client with another minimum admitted, Theorem 1 as printed is 0 after one step, and the model
+   has moved away. In A.9 what is left then is the draw's term, which falls with K; the first step's
    bias does not.)
 3. At eps = 0 the printed theta_T is (T - 1)/(T + gamma - 2), not 1 as section 3.2 says; nor is the
    repaired one, T/(T + gamma - 2). Both tend to 1. And eq. 35 lost its 1/(T + gamma).
@@ -81,7 +81,7 @@ def terms_by_round(
     convexity: float,
     first: int = 1,
 ) -> tuple[Float64, Float64]:
-    """`theta_T` and `rho_T` (eq. 7, 8) after each round, from what each round admitted.
+    """Return `theta_T` and `rho_T` (eq. 7, 8) after each round, from what each round admitted.
 
     Args:
         extra: S_t = sum over admitted non-priority clients of p_k, one entry per round
@@ -107,8 +107,8 @@ def bound_terms(
     convexity: float,
     first: int = 1,
 ) -> tuple[float, float]:
-    """`theta_T` and `rho_T` after the last round (`terms_by_round`); without `bias`, where the
-    Gamma_k are not known, rho_T is NaN."""
+    """Return `theta_T` and `rho_T` after the last round (`terms_by_round`); without `bias`, where
+    the Gamma_k are not known, rho_T is NaN."""
     known = np.full(len(extra), np.nan) if bias is None else bias
     theta, rho = terms_by_round(extra, known, steps, gamma, smoothness, convexity, first)
     return float(theta[-1]), float(rho[-1])
@@ -117,10 +117,10 @@ def bound_terms(
 def bound_by_round(
     c: Constants, extra: Float64, bias: Float64, steps: int, drawn: int | None = None
 ) -> pl.DataFrame:
-    """The bound after every round in both forms, with its parts: one row per round and form.
+    """Return the bound after every round in both forms: one row per round and form.
 
     `extra` and `bias` as for `terms_by_round`; with an axis of seeds in front, the terms are their
-    means over the seeds, which stands for the expectation. The learning rates are those of the
+    means over the seeds, which estimate the expectation. The learning rates are those of the
     repaired gamma; that of A.9 as printed is another only where E > 8 L/mu.
     """
     extra, bias = np.atleast_2d(extra), np.atleast_2d(bias)
@@ -153,7 +153,7 @@ def bound_by_round(
 
 
 def informative_from(C1: float, C2: float, Gamma: float, gamma: float, start: float) -> float:
-    """The T from which on the repaired bound at eps = 0 is below the error before the first step.
+    """Return the T from which the repaired bound at eps = 0 is below the error at the start.
 
     There theta_T = T/(T + gamma - 2) and rho_T = 0, so that with s = T + gamma the bound is `start`
     where `start s (s - 2) = C1 (s - 2) + C2 Gamma (s - gamma)`: the larger root, and 0 where the

@@ -11,7 +11,7 @@ With `X = max |(x, 1)|` over all rows:
     L        max_k lambda_max(X_k' X_k / D_k) / 2 + lam, as the Hessian of the cross-entropy in the
              scores, diag(s) - s s', has no eigenvalue above 1/2
     sigma^2  2 X^2 / b: a row's gradient (s - e_y)(x, 1)' has a norm of at most sqrt(2) X, and a
-             batch of b rows, drawn anew for every step, a variance of at most 1/b of a row's
+             batch of b rows, drawn again for every step, a variance of at most 1/b of a row's
     G^2      (sqrt(2) X + lam R)^2 with R = max(|W_0|, sqrt(2) X / lam): the step
              `W <- (1 - eta lam) W - eta g` never leaves the ball of radius R, and there
              |g + lam W| is no larger. From W_0 = 0, and from W*, this is 8 X^2
@@ -30,17 +30,17 @@ from typing import Any
 import numpy as np
 
 from ...base.arrays import Bool, Float64, Int64
-from ...base.checks import above, at_least
+from ...base.checks import check_above, check_at_least
 from ...base.errors import MusterError
 from ...base.lazy import torch
 from ...federation import Federation
-from ...federation.ragged import features
+from ...federation.ragged_rows import features
 
 SMALL = 1e-9  # gradient norm at which a minimum counts as found
 
 
 @dataclass(frozen=True)
-class Objective:
+class SoftmaxObjective:
     """`sum_i weight_i CE(W x_i, y_i) + lam/2 |W|^2`; weights sum to 1, x ends in a column of 1."""
 
     x: Float64
@@ -68,8 +68,8 @@ class Objective:
         return np.asarray((inner * self.weight[:, None]).T @ self.x + self.lam * v, np.float64)
 
     def minimum(self) -> tuple[Float64, float]:
-        """The minimiser and the least value, to a gradient norm of 1e-9: Newton's method from 0,
-        each step by conjugate gradients, shortened while it does not descend."""
+        """Return the minimiser and the least value, to a gradient norm of 1e-9: Newton's method
+        from 0, each step by conjugate gradients, shortened while it does not descend."""
         w = np.zeros((self.classes, self.x.shape[1]))
         for _ in range(200):
             g, here = self.gradient(w), self.value(w)
@@ -85,7 +85,7 @@ class Objective:
             w = w + length * step
         raise MusterError(
             f"theory: no minimum found to a gradient norm of {SMALL:g} (lam {self.lam:g}); scale "
-            "the rows (muster.papers.theory.convex.scaled) or take a larger lam"
+            "the rows (muster.papers.theory.convex.scale_rows) or take a larger lam"
         )
 
     def _newton(self, w: Float64, g: Float64, enough: float) -> Float64:
@@ -112,16 +112,16 @@ def _log_softmax(scores: Float64) -> Float64:
 class Problem:
     """Every client's objective and that of the priority clients together."""
 
-    clients: tuple[Objective, ...]
+    clients: tuple[SoftmaxObjective, ...]
     share: Float64
     priority: Bool
 
     @cached_property
-    def whole(self) -> Objective:
+    def whole(self) -> SoftmaxObjective:
         """`F = sum_{k in P} p_k F_k` as one objective over the priority clients' rows."""
         mine = [(c, p) for c, p in zip(self.clients, self.share, strict=True)]
         mine = [pair for pair, is_in in zip(mine, self.priority, strict=True) if is_in]
-        return Objective(
+        return SoftmaxObjective(
             np.concatenate([c.x for c, _ in mine]),
             np.concatenate([c.y for c, _ in mine]),
             np.concatenate([p * c.weight for c, p in mine]),
@@ -148,27 +148,27 @@ class Problem:
 
 
 def problem(fed: Federation, lam: float) -> Problem:
-    """The regularised problem on a federation's training rows. (At lam = 0 there need be no
+    """Build the regularised problem on a federation's training rows. (At lam = 0 there may be no
     minimum, and no `constants`.)"""
-    at_least("lam", lam)
+    check_at_least("lam", lam)
     clients = []
     for k in range(fed.n):
         x, y = fed.train.client(k)
         rows = features(x, torch.float64).flatten(1).numpy()
-        counts = fed.train.counts_by(fed.train.positions(np.array([k])))
+        counts = fed.train.row_weights(fed.train.positions(np.array([k])))
         weight = np.full(len(rows), 1.0 / len(rows)) if counts is None else counts
         padded = np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
-        clients.append(Objective(padded, y.numpy(), weight, fed.classes, lam))
+        clients.append(SoftmaxObjective(padded, y.numpy(), weight, fed.classes, lam))
     return Problem(tuple(clients), fed.share, fed.priority)
 
 
-def scaled(fed: Federation, norm: float = 1.0) -> Federation:
-    """The same federation with all rows divided by one number, so that the longest has this norm.
+def scale_rows(fed: Federation, norm: float = 1.0) -> Federation:
+    """Divide all rows of a federation by one number, so that the longest has this norm.
 
     On raw SYNTH rows L is about 50 (few clients of few rows) to 200 (ten priority clients and ten
-    others), and the bound says nothing for any T that can be run.
+    others), and the bound is vacuous for any T that can be run.
     """
-    above("norm", norm)
+    check_above("norm", norm)
     by = float(features(fed.train.x, torch.float64).flatten(1).norm(dim=1).max()) / norm
 
     def smaller(part: Any) -> Any:
@@ -177,9 +177,12 @@ def scaled(fed: Federation, norm: float = 1.0) -> Federation:
     return replace(fed, train=smaller(fed.train), test=smaller(fed.test), name=f"{fed.name} scaled")
 
 
+scaled = scale_rows  # the earlier name
+
+
 @dataclass(frozen=True)
 class Constants:
-    """What Theorem 1 needs to know of a problem, in the paper's names (see this module).
+    """The constants of Theorem 1 for a problem, under the paper's names (see this module).
 
     Attributes:
         start2: |w_0 - w*|^2
@@ -200,31 +203,31 @@ class Constants:
     start: float
 
 
-def constants(of: Problem, batch_size: int | None, start: Float64 | None = None) -> Constants:
-    """All constants of Theorem 1 for local SGD from `start`, by default W = 0, with batches that
-    are drawn anew for every step (`Local(batches="independent")`); `batch_size=None` is the full
-    batch."""
-    lam = of.clients[0].lam
-    above("lam", lam)
-    w_star, F_star = of.optimum
-    least = np.array([c.minimum()[1] for c in of.clients])
-    there = np.array([c.value(w_star) for c in of.clients])
-    mine = of.priority
+def constants(problem: Problem, batch_size: int | None, start: Float64 | None = None) -> Constants:
+    """Compute all constants of Theorem 1 for local SGD from `start`, by default W = 0, with batches
+    that are drawn again for every step (`Local(batches="independent")`); `batch_size=None` is the
+    full batch."""
+    lam = problem.clients[0].lam
+    check_above("lam", lam)
+    w_star, F_star = problem.optimum
+    least = np.array([c.minimum()[1] for c in problem.clients])
+    there = np.array([c.value(w_star) for c in problem.clients])
+    mine = problem.priority
     begin = np.zeros_like(w_star) if start is None else start
-    slope = np.sqrt(2) * of.longest
+    slope = np.sqrt(2) * problem.longest
     radius = max(float(np.linalg.norm(begin)), slope / lam)
-    largest = max(len(c.y) for c in of.clients)
+    largest = max(len(c.y) for c in problem.clients)
     return Constants(
         mu=lam,
-        L=of.smoothness,
-        X=of.longest,
+        L=problem.smoothness,
+        X=problem.longest,
         G2=(slope + lam * radius) ** 2,
         sigma2=0.0 if batch_size is None or batch_size >= largest else slope**2 / batch_size,
         w_star=w_star,
         F_star=F_star,
         F_k_star=least,
-        Gamma=F_star - float(of.share[mine] @ least[mine]),
+        Gamma=F_star - float(problem.share[mine] @ least[mine]),
         Gamma_k=there - least,
         start2=float(np.sum((begin - w_star) ** 2)),
-        start=of.whole.value(begin) - F_star,
+        start=problem.whole.value(begin) - F_star,
     )

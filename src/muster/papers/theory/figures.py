@@ -1,6 +1,6 @@
 """Figures of the studies: each drawn from its frame alone, to .png, .pdf or .svg.
 
-Colour never stands alone: every curve has a line style and a marker of its own (report/style.py),
+Colour never stands alone: every curve has its own line style and marker (report/style.py),
 and is named in the legend.
 """
 
@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from ...base.arrays import Float64
-from ...base.errors import MusterError, unknown
+from ...base.errors import MusterError, unknown_name
 from ...base.lazy import pl
-from ...report.figure import as_figure_path
+from ...report.figure import check_figure_path
 from ...report.intervals import mean_and_half
-from ...report.style import Look, tidy
+from ...report.style import LineStyle, tidy
 from .study_toy import LARGE_GAP, SMALL_GAP
 from .toy import GAMMA2
-from .verdicts_rate import slopes
+from .verdicts_toy import slopes
 
 WIDTH, HEIGHT = 4.4, 3.4  # inches of a panel
 
@@ -30,9 +30,9 @@ def draw(frame: pl.DataFrame, path: str | Path) -> Path:
     if "study" not in frame.columns or frame["study"].n_unique() != 1:
         raise MusterError("draw: give the frame of one study of muster.papers.theory.study")
     name = frame["study"][0]
-    if name not in DRAWN:
-        raise unknown("study", name, DRAWN)
-    return DRAWN[name](frame, path)
+    if name not in FIGURES:
+        raise unknown_name("study", name, FIGURES)
+    return FIGURES[name](frame, path)
 
 
 def _panels(down: int, across: int, beside: float = 0.0, size: float = 1.0) -> tuple[Any, Any]:
@@ -51,21 +51,28 @@ def _panels(down: int, across: int, beside: float = 0.0, size: float = 1.0) -> t
     return fig, axes
 
 
-def _written(fig: Any, path: str | Path, caption: str) -> Path:
-    path = as_figure_path(path)
+def _write(fig: Any, path: str | Path, caption: str) -> Path:
+    path = check_figure_path(path)
     fig.supxlabel(caption, fontsize=8, x=0.01, ha="left", color="0.3")
     path.parent.mkdir(parents=True, exist_ok=True)
     fig.savefig(path, dpi=130)
     return path
 
 
-def _line(ax: Any, x: Float64, y: Float64, look: Look, label: str, below: int = 0) -> None:
+def _line(ax: Any, x: Float64, y: Float64, look: LineStyle, label: str, below: int = 0) -> None:
     """A curve; `below` is how many may lie on it: it is wide and pale enough to be seen."""
     ax.plot(
-        x, y, color=look.colour, linestyle=look.dashes, marker=look.marker, markersize=3.5,
-        markevery=max(1, len(x) // 7), linewidth=1.4 + 1.6 * below, label=label,
+        x,
+        y,
+        color=look.colour,
+        linestyle=look.dashes,
+        marker=look.marker,
+        markersize=3.5,
+        markevery=max(1, len(x) // 7),
+        linewidth=1.4 + 1.6 * below,
+        label=label,
         alpha=0.5 if below else 1.0,
-    )  # fmt: skip
+    )
 
 
 def _by(frame: pl.DataFrame, x: str, y: str) -> tuple[Float64, Float64, Float64]:
@@ -78,10 +85,10 @@ def _by(frame: pl.DataFrame, x: str, y: str) -> tuple[Float64, Float64, Float64]
 
 
 def draw_bound(frame: pl.DataFrame, path: str | Path) -> Path:
-    """Theorem 1 and A.9: one panel per case and method, the measured error and both forms of the
-    bound for every E, by powers of ten. The repaired form is wide and pale, so that the printed one
-    shows on it where they are equal. Left of where the bound crosses the grey line, the error
-    before the first step, it says nothing new."""
+    """Draw Theorem 1 and A.9: one panel per case and method, the measured error and both forms of
+    the bound for every E, by powers of ten. The repaired form is wide and pale, so that the printed
+    one shows on it where they are equal. Left of where the bound crosses the grey line, the error
+    before the first step, it is vacuous."""
     places = frame.select("case", "method").unique(maintain_order=True).rows()
     across = min(5, len(places))
     fig, axes = _panels(-(-len(places) // across), across, 1.6, 0.8)
@@ -99,24 +106,35 @@ def draw_bound(frame: pl.DataFrame, path: str | Path) -> Path:
                 continue
             for j, form in enumerate(("repaired", "printed")):
                 T, bound, _ = _by(some, "T", f"bound_{form}")
-                _line(ax, T, np.where(bound > 0, bound, np.nan), Look.of(3 * i + 1 + j),
-                      f"{form} bound, E = {E}", 2 * (1 - j))  # fmt: skip
+                _line(
+                    ax,
+                    T,
+                    np.where(bound > 0, bound, np.nan),
+                    LineStyle.of(3 * i + 1 + j),
+                    f"{form} bound, E = {E}",
+                    2 * (1 - j),
+                )
             T, error, half = _by(some, "T", "error")
-            _line(ax, T, error, Look.of(3 * i), f"measured, E = {E}")
+            _line(ax, T, error, LineStyle.of(3 * i), f"measured, E = {E}")
             low = np.maximum(error - half, error / 10)
-            ax.fill_between(T, low, error + half, color=Look.of(3 * i).colour, alpha=0.2, lw=0)
+            ax.fill_between(T, low, error + half, color=LineStyle.of(3 * i).colour, alpha=0.2, lw=0)
         labelled |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
     for ax in list(axes.flat)[len(places) :]:
         ax.set_visible(False)
     for row in axes:
         row[0].set_ylabel("F(w_T) - F*")
-    fig.legend(list(labelled.values()), list(labelled), loc="outside right upper", frameon=False,
-               fontsize=8)  # fmt: skip
-    return _written(fig, path, bound_caption(frame))
+    fig.legend(
+        list(labelled.values()),
+        list(labelled),
+        loc="outside right upper",
+        frameon=False,
+        fontsize=8,
+    )
+    return _write(fig, path, bound_caption(frame))
 
 
 def bound_caption(frame: pl.DataFrame) -> str:
-    """Of how many seeds the means are, and what is not drawn."""
+    """Return the caption: the number of seeds, and what is not drawn."""
     seeds = frame.group_by("case", maintain_order=True).agg(pl.col("seed").n_unique())
     most = seeds["seed"].to_numpy().max()
     one = seeds.filter(pl.col("seed") < most)
@@ -132,7 +150,7 @@ def bound_caption(frame: pl.DataFrame) -> str:
 
 
 def draw_corollary2(frame: pl.DataFrame, path: str | Path) -> Path:
-    """What decays of eps_t do to theta_T, rho_T and the error, one row of panels per data set."""
+    """Draw theta_T, rho_T and the error for decays of eps_t, one row of panels per data set."""
     data = frame["data"].unique(maintain_order=True).to_list()
     fig, axes = _panels(len(data), 3, 2.0)
     schedules = frame["schedule"].unique(maintain_order=True).to_list()
@@ -148,24 +166,29 @@ def draw_corollary2(frame: pl.DataFrame, path: str | Path) -> Path:
             for i, schedule in enumerate(schedules):
                 some = mine.filter(pl.col("schedule") == schedule)
                 T, mean, _ = _by(some, "T", column)
-                _line(ax, T, mean, Look.of(i), f"eps_t: {schedule}", len(schedules) - 1 - i)
+                _line(ax, T, mean, LineStyle.of(i), f"eps_t: {schedule}", len(schedules) - 1 - i)
         row[2].set_yscale("log")
         row[2].axhline(mine["limit"][0], color="0.6", linewidth=1)
-    fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False,
-               fontsize=8)  # fmt: skip
+    fig.legend(
+        *axes[0, 0].get_legend_handles_labels(),
+        loc="outside right upper",
+        frameon=False,
+        fontsize=8,
+    )
     seeds = frame["seed"].n_unique()
     caption = (
         "Repaired sums. Grey: the error at the minimum of all clients together. Mirrored: the "
         f"other client's loss is F(w_t) in every round. Synth: means over {seeds} seeds."
     )
-    return _written(fig, path, caption)
+    return _write(fig, path, caption)
 
 
-LEAST_SHOWN = 3e-4  # appeal, about that of one draw of 3000
+LOWEST_APPEAL = 3e-4  # appeal, about that of one draw of 3000
 
 
 def draw_toy(frame: pl.DataFrame, path: str | Path) -> Path:
-    """Fig. 2 a-c of the MaxFL paper, a row of panels for two clients and for each kind of three."""
+    """Draw Fig. 2 a-c of the MaxFL paper, a row of panels for two clients and for each kind of
+    three."""
     kinds = frame.filter(pl.col("panel") == "b")["clients"].unique(maintain_order=True).to_list()
     fig, axes = _panels(len(kinds), 3, 1.9)
     curves = frame.filter(pl.col("panel") == "a")["curve"].unique(maintain_order=True).to_list()
@@ -177,66 +200,81 @@ def draw_toy(frame: pl.DataFrame, path: str | Path) -> Path:
                 continue
             x, y, half = (some[name].to_numpy() for name in ("x", "y", "half"))
             seen = np.where(y > 0, y, np.nan)
-            _line(row[0], x, seen, Look.of(i), curve, 2 if curve == "FedAvg" else 0)
+            _line(row[0], x, seen, LineStyle.of(i), curve, 2 if curve == "FedAvg" else 0)
             if half.any():
-                low = np.maximum(seen - half, LEAST_SHOWN)
-                row[0].fill_between(x, low, seen + half, color=Look.of(i).colour, alpha=0.2, lw=0)
+                low = np.maximum(seen - half, LOWEST_APPEAL)
+                row[0].fill_between(
+                    x, low, seen + half, color=LineStyle.of(i).colour, alpha=0.2, lw=0
+                )
         row[0].set_xscale("function", functions=(np.sqrt, np.square))
-        row[0].set(xlabel="gamma_G^2", ylabel="appeal, share of clients", yscale="log",
-                   ylim=(LEAST_SHOWN, 1.2), xlim=(0, None))  # fmt: skip
+        row[0].set(
+            xlabel="gamma_G^2",
+            ylabel="appeal, share of clients",
+            yscale="log",
+            ylim=(LOWEST_APPEAL, 1.2),
+            xlim=(0, None),
+        )
         row[0].set_xticks([0, 1, 4, 9, 16, 25])
         row[0].set_title(f"(a) clients: {kind}", fontsize=10)
         for ax, panel, gap in ((row[1], "b", SMALL_GAP), (row[2], "c", LARGE_GAP)):
             some = mine.filter((pl.col("panel") == panel) & (pl.col("curve") == "objective"))
-            ax.plot(some["x"].to_numpy(), some["y"].to_numpy(), color=Look.of(1).colour)
+            ax.plot(some["x"].to_numpy(), some["y"].to_numpy(), color=LineStyle.of(1).colour)
             least = mine.filter((pl.col("panel") == panel) & (pl.col("curve") == "minimum"))
             ax.plot(least["x"].to_numpy(), least["y"].to_numpy(), "o", color="black", markersize=4)
             ax.set(xlabel="w", ylabel="MaxFL's objective")
             ax.set_title(f"({panel}) empirical heterogeneity {gap:g}", fontsize=10)
-    fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False,
-               fontsize=8)  # fmt: skip
+    fig.legend(
+        *axes[0, 0].get_legend_handles_labels(),
+        loc="outside right upper",
+        frameon=False,
+        fontsize=8,
+    )
     draws = frame["draws"][0]
     caption = (
         f"(a): gamma^2 = {GAMMA2:g}, {draws} draws; band: 95 % interval. A curve ends where no "
         "draw appeals. Points: local minima."
     )
-    return _written(fig, path, caption)
+    return _write(fig, path, caption)
 
 
 def draw_weights(frame: pl.DataFrame, path: str | Path) -> Path:
-    """Fig. 3 of the MaxFL paper."""
+    """Draw Fig. 3 of the MaxFL paper."""
     fig, axes = _panels(1, 1)
     ax = axes[0, 0]
-    ax.plot(frame["gap"].to_numpy(), frame["q"].to_numpy(), color=Look.of(0).colour)
+    ax.plot(frame["gap"].to_numpy(), frame["q"].to_numpy(), color=LineStyle.of(0).colour)
     ax.axvline(0, color="0.6", linewidth=1)
     ax.set(xlabel="F_k(w) - rho_k", ylabel="q_k")
-    return _written(fig, path, "Left of the grey line the model meets the requirement.")
+    return _write(fig, path, "Left of the grey line the model meets the requirement.")
 
 
 def draw_rate(frame: pl.DataFrame, path: str | Path) -> Path:
-    """Theorem 3.1: the smallest gradient over T next to the theorem's slope, and the way there."""
+    """Draw Theorem 3.1: the smallest gradient over T next to the theorem's slope, and the objective
+    over the rounds."""
     fig, (row,) = _panels(1, 2, 1.0)
     found = slopes(frame)
     T, least = found.T, found.least
-    _line(row[0], T, least, Look.of(0), "measured")
-    row[0].plot(T, least[-1] * np.sqrt(T[-1] / T), color="0.5", linestyle="dashed",
-                label="slope -1/2")  # fmt: skip
+    _line(row[0], T, least, LineStyle.of(0), "measured")
+    row[0].plot(
+        T, least[-1] * np.sqrt(T[-1] / T), color="0.5", linestyle="dashed", label="slope -1/2"
+    )
     row[0].set(xscale="log", yscale="log", xlabel="T, rounds", ylabel="|grad|^2")
     row[0].set_title("min over t of E |grad|^2", fontsize=10)
     row[0].legend(frameon=False, fontsize=8)
     for i, t in enumerate(T):
         some = frame.filter(pl.col("T") == int(t))
         x, mean, half = _by(some, "round", "surrogate")
-        _line(row[1], x + 1, mean, Look.of(i), f"T = {int(t)}")
-        row[1].fill_between(x + 1, mean - half, mean + half, color=Look.of(i).colour, alpha=0.2)
+        _line(row[1], x + 1, mean, LineStyle.of(i), f"T = {int(t)}")
+        row[1].fill_between(
+            x + 1, mean - half, mean + half, color=LineStyle.of(i).colour, alpha=0.2
+        )
     row[1].set(xscale="log", xlabel="round t, from 1", ylabel="objective")
     row[1].set_title("MaxFL's objective", fontsize=10)
     row[1].legend(frameon=False, fontsize=8)
-    caption = f"{len(found.each)} seeds; every T is a run of its own, with its own learning rates."
-    return _written(fig, path, caption)
+    caption = f"{len(found.each)} seeds; every T is a separate run with its own learning rates."
+    return _write(fig, path, caption)
 
 
-DRAWN: dict[str, Callable[[pl.DataFrame, str | Path], Path]] = {
+FIGURES: dict[str, Callable[[pl.DataFrame, str | Path], Path]] = {
     "bound": draw_bound,
     "corollary2": draw_corollary2,
     "toy": draw_toy,

@@ -1,6 +1,6 @@
 """Minima of MaxFL's objective in mean estimation, nearer to a client than float64 can tell.
 
-Everything is said by the offset `x_k = w - that_k` from client k's empirical mean:
+Everything is computed from the offset `x_k = w - that_k` to client k's empirical mean:
 
     MaxFL, eq. 3     sum_k sigmoid(x_k^2) / M
     its slope, eq. 4 (2 / M) sum_k g(x_k),  g(x) = x q(x^2),  q(y) = 1 / (4 cosh^2(y / 2))
@@ -8,9 +8,10 @@ Everything is said by the offset `x_k = w - that_k` from client k's empirical me
 *Why offsets, and why their logarithms.* Far from the others, client k holds a minimum displaced
 from `that_k` by `x_k ~ 4 D exp(-D^2)` toward the nearest other client, at a distance D: 6e-15 at
 D = 6 (gamma_G^2 = 9), 1e-42 at D = 10. The spacing of float64 near `that_k` is 4e-16, so formed as
-`w - that_k` it would soon be 0 and nobody would find the model appealing. Appeal hangs on its sign.
-So a minimum is kept as (client, sign, log|x|), solved for in log|x|, and no offset is a difference
-from a rounded `w`. The offsets to the other clients follow, `x_j = x_k + (that_k - that_j)`.
+`w - that_k` it would soon be 0 and nobody would find the model appealing. Appeal depends on its
+sign. So a minimum is stored as (client, sign, log|x|), solved for in log|x|, and no offset is a
+difference from a rounded `w`. The offsets to the other clients follow,
+`x_j = x_k + (that_k - that_j)`.
 
 *Where minima can be.* g rises on [0, r] and falls after, r = 1.0216 (`split_point`). Where every
 client is farther than r, the slope falls as w grows: the pull of clients on the left weakens, that
@@ -26,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ...base.arrays import Bool, Float64, Int64
-from ...base.errors import MusterError, unknown
+from ...base.errors import MusterError, unknown_name
 
 REACH = 1.03  # a little beyond r, past which the slope can only fall
 STEPS = 32  # search points on either side of a gap, at most REACH / 31 = 0.033 apart
@@ -50,7 +51,7 @@ class Minima:
     log_size: Float64
 
     def points(self) -> Float64:
-        """The minima as numbers, rounded: for plots, never for deciding appeal."""
+        """Return the minima as numbers, rounded: for plots, never for deciding appeal."""
         return self.means[self.draw, self.anchor] + self.sign * np.exp(self.log_size)
 
     def offsets(self) -> tuple[Float64, Float64, Float64]:
@@ -61,29 +62,29 @@ class Minima:
         own = (np.arange(len(self.draw)), self.anchor)
         that = self.means[self.draw]
         x = that[own][:, None] - that + (self.sign * np.exp(self.log_size))[:, None]
-        sign, log = np.sign(x), log_of(np.abs(x))
+        sign, log = np.sign(x), safe_log(np.abs(x))
         sign[own], log[own] = self.sign, self.log_size
         return x, sign, log
 
     def slope(self) -> tuple[Float64, Float64]:
         """`sum_k g(x_k)`, half of M times the slope of eq. 4, as (sign, log)."""
         x, sign, log = self.offsets()
-        return signed_sum(sign, log + log_slope_at(x**2))
+        return signed_sum(sign, log + log_sigmoid_slope(x**2))
 
     def appeals(self, errors: Float64) -> Bool:
-        """To which clients each minimum appeals, (minima, clients), from all draws' errors."""
+        """Return whom each minimum appeals to, (minima, clients), from all draws' errors."""
         _x, sign, log = self.offsets()
-        return appealing(sign, log, errors[self.draw])
+        return is_appealing(sign, log, errors[self.draw])
 
     def take(self, rows: Int64) -> Minima:
-        """Some of them."""
+        """Return some of the minima."""
         return Minima(
             self.means, self.draw[rows], self.anchor[rows], self.sign[rows], self.log_size[rows]
         )
 
 
 def local_minima(means: ArrayLike) -> Minima:
-    """All local minima of MaxFL's objective, for each row of `means` (draws, clients).
+    """Find all local minima of MaxFL's objective, for each row of `means` (draws, clients).
 
     Between neighbours, the sign of the slope is taken at points dense near both; where it turns
     from minus to plus, the minimum is found by bisection in log|displacement|. A minimum
@@ -109,7 +110,7 @@ def local_minima(means: ArrayLike) -> Minima:
         rows.ravel(),
         np.where(left, order[:, :-1, None], order[:, 1:, None]).ravel(),
         np.where(left, 1.0, -1.0).ravel(),
-        log_of(size).ravel(),
+        safe_log(size).ravel(),
     )
     sign, log_slope = (part.reshape(left.shape) for part in grid.slope())
 
@@ -122,7 +123,7 @@ def local_minima(means: ArrayLike) -> Minima:
     # From a client outward, start where its own pull, at most |x| / 4, is still too weak to stop
     # the pull of the others.
     hi = np.log(outer)
-    lo = np.where(inner > 0, log_of(inner), np.minimum(hi, log_slope[d, g, near]) - 10)
+    lo = np.where(inner > 0, safe_log(inner), np.minimum(hi, log_slope[d, g, near]) - 10)
     found = grid.take(np.ravel_multi_index((d, g, near), left.shape))
     for _ in range(HALVINGS):
         mid = (lo + hi) / 2
@@ -134,15 +135,15 @@ def local_minima(means: ArrayLike) -> Minima:
 
 
 def pick(minima: Minima, which: str, rng: np.random.Generator) -> Minima:
-    """One minimum of each draw: the "global" one, or a "random" one of all.
+    """Choose one minimum of each draw: the "global" one, or a "random" one of all.
 
     Merit is `sum_k sigmoid(-x_k^2) - 1/2`, M (1 - objective) less the half that any client's own
     mean achieves: positive at the global minimum, and compared by its log, as minima far apart
     differ only by `exp(-D^2)`. Equals (two clients: always, by symmetry; of more that are all far
-    apart, the two nearest each other, to 9 digits) are settled at random.
+    apart, the two nearest each other, to 9 digits) are chosen between at random.
     """
     if which not in PICKS:
-        raise unknown("choice of minimum", which, PICKS)
+        raise unknown_name("choice of minimum", which, PICKS)
     first = np.flatnonzero(np.diff(minima.draw, prepend=-1))
     last = np.append(first[1:], len(minima.draw)) - 1
     chance = rng.random(len(minima.draw))
@@ -151,7 +152,7 @@ def pick(minima: Minima, which: str, rng: np.random.Generator) -> Minima:
         own = (np.arange(len(minima.draw)), minima.anchor)
         log, sign = log_sigmoid(-(x**2)), np.ones_like(x)
         # The anchor's own part: sigmoid(-y) - 1/2 = -tanh(y / 2) / 2.
-        log[own], sign[own] = log_of(np.tanh(x[own] ** 2 / 2) / 2), -1.0
+        log[own], sign[own] = safe_log(np.tanh(x[own] ** 2 / 2) / 2), -1.0
         total, size = signed_sum(sign, log)
         merit = np.where(total > 0, size, -np.inf)
         best = np.maximum.reduceat(merit, first)
@@ -184,7 +185,7 @@ def fold_point() -> float:
     from scipy.optimize import brentq, minimize_scalar
 
     def log_pull(x: float) -> float:
-        return float(np.log(x) + log_slope_at(np.array(x * x)))
+        return float(np.log(x) + log_sigmoid_slope(np.array(x * x)))
 
     def half_distance(u: float) -> float:
         return float(brentq(lambda a: log_pull(a + u) - log_pull(a - u), u * (1 + 1e-9), u + 3))
@@ -193,9 +194,9 @@ def fold_point() -> float:
     return float(best.fun) ** 2
 
 
-def appealing(sign: Float64, log: Float64, errors: Float64) -> Bool:
+def is_appealing(sign: Float64, log: Float64, errors: Float64) -> Bool:
     """`(e + x)^2 < e^2` is `x (x + 2 e) < 0`: x opposite in sign to e, and |x| < 2 |e|."""
-    return np.asarray((sign * np.sign(errors) < 0) & (log < log_of(2 * np.abs(errors))), np.bool_)
+    return np.asarray((sign * np.sign(errors) < 0) & (log < safe_log(2 * np.abs(errors))), np.bool_)
 
 
 def signed_sum(sign: Float64, log: Float64) -> tuple[Float64, Float64]:
@@ -203,16 +204,16 @@ def signed_sum(sign: Float64, log: Float64) -> tuple[Float64, Float64]:
     top = log.max(axis=-1)
     top = np.where(np.isneginf(top), 0.0, top)  # all terms zero
     total = (sign * np.exp(log - top[..., None])).sum(axis=-1)
-    return np.sign(total), top + log_of(np.abs(total))
+    return np.sign(total), top + safe_log(np.abs(total))
 
 
-def log_of(x: Float64) -> Float64:
-    """`log x`, -inf at 0."""
+def safe_log(x: Float64) -> Float64:
+    """Return `log x`, -inf at 0."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(x), np.float64)
 
 
-def log_slope_at(y: Float64) -> Float64:
+def log_sigmoid_slope(y: Float64) -> Float64:
     """`log q(y)`, the log of the sigmoid's slope, for y >= 0."""
     return np.asarray(-y - 2 * np.log1p(np.exp(-y)), np.float64)
 

@@ -1,7 +1,7 @@
-"""FedALIGN's Theorem 1, A.9 and Corollary 2 held against runs: `bound` and `corollary2`.
+"""Studies of FedALIGN's Theorem 1, A.9 and Corollary 2: `bound` and `corollary2`.
 
-Runs and bounds share their constants (`convex`), learning rates and batches (`measured`), and the
-terms of the bound come from what the runs admitted (`bounds`).
+Runs and bounds share their constants (`convex`), learning rates and batches (`trajectory`), and the
+terms of the bound follow from the clients that the runs admitted (`bounds`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from ...base.arrays import Float64
-from ...base.checks import whole
+from ...base.checks import check_whole
 from ...base.lazy import pl
 from ...federation import Federation
 from ...methods import Method, fedalign, fedavg, fedavg_priority
@@ -21,8 +21,15 @@ from ...parts.invite import WithReplacement
 from ...schedules import Inverse, Linear, Schedule, StepTo
 from .bounds import FORMS, bound_by_round, offset
 from .convex import Constants, Problem, constants, problem
-from .federations import BATCH, mirrored, opposed, small
-from .trajectory import follow, log_spaced, theorem_local
+from .trajectory import (
+    BATCH,
+    follow,
+    log_spaced_rounds,
+    mirror_pair,
+    opposed_pair,
+    small_synth,
+    theorem_local,
+)
 
 LAM, EPS = 0.3, 0.2
 STRONG, NARROW = 3.0, 0.02  # lam of the better-conditioned cases, and eps as their losses need it
@@ -56,7 +63,7 @@ class Arm:
 
 
 def arms(eps: float) -> dict[str, Arm]:
-    """The methods that are run on a case, by their labels."""
+    """Return the methods that are run on a case, by label."""
     drawing = fedalign(eps, warmup=0, invite=WithReplacement(DRAWN))
     return {
         "None": Arm(fedavg_priority()),
@@ -68,7 +75,7 @@ def arms(eps: float) -> dict[str, Arm]:
 
 
 @dataclass(frozen=True)
-class Case:
+class BoundCase:
     """A problem, and where runs on it begin.
 
     Attributes:
@@ -97,18 +104,18 @@ class Case:
 
     @cached_property
     def constants(self) -> Constants:
-        """What Theorem 1 needs to know of it."""
+        """The constants of Theorem 1."""
         return constants(self.problem, self.batch, self.begin)
 
 
-def cases() -> list[Case]:
-    """Where the bound can be met with several seeds: an ill-conditioned problem, a better one, and
-    the better one from so far away that the bound says something for every E."""
-    fed, narrow = small(), arms(NARROW)
+def cases() -> list[BoundCase]:
+    """Return the cases run with several seeds: an ill-conditioned problem, a better one, and the
+    better one from so far away that the bound is informative for every E."""
+    fed, narrow = small_synth(), arms(NARROW)
     return [
-        Case(f"lam = {LAM:g}", fed, LAM, arms(EPS)),
-        Case(f"lam = {STRONG:g}", fed, STRONG, narrow),
-        Case(f"lam = {STRONG:g}, from afar", fed, STRONG, narrow, start=afar, each=True),
+        BoundCase(f"lam = {LAM:g}", fed, LAM, arms(EPS)),
+        BoundCase(f"lam = {STRONG:g}", fed, STRONG, narrow),
+        BoundCase(f"lam = {STRONG:g}, from afar", fed, STRONG, narrow, start=afar, each=True),
     ]
 
 
@@ -117,25 +124,25 @@ OPPOSED = f"opposed, lam = {STRONG:g}, from the optimum"
 MANY = 2000  # draws of the one priority client: their term is small, the first step's bias is not
 
 
-def broken_cases() -> list[Case]:
-    """Where the printed bounds fail: started at the optimum with full batches nothing is left to
-    chance and nothing is far, sigma = 0 and w_0 = w*, and what the sums lose is seen."""
+def broken_cases() -> list[BoundCase]:
+    """Return the cases where the printed bounds fail: from the optimum with full batches sigma = 0
+    and w_0 = w*, and the terms that the printed sums drop are seen."""
     alone = {"FedALIGN": arms(EPS)["FedALIGN"]}
     drawing = fedalign(10.0, warmup=0, invite=WithReplacement(MANY))
     many = {f"FedALIGN, K = {MANY}": Arm(drawing, MANY)}
     return [
-        Case(FROM_OPTIMUM, small(), LAM, alone, at_optimum, None),
-        Case(OPPOSED, opposed(), STRONG, many, at_optimum, None),
+        BoundCase(FROM_OPTIMUM, small_synth(), LAM, alone, at_optimum, None),
+        BoundCase(OPPOSED, opposed_pair(), STRONG, many, at_optimum, None),
     ]
 
 
 def bound(
     seeds: int = 20, rounds: int = 400, quick: bool = False, steps: Sequence[int] = (1, 5)
 ) -> pl.DataFrame:
-    """Theorem 1's bound (A.9's for methods that draw K) and the measured error.
+    """Compute Theorem 1's bound (A.9's for methods that draw K) and measure the error.
 
     Args:
-        seeds: runs whose mean stands for the expectation
+        seeds: runs whose mean estimates the expectation
         rounds: communication rounds with E = 1; with E local steps there are rounds/E of them, so
             that T, the local steps, is the same for every E; from afar there are as many for every
             E
@@ -147,34 +154,36 @@ def bound(
     for Theorem 1. `start` is the error before the first step. Last come the cases that start at the
     optimum, with E = 1, full batches and one seed.
     """
-    whole("seeds", seeds)
-    whole("rounds", rounds)
+    check_whole("seeds", seeds)
+    check_whole("rounds", rounds)
     some = min(rounds, 30) if quick else rounds
     frames = [
-        against(case, label, E, some if case.each else max(1, some // E), seeds)
+        measure_case(case, label, E, some if case.each else max(1, some // E), seeds)
         for case in cases()
         for E in steps
         for label in case.arms
     ]
-    frames += [against(case, label, 1, 10, 1) for case in broken_cases() for label in case.arms]
+    frames += [
+        measure_case(case, label, 1, 10, 1) for case in broken_cases() for label in case.arms
+    ]
     return pl.concat(frames)
 
 
-def against(case: Case, label: str, E: int, rounds: int, seeds: int) -> pl.DataFrame:
-    """The measured error of one method on a case, and the bound from what its runs admitted."""
+def measure_case(case: BoundCase, label: str, E: int, rounds: int, seeds: int) -> pl.DataFrame:
+    """Measure the error of one method on a case, and compute the bound from whom it admitted."""
     c, arm, whole_of = case.constants, case.arms[label], case.problem.whole
-    at, local = log_spaced(rounds, 24), theorem_local(c, E, case.batch)
+    at, local = log_spaced_rounds(rounds, 24), theorem_local(c, E, case.batch)
     runs = [
         follow(case.fed, arm.method, local, rounds, seed, at, case.begin) for seed in range(seeds)
     ]
-    let_in = [run.admitted(case.fed, c.Gamma_k) for run in runs]
-    extra, bias = (np.array(part) for part in zip(*let_in, strict=True))
+    admitted = [run.admitted_sums(case.fed, c.Gamma_k) for run in runs]
+    extra, bias = (np.array(part) for part in zip(*admitted, strict=True))
     errors = [
         {"round": t, "seed": seed, "error": whole_of.value(run.models[t]) - c.F_star}
         for seed, run in enumerate(runs)
         for t in at
     ]
-    terms = by_form(bound_by_round(c, extra, bias, E, arm.drawn))
+    terms = pair_forms(bound_by_round(c, extra, bias, E, arm.drawn))
     names = ("mu", "L", "X", "G2", "sigma2", "Gamma", "start", "start2")
     return (
         pl.DataFrame(errors)
@@ -192,8 +201,8 @@ def against(case: Case, label: str, E: int, rounds: int, seeds: int) -> pl.DataF
     )
 
 
-def by_form(terms: pl.DataFrame) -> pl.DataFrame:
-    """The bound's terms with one row per round, printed and repaired next to each other."""
+def pair_forms(terms: pl.DataFrame) -> pl.DataFrame:
+    """Arrange the bound's terms in one row per round, printed and repaired side by side."""
     printed, repaired = (
         terms.filter(pl.col("form") == form)
         .drop("form")
@@ -215,45 +224,48 @@ DECAYS: dict[str, Schedule | float] = {
 
 
 def corollary2(seeds: int = 5, rounds: int = 400, quick: bool = False) -> pl.DataFrame:
-    """What decays of eps_t do to theta_T, rho_T and the error, on the small SYNTH federation and on
+    """Compare decays of eps_t by theta_T, rho_T and the error, on the small SYNTH federation and on
     the mirrored one, where the other client's loss is equal to F(w_t) in every round.
 
-    One row per data, schedule, seed and round (log-spaced), E = 1: eps_t, how many others were let
-    in, S_t, theta_T and rho_T in both forms, the error F(w_T) - F*, and `limit`: the error at the
-    minimum of all clients together, where FedALIGN ends if it lets everyone in for ever. On the
-    mirrored federation batches are full, and seeds do not matter: there is one.
-    """
-    whole("seeds", seeds)
-    whole("rounds", rounds)
+    One row per data, schedule, seed and round (log-spaced), E = 1: eps_t, how many others were
+    admitted, S_t, theta_T and rho_T in both forms, the error F(w_T) - F*, and `limit`: the error at
+    the minimum of all clients together, where FedALIGN ends if it admits everyone for ever. On the
+    mirrored federation batches are full, and seeds do not matter: there is one."""
+    check_whole("seeds", seeds)
+    check_whole("rounds", rounds)
     some = min(rounds, 100) if quick else rounds
-    at = log_spaced(some, 40)
+    at = log_spaced_rounds(some, 40)
     frames = []
     for name, fed, batch, many in (
-        ("mirrored", mirrored(), None, 1),
-        ("synth", small(), BATCH, seeds),
+        ("mirrored", mirror_pair(), None, 1),
+        ("synth", small_synth(), BATCH, seeds),
     ):
-        of = problem(fed, LAM)
-        c = constants(of, batch)
+        mine = problem(fed, LAM)
+        c = constants(mine, batch)
         everyone = replace(fed, priority=np.ones(fed.n, np.bool_), importance=np.ones(fed.n))
-        limit = of.whole.value(problem(everyone, LAM).optimum[0]) - c.F_star
+        limit = mine.whole.value(problem(everyone, LAM).optimum[0]) - c.F_star
         local = theorem_local(c, 1, batch)
         for label, epsilon in DECAYS.items():
             method = fedalign(epsilon, warmup=0)
             for seed in range(many):
                 run = follow(fed, method, local, some, seed, at)
-                extra, bias = run.admitted(fed, c.Gamma_k)
-                terms = by_form(bound_by_round(c, extra, bias, 1))
-                told = run.run.rounds.select("round", "eps", admitted="admitted_nonpriority")
-                errors = [of.whole.value(run.models[t]) - c.F_star for t in at]
+                extra, bias = run.admitted_sums(fed, c.Gamma_k)
+                terms = pair_forms(bound_by_round(c, extra, bias, 1))
+                ledger = run.run.rounds.select("round", "eps", admitted="admitted_nonpriority")
+                errors = [mine.whole.value(run.models[t]) - c.F_star for t in at]
                 frames.append(
                     pl.DataFrame({"round": at, "error": errors})
-                    .join(told.with_columns(extra=extra), on="round", maintain_order="left")
+                    .join(ledger.with_columns(extra=extra), on="round", maintain_order="left")
                     .join(terms, on="round", maintain_order="left")
                     .with_columns(
-                        study=pl.lit("corollary2"), data=pl.lit(name), schedule=pl.lit(label),
-                        seed=pl.lit(seed), limit=pl.lit(limit), gamma=pl.lit(offset(c, 1)),
+                        study=pl.lit("corollary2"),
+                        data=pl.lit(name),
+                        schedule=pl.lit(label),
+                        seed=pl.lit(seed),
+                        limit=pl.lit(limit),
+                        gamma=pl.lit(offset(c, 1)),
                     )
-                )  # fmt: skip
+                )
     first = ["study", "data", "schedule", "seed", "round", "T", "eps", "admitted", "extra", "error"]
     frame = pl.concat(frames)
     return frame.select(*first, pl.exclude(first))

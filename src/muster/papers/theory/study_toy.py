@@ -1,6 +1,6 @@
-"""MaxFL's statements held against numbers: the studies `toy`, `weights` and `rate`.
+"""Studies of MaxFL's statements: `toy`, `weights` and `rate`.
 
-Mean estimation is computed draw by draw (`toy`, `minima`); Theorem 3.1 is held against runs.
+Mean estimation is computed draw by draw (`toy`, `minima`); Theorem 3.1 is compared with runs.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...base.arrays import Float64
-from ...base.checks import whole
+from ...base.checks import check_whole
 from ...base.lazy import pl
 from ...base.rng import generator
 from ...local import Local
@@ -20,7 +20,6 @@ from ...run.solo import with_solo
 from . import toy as estimation
 from .bounds import FORMS
 from .convex import problem
-from .federations import BATCH, small
 from .minima import Minima, local_minima, pick
 from .rate import (
     largest_curvature,
@@ -30,22 +29,22 @@ from .rate import (
     theorem_3_1_rates,
 )
 from .toy import GAMMA2
-from .trajectory import follow, log_spaced
+from .trajectory import BATCH, follow, log_spaced_rounds, small_synth
 
 # ------------------------------------------------------------------------------ mean estimation
 
-# The clients' true means in units of gamma_G: the paper's two; two alike and a stranger; three that
-# all differ, by unequal and by equal steps.
+# The clients' true means in units of gamma_G: the paper's two; two equal and a different one; three
+# that all differ, by unequal and by equal steps.
 CLIENTS: dict[str, int | tuple[float, ...]] = {
     "2": 2,
-    "3, two alike": 3,
+    "3, two equal": 3,
     "3, all apart": (-1, 1, 4),
     "3, equally spaced": (-2, 0, 2),
 }
-# Their empirical means in the same units, drawn once and for all, for Fig. 2 b and c.
+# Their empirical means in the same units, fixed, for Fig. 2 b and c.
 MEANS = {
     "2": (-1.0, 1.0),
-    "3, two alike": (-1.2, -0.8, 1.0),
+    "3, two equal": (-1.2, -0.8, 1.0),
     "3, all apart": (-1.0, 1.0, 4.0),
     "3, equally spaced": (-2.1, 0.1, 2.0),
 }
@@ -74,13 +73,17 @@ def toy(quick: bool = False, seed: int = 0) -> pl.DataFrame:
     rows: list[dict[str, object]] = []
 
     def add(
-        panel: str, clients: str, curve: str, x: float, y: float, half: float = 0.0,
+        panel: str,
+        clients: str,
+        curve: str,
+        x: float,
+        y: float,
+        half: float = 0.0,
         gamma2: float = GAMMA2,
-    ) -> None:  # fmt: skip
-        rows.append(
-            {"study": "toy", "panel": panel, "clients": clients, "curve": curve, "x": float(x),
-             "y": float(y), "half": float(half), "gamma2": gamma2, "draws": draws}
-        )  # fmt: skip
+    ) -> None:
+        point = {"x": float(x), "y": float(y), "half": float(half)}
+        names = {"study": "toy", "panel": panel, "clients": clients, "curve": curve}
+        rows.append({**names, **point, "gamma2": gamma2, "draws": draws})
 
     for clients, places in CLIENTS.items():
         for gammaG2 in GRID:
@@ -121,7 +124,7 @@ LEAST = "MaxFL, least appealing minimum"
 def _appeal(
     gammaG2: float, places: int | tuple[float, ...], draws: int, seed: int
 ) -> dict[str, Float64]:
-    """The appeal of each model in every draw: the share of clients it appeals to."""
+    """Return the appeal of each model in every draw: the share of clients it appeals to."""
     means, errors = estimation.draw(gammaG2, GAMMA2, draws, seed, places)
     found = local_minima(means)
     best = pick(found, "global", generator(seed, "toy-pick"))
@@ -135,7 +138,7 @@ def _appeal(
 
 
 def least_appeal(found: Minima, errors: Float64) -> Float64:
-    """Of each draw's minima, the appeal of the one that appeals to the fewest clients."""
+    """Return the appeal of each draw's minimum that appeals to the fewest clients."""
     first = np.flatnonzero(np.diff(found.draw, prepend=-1))
     return np.asarray(np.minimum.reduceat(found.appeals(errors).mean(axis=-1), first), np.float64)
 
@@ -157,30 +160,42 @@ def rate(seeds: int = 5, rounds: int = 1600, quick: bool = False) -> pl.DataFram
     One row per T, seed and round t (at most 40 of them, log-spaced, from t = 0): the objective
     Ftilde(w_t) and |grad Ftilde(w_t)|^2. The eight clients of the small SYNTH federation require
     what 20 solo steps gave them; 4 are asked each round for 5 local steps of batch 10, each drawn
-    anew (Assumption 3.2).
+    again (Assumption 3.2).
     """
-    whole("seeds", seeds)
-    whole("rounds", rounds, 128)
+    check_whole("seeds", seeds)
+    check_whole("rounds", rounds, 128)
     most = min(rounds, 256) if quick else rounds
-    fed = with_solo(small(), Softmax(), Local(steps=20, batch_size=BATCH, lr=1.0), dtype="float64")
+    fed = with_solo(
+        small_synth(), Softmax(), Local(steps=20, batch_size=BATCH, lr=1.0), dtype="float64"
+    )
     assert fed.requirement is not None
-    of = problem(fed, 0.0)
-    epsilon = server_epsilon(of, ASKED)
-    begins = surrogate(of, fed.requirement, np.zeros((fed.classes, of.clients[0].x.shape[1])))
+    mine = problem(fed, 0.0)
+    epsilon = server_epsilon(mine, ASKED)
+    begins = surrogate(mine, fed.requirement, np.zeros((fed.classes, mine.clients[0].x.shape[1])))
     rows = []
     for T in (most // 64, most // 16, most // 4, most):
         eta_l, eta_g = theorem_3_1_rates(T, TAU, ASKED)
         method = maxfl(server_lr=eta_g, epsilon=epsilon, m=ASKED)
         local = Local(steps=TAU, batch_size=BATCH, lr=eta_l, batches="independent")
         # The models w_0 .. w_{T-1}: the one after the last round begins none.
-        at = log_spaced(T - 1, 40)
+        at = log_spaced_rounds(T - 1, 40)
         for seed in range(seeds):
             models = follow(fed, method, local, T, seed, at).models
-            values = {0: begins, **{t: surrogate(of, fed.requirement, models[t]) for t in at}}
+            values = {0: begins, **{t: surrogate(mine, fed.requirement, models[t]) for t in at}}
             rows += [
-                {"study": "rate", "T": T, "seed": seed, "round": t, "surrogate": value,
-                 "gradient2": size, "eta_l": eta_l, "eta_g": eta_g, "tau": TAU, "m": ASKED,
-                 "epsilon": epsilon}
+                {
+                    "study": "rate",
+                    "T": T,
+                    "seed": seed,
+                    "round": t,
+                    "surrogate": value,
+                    "gradient2": size,
+                    "eta_l": eta_l,
+                    "eta_g": eta_g,
+                    "tau": TAU,
+                    "m": ASKED,
+                    "epsilon": epsilon,
+                }
                 for t, (value, size) in values.items()
-            ]  # fmt: skip
+            ]
     return pl.DataFrame(rows)

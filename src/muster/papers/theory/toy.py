@@ -18,16 +18,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ...base.arrays import Bool, Float64
-from ...base.checks import above, require
-from ...base.errors import MusterError, unknown
+from ...base.checks import check_above, require
+from ...base.errors import MusterError, unknown_name
 from ...base.rng import generator
 from .minima import (
     HALVINGS,
-    appealing,
+    is_appealing,
     local_minima,
-    log_of,
     log_sigmoid,
     pick,
+    safe_log,
     sigmoid,
     signed_sum,
 )
@@ -36,12 +36,12 @@ GAMMA2 = 0.25  # the variance of the empirical means in Fig. 2
 
 
 def places(clients: int | Sequence[float]) -> Float64:
-    """Where the clients' true means lie, `theta_k / gamma_G`: a number of clients, or the places.
+    """Return the clients' true means, `theta_k / gamma_G`, from a number of clients or the places.
 
-    A number M is M - 1 clients alike at -1 and a stranger at 1. For two clients this is the paper's
-    `gamma_G^2 = ((theta_1 - theta_2) / 2)^2`; for more it is our reading. Three clients that all
-    differ are (-1, 1, 4), say. Beware of equal spacing, (-2, 0, 2): there the average of all is the
-    truth of the middle client, which finds FedAvg appealing at any heterogeneity.
+    A number M is M - 1 equal clients at -1 and a different one at 1. For two clients this is the
+    paper's `gamma_G^2 = ((theta_1 - theta_2) / 2)^2`; for more it is our reading. Three clients
+    that all differ are (-1, 1, 4), say. Beware of equal spacing, (-2, 0, 2): there the average of
+    all is the truth of the middle client, which finds FedAvg appealing at any heterogeneity.
 
     >>> places(3).tolist()
     [-1.0, -1.0, 1.0]
@@ -63,26 +63,27 @@ def draw(
     gamma_G^2, so that a curve over heterogeneity changes by heterogeneity alone.
     """
     require(0 <= gammaG2 < np.inf, "gammaG2", gammaG2, "finite numbers from 0")
-    above("gamma2", gamma2)
-    above("draws", draws)
+    check_above("gamma2", gamma2)
+    check_above("draws", draws)
     truth = np.sqrt(gammaG2) * places(clients)
     errors = np.sqrt(gamma2) * generator(seed, "toy").standard_normal((draws, len(truth)))
     return truth + errors, errors
 
 
 def objective(w: ArrayLike, means: ArrayLike) -> Float64:
-    """MaxFL's objective at each w, `sum_k sigmoid((w - that_k)^2) / M` (eq. 3; Fig. 2 b-c)."""
+    """Return MaxFL's objective at each w, `sum_k sigmoid((w - that_k)^2) / M` (eq. 3;
+    Fig. 2 b-c)."""
     x = np.asarray(w, np.float64)[..., None] - np.asarray(means, np.float64)
     return np.asarray(sigmoid(x**2).mean(axis=-1), np.float64)
 
 
 def appeals(w: ArrayLike, means: ArrayLike, errors: ArrayLike) -> Bool:
-    """To which clients the model `w` of each draw appeals: `f_k(w) < rho_k` (eq. 1), strictly.
+    """Return to which clients the model `w` of each draw appeals: `f_k(w) < rho_k` (eq. 1).
 
     For MaxFL's model use `Minima.appeals`: rounded to one number, it may have lost its appeal.
     """
     x = np.asarray(w, np.float64)[..., None] - np.asarray(means, np.float64)
-    return appealing(np.sign(x), log_of(np.abs(x)), np.asarray(errors, np.float64))
+    return is_appealing(np.sign(x), safe_log(np.abs(x)), np.asarray(errors, np.float64))
 
 
 class AppealCurve(NamedTuple):
@@ -100,13 +101,14 @@ def appeal_curve(
     clients: int | Sequence[float] = 2,
     which: str = "global",
 ) -> AppealCurve:
-    """Mean appeal of FedAvg's and MaxFL's model over draws of the data (Fig. 2a).
+    """Return the mean appeal of FedAvg's and MaxFL's model over draws of the data (Fig. 2a).
 
     FedAvg's model is the average of the `that_k`. MaxFL's is a local minimum, by default the global
     one, as eq. 3 asks. Two clients have mirror-image minima, so the choice does not matter. With
-    three it does: two alike and a stranger (`clients=3`) have their global minimum where the two
-    are, and appeal stays high however far the stranger is. It is not always above FedAvg's: with
-    places (-1, 1, 4) at gamma_G^2 = 1, the global minimum appeals to 0.07, the average to 0.16.
+    three it does: two equal clients and a different one (`clients=3`) have their global minimum
+    where the two are, and appeal stays high however far the third is. It is not always above
+    FedAvg's: with places (-1, 1, 4) at gamma_G^2 = 1, the global minimum appeals to 0.07, the
+    average to 0.16.
     """
     curve = []
     for gammaG2 in np.asarray(gammaG2s, np.float64).ravel():
@@ -128,7 +130,7 @@ CONVEX: dict[str, Callable[[Float64], Float64]] = {
 
 
 def convex_minimiser(means: ArrayLike, surrogate: str) -> Float64:
-    """The w that minimises `sum_k h((w - that_k)^2)` for a convex h, found by bisection.
+    """Find the w that minimises `sum_k h((w - that_k)^2)` for a convex h, by bisection.
 
     `surrogate` is "relu" (the identity), "log" (`log(1 + e^y)`) or "exp". Lemma 2.2: for two
     clients this is their average, whatever h, so a convex surrogate is FedAvg again. The lemma
@@ -136,31 +138,31 @@ def convex_minimiser(means: ArrayLike, surrogate: str) -> Float64:
     middle of the extremes; only the identity keeps to the average.
     """
     if surrogate not in CONVEX:
-        raise unknown("surrogate", surrogate, CONVEX)
+        raise unknown_name("surrogate", surrogate, CONVEX)
     that = np.atleast_2d(np.asarray(means, np.float64))
     lo, hi = that.min(axis=-1), that.max(axis=-1)
     for _ in range(HALVINGS):
         mid = lo + (hi - lo) / 2
         x = mid[:, None] - that
-        slope, _size = signed_sum(np.sign(x), log_of(np.abs(x)) + CONVEX[surrogate](x**2))
+        slope, _size = signed_sum(np.sign(x), safe_log(np.abs(x)) + CONVEX[surrogate](x**2))
         lo, hi = np.where(slope < 0, mid, lo), np.where(slope < 0, hi, mid)
     return np.asarray((lo + (hi - lo) / 2).reshape(np.shape(means)[:-1]), np.float64)
 
 
 def lemma_2_1(gamma2: float, gammaG2: ArrayLike) -> Float64:
-    """FedAvg's expected appeal is at most `2 exp(-gamma_G^2 / (5 gamma^2))` (Lemma 2.1).
+    """Lemma 2.1: FedAvg's expected appeal is at most `2 exp(-gamma_G^2 / (5 gamma^2))`.
 
     The exponent is the best possible: the likeliest way to appeal is `3 e_1 + e_2 < -2 gamma_G`,
     of probability Phi(-2 gamma_G / (sqrt(10) gamma)). Vacuous (above 1) while
     `gamma_G^2 < 5 ln 2 gamma^2 = 3.47 gamma^2`. For two clients only: see `places` for three that
     break it.
     """
-    above("gamma2", gamma2)
+    check_above("gamma2", gamma2)
     return np.asarray(2 * np.exp(-np.asarray(gammaG2, np.float64) / (5 * gamma2)), np.float64)
 
 
 def fedavg_appeal(gamma2: float, gammaG2: ArrayLike) -> Float64:
-    """FedAvg's expected appeal for two clients, exactly.
+    """Compute FedAvg's expected appeal for two clients exactly.
 
     The average appeals to client 1 where `A = gamma_G + (e_2 - e_1)/2` and
     `B = gamma_G + (e_2 + 3 e_1)/2` differ in sign; they are normal with deviations gamma/sqrt(2)
@@ -170,7 +172,7 @@ def fedavg_appeal(gamma2: float, gammaG2: ArrayLike) -> Float64:
     >>> fedavg_appeal(0.25, [0.0, 1.0, 25.0]).round(12).tolist()
     [0.64758361765, 0.105283111574, 1.27e-10]
     """
-    above("gamma2", gamma2)
+    check_above("gamma2", gamma2)
     from scipy.special import owens_t
 
     gap, r = np.sqrt(np.asarray(gammaG2, np.float64) / gamma2), -1 / np.sqrt(5)
@@ -180,9 +182,10 @@ def fedavg_appeal(gamma2: float, gammaG2: ArrayLike) -> Float64:
 
 
 def theorem_2_1(gamma2: float) -> float:
-    """MaxFL's expected appeal at a local minimum is at least `exp(-1/gamma^2) / 16` (Theorem 2.1).
+    """Theorem 2.1: MaxFL's expected appeal at a local minimum is at least `exp(-1/gamma^2) / 16`.
 
-    True wherever tried, and far from tight: 0.0011 at gamma^2 = 0.25, where 0.19 or more is seen.
+    Holds wherever tried, and is far from tight: 0.0011 at gamma^2 = 0.25, where 0.19 or more is
+    seen.
     """
-    above("gamma2", gamma2)
+    check_above("gamma2", gamma2)
     return float(np.exp(-1 / gamma2) / 16)

@@ -1,4 +1,4 @@
-"""Verdicts on FedALIGN's Theorem 1, A.9, Corollary 2 and what section 3.2 says of them."""
+"""Verdicts on FedALIGN's Theorem 1, A.9, Corollary 2 and section 3.2."""
 
 from __future__ import annotations
 
@@ -10,50 +10,70 @@ from ...base.arrays import Float64
 from ...base.lazy import pl
 from ...report.intervals import Interval
 from .bounds import Form, informative_from
-from .statement import HOLDS, Verdict, half, stated
+from .statement import HOLDS, Statement, find_signs, half_width, judge_places, make_statement
 from .study_bound import ENDS, EPS, NEVER
 
 
-def of_bound(frame: pl.DataFrame) -> list[Verdict]:
-    """Theorem 1 and A.9: the mean error against the bound in both forms; and section 3.2."""
+def judge_bound(frame: pl.DataFrame) -> list[Statement]:
+    """Judge Theorem 1 and A.9: the mean error against the bound in both forms; and section 3.2."""
     each = points(frame)
     theorem, drawn = each.filter(pl.col("K").is_null()), each.filter(pl.col("K").is_not_null())
     below = "the expected error stays below the bound"
     partial = "with K priority clients drawn, the error stays below the bound"
     return [
-        held("theorem1-printed", f"{below} as printed", "FedALIGN eq. 6-8", "printed", theorem),
-        held("theorem1-repaired", f"{below}, repaired",
-             "our own; repairs FedALIGN Theorem 1", "repaired", theorem),
-        held("a9-printed", f"{partial} as printed", "FedALIGN A.9, eq. 59", "printed", drawn),
-        held("a9-repaired", f"{partial}, repaired", "our own; repairs FedALIGN A.9", "repaired",
-             drawn),
+        judge_points(
+            "theorem1-printed", f"{below} as printed", "FedALIGN eq. 6-8", "printed", theorem
+        ),
+        judge_points(
+            "theorem1-repaired",
+            f"{below}, repaired",
+            "our own; repairs FedALIGN Theorem 1",
+            "repaired",
+            theorem,
+        ),
+        judge_points(
+            "a9-printed", f"{partial} as printed", "FedALIGN A.9, eq. 59", "printed", drawn
+        ),
+        judge_points(
+            "a9-repaired",
+            f"{partial}, repaired",
+            "our own; repairs FedALIGN A.9",
+            "repaired",
+            drawn,
+        ),
         _theta_at_zero(frame),
         _balance(frame),
         _sooner(frame),
         _constant(frame),
         _useful(frame),
-    ]  # fmt: skip
+    ]
 
 
 def points(frame: pl.DataFrame) -> pl.DataFrame:
-    """One row per case, method, E and T: the mean error over the seeds with the ends of its 95 %
-    interval, both bounds, and the error before the first step."""
+    """Return one row per case, method, E and T: the mean error over the seeds with the ends of its
+    95 % interval, both bounds, and the error before the first step."""
     keys = ("case", "method", "steps", "K", "T")
     rows = []
     for place, mine in frame.group_by(keys, maintain_order=True):
         error = Interval.of(mine["error"].to_numpy())
         rows.append(
             dict(zip(keys, place, strict=True))
-            | {"seeds": len(mine), "error": error.mean, "low": error.mean - half(error),
-               "high": error.mean + half(error), "start": mine["start"][0],
-               "printed": mine["bound_printed"][0], "repaired": mine["bound_repaired"][0]}
-        )  # fmt: skip
+            | {
+                "seeds": len(mine),
+                "error": error.mean,
+                "low": error.mean - half_width(error),
+                "high": error.mean + half_width(error),
+                "start": mine["start"][0],
+                "printed": mine["bound_printed"][0],
+                "repaired": mine["bound_repaired"][0],
+            }
+        )
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
-def held(id: str, says: str, where: str, form: Form, each: pl.DataFrame) -> Verdict:
-    """A bound against the points it speaks of: broken where the whole interval is above it,
-    undecided where the interval crosses it."""
+def judge_points(id: str, says: str, where: str, form: Form, each: pl.DataFrame) -> Statement:
+    """Judge a bound by its points: it fails where the whole interval is above it, and is undecided
+    where the interval crosses it."""
     bound = pl.col(form)
     above = each.filter(pl.col("low") > bound)
     crossed = each.filter((pl.col("low") <= bound) & (bound < pl.col("high")))
@@ -79,16 +99,16 @@ def held(id: str, says: str, where: str, form: Form, each: pl.DataFrame) -> Verd
             verdict = "does not hold"
     elif len(crossed):
         verdict = f"undecided: {len(crossed)} of {len(each)} intervals cross the bound"
-    return stated(id, says, where, numbers, verdict)
+    return make_statement(id, says, where, numbers, verdict)
 
 
-def _theta_at_zero(frame: pl.DataFrame) -> Verdict:
+def _theta_at_zero(frame: pl.DataFrame) -> Statement:
     none = frame.filter(pl.col("method") == "None")
     T, gamma = none["T"].to_numpy(), none["gamma"].to_numpy()
     forms = {"printed": (T - 1) / (T + gamma - 2), "repaired": T / (T + gamma - 2)}
     gap = max(np.abs(none[f"theta_{form}"].to_numpy() - x).max() for form, x in forms.items())
     last = none.filter(pl.col("T") == pl.col("T").max().over("case")).row(0, named=True)
-    return stated(
+    return make_statement(
         "theta-at-eps-0",
         "at eps = 0 theta_T is 1",
         "FedALIGN section 3.2",
@@ -101,14 +121,14 @@ def _theta_at_zero(frame: pl.DataFrame) -> Verdict:
     )
 
 
-def _balance(frame: pl.DataFrame) -> Verdict:
+def _balance(frame: pl.DataFrame) -> Statement:
     """theta_T and rho_T at the end, from the method that admits nobody else to the one that admits
-    everyone; two that let in the same clients say nothing."""
+    everyone; two that admit the same clients decide nothing."""
     order = ["None", "FedALIGN, eps to 0", "FedALIGN", "All"]
     mine = frame.filter(pl.col("method").is_in(order))
     mine = mine.filter(pl.col("method").n_unique().over("case") == len(order))
     last = mine.filter(pl.col("T") == pl.col("T").max().over("case", "steps", "method"))
-    told, ordered = [], []
+    numbers, ordered = [], []
     for (case, E), some in last.group_by("case", "steps", maintain_order=True):
         ends = {row["method"]: row for row in some.to_dicts()}
         theta, rho = ([ends[m][f"{x}_printed"] for m in order] for x in ("theta", "rho"))
@@ -116,12 +136,14 @@ def _balance(frame: pl.DataFrame) -> Verdict:
         more = (falls != 0) | (rises != 0)
         ordered.append(bool(((falls > 0) & (rises > 0))[more].all() and more.any()))
         each = zip(order, theta, rho, strict=True)
-        told.append(f"{case}, E = {E}: " + ", ".join(f"{m} {a:.2f}, {b:.3f}" for m, a, b in each))
-    return stated(
+        numbers.append(
+            f"{case}, E = {E}: " + ", ".join(f"{m} {a:.2f}, {b:.3f}" for m, a, b in each)
+        )
+    return make_statement(
         "theta-rho",
         "the more clients are included, the smaller theta_T, and the larger rho_T",
         "FedALIGN section 3.2",
-        "theta_T and rho_T at the end; " + "; ".join(told),
+        "theta_T and rho_T at the end; " + "; ".join(numbers),
         all(ordered),
     )
 
@@ -129,29 +151,29 @@ def _balance(frame: pl.DataFrame) -> Verdict:
 EARLY = (1 / 40, 1 / 10)  # of the local steps of a run
 
 
-def _sooner(frame: pl.DataFrame) -> Verdict:
+def _sooner(frame: pl.DataFrame) -> Statement:
     """FedALIGN's error less None's early in the run. Where the claim holds in some places only,
     those that are named stand up to Bonferroni's correction over all of them."""
     gaps = early_gaps(frame)
-    told = []
+    numbers = []
     for place, (none, gap) in gaps.items():
         alone = Interval.of(gap)
-        less = f"{alone.mean:+.1e} ± {half(alone):.0e}" if gap.any() else "the same runs"
-        told.append(f"{place}: {less} (None {none:.1e})")
-    return stated(
+        less = f"{alone.mean:+.1e} ± {half_width(alone):.0e}" if gap.any() else "the same runs"
+        numbers.append(f"{place}: {less} (None {none:.1e})")
+    return make_statement(
         "sooner",
         "inclusion expedites convergence initially: FedALIGN's error is below None's early in a "
         "run",
         "FedALIGN section 3.2",
         f"FedALIGN's error less None's, paired, {len(gap)} seeds on one federation, no warm-up: "
-        + "; ".join(told),
-        in_places(signs(gaps, 1), signs(gaps, len(gaps))),
+        + "; ".join(numbers),
+        judge_places(find_signs(gaps, 1), find_signs(gaps, len(gaps))),
     )
 
 
 def early_gaps(frame: pl.DataFrame) -> dict[str, tuple[float, Float64]]:
-    """For each case, E and early T where both were run: None's mean error, and FedALIGN's error
-    less None's, seed by seed."""
+    """Return, for each case, E and early T where both were run, None's mean error and FedALIGN's
+    error less None's, seed by seed."""
     pair = frame.filter(pl.col("method").is_in(["None", "FedALIGN"]))
     pair = pair.filter(pl.col("method").n_unique().over("case") == 2)
     found = {}
@@ -168,42 +190,12 @@ def early_gaps(frame: pl.DataFrame) -> dict[str, tuple[float, Float64]]:
     return found
 
 
-def signs(gaps: dict[str, tuple[float, Float64]], among: int) -> dict[str, int]:
-    """-1 where the difference is clearly below 0, 1 where it is clearly above, else 0; intervals
-    that hold together among so many."""
-    intervals = {place: Interval.of(gap, among) for place, (_, gap) in gaps.items()}
-    return {
-        place: int(np.sign(gap.mean)) if abs(gap.mean) > half(gap) else 0
-        for place, gap in intervals.items()
-    }
-
-
-def in_places(alone: dict[str, int], together: dict[str, int]) -> str:
-    """A verdict from the sign at each place, negative where the statement holds: `alone` as a place
-    by itself shows it, `together` as it stands up among all of them.
-
-    >>> in_places({"a": -1, "b": 1, "c": 0}, {"a": -1, "b": 1, "c": 0})
-    'holds when a, the opposite is clear when b'
-    """
-    if all(s < 0 for s in alone.values()):
-        return HOLDS
-    if all(s > 0 for s in alone.values()):
-        return "does not hold: the opposite is clear"
-    yes, no = ([p for p, s in together.items() if s == wanted] for wanted in (-1, 1))
-    if yes:
-        against = f", the opposite is clear when {'; '.join(no)}" if no else ""
-        return f"holds when {'; '.join(yes)}{against}"
-    if no:
-        return f"does not hold: the opposite is clear in {len(no)} of {len(together)} places"
-    return "undecided: no clear difference"
-
-
-def _constant(frame: pl.DataFrame) -> Verdict:
+def _constant(frame: pl.DataFrame) -> Statement:
     """The term of |w_0 - w*|^2 for the E that was run, and from which E on it is too small."""
     row = frame.row(0, named=True)
     needed, printed = row["L"] * row["gamma"] / 2, 4 * row["L"] ** 2 / row["mu"]
     border = 8 * row["L"] / row["mu"]
-    return stated(
+    return make_statement(
         "c1-distance",
         "in C1 the squared distance from w_0 to the optimum has the factor 4 L^2/mu",
         "FedALIGN eq. 6",
@@ -213,31 +205,31 @@ def _constant(frame: pl.DataFrame) -> Verdict:
     )
 
 
-def _useful(frame: pl.DataFrame) -> Verdict:
-    """From which T on the repaired bound says more than that the error is below where it began."""
-    told, seen = [], []
+def _useful(frame: pl.DataFrame) -> Statement:
+    """Judge from which T on the repaired bound is below the error before the first step."""
+    numbers, seen = [], []
     none = frame.filter(pl.col("method") == "None")
     for (case, E), mine in none.group_by("case", "steps", maintain_order=True):
         row, last = mine.row(0, named=True), int(mine["T"].to_numpy().max())
-        needed = informative_from(*(row[name] for name in ("C1_repaired", "C2", "Gamma", "gamma",
-                                                           "start")))  # fmt: skip
+        names = ("C1_repaired", "C2", "Gamma", "gamma", "start")
+        needed = informative_from(*(row[name] for name in names))
         first = max(1, math.ceil(needed / E)) * E  # T is that of a whole round
-        told.append(f"{case}, E = {E}: from T = {first:,} (run to {last:,})")
+        numbers.append(f"{case}, E = {E}: from T = {first:,} (run to {last:,})")
         seen += [f"{case}, E = {E}"] if first <= last else []
-    verdict: str | bool = len(seen) == len(told)
+    verdict: str | bool = len(seen) == len(numbers)
     if seen and not verdict:
         verdict = f"holds when {'; '.join(seen)}"
-    return stated(
+    return make_statement(
         "bound-not-vacuous",
         "at eps = 0 the repaired bound falls below the error before the first step within the run",
         "our own; of FedALIGN Theorem 1, repaired",
-        "; ".join(told),
+        "; ".join(numbers),
         verdict,
     )
 
 
-def of_corollary2(frame: pl.DataFrame) -> list[Verdict]:
-    """Corollary 2, from the schedules' last rounds."""
+def judge_corollary2(frame: pl.DataFrame) -> list[Statement]:
+    """Judge Corollary 2 by the schedules' last rounds."""
     last = frame.filter(pl.col("round") == pl.col("round").max())
 
     def at(data: str, schedule: str) -> dict[str, float]:
@@ -247,9 +239,10 @@ def of_corollary2(frame: pl.DataFrame) -> list[Verdict]:
 
     def halfway(schedule: str) -> dict[str, float]:
         mine = frame.filter(
-            (pl.col("data") == "mirrored") & (pl.col("schedule") == schedule)
+            (pl.col("data") == "mirrored")
+            & (pl.col("schedule") == schedule)
             & (pl.col("round") <= last["round"][0] // 2)
-        )  # fmt: skip
+        )
         return mine.row(-1, named=True)
 
     decays, steps = at("mirrored", NEVER), at("mirrored", ENDS)
@@ -257,7 +250,7 @@ def of_corollary2(frame: pl.DataFrame) -> list[Verdict]:
     T = int(last["round"][0])
     synth = at("synth", NEVER)
     return [
-        stated(
+        make_statement(
             "corollary2",
             "eps_t -> 0 alone brings the error to 0",
             "FedALIGN Corollary 2",
@@ -268,7 +261,7 @@ def of_corollary2(frame: pl.DataFrame) -> list[Verdict]:
             f"equal: error {synth['error']:.4f}",
             not stays,
         ),
-        stated(
+        make_statement(
             "eps-0-is-enough",
             "eps_t = 0 from some round on brings the error towards 0",
             "our own; repairs FedALIGN Corollary 2",

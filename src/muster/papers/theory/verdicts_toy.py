@@ -1,25 +1,27 @@
-"""Verdicts on MaxFL's mean estimation, Lemmas 2.1 and 2.2, Theorem 2.1, Figs. 2 and 3, and on the
-curvature of its objective (section 3)."""
+"""Verdicts on MaxFL's mean estimation (Lemmas 2.1 and 2.2, Theorem 2.1, Figs. 2 and 3), the
+curvature of its objective (section 3) and its convergence (Theorem 3.1)."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from ...base.arrays import Float64
 from ...base.lazy import pl
+from ...report.intervals import Interval
 from .minima import local_minima
 from .rate import MOST_SLOPE
-from .statement import Verdict, stated
+from .statement import Statement, half_width, make_statement
 from .study_toy import LEAST
 from .toy import GAMMA2, fedavg_appeal
 
 PAIR = np.array([-1.0, 1.0])  # the empirical means of two clients, in units of their heterogeneity
 
 
-def of_toy(frame: pl.DataFrame) -> list[Verdict]:
-    """Lemma 2.1, Lemma 2.2, Theorem 2.1, what Fig. 2 is to show, and section 3's constant."""
+def judge_toy(frame: pl.DataFrame) -> list[Statement]:
+    """Judge Lemmas 2.1 and 2.2, Theorem 2.1, Fig. 2 and section 3's constant."""
     return [
         _lemma_2_1(frame),
         _lemma_2_2(frame),
@@ -33,12 +35,12 @@ def of_toy(frame: pl.DataFrame) -> list[Verdict]:
     ]
 
 
-Curve = tuple[Float64, Float64, Float64]
+Points = tuple[Float64, Float64, Float64]
 
 
-def curve(frame: pl.DataFrame, name: str, clients: str = "2", panel: str = "a") -> Curve:
-    """x, y and the half-width of y's interval; where none of the draws appeals, the interval's end
-    is that of Clopper and Pearson."""
+def select_curve(frame: pl.DataFrame, name: str, clients: str = "2", panel: str = "a") -> Points:
+    """Return x, y and the half-width of y's interval; where none of the draws appeals, the
+    interval's end is that of Clopper and Pearson."""
     mine = frame.filter(
         (pl.col("panel") == panel) & (pl.col("curve") == name) & (pl.col("clients") == clients)
     ).sort("x")
@@ -47,12 +49,12 @@ def curve(frame: pl.DataFrame, name: str, clients: str = "2", panel: str = "a") 
     return x, y, np.where(y == 0, none, half)
 
 
-def _lemma_2_1(frame: pl.DataFrame) -> Verdict:
-    x, fedavg, half = curve(frame, "FedAvg")
-    _, lemma, _ = curve(frame, "Lemma 2.1")
+def _lemma_2_1(frame: pl.DataFrame) -> Statement:
+    x, fedavg, half = select_curve(frame, "FedAvg")
+    _, lemma, _ = select_curve(frame, "Lemma 2.1")
     exact = fedavg_appeal(GAMMA2, x)
     agree = np.abs(fedavg - exact) <= 2 * half
-    return stated(
+    return make_statement(
         "lemma-2.1",
         "FedAvg's expected appeal is at most 2 exp(-gamma_G^2 / (5 gamma^2)) (two clients)",
         "MaxFL Lemma 2.1",
@@ -65,12 +67,12 @@ def _lemma_2_1(frame: pl.DataFrame) -> Verdict:
     )
 
 
-def _lemma_2_2(frame: pl.DataFrame) -> Verdict:
+def _lemma_2_2(frame: pl.DataFrame) -> Statement:
     convex = frame.filter(pl.col("panel") == "convex")
     two = float(convex.filter(pl.col("x") == 2)["y"].to_numpy().max())
     three = convex.filter((pl.col("x") == 3) & (pl.col("curve") != "relu"))
     off = float(three["y"].to_numpy().max())
-    return stated(
+    return make_statement(
         "lemma-2.2",
         "a convex surrogate's minimum is the average of the clients",
         "MaxFL Lemma 2.2",
@@ -80,54 +82,58 @@ def _lemma_2_2(frame: pl.DataFrame) -> Verdict:
     )
 
 
-def _theorem_2_1(frame: pl.DataFrame) -> Verdict:
+def _theorem_2_1(frame: pl.DataFrame) -> Statement:
     """Broken where the whole interval is below the bound, undecided where it crosses it."""
-    told, low, high = [], [], []
+    numbers, low, high = [], [], []
     every = frame.filter(pl.col("panel") == "theorem")
     for (gamma2,), mine in every.group_by("gamma2", maintain_order=True):
-        x, least, half = curve(mine, LEAST, panel="theorem")
-        _, bound, _ = curve(mine, "Theorem 2.1", panel="theorem")
+        x, least, half = select_curve(mine, LEAST, panel="theorem")
+        _, bound, _ = select_curve(mine, "Theorem 2.1", panel="theorem")
         low += list(least - half - bound)
         high += list(least + half - bound)
         at = int(np.argmin(least))
-        told.append(
+        numbers.append(
             f"gamma^2 = {gamma2:g}: {least[at]:.3f} ± {half[at]:.3f} at least (gamma_G^2 = "
             f"{x[at]:g}), the bound is {bound[0]:.2g}"
         )
     verdict: str | bool = min(low) >= 0
     if not verdict and min(high) >= 0:
         verdict = f"undecided: {sum(d < 0 for d in low)} of {len(low)} intervals cross the bound"
-    return stated(
+    return make_statement(
         "theorem-2.1",
         "at a local minimum MaxFL's appeal is on average at least exp(-1/gamma^2)/16",
         "MaxFL Theorem 2.1",
         f"of each draw the minimum that appeals least, {len(set(every['x']))} values of "
-        "gamma_G^2; " + "; ".join(told),
+        "gamma_G^2; " + "; ".join(numbers),
         verdict,
     )
 
 
-def _fig2a(frame: pl.DataFrame) -> Verdict:
-    x, fedavg, fed_half = curve(frame, "FedAvg")
-    _, maxfl, max_half = curve(frame, "MaxFL")
+def _fig2a(frame: pl.DataFrame) -> Statement:
+    x, fedavg, fed_half = select_curve(frame, "FedAvg")
+    _, maxfl, max_half = select_curve(frame, "MaxFL")
     far = x >= 4
     shown = [int(np.argmin(np.abs(x - g))) for g in (0.25, 1, 4, 9, 25)]
-    return stated(
+    return make_statement(
         "fig2a",
         "MaxFL's appeal stays where FedAvg's goes to 0 (two clients)",
         "MaxFL Fig. 2a",
-        "gamma_G^2 = " + ", ".join(
+        "gamma_G^2 = "
+        + ", ".join(
             f"{x[i]:g}: FedAvg {fedavg[i]:.3f} ± {fed_half[i]:.3f}, MaxFL {maxfl[i]:.3f} ± "
-            f"{max_half[i]:.3f}" for i in shown
+            f"{max_half[i]:.3f}"
+            for i in shown
         ),
-        bool((fedavg + fed_half)[far].max() < (maxfl - max_half)[far].min()
-             and fedavg[-1] < 0.01 < maxfl[-1]),
-    )  # fmt: skip
+        bool(
+            (fedavg + fed_half)[far].max() < (maxfl - max_half)[far].min()
+            and fedavg[-1] < 0.01 < maxfl[-1]
+        ),
+    )
 
 
-def _relu(frame: pl.DataFrame) -> Verdict:
-    gap = float(np.abs(curve(frame, "ReLU")[1] - curve(frame, "FedAvg")[1]).max())
-    return stated(
+def _relu(frame: pl.DataFrame) -> Statement:
+    gap = float(np.abs(select_curve(frame, "ReLU")[1] - select_curve(frame, "FedAvg")[1]).max())
+    return make_statement(
         "fig2a-relu",
         "with ReLU in place of the sigmoid MaxFL's model is FedAvg's",
         "MaxFL Fig. 2a",
@@ -136,9 +142,9 @@ def _relu(frame: pl.DataFrame) -> Verdict:
     )
 
 
-def _fig2bc(frame: pl.DataFrame) -> Verdict:
-    minima = [len(curve(frame, "minimum", panel=panel)[0]) for panel in ("b", "c")]
-    return stated(
+def _fig2bc(frame: pl.DataFrame) -> Statement:
+    minima = [len(select_curve(frame, "minimum", panel=panel)[0]) for panel in ("b", "c")]
+    return make_statement(
         "fig2bc",
         "one minimum at small heterogeneity, separate ones at large (two clients)",
         "MaxFL Fig. 2b-c",
@@ -147,7 +153,7 @@ def _fig2bc(frame: pl.DataFrame) -> Verdict:
     )
 
 
-def _thresholds() -> Verdict:
+def _thresholds() -> Statement:
     """Where the minima lie for two clients: as a share of the way from the average to a client."""
 
     def ways(gap: float) -> list[float]:
@@ -157,7 +163,7 @@ def _thresholds() -> Verdict:
     beyond = {g: ways(g) for g in (2.01, 2.5, 3.0, 4.0, 9.0, 25.0)}
     one = all(len(way) == 1 and way[0] < 1e-6 for way in below.values())
     two = all(len(way) == 2 and min(way) > 0.5 for way in beyond.values())
-    return stated(
+    return make_statement(
         "thresholds",
         "an empirical heterogeneity below 1 gives the average, one above 2 a model close to either "
         "client's own (two clients)",
@@ -170,17 +176,17 @@ def _thresholds() -> Verdict:
     )
 
 
-def _three(frame: pl.DataFrame) -> Verdict:
+def _three(frame: pl.DataFrame) -> Statement:
     """Three clients, arrangement by arrangement."""
-    told, yes, no = [], [], []
+    numbers, yes, no = [], [], []
     for kind in frame["clients"].unique(maintain_order=True):
         name = kind.removeprefix("3, ")
         if name == kind:
             continue
-        x, maxfl, max_half = curve(frame, "MaxFL", kind)
-        _, fedavg, fed_half = curve(frame, "FedAvg", kind)
+        x, maxfl, max_half = select_curve(frame, "MaxFL", kind)
+        _, fedavg, fed_half = select_curve(frame, "FedAvg", kind)
         under = x[maxfl + max_half < fedavg - fed_half]
-        told.append(
+        numbers.append(
             f"{name}: MaxFL {maxfl[-1]:.3f} ± {max_half[-1]:.3f}, FedAvg {fedavg[-1]:.3f} ± "
             f"{fed_half[-1]:.3f} at gamma_G^2 = {x[-1]:g}, and MaxFL clearly below at "
             f"{', '.join(f'{g:g}' for g in under) or 'none tried'}"
@@ -193,22 +199,22 @@ def _three(frame: pl.DataFrame) -> Verdict:
     if yes and (no or any("gamma_G" in name for name in yes)):
         fails = f", not when {'; '.join(no)}" if no else ""
         verdict = f"holds when {'; '.join(yes)}{fails}"
-    return stated(
+    return make_statement(
         "three-clients",
         "three clients: MaxFL's appeal stays where FedAvg's goes to 0, and is never below it",
         "our own; MaxFL section 2.2 points to three clients in an appendix that is not available",
-        "; ".join(told),
+        "; ".join(numbers),
         verdict,
     )
 
 
-def _smoothness(frame: pl.DataFrame) -> Verdict:
+def _smoothness(frame: pl.DataFrame) -> Statement:
     """Section 3's bound on the curvature of the objective, where F(w) = L_c w has the most."""
-    slope, most, _ = curve(frame, "measured", "1", "smoothness")
-    ratio = most / curve(frame, "printed", "1", "smoothness")[1]
-    repaired = most / curve(frame, "repaired", "1", "smoothness")[1]
+    slope, most, _ = select_curve(frame, "measured", "1", "smoothness")
+    ratio = most / select_curve(frame, "printed", "1", "smoothness")[1]
+    repaired = most / select_curve(frame, "repaired", "1", "smoothness")[1]
     as_expected = bool(((ratio <= 1) == (slope <= MOST_SLOPE)).all())
-    return stated(
+    return make_statement(
         "objective-smoothness",
         "MaxFL's objective has a curvature of at most L_s mean(q_k) + L_c/4",
         "MaxFL section 3, adaptive server learning rate",
@@ -219,13 +225,13 @@ def _smoothness(frame: pl.DataFrame) -> Verdict:
     )
 
 
-def of_weights(frame: pl.DataFrame) -> list[Verdict]:
-    """Fig. 3."""
+def judge_weights(frame: pl.DataFrame) -> list[Statement]:
+    """Judge Fig. 3."""
     gap, q = frame["gap"].to_numpy(), frame["q"].to_numpy()
     top, ends = float(gap[q.argmax()]), (float(q[0]), float(q[-1]))
     rises = bool((np.diff(q[gap <= 0]) > 0).all() and (np.diff(q[gap >= 0]) < 0).all())
     return [
-        stated(
+        make_statement(
             "fig3",
             "q_k is largest where the model just meets the requirement, near 0 far from it",
             "MaxFL Fig. 3",
@@ -233,4 +239,72 @@ def of_weights(frame: pl.DataFrame) -> list[Verdict]:
             f"{ends[1]:.4f} at {gap[-1]:g}",
             rises and abs(top) < 1e-9 and max(ends) < 0.02 * q.max(),
         )
+    ]
+
+
+@dataclass(frozen=True)
+class Slopes:
+    """The fall of the smallest gradient with T, from a frame of `rate`.
+
+    Attributes:
+        least: `min_t` of the mean of |grad Ftilde|^2 over the seeds
+        last: True if each of these lies in the last round that was measured
+        each: for each seed the slope of its logarithm over log T, at the rounds where those minima
+            lie and over the three largest T: the theorem speaks of a T that is large enough
+    """
+
+    T: Float64
+    least: Float64
+    last: bool
+    each: Float64
+
+
+def slopes(frame: pl.DataFrame) -> Slopes:
+    """Fit how the smallest gradient falls with T."""
+    mean = frame.group_by("T", "round").agg(pl.col("gradient2").mean())
+    best = mean.sort("gradient2", "round").group_by("T").first().sort("T")
+    ends = frame.group_by("T").agg(pl.col("round").max()).sort("T")
+    there = frame.join(best.select("T", "round"), on=["T", "round"]).sort("seed", "T")
+    each = there["gradient2"].to_numpy().reshape(-1, len(best))
+    logs = np.log(best["T"].to_numpy())
+    slope = np.polyfit(logs[-3:], np.log(each).T[-3:], 1)[0]
+    return Slopes(
+        best["T"].to_numpy().astype(float),
+        best["gradient2"].to_numpy(),
+        best["round"].to_list() == ends["round"].to_list(),
+        np.asarray(slope),
+    )
+
+
+def judge_rate(frame: pl.DataFrame) -> list[Statement]:
+    """Judge Theorem 3.1: the slope over T, and that the objective falls."""
+    found = slopes(frame)
+    slope = Interval.of(found.each)
+    begin = float(frame.filter(pl.col("round") == 0)["surrogate"][0])
+    longest = frame.filter(pl.col("T") == frame["T"].max())
+    ends = Interval.of(
+        longest.filter(pl.col("round") == longest["round"].max())["surrogate"].to_numpy()
+    )
+    steep = slope.mean + half_width(slope) <= -0.5
+    numbers = "; ".join(f"T = {t:.0f}: {g:.2e}" for t, g in zip(found.T, found.least, strict=True))
+    numbers += f"; slope over the last three {slope!r} ({len(found.each)} seeds)"
+    if steep:
+        numbers += ", consistent with the theorem's -0.5, which bounds it for large T"
+    if found.last:
+        numbers += "; every smallest one is in the last round measured: runs had not levelled off"
+    return [
+        make_statement(
+            "theorem-3.1-rate",
+            "the objective's smallest expected squared gradient falls at least like 1/sqrt(T)",
+            "MaxFL Theorem 3.1",
+            numbers,
+            steep,
+        ),
+        make_statement(
+            "theorem-3.1-objective",
+            "with its learning rates MaxFL's objective falls",
+            "our own; the learning rates are those of MaxFL Theorem 3.1",
+            f"objective {begin:.3f} at the start, {ends!r} after {int(found.T[-1])} rounds",
+            ends.mean + half_width(ends) < begin,
+        ),
     ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...base.arrays import Float64
-from ...base.checks import require, whole
+from ...base.checks import check_whole, require
 from ...base.lazy import torch
 from ...base.params import Params, as_rows
 from ...protocol import Offer
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SMALLEST = 2.0**-1022  # the smallest number that float64 has all its digits for
-HAIR = 1e-9  # by which shares of weight that should be equal may differ
+TOLERANCE = 1e-9  # by which shares of weight that should be equal may differ
 
 
 def gradient_names(offer: Offer) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ def directions(rows: Tensor) -> Tensor:
     return scaled / length.clamp(min=SMALLEST)
 
 
-def shrunk(offer: Offer, models: Params, by: Float64, names: tuple[str, ...]) -> Params:
+def shrink_updates(offer: Offer, models: Params, by: Float64, names: tuple[str, ...]) -> Params:
     """`w + by_k (w_k - w)` for these parameters, the others as they are."""
     out = dict(models)
     for n in names:
@@ -55,15 +55,17 @@ def shrunk(offer: Offer, models: Params, by: Float64, names: tuple[str, ...]) ->
     return out
 
 
-def bounded(offer: Offer, models: Params, most: Float64, names: tuple[str, ...]) -> Params:
+def bound_updates(offer: Offer, models: Params, most: Float64, names: tuple[str, ...]) -> Params:
     """The replies with updates over these parameters no longer than `most`, one for each."""
     if not names:
         return models
     norm = updates(offer, models, names).norm(dim=1).cpu().numpy()
-    return shrunk(offer, models, np.where(norm > most, most / np.maximum(norm, 1e-300), 1.0), names)
+    return shrink_updates(
+        offer, models, np.where(norm > most, most / np.maximum(norm, 1e-300), 1.0), names
+    )
 
 
-def statistics_of(offer: Offer) -> tuple[str, ...]:
+def statistic_names(offer: Offer) -> tuple[str, ...]:
     """What does not move by gradient."""
     return tuple(n for n in offer.model if n not in gradient_names(offer))
 
@@ -77,8 +79,8 @@ def weighted_median(values: Tensor, weight: Float64) -> Tensor:
     """
     ordered, below = sorted_shares(values, weight)
     # below[i] is the share of weight up to and with the i-th value.
-    low = (below < 0.5 - HAIR).sum(0, keepdim=True).clamp(max=len(values) - 1)
-    high = (below <= 0.5 + HAIR).sum(0, keepdim=True).clamp(max=len(values) - 1)
+    low = (below < 0.5 - TOLERANCE).sum(0, keepdim=True).clamp(max=len(values) - 1)
+    high = (below <= 0.5 + TOLERANCE).sum(0, keepdim=True).clamp(max=len(values) - 1)
     return ((ordered.gather(0, low) + ordered.gather(0, high)) / 2)[0]
 
 
@@ -106,9 +108,9 @@ def squared_distances(rows: Tensor) -> Tensor:
     return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist") ** 2
 
 
-def tolerated(f: Count) -> None:
+def check_tolerance(f: Count) -> None:
     """Refuse a number of liars that is no number, or a share of half and more."""
     if isinstance(f, float):
         require(0.0 <= f < 0.5, "f", f, "a whole number, or a share from 0.0 up to 0.5")
     else:
-        whole("f", f, 0)
+        check_whole("f", f, 0)

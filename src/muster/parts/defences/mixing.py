@@ -1,4 +1,4 @@
-"""Before an aggregation: replies bounded, or mixed with one another, and then handed to a step.
+"""Steps that bound replies, or mix them with one another, before another step aggregates them.
 
 step = {kind = "nearest_neighbours", f = 0.2, then = {kind = "trimmed_mean", f = 0.2}}
 """
@@ -11,19 +11,19 @@ import numpy as np
 
 from ...base import params, rng
 from ...base.arrays import Bool, Float64, Int64
-from ...base.checks import above, whole
+from ...base.checks import check_above, check_whole
 from ...base.lazy import torch
-from ...base.params import Memory, Params
+from ...base.params import Params, State
 from ...base.registry import part
 from ...protocol import Offer, Replies
-from ...schedules import Count, count
+from ...schedules import Count, count_rounds
 from ..step import Average, Moved, Step
 from .geometry import (
-    bounded,
+    bound_updates,
+    check_tolerance,
     gradient_names,
     squared_distances,
-    statistics_of,
-    tolerated,
+    statistic_names,
     updates,
     weighted_median,
 )
@@ -31,48 +31,50 @@ from .geometry import (
 AVERAGE = Average()
 
 
-class Before(Step):
+class Preprocessing(Step):
     """What is done to replies before they are aggregated."""
 
     then: Step
 
-    def memory(self, model: Params, seen: Bool) -> Memory:
+    def memory(self, model: Params, seen: Bool) -> State:
         return self.then.memory(model, seen)
 
-    def prepared(self, offer: Offer, replies: Replies, weight: Float64) -> tuple[Replies, Float64]:
+    def prepare(self, offer: Offer, replies: Replies, weight: Float64) -> tuple[Replies, Float64]:
         """The replies and weights that are handed on."""
         raise NotImplementedError
 
-    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
-        return self.then(offer, *self.prepared(offer, replies, weight), server)
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: State) -> Moved:
+        return self.then(offer, *self.prepare(offer, replies, weight), server)
 
 
 @part(Step, "norm_bound")
 @dataclass(frozen=True)
-class NormBound(Before):
+class NormBound(Preprocessing):
     """No update longer than `most` times the median one (by weight): longer ones are shortened,
-    `w + (w_k - w) min(1, most med / |w_k - w|)`. Statistics are bounded in the same way, by
+    `w + (w_k - w) min(1, most med / |w_k - w|)`. Statistics are bound_updates in the same way, by
     themselves."""
 
     most: float = 1.0
     then: Step = AVERAGE
 
     def __post_init__(self) -> None:
-        above("most", self.most)
+        check_above("most", self.most)
 
-    def prepared(self, offer: Offer, replies: Replies, weight: Float64) -> tuple[Replies, Float64]:
+    def prepare(self, offer: Offer, replies: Replies, weight: Float64) -> tuple[Replies, Float64]:
         models = replies.models
-        for names in (gradient_names(offer), statistics_of(offer)):
+        for names in (gradient_names(offer), statistic_names(offer)):
             if names:
                 norm = updates(offer, models, names).norm(dim=1)
                 middle = float(weighted_median(norm[:, None], weight))
-                models = bounded(offer, models, np.full(len(weight), self.most * middle), names)
+                models = bound_updates(
+                    offer, models, np.full(len(weight), self.most * middle), names
+                )
         return replace(replies, models=models), weight
 
 
 @part(Step, "nearest_neighbours")
 @dataclass(frozen=True)
-class NearestNeighbours(Before):
+class NearestNeighbours(Preprocessing):
     """Nearest-neighbour mixing (NNM, Allouah et al. 2023): every reply becomes the mean, by
     weight, of the `n - f` nearest to it, itself included; then `then`.
 
@@ -84,21 +86,21 @@ class NearestNeighbours(Before):
     then: Step = AVERAGE
 
     def __post_init__(self) -> None:
-        tolerated(self.f)
+        check_tolerance(self.f)
 
-    def prepared(self, offer: Offer, replies: Replies, weight: Float64) -> tuple[Replies, Float64]:
+    def prepare(self, offer: Offer, replies: Replies, weight: Float64) -> tuple[Replies, Float64]:
         n = len(weight)
-        kept = max(1, n - count(self.f, n, "f"))
+        kept = max(1, n - count_rounds(self.f, n, "f"))
         rows = updates(offer, replies.models, gradient_names(offer))
         near = squared_distances(rows).sort(stable=True, dim=1).indices[:, :kept].cpu().numpy()
         mix = np.zeros((n, n))
         np.put_along_axis(mix, near, weight[near], 1)
-        return mixed(replies, mix / mix.sum(1, keepdims=True), np.arange(n)), weight
+        return mix_replies(replies, mix / mix.sum(1, keepdims=True), np.arange(n)), weight
 
 
 @part(Step, "bucketing")
 @dataclass(frozen=True)
-class Bucketing(Before):
+class Bucketing(Preprocessing):
     """Bucketing (Karimireddy et al. 2022): replies in random groups of `size`, each group the mean
     of its replies by weight; then `then`. The groups are drawn by the run's seed and the round."""
 
@@ -106,19 +108,19 @@ class Bucketing(Before):
     then: Step = AVERAGE
 
     def __post_init__(self) -> None:
-        whole("size", self.size)
+        check_whole("size", self.size)
 
-    def prepared(self, offer: Offer, replies: Replies, weight: Float64) -> tuple[Replies, Float64]:
+    def prepare(self, offer: Offer, replies: Replies, weight: Float64) -> tuple[Replies, Float64]:
         n = len(weight)
         order = rng.generator(offer.seed, "bucketing", offer.round).permutation(n)
         group = np.empty(n, np.int64)
         group[order] = np.arange(n) // self.size
         mix = np.where(group == np.arange(group.max() + 1)[:, None], weight, 0.0)
         total = mix.sum(1)
-        return mixed(replies, mix / total[:, None], order[:: self.size]), total
+        return mix_replies(replies, mix / total[:, None], order[:: self.size]), total
 
 
-def mixed(replies: Replies, mix: Float64, standing: Int64) -> Replies:
+def mix_replies(replies: Replies, mix: Float64, standing: Int64) -> Replies:
     """Mixtures of the replies, one for each row of `mix`, each under the name of one of them."""
     models = {
         n: torch.tensordot(torch.from_numpy(mix).to(t), t, dims=1)

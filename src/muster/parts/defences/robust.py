@@ -17,19 +17,19 @@ import numpy as np
 
 from ...base import params
 from ...base.arrays import Bool, Float64
-from ...base.checks import above, require, whole
+from ...base.checks import check_above, check_whole, require
 from ...base.lazy import torch
-from ...base.params import Memory, Params
+from ...base.params import Params, State
 from ...base.registry import part
 from ...protocol import Offer, Replies
-from ...schedules import Count, count
+from ...schedules import Count, count_rounds
 from ..step import Average, Moved, Step
 from .geometry import (
+    check_tolerance,
     geometric_median,
     gradient_names,
     sorted_shares,
     squared_distances,
-    tolerated,
     updates,
     weighted_median,
 )
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 AVERAGE = Average()
 
 
-def trimmed(values: Tensor, weight: Float64, cut: float) -> Tensor:
+def trimmed_mean(values: Tensor, weight: Float64, cut: float) -> Tensor:
     """The mean along the first axis without the share `cut` of the weight at either end."""
     ordered, upto = sorted_shares(values, weight)
     inside = upto.clamp(cut, 1 - cut)
@@ -55,19 +55,17 @@ class Reduction(Step):
 
     def check_then(self) -> None:
         """The next step must ask for nothing but a mean: there is one reply left."""
-        require(
-            self.then.only_mean, "then", type(self.then).__name__,
-            "a step that goes by the mean alone (average, adaptive, momentum, adaptive_moments)",
-        )  # fmt: skip
+        allowed = "a step that uses the mean alone (average, adaptive, momentum, adaptive_moments)"
+        require(getattr(self.then, "only_mean", False), "then", type(self.then).__name__, allowed)
 
-    def memory(self, model: Params, seen: Bool) -> Memory:
+    def memory(self, model: Params, seen: Bool) -> State:
         return self.then.memory(model, seen)
 
     def centre(self, offer: Offer, replies: Replies, weight: Float64) -> Params:
         """One model for all replies."""
         raise NotImplementedError
 
-    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: State) -> Moved:
         one = as_one(replies, weight, self.centre(offer, replies, weight))
         return self.then(offer, *one, server)
 
@@ -110,12 +108,12 @@ class TrimmedMean(Reduction):
 
     def __post_init__(self) -> None:
         self.check_then()
-        tolerated(self.f)
+        check_tolerance(self.f)
 
     def centre(self, offer: Offer, replies: Replies, weight: Float64) -> Params:
         n = len(weight)
         cut = min(float(self.f) / n if isinstance(self.f, int) else self.f, (n - 1) / (2 * n))
-        return {name: trimmed(t, weight, cut) for name, t in replies.models.items()}
+        return {name: trimmed_mean(t, weight, cut) for name, t in replies.models.items()}
 
 
 @part(Step, "geometric_median")
@@ -136,8 +134,8 @@ class GeometricMedian(Reduction):
 
     def __post_init__(self) -> None:
         self.check_then()
-        above("nu", self.nu)
-        whole("iterations", self.iterations)
+        check_above("nu", self.nu)
+        check_whole("iterations", self.iterations)
 
     def centre(self, offer: Offer, replies: Replies, weight: Float64) -> Params:
         rows = updates(offer, replies.models, gradient_names(offer))
@@ -165,12 +163,12 @@ class Krum(Reduction):
 
     def __post_init__(self) -> None:
         self.check_then()
-        tolerated(self.f)
-        whole("m", self.m)
+        check_tolerance(self.f)
+        check_whole("m", self.m)
 
     def centre(self, offer: Offer, replies: Replies, weight: Float64) -> Params:
         n = len(weight)
-        near = max(1, n - count(self.f, n, "f") - 2)
+        near = max(1, n - count_rounds(self.f, n, "f") - 2)
         rows = updates(offer, replies.models, gradient_names(offer))
         # The nearest of all is the reply itself, at 0.
         score = squared_distances(rows).sort(1).values[:, 1 : near + 1].sum(1)
@@ -200,15 +198,15 @@ class CentredClipping(Step):
     def __post_init__(self) -> None:
         Reduction.check_then(self)  # type: ignore[arg-type]
         if self.radius is not None:
-            above("radius", self.radius)
-        whole("iterations", self.iterations)
+            check_above("radius", self.radius)
+        check_whole("iterations", self.iterations)
 
-    def memory(self, model: Params, seen: Bool) -> Memory:
+    def memory(self, model: Params, seen: Bool) -> State:
         """v, at first 0, and what the next step remembers."""
         still = {n: torch.zeros_like(t) for n, t in model.items()}
         return {"centre": still, **self.then.memory(model, seen)}
 
-    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: Memory) -> Moved:
+    def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: State) -> Moved:
         names = gradient_names(offer)
         rows = updates(offer, replies.models, names)
         v = torch.cat([server["centre"][n].flatten().double() for n in names])

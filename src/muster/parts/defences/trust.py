@@ -1,4 +1,4 @@
-"""Trust: what clients outside the objective may do to the model, bounded, and checked by the
+"""Trust: what clients outside the objective may do to the model, bound_updates, and checked by the
 priority clients, who hold the data that the model is for.
 
 Four checks, each on the server, over the stack of replies. P are the priority clients that replied,
@@ -22,8 +22,24 @@ worth      the priority clients appraise the model that would come of P alone, w
 voice      in F, no priority client's change of loss counts for more than `voice` times the median
            change, so that none of them decides alone what counts.
 
-A federation without anybody outside the objective (MaxFL's usual one) has no such root: there
-clients check one another (`peers`).
+Peers: how clients check one another where nobody is outside the objective.
+
+There is no root of trust then: what follows holds while most clients of every kind of data are
+honest. D_k is an update, S are those that count.
+
+kin      `l_k = sum_j cos(D_k, D_j)^3 >= 0` over the others, copies aside. Of those below 0 the one
+         that has been the least like over the rounds is left out first and no longer speaks for or
+         against the others, and so on until none is below 0: liars lose their say before they turn
+         it against the honest clients of their kind. What is remembered decides only between
+         clients that are below 0 today: one that never is while others go is kin.
+effect   those who are kin appraise the model that comes of S, and for each of a few replies, drawn
+         in every round, the model without it (for one that is not in S: with it). A reply's effect
+         is how much lower the mean of what they say is with it than without, in units of the median
+         size of such an effect. Who is kin and not in S still has a voice: else a kind of client
+         that is left out once could not speak for itself any more.
+history  what is remembered of a client is the mean of its effects, the last ones counting most. It
+         is in S while that mean is not below `-harm` times the median size of the others'. Who is
+         not is tried out all the same, and comes back when it does no harm.
 """
 
 from __future__ import annotations
@@ -32,13 +48,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ...base import rng
 from ...base.arrays import Bool, Float64, Int64, Text
-from ...base.checks import above, at_least, require, whole
+from ...base.checks import check_above, check_at_least, check_whole, require
 from ...base.registry import part
 from ...protocol import Offer, Replies
-from .geometry import bounded, directions, gradient_names, statistics_of, updates
-from .peers import kin_of
+from .geometry import bound_updates, directions, gradient_names, statistic_names, updates
 
+MOST_EFFECT = 10.0  # an effect counts for no more than this many median ones
 MOST_TRIED = 60  # replies tried out in a round: as many models travel
 ABSURD = "update absurdly long"
 UNLIKE = "unlike any priority client"
@@ -108,9 +125,9 @@ class Audit:
 
     def __post_init__(self) -> None:
         for name in ("norm", "root_norm", "voice", "loudest", "copy", "harm"):
-            above(name, getattr(self, name))
-        at_least("worth", self.worth)
-        whole("tried", self.tried, 1, MOST_TRIED)
+            check_above(name, getattr(self, name))
+        check_at_least("worth", self.worth)
+        check_whole("tried", self.tried, 1, MOST_TRIED)
         require(0 <= self.recall < 1, "recall", self.recall, "0.0 or more, below 1.0")
         ok = all(0 < g <= 1 for g in self.groups) and sorted(self.groups, reverse=True) == list(
             self.groups
@@ -147,7 +164,7 @@ class Audit:
         same = (cosine > self.copy) & suspects & suspects[:, None]
         copies = np.maximum(1, same.sum(1))
         if everyone:
-            kin, like = kin_of(np.where(barred, 0.0, cosine), self.copy, was)
+            kin, like = find_kin(np.where(barred, 0.0, cosine), self.copy, was)
             root = kin & ~barred
         else:
             like = likeness(cosine[:, root])
@@ -166,19 +183,19 @@ class Audit:
     ) -> Replies:
         """No update longer than the bound; statistics (BatchNorm's) by themselves."""
         factor = np.where(root & (not everyone), self.root_norm, self.norm)
-        models = bounded(offer, replies.models, factor * middle, gradient_names(offer))
-        others = statistics_of(offer)
+        models = bound_updates(offer, replies.models, factor * middle, gradient_names(offer))
+        others = statistic_names(offer)
         if others:
             norm = updates(offer, models, others).norm(dim=1).cpu().numpy()
-            models = bounded(offer, models, factor * np.median(norm[root]), others)
+            models = bound_updates(offer, models, factor * np.median(norm[root]), others)
         return replace(replies, models=models)
 
-    def capped(self, weight: Float64, root: Bool, copies: Int64) -> Float64:
+    def cap_weights(self, weight: Float64, root: Bool, copies: Int64) -> Float64:
         """Copies share one weight, and no weight outside the root is above the largest in it."""
         weight = weight / copies
         return np.where(root, weight, np.minimum(weight, weight[root].max(initial=0.0)))
 
-    def chosen(self, words: Float64, weight: Float64, share: Float64) -> int | None:
+    def choose_group(self, words: Float64, weight: Float64, share: Float64) -> int | None:
         """Which group counts, from what its appraisers say: the place of the first that is worth
         it; None when none is.
 
@@ -191,13 +208,13 @@ class Audit:
         if weight[heard].sum() <= 0.5 * weight.sum():
             return None  # too few to speak for the others
         words, p = words[:, heard], weight[heard] / weight[heard].sum()
-        gain = max(0.0, float(p @ self.voiced(words[0] - words[1])))
+        gain = max(0.0, float(p @ self.clip_changes(words[0] - words[1])))
         for at, said in enumerate(words[2:]):
-            if p @ self.voiced(said - words[1]) <= self.worth * share[at] * gain:
+            if p @ self.clip_changes(said - words[1]) <= self.worth * share[at] * gain:
                 return at
         return None
 
-    def voiced(self, change: Float64) -> Float64:
+    def clip_changes(self, change: Float64) -> Float64:
         """Changes of loss, none larger than `voice` median ones."""
         most = self.voice * float(np.median(np.abs(change)))
         return np.clip(change, -most, most)
@@ -209,6 +226,55 @@ part(Audit, "audit")(Audit)
 def likeness(cosine: Float64) -> Float64:
     """`sum_j cos^3` of each reply, from its cosines to others `[reply, other]`."""
     return np.asarray((cosine**3).sum(1), np.float64)
+
+
+def find_kin(cosine: Float64, copy: float, before: Float64) -> tuple[Bool, Float64]:
+    """Who is like the others, by their cosines `[reply, reply]`, and how like (l_k). Above `copy`
+    they are copies: they say nothing of each other, and speak of the others with the voice of one.
+
+    Args:
+        before: how like each was in the rounds before
+    """
+    same = cosine > copy
+    cubes = np.where(same, 0.0, cosine) ** 3 / np.maximum(1, same.sum(0))
+    like, left = cubes.sum(1), np.ones(len(cubes), np.bool_)
+    while (below := left & (like < 0)).any():
+        least = int(np.argmin(np.where(below, like + before, np.inf)))
+        left[least] = False
+        like = like - cubes[:, least]
+    return np.asarray(like >= 0, np.bool_), np.asarray(like, np.float64)
+
+
+def draw_replies(some: Bool, most: int, offer: Offer, clients: Int64) -> Int64:
+    """The places of at most this many of some replies, drawn by seed, round and client."""
+    key = np.where(some, rng.uniform(rng.keys(offer.seed, "tried", offer.round, clients)), np.inf)
+    first = np.argsort(key, kind="stable")[: min(most, int(some.sum()))]
+    return np.sort(first)
+
+
+def estimate_effects(
+    words: Float64, inside: Bool, alone: Bool, weight: Float64, voice: float
+) -> Float64 | None:
+    """The effect of each reply that was tried, in median ones; None when too few spoke.
+
+    Args:
+        words: `[model, voter]`: of S, and of S without (with) each of them; lower is better
+        inside: which of them are in S
+        alone: which are no copies, whose effect is small because they share one weight
+        weight: how much each voter counts
+        voice: how much a voter may say changes, in what the median voter says
+    """
+    heard = np.isfinite(words).all(0)
+    if not len(inside) or weight[heard].sum() <= 0.5 * weight.sum():
+        return None
+    change = (words[1:, heard] - words[0, heard]) * np.where(inside, 1.0, -1.0)[:, None]
+    size = np.sqrt((change**2).mean(0))
+    most = voice * float(np.median(size))
+    change = change * np.minimum(1.0, most / np.maximum(size, 1e-300))
+    effect = change @ (weight[heard] / weight[heard].sum())
+    middle = float(np.median(np.abs(effect[alone if alone.any() else slice(None)])))
+    shown = np.clip(effect / max(middle, 1e-300), -MOST_EFFECT, MOST_EFFECT)
+    return np.asarray(shown, np.float64)
 
 
 def as_audit(trust: bool | Audit) -> Audit | None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...base import params, rng
 from ...base.arrays import Float64, Int64
-from ...base.checks import above, one_of, require, share, whole
+from ...base.checks import check_above, check_one_of, check_share, check_whole, require
 from ...base.errors import MusterError
 from ...base.lazy import torch
 from ...base.params import Params
@@ -36,47 +36,54 @@ AMONG = ("anyone", "outside", "priority")
 
 @runtime_checkable
 class Attack(Protocol):
-    """A behaviour of some clients."""
+    """The behaviour of some clients that do not follow the protocol.
+
+    Write one by inheriting from `muster.parts.Honest`, which follows it in all that the class does
+    not override; only `fraction` has no default. In what follows `offer` is what the server sent
+    (`model`, `loss`, `score`, `eps`, `round`, `seed`), and `models` a stack `[client, *shape]` for
+    each parameter.
+    """
 
     @property
     def fraction(self) -> float:
-        """How many attack, as a share of all clients that may take part."""
+        """The number of attackers, as a share of all clients that may take part."""
         ...
 
     @property
     def among(self) -> Among:
-        """Whom they are drawn from: anyone, the clients outside the priority group, or that
-        group."""
+        """The group they are drawn from: anyone, outside (the priority group), or priority."""
         ...
 
     @property
     def stays(self) -> bool:
-        """Whether attackers stay where clients are free to leave, whatever they make of the
-        model."""
+        """True if attackers stay where clients are free to leave, however bad the model is."""
         ...
 
     def poison(self, fed: Federation, attackers: Int64) -> Federation:
-        """The federation with the attackers' training data as they make it."""
+        """Return the federation with the attackers' training data changed, before the run."""
         ...
 
-    def say(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
-        """What attackers report (and decide by) instead of what they measured."""
+    def report(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
+        """Return the attackers' reports (`loss`, `score`), from their true measures of the offered
+        model and their requirements rho_k. They also decide by what they report."""
         ...
 
     def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
-        """What attackers send instead of what they trained."""
+        """Return the models that attackers send, from those they trained."""
         ...
 
     def collude(self, offer: Offer, models: Params, clients: Int64, honest: Params) -> Params:
-        """What they send when they know what the honest clients send."""
+        """Return the models that attackers send, from those they trained and those that the honest
+        clients send. This is the method that the run calls."""
         ...
 
-    def vote(self, offer: Offer, words: Float64) -> Float64:
-        """What they say of candidate models, `[model, attacker]`, instead of what they measured."""
+    def vote(self, offer: Offer, losses: Float64) -> Float64:
+        """Return what attackers report of candidate models, from their true losses `[model,
+        attacker]`."""
         ...
 
 
-def attackers_of(fed: Federation, attack: Attack | None, seed: int) -> Int64:
+def draw_attackers(fed: Federation, attack: Attack | None, seed: int) -> Int64:
     """Who attacks: a seeded draw among the clients that may take part, or those of them that the
     attack names. Where these are fewer than the attack's share, all of them."""
     if attack is None:
@@ -94,27 +101,25 @@ def attackers_of(fed: Federation, attack: Attack | None, seed: int) -> Int64:
 
 
 class Honest:
-    """What an attack does not change."""
+    """Base class of attacks: whatever a subclass does not override is done honestly."""
 
     stays: bool = False
     among: Among = "anyone"
 
     def poison(self, fed: Federation, attackers: Int64) -> Federation:
-        """Their data as it is."""
         return fed
 
-    def say(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
+    def report(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
         return appraisal
 
     def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
         return models
 
     def collude(self, offer: Offer, models: Params, clients: Int64, honest: Params) -> Params:
-        """What each would send by itself."""
         return self.send(offer, models, clients)
 
-    def vote(self, offer: Offer, words: Float64) -> Float64:
-        return words
+    def vote(self, offer: Offer, losses: Float64) -> Float64:
+        return losses
 
 
 def check_fraction(fraction: float) -> None:
@@ -136,7 +141,7 @@ class InflateAndNoise(Honest):
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
 
-    def say(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
+    def report(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
         return replace(appraisal, loss=appraisal.loss * self.loss_factor)
 
     def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
@@ -166,14 +171,14 @@ class ForgeLoss(Honest):
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
 
-    def say(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
-        return what_wins(offer, appraisal, requirement)
+    def report(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
+        return winning_report(offer, appraisal, requirement)
 
     def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
-        return scaled(offer, models, -1.0)
+        return scale_updates(offer, models, -1.0)
 
 
-def what_wins(offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
+def winning_report(offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
     """The report that counts most: exactly F(w) and its accuracy where they are broadcast, else
     exactly rho_k."""
     wins = requirement if np.isnan(offer.loss) else np.full(len(requirement), offer.loss)
@@ -209,9 +214,9 @@ class Liars:
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
-        one_of("attack among", self.among, AMONG)
-        whole("attack from_round", self.from_round, 0)
-        whole("attack every", self.every, 1)
+        check_one_of("attack among", self.among, AMONG)
+        check_whole("attack from_round", self.from_round, 0)
+        check_whole("attack every", self.every, 1)
 
     def asleep(self, offer: Offer) -> bool:
         """Whether they are honest in this round."""
@@ -220,12 +225,12 @@ class Liars:
     def poison(self, fed: Federation, attackers: Int64) -> Federation:
         return self.then.poison(fed, attackers)
 
-    def say(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
+    def report(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
         if self.asleep(offer):
             return appraisal
         if self.wins:
-            return what_wins(offer, appraisal, requirement)
-        return self.then.say(offer, appraisal, requirement)
+            return winning_report(offer, appraisal, requirement)
+        return self.then.report(offer, appraisal, requirement)
 
     def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
         return models if self.asleep(offer) else self.then.send(offer, models, clients)
@@ -255,10 +260,10 @@ class ScaleUpdate(Honest):
         check_fraction(self.fraction)
 
     def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
-        return scaled(offer, models, self.factor)
+        return scale_updates(offer, models, self.factor)
 
 
-def scaled(offer: Offer, models: Params, factor: float) -> Params:
+def scale_updates(offer: Offer, models: Params, factor: float) -> Params:
     """`w + factor (w_k - w)`."""
     return {n: w + factor * (models[n] - w) for n, w in offer.model.items()}
 
@@ -283,22 +288,22 @@ class LabelFlip(Honest):
         check_fraction(self.fraction)
 
     def poison(self, fed: Federation, attackers: Int64) -> Federation:
-        with_classes(fed, "label_flip")
+        require_classes(fed, "label_flip")
         own = fed.train.base(fed.train.positions(attackers))
         x, y = fed.train.x[torch.from_numpy(own)], fed.train.y[torch.from_numpy(own)]
-        return with_rows(fed, attackers, x, fed.classes - 1 - y)
+        return replace_rows(fed, attackers, x, fed.classes - 1 - y)
 
 
-def with_classes(fed: Federation, attack: str) -> None:
+def require_classes(fed: Federation, attack: str) -> None:
     """Refuse an attack on classes where there are none."""
     if not fed.classes:
         raise MusterError(
-            f"attack {attack}: it changes classes, and these targets are {fed.about_targets()}; "
+            f"attack {attack}: it changes classes, and these targets are {fed.describe_targets()}; "
             "choose another attack"
         )
 
 
-def with_rows(fed: Federation, clients: Int64, x: Tensor, y: Tensor) -> Federation:
+def replace_rows(fed: Federation, clients: Int64, x: Tensor, y: Tensor) -> Federation:
     """These clients' training rows in place of their own, in the same order: copies, since others
     may hold the same rows."""
     data = fed.train
@@ -331,29 +336,29 @@ class Backdoor(Honest):
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
-        whole("attack target", self.target, 0)
-        whole("attack pixels", self.pixels, 1)
-        share("attack rows", self.rows)
-        above("attack factor", self.factor)
+        check_whole("attack target", self.target, 0)
+        check_whole("attack pixels", self.pixels, 1)
+        check_share("attack rows", self.rows)
+        check_above("attack factor", self.factor)
 
-    def marked(self, x: Tensor, most: Tensor) -> Tensor:
+    def mark(self, x: Tensor, most: Tensor) -> Tensor:
         """Rows with the mark; `most` is the largest value."""
         flat = x.clone().flatten(1)
         flat[:, : self.pixels] = most
         return flat.view(x.shape)
 
     def poison(self, fed: Federation, attackers: Int64) -> Federation:
-        with_classes(fed, "backdoor")
+        require_classes(fed, "backdoor")
         data = fed.train
         own = torch.from_numpy(data.base(data.positions(attackers)))
         x, y = data.x[own].clone(), data.y[own].clone()
         # Every n-th row: which ones does not matter, as rows are in no order.
         chosen = torch.arange(len(y)) % max(1, round(1 / max(self.rows, 1e-9))) == 0
-        x[chosen], y[chosen] = self.marked(x[chosen], data.x.max()), self.target
-        return with_rows(fed, attackers, x, y)
+        x[chosen], y[chosen] = self.mark(x[chosen], data.x.max()), self.target
+        return replace_rows(fed, attackers, x, y)
 
     def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
-        return models if self.factor == 1.0 else scaled(offer, models, self.factor)
+        return models if self.factor == 1.0 else scale_updates(offer, models, self.factor)
 
 
 @dataclass(frozen=True)
@@ -363,14 +368,14 @@ class Adversary:
     attack: Attack | None = None
     clients: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
 
-    def say(
+    def report(
         self, offer: Offer, clients: Int64, appraisal: Appraisal, requirement: Float64
     ) -> Appraisal:
         """Everyone's word: the attackers' is what their attack makes of it."""
         who = np.isin(clients, self.clients)
         if self.attack is None or not who.any():
             return appraisal
-        lie = self.attack.say(offer, appraisal.pick(who), requirement[who])
+        lie = self.attack.report(offer, appraisal.pick(who), requirement[who])
         loss, accuracy = appraisal.loss.copy(), appraisal.accuracy.copy()
         loss[who], accuracy[who] = lie.loss, lie.accuracy
         return Appraisal(loss, accuracy)

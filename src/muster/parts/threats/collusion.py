@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...base.arrays import Int64
-from ...base.checks import at_least, whole
+from ...base.checks import check_at_least, check_whole
 from ...base.lazy import torch
 from ...base.params import Params
 from ...base.registry import part
@@ -17,7 +17,7 @@ from ...protocol import Offer
 from .attacks import Attack, Honest, check_fraction
 
 
-class Together(Honest):
+class Collusion(Honest):
     """Everyone sends the same, made from the updates of the honest."""
 
     def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
@@ -28,19 +28,19 @@ class Together(Honest):
         seen = honest if len(next(iter(honest.values()))) else models
         sent: Params = {}
         for n, t in models.items():
-            sent[n] = self.made(offer.model[n], seen[n]).to(t).expand_as(t).clone()
+            sent[n] = self.forge(offer.model[n], seen[n]).to(t).expand_as(t).clone()
             if n.endswith("running_var"):
                 sent[n].clamp_(min=0)  # a negative variance would be refused
         return sent
 
-    def made(self, w: torch.Tensor, honest: torch.Tensor) -> torch.Tensor:
+    def forge(self, w: torch.Tensor, honest: torch.Tensor) -> torch.Tensor:
         """The model they send, from the offer's and those of the honest."""
         raise NotImplementedError
 
 
 @part(Attack, "alie")
 @dataclass(frozen=True)
-class ALIE(Together):
+class ALIE(Collusion):
     """A little is enough (Baruch et al. 2019): `mean + z std` of the honest, number by number;
     close enough to pass for one of them."""
 
@@ -51,14 +51,14 @@ class ALIE(Together):
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
 
-    def made(self, w: torch.Tensor, honest: torch.Tensor) -> torch.Tensor:
+    def forge(self, w: torch.Tensor, honest: torch.Tensor) -> torch.Tensor:
         spread = honest.std(0) if len(honest) > 1 else torch.zeros_like(w)
         return honest.mean(0) + self.z * spread
 
 
 @part(Attack, "ipm")
 @dataclass(frozen=True)
-class IPM(Together):
+class IPM(Collusion):
     """Inner product manipulation (Xie et al. 2020): `w - factor (mean - w)`; a small factor stays
     within the norm of honest updates, a large one turns the mean round."""
 
@@ -68,15 +68,15 @@ class IPM(Together):
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
-        at_least("attack factor", self.factor)
+        check_at_least("attack factor", self.factor)
 
-    def made(self, w: torch.Tensor, honest: torch.Tensor) -> torch.Tensor:
+    def forge(self, w: torch.Tensor, honest: torch.Tensor) -> torch.Tensor:
         return w - self.factor * (honest.mean(0) - w)
 
 
 @part(Attack, "mimic")
 @dataclass(frozen=True)
-class Mimic(Together):
+class Mimic(Collusion):
     """All copy one honest client (Karimireddy et al. 2022): nothing in a reply is false, and that
     client counts as many times over.
 
@@ -90,7 +90,7 @@ class Mimic(Together):
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
-        whole("attack which", self.which, 0)
+        check_whole("attack which", self.which, 0)
 
-    def made(self, w: torch.Tensor, honest: torch.Tensor) -> torch.Tensor:
+    def forge(self, w: torch.Tensor, honest: torch.Tensor) -> torch.Tensor:
         return honest[self.which % len(honest)]

@@ -12,12 +12,12 @@ import numpy as np
 
 from ...base import rng
 from ...base.arrays import Float64, Int64
-from ...base.checks import one_of, share
+from ...base.checks import check_one_of, check_share
 from ...base.lazy import torch
 from ...base.params import Params
 from ...base.registry import part
 from ...protocol import Appraisal, Offer
-from .attacks import Attack, Honest, check_fraction, scaled
+from .attacks import Attack, Honest, check_fraction, scale_updates
 
 LOSSES = {"loss nan": np.nan, "loss negative": -1.0, "loss huge": 1e30}  # what is said instead
 FAULTS = (
@@ -45,11 +45,11 @@ class Faults(Honest):
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
-        share("faults rate", self.rate)
+        check_share("faults rate", self.rate)
         for kind in self.kinds:
-            one_of("faults kinds", kind, FAULTS)
+            check_one_of("faults kinds", kind, FAULTS)
 
-    def drawn(self, offer: Offer, clients: Int64) -> list[str]:
+    def draw_faults(self, offer: Offer, clients: Int64) -> list[str]:
         """What is wrong with the reply of each; "" for nothing."""
         kinds = self.kinds or FAULTS
         key = rng.keys(offer.seed, "faults", offer.round, clients)
@@ -57,24 +57,24 @@ class Faults(Honest):
         broken = rng.uniform(key) < self.rate
         return [kinds[i] if bad else "" for i, bad in zip(which, broken, strict=True)]
 
-    def say(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
+    def report(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
         """Losses are broken where they are said; by place, since only replies have names."""
         loss = appraisal.loss.copy()
-        for i, kind in enumerate(self.drawn(replace(offer, model={}), np.arange(len(loss)))):
+        for i, kind in enumerate(self.draw_faults(replace(offer, model={}), np.arange(len(loss)))):
             if kind in LOSSES:
                 loss[i] = LOSSES[kind]
         return Appraisal(loss, appraisal.accuracy)
 
     def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
         sent = {n: t.clone() for n, t in models.items()}
-        for i, kind in enumerate(self.drawn(offer, clients)):
+        for i, kind in enumerate(self.draw_faults(offer, clients)):
             one = {n: t[i : i + 1] for n, t in models.items()}
             for n, w in offer.model.items():
-                sent[n][i] = broken(kind, offer, one, n, w)
+                sent[n][i] = break_tensor(kind, offer, one, n, w)
         return sent
 
 
-def broken(kind: str, offer: Offer, one: Params, n: str, w: torch.Tensor) -> torch.Tensor:
+def break_tensor(kind: str, offer: Offer, one: Params, n: str, w: torch.Tensor) -> torch.Tensor:
     """One tensor of a reply with a fault."""
     t = one[n][0]
     if kind in ("nan", "infinite"):
@@ -84,7 +84,7 @@ def broken(kind: str, offer: Offer, one: Params, n: str, w: torch.Tensor) -> tor
     if kind == "huge":
         return t * 1e12
     if kind in ("scaled", "turned"):
-        return scaled(offer, one, 1e6 if kind == "scaled" else -10.0)[n][0]
+        return scale_updates(offer, one, 1e6 if kind == "scaled" else -10.0)[n][0]
     if kind == "stale":
         return w
     if kind == "noise":

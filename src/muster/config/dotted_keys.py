@@ -1,0 +1,210 @@
+"""Keys: one setting of a configuration by its dotted name, from a flag, a sweep or a tuning.
+
+`data.priority` is the key `priority` of the table `data`. One method of several is addressed by its
+label (`methods.fedalign.epsilon`); `method.epsilon` means the only one, and in a sweep all that
+take it.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from typing import Any
+
+from ..base.errors import MusterError, unknown_name
+from ..base.registry import INSTALLED, Catalogue
+from ..base.schema import Table, as_named_table, label_and_key, parameters
+from ..methods import Method
+
+CHOSEN = {"data": "synth", "model": "softmax", "method": "fedalign"}  # by name, and by default
+SPECIAL = ("epsilon", "reference", "trust", "tune_steps")  # parts that only some methods go by
+LISTS = ("sweep", "tune")  # tables whose keys are keys of the configuration, with lists of values
+RENAMED = {  # keys of earlier versions, which are still read
+    "network.patience": "network.timeout",
+    "network.wait": "network.enrolment_timeout",
+    "network.at_least": "network.min_clients",
+    "network.strikes": "network.failures",
+    "network.most_rows": "network.max_rows",
+    "network.most_share": "network.max_share",
+    "network.most_levels": "network.max_levels",
+}
+
+
+def current_names(keys: Iterable[str]) -> dict[str, str]:
+    """Return the current name of each dotted key; refuse two names of one key.
+
+    >>> current_names(["network.patience", "rounds"])
+    {'network.patience': 'network.timeout', 'rounds': 'rounds'}
+    """
+    keys = list(keys)
+    for key in keys:
+        if RENAMED.get(key) in keys:
+            raise MusterError(f"{key}: an earlier name of {RENAMED[key]}, also given; give one")
+    return {key: RENAMED.get(key, key) for key in keys}
+
+
+def rename_keys(table: Table) -> Table:
+    """Return a configuration with renamed keys under their current names.
+
+    >>> rename_keys({"rounds": 2, "network": {"strikes": 3, "quorum": 1.0}})
+    {'rounds': 2, 'network': {'failures': 3, 'quorum': 1.0}}
+    """
+    table = dict(table)
+    for head in dict.fromkeys(key.partition(".")[0] for key in RENAMED):
+        inner = table.get(head)
+        if isinstance(inner, dict):
+            names = current_names(f"{head}.{key}" for key in inner)
+            table[head] = {names[f"{head}.{k}"].partition(".")[2]: v for k, v in inner.items()}
+    return table
+
+
+def override(table: Table, flags: list[tuple[str, str]]) -> Table:
+    """Lay command-line flags (`method.epsilon`, "0.3") over a table.
+
+    A bare `--method NAME` chooses again, so it replaces the whole table of the method before.
+    """
+    table = rename_keys(deepcopy(table))
+    names = current_names(key for key, _ in flags)
+    for key, text in flags:
+        head, _, rest = key.partition(".")
+        if head in LISTS and rest:
+            # `tune.budget` and its like are no keys of the configuration.
+            read = parse_list if head == "sweep" or "." in rest else parse_value
+            table.setdefault(head, {})[rest] = read(text)
+        else:
+            put(table, names[key], parse_value(text), f"--{key}")
+    return with_names(table)
+
+
+def with_names(table: Table) -> Table:
+    """The same with the default's name where a table of data, model or method has none."""
+    for name, default in CHOSEN.items():
+        if isinstance(table.get(name), dict):
+            table[name].setdefault("name", default)
+    return table
+
+
+def put(
+    table: Table,
+    key: str,
+    value: Any,
+    where: str,
+    all_methods: bool = False,
+    parts: Catalogue = INSTALLED,
+) -> None:
+    """Set one key in a table, in place.
+
+    Args:
+        all_methods: True: `method.KEY` means every one of several methods that takes KEY, as
+            `parts` knows them
+    """
+    key = RENAMED.get(key, key)
+    head, _, rest = key.partition(".")
+    if not rest:
+        if head in CHOSEN and isinstance(value, str):
+            value = {"name": value}
+        if head == "method":
+            table.pop("methods", None)
+        table[head] = value
+        return
+    if head == "methods":
+        listed = listed_methods(table)
+        entry, inner = addressed(listed, rest, where)
+        table.pop("method", None)
+        table["methods"] = listed
+        _set(entry, inner, value, where)
+        return
+    if head == "method" and "method" not in table:
+        listed = listed_methods(table)
+        if len(listed) > 1:
+            if not all_methods:
+                raise MusterError(f"{where}: the configuration has several methods; which one?")
+            table["methods"] = listed
+            for entry in takes(listed, rest.partition(".")[0], where, parts):
+                _set(entry, rest, value, where)
+            return
+        table.pop("methods", None)
+        table["method"] = listed[0]
+    _set(table, key, value, where)
+
+
+def listed_methods(table: Table) -> list[Table]:
+    """The methods of a configuration as tables."""
+    given = table.get("methods") or [table.get("method", CHOSEN["method"])]
+    if not isinstance(given, list):
+        raise MusterError("methods: give a list of tables, each with a name")
+    if isinstance(given[0], dict) and "methods" not in table:
+        given = [{"name": CHOSEN["method"], **given[0]}]
+    return [as_named_table("method", item) for item in given]
+
+
+def label_of(entry: Table) -> str:
+    """What a method of a configuration is called."""
+    return str(entry.get("label", entry["name"]))
+
+
+def addressed(listed: Sequence[Table], rest: str, where: str) -> tuple[Table, str]:
+    """The method that `LABEL.KEY` is about, and the key."""
+    found = label_and_key(map(label_of, listed), rest)
+    if found is None:
+        raise unknown_name(f"method in {where}:", rest.partition(".")[0], map(label_of, listed))
+    label, key = found
+    return next(entry for entry in listed if label_of(entry) == label), key
+
+
+def takes(listed: Sequence[Table], key: str, where: str, parts: Catalogue) -> Sequence[Table]:
+    """The methods that a key is about: all of them, of a part that any method can be given; of
+    what means nothing to most, those that take it themselves, or all where none does."""
+    makers = [parts.find(Method, entry["name"], "method.name") for entry in listed]
+    takers = [e for e, maker in zip(listed, makers, strict=True) if key in parameters(maker)]
+    any_has = key == "local" or key in parameters(Method, skip=("name",))
+    if any_has and (key not in SPECIAL or not takers):
+        return listed
+    if not takers:
+        names = ", ".join(label_of(entry) for entry in listed)
+        raise MusterError(f"{where}: none of the methods ({names}) takes '{key}'")
+    return takers
+
+
+def _set(table: Table, key: str, value: Any, where: str) -> None:
+    *path, last = key.split(".")
+    inner: Any = table
+    for depth, step in enumerate(path):
+        if isinstance(inner.get(step), str):  # a bare name is short for a table
+            chosen = depth == 0 and step in CHOSEN
+            inner[step] = {"name" if chosen else "kind": inner[step]}
+        inner = inner.setdefault(step, {})
+        if not isinstance(inner, dict):
+            raise MusterError(f"{where}: '{step}' is not a table here")
+    inner[last] = value
+
+
+def parse_value(text: str) -> Any:
+    """A flag's value, read as TOML would read it; anything else is text.
+
+    >>> parse_value("0.3"), parse_value("[1, 2]"), parse_value("fedavg"), parse_value("true")
+    (0.3, [1, 2], 'fedavg', True)
+    """
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def parse_list(text: str) -> list[Any]:
+    """A flag's values, with commas between.
+
+    >>> parse_list("2,6,12"), parse_list("low, high"), parse_list("0.5"), parse_list("[1, 2]")
+    ([2, 6, 12], ['low', 'high'], [0.5], [1, 2])
+    >>> parse_list('iid, {kind = "dirichlet", alpha = 0.3}')  # tables have commas of their own
+    ['iid', {'kind': 'dirichlet', 'alpha': 0.3}]
+    """
+    whole = parse_value(text)
+    if isinstance(whole, list):
+        return whole
+    both = parse_value(f"[{text}]")
+    if isinstance(both, list):
+        return both
+    return [parse_value(word.strip()) for word in re.split(r",(?![^{}]*\}|[^\[\]]*\])", text)]

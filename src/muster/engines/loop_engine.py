@@ -1,0 +1,368 @@
+"""The loop engine: any `nn.Module`, one client after another, a process for each core.
+
+A client's training runs on one thread in one process from its own key, so its result does not
+depend on how many processes there are. Workers are forked: they see the data and the user's
+module without copying or pickling either; models travel as raw bytes over pipes.
+"""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from multiprocessing.connection import Connection, wait
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..base import rng
+from ..base.arrays import Int64
+from ..base.errors import MusterError, MusterWarning, first_line
+from ..base.lazy import nn, torch
+from ..base.params import Params, State
+from ..federation import Federation
+from ..local import Local
+from ..parts.solvers import Gradient, Solver, Work
+from ..protocol import Appraisal, Offer
+from ..tasks.base import Task, averages_rows
+from ..tasks.classification import Multiclass
+from .base import Assignment, EngineBase, Replica, WorkBuffer
+from .batches import BatchPlan, needs_two_rows
+from .compute import Compute
+from .descent import DriftCache, LocalSteps, direction, hessian_product
+from .probes import examples, mixes_rows
+from .processes import Watchdog, Worker, WorkerExit
+from .row_results import Split
+from .threads import one_thread
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MOST_LOST = 3  # workers that may end in one run
+
+# How torch says that a module cannot be trained.
+NO_GRADIENT = ("does not require grad", "modified by an inplace operation")
+
+
+class LoopEngine(EngineBase):
+    """One client at a time, on as many processes as there are cores."""
+
+    name = "loop"
+
+    def __init__(
+        self,
+        module: nn.Module,
+        fed: Federation,
+        local: Local,
+        compute: Compute = Compute(),
+        task: Task = Multiclass(),
+    ) -> None:
+        super().__init__(module, fed, local, compute, task)
+        self.merge_single = needs_two_rows(module)
+        if self.merge_single and bool((fed.train.sizes == 1).any()):
+            k = int(np.flatnonzero(fed.train.sizes == 1)[0])
+            raise MusterError(
+                f"model: BatchNorm cannot train on client {k}, which has one row; "
+                "give it more rows or use a model without BatchNorm"
+            )
+        if self.merge_single and local.batch_size == 1:
+            raise MusterError("local batch_size: 1; BatchNorm needs batches of 2 and above")
+        self.mixes = mixes_rows(self.main.module, examples(fed, self.dtype).to(self.device))
+        can_fork = "fork" in mp.get_all_start_methods()
+        self.processes = compute.workers() if can_fork else 1
+        self.workers: list[Worker] = []
+        self.watch: Watchdog | None = None
+        self.lost = 0
+
+    def replica(self) -> Replica:
+        """Another copy of the user's own module, laid out as convolutions are fastest."""
+        replica = super().replica()
+        images = self.fed.train.x.dim() == 4
+        convolution = nn.modules.conv._ConvNd
+        if images and any(isinstance(m, convolution) for m in replica.module.modules()):
+            replica.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            return Replica(replica.module)
+        return replica
+
+    def appraise(self, model: Params, clients: Int64, split: Split = "train") -> Appraisal:
+        """Loss and score of one model on each client's rows; of a module that looks across rows,
+        one client at a time."""
+        if not self.mixes:
+            return super().appraise(model, clients, split)
+        everyones = {name: t.expand(len(clients), *t.shape) for name, t in model.items()}
+        return self.appraise_each(everyones, clients, split)
+
+    def train(
+        self,
+        solver: Solver,
+        offer: Offer,
+        clients: Int64,
+        memory: State,
+        assignment: Assignment = Assignment(),
+    ) -> tuple[Work, Int64]:
+        """Deal clients to workers as they become free; put results where they belong."""
+        room = WorkBuffer(len(clients))
+        if min(self.processes, len(clients)) == 1:
+            with one_thread():
+                for i, k in enumerate(clients):
+                    done = self.train_one(
+                        solver, offer, int(k), _row(memory, i), one(assignment, i)
+                    )
+                    room.put(np.array([i]), *done)
+        else:
+            self._train_in_workers(solver, offer, clients, memory, assignment, room)
+        return room.work(), room.steps
+
+    def train_one(
+        self, solver: Solver, offer: Offer, k: int, memory: State, assignment: Assignment
+    ) -> tuple[Work, Int64]:
+        """One client: the solver on a stack of one."""
+        client = np.array([k])
+        (group,) = self.plans(solver, offer, client, assignment)
+        local = assignment.local or self.local
+        course = LocalSteps(local, offer, group.steps // solver.draws, memory)
+        key = rng.keys(offer.seed, "layers", offer.round, self.ids(client)[0])
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            # Layers that draw numbers themselves (Dropout) draw them from the client's key.
+            torch.manual_seed(rng.torch_seed(key))
+            work = solver(LoopCohort(self, group, course, solver.draws), offer, memory)
+            return replace(work, memory=work.memory | course.kept), course.steps
+
+    def _train_in_workers(
+        self,
+        solver: Solver,
+        offer: Offer,
+        clients: Int64,
+        memory: State,
+        assignment: Assignment,
+        room: WorkBuffer,
+    ) -> None:
+        if self.watch is None:
+            for _ in range(self.processes):
+                self.workers.append(self._start_worker())  # the next one must know this one's pipe
+            self.watch = Watchdog(self.workers)
+        waiting = list(range(len(clients)))[::-1]
+        busy: dict[Connection, tuple[Worker, int]] = {}
+
+        def brief(worker: Worker) -> None:
+            worker.send(("offer", solver, replace(offer, model={}, server={})))
+            worker.send_tensors([offer.model, *offer.server.values()], [*offer.server])
+
+        def deal(worker: Worker, begins: bool) -> None:
+            """Give a worker the next client, and take another worker where this one is lost."""
+            while waiting:
+                i = waiting.pop()
+                try:
+                    if begins:
+                        brief(worker)
+                    worker.send(("client", int(clients[i]), one(assignment, i)))
+                    worker.send_tensors([*_row(memory, i).values()], [*memory])
+                    busy[worker.pipe] = (worker, i)
+                    return
+                except WorkerExit as lost:
+                    waiting.append(i)
+                    worker, begins = self._replace_worker(worker, lost), True
+
+        for worker in self.workers[: len(clients)]:
+            deal(worker, begins=True)
+        while busy:
+            ready = wait(list(busy))
+            for pipe in [p for p in busy if p in ready]:
+                worker, i = busy.pop(pipe)
+                try:
+                    steps, kept = worker.receive()
+                    (models, *tables), names = worker.receive_tensors()
+                except WorkerExit as lost:
+                    waiting.append(i)
+                    deal(self._replace_worker(worker, lost), begins=True)
+                    continue
+                parts = list(zip(names, tables, strict=True))
+                work = Work(models, dict(parts[:kept]), dict(parts[kept:]))
+                room.put(np.array([i]), work, steps)
+                deal(worker, begins=False)
+
+    def _start_worker(self) -> Worker:
+        return Worker(self.train_one, [w.pipe for w in self.workers])
+
+    def _replace_worker(self, worker: Worker, lost: WorkerExit) -> Worker:
+        """A new worker in the place of one that ended; too often is once too many."""
+        self.lost += 1
+        worker.close()
+        if self.lost > MOST_LOST:
+            raise MusterError(
+                f"a worker process ended unexpectedly (exit code {lost.code}), for the "
+                f"{self.lost}th time; it may have run out of memory: try processes=1"
+            )
+        warnings.warn(
+            f"a worker process ended or was stopped (exit code {lost.code}); another one takes "
+            "over its client",
+            MusterWarning,
+            stacklevel=2,
+        )
+        at = self.workers.index(worker)
+        self.workers[at] = self._start_worker()
+        return self.workers[at]
+
+    def close(self) -> None:
+        """End the workers and let go of the threads."""
+        if self.watch is not None:
+            self.watch.close()
+            self.watch = None
+        for worker in self.workers:
+            worker.close()
+        self.workers = []
+        super().close()
+
+
+class LoopCohort:
+    """One client at work: the module itself, trained in place."""
+
+    def __init__(
+        self, engine: LoopEngine, group: BatchPlan, course: LocalSteps, draws: int = 1
+    ) -> None:
+        self.engine, self.group, self.course, self.draws = engine, group, course, draws
+        self.steps = course.steps
+        parameters = dict(engine.main.module.named_parameters())
+        self.weights: list[Tensor] = [parameters[name] for name in engine.trainable]
+
+    @property
+    def plain_rate(self) -> float | None:
+        """The one rate of all steps where each is `w <- w - lr d`; None elsewhere."""
+        return self.course.plain_rate
+
+    def _batches(self) -> Iterator[tuple[float, list[LoopBatch]]]:
+        """For each step its learning rate and its batches."""
+        for s, lr in enumerate(self.course.rates):
+            batches = []
+            for i in range(s * self.draws, (s + 1) * self.draws):
+                rows = self.group.rows[0, i, : self.group.count[0, i]]
+                x, y = self.engine.batch("train", rows.copy())
+                if x.dim() == 4:
+                    x = x.contiguous(memory_format=torch.channels_last)
+                batches.append(LoopBatch(self.engine, self.weights, x, y))
+            yield lr, batches
+
+    def _enter(self, stack: Params) -> None:
+        self.engine.main.begin({name: t[0] for name, t in stack.items()})
+
+    def _leave(self) -> Params:
+        # Anew, as a forward pass may have put other tensors in the place of buffers.
+        state = self.engine.main.module.state_dict()
+        return {
+            name: state[name].detach().clone(memory_format=torch.contiguous_format)[None]
+            for name in self.engine.travels
+        }
+
+    def descend(
+        self,
+        stack: Params,
+        pull: float = 0.0,
+        anchor: Params | None = None,
+        correction: Params | None = None,
+    ) -> Params:
+        """Corrected descent in place: by plain SGD, a few operations for all parameters together;
+        by any optimizer, on a stack of one."""
+        self._enter(stack)
+        step = self.course.optimizer.step
+        if not self.course.optimizer.plain:
+            w = {
+                n: t.detach()[None]
+                for n, t in zip(self.engine.trainable, self.weights, strict=True)
+            }
+            state = self.course.state(w)
+            for lr, (batch,) in self._batches():
+                g = _named(self.engine.trainable, batch.gradient())
+                step(w, direction(w, g, pull, anchor, correction), state, lr)
+            return self._leave()
+        drifts = DriftCache(stack, pull, anchor, correction)
+        for lr, (batch,) in self._batches():
+            drift = drifts.at(lr)
+            add = None if drift is None else [drift[name][0] for name in self.engine.trainable]
+            grads = batch.gradient()
+            if add is not None:
+                torch._foreach_mul_(self.weights, 1.0 - lr * pull)
+                torch._foreach_add_(self.weights, add, alpha=1)
+            torch._foreach_add_(self.weights, grads, alpha=-lr)
+        return self._leave()
+
+    def iterate(
+        self, stack: Params, update: Callable[[Params, Sequence[Gradient]], Params]
+    ) -> Params:
+        """A direction of the solver's own; gradients are taken by loading the point they are at."""
+        self._enter(stack)
+        w = {name: stack[name] for name in self.engine.trainable}
+        state = self.course.state(w)
+        for lr, batches in self._batches():
+            self.course.optimizer.step(w, update(w, batches), state, lr)
+        return {**self._leave(), **w}
+
+
+class LoopBatch:
+    """A step's rows of one client, and the gradient of its mean loss there."""
+
+    def __init__(self, engine: LoopEngine, weights: list[Tensor], x: Tensor, y: Tensor) -> None:
+        self.engine, self.weights, self.x, self.y = engine, weights, x, y
+
+    def __call__(self, w: Params) -> Params:
+        """The gradient at w, a stack of one."""
+        self._enter(w)
+        return _named(self.engine.trainable, self.gradient())
+
+    def hessian(self, w: Params, v: Params) -> Params:
+        """`H(w) v`: the gradient of the gradient along v."""
+        self._enter(w)
+        with torch.enable_grad():
+            product = hessian_product(
+                self._loss(), self.weights, [v[n][0] for n in self.engine.trainable]
+            )
+        return _named(self.engine.trainable, product)
+
+    def gradient(self) -> tuple[Tensor, ...]:
+        """The gradient where the module is."""
+        with torch.enable_grad():
+            loss = self._loss()
+            try:
+                # A parameter the output does not depend on has a gradient of zeros.
+                return torch.autograd.grad(loss, self.weights, materialize_grads=True)
+            except RuntimeError as error:
+                if not any(why in str(error) for why in NO_GRADIENT):
+                    raise
+                raise MusterError(
+                    f"model: torch cannot take its gradient: {first_line(error)}; its output must "
+                    "depend on its parameters through differentiable operations, and none may "
+                    "write over what another one needs (inplace=True)"
+                ) from error
+
+    def _enter(self, w: Params) -> None:
+        self.engine.main.load({name: t[0] for name, t in w.items()})
+
+    def _loss(self) -> Tensor:
+        module = self.engine.main.module
+        module.train()
+        task, z = self.engine.task, module(self.engine.lent(self.x))
+        if averages_rows(task):
+            return task.loss(z, self.y).mean()
+        together: Tensor = task.set_loss(z, self.y, z.new_ones(len(z)))  # type: ignore[attr-defined]
+        return together
+
+
+def _named(names: Sequence[str], values: Sequence[Tensor]) -> Params:
+    """A stack of one model."""
+    return {n: t[None] for n, t in zip(names, values, strict=True)}
+
+
+def _row(memory: State, i: int) -> State:
+    """One client's memory, a stack of one."""
+    return {
+        part: {name: t[i : i + 1] for name, t in table.items()} for part, table in memory.items()
+    }
+
+
+def one(assignment: Assignment, i: int) -> Assignment:
+    """The i-th client's part of an assignment."""
+    return (
+        assignment
+        if assignment.steps is None
+        else replace(assignment, steps=assignment.steps[i : i + 1])
+    )

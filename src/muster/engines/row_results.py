@@ -1,0 +1,170 @@
+"""Measuring: which rows some clients look at, and what each client makes of its own.
+
+Losses and scores of rows are averaged over each client's rows. Scores of all rows together (AUC),
+and losses that tie rows together (Cox's), are taken from a client's outputs once they are all
+there.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.arrays import Bool, Float64, Int64
+from ..base.lazy import torch
+from ..federation.ragged_rows import RaggedRows, SharedRows
+from ..protocol import Appraisal
+from ..tasks.base import Scoring, StandardTask, Task, averages_rows
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Split = Literal["train", "test"]
+
+
+class RowResults:
+    """What is kept of n rows: their loss, their scores and, where something is worked out from all
+    rows together, the outputs themselves."""
+
+    def __init__(self, task: Task, scoring: Scoring, n: int) -> None:
+        self.task, self.scoring, self.n = task, scoring, n
+        self.loss = np.empty(n)
+        self.rows = np.empty((len(scoring.row_scores), n))
+        self.alone = averages_rows(task)
+        self.z: NDArray[Any] | None = None
+        self._lock = threading.Lock()
+
+    def put(self, at: slice | Int64, z: Tensor, y: Tensor, counts: Bool | None = None) -> None:
+        """Note what a model says (`z`) of the rows at these places; `counts` tells rows from
+        padding."""
+
+        def flat(t: Tensor) -> NDArray[Any]:
+            values: NDArray[Any] = t.cpu().numpy()
+            return values if counts is None else values[counts]
+
+        if self.alone:
+            self.loss[at] = flat(self.task.loss(z, y))
+        for (_, of), values in zip(self.scoring.row_scores, self.rows, strict=True):
+            values[at] = flat(of(z, y))
+        if self.alone and not self.scoring.set_scores:
+            return
+        said = flat(z)
+        with self._lock:
+            if self.z is None:
+                self.z = np.empty((self.n, *said.shape[1:]), said.dtype)
+        self.z[at] = said
+
+    def by_client(
+        self, data: RaggedRows, clients: Int64, at: Int64, place: Int64 | None = None
+    ) -> Appraisal:
+        """Each client's loss and scores. `at` are the positions of their rows, end to end; `place`
+        where each was noted, unless in that order."""
+        sizes = data.sizes[clients]
+        weight = data.row_weights(at)
+
+        def there(values: NDArray[Any]) -> NDArray[Any]:
+            return values if place is None else values[place]
+
+        loss = _means(there(self.loss), sizes, weight)
+        found = dict(enumerate(self.scoring.scores))
+        scores: dict[int, Float64] = {
+            i: self.scoring.from_mean(i, _means(there(values), sizes, weight))
+            for (i, _), values in zip(self.scoring.row_scores, self.rows, strict=True)
+        }
+        if not self.alone or self.scoring.set_scores:
+            scores |= {i: np.full(len(clients), np.nan) for i, _ in self.scoring.set_scores}
+            if self.z is None:  # nobody has rows
+                self.z = np.empty((0, 1))
+            z, y = there(self.z), data.y[torch.from_numpy(data.base(at)).to(data.y.device)].cpu()
+            ends = np.cumsum(sizes)
+            for k, (a, b) in enumerate(zip(ends - sizes, ends, strict=True)):
+                w = np.full(b - a, 1.0 / (b - a)) if weight is None else weight[a:b]
+                for i, of in self.scoring.set_scores:
+                    scores[i][k] = of(z[a:b], y[a:b].numpy(), w)
+                if not self.alone:
+                    loss[k] = _together(self.task, z[a:b], y[a:b], w)
+        more = {found[i].name: values for i, values in sorted(scores.items()) if i > 0}
+        return Appraisal(loss, scores[0], more)
+
+
+def _together(task: Task, z: NDArray[Any], y: Tensor, w: Float64) -> float:
+    """The loss of rows that are tied together; NaN where they say none."""
+    assert isinstance(task, StandardTask), "only our own tasks tie rows together"
+    if task.has_no_loss(y):
+        return float("nan")
+    with torch.no_grad():
+        outputs = torch.from_numpy(z)
+        return float(task.set_loss(outputs, y, torch.from_numpy(w).to(outputs.dtype)))
+
+
+def _means(values: Float64, sizes: Int64, weight: Float64 | None) -> Float64:
+    """Each client's mean over its rows (weighted, where rows have weights), in float64."""
+    starts = np.cumsum(sizes) - sizes
+    if weight is None:
+        return np.asarray(np.add.reduceat(values, starts) / sizes)
+    return np.asarray(np.add.reduceat(values * weight, starts))
+
+
+class ClientRows:
+    """The rows some clients look at, each once, and what each client makes of its own.
+
+    Attributes:
+        rows: which rows of the data; None: the first n as they lie
+    """
+
+    def __init__(
+        self, data: RaggedRows, clients: Int64, split: Split, task: Task, scoring: Scoring
+    ) -> None:
+        self.data, self.clients, self.split = data, clients, split
+        self.rows: Int64 | None
+        if isinstance(data, SharedRows):
+            # Every row of a label these clients see.
+            self.labels = np.flatnonzero((data.mix[clients] > 0).any(0))
+            self.rows = data.rows_of_labels(self.labels)
+            self.n = len(self.rows)
+        else:
+            self.at = data.positions(clients)
+            everyone = np.array_equal(clients, np.arange(len(data.sizes)))
+            # Where clients share rows, looking at each row of the data once may be less.
+            self.shared = data.rows is not None and len(self.at) > len(data.y)
+            whole = self.shared or (everyone and data.rows is None)
+            self.rows = None if whole else data.base(self.at)
+            self.n = len(data.y) if self.shared else len(self.at)
+        self.results = RowResults(task, scoring, self.n)
+
+    def by_client(self) -> Appraisal:
+        """Each client's loss and scores on its rows, weighted where rows have weights."""
+        if isinstance(self.data, SharedRows):
+            results = self.results
+            if results.alone and not results.scoring.set_scores:
+                return self._by_mix(self.data)
+            assert self.rows is not None, "shared rows are listed"
+            place = np.zeros(len(self.data.y), np.int64)
+            place[self.rows] = np.arange(self.n)
+            at = self.data.positions(self.clients)
+            return results.by_client(self.data, self.clients, at, place[self.data.base(at)])
+        listed = self.data.base(self.at) if self.shared else None
+        return self.results.by_client(self.data, self.clients, self.at, listed)
+
+    def _by_mix(self, data: SharedRows) -> Appraisal:
+        """Each client's mix of the labels' means."""
+        mix = data.mix[self.clients]
+        count = data.count[self.labels]
+        starts = np.cumsum(count) - count
+        scoring = self.results.scoring
+
+        def mixed(values: Float64) -> Float64:
+            mean = np.zeros(mix.shape[1])
+            mean[self.labels] = np.add.reduceat(values, starts) / count
+            # Summed over all labels, seen or not, so that it does not depend on who else is asked.
+            return np.asarray((mix * mean).sum(axis=1))
+
+        scores = [
+            scoring.from_mean(i, mixed(values))
+            for (i, _), values in zip(scoring.row_scores, self.results.rows, strict=True)
+        ]
+        more = dict(zip(scoring.names[1:], scores[1:], strict=True))
+        return Appraisal(mixed(self.results.loss), scores[0], more)

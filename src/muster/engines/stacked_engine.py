@@ -1,0 +1,378 @@
+"""The stacked engine: many clients train at once, parameters carrying the client axis.
+
+The gradient of the *sum* of the clients' losses with respect to stacked parameters is each
+client's own gradient, so plain autograd serves any model whose layers have a stacked form, and
+fully connected ones take the fused path. Clients with fewer steps drop off the end of the stack.
+A round's clients are cut into portions, which threads take whole, from first step to last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base import params, rng
+from ..base.arrays import Int64
+from ..base.errors import MusterError
+from ..base.lazy import lazy_module, nn, torch
+from ..base.params import Params, State
+from ..federation import Federation
+from ..federation.ragged_rows import features
+from ..local import Local
+from ..parts.solvers import Gradient, Solver, Work
+from ..protocol import Appraisal, Offer
+from ..tasks.base import Task, averages_rows
+from ..tasks.classification import Multiclass
+from .base import Assignment, EngineBase, WorkBuffer
+from .batches import BatchPlan, blocks, cut_portions, estimate_work
+from .compute import Compute
+from .descent import (
+    DriftCache,
+    LocalSteps,
+    direction,
+    fusable,
+    fused_gradient,
+    fused_step,
+    hessian_product,
+)
+from .layers import DropoutDraws, has_dropout, stackable
+from .probes import examples
+from .row_blocks import row_blocks
+from .row_results import RowResults, Split
+from .vmap import VmapModule, find_obstacle
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from . import kernel
+else:
+    kernel = lazy_module("muster.engines.kernel")  # numba takes a second
+
+AT_ONCE = 2**22  # rows whose losses are held at once
+COMPILE_FROM = 2.0e7  # parameters times rows of a portion above which the compiled loop pays off
+
+
+class StackedEngine(EngineBase):
+    """Batched products over the client axis."""
+
+    name = "stacked"
+
+    def __init__(
+        self,
+        module: nn.Module,
+        fed: Federation,
+        local: Local,
+        compute: Compute = Compute(),
+        task: Task = Multiclass(),
+    ) -> None:
+        super().__init__(module, fed, local, compute, task)
+        self.frozen = params.frozen_params(self.main.module)
+        layers = stackable(self.main.module)
+        self.mapped: VmapModule | None = None
+        self.why = "every layer has a stacked form"
+        if isinstance(layers, str):
+            wrong = find_obstacle(module, examples(fed, self.dtype), compute.engine == "stacked")
+            if wrong:
+                raise MusterError(f"engine: 'stacked': {wrong}; use engine='loop' or 'auto'")
+            self.mapped = VmapModule(lambda: self.replica().module)
+            self.why = f"{layers} has no stacked form, so the module is mapped over clients"
+            layers = []
+        self.layers, self.drops = layers, has_dropout(layers)
+        flat = bool(layers) and (fed.train.x.dim() == 2 or isinstance(layers[0].module, nn.Flatten))
+        # The fused and compiled steps hold the derivative of cross-entropy, and move every layer.
+        plain = flat and task.cross_entropy and not self.frozen
+        self.fused = fusable(layers) if plain else None
+
+    def forward(self, stack: Params, x: Tensor, batch: StackedBatch | None = None) -> Tensor:
+        """Outputs `[K, B, outputs]` of each client's model on its own inputs `[K, B, ...]`; with a
+        batch, in training."""
+        x = self.lent(x)
+        if self.mapped is not None:
+            return self.mapped(stack, x, batch is not None)
+        if self.frozen:
+            # One copy for all: seen by each client through a view.
+            n = len(x)
+            stack = {**stack, **{name: t.expand(n, *t.shape) for name, t in self.frozen.items()}}
+        for layer in self.layers:
+            if batch is not None and batch.draws is not None and type(layer.module) is nn.Dropout:
+                x = batch.draws.drop(x, layer.module.p, batch.counts)
+                continue
+            x = layer.apply(stack, x)
+        return x
+
+    def train(
+        self,
+        solver: Solver,
+        offer: Offer,
+        clients: Int64,
+        memory: State,
+        assignment: Assignment = Assignment(),
+    ) -> tuple[Work, Int64]:
+        """Train each portion of clients with similar batches as one stack."""
+        groups = self.plans(solver, offer, clients, assignment)
+        portions = [part for group in groups for part in cut_portions(group, offer.model)]
+        local = assignment.local or self.local
+        room = WorkBuffer(len(clients))
+
+        @torch.no_grad()
+        def take(seat: int, numbers: Iterator[int]) -> None:
+            for i in numbers:
+                part = portions[i]
+                own = {name: _rows(m, part.at) for name, m in memory.items()}
+                course = LocalSteps(local, offer, part.steps // solver.draws, own)
+                draws = self.draws(offer, part.clients)
+                cohort = StackedCohort(self, part, course, solver.draws, draws)
+                done = solver(cohort, offer, own)
+                done = replace(done, memory=done.memory | course.kept)
+                room.put(part.at, done, course.steps)
+
+        self.threads.share(len(portions), take)
+        return room.work(), room.steps
+
+    def draws(self, offer: Offer, clients: Int64) -> DropoutDraws | None:
+        """What these clients' Dropout draws in a round; None where there is none."""
+        if not self.drops:
+            return None
+        keys = rng.keys(offer.seed, "layers", offer.round, self.ids(clients))
+        return DropoutDraws([rng.torch_seed(key) for key in keys])
+
+    def appraise_each(self, stack: Params, clients: Int64, split: Split = "train") -> Appraisal:
+        """Each client's own model on its rows, several clients at a time."""
+        data = self.data(split)
+        sizes = data.sizes[clients]
+        if not sizes.all():
+            return super().appraise_each(stack, clients, split)
+        if len(clients) > 1 and int(sizes.sum()) > AT_ONCE:
+            halves = np.array_split(np.arange(len(clients)), 2)
+            return Appraisal.concat(
+                [self.appraise_each(_rows(stack, h), clients[h], split) for h in halves]
+            )
+        results = RowResults(self.task, self.scoring, int(sizes.sum()))
+        every = list(row_blocks(data, clients))
+
+        @torch.no_grad()
+        def look(seat: int, numbers: Iterator[int]) -> None:
+            for i in numbers:
+                x, y = self.batch(split, every[i].rows)
+                shared = every[i].rows.ndim == 1
+                for group in every[i].groups:
+                    n = len(group.who)
+                    own = (x.expand(n, *x.shape), y.expand(n, *y.shape)) if shared else (x, y)
+                    z = self.forward(_rows(stack, group.who), own[0])
+                    results.put(group.at[group.counts], z, own[1], group.counts)
+
+        self.threads.share(len(every), look)
+        return results.by_client(data, clients, data.positions(clients))
+
+
+class StackedCohort:
+    """One portion of clients at work on the stacked engine."""
+
+    def __init__(
+        self,
+        engine: StackedEngine,
+        group: BatchPlan,
+        course: LocalSteps,
+        per_step: int,
+        draws: DropoutDraws | None,
+    ) -> None:
+        self.engine, self.group, self.course, self.per_step = engine, group, course, per_step
+        self.steps, self.draws = course.steps, draws
+
+    @property
+    def plain_rate(self) -> float | None:
+        """The one rate of all steps where each is `w <- w - lr d`; None elsewhere."""
+        return self.course.plain_rate
+
+    def _batches(self) -> Iterator[tuple[int, float, list[StackedBatch]]]:
+        """For each step: how many clients take it, its learning rate, and its batches."""
+        group, engine = self.group, self.engine
+        # Full batches are the same rows in every step, which the plan holds once.
+        distinct = slice(0, 1) if group.rows.strides[1] == 0 else slice(None)
+        rows = torch.from_numpy(group.rows[:, distinct].swapaxes(0, 1).copy()).to(engine.device)
+        targets = engine.y["train"][rows]
+        count = group.count[:, distinct, None]
+        weight = np.where(np.arange(rows.shape[2]) < count, 1.0 / np.maximum(count, 1), 0.0)
+        scale = torch.from_numpy(weight).to(engine.dtype).transpose(0, 1).to(engine.device)
+        x = engine.x["train"].flatten(1)
+        # Into the same memory every step: allocating it again costs more than filling it.
+        width = rows[0].numel() if len(rows) else 0
+        rooms = [x.new_empty(width, x.shape[1]) for _ in range(self.per_step)]
+        shape = engine.x["train"].shape[1:]
+        # For models so small that a step costs what calling it costs, the calls here count too.
+        steps = list(zip(rows.unbind(0), targets.unbind(0), scale.unbind(0), strict=True))
+        for s, n in enumerate(group.active()[:: self.per_step]):
+            batches: list[StackedBatch] = []
+            for i, room in enumerate(rooms, start=s * self.per_step):
+                at, y, weights = steps[i % len(steps)]
+                if n < len(group.at):
+                    at, y, weights, room = at[:n], y[:n], weights[:n], room[: n * at.shape[1]]
+                drawn = torch.index_select(x, 0, at.flatten(), out=room)
+                inputs = features(drawn, engine.dtype).view(*at.shape, *shape)
+                batches.append(StackedBatch(engine, inputs, y, weights, self.draws))
+            yield n, self.course.rates[s], batches
+
+    def descend(
+        self,
+        stack: Params,
+        pull: float = 0.0,
+        anchor: Params | None = None,
+        correction: Params | None = None,
+    ) -> Params:
+        """Corrected descent. Plain SGD is compiled for softmax regression, fused for fully
+        connected models, and otherwise by autograd, as any optimizer is."""
+        if not self.course.optimizer.plain:
+            return self.iterate(
+                stack, lambda w, grads: direction(w, grads[0](w), pull, anchor, correction)
+            )
+        drifts, even = DriftCache(stack, pull, anchor, correction), self.course.even
+        prefixes = self.engine.fused
+        one = {name: t[0] for name, t in stack.items()}
+        if prefixes is not None and even is not None and self._compiles(prefixes, one):
+            parts = blocks(self.group, one, self.engine.threads.size)
+            self._compiled(stack, prefixes[0], even, 1.0 - even * pull, drifts.at(even), parts)
+            return stack
+        for n, lr, (batch,) in self._batches():
+            w = _first(stack, n)
+            keep, drift = 1.0 - lr * pull, drifts.at(lr)
+            if prefixes is not None:
+                fused_step(w, prefixes, *batch.flat, lr, keep, drift)
+                continue
+            g = batch(w)
+            for name, t in w.items():
+                t.mul_(keep).sub_(g[name], alpha=lr)
+                if drift is not None:
+                    t.add_(drift[name][:n])
+        return stack
+
+    def _compiles(self, prefixes: list[str], model: Params) -> bool:
+        """Whether the compiled loop serves this model, and is worth loading for this much work."""
+        fits = len(prefixes) == 1 and self.engine.device.type == "cpu"
+        return fits and float(estimate_work(self.group, model).sum()) >= COMPILE_FROM
+
+    def _compiled(
+        self,
+        stack: Params,
+        prefix: str,
+        lr: float,
+        keep: float,
+        drift: Params | None,
+        parts: list[slice],
+    ) -> None:
+        descend = kernel.softmax_regression  # loaded here, before there are threads
+        w, bias = stack[prefix + "weight"].numpy(), stack[prefix + "bias"].numpy()
+        engine, group = self.engine, self.group
+        x, y = engine.x["train"].flatten(1).numpy(), engine.y["train"].numpy()
+        moves = None if drift is None else (drift[prefix + "weight"], drift[prefix + "bias"])
+
+        def walk(seat: int, numbers: Iterator[int]) -> None:
+            for i in numbers:
+                at = parts[i]
+                own = None if moves is None else (_packed(moves[0], at), _packed(moves[1], at))
+                descend(
+                    w[at], bias[at], x, y, group.rows[at], group.count[at], self.steps[at],
+                    lr, keep, own,
+                )  # fmt: skip
+
+        # Clients are apart from each other here, so idle threads may take some of them.
+        engine.threads.share(len(parts), walk)
+
+    def iterate(
+        self, stack: Params, update: Callable[[Params, Sequence[Gradient]], Params]
+    ) -> Params:
+        """A direction of the solver's own, for the prefix of clients that take each step."""
+        state = self.course.state(stack)
+        for n, lr, batches in self._batches():
+            w = _first(stack, n)
+            seen = {part: _first(table, n) for part, table in state.items()}
+            self.course.optimizer.step(w, update(w, batches), seen, lr)
+        return stack
+
+
+class StackedBatch:
+    """A step's rows of each client, and the gradient of its mean loss there.
+
+    Attributes:
+        x: inputs and targets [n, B, ...]
+        y: inputs and targets [n, B, ...]
+        scale: [n, B]: 1 / |batch| for rows that count, 0 for padding
+    """
+
+    def __init__(
+        self,
+        engine: StackedEngine,
+        x: Tensor,
+        y: Tensor,
+        scale: Tensor,
+        draws: DropoutDraws | None = None,
+    ) -> None:
+        self.engine, self.x, self.y, self.scale, self.draws = engine, x, y, scale, draws
+
+    @property
+    def counts(self) -> list[int]:
+        """How many rows of each client count."""
+        counts: list[int] = (self.scale > 0).sum(1).tolist()
+        return counts
+
+    @property
+    def flat(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs, labels and scale as fully connected layers take them."""
+        return self.x.flatten(2), self.y, self.scale.unsqueeze(1)
+
+    def __call__(self, w: Params) -> Params:
+        """Each client's gradient: that of the sum over clients of their mean losses."""
+        if self.engine.fused is not None:
+            return fused_gradient(w, self.engine.fused, *self.flat)
+        with torch.enable_grad():
+            leaves, total = self._total(w)
+            values = list(leaves.values())
+            # A parameter the output does not depend on has a gradient of zeros.
+            return _named(leaves, torch.autograd.grad(total, values, materialize_grads=True))
+
+    def hessian(self, w: Params, v: Params) -> Params:
+        """Each client's `H(w) v`: the gradient of the gradient along v."""
+        with torch.enable_grad():
+            leaves, total = self._total(w)
+            return _named(
+                leaves, hessian_product(total, list(leaves.values()), [v[n] for n in leaves])
+            )
+
+    def _total(self, w: Params) -> tuple[Params, Tensor]:
+        leaves = {name: t.detach().requires_grad_() for name, t in w.items()}
+        return leaves, total_loss(
+            self.engine.task, self.engine.forward(leaves, self.x, self), self.y, self.scale
+        )
+
+
+def total_loss(task: Task, z: Tensor, y: Tensor, scale: Tensor) -> Tensor:
+    """The sum of the clients' losses, each on its own rows."""
+    if averages_rows(task):
+        return (task.loss(z, y) * scale).sum()
+    total: Tensor = task.set_loss(z, y, scale).sum()  # type: ignore[attr-defined]
+    return total
+
+
+def _named(leaves: Params, values: Sequence[Tensor]) -> Params:
+    return dict(zip(leaves, values, strict=True))
+
+
+def _packed(drift: Tensor, at: slice) -> NDArray[Any]:
+    """Some clients' drift; just one where all clients share it as a view that repeats it."""
+    return (drift[:1] if drift.stride(0) == 0 else drift[at]).contiguous().numpy()
+
+
+def _first(stack: Params, n: int) -> Params:
+    """The first n clients of a stack, as views."""
+    return {name: t[:n] for name, t in stack.items()}
+
+
+def _rows(stack: Params, at: Int64) -> Params:
+    """Rows of a stack, in this order; as views where they lie in this order."""
+    if np.array_equal(at, np.arange(at[0], at[0] + len(at))):
+        return {name: t[at[0] : at[0] + len(at)] for name, t in stack.items()}
+    index = torch.from_numpy(at)
+    return {name: t[index.to(t.device)] for name, t in stack.items()}

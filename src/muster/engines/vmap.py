@@ -1,0 +1,131 @@
+"""A module of any kind as a stack of many clients': mapped over the client axis by torch.func.
+
+For what has no stacked form written by hand (attention, GroupNorm, residual blocks, modules of
+one's own). `refused` says why a module cannot be mapped, or had better not be; what it takes is
+tried out first on a few rows, against the module itself.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..base import params
+from ..base.errors import first_line
+from ..base.lazy import nn, torch
+from ..base.params import Params
+from .probes import mixes_rows, nearly_equal
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MOST = 2**20  # trained parameters up to which mapping pays: larger ones keep a process busy alone
+
+
+class VmapModule:
+    """The stacked form of a module: outputs `[K, B, ...]` of K models on their own inputs."""
+
+    def __init__(self, build: Callable[[], nn.Module]) -> None:
+        self._build = build
+        self._own = threading.local()  # a call puts weights into the module: one for each thread
+
+    def __call__(self, stack: Params, x: Tensor, training: bool) -> Tensor:
+        module: nn.Module | None = getattr(self._own, "module", None)
+        if module is None:
+            module = self._own.module = _padding(self._build())
+        module.train(training)
+
+        def one(weights: Params, rows: Tensor) -> Tensor:
+            outputs: Tensor = torch.func.functional_call(module, weights, (rows,))
+            return outputs
+
+        said: Tensor = torch.func.vmap(one)(stack, x)
+        return said
+
+
+def find_obstacle(module: nn.Module, example: Tensor, forced: bool = False) -> str:
+    """Why a module is not mapped over clients; "" when it is. `forced`: only what cannot be."""
+    for name, m in module.named_modules():
+        kind = f"{type(m).__name__}{f' ({name})' if name else ''}"
+        rate = m.p if isinstance(m, nn.modules.dropout._DropoutNd) else getattr(m, "dropout", 0.0)
+        if isinstance(rate, (int, float)) and rate > 0:
+            return f"{kind} draws numbers for each client by itself"
+        if isinstance(m, nn.RNNBase):
+            return f"{kind} has no stacked form"
+        if isinstance(m, (nn.Embedding, nn.EmbeddingBag)) and m.scale_grad_by_freq:
+            return f"{kind} counts the tokens of a batch"
+        if isinstance(m, nn.modules.conv._ConvNd) and not forced:
+            return f"{kind} is faster one client at a time"
+    kept = params.get_params(module, torch.float64, torch.device("cpu"))
+    moving = params.trainable_names(module)
+    statistics = [name for name in kept if name not in moving]
+    if statistics:
+        return f"{statistics[0]} is a statistic that a training pass changes"
+    size = sum(p.numel() for p in module.parameters() if p.requires_grad)
+    if size > MOST and not forced:
+        return f"{size} parameters train, which is enough work for a process"
+    return _try_vmap(module, example)
+
+
+def _try_vmap(module: nn.Module, example: Tensor) -> str:
+    """What is wrong with a module that is mapped over two clients; "" when nothing is."""
+    kind = type(module).__name__
+    twin = deepcopy(module).double()
+    mapped = VmapModule(lambda: deepcopy(twin))
+    start = params.get_params(twin, torch.float64, torch.device("cpu"))
+    stack = {n: torch.stack([t, 1.25 * t + 0.01]) for n, t in start.items()}
+    x = example.double() if example.is_floating_point() else example
+    x = torch.stack([x, x.flip(0)])
+
+    def one_by_one(weights: Params) -> Tensor:
+        own = [{n: t[k] for n, t in weights.items()} for k in range(2)]
+        call = torch.func.functional_call
+        return torch.stack([call(twin, own[k], (x[k].clone(),)) for k in range(2)])
+
+    try:
+        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+            warnings.simplefilter("error")
+            for training in (True, False):
+                twin.train(training)
+                said, slope = _differentiate(partial(mapped, x=x.clone(), training=training), stack)
+                alone, steep = _differentiate(one_by_one, stack)
+                if not nearly_equal(said, alone):
+                    return f"{kind} gives other numbers when it is mapped"
+                if not all(map(nearly_equal, slope, steep)):
+                    return f"{kind} has other gradients when it is mapped"
+                if mixes_rows(twin, x[0], training):
+                    return f"{kind} looks across the rows of a batch, which padding would change"
+    except Warning:  # torch would take one client after another, and says so
+        return f"{kind} has operations that torch.func does not map"
+    except Exception as error:
+        return f"{kind} cannot be mapped over clients ({first_line(error)[:80]})"
+    return ""
+
+
+def _differentiate(
+    forward: Callable[[Params], Tensor], stack: Params
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """A module's outputs, and the gradient of their sum, in which each counts differently."""
+    leaves = {n: t.clone().requires_grad_() for n, t in stack.items()}
+    said = forward(leaves)
+    counts = torch.linspace(0.5, 1.5, said.numel(), dtype=said.dtype).view(said.shape)
+    total = (said * counts).sum()
+    return said.detach(), torch.autograd.grad(total, [*leaves.values()], materialize_grads=True)
+
+
+def _padding(module: nn.Module) -> nn.Module:
+    """The module with embeddings that leave the padding token's vector alone when they are mapped:
+    torch.func forgets `padding_idx`."""
+
+    def hook(embedding: nn.Module, given: tuple[Tensor, ...], said: Tensor) -> Tensor:
+        padding = given[0].eq(embedding.padding_idx)  # type: ignore[arg-type]
+        return torch.where(padding.unsqueeze(-1), said.detach(), said)
+
+    for m in module.modules():
+        if isinstance(m, nn.Embedding) and m.padding_idx is not None:
+            m.register_forward_hook(hook)
+    return module

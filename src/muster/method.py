@@ -1,0 +1,161 @@
+"""Method: a federated learning method as a composition of parts, one for each decision of a round.
+
+The methods by name (`fedalign`, `maxfl`, ...) are in `methods`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .base.checks import check_one_of, check_whole, is_number
+from .base.errors import MusterError
+from .base.registry import check_part, kinds
+from .parts.admit import Admit, Everyone
+from .parts.claim import Claim, Nothing
+from .parts.defences.trust import Audit
+from .parts.effort import AsAsked, Effort
+from .parts.invite import Full, Invite
+from .parts.join import Always, Join
+from .parts.solvers import (
+    SGD,
+    Solver,
+)
+from .parts.step import (
+    Average,
+    Step,
+)
+from .parts.weigh import DataShare, Weigh
+from .schedules import Constant, Count, Schedule, as_schedule, count_rounds, value_after
+
+
+@dataclass(frozen=True)
+class Method:
+    """A federated learning method as a composition of parts.
+
+    Attributes:
+        name: as reports print it
+        invite: whom the server asks
+        join: a client's decision to train
+        solver: a client's local training
+        admit: the server's rule for replies
+        weigh: the weight of each reply
+        step: the server's update
+        claim: the number clients compute from private facts (MaxFL's q_k)
+        effort: the number of local steps of each client
+        losses: True if weigh or step use the clients' losses F_k(w)
+        tune_steps: local steps a client takes before it measures the model for its claim
+        epsilon: eps_t, sent in the offer for the rules that need it
+        warmup: rounds (int) or fraction of rounds (float) in which only the objective's clients
+            (the priority clients) are asked
+        reference: the clients that measure F(w): all priority clients (the paper), or those asked,
+            whose cost does not grow with the population
+        serves: the model that is evaluated: the global one, or each client's own
+        trust: bounds and checks on clients outside the objective; None (the papers): every reply
+            that is not malformed is accepted
+    """
+
+    name: str
+    invite: Invite = Full()
+    join: Join = Always()
+    solver: Solver = SGD()
+    admit: Admit = Everyone()
+    weigh: Weigh = DataShare()
+    step: Step = Average()
+    claim: Claim = Nothing()
+    effort: Effort = AsAsked()
+    losses: bool = False
+    tune_steps: int = 0
+    epsilon: float | Schedule = Constant(float("nan"))
+    warmup: Count = 0
+    reference: Literal["all", "asked"] = "all"
+    serves: Literal["global", "own"] = "global"
+    trust: Audit | None = None
+
+    def __post_init__(self) -> None:
+        count_rounds(self.warmup, 100, "warmup")
+        check_one_of("reference", self.reference, ("all", "asked"))
+        check_one_of("serves", self.serves, ("global", "own"))
+        check_whole("tune_steps", self.tune_steps, 0)
+        if is_number(self.epsilon):
+            object.__setattr__(self, "epsilon", as_schedule(self.epsilon, "epsilon"))
+        check_compatible(self)
+
+    def warmup_rounds(self, rounds: int) -> int:
+        """Return the number of warm-up rounds, which ask only the objective's clients."""
+        return count_rounds(self.warmup, rounds, "warmup")
+
+    def eps(self, t: int, rounds: int) -> float:
+        """Return eps_t of a run of this many rounds. A decay begins at the end of warm-up."""
+        return value_after(self.schedule, self.warmup_rounds(rounds), t, rounds)
+
+    @property
+    def schedule(self) -> Schedule:
+        """epsilon as a schedule; it may be given as a number."""
+        assert isinstance(self.epsilon, Schedule)
+        return self.epsilon
+
+    @property
+    def refers(self) -> bool:
+        """True if a rule needs F(w), the priority clients' loss of the model."""
+        return self.join.appraises or self.admit.appraises
+
+    @property
+    def reports(self) -> bool:
+        """True if clients report their loss. A claim alone does not: from F_k and q_k together the
+        server could compute rho_k."""
+        return self.refers or self.losses
+
+    @property
+    def appraises(self) -> bool:
+        """True if asked clients must measure the model on their data."""
+        return self.reports or self.claim.needs_requirement
+
+
+ROLES = {
+    "invite": Invite,
+    "join": Join,
+    "solver": Solver,
+    "admit": Admit,
+    "weigh": Weigh,
+    "step": Step,
+    "claim": Claim,
+    "effort": Effort,
+}
+
+
+def check_compatible(method: Method) -> None:
+    """Refuse parts that lack an attribute, or need one another and are not both there: SCAFFOLD's
+    clients and its server, AFL's weights and its server, MW-Fed's effort and its server."""
+    for name, role in ROLES.items():
+        check_part(role, getattr(method, name), f"method {name}")
+    step, solver = method.step, method.solver
+    kept = collect_names(step, "keeps")
+    # A step that neither has `keeps` nor inherits from Step may keep anything.
+    known = hasattr(step, "keeps") or Step in type(step).__mro__
+    for name in ("solver", "weigh", "effort") if known else ():
+        part = getattr(method, name)
+        for what in set(getattr(part, "needs", ())) - kept:
+            raise MusterError(
+                f"method: {name} {type(part).__name__} needs server state '{what}', but step "
+                f"{type(step).__name__} does not keep it; use step = {_find(Step, 'keeps', what)}"
+            )
+    for what in collect_names(step, "takes") - set(solver.sends):
+        raise MusterError(
+            f"method: step {type(step).__name__} needs each client's '{what}', but solver "
+            f"{type(solver).__name__} does not send it; use solver = "
+            f"{_find(Solver, 'sends', what)}"
+        )
+
+
+def _find(role: Any, field: str, what: str) -> str:
+    """Return the names of the registered parts whose `keeps` or `sends` includes this."""
+    able = {name: getattr(kind, field, ()) for name, kind in kinds(role).items()}
+    found = [name for name, names in able.items() if isinstance(names, tuple) and what in names]
+    return " or ".join(f'"{name}"' for name in found) or f"one that {field} it"
+
+
+def collect_names(step: Step, what: str) -> set[str]:
+    """Return the names that a step `keeps` or `takes`, with those of the step after it (`then`)."""
+    then = getattr(step, "then", None)
+    return set(getattr(step, what, ())) | (set() if then is None else collect_names(then, what))
