@@ -30,8 +30,8 @@ from ..base.errors import MusterError, MusterWarning
 from ..base.registry import Catalogue, catalogue
 from ..base.rng import as_seeds
 from ..base.schema import Table, as_table, build, to_table
+from ..config.dotted_keys import addressed, label_of, listed_methods, put, takes
 from ..config.experiment import Experiment, load, load_table
-from ..config.keys import addressed, label_of, listed_methods, put, takes
 from ..config.settings import Settings
 from ..data.split.tuning_rows import splits_differ
 from ..federation import Variation
@@ -348,7 +348,7 @@ def concluded(plan: Plan, folder: Path) -> Tuning:
     durable.write(folder / MARKER, tomli_w.dumps(to_table(table)))
     return Tuning(
         frame, chosen, table, plan.tune.measure, plan.tune.best, plan.grids, wrong.said(), folder,
-        Variation.together(told),
+        Variation.combine(told),
     )  # fmt: skip
 
 

@@ -117,7 +117,7 @@ def assemble(
     # Scaler and encoder may change with the seed; the hashes of rows do not.
     content = None if x is raw else hash_rows(raw, y)
     train = select_rows(x, y, owner, ~test, names, "training", content)
-    fed = Federation.from_ragged(
+    fed = Federation.from_rows(
         train,
         select_rows(x, y, owner, test, names, "test", content, row_weights(blocks))
         if test.any()
@@ -359,7 +359,7 @@ def select_priority(options: Options, roles: Sequence[Role], names: Names) -> Ar
 
 def warn_single_class(fed: Federation, names: Names) -> None:
     """Warn about clients that hold one class only."""
-    one = fed.one_class()
+    one = fed.find_single_class()
     if len(one):
         warnings.warn(
             f"{len(one)} of {fed.n} clients hold a single class (the first is '{names[one[0]]}'): "

@@ -206,4 +206,4 @@ def build_text_encoder(options: Options) -> TextEncoder | None:
         )
     length = LENGTH if options.length is None else options.length
     text = TextEncoder(options.text, length, PAD if options.pad is None else options.pad)
-    return text.read_by(options.tokenizer)
+    return text.with_tokenizer(options.tokenizer)

@@ -84,7 +84,7 @@ def split_frame(frame: pl.DataFrame, inputs: Inputs, where: Path = Path("rows"))
     names = select_columns(frame.columns, inputs, where)
     if not len(frame):
         raise MusterError(f"{where}: no rows; give at least one")
-    encoder = inputs.prepare
+    encoder = inputs.encoder
     if encoder is not None:
         frame = null_na_values(frame, encoder.nothing)
     if inputs.text is not None:
@@ -97,7 +97,7 @@ def split_frame(frame: pl.DataFrame, inputs: Inputs, where: Path = Path("rows"))
         x = encode_categories(x, texts, encoder.columns, encoder.levels, str(where))
     else:
         x = read_numbers(
-            frame, inputs.columns or (), where, inputs.scale is not None, "fix it or drop the row"
+            frame, inputs.columns or (), where, inputs.scaler is not None, "fix it or drop the row"
         )
     labels = inputs.label_columns
     if not labels or labels[0] not in names:
@@ -178,7 +178,7 @@ def read_arrays(path: Path, inputs: Inputs) -> Rows:
 def convert_array(x: NDArray[Any], inputs: Inputs, where: Path = Path("rows")) -> NDArray[Any]:
     """Return an array of rows; where an encoder computes features from a table's columns and the
     array has those, they are encoded."""
-    encoder = inputs.prepare
+    encoder = inputs.encoder
     if encoder is None or x.ndim != 2 or x.shape[1] != len(encoder.columns):
         return x
     return split_frame(to_frame(dict(zip(encoder.columns, x.T, strict=True))), inputs, where)[0]
