@@ -18,7 +18,7 @@ import numpy as np
 
 from ...base.errors import MusterError, nearest
 from ...config.network import Network
-from ...data.files.folder import Source, read_folder
+from ...data.files.folder import FolderData, read_folder
 from ...data.files.image_folders import holds_images
 from ...data.files.manifest import manifest_places
 from ...federation import Federation, TableEncoder
@@ -115,7 +115,7 @@ def read_own_files(
     network: Network,
     targets: Targets | None,
     columns: tuple[str, ...],
-) -> Source:
+) -> FolderData:
     """Read the file that a node's owner names, as the terms say."""
     path = config.get("data-path")
     if not isinstance(path, str) or not path:

@@ -18,11 +18,11 @@ import tomli_w
 from ...base.lazy import pl
 from ...config.experiment import Experiment
 from ...config.network import Network
-from ...data.files.assemble import parted
-from ...data.files.folder import Source, data_files, read_folder
+from ...data.files.assembly import assign_rows
+from ...data.files.folder import FolderData, data_files, read_folder
 from ...data.files.image_folders import holds_images
 from ...data.files.manifest import MANIFEST
-from ...data.files.tables import rows_of
+from ...data.files.tabular import read_columns
 from ...federation import Federation, Inputs
 
 READING = ("scale", "categories", "missing", "text", "length", "pad", "resize")  # data's and terms'
@@ -72,17 +72,17 @@ def write_node_files(chosen: Experiment, fed: Federation, folder: Path) -> NodeF
         owner |= {"tokenizer": source.text.called} if source.text else {}
     options = {key: getattr(source.options, key) for key in READING}
     agreed = {key: value for key, value in options.items() if value is not None}
-    columns = source.blocks[0].features if source.fits else ()
+    columns = source.blocks[0].features if source.needs_fit else ()
     return NodeFiles(replace(network, columns=columns, **agreed), owners, None)
 
 
-def write_tables(source: Source, seed: int, folder: Path) -> list[Path]:
+def write_tables(source: FolderData, seed: int, folder: Path) -> list[Path]:
     """Write each client's rows as a table, with unchanged values. A manifest next to it names the
     column by which it holds out the same rows as in a simulation."""
     options, first = source.options, source.blocks[0]
-    rows = parted(source.blocks, options, seed, source.roles)
+    rows = assign_rows(source.blocks, options, seed, source.roles)
     names = [*options.labels, *first.features]
-    frames = [rows_of(file, names) for file in data_files(source.place)]
+    frames = [read_columns(file, names) for file in data_files(source.place)]
     whole = pl.concat(frames, how="vertical_relaxed")
     whole = whole.with_columns(pl.Series(SPLIT, np.where(rows.test, "test", "train")))
     files = [folder / f"client{k}.parquet" for k in range(len(rows.names))]

@@ -26,7 +26,7 @@ from flwr.serverapp import Grid
 
 from ...base.errors import MusterError
 from ...config.network import Member, Network
-from ...data.files.folder import in_order
+from ...data.files.folder import sort_levels
 from ...federation import ColumnStatistics, Scaler, TableEncoder
 from ..transport.requests import Limits, exchange
 from ..transport.wire import OFFER, REPORT, clean_line
@@ -185,7 +185,7 @@ def fit(clients: Sequence[ClientStatistics], priority: Any, network: Network) ->
         stack_statistics(clients, columns),
         counts,
         columns,
-        in_order(levels),
+        sort_levels(levels),
         network.scale != "none",
         network.missing == "mean",
     )
