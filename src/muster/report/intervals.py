@@ -36,7 +36,7 @@ def choose_measures(runs: Runs, names: str | Iterable[str] = ()) -> tuple[Measur
     """
     columns = [set(run.rounds.columns) for run in all_runs(runs)]
     if names:
-        return check_measured(columns, find_measures(names))
+        return require_measures(columns, find_measures(names))
     return tuple(
         m
         for m in MEASURES.values()
@@ -46,7 +46,9 @@ def choose_measures(runs: Runs, names: str | Iterable[str] = ()) -> tuple[Measur
     )
 
 
-def check_measured(columns: Sequence[set[str]], measures: Sequence[Measure]) -> tuple[Measure, ...]:
+def require_measures(
+    columns: Sequence[set[str]], measures: Sequence[Measure]
+) -> tuple[Measure, ...]:
     """Return these measures; the first that no run has is an error."""
     for m in measures:
         if not any(m.name in c or m.otherwise in c for c in columns):
