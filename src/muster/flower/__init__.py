@@ -1,4 +1,4 @@
-"""A real federation over Flower: the parts of the core, on clients across a network.
+"""A real federation over Flower: the rounds of the simulator, on clients across a network.
 
 Needs the extra: `pip install 'muster-fl[flower]'`.
 """

@@ -1,4 +1,4 @@
-"""A client's diary: what comes back from a file is what went into it, in the module's order."""
+"""A client's state: what comes back from a file is what went into it, in the module's order."""
 
 from __future__ import annotations
 

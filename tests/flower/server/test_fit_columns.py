@@ -60,7 +60,7 @@ def carriers(grid):
     return [m for m, _ in grid.log if TRANSFORM in m.content and "client" in m.content[OFFER]]
 
 
-def told(**changes):
+def reports(**changes):
     """Tampers with what a client tells of its columns."""
 
     def tamper(message, reply):
@@ -170,28 +170,34 @@ def test_four_hospitals_with_a_file_each_come_to_the_data_set(tmp_path):
 
 LIES = {
     "not finite": (
-        told(mean=lambda v: [float("nan"), *v[1:]]),
+        reports(mean=lambda v: [float("nan"), *v[1:]]),
         "column 'age': impossible mean nan",
     ),
-    "beyond everything": (told(mean=lambda v: [1e200, *v[1:]]), "column 'age': impossible mean 1e"),
+    "beyond everything": (
+        reports(mean=lambda v: [1e200, *v[1:]]),
+        "column 'age': impossible mean 1e",
+    ),
     "an infinite spread": (
-        told(spread=lambda v: [float("inf"), *v[1:]]),
+        reports(spread=lambda v: [float("inf"), *v[1:]]),
         "column 'age': impossible spread inf",
     ),
-    "a spread below 0": (told(spread=lambda v: [-1.0, *v[1:]]), "impossible spread -1"),
-    "a count below 0": (told(count=lambda v: [-5, *v[1:]]), "impossible count -5 of 32 rows"),
-    "more numbers than rows": (told(count=lambda v: [41, *v[1:]]), "impossible count 41 of 32"),
-    "no rows": (told(rows=0), "it states 0 rows"),
-    "a mean of categories": (told(mean=lambda v: [v[0], 5.0, *v[2:]]), "'pain': impossible mean 5"),
+    "a spread below 0": (reports(spread=lambda v: [-1.0, *v[1:]]), "impossible spread -1"),
+    "a count below 0": (reports(count=lambda v: [-5, *v[1:]]), "impossible count -5 of 32 rows"),
+    "more numbers than rows": (reports(count=lambda v: [41, *v[1:]]), "impossible count 41 of 32"),
+    "no rows": (reports(rows=0), "it states 0 rows"),
+    "a mean of categories": (
+        reports(mean=lambda v: [v[0], 5.0, *v[2:]]),
+        "'pain': impossible mean 5",
+    ),
     "other columns": (
-        told(columns=lambda v: ["age", "pain", "sugar", "weight"]),
+        reports(columns=lambda v: ["age", "pain", "sugar", "weight"]),
         "column 'tag' is not in both its table and the federation's",
     ),
-    "fewer columns": (told(columns=lambda v: v[:3]), "its statistics are malformed"),
-    "two of a name": (told(columns=lambda v: ["age"] * 4), "its columns have no proper names"),
-    "fewer numbers": (told(mean=lambda v: v[:2]), "its statistics are malformed"),
-    "text for numbers": (told(mean=lambda v: ["high"] * 4), "its statistics are malformed"),
-    "more to say": (told(extra=1.0), "its statistics are malformed"),
+    "fewer columns": (reports(columns=lambda v: v[:3]), "its statistics are malformed"),
+    "two of a name": (reports(columns=lambda v: ["age"] * 4), "its columns have no proper names"),
+    "fewer numbers": (reports(mean=lambda v: v[:2]), "its statistics are malformed"),
+    "text for numbers": (reports(mean=lambda v: ["high"] * 4), "its statistics are malformed"),
+    "more to say": (reports(extra=1.0), "its statistics are malformed"),
     "levels without end": (
         levels(lambda known: {"pain": [str(i) for i in range(300)]}),
         "column 'pain': 300 levels (network.max_levels 256)",
@@ -216,13 +222,13 @@ LIES = {
 
 @pytest.fixture(scope="module")
 def surveyed(tmp_path_factory):
-    """What two clients were asked and told, the first of them priority."""
+    """The requests to two clients and their replies, the first of them priority."""
     case = Tables(tmp_path_factory.mktemp("surveyed"), rounds=1, evaluate_every=0)
     grid = case.grid()
     case.run(grid)
     heard = {m.metadata.dst_node_id: (m, r) for m, r in grid.log if kind(m) == COLUMNS_QUERY}
     for _, reply in heard.values():
-        del reply.content[REPORT][NONCE]  # the inbox has seen to it
+        del reply.content[REPORT][NONCE]  # `requests` checks it
     return heard[102], heard[101]
 
 
@@ -251,7 +257,7 @@ def test_a_liar_is_left_out_and_moves_nothing(tables):
     """East is not priority: the run goes on as if it were not there."""
     case = tables(FEDALIGN)
     assert case.fed.names.tolist() == ["east", "north", "south", "west"]
-    case.nodes[0].tamper = told(mean=lambda v: [float("inf"), *v[1:]])
+    case.nodes[0].tamper = reports(mean=lambda v: [float("inf"), *v[1:]])
     run = case.run()
     moves = run.moves.filter(pl.col("client") == 0)["move"].to_list()
     assert moves == ["not in: column 'age': impossible mean inf"]
@@ -267,7 +273,7 @@ def test_a_liar_that_is_believed_moves_no_priority_scale(tables):
     """Plausible lies are not found out; by `scale = "priority"` they change nothing."""
     case = tables(FEDALIGN, network={"scale": "priority"}, rounds=1, evaluate_every=0)
     honest = case.simulate().recipe.inputs.encoder
-    case.nodes[0].tamper = told(mean=lambda v: [1e9, *v[1:]], spread=lambda v: [1e12, *v[1:]])
+    case.nodes[0].tamper = reports(mean=lambda v: [1e9, *v[1:]], spread=lambda v: [1e12, *v[1:]])
     assert vars(case.run().recipe.inputs.encoder) == vars(honest)
     for node in case.nodes:
         node.state.clear()
@@ -278,7 +284,7 @@ def test_a_liar_that_is_believed_moves_no_priority_scale(tables):
 
 def test_a_priority_client_that_tells_nonsense_stops_the_run(tables):
     case = tables(FEDALIGN)
-    case.nodes[1].tamper = told(rows=-1)
+    case.nodes[1].tamper = reports(rows=-1)
     why = "clients.north: a priority client, and it states -1 rows"
     with pytest.raises(muster.MusterError, match=why):
         case.run()
@@ -291,7 +297,7 @@ class Dies(Exception):
 def test_a_server_that_comes_back_goes_on_with_what_was_fitted(tables):
     """Whatever clients would tell by then, and though nodes have lost what they held."""
     case = tables(FEDALIGN, evaluate_every=0)
-    case.nodes[0].tamper = told(rows=-1)  # left out, and so it stays
+    case.nodes[0].tamper = reports(rows=-1)  # left out, and so it stays
     case.nodes[3].online = False  # comes when the run has begun, and stays out too
     whole = case.run(name="whole")
 
@@ -305,7 +311,7 @@ def test_a_server_that_comes_back_goes_on_with_what_was_fitted(tables):
     for node in case.nodes:
         node.state.clear()
     case.nodes[0].tamper, case.nodes[3].online = None, True
-    case.nodes[2].tamper = told(mean=lambda v: [1e9, *v[1:]])
+    case.nodes[2].tamper = reports(mean=lambda v: [1e9, *v[1:]])
     other = replace(case.experiment(), network=replace(case.network, scale="none"))
     with pytest.raises(muster.MusterError, match=r"resume: .* scale pooled.* has scale none"):
         federate(case.grid(), other, place)
@@ -397,7 +403,7 @@ def test_a_manifest_leaves_to_the_federation_what_is_to_be_agreed_on(tmp_path):
     manifest.write_text(
         "mean = {age = 50, sugar = 1e6, tag = 7}\nstd = {age = 9, sugar = 2e5, tag = 1}"
     )
-    assert read_own_data(config, network, 0).scale.mean.tolist() == [50, 1e6, 7], "as before"
+    assert read_own_data(config, network, 0).scaler.mean.tolist() == [50, 1e6, 7], "as before"
     with pytest.raises(muster.MusterError, match=r"scale: 'pooled' next to \[mean\] and \[std\]"):
         read_own_data(config, replace(network, scale="pooled"), 0)
 

@@ -1,1 +1,1 @@
-"""The client app, its node and the processes that run it."""
+"""The client app, its state and data, and the node processes that run it."""

@@ -1,1 +1,1 @@
-"""The server app and what it keeps of its clients."""
+"""The server app: enrolment, column fitting, requests to remote clients."""

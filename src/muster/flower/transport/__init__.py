@@ -1,1 +1,1 @@
-"""Messages, the proxy in front of the SuperLink, keys and signatures."""
+"""Messages, the reverse proxy in front of the SuperLink, TLS certificates, keys and signatures."""
