@@ -74,15 +74,15 @@ class Local:
         if self.lr_counts == "steps" and self.steps is None:
             raise MusterError(
                 "local lr_counts: 'steps' needs steps, the same for every client; epochs are as "
-                "many steps as a client's rows make of them"
+                "many steps as a client's rows need"
             )
 
     def __repr__(self) -> str:
         # Kept with every run, and compared when it is taken up again: those from before there was
         # a choice of batches go on.
         usual = self.batches == "shuffled"
-        told = [f.name for f in fields(self) if not (f.name == "batches" and usual)]
-        return f"Local({', '.join(f'{name}={getattr(self, name)!r}' for name in told)})"
+        names = [f.name for f in fields(self) if not (f.name == "batches" and usual)]
+        return f"Local({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
     def rate(self, t: int, rounds: int) -> float:
         """The learning rate in round t; where it changes with every step, in its first one."""
@@ -100,5 +100,5 @@ class Local:
 
     @property
     def constant(self) -> bool:
-        """Whether the learning rate stays the same through a round."""
+        """True if the learning rate stays the same through a round."""
         return self.lr_counts == "rounds" or not isinstance(self.lr, Schedule)
