@@ -120,8 +120,8 @@ class CNN:
             as_image = "" if shape == of.shape else f" and are to be images of shape {shape}"
             raise MusterError(
                 f"model cnn: rows have shape {of.shape}{as_image}; it needs images (channels, "
-                "height, width) with height and width divisible by 4: name the shape with model.image "
-                "= [1, 28, 28] where rows lie flat, or take --model mlp"
+                "height, width) with height and width divisible by 4: name the shape with "
+                "model.image = [1, 28, 28] where rows lie flat, or take --model mlp"
             )
         stand = [] if shape == of.shape else [nn.Unflatten(1, shape)]
         flat = 64 * (shape[1] // 4) * (shape[2] // 4)
