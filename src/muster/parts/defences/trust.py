@@ -1,4 +1,4 @@
-"""Trust: what clients outside the objective may do to the model, bound_updates, and checked by the
+"""Trust: bounds on what clients outside the objective may do to the model, and checks of it by the
 priority clients, who hold the data that the model is for.
 
 Four checks, each on the server, over the stack of replies. P are the priority clients that replied,
@@ -22,9 +22,8 @@ worth      the priority clients appraise the model that would come of P alone, w
 voice      in F, no priority client's change of loss counts for more than `voice` times the median
            change, so that none of them decides alone what counts.
 
-Peers: how clients check one another where nobody is outside the objective.
-
-There is no root of trust then: what follows holds while most clients of every kind of data are
+Peers: a federation without anybody outside the objective (MaxFL's usual one) has no such root of
+trust: there clients check one another. What follows holds while most clients of every kind of data are
 honest. D_k is an update, S are those that count.
 
 kin      `l_k = sum_j cos(D_k, D_j)^3 >= 0` over the others, copies aside. Of those below 0 the one
