@@ -23,8 +23,8 @@ voice      in F, no priority client's change of loss counts for more than `voice
            change, so that none of them decides alone what counts.
 
 Peers: a federation without anybody outside the objective (MaxFL's usual one) has no such root of
-trust: there clients check one another. What follows holds while most clients of every kind of data are
-honest. D_k is an update, S are those that count.
+trust: there clients check one another. What follows holds while most clients of every kind of
+data are honest. D_k is an update, S are those that count.
 
 kin      `l_k = sum_j cos(D_k, D_j)^3 >= 0` over the others, copies aside. Of those below 0 the one
          that has been the least like over the rounds is left out first and no longer speaks for or
