@@ -74,7 +74,7 @@ class Node:
         own_of = (lambda who: memory["own"]) if "own" in memory else None
         view = self.stack.evaluate_model(offer.model, own_of, HERE)
         if seat.counted != UNSAID:  # the whole view is asked for, not what a round needs
-            view = self.stack.add_tuned(view, offer.round, offer.model, HERE)
+            view = self.stack.add_tuning(view, offer.round, offer.model, HERE)
         said, decides = figures(view), PREFIX[self.job.split]
         if self.method.serves == "global":
             diary.note_appraisal(offer.round, said[f"{decides}loss"], said[decides + view.called])
