@@ -138,7 +138,7 @@ def audit_with_root(case: AdmittedReplies) -> Finding:
     weights = [case.weigh(root | group)[1] for group in groups]
     share = np.array([w[group].sum() / w.sum() for w, group in zip(weights, groups, strict=True)])
     trial = case.try_weights([case.weigh(root)[1], *weights], root)
-    at = case.trust.choose_group(trial.words, roster.pick(root).share, share)
+    at = case.trust.choose_group(trial.values, roster.pick(root).share, share)
     return root if at is None else root | groups[at], trial, history
 
 
@@ -156,7 +156,7 @@ def audit_among_peers(case: AdmittedReplies) -> Finding:
     weights = [case.weigh(inside ^ one)[1] for one in others]
     trial = case.try_weights([case.weigh(inside)[1], *weights], kin)
     weight = 1 / case.inquiry.copies[kin]
-    effect = estimate_effects(trial.words[1:], inside[tried], alone[tried], weight, trust.loudest)
+    effect = estimate_effects(trial.values[1:], inside[tried], alone[tried], weight, trust.loudest)
     if effect is None:
         return inside, trial, history
     new = {"effect": effect, TIMES: np.ones(len(effect))}

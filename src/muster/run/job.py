@@ -15,6 +15,7 @@ from ..base.checks import check_one_of, check_whole
 from ..base.errors import MusterError
 from ..base.lazy import nn
 from ..base.params import Params, State
+from ..base.registry import check_part
 from ..base.rng import MOST
 from ..engines.descent import initial_optimizer_state
 from ..engines.row_results import Split
@@ -25,7 +26,8 @@ from ..models.specs import Spec, as_module
 from ..parts.guard import ReportLimits
 from ..parts.participation import Participation
 from ..parts.threats.attacks import Attack
-from ..tasks.base import Multiclass, Scoring, Task, as_task
+from ..tasks.base import Scoring, Task, as_task
+from ..tasks.classification import Multiclass
 from ..tasks.compatibility import match_task
 
 DecideOn = Literal["train", "held_out"]
@@ -71,6 +73,10 @@ class Job:
             ("attack", Attack | None),
         ):
             if not isinstance(given := getattr(self, what), kind):
+                if what == "participation" and callable(given):
+                    check_part(Participation, given, what)
+                if what == "attack" and hasattr(given, "fraction"):
+                    check_part(Attack, given, what, "muster.parts.Honest")
                 names = str(getattr(kind, "__name__", kind)).replace("muster.", "")
                 raise MusterError(f"{what}: {type(given).__name__}; give a {names}")
         check_whole("rounds", self.rounds)
@@ -96,7 +102,7 @@ class Job:
                 "some, or decide on 'train'"
             )
         if self.decide_on == "held_out" and fed.test is not None and not fed.test.sizes.all():
-            who = fed.population.called(int(fed.test.sizes.argmin()))
+            who = fed.population.get_name(int(fed.test.sizes.argmin()))
             raise MusterError(
                 f"decide_on: 'held_out', and client {who} has no held-out rows; give it some, or "
                 "decide on 'train'"

@@ -120,7 +120,7 @@ def train_and_step(
     for start in cuts:
         rows = np.arange(n) if len(cuts) == 1 else np.arange(start, min(start + most, n))
         some, taken = roster.pick(rows), None if steps is None else steps[rows]
-        memory = {} if state.clients is None else state.clients.of(some.clients)
+        memory = {} if state.clients is None else state.clients.get(some.clients)
         answers = setup.clients.respond(offer, some, taken, cache, memory)
         admission = admit_replies(setup.job, offer, answers.replies, server)
         parts.append((answers, admission, admit_honest_replies(setup.job, offer, answers, server)))
@@ -128,7 +128,7 @@ def train_and_step(
             admitted = admission.weight > 0
             mean.add(answers.replies.pick(admitted), admission.weight[admitted])
             parts[-1] = (answers.without_models(), *parts[-1][1:])
-    answers = Answers.joined([a for a, _, _ in parts])
+    answers = Answers.concat([a for a, _, _ in parts])
     admission = Admission.concatenate([a for _, a, _ in parts])
     honest = None
     if answers.truth is not None:
@@ -235,7 +235,7 @@ def build_offer(setup: Setup, state: RunState) -> Offer:
         population=int((~setup.population.unseen).sum()),
         trainable=setup.clients.trainable,
         server={part: state.server[part] for part in job.method.solver.needs},
-        called=job.scoring.first.name,
+        score_name=job.scoring.first.name,
         higher=job.scoring.first.higher,
     )
 
@@ -271,7 +271,7 @@ def select_client_states(
 ) -> tuple[Int64, State]:
     """Return the clients whose new state is stored, and these states. State that a client shares
     with the server (SCAFFOLD's c_k) is stored only if its reply was admitted."""
-    who, states, admitted = answers.replies.roster.clients, answers.memory, admission.admitted
+    who, states, admitted = answers.replies.roster.clients, answers.state, admission.admitted
     if not method.solver.joint or admitted.all():
         return who, states
     return who[admitted], {part: params.select(table, admitted) for part, table in states.items()}

@@ -88,7 +88,7 @@ def add_trial_traffic(traffic: Traffic, roster: Roster, trial: Trial | None, mod
     """Add the bytes of a trial: its models down, a number for each of them up."""
     if trial is None:
         return traffic
-    models = len(trial.words) - 1  # clients have the round's model
+    models = len(trial.values) - 1  # clients have the round's model
     up = np.full(len(trial.clients), SCALAR * (models + 1))
     down = np.full(len(trial.clients), models * model)
     if trial.traffic is not None:
@@ -103,7 +103,7 @@ def add_trial_traffic(traffic: Traffic, roster: Roster, trial: Trial | None, mod
 
 def count_trials(trial: Trial | None) -> int:
     """Count the appraisals of candidate models."""
-    return 0 if trial is None else (len(trial.words) - 1) * len(trial.clients)
+    return 0 if trial is None else (len(trial.values) - 1) * len(trial.clients)
 
 
 def record_round(
@@ -162,11 +162,11 @@ def record_round(
         "reason": reason,
         "weight": spread(admission.weight, 0.0),
         "claim": spread(answers.replies.claim, np.nan),
-        "loss": answers.measured.loss,
-        offer.called: answers.measured.score,
+        "loss": answers.appraisal.loss,
+        offer.score_name: answers.appraisal.score,
         "steps": spread(answers.steps, 0),
         "bytes_up": traffic.up,
         "bytes_down": traffic.down,
     }
     share = float(sound / objective.sum()) if objective.sum() > 0 else 1.0
-    return LedgerEntry(row, columns, heard=share)
+    return LedgerEntry(row, columns, answered=share)

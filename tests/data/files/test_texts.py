@@ -173,5 +173,5 @@ def test_exported_it_takes_tokens(reviews):
 
 def test_it_survives_being_written_down():
     text = TextEncoder("review", 4, 0, "mine:words", words)
-    again = Inputs.of_table(Inputs((4,), 2, columns=("review",), text=text).table()).text
+    again = Inputs.from_dict(Inputs((4,), 2, columns=("review",), text=text).to_dict()).text
     assert vars(again) == {**vars(text), "tokenizer": None}

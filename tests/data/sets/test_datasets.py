@@ -65,7 +65,7 @@ def test_fashion_mnist_as_the_paper_splits_it():
     assert pixels.std(dtype=np.float64) / 255 == pytest.approx(0.3530, abs=1e-4)
     for k in (0, 59):
         y = fed.test.client(k)[1].numpy()
-        weight = fed.test.counts_by(fed.test.positions(np.array([k])))
+        weight = fed.test.row_weights(fed.test.positions(np.array([k])))
         assert np.bincount(y, weight, minlength=10) == pytest.approx(counts[k] / 1000)
         assert len(y) == 1000 * np.count_nonzero(counts[k])
 
@@ -230,7 +230,9 @@ def test_a_new_image_data_set_is_an_entry_and_a_call(root, tmp_path):
     from small_data import small
 
     data = small(tmp_path)
-    fed = images.images(data, tmp_path / "right40", tuple("0123456789"), 4, [2], 1, IID(), seed=1)
+    fed = images.partition_images(
+        data, tmp_path / "right40", tuple("0123456789"), 4, [2], 1, IID(), seed=1
+    )
     assert (fed.n, fed.name, fed.priority.tolist()) == (4, "small", [False, False, True, False])
     assert fed.unseen.tolist() == [False, False, False, True]
     for k in range(4):

@@ -25,7 +25,7 @@ from ...federation.data_warnings import find_data_warnings
 from ...federation.federation import as_priority
 from ...federation.ragged_rows import RaggedRows, as_tensor
 from ...federation.row_hashes import hash_rows
-from ..split.partition import drawn_for_test, first_clients
+from ..split.train_test import draw_test_rows, first_clients
 from .manifest import Options, Role
 from .tables import Block
 
@@ -116,7 +116,7 @@ def assemble(
     # What features are made by may change with the seed; what rows are told apart by does not.
     content = None if x is given else hash_rows(given, y)
     train = ragged(x, y, owner, ~test, names, "training", content)
-    fed = Federation.from_ragged(
+    fed = Federation.from_rows(
         train,
         ragged(x, y, owner, test, names, "test", content, weights(blocks)) if test.any() else None,
         priority=rows.priority,
@@ -294,7 +294,7 @@ def draw_test(y: Int64, owner: Int64, names: Names, fraction: float, seed: int) 
     key = np.array([zlib.crc32(str(name).encode()) for name in names])
     order = np.argsort(owner, kind="stable")
     test = np.zeros(len(owner), np.bool_)
-    test[order] = drawn_for_test(y[order], sizes, fraction, rng.keys(seed, "hold out", client=key))
+    test[order] = draw_test_rows(y[order], sizes, fraction, rng.keys(seed, "hold out", client=key))
     return test
 
 
@@ -355,7 +355,7 @@ def priority_of(options: Options, roles: Sequence[Role], names: Names) -> ArrayL
 
 def warn_of_single_class(fed: Federation, names: Names) -> None:
     """Say which clients hold one class only."""
-    one = fed.one_class()
+    one = fed.find_single_class()
     if len(one):
         warnings.warn(
             f"{len(one)} of {fed.n} clients hold a single class (the first is '{names[one[0]]}'): "

@@ -164,9 +164,9 @@ class Source:
             mine = self.options.scale == "priority"
             counts = rows.priority if mine else np.ones(len(rows.names), np.bool_)
             if not self.tables:
-                return Scaler.fitted(told, counts, x.shape[1:])
+                return Scaler.fit(told, counts, x.shape[1:])
             scaled, fills = self.options.scale in SCALES, self.options.missing == "mean"
-            return TableEncoder.fitted(told, counts, columns, levels, scaled, fills, self.nothing)
+            return TableEncoder.fit(told, counts, columns, levels, scaled, fills, self.nothing)
 
         def rescale(x: NDArray[Any], rows: Parted) -> NDArray[Any]:
             if self.manifest.mean:
@@ -178,14 +178,14 @@ class Source:
 
         fed = assemble(blocks, self.options, seed, self.place.resolve().stem, self.roles, rescale)
         maker = made[0] if made else None
-        prepare = maker if isinstance(maker, TableEncoder) else None
+        encoder = maker if isinstance(maker, TableEncoder) else None
         options = self.options
         others = (options.client, options.split)
         return replace(
             fed,
-            columns=prepare.names if prepare else tuple(self.manifest.mean) or fed.columns,
-            prepare=prepare,
-            scale=maker if isinstance(maker, Scaler) else None,
+            columns=encoder.names if encoder else tuple(self.manifest.mean) or fed.columns,
+            encoder=encoder,
+            scaler=maker if isinstance(maker, Scaler) else None,
             text=self.text,
             pad=self.text.pad if self.text else None,
             resized=options.resize is not None,

@@ -84,8 +84,8 @@ def columns_of(frame: pl.DataFrame, inputs: Inputs, where: Path = Path("rows")) 
     names = chosen(frame.columns, inputs, where)
     if not len(frame):
         raise MusterError(f"{where}: no rows; give at least one")
-    exact = inputs.scale is not None
-    made = inputs.prepare
+    exact = inputs.scaler is not None
+    made = inputs.encoder
     if made is not None:
         frame = measured(frame, made.nothing)
     if inputs.text is not None:
@@ -182,7 +182,7 @@ def read_arrays(path: Path, inputs: Inputs) -> Rows:
 def array_rows(x: NDArray[Any], inputs: Inputs, where: Path = Path("rows")) -> NDArray[Any]:
     """An array of rows; where features are made of a table's columns and it has those, they are
     read as such: categories as their values."""
-    made = inputs.prepare
+    made = inputs.encoder
     if made is None or x.ndim != 2 or x.shape[1] != len(made.columns):
         return x
     return columns_of(as_frame(dict(zip(made.columns, x.T, strict=True))), inputs, where)[0]

@@ -27,4 +27,4 @@ def as_text(options: Options) -> TextEncoder | None:
         )
     length = LENGTH if options.length is None else options.length
     text = TextEncoder(options.text, length, PAD if options.pad is None else options.pad)
-    return text.read_by(options.tokenizer)
+    return text.with_tokenizer(options.tokenizer)

@@ -122,7 +122,7 @@ def write_client(
     if fed.test is not None:
         test_x, test_y = fed.test.client(k)
         arrays |= {"x_test": test_x.numpy(), "y_test": told(test_y)}
-        weight = fed.test.counts_by(fed.test.positions(np.array([k])))
+        weight = fed.test.row_weights(fed.test.positions(np.array([k])))
         if weight is not None:
             arrays["weight_test"] = weight
     np.savez(file, **arrays)
