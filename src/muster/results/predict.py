@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..base.arrays import Float64
 from ..base.lazy import nn, pl, torch
 from ..data.files.image_folders import is_image, takes_images
-from ..data.files.new_rows import array_rows, as_frame, columns_of, read_images, read_rows
+from ..data.files.new_rows import convert_array, read_images, read_rows, split_frame, to_frame
 from ..federation import Inputs
 from ..federation.ragged_rows import features
 from ..tasks.base import Scoring, StandardTask, Task
@@ -131,11 +131,11 @@ def predict_rows(
     elif place is not None:
         x, y = read_rows(place, inputs)
     elif isinstance(rows, Mapping) or hasattr(rows, "columns"):
-        x, y = columns_of(as_frame(rows), inputs)
+        x, y = split_frame(to_frame(rows), inputs)
     elif inputs.text is not None and isinstance(next(iter(rows), None), str):
-        x, y = columns_of(pl.DataFrame({inputs.text.column: list(rows)}), inputs)
+        x, y = split_frame(pl.DataFrame({inputs.text.column: list(rows)}), inputs)
     else:
-        x, y = array_rows(np.asarray(rows), inputs), None
+        x, y = convert_array(np.asarray(rows), inputs), None
     # Of a long sequence with many tokens, only the outputs at its end are needed.
     last = isinstance(task, NextToken) and y is None
     z = compute_outputs(module, inputs.transform(x), (lambda z: z[:, -1:]) if last else lambda z: z)

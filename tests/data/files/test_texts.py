@@ -134,7 +134,7 @@ def test_nothing_is_imported_because_data_or_a_network_says_so(reviews):
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ({"tokenizer": None}, "tokenizer: missing; give a function of a text"),
+        ({"tokenizer": None}, "tokenizer: missing; give a function from a text"),
         ({"text": "reveiw"}, "no feature column 'reveiw'; did you mean 'review'"),
         ({"text": None}, "tokenizer: it is for texts; name their column with text="),
         ({"features": ("stars",)}, "features: given together with text"),

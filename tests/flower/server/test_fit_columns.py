@@ -20,7 +20,7 @@ from flower_tables import Tables, patients
 from muster.cli.main import main
 from muster.config.experiment import load
 from muster.config.network import Network, members_of
-from muster.data.files.tables import measured
+from muster.data.files.tabular import null_na_values
 from muster.data.sets import heart
 from muster.flower.client.node_data import own_data, own_statistics
 from muster.flower.server.app import federate
@@ -144,7 +144,7 @@ def test_four_hospitals_with_a_file_each_come_to_the_data_set(tmp_path):
     """Real records: each node reads its own, and the model is that of `muster.data.heart`."""
     fed = muster.data.heart(SHARED, priority=["va"])
     everybody = heart.patients(heart.load_local(heart.HEART, SHARED).arrays)
-    everybody = measured(everybody, heart.NA_VALUES)
+    everybody = null_na_values(everybody, heart.NA_VALUES)
     sites = []
     for name in fed.names.tolist():
         file = tmp_path / f"{name}.csv"

@@ -25,7 +25,7 @@ from flwr.serverapp import Grid
 
 from ...base.errors import MusterError
 from ...config.network import Member, Network
-from ...data.files.folder import in_order
+from ...data.files.folder import sort_levels
 from ...federation import ColumnStatistics, Scaler, TableEncoder
 from ..transport.requests import Limits, exchange
 from ..transport.wire import OFFER, WORD, line
@@ -176,7 +176,7 @@ def fit(told: Sequence[Told], priority: Any, network: Network) -> Fitted:
         name: {level for t in told for level in t.levels[name]} for name in network.categories
     }
     return TableEncoder.fit(
-        stacked(told, columns), counts, columns, in_order(levels), network.scale != "none",
+        stacked(told, columns), counts, columns, sort_levels(levels), network.scale != "none",
         network.missing == "mean",
     )  # fmt: skip
 
