@@ -17,8 +17,7 @@ from ..base.params import Params, State
 from ..federation import Population
 from ..methods import Method
 from ..parts.defences.trust import Audit, Inquiry, draw_replies, estimate_effects
-from ..protocol import Offer, Replies, Trial
-from .admission import Admission
+from ..protocol import Admission, Offer, Replies, Trial
 from .clients import Clients
 from .evaluation_cache import EvaluationCache
 

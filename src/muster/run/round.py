@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..base import params
 from ..base.arrays import Bool, Float64, Int64
 from ..base.errors import MusterWarning
-from ..base.params import State
+from ..base.params import Params, State
 from ..federation import Population
 from ..methods import Method
-from ..parts.guard import MOST_LOSS, check_plausible, find_priority_outliers
+from ..parts.guard import MOST_LOSS, check_plausible, find_priority_outliers, guard
 from ..protocol import (
+    Admission,
     Answers,
     Appraisal,
     LedgerEntry,
@@ -26,13 +29,15 @@ from ..protocol import (
     Replies,
     Roster,
     RunState,
+    Traffic,
+    Trial,
 )
-from .admission import Admission, admit_honest_replies, admit_replies
 from .audit import TRUST, audit
 from .clients import Clients
 from .evaluation_cache import EvaluationCache
 from .job import Job
-from .round_record import Outcome, record_attackers, record_moves, record_round
+
+SCALAR = 8  # bytes of a number in a message
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,47 @@ def measure_reference(
     return float(w @ own.loss[sound]), mean, odd
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a round: the answers, the new model and server state, the admission of the
+    replies, and that of honest ones where some clients attack."""
+
+    answers: Answers
+    model: Params
+    server: State
+    admission: Admission
+    honest: Admission | None
+    trial: Trial | None = None
+
+
+def admit_replies(job: Job, offer: Offer, replies: Replies, server: State) -> Admission:
+    """Guard, admit and weigh replies. Weights are as the rule gives them, not normalized."""
+    method = job.method
+    sound = guard(offer, replies, method.reports, method.claim.most, method.losses, job.possible)
+    extent = np.where(sound.yes, method.admit(offer, replies.roster, replies.appraisal), 0.0)
+    if offer.round < job.warmup:
+        # Warm-up is for the objective: a client in it by a_k counts by a_k, aligned or not.
+        extent = np.minimum(extent, replies.roster.importance)
+    admitted = extent > 0
+    weight = np.zeros(len(extent))
+    weight[admitted] = method.weigh(replies.pick(admitted), extent[admitted], server)
+    reason = np.where(sound.yes, method.admit.reason, sound.reason)
+    return Admission(extent, weight, reason)
+
+
+def admit_honest_replies(
+    job: Job, offer: Offer, answers: Answers, server: State
+) -> Admission | None:
+    """Return the admission of the replies that clients would have sent without an attack; None
+    without an attacker."""
+    truth, replies = answers.truth, answers.replies
+    if truth is None:
+        return None
+    truthful = replace(replies, appraisal=truth.appraisal, claim=truth.claim)
+    honest = admit_replies(job, offer, truthful, server)
+    return replace(honest, weight=np.where(truth.joins, honest.weight, 0.0))
+
+
 def train_and_step(
     setup: Setup,
     offer: Offer,
@@ -129,11 +175,11 @@ def train_and_step(
             mean.add(answers.replies.pick(admitted), admission.weight[admitted])
             parts[-1] = (answers.without_models(), *parts[-1][1:])
     answers = Answers.concat([a for a, _, _ in parts])
-    admission = Admission.concatenate([a for _, a, _ in parts])
+    admission = Admission.concat([a for _, a, _ in parts])
     honest = None
     if answers.truth is not None:
         # A portion without an attacker is admitted as it is.
-        honest = Admission.concatenate([h or a for _, a, h in parts]).normalize()
+        honest = Admission.concat([h or a for _, a, h in parts]).normalize()
     model, trial, audited = offer.model, None, {k: m for k, m in server.items() if k == TRUST}
     if method.trust is not None and admission.admitted.any():
         result = audit(
@@ -275,3 +321,142 @@ def select_client_states(
     if not method.solver.joint or admitted.all():
         return who, states
     return who[admitted], {part: params.select(table, admitted) for part, table in states.items()}
+
+
+def record_moves(
+    t: int, before: Bool, after: Bool, events: tuple[tuple[int, str], ...]
+) -> dict[str, NDArray[Any]]:
+    """Return the rows of `moves`: clients that left the pool or returned, and other events."""
+    left, returned = np.flatnonzero(before & ~after), np.flatnonzero(~before & after)
+    words = ["left"] * len(left) + ["returned"] * len(returned) + [what for _, what in events]
+    move = np.array(words, np.dtypes.StringDType())
+    clients = np.concatenate([left, returned, np.array([k for k, _ in events], np.int64)])
+    return {"round": np.full(len(clients), t + 1), "client": clients, "move": move}
+
+
+def record_attackers(attackers: Int64, offer: Offer, outcome: Outcome) -> dict[str, NDArray[Any]]:
+    """Return the rows of `attackers`: each one's share of the step, and the share an honest reply
+    would have had (0 if it would have abstained)."""
+    admission, honest = outcome.admission, outcome.honest
+    if honest is None:
+        return {}
+    clients = outcome.answers.replies.roster.clients
+    who = np.isin(clients, attackers)
+    return {
+        "round": np.full(int(who.sum()), offer.round + 1),
+        "client": clients[who],
+        "admitted": admission.admitted[who],
+        "weight": admission.weight[who],
+        "honest_weight": honest.weight[who],
+    }
+
+
+def compute_traffic(
+    method: Method, offer: Offer, roster: Roster, answers: Answers, cache: EvaluationCache
+) -> Traffic:
+    """Compute the bytes a round needs at least: models and the numbers that go with them."""
+    asked = roster.clients
+    consulted = int(cache.consulted.sum() - cache.consulted[asked].sum())  # and not asked to train
+    alone = method.serves == "own"
+    model = params.nbytes(offer.model)
+    down = 0 if alone else model + sum(params.nbytes(p) for p in offer.server.values())
+    down += 2 * SCALAR if method.refers else 0  # F(w) and eps_t
+    # What a solver sends next to the model has the model's shapes, part by part.
+    up = 0 if alone else model * (1 + len(method.solver.sends))
+    up += SCALAR if method.reports else 0  # F_k(w)
+    up += SCALAR if method.claim.needs_requirement else 0
+    polled = SCALAR * cache.polled[asked]  # F_k(w), before the invitation
+    return Traffic(
+        np.where(answers.decision.yes, up, 0) + polled,
+        np.full(len(asked), down),
+        SCALAR * consulted,
+        model * consulted,
+    )
+
+
+def add_trial_traffic(traffic: Traffic, roster: Roster, trial: Trial | None, model: int) -> Traffic:
+    """Add the bytes of a trial: its models down, a number for each of them up."""
+    if trial is None:
+        return traffic
+    models = len(trial.values) - 1  # clients have the round's model
+    up = np.full(len(trial.clients), SCALAR * (models + 1))
+    down = np.full(len(trial.clients), models * model)
+    if trial.traffic is not None:
+        up, down = trial.traffic
+    at = np.searchsorted(roster.clients, trial.clients, sorter=np.argsort(roster.clients))
+    at = np.argsort(roster.clients)[at]
+    both = traffic.up.copy(), traffic.down.copy()
+    np.add.at(both[0], at, up)
+    np.add.at(both[1], at, down)
+    return replace(traffic, up=both[0], down=both[1])
+
+
+def count_trials(trial: Trial | None) -> int:
+    """Count the appraisals of candidate models."""
+    return 0 if trial is None else (len(trial.values) - 1) * len(trial.clients)
+
+
+def record_round(
+    method: Method,
+    population: Population,
+    offer: Offer,
+    roster: Roster,
+    outcome: Outcome,
+    cache: EvaluationCache,
+) -> LedgerEntry:
+    """Return a round's row of `rounds` and its rows of `clients`."""
+    answers, admission, trial = outcome.answers, outcome.admission, outcome.trial
+    n, joined, failed = len(roster), answers.decision.yes, answers.failed
+    heard = np.isin(roster.clients, answers.replies.roster.clients)
+
+    def spread(values: NDArray[Any], empty: object) -> NDArray[Any]:
+        out = np.full(n, empty, dtype=values.dtype)
+        out[heard] = values
+        return out
+
+    admitted = spread(admission.admitted, False)
+    reason = answers.decision.reason.astype(np.dtypes.StringDType())
+    reason[heard & ~admitted] = admission.reason[~admission.admitted]
+    # S_t: the extent of admitted replies beyond their clients' importance in the objective.
+    replied = answers.replies.roster
+    beyond = np.maximum(admission.extent - replied.importance, 0.0)
+    helped = float((beyond * replied.full).sum())
+    objective = population.objective[roster.clients]
+    sound = objective[~failed & (admitted | ~joined)].sum()
+    traffic = answers.traffic or compute_traffic(method, offer, roster, answers, cache)
+    traffic = add_trial_traffic(traffic, roster, trial, params.nbytes(offer.model))
+    row = {
+        "round": offer.round + 1,
+        "eps": offer.eps,
+        "reference_loss": offer.loss,
+        "asked": n,
+        "joined": int(joined.sum()),
+        "silent": int((~joined & ~failed).sum()),
+        "failed": int(failed.sum()),
+        "admitted": int(admitted.sum()),
+        "admitted_nonpriority": int((admitted & ~roster.priority).sum()),
+        "refused": int((joined & ~admitted).sum()),
+        "skipped": not float(admission.weight.sum()) > 0,
+        "theta": 1.0 / (1.0 + helped),
+        "steps": int(answers.steps.sum()),
+        **({} if method.trust is None else {"trials": count_trials(trial)}),
+        "bytes_down": int(traffic.down.sum()) + traffic.others_down,
+        "bytes_up": int(traffic.up.sum()) + traffic.others_up,
+    }
+    columns = {
+        "round": np.full(n, offer.round + 1),
+        "client": roster.clients,
+        "priority": roster.priority,
+        "joined": joined,
+        "admitted": admitted,
+        "reason": reason,
+        "weight": spread(admission.weight, 0.0),
+        "claim": spread(answers.replies.claim, np.nan),
+        "loss": answers.appraisal.loss,
+        offer.score_name: answers.appraisal.score,
+        "steps": spread(answers.steps, 0),
+        "bytes_up": traffic.up,
+        "bytes_down": traffic.down,
+    }
+    share = float(sound / objective.sum()) if objective.sum() > 0 else 1.0
+    return LedgerEntry(row, columns, answered=share)
