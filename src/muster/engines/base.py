@@ -29,7 +29,7 @@ from ..tasks.compatibility import refuse_mixing, refuse_targets
 from .batches import BatchPlan, count_steps, plan_batches
 from .compute import Compute
 from .probes import examples, writes_rows
-from .row_results import ClientRows, Split
+from .row_results import RowSelection, Split
 from .threads import ThreadPool
 
 if TYPE_CHECKING:
@@ -224,13 +224,13 @@ class EngineBase:
             replica.module.eval()
         return self.replicas
 
-    def measure_chunk(self, module: nn.Module, seen: ClientRows, chunk: int) -> None:
+    def measure_chunk(self, module: nn.Module, seen: RowSelection, chunk: int) -> None:
         """Measure a module on one chunk of rows."""
         span = slice(chunk * self.chunk, min((chunk + 1) * self.chunk, seen.n))
         x, y = self.batch(seen.split, span if seen.rows is None else seen.rows[span])
         seen.results.put(span, module(self.protect(x)), y)
 
-    def chunks(self, seen: ClientRows) -> int:
+    def chunks(self, seen: RowSelection) -> int:
         """Return the number of chunks of rows: by their size alone, whatever thread measures
         them."""
         return -(-seen.n // self.chunk)
@@ -241,7 +241,7 @@ class EngineBase:
         some = self.data(split).sizes[clients] > 0
         if not some.all():
             return self.appraise(model, clients[some], split).among(some)
-        seen = ClientRows(self.data(split), clients, split, self.task, self.scoring)
+        seen = RowSelection(self.data(split), clients, split, self.task, self.scoring)
         n = self.chunks(seen)
         seats = self.prepare_replicas(n)
 
@@ -263,7 +263,7 @@ class EngineBase:
             mine = select(stack, some)
             return self.appraise_each(mine, clients[some], split).among(some)
         if not n:
-            return ClientRows(data, clients, split, self.task, self.scoring).by_client()
+            return RowSelection(data, clients, split, self.task, self.scoring).by_client()
         seats = self.prepare_replicas(n)
         found: list[Appraisal | None] = [None] * n
 
@@ -271,7 +271,7 @@ class EngineBase:
         def work(seat: int, numbers: Iterator[int]) -> None:
             for i in numbers:
                 seats[seat].begin({name: t[i] for name, t in stack.items()})
-                seen = ClientRows(data, clients[i : i + 1], split, self.task, self.scoring)
+                seen = RowSelection(data, clients[i : i + 1], split, self.task, self.scoring)
                 for chunk in range(self.chunks(seen)):
                     self.measure_chunk(seats[seat].module, seen, chunk)
                 found[i] = seen.by_client()

@@ -108,7 +108,7 @@ def _means(values: Float64, sizes: Int64, weight: Float64 | None) -> Float64:
     return np.asarray(np.add.reduceat(values * weight, starts))
 
 
-class ClientRows:
+class RowSelection:
     """The rows of some clients, each measured once, and each client's results.
 
     Attributes:
