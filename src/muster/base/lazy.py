@@ -104,7 +104,7 @@ if TYPE_CHECKING:
     import safetensors.torch as safetensors
     import torch
     from PIL import Image
-    from scipy import sparse
+    from scipy import linalg, optimize, sparse
     from sklearn import datasets
     from torch import nn
     from torch.nn import functional
@@ -113,8 +113,10 @@ else:
     datasets = lazy_module("sklearn.datasets")
     functional = lazy_module("torch.nn.functional")
     griffe = lazy_module("griffe")
+    linalg = lazy_module("scipy.linalg")
     metadata = lazy_module("importlib.metadata")
     nn = lazy_module("torch.nn")
+    optimize = lazy_module("scipy.optimize")
     pl = lazy_module("polars")
     platformdirs = lazy_module("platformdirs")
     pooch = lazy_module("pooch")
@@ -130,8 +132,10 @@ __all__ = [
     "griffe",
     "lazy_functions",
     "lazy_module",
+    "linalg",
     "metadata",
     "nn",
+    "optimize",
     "pl",
     "platformdirs",
     "pooch",
