@@ -65,7 +65,9 @@ def minimise(gram: Float64, gain: Float64) -> Float64:
     return weights
 
 
-def distances(models: Params, base: Float64, helpers: Bool, names: tuple[str, ...]) -> Float64:
+def distances(
+    models: Params, base: Float64, helpers: Bool, names: tuple[str, ...]
+) -> Float64:
     """Return G: the products of the ways from m_P to each helper's reply, in float64.
 
     Args:
