@@ -184,6 +184,7 @@ class Replies:
         appraisal: F_k(w) and the score, as the client reports them
         claim: the one number a client works out from what only it knows (q_k, say); else NaN
         extra: what else the solver sends (a change of control variate, say)
+        trainable: names of the parameters that move by gradient; empty: all
     """
 
     roster: Roster
@@ -191,6 +192,7 @@ class Replies:
     appraisal: Appraisal
     claim: Float64
     extra: State = field(default_factory=dict)
+    trainable: tuple[str, ...] = ()
 
     def pick(self, rows: Bool) -> Replies:
         """Some of them; themselves when that is all."""
@@ -202,6 +204,7 @@ class Replies:
             self.appraisal.pick(rows),
             self.claim[rows],
             {part: select(table, rows) for part, table in self.extra.items()},
+            self.trainable,
         )
 
 

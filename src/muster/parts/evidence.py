@@ -65,9 +65,7 @@ def minimise(gram: Float64, gain: Float64) -> Float64:
     return weights
 
 
-def distances(
-    models: Params, base: Float64, helpers: Bool, names: tuple[str, ...]
-) -> Float64:
+def distances(models: Params, base: Float64, helpers: Bool, names: tuple[str, ...]) -> Float64:
     """Return G: the products of the ways from m_P to each helper's reply, in float64.
 
     Args:
@@ -108,7 +106,7 @@ class Stein:
             return np.zeros(len(roster))
         base = base / base.sum()
         helpers = roster.importance < 1
-        weight = base.copy()
+        weight: Float64 = base.copy()
         if helpers.any():
             names = replies.trainable or tuple(replies.models)
             gram = distances(replies.models, base, helpers, names)
