@@ -1,9 +1,9 @@
-"""What faults cost, for docs/trust.md: every fault by the place where clients run.
+"""The cost of faults, for docs/trust.md: every fault by the place where clients run.
 
 Run by `python benchmarks/trust.py`; results go to docs/faults.parquet. The places are the two
-engines of a simulation and a grid of Flower's in this process, with what a server does to replies
+engines of a simulation and a grid of Flower's in this process, with a server's checks of replies
 from a network. Of every run every fifth reply breaks, the priority clients' included. Without a
-fault the three places come to the same model, and a fault of the model itself hits the same
+fault the three places give the same model, and a fault of the model itself hits the same
 replies everywhere; what only a network can do to a reply is done on the grid.
 """
 
@@ -24,20 +24,25 @@ from muster.flower.local.loopback import write_client
 from muster.flower.server.app import federate
 from muster.flower.testing.faults import AGAIN, TWICE, WIRE, BrokenGrid
 from muster.flower.testing.in_process import Site
-from muster.papers.trust_study import points, written
+from muster.papers.trust_study import format_interval, points
 from muster.parts.threats.faults import FAULTS, Faults
 from muster.results.run import NoQuorum
 
 CLIENTS, PRIORITY, ROUNDS, RATE, SEEDS = 10, 5, 15, 0.2, 3
 PARTITION = {"kind": "dirichlet", "alpha": 1.0}
-MOST_STOPS = 20  # how often a run that stopped for want of a quorum is gone on with
+MOST_STOPS = 20  # how often a run that stopped for want of a quorum is continued
 GRID = "grid"
 PLACES = ("stacked", "loop", GRID)
 RULES = {"fedalign, trust": True, "fedalign": False}
 # Of what the engines have, too, under other names: once.
 ALONE = tuple(name for name in WIRE if name not in ("nan", "inf", "huge weights"))
 ONLY_GRID = (*ALONE, AGAIN, TWICE)
-SHOWN = ("killed mid-round", "too late", AGAIN, TWICE)  # on every seed; refused all alike: on one
+SHOWN = (
+    "killed mid-round",
+    "too late",
+    AGAIN,
+    TWICE,
+)  # on every seed; those always refused: on one
 NONE = "none"
 KEYS = ("rule", "fault", "place", "seed")
 
@@ -52,19 +57,19 @@ class Case:
     seed: int
 
 
-def places_of(fault: str) -> tuple[str, ...]:
-    """Where a fault can be."""
+def list_places(fault: str) -> tuple[str, ...]:
+    """Return the places where a fault can happen."""
     return (GRID,) if fault in ONLY_GRID else PLACES
 
 
 def cases() -> list[Case]:
-    """Every run: each fault wherever it can be; what says most is run first."""
+    """Every run: each fault wherever it can happen, the most informative first."""
     made = [
         Case(rule, fault, place, seed)
         for rule in RULES
         for fault in (NONE, *FAULTS, *ONLY_GRID)
         if fault not in ONLY_GRID or RULES[rule]  # refused before either rule sees it
-        for place in places_of(fault)
+        for place in list_places(fault)
         for seed in range(SEEDS)
     ]
     every = {NONE, *FAULTS, *SHOWN}
@@ -94,7 +99,7 @@ def chosen_for(rule: str, seed: int) -> Experiment:
     )
 
 
-def simulated(case: Case) -> muster.Run:
+def run_simulation(case: Case) -> muster.Run:
     chosen = chosen_for(case.rule, case.seed)
     attack = None if case.fault == NONE else Faults(rate=RATE, kinds=(case.fault,))
     return muster.simulate(
@@ -111,8 +116,8 @@ def simulated(case: Case) -> muster.Run:
     )
 
 
-def federated(case: Case) -> tuple[muster.Run, int]:
-    """The run, and how often it stopped and was gone on with."""
+def run_federation(case: Case) -> tuple[muster.Run, int]:
+    """The run, and how often it stopped and was continued."""
     chosen = chosen_for(case.rule, case.seed)
     fed = chosen.federation(case.seed)
     with tempfile.TemporaryDirectory() as temporary:
@@ -134,10 +139,10 @@ def federated(case: Case) -> tuple[muster.Run, int]:
 
 
 def row(case: Case) -> dict[str, Any]:
-    """What came of one run."""
+    """Run a case and return its row."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", muster.MusterWarning)  # far-off losses: that is the fault
-        run, stops = federated(case) if case.place == GRID else (simulated(case), 0)
+        run, stops = run_federation(case) if case.place == GRID else (run_simulation(case), 0)
     return {
         **{key: getattr(case, key) for key in KEYS},
         "accuracy": run.rounds["test_accuracy"][-1],
@@ -150,16 +155,16 @@ def row(case: Case) -> dict[str, Any]:
 
 
 def cell(frame: pl.DataFrame, rule: str, fault: str, place: str) -> str:
-    """Points lost, and what became of replies and rounds; empty where it was not run."""
+    """Points lost, and the fate of replies and rounds; empty where it was not run."""
     mine = frame.filter(rule=rule, fault=fault, place=place)
     if not len(mine):
-        return "" if place in places_of(fault) else "–"
+        return "" if place in list_places(fault) else "–"
     plain = frame.filter(rule=rule, fault=NONE, place=place).select("seed", clean="accuracy")
     both = mine.join(plain, on="seed")
     lost = points(both["clean"] - both["accuracy"])
     left = 100 * (mine["refused"] + mine["failed"]).sum() / mine["asked"].sum()
     more = [f", {count} {what}" for what in ("skipped", "stops") if (count := mine[what].sum())]
-    return f"{written(lost)} ({left:.0f} %{''.join(more)})"
+    return f"{format_interval(lost)} ({left:.0f} %{''.join(more)})"
 
 
 def table(frame: pl.DataFrame) -> str:
@@ -171,7 +176,7 @@ def table(frame: pl.DataFrame) -> str:
         if not len(plain):
             continue
         here = [p for p in PLACES if len(plain.filter(place=p))]
-        clean = [written(points(plain.filter(place=p)["accuracy"])) for p in here]
+        clean = [format_interval(points(plain.filter(place=p)["accuracy"])) for p in here]
         lines += ["", f"### {rule}", "", f"| fault | {' | '.join(here)} |"]
         lines += ["|---" * (len(here) + 1) + "|", f"| accuracy without | {' | '.join(clean)} |"]
         for fault in dict.fromkeys(mine.filter(pl.col("fault") != NONE)["fault"].to_list()):

@@ -1,4 +1,4 @@
-"""What attacks and faults cost, for docs/trust.md: every attack by every rule by the share of
+"""The cost of attacks and faults, for docs/trust.md: every attack by every rule by the share of
 liars, and every fault by the place where clients run (`faults`).
 
     python benchmarks/trust.py            run it all (an hour); results go to docs/trust.parquet
@@ -29,21 +29,21 @@ from muster.papers.trust_study import (
     ONCE,
     RULES,
     SHARES,
-    Cell,
-    Grounds,
-    cells,
+    TrustCell,
+    TrustStudy,
+    format_interval,
+    list_cells,
+    make_table,
     markdown,
     points,
-    table_of,
-    written,
 )
 from muster.report.intervals import Interval
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, ROWS, BROKEN = DOCS / "trust.md", DOCS / "trust.parquet", DOCS / "faults.parquet"
 SEEDS = 3  # of the tables
-# What goals are judged by, with helpers and where everyone is a priority client: the rules were
-# chosen on seeds 0 to 7, and what is remembered of likeness on 24 to 43.
+# Seeds that goals are judged on, with helpers and where everyone is a priority client: the rules
+# were chosen on seeds 0 to 7, and the memory of similarity on 24 to 43.
 FRESH = {False: range(100, 110), True: range(120, 130)}
 WORST = (0.2, 0.4)
 FIRST = ["fedalign, trust", "maxfl, trust", "fedalign", "maxfl", "fedavg on priority", "fedavg"]
@@ -52,11 +52,11 @@ KEYS = ("everyone", "rule", "attack", "share", "seed")
 Key, Row = tuple[Any, ...], dict[str, Any]
 
 
-Job = tuple[bool, Cell]  # whether all clients are priority clients, and what is run
+Job = tuple[bool, TrustCell]  # True if all clients are priority clients, and the cell to run
 
 
-def judged() -> list[Job]:
-    """The runs that goals are judged by, on seeds that nothing was chosen on."""
+def list_goal_jobs() -> list[Job]:
+    """Return the runs that goals are judged by, on seeds that nothing was chosen on."""
     inside = [a for a in ATTACKS if not a.startswith("priority")]
     made: list[Job] = []
     for half, whole in zip(FRESH[False], FRESH[True], strict=True):
@@ -64,31 +64,31 @@ def judged() -> list[Job]:
             (False, half, [r for r in FIRST if r != "fedavg"], FIRST[:2]),
             (True, whole, EVERYONE, EVERYONE[1:]),
         ):
-            made += [(everyone, Cell(rule, None, 0.0, seed)) for rule in rules]
+            made += [(everyone, TrustCell(rule, None, 0.0, seed)) for rule in rules]
             for rule in attacked:
                 shares = WORST if rule.startswith("fedalign") else WORST[:1]
                 made += [
-                    (everyone, Cell(rule, attack, share, seed))
+                    (everyone, TrustCell(rule, attack, share, seed))
                     for attack in inside
                     for share in (shares[:1] if attack == ONCE else shares)
                 ]
         made += [
-            (False, Cell(rule, GONE, s, half)) for rule in ("fedalign", "maxfl") for s in WORST
+            (False, TrustCell(rule, GONE, s, half)) for rule in ("fedalign", "maxfl") for s in WORST
         ]
-        made.append((True, Cell("maxfl", GONE, WORST[0], whole)))
+        made.append((True, TrustCell("maxfl", GONE, WORST[0], whole)))
     return made
 
 
-def tabled() -> list[Job]:
-    """The runs of the table of every attack; what the page says first is run first."""
+def list_table_jobs() -> list[Job]:
+    """Return the runs of the table of every attack, in the order of the page."""
     made = [
         cell
-        for cell in cells(RULES, ATTACKS, SHARES, SEEDS)
+        for cell in list_cells(RULES, ATTACKS, SHARES, SEEDS)
         # Nobody outside is ever asked there, so no attack from outside changes anything.
         if cell.rule != "fedavg on priority" or (cell.attack or "priority").startswith("priority")
     ]
 
-    def turn(cell: Cell) -> tuple[int, int, int]:
+    def turn(cell: TrustCell) -> tuple[int, int, int]:
         if cell.attack is None:
             return 0, 0, 0
         rule = FIRST.index(cell.rule) if cell.rule in FIRST else len(FIRST)
@@ -127,19 +127,21 @@ def go_on(
 
 
 def run() -> None:
-    grounds = {everyone: Grounds(everyone=everyone) for everyone in (False, True)}
+    study = {everyone: TrustStudy(everyone=everyone) for everyone in (False, True)}
 
-    def attacked(job: Job) -> Row:
+    def run_job(job: Job) -> Row:
         everyone, cell = job
-        return {"everyone": everyone, **grounds[everyone].row(cell)}
+        return {"everyone": everyone, **study[everyone].run_cell(cell)}
 
     broken = {(c.rule, c.fault, c.place, c.seed): c for c in faults.cases()}
-    go_on(ROWS, {key(job): job for job in judged()}, KEYS, attacked)
+    go_on(ROWS, {key(job): job for job in list_goal_jobs()}, KEYS, run_job)
     go_on(BROKEN, broken, faults.KEYS, faults.row)
-    go_on(ROWS, {key(job): job for job in tabled()}, KEYS, attacked)
+    go_on(ROWS, {key(job): job for job in list_table_jobs()}, KEYS, run_job)
 
 
-def of(frame: pl.DataFrame, rule: str, attack: str = "none", share: float = 0.0) -> pl.DataFrame:
+def select(
+    frame: pl.DataFrame, rule: str, attack: str = "none", share: float = 0.0
+) -> pl.DataFrame:
     here = (pl.col("share") - share).abs() < 1e-9
     return frame.filter(pl.col("rule") == rule, pl.col("attack") == attack, here)
 
@@ -150,18 +152,18 @@ def against(a: pl.DataFrame, b: pl.DataFrame) -> Interval | None:
     return points(both["accuracy"] - both["mine"]) if len(both) else None
 
 
-def finished(frame: pl.DataFrame, everyone: bool) -> list[int]:
+def finished_seeds(frame: pl.DataFrame, everyone: bool) -> list[int]:
     """The fresh seeds of which every run is there."""
     done = set(frame.select(KEYS).rows())
-    jobs = [job for job in judged() if job[0] == everyone]
+    jobs = [job for job in list_goal_jobs() if job[0] == everyone]
     return [s for s in FRESH[everyone] if all(key(job) in done for job in jobs if job[1].seed == s)]
 
 
 def goals(frame: pl.DataFrame) -> str:
-    """What was wanted, what came of it, and what the same rule loses when the liars are gone."""
+    """Return the table of goals: the aim, the result, and the loss with the liars gone."""
     half, whole = (
         frame.filter(
-            pl.col("everyone") == everyone, pl.col("seed").is_in(finished(frame, everyone))
+            pl.col("everyone") == everyone, pl.col("seed").is_in(finished_seeds(frame, everyone))
         )
         for everyone in (False, True)
     )
@@ -173,57 +175,68 @@ def goals(frame: pl.DataFrame) -> str:
     ]
 
     def goal(
-        what: str, most: float, mine: pl.DataFrame, plain: pl.DataFrame,
+        what: str,
+        most: float,
+        mine: pl.DataFrame,
+        plain: pl.DataFrame,
         gone: pl.DataFrame | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         lost = against(mine, plain)
         if lost is None:
             return
-        came = "met" if lost.mean < most else "missed"
+        outcome = "met" if lost.mean < most else "missed"
         control = None if gone is None else against(gone, plain)
         theirs = None if gone is None else against(mine, gone)
         lines.append(
-            f"| {what} | under {most:g} | {written(lost)} | {came} | {written(control)} | "
-            f"{written(theirs)} |"
+            f"| {what} | under {most:g} | {format_interval(lost)} | {outcome} | "
+            f"{format_interval(control)} | "
+            f"{format_interval(theirs)} |"
         )
 
     for some, where in ((half, ""), (whole, ", everyone priority")):
         for rule in ("fedalign", "maxfl"):
-            goal(f"{rule}, nobody lies{where}", 0.5, of(some, f"{rule}, trust"), of(some, rule))
+            goal(
+                f"{rule}, nobody lies{where}",
+                0.5,
+                select(some, f"{rule}, trust"),
+                select(some, rule),
+            )
     better = max(
-        (of(half, rule) for rule in ("fedalign", "fedavg on priority")),
+        (select(half, rule) for rule in ("fedalign", "fedavg on priority")),
         key=lambda part: points(part["accuracy"]).mean if len(part) else -1.0,
     )
     outside = [a for a in ATTACKS if not a.startswith("priority") and a not in (ONCE, GONE)]
     for attack in outside:
         for share in WORST:
-            mine = of(half, "fedalign, trust", attack, share)
-            gone = of(half, "fedalign, trust", GONE, share)
+            mine = select(half, "fedalign, trust", attack, share)
+            gone = select(half, "fedalign, trust", GONE, share)
             goal(f"fedalign, {attack}, {100 * share:g} %", 1, mine, better, gone)
     for some, where in ((half, "liars outside"), (whole, "everyone priority")):
-        gone = of(some, "maxfl, trust", GONE, WORST[0])
+        gone = select(some, "maxfl, trust", GONE, WORST[0])
         for attack in outside:
-            mine = of(some, "maxfl, trust", attack, WORST[0])
-            goal(f"maxfl, {attack}, 20 %, {where}", 3, mine, of(some, "maxfl"), gone)
+            mine = select(some, "maxfl, trust", attack, WORST[0])
+            goal(f"maxfl, {attack}, 20 %, {where}", 3, mine, select(some, "maxfl"), gone)
     for rule in ("fedalign", "maxfl"):
-        trusted = of(half, f"{rule}, trust")
-        goal(f"{rule}, {ONCE}", 1, of(half, f"{rule}, trust", ONCE, WORST[0]), trusted)
+        trusted = select(half, f"{rule}, trust")
+        goal(f"{rule}, {ONCE}", 1, select(half, f"{rule}, trust", ONCE, WORST[0]), trusted)
     return "\n".join(lines)
 
 
 def audit(frame: pl.DataFrame) -> str:
-    """Precision and recall of the audit, and what it asks for."""
+    """Return the table of the audit's precision, recall and trials."""
     lines = [
         "| rule | attack | liars refused (recall) | honest refused | precision | trials a round |",
         "|---|---|---|---|---|---|",
     ]
     # Of the clients that are audited, eight lie at 20 %: of twenty outside, or of all forty.
     for rule, everyone, others in (
-        ("fedalign, trust", False, 12), ("maxfl, trust", False, 12), ("maxfl, trust", True, 32)
-    ):  # fmt: skip
+        ("fedalign, trust", False, 12),
+        ("maxfl, trust", False, 12),
+        ("maxfl, trust", True, 32),
+    ):
         some = frame.filter(pl.col("everyone") == everyone)
         name = f"{rule}, everyone priority" if everyone else rule
-        clean = of(some, rule)
+        clean = select(some, rule)
         if not len(clean):
             continue
         alone = 1 - clean["honest_kept"].mean()
@@ -245,7 +258,7 @@ def audit(frame: pl.DataFrame) -> str:
 
 
 def backdoors(frame: pl.DataFrame) -> str:
-    """How often the mark turns an answer."""
+    """Return the table of how often the mark changes an answer."""
     half = frame.filter(~pl.col("everyone"))
     lines = [
         "| rule | nobody lies | attack | 5 % | 10 % | 20 % | 40 % |",
@@ -253,10 +266,10 @@ def backdoors(frame: pl.DataFrame) -> str:
     ]
     for rule in RULES:
         for attack in ("backdoor", "backdoor x 20"):
-            found = [of(half, rule, attack, share)["fooled"].mean() for share in SHARES]
+            found = [select(half, rule, attack, share)["fooled"].mean() for share in SHARES]
             if any(value is not None for value in found):
                 cells = ["" if v is None else f"{100 * v:.0f} %" for v in found]
-                alone = 100 * of(half, rule)["fooled"].mean()
+                alone = 100 * select(half, rule)["fooled"].mean()
                 lines.append(f"| {rule} | {alone:.0f} % | {attack} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -265,19 +278,19 @@ def tables() -> dict[str, str]:
     """Every table of the page, from the two files."""
     frame = pl.read_parquet(ROWS)
     half = frame.filter(~pl.col("everyone"), pl.col("seed") < SEEDS)
-    everyone = frame.filter("everyone", pl.col("seed").is_in(finished(frame, True)))
+    everyone = frame.filter("everyone", pl.col("seed").is_in(finished_seeds(frame, True)))
     return {
         "goals": goals(frame),
         "audit": audit(frame),
         "backdoors": backdoors(frame),
-        "everyone": markdown(table_of(everyone.to_dicts())) if len(everyone) else "",
-        "attacks": markdown(table_of(half.to_dicts())),
+        "everyone": markdown(make_table(everyone.to_dicts())) if len(everyone) else "",
+        "attacks": markdown(make_table(half.to_dicts())),
         "faults": faults.table(pl.read_parquet(BROKEN)),
     }
 
 
 def page(text: str) -> str:
-    """The page with its tables as the files say."""
+    """Return the page with its tables made from the files."""
     for name, table in tables().items():
         start, _, rest = text.partition(f"<!-- {name} -->")
         _, end, after = rest.partition(f"<!-- end {name} -->")

@@ -48,7 +48,7 @@ def walked(run: Callable[[], Any]) -> Walk:
     """The walk of the second round of a run."""
     from muster.run import training_loop
 
-    walk, real, rounds = Walk(), training_loop.play, []
+    walk, real, rounds = Walk(), training_loop.play_round, []
 
     def play(*args: Any) -> Any:
         rounds.append(1)
@@ -58,11 +58,11 @@ def walked(run: Callable[[], Any]) -> Walk:
         finally:
             sys.setprofile(None)
 
-    training_loop.play = play
+    training_loop.play_round = play
     try:
         run()
     finally:
-        training_loop.play = real
+        training_loop.play_round = real
     return walk
 
 

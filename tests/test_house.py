@@ -172,7 +172,7 @@ def test_the_walk_of_one_round_goes_through_few_files():
         if event == "call" and frame.f_code.co_filename.startswith(str(SOURCE)):
             walked.add(frame.f_code.co_filename.removeprefix(f"{SOURCE}/"))
 
-    real = training_loop.play
+    real = training_loop.play_round
 
     def play(*args):
         walked.clear()  # what is worked out once and kept is worked out in the first round
@@ -183,7 +183,7 @@ def test_the_walk_of_one_round_goes_through_few_files():
         finally:
             sys.setprofile(before)
 
-    training_loop.play = play
+    training_loop.play_round = play
     try:
         muster.simulate(
             muster.data.digits(clients=6, priority=2),
@@ -192,7 +192,7 @@ def test_the_walk_of_one_round_goes_through_few_files():
             rounds=2,
         )
     finally:
-        training_loop.play = real
+        training_loop.play_round = real
     rooms = {path.split("/")[0] for path in walked if "/" in path}
     assert rooms == {"base", "run", "parts", "engines", "federation"}
     assert len(walked) <= 26, "\n".join(sorted(walked))  # run/job.py among them

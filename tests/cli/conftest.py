@@ -4,13 +4,13 @@ import pytest
 
 import muster.cli.run
 import muster.report.figure  # both before either is changed: one has the other's function
-from muster.report.figure import as_figure_path, panels_of
+from muster.report.figure import check_figure_path, choose_panels
 
 
 def blank(runs, path, panels=()):
-    """What `figure` checks and returns; the file is empty."""
-    path = as_figure_path(path)
-    assert panels_of(runs, panels)
+    """Check what `draw_figure` checks and write an empty file."""
+    path = check_figure_path(path)
+    assert choose_panels(runs, panels)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"")
     return path
@@ -25,4 +25,4 @@ def drawn():
 def undrawn(request, monkeypatch):
     if "drawn" not in request.fixturenames:
         for module in (muster.report.figure, muster.cli.run):
-            monkeypatch.setattr(module, "figure", blank)
+            monkeypatch.setattr(module, "draw_figure", blank)

@@ -109,7 +109,7 @@ def test_names_roles_and_requirements_of_your_own_data(here):
         (["digits", "--partition", "dirichlt"], "did you mean 'dirichlet'"),
         (["digits", "--partition", "dirichlet", "--partition.alfa", "1"], "did you mean 'alpha'"),
         (["digits", "--seed", "x"], "seed: 'x'; allowed: a whole number"),
-        (["digits", "--out", "a.doc"], "--out: 'a.doc'; its ending says the format: .png"),
+        (["digits", "--out", "a.doc"], "--out: 'a.doc'; the file ending must be one of .png"),
         (["digits", "--out"], "--out: its value is missing"),
         (["digits", "more"], "'more': not understood"),
     ],

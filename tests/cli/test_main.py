@@ -135,7 +135,7 @@ def test_the_figures_panels_and_formats_are_chosen(here, capsys, drawn):
     assert "training loss -->" in Path("one.svg").read_text()
     capsys.readouterr()
     for words, message in (
-        (["show", "runs/small", "--figure", "a.gif"], "--figure: 'a.gif'; its ending says the"),
+        (["show", "runs/small", "--figure", "a.gif"], "--figure: 'a.gif'; the file ending"),
         (["show", "runs/small", "--panels", "loss"], "--panels: of which figure? give --figure"),
         (["show", "runs/small", "--figure", "a.png", "--panels", "x"], "unknown panel 'x'; known"),
         (["run", "small.toml", "--method", "fedavg", "--panels", "accuracy"],

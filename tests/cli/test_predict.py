@@ -176,14 +176,14 @@ def test_files_that_do_not_fit_are_one_line(here, capsys, make, message):
     (["runs/plain"], "predict: give a run and a file"),
     (["runs", "new.csv"], "runs: no run here (it holds the runs"),
     (["runs/plain", "new.csv", "--out", "p.xlsx"], "--out: 'p.xlsx'; its ending says the format"),
-    (["runs/plain", "new.csv", "--client", "east"], "fedavg leaves no models"),
+    (["runs/plain", "new.csv", "--client", "east"], "fedavg has no clients' own models"),
     (["runs/own", "new.csv", "--client", "est"], "client: no 'est'; did you mean 'east'?"),
-    (["runs/plain", "new.csv", "--scale", "none"], "knows how its rows were scaled"),
+    (["runs/plain", "new.csv", "--scale", "none"], "has the scale of its rows"),
     (["runs/plain", "new.csv", "--model", "nowhere:net"], "--model: 'nowhere:net' cannot be"),
     (["runs/plain", "new.csv", "--cleint", "a"], "flag '--cleint'; did you mean '--client'"),
 ])  # fmt: skip
 def test_lines_that_cannot_be_are_one_line(here, capsys, line, message):
-    # FedALIGN keeps no models of clients' own either; its name is in the error.
+    # FedALIGN has no clients' own models either; its name is in the error.
     message = message.replace("fedavg", "fedalign")
     assert main(["predict", *line]) == 2
     error = capsys.readouterr().err

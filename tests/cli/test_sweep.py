@@ -92,7 +92,7 @@ def test_ctrl_c_and_resume(here, capsys, monkeypatch):
         ("sweep small.toml --sweep 1,2", "sweep: '1,2'; give a table of keys"),
         ("sweep small.toml --sweep.local.lr -1,0.1", "local.lr=-1: local lr: -1.0; allowed"),
         ("tune small.toml --tune 3", "tune: 3"),
-        ("show runs --table a.doc", "--table: 'a.doc'; its ending says the kind"),
+        ("show runs --table a.doc", "--table: 'a.doc'; the file ending must be one of"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_no_folder(here, capsys, line, said):
@@ -167,7 +167,7 @@ def test_a_measure_that_no_run_took_is_not_shown_as_dashes(here, capsys):
     capsys.readouterr()
     for flag in (["--measure", "gm_appeal"], ["--figure", "x.png", "--panels", "gm_appeal"]):
         assert main(["show", "runs/small", *flag]) == 2
-        assert "measure 'gm_appeal': no run here took it" in capsys.readouterr().err
+        assert "measure 'gm_appeal': none of these runs has it" in capsys.readouterr().err
     assert not (here / "x.png").exists()
 
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from muster.report.ascii import NEAREST, plain
+from muster.report.text import NEAREST, to_ascii
 
 ASCII = {**os.environ, "PYTHONIOENCODING": "ascii", "LANG": "C", "LC_ALL": "C", "COLUMNS": "60"}
 
@@ -87,5 +87,5 @@ def test_errors_are_said(here):
 
 def test_letters_become_what_is_nearest():
     assert all(value.isascii() for value in NEAREST.values())
-    assert plain("Ærø…") == "?ro..."
-    assert plain("plain") == "plain"
+    assert to_ascii("Ærø…") == "?ro..."
+    assert to_ascii("plain") == "plain"

@@ -79,4 +79,4 @@ def test_the_appeal_example_is_alive(tmp_path, monkeypatch):
     assert run.rounds["pool"][-1] >= 18
     assert run.rounds["gm_appeal"][-1] > 0.9
     assert set(run.moves["move"]) == {"left", "returned"}
-    assert run.concerns == []
+    assert run.warnings == []

@@ -270,7 +270,7 @@ def test_what_is_useful_is_better_than_a_guess():
     worse = muster.simulate(
         fed, M.fedavg(), case.network(1), 1, muster.Local(steps=1, lr=0.0), task=T.regression()
     )
-    assert any("worse than a constant prediction" in c for c in worse.concerns)
+    assert any("worse than a constant prediction" in c for c in worse.warnings)
 
 
 def test_targets_that_are_whole_numbers_can_be_numbers():
@@ -495,7 +495,7 @@ def test_clients_without_an_event_have_no_loss_and_do_not_count_where_losses_do(
     at = dict(run.clients.filter(run.clients["round"] == 1).select("client", "reason").rows())
     assert at[1] == at[3] == "loss unknown"
     assert at[2] == "aligned"
-    assert any("2 of 4 clients (1 in the objective) hold no event" in c for c in run.concerns)
+    assert any("2 of 4 clients (1 in the objective) hold no event" in c for c in run.warnings)
     alone = muster.simulate(
         replace(fed, priority=np.arange(4) == 0, importance=np.eye(4)[0]),
         M.fedalign(100.0, warmup=0), case.network(1), **how,

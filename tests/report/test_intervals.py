@@ -16,8 +16,8 @@ from muster.base.registry import part
 from muster.data import federate, hold_out
 from muster.federation import Variation
 from muster.parts import Step
-from muster.report.figure import caption
-from muster.report.intervals import Interval, mean_and_half, ratio_of
+from muster.report.figure import figure_caption
+from muster.report.intervals import Interval, correction_ratio, mean_and_half
 from muster.report.table_files import write_table
 from muster.results.measures import MEASURES
 
@@ -38,9 +38,9 @@ def test_the_half_width_is_that_of_nadeau_and_bengio(ratio, among):
 
 def test_a_measure_of_training_rows_is_widened_by_what_they_share():
     split = Variation("split", 75, 25)
-    assert ratio_of(split, MEASURES["test_loss"]) == pytest.approx(1 / 3)
-    assert ratio_of(split, MEASURES["loss"]) == pytest.approx(3)
-    assert ratio_of(split, MEASURES["admitted"]) == pytest.approx(3)
+    assert correction_ratio(split, MEASURES["test_loss"]) == pytest.approx(1 / 3)
+    assert correction_ratio(split, MEASURES["loss"]) == pytest.approx(3)
+    assert correction_ratio(split, MEASURES["admitted"]) == pytest.approx(3)
     dealt = Variation("deal and split", 75, 25, objective_share=0.2, seen_share=0.6)
     for name, m in (
         ("test_loss", 5),
@@ -48,7 +48,7 @@ def test_a_measure_of_training_rows_is_widened_by_what_they_share():
         ("gm_appeal", 45),
         ("gm_appeal_test_unseen", 10),
     ):
-        assert ratio_of(dealt, MEASURES[name]) == pytest.approx(m / (100 - m))
+        assert correction_ratio(dealt, MEASURES[name]) == pytest.approx(m / (100 - m))
 
 
 def test_every_measure_of_training_rows_names_its_twin_on_held_out_rows():
@@ -84,7 +84,7 @@ def test_every_view_of_a_comparison_says_what_its_intervals_cover(data, said, tm
     assert said in console.file.getvalue()
     page = done.report(tmp_path / "report.html").read_text()
     assert page.count(said) >= 3  # the answer, the curves and the differences
-    assert said in caption(done.runs)
+    assert said in figure_caption(done.runs)
     assert f"95 % over {said}" in write_table(done.summary(), tmp_path / "a.tex").read_text()
     assert "varies" in write_table(done.summary(), tmp_path / "a.csv").read_text()
 

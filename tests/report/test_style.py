@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from muster.report.style import MORE, OKABE_ITO, OKABE_ITO_ON_DARK, Look, as_lab
+from muster.report.style import MORE, OKABE_ITO, OKABE_ITO_ON_DARK, LineStyle, to_lab
 
 # Machado, Oliveira and Fernandes (2009), severity 1: what is left of linear RGB.
 SEEN = {
@@ -28,7 +28,7 @@ def seen(colour, matrix):
     rgb = np.array(to_rgb(colour))
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     left = np.clip(matrix @ linear, 0, 1)
-    return as_lab(np.where(left <= 0.0031308, 12.92 * left, 1.055 * left ** (1 / 2.4) - 0.055))
+    return to_lab(np.where(left <= 0.0031308, 12.92 * left, 1.055 * left ** (1 / 2.4) - 0.055))
 
 
 def luminance(colour):
@@ -46,7 +46,7 @@ def test_no_two_methods_look_alike(palette, who):
 
 
 def test_eleven_methods_have_colours_of_their_own():
-    assert len({Look.of(i).colour for i in range(11)}) == 11
+    assert len({LineStyle.of(i).colour for i in range(11)}) == 11
 
 
 def test_every_colour_stands_out_from_a_dark_page():

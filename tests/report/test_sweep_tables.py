@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 
 from muster.federation import Variation
-from muster.report.sweep_tables import note_on, swept_figure, swept_tables
+from muster.report.sweep_figure import draw_sweep_figure, sweep_note
+from muster.report.sweep_tables import sweep_tables
 
 KEYS = ["local.steps", "requirement.steps", "methods.b.local.lr"]
 MEASURES = ("loss", "test_accuracy", "fairness", "mean_test_accuracy")
@@ -30,7 +31,7 @@ def summary(seeds=3, rounds=5):
 def test_rows_can_be_told_apart_in_every_block():
     console = Console(width=80)
     with console.capture() as capture:
-        console.print(*swept_tables(summary(), KEYS))
+        console.print(*sweep_tables(summary(), KEYS))
     rows = [line.split() for line in capture.get().splitlines() if "0.500±" in line]
     assert sum(len(row) - 4 for row in rows) == 8 * 2 * 4, "every mean is there"
     assert len(rows) == 2 * 8 * 2, "in two blocks"
@@ -50,7 +51,7 @@ def test_rows_can_be_told_apart_in_every_block():
     ],
 )  # fmt: skip
 def test_the_note_says_what_the_points_are(parts, said):
-    assert note_on(pl.concat(parts)) == said
+    assert sweep_note(pl.concat(parts)) == said
 
 
 @pytest.mark.parametrize(
@@ -61,6 +62,6 @@ def test_the_note_says_what_the_points_are(parts, said):
     ],
 )
 def test_keys_have_their_names_in_the_figure(tmp_path, along, named):
-    drawn = swept_figure(summary(1), KEYS, along, tmp_path / "a.svg").read_text()
+    drawn = draw_sweep_figure(summary(1), KEYS, along, tmp_path / "a.svg").read_text()
     for said in (*named, "One seed, after round 5: no intervals."):
         assert f"<!-- {said} -->" in drawn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from muster.report.table_layout import Column, Fitted
+from muster.report.table_layout import Column, TerminalTable
 
 
 def blocks(table, width):
@@ -35,7 +35,7 @@ LABELS = [
 @pytest.mark.parametrize("width", [40, 50, 65, 80])
 def test_every_block_has_every_label(width):
     numbers = [Column(f"number {i}", [f"0.{i}11±0.001", f"0.{i}22±0.002"]) for i in range(6)]
-    found = blocks(Fitted("", LABELS, numbers), width)
+    found = blocks(TerminalTable("", LABELS, numbers), width)
     assert len(found) > 1
     for block in found:
         assert [row[:3] for row in block] == ROWS
@@ -46,7 +46,7 @@ def test_every_block_has_every_label(width):
 def test_short_labels_stay_whole_where_long_ones_are_folded():
     long = Column("partition", ["dirichlet(alpha=0.3,min_rows=2)", "x"])
     numbers = [Column("loss", ["1.234±0.001", "2.345±0.001"])]
-    (block,) = blocks(Fitted("", [*LABELS, long], numbers), 50)
+    (block,) = blocks(TerminalTable("", [*LABELS, long], numbers), 50)
     assert block[0][:3] == ROWS[0]
     assert block[0][-1] == "1.234±0.001"
     rest = [word for row in block[1:-1] for word in row]
@@ -55,14 +55,14 @@ def test_short_labels_stay_whole_where_long_ones_are_folded():
 
 def test_labels_make_room_for_a_number():
     labels = [Column(name, ["abcdefghijkl"]) for name in "pqrs"]
-    (block,) = blocks(Fitted("", labels, [Column("loss", ["-1.234±0.001"])]), 50)
+    (block,) = blocks(TerminalTable("", labels, [Column("loss", ["-1.234±0.001"])]), 50)
     assert "-1.234±0.001" in block[0]
 
 
 def test_a_column_wider_than_the_terminal_is_folded_in_any_block():
     wide = Column("said", ["w" * 90, "w" * 70], left=True)
     number = Column("loss", ["1.234", "2.345"])
-    printed = blocks(Fitted("", LABELS, [wide, number]), 60)
+    printed = blocks(TerminalTable("", LABELS, [wide, number]), 60)
     assert printed[0][0][:3] == ROWS[0]
     assert sum(word.count("w") for row in printed[0] for word in row) == 160
     assert [row[-1] for row in printed[1]] == ["1.234", "2.345"]

@@ -10,9 +10,16 @@ import reference
 from helpers import federation, layers_of, module_of, random_layers
 from muster.local import Local
 from muster.protocol import Appraisal, Evaluation
-from muster.report.intervals import compared
+from muster.report.intervals import choose_measures
 from muster.results import measures
-from muster.results.measures import MEASURES, Measure, evaluate, named, over_clients, register
+from muster.results.measures import (
+    MEASURES,
+    Measure,
+    compute_measures,
+    find_measures,
+    over_clients,
+    register,
+)
 
 
 @pytest.fixture
@@ -110,7 +117,9 @@ def test_the_others_are_measured_by_their_share_of_the_data(engine):
 
 def test_where_all_are_priority_clients_there_are_no_others():
     everyone = federation(reference.problem(0, clients=6)[0])
-    assert not [name for name in evaluate(everyone.population, view_of()) if "others" in name]
+    assert not [
+        name for name in compute_measures(everyone.population, view_of()) if "others" in name
+    ]
 
 
 def test_every_number_of_a_round_is_in_the_table(fed):
@@ -120,14 +129,14 @@ def test_every_number_of_a_round_is_in_the_table(fed):
 
 def test_a_measure_over_clients_has_a_twin_for_those_that_only_judge(fed):
     view = view_of()
-    row = evaluate(fed.population, view)
+    row = compute_measures(fed.population, view)
     assert row["gm_appeal"] == view.meets[:5].mean()
     assert row["gm_appeal_unseen"] == view.meets[5]
     assert row["mean_test_accuracy"] == pytest.approx(view.test.accuracy[:5].mean())
     assert row["mean_test_accuracy_unseen"] == view.test.accuracy[5]
     assert "preferred_accuracy" not in row, "nobody has a model of its own to prefer"
     seen = federation(reference.problem(0, clients=6)[0])
-    assert "gm_appeal_unseen" not in evaluate(seen.population, view)
+    assert "gm_appeal_unseen" not in compute_measures(seen.population, view)
     both = over_clients(Measure("x", "an x", share=True), lambda v: v.train.loss)
     assert [(m.name, m.head, m.share) for m in both] == [
         ("x", "x", True),
@@ -140,9 +149,9 @@ def test_who_said_nothing_is_left_out(fed):
     view.train.loss[[0, 2]] = np.nan
     w = np.where(np.isnan(view.train.loss), 0.0, fed.population.objective)
     expected = np.nansum(w * view.train.loss) / w.sum()
-    assert evaluate(fed.population, view)["loss"] == pytest.approx(expected)
+    assert compute_measures(fed.population, view)["loss"] == pytest.approx(expected)
     view.train.loss[:] = np.nan
-    assert np.isnan(evaluate(fed.population, view)["loss"])
+    assert np.isnan(compute_measures(fed.population, view)["loss"])
 
 
 def test_one_entry_is_all_a_measure_needs(table, fed):
@@ -153,8 +162,8 @@ def test_one_entry_is_all_a_measure_needs(table, fed):
     run = muster.simulate(fed, muster.methods.fedavg(), muster.models.Softmax(), rounds=2)
     gap = run.final["train_loss"].max() - run.final["train_loss"].min()
     assert run.rounds["spread"][-1] == pytest.approx(gap)
-    assert [m.head for m in named(["spread"])] == ["gap"]
-    assert "spread" in [m.name for m in compared({"a": [run]})]
+    assert [m.head for m in find_measures(["spread"])] == ["gap"]
+    assert "spread" in [m.name for m in choose_measures({"a": [run]})]
     register(Measure("spread", "largest gap", of=spread))  # a module may be imported again
     for name in ("loss", "round", "silent"):
         with pytest.raises(muster.MusterError, match=f"measure '{name}': there is one already"):
@@ -162,7 +171,7 @@ def test_one_entry_is_all_a_measure_needs(table, fed):
 
 
 def test_measures_are_named_in_a_list_or_in_words():
-    assert [m.name for m in named(("loss", "fairness"))] == ["loss", "fairness"]
-    assert [m.name for m in named("fairness,loss , fairness")] == ["fairness", "loss"]
+    assert [m.name for m in find_measures(("loss", "fairness"))] == ["loss", "fairness"]
+    assert [m.name for m in find_measures("fairness,loss , fairness")] == ["fairness", "loss"]
     with pytest.raises(muster.MusterError, match="unknown measure 'fairnes'; did you mean 'fair"):
-        named("loss,fairnes")
+        find_measures("loss,fairnes")

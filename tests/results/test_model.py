@@ -99,7 +99,7 @@ def test_own_models_too_large_to_keep_are_said_to_be(fed, monkeypatch):
     monkeypatch.setattr("muster.run.training_loop.LARGE", 1)
     with pytest.warns(muster.MusterWarning, match="not kept with the results"):
         run = of(fed, M.ditto())
-    with pytest.raises(muster.MusterError, match="ditto leaves no models of clients' own"):
+    with pytest.raises(muster.MusterError, match="ditto has no clients' own models"):
         run.model(client=0)
 
 
@@ -140,11 +140,11 @@ def test_an_interrupted_run_has_its_model_too(fed):
 
 
 @pytest.mark.parametrize(("ask", "message"), [
-    (lambda run, back: back.model(), r"trained .*:Net, which is code of yours.*build="),
+    (lambda run, back: back.model(), r"trained .*:Net, your own code.*build="),
     (lambda run, back: back.model(build=lambda: nn.Linear(64, 10)), "in both"),
     (lambda run, back: back.model(build=3), "build: int; give an nn.Module"),
     (lambda run, back: back.model(build=lambda: 1 / 0), "build: cannot be called"),
-    (lambda run, back: run.model(client=0), "fedavg leaves no models of clients' own"),
+    (lambda run, back: run.model(client=0), "fedavg has no clients' own models"),
     (lambda run, back: run.model(client=5), "client: no '5'; allowed: 0 to 4"),
     (lambda run, back: run.model(client="north"), "client: no 'north'"),
     (lambda run, back: run.predict(np.zeros((2, 63))), r"takes numbers of shape \(rows, 64\)"),
@@ -172,10 +172,10 @@ def test_other_shapes_are_one_line(fed):
 
 
 def test_a_client_that_never_trained_has_no_model():
-    own = model.Own(np.array([0, 2]), {"w": np.arange(2.0)})
-    assert own.of(2, "2")["w"] == 1.0
+    own = model.ClientModels(np.array([0, 2]), {"w": np.arange(2.0)})
+    assert own.get(2, "2")["w"] == 1.0
     with pytest.raises(muster.MusterError, match="client east: has not trained"):
-        own.of(1, "east")
+        own.get(1, "east")
 
 
 def test_the_runs_of_a_comparison_have_their_models(fed, tmp_path):
@@ -186,7 +186,7 @@ def test_the_runs_of_a_comparison_have_their_models(fed, tmp_path):
     for done in (both, back, muster.load_runs(tmp_path / "c")):
         assert torch.equal(done["ditto"][0].model(client=1)(x), both["ditto"][0].model(client=1)(x))
         assert torch.equal(done["fedavg"][0].model()(x), both["fedavg"][0].model()(x))
-    with pytest.raises(muster.MusterError, match="fedavg leaves"):
+    with pytest.raises(muster.MusterError, match="fedavg has no"):
         back["fedavg"][0].model(client=1)
 
 

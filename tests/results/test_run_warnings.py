@@ -10,8 +10,8 @@ from rich.console import Console
 
 import muster
 from helpers import federation
-from muster.report.tables import run_table, warnings_of
-from muster.run.evaluate import guesses
+from muster.report.tables import format_warnings, list_warnings, run_table
+from muster.run.evaluate import compute_baselines
 
 M = muster.methods
 
@@ -29,25 +29,25 @@ def go(fed, method=None, lr=0.1, rounds=12, **more):
 
 
 def said(run):
-    return " | ".join(run.concerns)
+    return " | ".join(run.warnings)
 
 
 def test_a_sound_run_raises_no_concern(fed):
-    assert go(fed).concerns == []
+    assert go(fed).warnings == []
 
 
 def test_own_models_that_never_moved_are_said_to(fed):
     still = go(fed, M.local(), lr=0.0)
-    assert any("never moved" in sentence for sentence in still.concerns)
+    assert any("never moved" in sentence for sentence in still.warnings)
 
 
 def test_where_own_models_are_judged_the_common_one_may_stay(fed):
     alone = muster.simulate(fed, muster.methods.local(), muster.models.Softmax(), 5)
-    assert not any("never moved" in sentence for sentence in alone.concerns)
+    assert not any("never moved" in sentence for sentence in alone.warnings)
     few = muster.data.digits(clients=6, priority=2)
     kept = muster.simulate(few, muster.methods.ditto(), muster.models.Softmax(), 3)
     assert kept.rounds["loss"][-1] > kept.facts["constant_loss"] > kept.rounds["own_loss"][-1]
-    assert not kept.concerns
+    assert not kept.warnings
 
 
 def test_every_reply_refused(fed):
@@ -64,7 +64,7 @@ def test_everybody_left(fed):
 
     picky = replace(fed, requirement=np.full(fed.n, 1e-3))
     run = go(picky, M.maxfl(), participation=muster.Flexible(2))
-    assert "everybody had left by round 3" in said(run)
+    assert "all clients had left by round 3" in said(run)
     assert "the 10 rounds from there on moved nothing" in said(run)
     assert "participation.from_round" in said(run)
 
@@ -81,7 +81,7 @@ def test_nobody_took_part(fed):
     run = go(fed, nobody, rounds=12)
     idle = int((run.rounds["joined"] == 0).sum())
     assert 0 < idle < 12
-    assert f"{idle} of 12 rounds moved nothing: nobody who was asked took part" in said(run)
+    assert f"{idle} of 12 rounds moved nothing: no client that was asked took part" in said(run)
 
 
 def test_a_model_no_better_than_a_guess():
@@ -109,7 +109,7 @@ def test_guesses_against_a_few_lines_of_numpy(fed):
         weight = fed.test.counts_by(fed.test.positions(np.array([k])))
         counts = np.bincount(y, weights=weight, minlength=10)
         tested += fed.objective[k] * counts / counts.sum()
-    known = guesses(fed)
+    known = compute_baselines(fed)
     assert known["constant_loss"] == pytest.approx(-sum(p * np.log(p) for p in shares if p))
     assert known["majority_accuracy"] == pytest.approx(shares.max())
     assert known["majority_test_accuracy"] == pytest.approx(tested[shares.argmax()])
@@ -125,7 +125,7 @@ def test_a_shared_test_set_counts_by_its_mix():
 def test_concerns_are_saved_and_printed(fed, tmp_path, capsys):
     run = go(fed, lr=1e30, rounds=2)
     back = muster.load(muster.save(run, tmp_path / "run"))
-    assert back.concerns == run.concerns
+    assert back.warnings == run.warnings
     Console(width=200).print(run_table(back))
     out = capsys.readouterr().out
     assert "every reply was refused" in out
@@ -179,30 +179,35 @@ def test_a_score_that_no_priority_client_has():
         return said(run), run.clients["reason"].to_list()[:3]
 
     told, reason = reasons([0])
-    assert "in 2 of 2 rounds nobody outside the objective could join" in told
+    assert "in 2 of 2 rounds no client outside the objective could join" in told
     assert reason == ["priority", "F(w) unknown", "F(w) unknown"]
     told, reason = reasons([1])
     assert "could join" not in told
     assert reason == ["auc unknown", "priority", "auc unknown"]
 
 
+def printed(runs):
+    """The warnings of runs as a terminal shows them."""
+    return [line.plain for line in format_warnings(list_warnings(runs))]
+
+
 def test_what_is_wrong_with_several_methods_is_said_once_with_whose_numbers(fed):
     bad = [replace(go(fed), seed=s, facts={"moved": True, "start_loss": 1e-9}) for s in (3, 4)]
-    assert all("the loss did not fall: 1e-09" in run.concerns[0] for run in bad)
-    (line,) = warnings_of({"a": bad, "b": [bad[0], go(fed)]})
-    assert line.startswith("attention: a, b (1 of 2 seeds): the loss did not fall")
+    assert all("the loss did not fall: 1e-09" in run.warnings[0] for run in bad)
+    (line,) = printed({"a": bad, "b": [bad[0], go(fed)]})
+    assert line.startswith("warning: a, b (1 of 2 seeds): the loss did not fall")
     assert line.endswith("(numbers of a, seed 3)")
-    (alone,) = warnings_of({"a": bad[:1]})
+    (alone,) = printed({"a": bad[:1]})
     assert "numbers of" not in alone
 
 
-def test_concerns_that_begin_with_a_number_are_told_apart(fed, monkeypatch):
+def test_warnings_that_begin_with_a_number_are_distinguished(fed, monkeypatch):
     one, other = "3 of 9 rounds moved nothing", "in 4 of 9 rounds somebody gave no answer"
     wrong = {3: [one], 4: [other, "in 2 of 9 rounds every reply was refused: because"]}
-    monkeypatch.setattr(muster.Run, "concerns", property(lambda run: wrong[run.seed]))
+    monkeypatch.setattr(muster.Run, "warnings", property(lambda run: wrong[run.seed]))
     runs = {"a": [replace(go(fed, rounds=1), seed=3)], "b": [replace(go(fed, rounds=1), seed=4)]}
-    assert warnings_of(runs) == [
-        f"attention: a: {one}",
-        f"attention: b: {other}",
-        "attention: b: in 2 of 9 rounds every reply was refused: because",
+    assert printed(runs) == [
+        f"warning: a: {one}",
+        f"warning: b: {other}",
+        "warning: b: in 2 of 9 rounds every reply was refused: because",
     ]

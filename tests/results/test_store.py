@@ -98,7 +98,7 @@ def test_resume_after_a_crash_reaches_the_same_bits(fed, tmp_path, method, engin
     keep = {"checkpoint": tmp_path, "checkpoint_every": 4}
     with pytest.raises(Stop):
         muster.simulate(fed, **args(method, **more), **keep, on_round=stop_at(7, Stop()))
-    assert store.checkpointed(tmp_path) == 4
+    assert store.get_last_checkpoint_round(tmp_path) == 4
     seen = []
     resumed = muster.simulate(
         fed, **args(method, **more), **keep, resume=True, on_round=lambda r: seen.append(r["round"])
@@ -119,7 +119,7 @@ def test_ctrl_c_leaves_a_usable_result_and_resumes_to_the_same_bits(fed, tmp_pat
     assert len(partial.rounds) == round
     assert partial.clients["round"].max() == round
     assert partial.rounds.drop("seconds").equals(whole.rounds.drop("seconds").head(round))
-    assert store.checkpointed(tmp_path) == round
+    assert store.get_last_checkpoint_round(tmp_path) == round
     resumed = muster.simulate(fed, **args(), checkpoint=tmp_path, resume=True)
     assert same_bits(whole, resumed)
 
@@ -128,7 +128,7 @@ def test_interrupts_in_the_middle_of_a_round_lose_only_that_round(fed, tmp_path,
     from muster.run import training_loop
 
     space = vars(training_loop)
-    real, calls = space["play"], []
+    real, calls = space["play_round"], []
 
     def play(*a):
         calls.append(1)
@@ -136,11 +136,11 @@ def test_interrupts_in_the_middle_of_a_round_lose_only_that_round(fed, tmp_path,
             raise KeyboardInterrupt
         return real(*a)
 
-    monkeypatch.setitem(space, "play", play)
+    monkeypatch.setitem(space, "play_round", play)
     with pytest.raises(muster.Interrupted) as caught:
         muster.simulate(fed, **args(), checkpoint=tmp_path)
     assert len(caught.value.run.rounds) == 5
-    assert store.checkpointed(tmp_path) == 5
+    assert store.get_last_checkpoint_round(tmp_path) == 5
 
 
 def test_a_checkpoint_of_another_run_is_refused(fed, tmp_path):
@@ -181,7 +181,7 @@ def test_a_checkpoint_half_written_is_never_loaded(fed, tmp_path, monkeypatch):
     with pytest.raises(Stop):
         muster.simulate(fed, **args(), checkpoint=tmp_path, checkpoint_every=4)
     monkeypatch.undo()
-    assert store.checkpointed(tmp_path) == 4
+    assert store.get_last_checkpoint_round(tmp_path) == 4
     whole = muster.simulate(fed, **args())
     resumed = muster.simulate(fed, **args(), checkpoint=tmp_path, checkpoint_every=4, resume=True)
     assert same_bits(whole, resumed)

@@ -9,7 +9,7 @@ import pytest
 
 import muster
 from helpers import federation, nine_clients
-from muster.run.evaluate import bar, label_entropy
+from muster.run.evaluate import compute_useful_thresholds, label_entropy
 
 MIX = muster.data.LabelMix(0.05)
 
@@ -60,10 +60,14 @@ def test_the_bar_is_a_requirement_or_what_constant_predictions_reach():
     fed = federation(data)
     everyone = np.arange(3)
     assert label_entropy(fed, everyone) == pytest.approx([np.log(2), 0, 1.5 * np.log(2)])
-    assert bar(fed, everyone) == pytest.approx([np.log(2), np.log(3), 1.5 * np.log(2)])
+    assert compute_useful_thresholds(fed, everyone) == pytest.approx(
+        [np.log(2), np.log(3), 1.5 * np.log(2)]
+    )
     # Each from its own rows alone, as on a machine of its own.
     for k in everyone:
         own = federation([data[k]], classes=3)
-        assert bar(own, np.array([0])) == bar(fed, np.array([k]))
+        assert compute_useful_thresholds(own, np.array([0])) == compute_useful_thresholds(
+            fed, np.array([k])
+        )
     wants = federation(data, requirement=[0.5, 0.1, 0.2])
-    assert bar(wants, everyone).tolist() == [0.5, 0.1, 0.2]
+    assert compute_useful_thresholds(wants, everyone).tolist() == [0.5, 0.1, 0.2]

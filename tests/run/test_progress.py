@@ -29,7 +29,7 @@ def test_every_round_is_there_as_soon_as_it_is_done(fed, tmp_path):
     seen = []
 
     def look(row):
-        sight = progress.look(tmp_path)
+        sight = progress.read_progress(tmp_path)
         seen.append((row["round"], len(sight.rows), sight.state, sight.rounds))
         assert sight.rows[-1]["loss"] == row["loss"]
         assert sight.rows[-1]["admitted"] == row["admitted"]
@@ -46,10 +46,10 @@ def test_one_that_goes_on_begins_with_what_was_done(fed, tmp_path):
 
     with pytest.raises(Interrupted):
         run(fed, tmp_path, on_round=stop)
-    sight = progress.look(tmp_path)
+    sight = progress.read_progress(tmp_path)
     assert (sight.state, len(sight.rows)) == ("stopped", 3)
     whole = run(fed, tmp_path)
-    rows = progress.look(tmp_path).rows
+    rows = progress.read_progress(tmp_path).rows
     assert [row["round"] for row in rows] == [1, 2, 3, 4, 5, 6]
     assert [row["loss"] for row in rows] == whole.rounds["loss"].to_list()
 
@@ -59,7 +59,7 @@ def test_a_line_that_is_not_whole_is_left_for_the_next_look(fed, tmp_path):
     file = tmp_path / "checkpoints" / progress.FILE
     whole = file.read_text()
     file.write_text(whole + '{"round": 3, "lo')
-    assert len(progress.look(tmp_path).rows) == 2
+    assert len(progress.read_progress(tmp_path).rows) == 2
     assert all(json.loads(line) for line in whole.splitlines())
 
 
@@ -68,7 +68,7 @@ def test_what_is_damaged_is_one_line(fed, tmp_path):
     file = tmp_path / "checkpoints" / progress.FILE
     file.write_text("nonsense\n")
     with pytest.raises(muster.MusterError, match="cannot be read"):
-        progress.look(tmp_path)
+        progress.read_progress(tmp_path)
 
 
 def test_nothing_is_written_without_a_folder(fed, tmp_path, monkeypatch):
@@ -83,7 +83,7 @@ def test_numbers_that_are_none_are_no_json_of_their_own():
 
 def test_the_run_so_far_can_be_shown(fed, tmp_path):
     run(fed, tmp_path, 5)
-    sight = progress.look(tmp_path)
+    sight = progress.read_progress(tmp_path)
     so_far = sight.run()
     assert len(so_far.rounds) == 5
     assert so_far.clients["round"].max() == 4, "who took part is known up to the last checkpoint"
@@ -91,4 +91,4 @@ def test_the_run_so_far_can_be_shown(fed, tmp_path):
     assert "It is not finished" in text
     muster.save(muster.simulate(fed, muster.methods.fedavg(), muster.models.Softmax(), 1), tmp_path)
     assert store.is_run(tmp_path)
-    assert progress.look(tmp_path).state == "done"
+    assert progress.read_progress(tmp_path).state == "done"

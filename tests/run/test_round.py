@@ -192,8 +192,8 @@ def test_a_refused_reply_changes_no_memory_that_the_server_shares(fed, method, m
     from muster.run import training_loop
 
     seen = []
-    real = training_loop.play
-    monkeypatch.setattr(training_loop, "play", lambda *a: seen.append(real(*a)) or seen[-1])
+    real = training_loop.play_round
+    monkeypatch.setattr(training_loop, "play_round", lambda *a: seen.append(real(*a)) or seen[-1])
     attack = Broken(fraction=0.3)
     run = muster.simulate(
         fed, method, muster.models.Softmax(), 2, Local(steps=2, lr=0.1), attack=attack

@@ -172,7 +172,7 @@ def test_ctrl_c_gives_whole_seeds_and_goes_on_to_the_same_bits(tmp_path, stop):
     back = muster.load(tmp_path)
     assert (back.seeds, back.complete) == (partial.seeds, False)
     label, seed = (("align", 0), ("all", 0), ("align", 1), ("all", 1))[(stop - 1) // 6]
-    assert store.checkpointed(tmp_path / f"{label}-seed{seed}" / "checkpoints") == (
+    assert store.get_last_checkpoint_round(tmp_path / f"{label}-seed{seed}" / "checkpoints") == (
         (stop - 1) % 6 + 1
     )
     left = []

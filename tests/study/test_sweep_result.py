@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from muster.base.errors import MusterError
-from muster.report.sweep_tables import swept_figure
+from muster.report.sweep_figure import draw_sweep_figure
 from muster.study.grid import Cell, as_over, grid
 from muster.study.sweep_result import Sweep
 
@@ -66,7 +66,7 @@ def test_only_seeds_that_every_method_finished_are_paired():
     seeds = dict(part.summary("loss").group_by("x").agg(pl.col("seeds").unique()).iter_rows())
     assert seeds == {1: [3], 2: [4]}
     none = Sweep(whole.frame.filter(pl.col("method") == "a"), whole.over, LABELS, whole.seeds)
-    with pytest.raises(MusterError, match="no seed of any cell was finished by every method"):
+    with pytest.raises(MusterError, match="no seed of any cell has been finished by every method"):
         none.summary()
     with pytest.raises(MusterError, match="nothing is finished yet"):
         Sweep(pl.DataFrame(), whole.over, LABELS, whole.seeds).summary()
@@ -81,7 +81,7 @@ def test_a_measure_after_a_round_and_one_that_nobody_took():
         with pytest.raises(MusterError) as stop:
             sweep.summary("loss", round=round)
         assert str(stop.value) == f"round: {round}; allowed: whole numbers from 1 to 3"
-    with pytest.raises(MusterError, match="measure 'fairness': no run here took it"):
+    with pytest.raises(MusterError, match="measure 'fairness': none of these runs has it"):
         sweep.summary("fairness")
     with pytest.raises(MusterError, match="unknown measure 'speed'"):
         sweep.summary("speed")
@@ -112,8 +112,8 @@ def test_it_is_drawn_against_a_key(tmp_path, ending):
 
 def test_too_many_panels_are_refused(tmp_path):
     sweep = made({"x": [1, 2], "y": list(range(7))})
-    with pytest.raises(MusterError, match="7 cells next to 'x', and there is room for 6"):
-        swept_figure(sweep.summary("loss"), sweep.keys, "x", tmp_path / "a.png")
+    with pytest.raises(MusterError, match="7 cells besides 'x', at most 6 fit"):
+        draw_sweep_figure(sweep.summary("loss"), sweep.keys, "x", tmp_path / "a.png")
 
 
 def test_names_of_cells_are_stable_readable_and_different():

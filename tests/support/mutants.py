@@ -459,13 +459,21 @@ def undrawn():
     def no_picture(fed, counts, path, seed):
         return path
 
-    usual = muster.report.figure.figure, muster.cli.run.figure, muster.cli.data_show.draw
-    muster.report.figure.figure = muster.cli.run.figure = blank
-    muster.cli.data_show.draw = no_picture
+    usual = (
+        muster.report.figure.draw_figure,
+        muster.cli.run.draw_figure,
+        muster.cli.data_show.draw_federation,
+    )
+    muster.report.figure.draw_figure = muster.cli.run.draw_figure = blank
+    muster.cli.data_show.draw_federation = no_picture
     try:
         yield
     finally:
-        muster.report.figure.figure, muster.cli.run.figure, muster.cli.data_show.draw = usual
+        (
+            muster.report.figure.draw_figure,
+            muster.cli.run.draw_figure,
+            muster.cli.data_show.draw_federation,
+        ) = usual
 
 
 def findings(kind, numbers, base=None, drawn=False):

@@ -14,8 +14,8 @@ from browser import Browser
 
 SHOTS = {  # width, height, dark, and the element that is at the top
     "report": (1200, 1240, False, "header"),
-    "report-who": (1200, 900, False, "#presence"),
-    "report-dark": (1200, 1100, True, "#presence"),
+    "report-who": (1200, 900, False, "#participation"),
+    "report-dark": (1200, 1100, True, "#participation"),
     "report-phone": (390, 1000, False, "#curves"),
 }
 
@@ -27,7 +27,7 @@ def main(report: str, folder: str) -> None:
             page.until("document.documentElement.hasAttribute('data-ready')")
             page.run("document.documentElement.style.scrollBehavior = 'auto'")
             page.run(f"document.querySelector({top!r}).scrollIntoView()")
-            page.until("document.querySelector('#presence .legend li')")
+            page.until("document.querySelector('#participation .legend li')")
             page.run("new Promise(done => requestAnimationFrame(() => setTimeout(done, 300)))")
             path = page.shot(Path(folder) / f"{name}.png")
             Image.open(path).convert("P", palette=Image.Palette.ADAPTIVE, colors=128).save(

@@ -22,9 +22,9 @@ from ..data import DATA
 from ..data.sources.catalogue import CATALOGUE
 from ..federation import Federation
 from ..federation.ragged_rows import SharedRows
-from ..report.figure import as_figure_path
-from ..report.picture import class_names, draw
-from ..report.table_layout import Column, Fitted
+from ..report.federation_figure import class_names, draw_federation
+from ..report.figure import check_figure_path
+from ..report.table_layout import Column, TerminalTable
 from .console import say
 
 SHOWN = 20  # clients a table lists when there are more
@@ -42,7 +42,7 @@ def show(words: argparse.Namespace, console: Console) -> int:
     if name in CATALOGUE and name not in DATA:
         raise MusterError(f"{name}: run `muster data show {CATALOGUE[name].shown_by}`")
     if out is not None:
-        as_figure_path(out, "--out")
+        check_figure_path(out, "--out")
     flags = [(f"data.{key}", value) for key, value in words.keys.items()]
     flags.sort(key=lambda flag: flag[0].count("."))
     seed = [] if words.seed is None else [("seed", words.seed)]
@@ -62,7 +62,7 @@ def show(words: argparse.Namespace, console: Console) -> int:
     if fed.n > SHOWN:
         say(console, f"... and {plural(fed.n - SHOWN, 'more client')}; of all {fed.n}:")
         console.print(quantile_table(fed, counts))
-    drawn = draw(fed, counts, Path(out or f"{fed.name}-data.png"), chosen.settings.seed)
+    drawn = draw_federation(fed, counts, Path(out or f"{fed.name}-data.png"), chosen.settings.seed)
     say(console, f"figure: {drawn}")
     return 0
 
@@ -98,24 +98,24 @@ def roles_and_sizes(fed: Federation, some: Int64) -> list[Column]:
     return columns
 
 
-def number_table(fed: Federation) -> Fitted:
+def number_table(fed: Federation) -> TerminalTable:
     """The first clients, a row each, with the mean and the deviation of their targets."""
     some = np.arange(min(fed.n, SHOWN))
     columns = roles_and_sizes(fed, some)
     targets = [fed.train.client(int(k))[1].double().flatten() for k in some]
     columns.append(Column("mean target", [f"{float(y.mean()):.4g}" for y in targets]))
     columns.append(Column("deviation", [f"{float(y.std(correction=0)):.4g}" for y in targets]))
-    return Fitted("", [Column("client", client_names(fed)[some].tolist())], columns)
+    return TerminalTable("", [Column("client", client_names(fed)[some].tolist())], columns)
 
 
-def client_table(fed: Federation, counts: Int64) -> Fitted:
+def client_table(fed: Federation, counts: Int64) -> TerminalTable:
     """The first clients, a row each."""
     some = np.arange(min(fed.n, SHOWN))
     columns = roles_and_sizes(fed, some)
     columns.append(Column("classes", [str(held) for held in (counts[some] > 0).sum(axis=1)]))
     if fed.classes <= WIDEST:
         columns.append(Column("labels", sparks(counts[some]), left=True))
-    return Fitted("", [Column("client", client_names(fed)[some].tolist())], columns)
+    return TerminalTable("", [Column("client", client_names(fed)[some].tolist())], columns)
 
 
 def client_names(fed: Federation) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
@@ -143,7 +143,7 @@ def sparks(counts: Int64) -> list[str]:
     return ["".join(SPARKS[h] for h in row) for row in height]
 
 
-def quantile_table(fed: Federation, counts: Int64) -> Fitted:
+def quantile_table(fed: Federation, counts: Int64) -> TerminalTable:
     """Sizes and classes held, over all clients."""
     measures: dict[str, ArrayLike] = {"rows": fed.train.sizes}
     if fed.test is not None:
@@ -152,4 +152,4 @@ def quantile_table(fed: Federation, counts: Int64) -> Fitted:
     levels = list(QUANTILES.values())
     cut = {name: np.quantile(np.asarray(v), levels) for name, v in measures.items()}
     columns = [Column(name, [f"{q:g}" for q in values]) for name, values in cut.items()]
-    return Fitted("", [Column("", list(QUANTILES))], columns)
+    return TerminalTable("", [Column("", list(QUANTILES))], columns)

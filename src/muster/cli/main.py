@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..base.errors import INTERRUPTED, MusterError, first_line, one_line, warning_line
 from ..base.lazy import lazy_functions, lazy_module
-from ..report.ascii import let_through
+from ..report.text import replace_unprintable
 from .arguments import Command, Reader
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ SEVERAL: dict[str, Any] = {"action": "extend", "nargs": "+", "default": []}  # v
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; bad input is one line on stderr and exit code 2."""
-    let_through(sys.stdout, sys.stderr)
+    replace_unprintable(sys.stdout, sys.stderr)
     usual = warnings.formatwarning
     warnings.formatwarning = warning_line
     try:

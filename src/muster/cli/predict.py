@@ -18,7 +18,7 @@ from ..base.errors import MusterError, plural, printable
 from ..base.registry import import_object
 from ..base.schema import build
 from ..results import store
-from ..results.export import as_export
+from ..results.export import check_export_path
 from ..results.run import Run
 from ..study.comparison import is_comparison
 from .console import Terminal, say
@@ -56,7 +56,7 @@ def export(words: argparse.Namespace, console: Console) -> int:
     """`muster export RUN --to FILE [--client NAME]`."""
     if words.run is None or words.to is None:
         raise MusterError("export: give a run and a file: muster export runs/NAME --to model.ts")
-    out = as_export(words.to)
+    out = check_export_path(words.to)
     run = one_run(words.run)
     run.export(out, words.client, code(words, run), words.scale)
     say(

@@ -13,12 +13,12 @@ from rich.live import Live
 from ..base import durable
 from ..base.checks import check_above
 from ..base.errors import MusterError, plural
-from ..report.html.content import Story
-from ..report.html.page import page
-from ..report.table_layout import Column, Fitted
+from ..report.html.content import Content
+from ..report.html.page import render_page
+from ..report.table_layout import Column, TerminalTable
 from ..results.measures import MEASURES
 from ..results.run import Run
-from ..run.progress import Sight, sights
+from ..run.progress import RunProgress, list_progress
 from ..study.comparison import Comparison, is_comparison, read
 from ..study.grid import grid
 from ..study.load import goes_on, load, together
@@ -56,7 +56,7 @@ def watch(words: argparse.Namespace, console: Console) -> int:
         raise MusterError("watch: which run? give its folder, such as runs/demo")
     folder, every = Path(words.folder), _seconds(words.every)
     check_above("--every", every)
-    seen = sights(folder)
+    seen = list_progress(folder)
     if words.page and is_sweep(folder):
         raise MusterError(f"--page: {folder} is a sweep; give one of its cells, or leave it out")
     if words.page:
@@ -76,7 +76,7 @@ def watch(words: argparse.Namespace, console: Console) -> int:
             if console.is_terminal:
                 live.update(table(seen, folder), refresh=True)
             time.sleep(every)
-            before, seen = seen, sights(folder)
+            before, seen = seen, list_progress(folder)
             if _done(before) != _done(seen):
                 moved = time.monotonic()
                 if words.page:
@@ -98,11 +98,11 @@ def _seconds(text: str | None) -> float:
         raise MusterError(f"--every: '{text}'; give seconds, such as 2") from None
 
 
-def _done(seen: Sequence[Sight]) -> int:
+def _done(seen: Sequence[RunProgress]) -> int:
     return sum(len(s.rows) + (s.state == "done") for s in seen)
 
 
-def complete(seen: Sequence[Sight], folder: Path) -> bool:
+def complete(seen: Sequence[RunProgress], folder: Path) -> bool:
     """Whether everything that is to run has run."""
     return sum(s.state == "done" for s in seen) >= planned(folder)
 
@@ -118,7 +118,7 @@ def planned(folder: Path) -> int:
     return len(listed["labels"]) * len(listed["seeds"])
 
 
-def patience(seen: Sequence[Sight]) -> float:
+def patience(seen: Sequence[RunProgress]) -> float:
     """How many seconds without a new round it takes to say that nothing will come any more: as
     many as there are while somebody holds the folder."""
     states = {s.state for s in seen}
@@ -127,7 +127,7 @@ def patience(seen: Sequence[Sight]) -> float:
     return WAITING if states == {"waiting"} else BETWEEN
 
 
-def ended(seen: Sequence[Sight], folder: Path) -> str:
+def ended(seen: Sequence[RunProgress], folder: Path) -> str:
     """What there is to say once nothing moves any more."""
     if complete(seen, folder):
         return f"done: {folder}; look at it with: muster report {folder}"
@@ -138,7 +138,7 @@ def ended(seen: Sequence[Sight], folder: Path) -> str:
     )
 
 
-def table(seen: Sequence[Sight], folder: Path) -> RenderableType:
+def table(seen: Sequence[RunProgress], folder: Path) -> RenderableType:
     """One row per run: how far it is, how it does, how long it has to go."""
     last = [s.rows[-1] if s.rows else {} for s in seen]
     score = _score(seen)
@@ -157,17 +157,17 @@ def table(seen: Sequence[Sight], folder: Path) -> RenderableType:
     labels = [Column("run", [f"{s.label}, seed {s.seed}" for s in seen])]
     done = sum(s.state == "done" for s in seen)
     title = f"{folder}: {done} of {plural(planned(folder), 'run')} done"
-    return Fitted(title, labels, columns)
+    return TerminalTable(title, labels, columns)
 
 
-def state_of(s: Sight) -> str:
+def state_of(s: RunProgress) -> str:
     """What a run does, and for how long it still will."""
     if s.state == "under way" and s.rows:
         return f"{duration(s.left)} left"
     return s.state
 
 
-def _score(seen: Sequence[Sight]) -> str:
+def _score(seen: Sequence[RunProgress]) -> str:
     """The measure of the task's first score on held-out rows."""
     told = [name for s in seen for row in s.rows[-1:] for name in row if name.startswith("test_")]
     return next((name for name in told if name != "test_loss"), "test_accuracy")
@@ -177,7 +177,7 @@ def _head(measure: str) -> str:
     return MEASURES[measure].head if measure in MEASURES else measure.replace("_", " ")
 
 
-def _latest(s: Sight, name: str) -> float | None:
+def _latest(s: RunProgress, name: str) -> float | None:
     return next((row[name] for row in reversed(s.rows) if row.get(name) is not None), None)
 
 
@@ -199,7 +199,7 @@ def spark(values: Sequence[float]) -> str:
     return "".join(SPARKS[round((v - low) / span * (len(SPARKS) - 1))] for v in some)
 
 
-def show_page(folder: Path, seen: Sequence[Sight], every: float) -> Path | None:
+def show_page(folder: Path, seen: Sequence[RunProgress], every: float) -> Path | None:
     """Write what there is so far as a page that loads itself again; None before the first round."""
     runs: dict[str, dict[int, Run]] = {}
     for s in seen:
@@ -214,6 +214,6 @@ def show_page(folder: Path, seen: Sequence[Sight], every: float) -> Path | None:
         label = next(iter(shown))
         shown = {label: shown[label]}
     place = folder / LIVE
-    story = Story(shown, complete=complete(seen, folder))
-    durable.write(place, page(story, refresh=max(1, round(every)) if every else 0))
+    content = Content(shown, complete=complete(seen, folder))
+    durable.write(place, render_page(content, refresh=max(1, round(every)) if every else 0))
     return place

@@ -22,13 +22,13 @@ from ..base.untrusted_files import safe_path
 from ..config.experiment import Experiment, load_table
 from ..config.experiment import load as load_experiment
 from ..config.keys import override, parse_value
-from ..report.figure import as_figure_path, figure, figures
+from ..report.figure import check_figure_path, draw_figure, draw_figures
 from ..report.intervals import summary as summary_of
-from ..report.paper import paper
-from ..report.table_files import as_table_path, write_table, write_tables
+from ..report.paper_figure import draw_paper_figure
+from ..report.table_files import check_table_path, write_table, write_tables
 from ..report.tables import run_table
 from ..results import store
-from ..results.measures import named
+from ..results.measures import find_measures
 from ..results.run import Interrupted, Run
 from ..run.simulate import run_job
 from ..study.compare import ComparisonInterrupted
@@ -158,7 +158,7 @@ def run(words: argparse.Namespace, console: Console) -> int:
     ):
         place = safe_path(folder, "checkpoints")
         keep = replace(chosen.keep, checkpoint=place, resume=True)
-        tell.start(label, s.seed, store.checkpointed(place))
+        tell.start(label, s.seed, store.get_last_checkpoint_round(place))
         try:
             result = run_job(
                 fed,
@@ -175,12 +175,12 @@ def run(words: argparse.Namespace, console: Console) -> int:
         return code
     result = replace(result, config=chosen.resolved())
     store.save(result, folder)
-    drawn = figures({label: [result]}, folder, s.figures, s.shown_in_figure)
+    drawn = draw_figures({label: [result]}, folder, s.figures, s.shown_in_figure)
     console.print(run_table(result, s.measures))
     if code:
         say(console, f"interrupted; go on with: muster run --resume {folder}")
     else:
-        store.drop_checkpoints(folder / "checkpoints")
+        store.delete_checkpoints(folder / "checkpoints")
     say(console, closing(folder, drawn))
     return code or said_if_idle([result], console)
 
@@ -239,7 +239,7 @@ def compare(words: argparse.Namespace, console: Console) -> int:
     if result.seeds:
         console.print(result)
         write_tables(result.summary(), folder)
-        drawn = figures(result.matched, folder, s.figures, s.shown_in_figure)
+        drawn = draw_figures(result.matched, folder, s.figures, s.shown_in_figure)
         say(console, closing(folder, drawn, result.report(folder / "report.html")))
     return code or said_if_idle(chain.from_iterable(result.runs.values()), console)
 
@@ -258,14 +258,14 @@ def draw(words: argparse.Namespace, console: Console) -> int:
     usual = ("paper.pdf", "paper.svg") if words.paper else ("figure.png",)
     places = [folder / name for name in usual]
     if words.out is not None:
-        places = [as_figure_path(words.out, "--out")]
+        places = [check_figure_path(words.out, "--out")]
     chosen = found.config.get("panels", ()) if isinstance(found, Run) else found.panels
     panels = words.panels or chosen
     for place in places:
         if words.paper:
-            paper(runs, place, panels, bool(words.wide))
+            draw_paper_figure(runs, place, panels, bool(words.wide))
         else:
-            figure(runs, place, panels)
+            draw_figure(runs, place, panels)
     say(console, f"figure:  {', '.join(map(str, places))}")
     return 0
 
@@ -278,8 +278,8 @@ def show(words: argparse.Namespace, console: Console) -> int:
         raise MusterError("--against: of which figure? give a sweep, and --figure FILE.png")
     if words.panels and not words.figure:
         raise MusterError("--panels: of which figure? give --figure FILE.png as well")
-    out = None if words.figure is None else as_figure_path(words.figure, "--figure")
-    table = None if words.table is None else as_table_path(words.table, "--table")
+    out = None if words.figure is None else check_figure_path(words.figure, "--figure")
+    table = None if words.table is None else check_table_path(words.table, "--table")
     folder = Path(words.folder)
     keys: Sequence[str]
     if store.is_run(folder):
@@ -287,12 +287,12 @@ def show(words: argparse.Namespace, console: Console) -> int:
         measures = words.measures or found.config.get("measures", ())
         panels = words.panels or words.measures or found.config.get("panels") or measures
         console.print(run_table(found, measures))
-        drawn = None if out is None else figure({found.label: [found]}, out, panels)
+        drawn = None if out is None else draw_figure({found.label: [found]}, out, panels)
         summary, keys = summary_of({found.label: [found]}, (len(found.rounds),), measures), ()
     elif is_sweep(folder):
         swept = load_sweep(folder)
         if words.measures:
-            swept = replace(swept, measures=tuple(m.name for m in named(words.measures)))
+            swept = replace(swept, measures=tuple(m.name for m in find_measures(words.measures)))
         console.print(swept)
         drawn = None if out is None else swept.figure(out, words.panels, words.against)
         summary, keys = swept.summary(), swept.keys

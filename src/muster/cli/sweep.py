@@ -14,7 +14,7 @@ from ..base import durable
 from ..base.errors import INTERRUPTED, MusterError, plural
 from ..config.experiment import load_table
 from ..config.settings import Settings
-from ..report.figure import as_formats
+from ..report.figure import parse_formats
 from ..report.table_files import write_tables
 from ..study import tune as tuning
 from ..study.sweep import SweepInterrupted, planned, run_plan
@@ -62,7 +62,9 @@ def shown(result: Sweep, folder: Path, s: Settings, console: Console) -> None:
     say(console, f"results: {folder} ({cells}; every round in sweep.parquet)")
     try:
         panels = s.panels or None
-        drawn = [result.figure(folder / f"figure.{name}", panels) for name in as_formats(s.figures)]
+        drawn = [
+            result.figure(folder / f"figure.{name}", panels) for name in parse_formats(s.figures)
+        ]
         say(console, f"figure:  {', '.join(map(str, drawn))}")
     except MusterError as error:  # a grid may be too large for one: all else is there
         say(console, f"figure:  none: {error}")

@@ -31,13 +31,13 @@ def trust(words: argparse.Namespace, console: Console) -> int:
     ):
         if not ok:
             raise MusterError(f"{what}: {given}; allowed: {allowed}")
-    todo = trust_study.cells(rules, attacks, shares, seeds)
-    grounds = trust_study.Grounds(rounds)
+    todo = trust_study.list_cells(rules, attacks, shares, seeds)
+    study = trust_study.TrustStudy(rounds)
     done = [
-        grounds.row(cell)
+        study.run_cell(cell)
         for cell in track(todo, f"{len(todo)} runs", console=console, transient=True)
     ]
-    frame = trust_study.table_of(done)
+    frame = trust_study.make_table(done)
     for attack in attacks:
         table = Table(title=f"{attack}: points of accuracy lost, ± 95 %, {seeds} seeds")
         here = shares[:1] if attack == trust_study.ONCE else shares
@@ -46,7 +46,10 @@ def trust(words: argparse.Namespace, console: Console) -> int:
             once = attack == trust_study.ONCE
             table.add_column("once" if once else f"{100 * share:g} % lie", justify="right")
         for rule in rules:
-            lost = [trust_study.written(trust_study.lost(frame, rule, attack, s)) for s in here]
+            lost = [
+                trust_study.format_interval(trust_study.find_loss(frame, rule, attack, s))
+                for s in here
+            ]
             table.add_row(Text(rule), *lost)
         console.print(table)
     if seeds > 1:

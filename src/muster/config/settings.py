@@ -11,8 +11,8 @@ from ..base.rng import MOST, as_seeds
 from ..engines.compute import Compute
 from ..parts.participation import Participation
 from ..parts.threats.attacks import Attack
-from ..report.figure import as_formats
-from ..results.measures import named as named_measures
+from ..report.figure import parse_formats
+from ..results.measures import find_measures
 from ..run.job import DECIDE_ON, DecideOn
 from ..tasks.base import Multiclass, Task
 
@@ -93,10 +93,10 @@ class Settings:
         for at in self.report_at:
             check_whole("report_at", at, 1, self.rounds)
         if self.measures:
-            named_measures(self.measures)
+            find_measures(self.measures)
         if self.panels:
-            named_measures(self.panels, "panel")
-        as_formats(self.figures)
+            find_measures(self.panels, "panel")
+        parse_formats(self.figures)
         if not self.name or "/" in self.name or self.name.startswith("."):
             raise MusterError(f"name: '{self.name}'; give a plain folder name")
 

@@ -1,10 +1,10 @@
-"""What attacks cost: every attack by every rule by the share of clients that lie, seed by seed.
+"""The cost of attacks: every attack by every rule by the share of clients that lie, seed by seed.
 
 The federation is digits, two classes a client, half of the clients priority; attackers are drawn
 outside the priority group unless the attack says otherwise, and report the loss that wins. Measured
 is the priority clients' held-out accuracy, next to that of the same rule and seed without liars;
-for a backdoor also how often the mark turns an answer. A control has the liars gone: what is lost
-then is the help of their data, and no liar's doing.
+for a backdoor also how often the mark changes an answer. In a control the liars are gone: its loss
+is that of their data's help, not of their attack.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ LOCAL = Local(steps=5, batch_size=32, lr=0.1)
 MARK = Backdoor(0.1, target=0, pixels=4)
 
 
-def aligned(step: Step) -> Method:
-    """FedALIGN with another step."""
+def fedalign_with(step: Step) -> Method:
+    """Return FedALIGN with another step."""
     return replace(fedalign(0.5), step=step)
 
 
@@ -58,13 +58,13 @@ RULES: dict[str, Method] = {
     "fedavg": fedavg(),
     "fedavg on priority": fedavg_priority(),
     "fedalign": fedalign(0.5),
-    "fedalign, norm bound": aligned(NormBound()),
-    "fedalign, median": aligned(Median()),
-    "fedalign, trimmed mean": aligned(TrimmedMean(0.2)),
-    "fedalign, geometric median": aligned(GeometricMedian()),
-    "fedalign, centred clipping": aligned(CentredClipping()),
-    "fedalign, multi-Krum": aligned(Krum(0.2, m=20)),
-    "fedalign, mixing + trimmed": aligned(NearestNeighbours(0.2, TrimmedMean(0.2))),
+    "fedalign, norm bound": fedalign_with(NormBound()),
+    "fedalign, median": fedalign_with(Median()),
+    "fedalign, trimmed mean": fedalign_with(TrimmedMean(0.2)),
+    "fedalign, geometric median": fedalign_with(GeometricMedian()),
+    "fedalign, centred clipping": fedalign_with(CentredClipping()),
+    "fedalign, multi-Krum": fedalign_with(Krum(0.2, m=20)),
+    "fedalign, mixing + trimmed": fedalign_with(NearestNeighbours(0.2, TrimmedMean(0.2))),
     "fedalign, trust": fedalign(0.5, trust=True),
     "maxfl": maxfl(),
     "maxfl, median": replace(maxfl(), step=Median(Adaptive())),
@@ -92,7 +92,7 @@ GONE = "liars gone"  # no attack: those who would lie take no part
 
 
 @dataclass(frozen=True)
-class Cell:
+class TrustCell:
     """One run: a rule, an attack (None: nobody lies), the share of liars, a seed."""
 
     rule: str
@@ -101,17 +101,17 @@ class Cell:
     seed: int
 
 
-def cells(
+def list_cells(
     rules: Iterable[str], attacks: Iterable[str], shares: Sequence[float], seeds: int
-) -> list[Cell]:
-    """Every run of a table: without liars first."""
+) -> list[TrustCell]:
+    """Return every run of a table, those without liars first."""
     rules, attacks = list(rules), list(attacks)
     for what, given, known in (("rule", rules, RULES), ("attack", attacks, ATTACKS)):
         for name in given:
             if name not in known:
                 raise unknown_name(what, name, known)
     return [
-        Cell(rule, attack, share, seed)
+        TrustCell(rule, attack, share, seed)
         for rule in rules
         for attack in (None, *attacks)
         for share in ([0.0] if attack is None else shares[:1] if attack == ONCE else shares)
@@ -119,22 +119,22 @@ def cells(
     ]
 
 
-class Grounds:
-    """The federations of a table, one for each seed, made once."""
+class TrustStudy:
+    """The runs of a table, on one federation for each seed, built once."""
 
     def __init__(self, rounds: int = ROUNDS, everyone: bool = False) -> None:
         self.rounds, self.everyone = rounds, everyone
-        self.made: dict[int, Federation] = {}
+        self.federations: dict[int, Federation] = {}
 
     def fed(self, seed: int) -> Federation:
-        """Digits, with what each client gets alone as its requirement."""
-        if seed not in self.made:
+        """Return digits, with the loss of each client's solo model as its requirement."""
+        if seed not in self.federations:
             plain = digits(CLIENTS, "all" if self.everyone else PRIORITY, seed=seed)
-            self.made[seed] = with_solo(plain, Softmax(), seed=seed)
-        return self.made[seed]
+            self.federations[seed] = with_solo(plain, Softmax(), seed=seed)
+        return self.federations[seed]
 
-    def row(self, cell: Cell) -> dict[str, Any]:
-        """What came of one run."""
+    def run_cell(self, cell: TrustCell) -> dict[str, Any]:
+        """Run one cell and return its row."""
         fed = self.fed(cell.seed)
         attack = None if cell.attack is None else ATTACKS[cell.attack](cell.share)
         if self.everyone and isinstance(attack, Liars):
@@ -143,17 +143,23 @@ class Grounds:
         if cell.attack == GONE:
             taking_part, attack = without(fed, draw_attackers(fed, attack, cell.seed)), None
         run = simulate(
-            taking_part, RULES[cell.rule], Softmax(), self.rounds, LOCAL, cell.seed, attack=attack,
+            taking_part,
+            RULES[cell.rule],
+            Softmax(),
+            self.rounds,
+            LOCAL,
+            cell.seed,
+            attack=attack,
             evaluate_every=0,
-        )  # fmt: skip
-        honest, liars = kept(run)
+        )
+        honest, liars = admitted_shares(run)
         return {
             "rule": cell.rule,
             "attack": cell.attack or "none",
             "share": cell.share,
             "seed": cell.seed,
             "accuracy": accuracy(run, fed),
-            "fooled": fooled(run, fed),
+            "fooled": backdoor_rate(run, fed),
             "honest_kept": honest,
             "liars_kept": liars,
             "trials": float(run.rounds["trials"].mean()) if "trials" in run.rounds.columns else 0.0,  # type: ignore[arg-type]
@@ -161,7 +167,7 @@ class Grounds:
 
 
 def without(fed: Federation, some: Int64) -> Federation:
-    """The federation without the part of some clients in it: their data stays where it is."""
+    """Return the federation with some clients taking no part; their data stays in it."""
     out = np.isin(np.arange(fed.n), some)
     return replace(
         fed, unseen=fed.unseen | out, priority=fed.priority & ~out, importance=fed.importance * ~out
@@ -169,7 +175,8 @@ def without(fed: Federation, some: Int64) -> Federation:
 
 
 def accuracy(run: Run, fed: Federation) -> float:
-    """Held-out accuracy on the priority clients of a federation, whoever took part in the run."""
+    """Return held-out accuracy on the priority clients of a federation, whoever took part in the
+    run."""
     assert fed.test is not None
     model, right = run.model(), np.zeros(fed.n)
     with torch.no_grad():
@@ -179,9 +186,9 @@ def accuracy(run: Run, fed: Federation) -> float:
     return float(fed.objective @ right)
 
 
-def kept(run: Run) -> tuple[float, float]:
-    """Of the replies of honest clients, and of the liars', the share that counted; of the honest
-    ones outside the priority group, where there are any."""
+def admitted_shares(run: Run) -> tuple[float, float]:
+    """Return the shares of replies that were admitted, of honest clients (those outside the
+    priority group, where there are any) and of liars."""
     who = run.final.select("client", "attacker")
     rows = run.clients.join(who, on="client").filter(pl.col("joined"))
     honest, lied = rows.filter(~pl.col("attacker")), rows.filter("attacker")
@@ -194,8 +201,8 @@ def kept(run: Run) -> tuple[float, float]:
     return mine, theirs
 
 
-def fooled(run: Run, fed: Federation) -> float:
-    """How often the mark makes the model answer its class, of held-out rows of other classes."""
+def backdoor_rate(run: Run, fed: Federation) -> float:
+    """Return the share of held-out rows of other classes that the mark turns to its class."""
     assert fed.test is not None
     rows = fed.test.y != MARK.target
     x = MARK.mark(fed.test.x[rows], fed.train.x.max())
@@ -204,8 +211,8 @@ def fooled(run: Run, fed: Federation) -> float:
     return float((answers == MARK.target).double().mean())
 
 
-def table_of(rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
-    """The rows as a frame, with what each lost to the same rule and seed without liars."""
+def make_table(rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
+    """Return the rows as a frame, with the accuracy each lost to the same seed without liars."""
     frame = pl.DataFrame(list(rows))
     alone = frame.filter(pl.col("attack") == "none").select(
         "rule", "seed", honest="accuracy", fooled_before="fooled"
@@ -216,27 +223,27 @@ def table_of(rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
 
 @cache
 def variation() -> Variation:
-    """The variation between seeds: each splits digits again."""
+    """Return the variation between seeds: each splits digits again."""
     return digits(CLIENTS).variation
 
 
 def points(shares: pl.Series) -> Interval:
-    """Shares of held-out rows in points, one for each seed: their mean and interval, wide enough
-    for the rows of all clients."""
+    """Return the mean and interval of shares of held-out rows in points, one for each seed; the
+    interval is wide enough for the rows of all clients."""
     values = 100 * shares.to_numpy().astype(np.float64)
     return Interval.of(values, ratio=variation().ratio(held_out=True))
 
 
-def lost(frame: pl.DataFrame, rule: str, attack: str, share: float) -> Interval | None:
-    """Points of accuracy lost, mean and interval over seeds."""
+def find_loss(frame: pl.DataFrame, rule: str, attack: str, share: float) -> Interval | None:
+    """Return the points of accuracy lost, mean and interval over seeds."""
     mine = frame.filter(
         pl.col("rule") == rule, pl.col("attack") == attack, (pl.col("share") - share).abs() < 1e-9
     )
     return points(mine["lost"]) if len(mine) else None
 
 
-def written(value: Interval | None, best: bool = False) -> str:
-    """An interval in a cell."""
+def format_interval(value: Interval | None, best: bool = False) -> str:
+    """Format an interval for a table's cell."""
     if value is None:
         return ""
     text = f"{value.mean:.1f}" + ("" if np.isnan(value.half) else f" ± {value.half:.1f}")
@@ -244,7 +251,7 @@ def written(value: Interval | None, best: bool = False) -> str:
 
 
 def markdown(frame: pl.DataFrame) -> str:
-    """One table for each attack: rules down, shares of liars across."""
+    """Return one table for each attack: rules down, shares of liars across."""
     lines: list[str] = []
     shares = sorted(set(frame["share"].to_list()) - {0.0})
     honest = {
@@ -260,6 +267,6 @@ def markdown(frame: pl.DataFrame) -> str:
         lines += ["", f"### {attack}", "", f"| rule | nobody lies | {' | '.join(heads)} |"]
         lines.append("|---" * (len(here) + 2) + "|")
         for rule, alone in honest.items():
-            cells = [written(lost(frame, rule, attack, s)) for s in here]
-            lines.append(f"| {rule} | {written(alone)} | {' | '.join(cells)} |")
+            cells = [format_interval(find_loss(frame, rule, attack, s)) for s in here]
+            lines.append(f"| {rule} | {format_interval(alone)} | {' | '.join(cells)} |")
     return "\n".join(lines).strip()

@@ -1,1 +1,1 @@
-"""What a person looks at: tables and figures."""
+"""Tables, figures and HTML reports of results, with paired intervals."""

@@ -1,15 +1,16 @@
-"""Intervals: several methods on matched seeds, with intervals for means and paired differences.
+"""Intervals of means and paired differences, of several methods on matched seeds.
 
-Methods share everything but themselves: the same data, starting point and batches for each seed.
-So the difference between two of them is taken seed by seed, and its interval is usually far
-narrower than the intervals of the two means suggest. Seeds that split the same rows again are not
-independent: there `ratio_of` says by how much every interval is widened.
+Methods share the data, the starting point and the batches of each seed. So the difference between
+two methods is taken seed by seed, and its interval is usually far narrower than the intervals of
+the two means suggest. Seeds that split the same rows again are not independent: for those,
+`correction_ratio` widens every interval (Nadeau and Bengio 2003).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,23 +18,25 @@ from ..base.arrays import Float64
 from ..base.errors import MusterError, plural
 from ..base.lazy import pl
 from ..federation import Variation
-from ..results.measures import MEASURES, Measure, named
+from ..results.measures import MEASURES, Measure, find_measures
 from ..results.run import Run
 
 Runs = Mapping[str, Sequence[Run]]
 
 
-def every(runs: Runs) -> list[Run]:
-    """The runs of all methods."""
+def all_runs(runs: Runs) -> list[Run]:
+    """Return the runs of all methods as one list."""
     return [run for mine in runs.values() for run in mine]
 
 
-def compared(runs: Runs, names: str | Iterable[str] = ()) -> tuple[Measure, ...]:
-    """The measures of a comparison: those named, or those of the table that every run took, in its
-    own name or (but not in all of them) in that of the measure that stands in for it."""
-    columns = [set(run.rounds.columns) for mine in runs.values() for run in mine]
+def choose_measures(runs: Runs, names: str | Iterable[str] = ()) -> tuple[Measure, ...]:
+    """Return the measures of a comparison: those named, or the default ones that every run has.
+
+    Some runs, but not all, may have the substitute of a measure (`Measure.otherwise`) instead.
+    """
+    columns = [set(run.rounds.columns) for run in all_runs(runs)]
     if names:
-        return known_to(columns, named(names))
+        return check_measured(columns, find_measures(names))
     return tuple(
         m
         for m in MEASURES.values()
@@ -43,45 +46,51 @@ def compared(runs: Runs, names: str | Iterable[str] = ()) -> tuple[Measure, ...]
     )
 
 
-def known_to(columns: Sequence[set[str]], measures: Sequence[Measure]) -> tuple[Measure, ...]:
-    """These measures, if each was taken by some run; the first that was not is an error."""
+def check_measured(columns: Sequence[set[str]], measures: Sequence[Measure]) -> tuple[Measure, ...]:
+    """Return these measures; the first that no run has is an error."""
     for m in measures:
         if not any(m.name in c or m.otherwise in c for c in columns):
-            raise MusterError(f"measure '{m.name}': no run here took it ({m.title})")
+            raise MusterError(f"measure '{m.name}': none of these runs has it ({m.title})")
     return tuple(measures)
 
 
-def variation_of(runs: Iterable[Run]) -> Variation:
-    """How the seeds of these runs vary the data; those of an earlier version do not say."""
+def seed_variation(runs: Iterable[Run]) -> Variation:
+    """Return how the seeds of these runs vary the data; runs of earlier versions do not have it."""
     return Variation.together(run.facts.get("varies") for run in runs)
 
 
-def variation_in(frame: pl.DataFrame) -> Variation:
-    """The same of the rows of a frame that has it in its columns."""
+def read_variation(frame: pl.DataFrame) -> Variation:
+    """Return how seeds vary the data, from the columns of a summary."""
     if not {*Variation().table} <= {*frame.columns}:
         return Variation()
-    said = frame.select(*Variation().table).drop_nulls().unique(maintain_order=True)
-    return Variation.together(said.iter_rows(named=True))
+    rows = frame.select(*Variation().table).drop_nulls().unique(maintain_order=True)
+    return Variation.together(rows.iter_rows(named=True))
 
 
-def ratio_of(variation: Variation, measure: Measure) -> float:
-    """The correction of a measure's intervals (`Variation.ratio`). Counts of a round depend on the
-    training rows, like measures taken on them."""
+def correction_ratio(variation: Variation, measure: Measure) -> float:
+    """Return the correction of a measure's intervals (`Variation.ratio`).
+
+    Counts of a round depend on the training rows, like measures of those rows.
+    """
     held_out = measure.of is not None and not measure.held_out
     return variation.ratio(held_out, measure.whose)
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and the half-width of its 95 % interval (Student's t; NaN from one value)."""
+    """A mean and the half-width of its 95 % interval (Student's t; NaN for one value)."""
 
     mean: float
     half: float
 
     @classmethod
     def of(cls, values: Sequence[float] | Float64, among: int = 1, ratio: float = 0.0) -> Interval:
-        """From one value for each seed; wide enough for so many intervals to hold together
-        (Bonferroni), and for seeds that split the same rows again (`ratio_of`).
+        """Return the interval of one value per seed.
+
+        Args:
+            values: one value per seed
+            among: number of intervals that hold together at 95 % (Bonferroni)
+            ratio: correction for seeds that split the same rows again (`correction_ratio`)
 
         >>> Interval.of([1.0, 2.0, 3.0])
         2.000 ± 2.484
@@ -91,7 +100,7 @@ class Interval:
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether the interval lies wholly on one side of zero."""
+        """True if the whole interval lies on one side of zero."""
         return abs(self.mean) > self.half
 
     def __repr__(self) -> str:
@@ -101,9 +110,11 @@ class Interval:
 
 
 def mean_and_half(values: Float64, among: int = 1, ratio: float = 0.0) -> tuple[Float64, Float64]:
-    """The mean over the first axis, and the half-width of its 95 % interval, or of one among so
-    many that hold together at 95 %: `t s sqrt(1/n + ratio)`, Student's t with the corrected
-    variance of Nadeau and Bengio (2003); NaN from one value."""
+    """Return the mean over the first axis and the half-width of its 95 % interval.
+
+    The half-width is `t s sqrt(1/n + ratio)`: Student's t at level `1 - 0.05 / among`, with the
+    corrected variance of Nadeau and Bengio (2003); NaN for one value.
+    """
     from scipy.special import stdtrit  # takes as long to load as everything else
 
     n = len(values)
@@ -115,77 +126,88 @@ def mean_and_half(values: Float64, among: int = 1, ratio: float = 0.0) -> tuple[
     )
 
 
-def for_everyone(run: Run) -> bool:
-    """Whether all clients that take part are priority clients."""
+def all_priority(run: Run) -> bool:
+    """Return True if all participating clients are priority clients."""
     return bool(run.final.filter(~pl.col("unseen"))["priority"].all())
 
 
-def at(run: Run, measure: str, round: int) -> float:
-    """A measure after a round, or the last one before it that was taken; NaN without one."""
-    column = column_of(run, measure)
+def value_at(run: Run, measure: str, round: int) -> float:
+    """Return the last value of a measure up to a round; NaN without one."""
+    column = find_column(run, measure)
     if column is None:
         return float("nan")
-    taken = run.rounds.filter(pl.col("round") <= round, pl.col(column).is_not_null())
-    return float(taken[column][-1]) if len(taken) else float("nan")
+    measured = run.rounds.filter(pl.col("round") <= round, pl.col(column).is_not_null())
+    return float(measured[column][-1]) if len(measured) else float("nan")
 
 
-def column_of(run: Run, measure: str) -> str | None:
-    """The column of a run's rounds that holds a measure, or what stands in for it."""
+def find_column(run: Run, measure: str) -> str | None:
+    """Return the column of a run's rounds with a measure, or with its substitute."""
     otherwise = MEASURES[measure].otherwise if measure in MEASURES else ""
     return next((name for name in (measure, otherwise) if name in run.rounds.columns), None)
 
 
 def summary(runs: Runs, rounds: Sequence[int], measures: str | Iterable[str] = ()) -> pl.DataFrame:
-    """One row for each method, round and measure: mean, interval, and the paired difference
-    `this - first method` with its interval; and what the seeds vary (`Variation`). Runs of all
-    methods are in the same order of seeds."""
+    """Return one row per method, round and measure (`summary_row`).
+
+    Runs of all methods are in the same order of seeds; differences are to the first method.
+    """
     first = next(iter(runs.values()))
-    variation = variation_of(every(runs))
-    taken = compared(runs, measures)
+    variation = seed_variation(all_runs(runs))
+    chosen = choose_measures(runs, measures)
     rows = []
     for label, mine in runs.items():
         for round in rounds:
-            for measure in taken:
-                a = np.array([at(run, measure.name, round) for run in mine])
-                b = np.array([at(run, measure.name, round) for run in first])
-                ratio = ratio_of(variation, measure)
-                mean, gap = Interval.of(a, ratio=ratio), Interval.of(a - b, ratio=ratio)
-                rows.append(
-                    {
-                        "method": label,
-                        "round": round,
-                        "measure": measure.name,
-                        "seeds": len(a),
-                        "mean": mean.mean,
-                        "half": mean.half,
-                        "difference": gap.mean,
-                        "difference_half": gap.half,
-                        "clear": mine is not first and gap.excludes_zero,
-                        **variation.table,
-                    }
-                )
+            for measure in chosen:
+                a = np.array([value_at(run, measure.name, round) for run in mine])
+                b = np.array([value_at(run, measure.name, round) for run in first])
+                rows.append(summary_row(label, round, measure, a, b, variation, mine is first))
     return pl.DataFrame(rows).fill_nan(None)
 
 
-def covered(runs: Runs) -> list[str]:
-    """A line that says what the intervals of these runs cover, if there are any."""
+def summary_row(
+    label: str,
+    round: int,
+    measure: Measure,
+    values: Float64,
+    first: Float64,
+    variation: Variation,
+    is_first: bool,
+) -> dict[str, Any]:
+    """Return a row of a summary: the mean, the paired difference `this - first`, both with their
+    interval, and how the seeds vary the data."""
+    ratio = correction_ratio(variation, measure)
+    mean, gap = Interval.of(values, ratio=ratio), Interval.of(values - first, ratio=ratio)
+    return {
+        "method": label,
+        "round": round,
+        "measure": measure.name,
+        "seeds": len(values),
+        "mean": mean.mean,
+        "half": mean.half,
+        "difference": gap.mean,
+        "difference_half": gap.half,
+        "clear": not is_first and gap.excludes_zero,
+        **variation.table,
+    }
+
+
+def coverage_notes(runs: Runs) -> list[str]:
+    """Return a line that states what the intervals of these runs cover, if there are any."""
     seeds = len(next(iter(runs.values())))
-    return [variation_of(every(runs)).said(seeds)] if seeds > 1 else []
+    return [seed_variation(all_runs(runs)).said(seeds)] if seeds > 1 else []
 
 
-def covered_cells(summary: pl.DataFrame) -> list[str]:
-    """What the intervals of a summary's rows cover, each thing once."""
+def cell_coverage_notes(summary: pl.DataFrame) -> list[str]:
+    """Return lines that state what the intervals of a summary cover, without repetition."""
     some = summary.filter(pl.col("half").is_not_null())
-    return list(dict.fromkeys(
-        variation_in(mine).said(seeds_of(mine))
-        for _, mine in some.group_by(*Variation().table, maintain_order=True)
-    ))  # fmt: skip
+    groups = some.group_by(*Variation().table, maintain_order=True)
+    return list(dict.fromkeys(read_variation(mine).said(format_seeds(mine)) for _, mine in groups))
 
 
-def seeds_of(summary: pl.DataFrame) -> str:
-    """Over how many seeds the means of a sweep are.
+def format_seeds(summary: pl.DataFrame) -> str:
+    """Format the number of seeds behind the means of a sweep.
 
-    >>> seeds_of(pl.DataFrame({"seeds": [3, 1, 3]}))
+    >>> format_seeds(pl.DataFrame({"seeds": [3, 1, 3]}))
     '1 to 3 seeds'
     """
     least, *more = summary["seeds"].unique().sort().to_list()

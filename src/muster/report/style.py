@@ -1,14 +1,12 @@
-"""How methods and classes look in a figure: colours that a colour-blind reader can tell apart, and
-never colour alone.
+"""Colours, line styles and markers of figures, distinguishable by colour-blind readers.
 
-A method is a colour, a line style and a marker. Their numbers (11, 5 and 6) have no common divisor,
-so that the pairs of colour and line style first repeat after 55 methods.
+A method has a colour, a line style and a marker, never colour alone. Their numbers (11, 5 and 6)
+have no common divisor, so the pairs of colour and line style first repeat after 55 methods.
 """
 
 from __future__ import annotations
 
-import re
-import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,65 +15,70 @@ import numpy as np
 
 from ..base.arrays import Float64
 from ..base.durable import atomic_file
-from ..base.errors import printable
+from .text import wrap_label
 
-# Okabe and Ito, "Color Universal Design" (2008), without the yellow that white paper swallows.
+# Okabe and Ito, "Color Universal Design" (2008), without the yellow that is invisible on white.
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
-# For the methods after those: each the farthest from all before it, for all three kinds of eyes.
+# For more methods: each the farthest from all before it, for all three kinds of colour vision.
 MORE = ("#802000", "#800060", "#0080FF", "#00BF60")
-# The same hues where the page is dark: lighter, white for black, and moved apart until also those
-# who see no red or no green tell them apart.
-OKABE_ITO_ON_DARK = (
-    "#4A9FE8", "#E97F38", "#22E096", "#CD8DB3", "#F4F4F4", "#F0CA2C", "#A3D8FF",
-)  # fmt: skip
+# The same hues for a dark page: lighter, white for black, and moved apart until readers who see no
+# red or no green can distinguish them too.
+OKABE_ITO_ON_DARK = ("#4A9FE8", "#E97F38", "#22E096", "#CD8DB3", "#F4F4F4", "#F0CA2C", "#A3D8FF")
 DASHES: tuple[Any, ...] = (
-    "solid", (0, (5, 2)), (0, (1.2, 1.4)), (0, (6, 2, 1.2, 2)), (0, (3, 1.5, 1, 1.5, 1, 1.5)),
-)  # fmt: skip
+    "solid",
+    (0, (5, 2)),
+    (0, (1.2, 1.4)),
+    (0, (6, 2, 1.2, 2)),
+    (0, (3, 1.5, 1, 1.5, 1, 1.5)),
+)
 MARKERS = ("o", "s", "^", "D", "v", "P")
+LEGEND_WIDTH = 26  # characters of a method's name in one line of the legend
 
 
 @dataclass(frozen=True)
-class Look:
-    """How one method is drawn, in every panel."""
+class LineStyle:
+    """The colour, dashes and marker of one method, the same in every panel."""
 
     colour: str
     dashes: Any
     marker: str
 
     @classmethod
-    def of(cls, i: int) -> Look:
-        """The look of the i-th method."""
+    def of(cls, i: int) -> LineStyle:
+        """Return the style of the i-th method."""
         colours = OKABE_ITO + MORE
         return cls(colours[i % len(colours)], DASHES[i % len(DASHES)], MARKERS[i % len(MARKERS)])
 
 
 def class_colours(n: int) -> list[tuple[float, float, float]]:
-    """Colours for n classes: Okabe and Ito's, then each time the one farthest from all before it as
-    an eye sees them (in CIE L*a*b*), among those that are neither too light nor too dark (L* from
-    25 to 88) nor glaring (chroma up to 70)."""
+    """Return colours for n classes: Okabe and Ito's, then greedily the farthest from all before.
+
+    Distance is measured in CIE L*a*b*. Candidates are neither too light nor too dark (L* from 25 to
+    88) nor glaring (chroma up to 70).
+    """
     from matplotlib.colors import to_rgb
 
     chosen = [to_rgb(colour) for colour in OKABE_ITO[:n]]
     steps = np.linspace(0, 1, 13)
     grid = np.stack(np.meshgrid(steps, steps, steps, indexing="ij"), axis=-1).reshape(-1, 3)
-    seen = as_lab(grid)
-    fit = (seen[:, 0] > 25) & (seen[:, 0] < 88) & (np.hypot(seen[:, 1], seen[:, 2]) < 70)
-    grid, seen = grid[fit], seen[fit]
+    lab = to_lab(grid)
+    fit = (lab[:, 0] > 25) & (lab[:, 0] < 88) & (np.hypot(lab[:, 1], lab[:, 2]) < 70)
+    grid, lab = grid[fit], lab[fit]
     far = np.full(len(grid), np.inf)
     for colour in chosen:
-        far = np.minimum(far, np.linalg.norm(seen - as_lab(np.array(colour)), axis=1))
+        far = np.minimum(far, np.linalg.norm(lab - to_lab(np.array(colour)), axis=1))
     while len(chosen) < n:
         best = int(far.argmax())
         r, g, b = grid[best].tolist()
         chosen.append((r, g, b))
-        far = np.minimum(far, np.linalg.norm(seen - seen[best], axis=1))
+        far = np.minimum(far, np.linalg.norm(lab - lab[best], axis=1))
     return chosen
 
 
-def as_lab(rgb: Float64) -> Float64:
-    """sRGB in [0, 1] as CIE L*a*b*, in which distance is about what an eye makes of it.
+def to_lab(rgb: Float64) -> Float64:
+    """Convert sRGB in [0, 1] to CIE L*a*b*, in which distance is about perceived difference.
 
-    >>> as_lab(np.array([1.0, 0.0, 0.0])).round().tolist()
+    >>> to_lab(np.array([1.0, 0.0, 0.0])).round().tolist()
     [53.0, 80.0, 67.0]
     """
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
@@ -88,55 +91,38 @@ def as_lab(rgb: Float64) -> Float64:
     return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], axis=-1)
 
 
-def as_written(text: str) -> str:
-    """A text that matplotlib writes as it is: `$` begins no formula, and what cannot be seen is
-    said to be there.
-
-    >>> as_written("a $ a day")
-    'a \\\\$ a day'
-    """
-    return printable(text).replace("$", r"\$")
-
-
-def folded(text: str, width: int, lines: int = 3) -> str:
-    """A name from a user in lines of at most this width, written as it is.
-
-    >>> folded("fedalign with a very long name", 16)
-    'fedalign with a\\nvery long name'
-    """
-    wrapped = textwrap.wrap(text, width, max_lines=lines, placeholder="…") or [text]
-    return as_written("\n".join(wrapped))
-
-
-def lines_of(value: str, width: int) -> list[str]:
-    """A value in lines of about this width: it is broken where its parts meet, and a longer part is
-    left whole.
-
-    >>> lines_of("dirichlet(alpha=0.3,min_rows=5)", 14)
-    ['dirichlet', '(alpha=0.3,', 'min_rows=5)']
-    """
-    lines = [""]
-    for part in re.split(r"(?<=[\s,+/_])|(?=\()", value):
-        if lines[-1] and len(lines[-1] + part.rstrip()) > width:
-            lines.append("")
-        lines[-1] += part
-    return [line.rstrip() for line in lines]
-
-
-def short(name: str, most: int = 14) -> str:
-    """A name that fits below a bar, written as it is."""
-    return as_written(name if len(name) <= most else f"{name[: most - 1]}…")
-
-
-def keep_figure(fig: Any, path: Path, **how: Any) -> None:
-    """Write a figure to a file whose ending says the format, in place of what has its name."""
+def save_figure(fig: Any, path: Path, **options: Any) -> None:
+    """Write a figure to a file in the format of its ending, atomic_file an existing one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as new:
-        fig.savefig(new, **how)
+        fig.savefig(new, **options)
+
+
+def add_legend(
+    fig: Any,
+    styles: Mapping[str, LineStyle],
+    place: str = "right upper",
+    width: int = LEGEND_WIDTH,
+    lines: int = 3,
+    markersize: float = 5,
+    **options: Any,
+) -> None:
+    """Add a legend of the methods outside the panels, their names wrapped to a width."""
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color=s.colour, linestyle=s.dashes, marker=s.marker, markersize=markersize)
+        for s in styles.values()
+    ]
+    options = options or {"fontsize": 9, "handlelength": 3.4}
+    blank = [" "] * len(handles)  # matplotlib would leave out a name that begins with _
+    legend = fig.legend(handles, blank, loc=f"outside {place}", frameon=False, **options)
+    for text, label in zip(legend.get_texts(), styles, strict=True):
+        text.set_text(wrap_label(label, width, lines))
 
 
 def tidy(ax: Any) -> None:
-    """Only the lines that say something."""
+    """Add a light grid and remove the frame's top and right lines."""
     ax.grid(alpha=0.25)
     ax.set_axisbelow(True)
     for side in ("top", "right"):

@@ -1,8 +1,8 @@
-"""Tables that fit the terminal with every number whole.
+"""Tables that fit the width of the terminal without cutting a number.
 
-rich makes a table narrower by cutting its cells. Here numbers are never cut: first heads are
-broken between words, then long labels in the first columns are folded, and then the table goes on
-below in a second one, and a third, each with all labels.
+rich makes a table narrower by cutting its cells. Here numbers are never cut: first, heads are
+broken between words; then long labels in the first columns are folded; then the table continues in
+a second one below, and a third, each with all labels.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from .ascii import plain
+from .text import to_ascii
 
-EDGES, GAP = 2, 3  # what the box takes: in all, and between two columns
-LABEL = 12  # a label is not folded to less than that, unless a number would be
+EDGES, GAP = 2, 3  # width of the box: in all, and between two columns
+MIN_LABEL = 12  # a label is not folded to less than that, unless a number would be
 
 
 @dataclass(frozen=True)
@@ -31,28 +31,29 @@ class Column:
     cells: Sequence[str]
     left: bool = False
 
-    def plain(self) -> Column:
-        """The same in ASCII."""
-        return Column(plain(self.head), [plain(cell) for cell in self.cells], self.left)
+    def to_ascii(self) -> Column:
+        """Return the column in ASCII."""
+        return Column(to_ascii(self.head), [to_ascii(cell) for cell in self.cells], self.left)
 
     @property
     def narrow(self) -> int:
-        """Its width with its head broken between words."""
+        """The width with the head broken between words."""
         return max([0, *map(cell_len, self.cells), *map(cell_len, self.head.split())])
 
     @property
     def wide(self) -> int:
-        """Its width with its head in one line."""
+        """The width with the head in one line."""
         return max(self.narrow, cell_len(self.head))
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """A table below a title, as wide as there is room.
+class TerminalTable:
+    """A table below a title that fits the width of the terminal.
 
     Attributes:
-        labels: the columns that say what a row is of: they come first, wherever the table goes on
-        columns: the others
+        title: the line above
+        labels: the columns that identify a row, repeated wherever the table continues below
+        columns: the other columns
     """
 
     title: str
@@ -60,17 +61,17 @@ class Fitted:
     columns: Sequence[Column]
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        return Measurement(min(options.max_width, LABEL), options.max_width)
+        return Measurement(min(options.max_width, MIN_LABEL), options.max_width)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         labels, columns = list(self.labels), list(self.columns)
         title = self.title
         if options.ascii_only:
-            labels, columns = ([c.plain() for c in some] for some in (labels, columns))
-            title = plain(title)
+            labels, columns = ([c.to_ascii() for c in some] for some in (labels, columns))
+            title = to_ascii(title)
         if title:
             yield Text(title, style="table.title")
-        for part in laid_out(labels, columns, options.max_width):
+        for part in split_table(labels, columns, options.max_width):
             table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
             for i, (column, width) in enumerate(part):
                 table.add_column(
@@ -84,34 +85,36 @@ class Fitted:
             yield table
 
 
-def laid_out(
+def split_table(
     labels: Sequence[Column], columns: Sequence[Column], width: int
 ) -> Iterator[list[tuple[Column, int]]]:
-    """The tables that hold all columns within a width: of each, its columns and their widths, the
-    labels first."""
+    """Yield the tables that fit a width: the columns of each with their widths, labels first."""
     rest = width - EDGES
-    every = [*labels, *columns]
-    if taken(c.wide for c in every) <= rest:
-        yield [(c, c.wide) for c in every]
+    everything = [*labels, *columns]
+    if total_width(c.wide for c in everything) <= rest:
+        yield [(c, c.wide) for c in everything]
         return
-    least = least_of(labels, columns, width)
-    for part in parted(columns, rest - least):
+    reserved = label_width(labels, columns, width)
+    for part in chunk_columns(columns, rest - reserved):
         # A single column wider than the terminal is folded.
-        widths = [min(c.narrow, rest - least - GAP) for c in part]
+        widths = [min(c.narrow, rest - reserved - GAP) for c in part]
         room = rest - sum(GAP + w for w in widths)
-        yield list(zip([*labels, *part], [*shrunk(labels, room), *widths], strict=True))
+        yield list(zip([*labels, *part], [*shrink_labels(labels, room), *widths], strict=True))
 
 
-def least_of(labels: Sequence[Column], columns: Sequence[Column], width: int) -> int:
-    """What labels are left together, so that numbers have the rest: no label is folded below LABEL
-    for the sake of a second number next to the first."""
-    short = taken(min(c.narrow, LABEL) for c in labels)
+def label_width(labels: Sequence[Column], columns: Sequence[Column], width: int) -> int:
+    """Return the width reserved for all labels together; numbers have the rest.
+
+    No label is folded below MIN_LABEL to make room for a second number next to the first.
+    """
+    short = total_width(min(c.narrow, MIN_LABEL) for c in labels)
     beside = width - EDGES - GAP - max((c.narrow for c in columns), default=0)
-    return min(taken(c.narrow for c in labels), max(LABEL, width // 3, min(short, beside)))
+    wanted = total_width(c.narrow for c in labels)
+    return min(wanted, max(MIN_LABEL, width // 3, min(short, beside)))
 
 
-def parted(columns: Sequence[Column], room: int) -> Iterator[list[Column]]:
-    """As many columns at a time as there is room for next to the labels, and at least one."""
+def chunk_columns(columns: Sequence[Column], room: int) -> Iterator[list[Column]]:
+    """Yield as many columns at a time as fit next to the labels, at least one."""
     part: list[Column] = []
     for column in columns:
         if part and sum(GAP + c.narrow for c in [*part, column]) > room:
@@ -121,18 +124,18 @@ def parted(columns: Sequence[Column], room: int) -> Iterator[list[Column]]:
     yield part
 
 
-def shrunk(labels: Sequence[Column], room: int) -> list[int]:
-    """The widths of labels that share this room: the widest give way first."""
+def shrink_labels(labels: Sequence[Column], room: int) -> list[int]:
+    """Return the widths of labels that share this room; the widest shrink first."""
     widths = [c.narrow for c in labels]
-    while taken(widths) > room and max(widths) > 1:
+    while total_width(widths) > room and max(widths) > 1:
         widths[widths.index(max(widths))] -= 1
     return widths
 
 
-def taken(widths: Iterable[int]) -> int:
-    """The room that columns next to each other take.
+def total_width(widths: Iterable[int]) -> int:
+    """Return the width of columns side by side.
 
-    >>> taken([4, 5])
+    >>> total_width([4, 5])
     12
     """
     return sum(GAP + w for w in widths) - GAP

@@ -1,6 +1,6 @@
-"""Tables: what a run or a comparison came to, as a person reads it in a terminal.
+"""Terminal tables of a run and of a comparison.
 
-Labels, names and notes come from users: they are printed as they are, never read as markup.
+Labels, names and notes come from users: they are printed as they are, never as markup.
 """
 
 from __future__ import annotations
@@ -15,68 +15,69 @@ from rich.text import Text
 
 from ..base.errors import plural
 from ..base.lazy import pl
-from ..results.measures import MEASURES, Measure, named
+from ..results.measures import MEASURES, Measure, find_measures
 from ..results.run import Run
-from ..results.run_warnings import gist
+from ..results.run_warnings import strip_numbers
 from ..tasks.scores import get_score
-from .intervals import Runs, compared, covered, every, for_everyone, summary
-from .table_layout import Column, Fitted
+from .intervals import Runs, all_priority, all_runs, choose_measures, coverage_notes, summary
+from .table_layout import Column, TerminalTable
 
-COSTS = named("admitted_nonpriority, silent, bytes_up, bytes_down")
+COSTS = find_measures("admitted_nonpriority, silent, bytes_up, bytes_down")
 GUESS = {"train_accuracy": "majority_accuracy", "test_accuracy": "majority_test_accuracy"}
 
 
 def comparison_tables(
     runs: Runs, rounds: Sequence[int], measures: str | Iterable[str] = ()
 ) -> list[RenderableType]:
-    """Methods down, measures across: the means, the differences to the first method, and what it
-    took. The first measure after every round of `rounds`, the others after the last. Then what is
-    to be said of the data."""
-    shown = compared(runs, measures)
-    frame = summary(runs, rounds, [m.name for m in shown])
+    """Return the tables of a comparison, methods down and measures across, and the notes below.
+
+    The tables are the means, the paired differences to the first method, and the costs. They show
+    the first measure after every round of `rounds`, the others after the last.
+    """
+    chosen = choose_measures(runs, measures)
+    frame = summary(runs, rounds, [m.name for m in chosen])
     first, *others = runs
-    wanted = [(round, shown[0]) for round in rounds] + [(rounds[-1], m) for m in shown[1:]]
-    means, gaps = [], []
+    wanted = [(round, chosen[0]) for round in rounds] + [(rounds[-1], m) for m in chosen[1:]]
+    means, differences = [], []
     for round, m in wanted:
-        here = frame.filter(pl.col("round") == round, pl.col("measure") == m.name).with_columns(
-            pl.col("mean", "half", "difference", "difference_half") * m.scale
-        )
+        here = frame.filter(pl.col("round") == round, pl.col("measure") == m.name)
         rows = {row["method"]: row for row in here.iter_rows(named=True)}
         head = f"{m.head} @{round}"
-        means.append(Column(head, [_pair(r["mean"], r["half"]) for r in rows.values()]))
-        gaps.append(Column(head, [_gap(rows[label]) for label in others]))
-    spent = [pl.col(m.name).mean() * m.scale for m in COSTS]
-    took = [pl.concat([r.rounds.select(m.name for m in COSTS) for r in mine]).select(spent).row(0)
-            for mine in runs.values()]  # fmt: skip
-    price = [Column(m.head, [f"{row[i]:.1f}" for row in took]) for i, m in enumerate(COSTS)]
-    runs_all = every(runs)
-    whose = "" if all(map(for_everyone, runs_all)) else "priority clients' "
-    over = f"mean ± 95 %, {plural(len(runs[first]), 'seed')}"
-    labels = [Column("method", list(runs))]
-    tables: list[RenderableType] = [
-        Fitted(over if measures else f"{whose}{_said(shown)}: {over}", labels, means)
+        means.append(Column(head, [format_mean(row, m.scale) for row in rows.values()]))
+        cells = [format_difference(rows[label], m.scale) for label in others]
+        differences.append(Column(head, cells))
+    average = [pl.col(m.name).mean() * m.scale for m in COSTS]
+    spent = [
+        pl.concat([run.rounds.select(m.name for m in COSTS) for run in mine]).select(average).row(0)
+        for mine in runs.values()
     ]
+    costs = [Column(m.head, [f"{row[i]:.1f}" for row in spent]) for i, m in enumerate(COSTS)]
+    every_run = all_runs(runs)
+    whose = "" if all(map(all_priority, every_run)) else "priority clients' "
+    over = f"mean ± 95 %, {plural(len(runs[first]), 'seed')}"
+    title = over if measures else f"{whose}{_describe_measures(chosen)}: {over}"
+    labels = [Column("method", list(runs))]
+    tables: list[RenderableType] = [TerminalTable(title, labels, means)]
     if others:
-        about = f"paired difference to {first} (* : the interval excludes 0)"
-        tables.append(Fitted(about, [Column("method", others)], gaps))
-    tables.append(Fitted("a round, on average", labels, price))
-    said = [*covered(runs), *baseline(runs_all), *notes(runs_all)]
-    return [*tables, *map(Text, said), *_warnings(runs)]
+        title = f"paired difference to {first} (* : the interval excludes 0)"
+        tables.append(TerminalTable(title, [Column("method", others)], differences))
+    tables.append(TerminalTable("average per round", labels, costs))
+    notes = [*coverage_notes(runs), *baseline_notes(every_run), *data_notes(every_run)]
+    return [*tables, *map(Text, notes), *format_warnings(list_warnings(runs))]
 
 
-def _said(shown: Sequence[Measure]) -> str:
-    """What a table is of: the loss, and the score."""
-    score = next((m.score for m in shown if m.score), "")
+def _describe_measures(measures: Sequence[Measure]) -> str:
+    score = next((m.score for m in measures if m.score), "")
     return f"loss and {get_score(score).title}" if score else "loss"
 
 
-def notes(runs: Iterable[Run]) -> list[str]:
-    """What these results must say of their data, each thing once."""
+def data_notes(runs: Iterable[Run]) -> list[str]:
+    """Return the notes about the data of these runs, without repetition."""
     return [f"data: {note}" for note in dict.fromkeys(run.note for run in runs) if note]
 
 
-def baseline(runs: Sequence[Run]) -> list[str]:
-    """What accuracies are to be held against, over all seeds of the first method."""
+def baseline_notes(runs: Sequence[Run]) -> list[str]:
+    """Return a line with the accuracy of the most frequent class, to compare accuracies with."""
     known = [r.facts["majority_test_accuracy"] for r in runs if "majority_test_accuracy" in r.facts]
     if not known:
         return []
@@ -85,90 +86,95 @@ def baseline(runs: Sequence[Run]) -> list[str]:
     return [f"always answering the most frequent class: test accuracy {span}"]
 
 
-def _warnings(runs: Runs) -> list[Text]:
-    return [Text(line, style="bold red") for line in warnings_of(runs)]
+def format_warnings(warnings: Iterable[str]) -> list[Text]:
+    """Format warnings for a terminal."""
+    return [Text(f"warning: {warning}", style="bold red") for warning in warnings]
 
 
-def warnings_of(runs: Runs) -> list[str]:
-    """What is wrong with these runs, each thing once, with the methods and the seeds it is wrong
-    in, and whose numbers stand for all."""
+def list_warnings(runs: Runs) -> list[str]:
+    """Return the warnings of these runs, each once with the methods and the number of seeds it is
+    about, and with the numbers of the first of them."""
     found: dict[str, dict[str, list[tuple[int, str]]]] = {}
     for label, mine in runs.items():
         for run in mine:
-            for sentence in run.concerns:
-                found.setdefault(gist(sentence), {}).setdefault(label, []).append(
-                    (run.seed, sentence)
+            for warning in run.warnings:
+                found.setdefault(strip_numbers(warning), {}).setdefault(label, []).append(
+                    (run.seed, warning)
                 )
     lines = []
-    for whose in found.values():
-        who = ", ".join(label + _some(len(said), len(runs[label])) for label, said in whose.items())
-        first, (seed, sentence) = next((label, said[0]) for label, said in whose.items())
-        of = [first] if len(whose) > 1 else []
+    for methods in found.values():
+        who = ", ".join(
+            label + _seed_count(len(w), len(runs[label])) for label, w in methods.items()
+        )
+        first, (seed, warning) = next((label, w[0]) for label, w in methods.items())
+        of = [first] if len(methods) > 1 else []
         of += [f"seed {seed}"] if len(runs[first]) > 1 else []
-        numbers = f" (numbers of {', '.join(of)})" if of and re.search(r"\d", sentence) else ""
-        lines.append(f"attention: {who}: {sentence}{numbers}")
+        numbers = f" (numbers of {', '.join(of)})" if of and re.search(r"\d", warning) else ""
+        lines.append(f"{who}: {warning}{numbers}")
     return lines
 
 
-def _some(n: int, of: int) -> str:
+def _seed_count(n: int, of: int) -> str:
     return "" if n == of else f" ({n} of {plural(of, 'seed')})"
 
 
-def _pair(mean: float | None, half: float | None, sign: str = "") -> str:
+def format_mean(row: Mapping[str, Any], scale: float) -> str:
+    """Format the mean of a summary's row with its interval."""
+    return _format_pair(row["mean"], row["half"], scale)
+
+
+def format_difference(row: Mapping[str, Any], scale: float) -> str:
+    """Format a paired difference with its interval, and a star where the interval excludes 0."""
+    difference = _format_pair(row["difference"], row["difference_half"], scale, "+")
+    return difference + ("*" if row["clear"] else " ")
+
+
+def _format_pair(mean: float | None, half: float | None, scale: float, sign: str = "") -> str:
     if mean is None:
         return "-"
-    return f"{mean:{sign}.3f}" if half is None else f"{mean:{sign}.3f}±{half:.3f}"
-
-
-def _gap(row: Mapping[str, Any]) -> str:
-    """A paired difference with its interval, and a star where that excludes 0."""
-    return _pair(row["difference"], row["difference_half"], "+") + ("*" if row["clear"] else " ")
-
-
-def _engine(run: Run) -> list[Text]:
-    """Why this engine ran."""
-    why = run.facts.get("engine_why")
-    return [Text(f"{run.engine} engine: {why}")] if why else []
+    value = f"{mean * scale:{sign}.3f}"
+    return value if half is None else f"{value}±{half * scale:.3f}"
 
 
 def run_table(run: Run, measures: str | Iterable[str] = ()) -> RenderableType:
-    """What one run came to, by the measures named or by all it took, and what is to be said of its
-    data."""
+    """Return the table of one run after its last round, by the measures named or all it has, and
+    the notes below."""
     last = run.rounds.row(-1, named=True)
-    about = f"{run.method}, seed {run.seed}, {run.engine} engine: round {last['round']}"
+    title = f"{run.method}, seed {run.seed}, {run.engine} engine: round {last['round']}"
     table = Table()
     table.add_column("measure", overflow="fold")
     table.add_column("value", justify="right", no_wrap=True)
-    taken = [m for m in MEASURES.values() if m.of is not None and last.get(m.name) is not None]
-    for measure in named(measures) if measures else taken:
+    measured = [m for m in MEASURES.values() if m.of is not None and last.get(m.name) is not None]
+    for measure in find_measures(measures) if measures else measured:
         value = last.get(measure.name)
         name = measure.name if measure.scale == 1 else measure.head
-        shown = "-" if value is None else f"{value * measure.scale:.4f}"
-        table.add_row(Text(name.replace("_", " ")), shown)
+        cell = "-" if value is None else f"{value * measure.scale:.4f}"
+        table.add_row(Text(name.replace("_", " ")), cell)
         guess = run.facts.get(GUESS.get(measure.name, ""))
         if guess is not None:
-            most = run.facts.get("majority_class")
-            what = "the majority class" if most is None else f"'{most}'"
-            table.add_row(Text(f"... always answering {what}"), f"{guess:.4f}")
+            majority = run.facts.get("majority_class")
+            answer = "the majority class" if majority is None else f"'{majority}'"
+            table.add_row(Text(f"... always answering {answer}"), f"{guess:.4f}")
     totals = run.rounds.select(
         pl.col("admitted_nonpriority", "silent").mean(),
         pl.col("bytes_up", "bytes_down").sum() / 1e6,
         pl.col("seconds").sum(),
     ).row(0)
-    names = ("others admitted a round", "silent a round", "upload MB", "download MB", "seconds")
+    names = ("others admitted per round", "silent per round", "upload MB", "download MB", "seconds")
     for name, value in zip(names, totals, strict=True):
         table.add_row(name, f"{value:.2f}")
     if len(run.moves):
         table.add_row("times a client left", str(run.rounds["left"].sum()))
-        table.add_row("times one returned", str(run.rounds["returned"].sum()))
+        table.add_row("times a client returned", str(run.rounds["returned"].sum()))
     if len(run.attackers):
-        got, honest = run.attackers.select(pl.col("weight", "honest_weight").mean()).row(0)
-        table.add_row("an attacker's share of a step", f"{got:.4f}")
-        table.add_row("... had it been honest", f"{honest:.4f}")
+        weight, honest = run.attackers.select(pl.col("weight", "honest_weight").mean()).row(0)
+        table.add_row("an attacker's weight in a step", f"{weight:.4f}")
+        table.add_row("... if it were honest", f"{honest:.4f}")
+    reason = run.facts.get("engine_why")
     return Group(
-        Text(about, style="table.title"),
+        Text(title, style="table.title"),
         table,
-        *_engine(run),
-        *map(Text, notes([run])),
-        *_warnings({run.method: [run]}),
+        *([Text(f"{run.engine} engine: {reason}")] if reason else []),
+        *map(Text, data_notes([run])),
+        *format_warnings(list_warnings({run.method: [run]})),
     )

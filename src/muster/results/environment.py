@@ -1,6 +1,6 @@
-"""With what a run was made: versions and machine, for those who want to make it again.
+"""The environment of a run: versions and machine, stored in its facts as `made_with`.
 
-Nothing here says whose machine it was: no names, no paths.
+No names and no paths: the environment does not identify whose machine it was.
 """
 
 from __future__ import annotations
@@ -16,24 +16,22 @@ PACKAGES = ("muster-fl", "torch", "numpy", "scipy", "polars", "flwr")
 
 
 @cache
-def surroundings() -> dict[str, str]:
-    """Versions of what computes, the system, the processor and its cores."""
+def describe_environment() -> dict[str, str]:
+    """Return the versions of the packages that compute, the system, the processor, its cores."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
             found[name.removesuffix("-fl")] = metadata.version(name)
-        except (
-            metadata.PackageNotFoundError
-        ):  # an extra that is not there, or muster run from its sources
-            continue
+        except metadata.PackageNotFoundError:
+            continue  # an extra that is not installed, or muster run from its sources
     found["system"] = f"{platform.system()} {platform.machine()}"
-    found["processor"] = processor()
+    found["processor"] = get_processor()
     found["cores"] = str(os.cpu_count() or 1)
     return found
 
 
-def processor() -> str:
-    """What the processor is called, where the system says so."""
+def get_processor() -> str:
+    """Return the name of the processor."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

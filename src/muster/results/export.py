@@ -1,17 +1,17 @@
-"""A trained model for use elsewhere, without muster.
+"""Export of a trained model for use without muster: state_dict, TorchScript or ONNX.
 
     model.pt     the weights alone, a state_dict: `torch.load(path, weights_only=True)`
     model.ts     TorchScript: `torch.jit.load(path)(rows)`
     model.onnx   ONNX, by the extra `onnx`
 
-The last two hold all that comes after reading: filling in what is missing, the columns of 0 and 1
-of categories, the scale, the model, and what its outputs mean. So their answers are those of
-`run.predict`. They take the columns of a table as numbers: a category as the place of its level,
-NaN where something is missing; images as bytes; texts as tokens. What only a reader can do stays
-outside the graph: turning text into tokens, and names of levels into their places.
+The last two contain everything after reading: filling in missing values, the one-hot columns of
+categories, the scale, the model, and the meaning of its outputs. So their answers are those of
+`run.predict`. They take the columns of a table as numbers: a category as the index of its level,
+NaN for a missing value; images as bytes; texts as tokens. Turning text into tokens, and names of
+levels into their indices, stays outside the graph.
 
 Next to each is a file of the same name and `.json`: the columns in their order, levels, scale,
-labels, what the answers are called.
+labels, names of the answers.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from ..base.lazy import lazy_module, nn, torch
 from ..federation import Inputs, TableEncoder
 from ..federation.inputs import PIXELS, WHOLE
 from ..federation.ragged_rows import features
-from .model import Recipe
-from .predict import called, meant
+from .model import ModelRecipe
+from .predict import interpret, name_answers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,28 +41,28 @@ onnx = lazy_module("torch.onnx")
 
 STATE, SCRIPT, ONNX = ".pt", ".ts", ".onnx"
 ENDINGS = (STATE, SCRIPT, ONNX)
-FEW, MORE = 3, 5  # rows by which a graph is traced, and by which it is checked
-ROWS, ANSWERS = "rows", "answers"  # what goes in, and what comes out
-NEAR = 1e-6  # how far a graph's answers may be from the module's own
+FEW, MORE = 3, 5  # rows with which a graph is traced, and with which it is checked
+ROWS, ANSWERS = "rows", "answers"  # names of the input and the output
+NEAR = 1e-6  # how far a graph's answers may be from the module's
 
 
-def as_export(path: str | Path) -> Path:
-    """Where an export goes; its ending says the format."""
-    where = Path(path).expanduser()
-    if where.suffix not in ENDINGS:
+def check_export_path(path: str | Path) -> Path:
+    """Return the path of an export, or raise an error where its ending is not a known format."""
+    file = Path(path).expanduser()
+    if file.suffix not in ENDINGS:
         raise MusterError(
             f"export: '{path}'; its ending says the format: {STATE} (a state_dict), {SCRIPT} "
             f"(TorchScript), {ONNX}"
         )
-    return where
+    return file
 
 
-def export(module: nn.Module, recipe: Recipe, path: str | Path) -> Path:
-    """Write a trained module, and next to it what there is to know of its rows and answers."""
-    where = as_export(path)
+def export(module: nn.Module, recipe: ModelRecipe, path: str | Path) -> Path:
+    """Write a trained module, and next to it a description of its rows and answers."""
+    where = check_export_path(path)
     where.parent.mkdir(parents=True, exist_ok=True)
-    whole = from_columns(module, recipe)
-    rows = some_rows(recipe.inputs, FEW)
+    whole = build_exportable(module, recipe)
+    rows = make_rows(recipe.inputs, FEW)
     try:
         with torch.no_grad():
             width = int(whole(rows).shape[1])
@@ -70,24 +70,24 @@ def export(module: nn.Module, recipe: Recipe, path: str | Path) -> Path:
         raise MusterError(f"export: the model cannot take its rows ({first_line(error)})") from None
     with atomic_file(where) as new:
         if where.suffix == STATE:
-            torch.save(module.state_dict(), kept := io.BytesIO())
-            new.write_bytes(kept.getvalue())
+            torch.save(module.state_dict(), buffer := io.BytesIO())
+            new.write_bytes(buffer.getvalue())
         elif where.suffix == SCRIPT:
-            # By way of memory: torch's own writer ends the process where the disk is full.
-            new.write_bytes(traced(whole, recipe.inputs).save_to_buffer())
+            # Through memory: torch's own writer ends the process where the disk is full.
+            new.write_bytes(trace(whole, recipe.inputs).save_to_buffer())
         else:
-            to_onnx(whole, rows, new)
-    known = {"about": about(recipe, rows, width, where.suffix), "model": recipe.table()}
-    write(where.with_name(f"{where.name}.json"), json.dumps(known, indent=1))
+            write_onnx(whole, rows, new)
+    card = {"about": describe(recipe, rows, width, where.suffix), "model": recipe.table()}
+    write(where.with_name(f"{where.name}.json"), json.dumps(card, indent=1))
     return where
 
 
-def about(recipe: Recipe, rows: Tensor, width: int, ending: str) -> dict[str, Any]:
-    """What goes in and what comes out."""
+def describe(recipe: ModelRecipe, rows: Tensor, width: int, ending: str) -> dict[str, Any]:
+    """Describe the input and the output of an export."""
     inputs = recipe.inputs
     if ending == STATE:
         return {
-            "takes": "rows that are prepared (see prepare, scale) of the shape in inputs",
+            "takes": "prepared rows (see prepare, scale) of the shape in inputs",
             "gives": f"{recipe.outputs or 'its'} outputs, before softmax and the like",
         }
     taken: dict[str, Any] = {
@@ -101,13 +101,13 @@ def about(recipe: Recipe, rows: Tensor, width: int, ending: str) -> dict[str, An
         taken["columns"] = list(inputs.columns)
     if inputs.prepare is not None:
         taken["levels"] = {name: list(known) for name, known in inputs.prepare.levels.items()}
-    columns = list(called(recipe, width))
+    columns = list(name_answers(recipe, width))
     return {"takes": taken, "gives": {"name": ANSWERS, "dtype": "float64", "columns": columns}}
 
 
-def from_columns(module: nn.Module, recipe: Recipe) -> nn.Module:
-    """The module with what comes before and after it: from columns as numbers to answers."""
-    inputs, task = recipe.inputs, recipe.known_task()
+def build_exportable(module: nn.Module, recipe: ModelRecipe) -> nn.Module:
+    """Return the module with preparation and interpretation: from columns as numbers to answers."""
+    inputs, task = recipe.inputs, recipe.get_task()
     dtype = next((p.dtype for p in module.parameters()), torch.float32)
     made, scale = inputs.prepare, inputs.scale
 
@@ -126,24 +126,24 @@ def from_columns(module: nn.Module, recipe: Recipe) -> nn.Module:
         def forward(self, rows: Tensor) -> Tensor:
             x = rows
             if made is not None:
-                x = prepared(made, x)
+                x = prepare(made, x)
             elif scale is not None:
                 x = ((x.double() - self.mean) / self.std).float()
             elif inputs.columns is not None and x.is_floating_point():
                 x = x.float()  # as tables are read
             z = self.module(features(x, dtype))
-            return meant(task, inputs.classes, z.double())
+            return interpret(task, inputs.classes, z.double())
 
     return FromColumns().eval().requires_grad_(False)
 
 
-def prepared(made: TableEncoder, x: Tensor) -> Tensor:
-    """What `Preparation` does to rows, in torch."""
+def prepare(made: TableEncoder, x: Tensor) -> Tensor:
+    """Prepare rows as `TableEncoder` does, in torch."""
     columns: list[Tensor] = []
     lacking = torch.isnan(x)
     for j, name in enumerate(made.columns):
         lacks, column = lacking[:, j], x[:, j]
-        # Where nothing may be missing, what is missing stays so: see `Preparation`.
+        # Where nothing may be missing, missing values stay NaN: see `Preparation`.
         if name in made.levels:
             known = [(column == place).double() for place in range(len(made.levels[name]))]
             columns += known if made.fills else [torch.where(lacks, torch.nan, k) for k in known]
@@ -156,8 +156,8 @@ def prepared(made: TableEncoder, x: Tensor) -> Tensor:
     return torch.stack(columns, 1).float()
 
 
-def some_rows(inputs: Inputs, n: int) -> Tensor:
-    """Rows such as the graph takes, with numbers that could be anybody's."""
+def make_rows(inputs: Inputs, n: int) -> Tensor:
+    """Draw rows of the form the graph takes."""
     draw = torch.Generator().manual_seed(n)
     made = inputs.prepare
     if inputs.kind == PIXELS and inputs.scale is None:
@@ -175,15 +175,15 @@ def some_rows(inputs: Inputs, n: int) -> Tensor:
     return x
 
 
-def traced(whole: nn.Module, inputs: Inputs) -> Any:
-    """The module as TorchScript, held against the module itself on other rows."""
-    with warnings.catch_warnings(record=True) as said, torch.no_grad():
+def trace(whole: nn.Module, inputs: Inputs) -> Any:
+    """Return the module as TorchScript, compared with the module itself on other rows."""
+    with warnings.catch_warnings(record=True) as caught, torch.no_grad():
         warnings.simplefilter("always")  # torch calls tracing deprecated; TorchScript needs it
         try:
             graph: Any = torch.jit.trace(  # type: ignore[no-untyped-call]
-                whole, some_rows(inputs, FEW), check_trace=False
+                whole, make_rows(inputs, FEW), check_trace=False
             )
-            rows = some_rows(inputs, MORE)
+            rows = make_rows(inputs, MORE)
             same = torch.allclose(graph(rows), whole(rows), NEAR, NEAR, equal_nan=True)
         except Exception as error:
             raise MusterError(
@@ -192,21 +192,21 @@ def traced(whole: nn.Module, inputs: Inputs) -> Any:
             ) from None
     if not same:
         raise MusterError(
-            "export: traced on some rows, the model answers otherwise on others (its forward goes "
-            f"by how many rows there are, or by their values); export its weights ({STATE})"
+            "export: traced on some rows, the model answers otherwise on others (its forward "
+            f"depends on their number or values); export its weights ({STATE})"
         )
-    for warning in said:
+    for warning in caught:
         if warning.category.__name__ == "TracerWarning":
             why = str(warning.message).splitlines()[0]
-            message = f"export: hold its answers against run.predict; torch says: {why}"
+            message = f"export: compare its answers with run.predict; torch warns: {why}"
             warnings.warn(message, MusterWarning, stacklevel=2)
             break
     return graph
 
 
 @contextmanager
-def quiet(name: str) -> Iterator[None]:
-    """Without what a library logs short of errors."""
+def silence(name: str) -> Iterator[None]:
+    """Let a logger log nothing but errors."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -216,16 +216,22 @@ def quiet(name: str) -> Iterator[None]:
         logger.setLevel(level)
 
 
-def to_onnx(whole: nn.Module, rows: Tensor, path: Path) -> None:
-    """The module as ONNX, for any number of rows."""
+def write_onnx(whole: nn.Module, rows: Tensor, path: Path) -> None:
+    """Write the module as ONNX, for any number of rows."""
     try:
-        with warnings.catch_warnings(), quiet("torch.onnx"):
-            warnings.simplefilter("ignore")  # what torch's exporter says of its own parts
+        with warnings.catch_warnings(), silence("torch.onnx"):
+            warnings.simplefilter("ignore")  # torch's exporter warns about its own parts
             onnx.export(
-                whole, (rows,), str(path), input_names=[ROWS], output_names=[ANSWERS],
-                dynamic_shapes=({0: torch.export.Dim("rows")},), dynamo=True, external_data=False,
+                whole,
+                (rows,),
+                str(path),
+                input_names=[ROWS],
+                output_names=[ANSWERS],
+                dynamic_shapes=({0: torch.export.Dim("rows")},),
+                dynamo=True,
+                external_data=False,
                 verbose=False,
-            )  # fmt: skip
+            )
     except ModuleNotFoundError as error:
         raise MusterError(
             f"onnx: {error.name} is not installed; it needs: pip install 'muster-fl[onnx]'"

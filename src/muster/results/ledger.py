@@ -1,4 +1,4 @@
-"""The ledger: what happened in every round and with every asked client, as polars frames."""
+"""The ledger: per-round and per-client tables of everything that happened in a run."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ..protocol import LedgerEntry
 
 Columns = dict[str, NDArray[Any]]
 
-SCORE = "accuracy"  # in these tables; a run's own has the name of its task's score
+SCORE = "accuracy"  # the score's column in these tables; a run's has the name of its task's score
 
-# The tables next to `rounds`, and their columns, which they have even while they are empty.
+# The tables next to `rounds`, and the columns they have even when empty.
 TABLES: dict[str, dict[str, type]] = {
     "clients": {
         "round": int,
@@ -53,19 +53,19 @@ SPILL = 500_000  # rows of a table held in memory before they go to disk
 
 
 class Ledger:
-    """Rows in the order they happened. Appending is cheap; frames are built when asked for.
+    """Rows in the order they happened. Appending is cheap; `frames` builds polars frames.
 
     A table that grows large goes to disk part by part (`spilled`), so that the ledger of a
-    hundred thousand clients does not fill the memory while the run lasts.
+    hundred thousand clients does not fill the memory.
     """
 
     def __init__(self, score: str = SCORE) -> None:
-        # What each table has while it is empty, under the name of the task's score.
+        # The columns of each table, with the name of the task's score.
         self.columns = {
             table: {score if name == SCORE else name: kind for name, kind in columns.items()}
             for table, columns in TABLES.items()
         }
-        self.facts: dict[str, float] = {}  # what was measured before the first round
+        self.facts: dict[str, float] = {}  # measured before the first round
         self.rows: list[dict[str, Any]] = []
         self.tables: dict[str, list[Columns]] = {name: [] for name in TABLES}
         self.spilled: dict[str, list[Path]] = {name: [] for name in TABLES}
@@ -73,7 +73,7 @@ class Ledger:
         self._space: Path | None = None
 
     def add(self, entry: LedgerEntry, measures: dict[str, Any]) -> dict[str, Any]:
-        """Write down a round with its measures; returns the row."""
+        """Add a round with its measures, and return the row."""
         row = {**entry.round, **measures}
         self.rows.append(row)
         for name in TABLES:
@@ -86,7 +86,7 @@ class Ledger:
         return row
 
     def _spill(self, name: str) -> None:
-        """Move what is in memory of a table to disk."""
+        """Move the rows of a table from memory to disk."""
         part = self._place(name)
         _frame(self.tables[name], self.columns[name]).write_parquet(part)
         self.spilled[name].append(part)
@@ -99,7 +99,7 @@ class Ledger:
         return self._space / f"{name}-{len(self.spilled[name]):06d}.parquet"
 
     def cut(self, rounds: int) -> None:
-        """Forget everything after this many rounds."""
+        """Remove everything after this many rounds."""
         del self.rows[rounds:]
         for name, parts in self.tables.items():
             self.tables[name] = [
@@ -113,21 +113,21 @@ class Ledger:
                     frame.filter(pl.col("round") <= rounds).write_parquet(part)
 
     def frames(self) -> dict[str, pl.DataFrame]:
-        """`rounds` and the tables. What was not measured is null."""
+        """Return `rounds` and the tables as frames; what was not measured is null."""
         tables = {}
         for name, parts in self.tables.items():
-            told = [read_frame(part) for part in self.spilled[name]]
-            new = [_frame(parts, self.columns[name])] if parts or not told else []
-            tables[name] = pl.concat([*told, *new])
+            old = [read_frame(part) for part in self.spilled[name]]
+            new = [_frame(parts, self.columns[name])] if parts or not old else []
+            tables[name] = pl.concat([*old, *new])
         return {"rounds": self._rounds(), **tables}
 
     def _rounds(self) -> pl.DataFrame:
         rounds = pl.DataFrame(self.rows, infer_schema_length=None).fill_nan(None)
-        # A column in which nothing was ever measured is a column of numbers all the same.
+        # A column in which nothing was ever measured is still a column of numbers.
         return rounds.with_columns(pl.selectors.by_dtype(pl.Null).cast(pl.Float64))
 
     def write(self, folder: Path) -> None:
-        """Put the ledger into a folder; what is on disk already is linked, not written again."""
+        """Write the ledger to a folder; parts that are on disk are linked, not written again."""
         (folder / "facts.json").write_text(json.dumps(self.facts))
         self._rounds().write_parquet(folder / "rounds.parquet")
         for name, parts in self.tables.items():
@@ -138,7 +138,7 @@ class Ledger:
 
     @classmethod
     def read(cls, folder: Path, score: str = SCORE) -> Ledger:
-        """A ledger that goes on from what was written."""
+        """Read a ledger from a folder, to be added to."""
         ledger = cls(score)
         ledger.facts = read_json(folder / "facts.json")
         ledger.rows = read_frame(folder / "rounds.parquet").to_dicts()
@@ -152,7 +152,7 @@ class Ledger:
 
 
 def link(file: Path, place: Path) -> None:
-    """The same file in another place, copied only where it must be."""
+    """Link a file to another place, or copy it where links are not possible."""
     try:
         os.link(file, place, follow_symlinks=False)
     except OSError:

@@ -1,7 +1,8 @@
-"""The table of measures: every number that says what a model is worth, or what a round took.
+"""The measures (metrics) of a run: every number that rates a model, or counts what a round took.
 
-`evaluate` takes them all from the clients' views of a model; the tables, the figure's panels and
-axes, and the configuration's key `measures` read the same entries. So a new measure is one entry:
+`compute_measures` computes them from the clients' views of a model; the tables, the figure's panels
+and axes, and the configuration's key `measures` read the same entries. So a new measure is one
+entry:
 
     from muster.results.measures import Measure, register
 
@@ -10,9 +11,9 @@ axes, and the configuration's key `measures` read the same entries. So a new mea
         of=lambda population, view: None if view.test is None else float(view.test.accuracy.min()),
     ))
 
-From then on `run.rounds["worst_accuracy"]` is there and `--measures loss,worst_accuracy` prints and
-draws it. A package that names its modules under the entry point group `muster.parts` has them
-imported when a name is not known yet, so its measures are found like its parts.
+From then on `run.rounds["worst_accuracy"]` exists and `--measures loss,worst_accuracy` prints and
+draws it. The modules that a package names under the entry point group `muster.parts` are imported
+when a name is not known, so its measures are found like its parts.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from ..federation import ClientGroup, Population
 from ..protocol import Appraisal, Evaluation
 from ..tasks.scores import SCORES, Score, get_score
 
-Of = Callable[[Population, Evaluation], float | None]
-Each = Callable[[Evaluation], Float64 | None]
+MeasureFunction = Callable[[Population, Evaluation], float | None]
+PerClient = Callable[[Evaluation], Float64 | None]
 
 
 @dataclass(frozen=True)
@@ -41,30 +42,29 @@ class Measure:
 
     Attributes:
         name: its column in `run.rounds`
-        title: what a figure calls it
+        title: its title in a figure
         short: the head of its column in a table; without one, the name in words
-        share: whether it lies between 0 and 1
-        lower: whether less of it is better
-        of: the number from everyone's view of the model; None where this federation has none. A
-            measure without `of` is counted by the round itself
-        scale: what tables and figures multiply it by (bytes are shown as kB)
-        score: the score it is of; it is there in runs whose task reports that one
-        compared: whether a comparison's table has it unasked
-        panel: whether the figure has a panel of it unasked
-        counts: whether it is a number of clients
-        signed: whether it is a difference, which may be below 0 whatever it is of
-        held_out: of one that looks at training rows, the measure of held-out rows that is nearest
-            to it; to be named, as intervals tell the two apart by it
+        share: True if it lies between 0 and 1
+        of: computes the number from all clients' view of the model; None where this federation has
+            none. A measure without `of` is counted by the round itself
+        scale: the factor by which tables and figures multiply it (bytes are shown as kB)
+        compared: True if a comparison's table has it by default
+        panel: True if the figure has a panel of it by default
+        otherwise: the measure that replaces it in a comparison, for methods that do not have it
+        score: the score it is of; only runs whose task reports that score have it
+        lower: True if less is better
+        held_out: for a measure of training rows, the nearest measure of held-out rows; required
+            there, as intervals distinguish the two by it
+        counts: True if it is a number of clients
+        signed: True if it is a difference, which may be below 0
         whose: the clients it is of: those in the "objective", that take part ("seen"), or "unseen"
-
-    otherwise the measure that stands in for it in a comparison, for methods that do not have it
     """
 
     name: str
     title: str
     short: str = ""
     share: bool = False
-    of: Of | None = None
+    of: MeasureFunction | None = None
     scale: float = 1.0
     compared: bool = False
     panel: bool = False
@@ -83,18 +83,18 @@ class Measure:
 
     @property
     def head(self) -> str:
-        """What a table calls it."""
+        """The head of its column in a table."""
         return self.short or self.name.replace("_", " ")
 
 
-def weighted(
+def weighted_mean(
     weights: Callable[[Population], Float64],
     each: Callable[[Evaluation], Appraisal | None],
     what: str,
-) -> Of:
-    """`sum_k weight_k v_k` of the clients' losses or scores (`what`), over those that gave one;
-    NaN when none did. The weights sum to 1, or are all 0: then there is no such client, and no
-    measure."""
+) -> MeasureFunction:
+    """Return the measure `sum_k weight_k v_k` of the clients' losses or scores (`what`), over those
+    that gave one; NaN when none did. The weights sum to 1, or are all 0: then there is no such
+    client, and no measure."""
 
     def of(population: Population, view: Evaluation) -> float | None:
         appraisal, w = each(view), weights(population)
@@ -112,42 +112,40 @@ def weighted(
     return of
 
 
-def on_objective(each: Callable[[Evaluation], Appraisal | None], what: str) -> Of:
-    """On the objective: `sum_k a_k p_k v_k` (eq. 5)."""
-    return weighted(lambda population: population.objective, each, what)
+def on_objective(each: Callable[[Evaluation], Appraisal | None], what: str) -> MeasureFunction:
+    """Return the measure on the objective: `sum_k a_k p_k v_k` (eq. 5)."""
+    return weighted_mean(lambda population: population.objective, each, what)
 
 
-def on_others(each: Callable[[Evaluation], Appraisal | None], what: str) -> Of:
-    """On the clients that take part and are no priority clients, by their share of the data."""
-    return weighted(lambda population: population.others, each, what)
+def on_others(each: Callable[[Evaluation], Appraisal | None], what: str) -> MeasureFunction:
+    """Return the measure on the other clients that take part, by their share of the data."""
+    return weighted_mean(lambda population: population.others, each, what)
 
 
-def if_kept(each: Callable[[Evaluation], Appraisal | None], value: Of) -> Of:
-    """The same of the models clients keep for themselves; None where the method has none."""
+def if_available(
+    each: Callable[[Evaluation], Appraisal | None], value: MeasureFunction
+) -> MeasureFunction:
+    """Return a measure that is None where the clients' view does not have what it is of."""
     return lambda population, view: None if each(view) is None else value(population, view)
 
 
 def mean(values: Float64) -> float:
-    """The mean of what clients said; NaN when none did."""
+    """Return the mean over clients that have a value; NaN when none has."""
     heard = values[~np.isnan(values)]
     return float(heard.mean()) if len(heard) else float("nan")
 
 
-def over_clients(measure: Measure, each: Each) -> tuple[Measure, Measure]:
-    """A measure in which clients count alike, for those that take part; and its twin `_unseen`,
-    the same for those that only judge, where there are any."""
+def over_clients(measure: Measure, each: PerClient) -> tuple[Measure, Measure]:
+    """Return a measure in which each client counts the same, over those that take part; and its
+    twin `_unseen`, over those that only evaluate, where there are any."""
 
-    def seen(population: Population, view: Evaluation) -> float | None:
+    def of_seen(population: Population, view: Evaluation) -> float | None:
         values = each(view)
         return None if values is None else mean(values[~population.unseen])
 
-    def unseen(population: Population, view: Evaluation) -> float | None:
-        values = each(view)
-        return (
-            None
-            if values is None or not population.unseen.any()
-            else mean(values[population.unseen])
-        )
+    def of_unseen(population: Population, view: Evaluation) -> float | None:
+        values, unseen = each(view), population.unseen
+        return None if values is None or not unseen.any() else mean(values[unseen])
 
     twin = replace(
         measure,
@@ -155,11 +153,11 @@ def over_clients(measure: Measure, each: Each) -> tuple[Measure, Measure]:
         title=f"{measure.title}, unseen clients",
         short=f"{measure.head} unseen",
         held_out=measure.held_out and f"{measure.held_out}_unseen",
-        of=unseen,
+        of=of_unseen,
         panel=False,
         whose="unseen",
     )
-    return replace(measure, of=seen, whose="seen"), twin
+    return replace(measure, of=of_seen, whose="seen"), twin
 
 
 train = attrgetter("train")
@@ -184,7 +182,7 @@ TABLE = (
         "test_accuracy", "priority test accuracy", "test acc", True, compared=True, panel=True,
         whose="objective", of=on_objective(test, "score"),
     ),
-    # FedALIGN, Fig. 4: what the model is to those it is not for.
+    # FedALIGN, Fig. 4: the model on clients outside the objective.
     Measure(
         "others_loss", "the others' training loss", lower=True, held_out="others_test_accuracy",
         whose="seen", of=on_others(train, "loss"),
@@ -198,22 +196,22 @@ TABLE = (
         Measure("mean_test_accuracy", "mean test accuracy of the clients", share=True),
         lambda view: None if view.test is None else view.test.score,
     ),
-    # Of the models that clients keep for themselves. Where a method keeps none, they use the global
-    # one, and that is what a comparison holds a personalised method against.
+    # Of the clients' own models. Where a method has none, they use the global one, and a comparison
+    # compares a personalised method with that.
     Measure(
         "own_loss", "training loss of the model each uses", compared=True, otherwise="loss",
         lower=True, held_out="own_test_accuracy", whose="objective",
-        of=if_kept(own, on_objective(own, "loss")),
+        of=if_available(own, on_objective(own, "loss")),
     ),
     Measure(
         "own_test_accuracy", "test accuracy of the model each uses", "own test acc", True,
         compared=True, otherwise="test_accuracy",
-        whose="objective", of=if_kept(own_test, on_objective(own_test, "score")),
+        whose="objective", of=if_available(own_test, on_objective(own_test, "score")),
     ),
     Measure(
         "own_others_test_accuracy", "others' test accuracy of the model each uses",
         "own others test acc", True, otherwise="others_test_accuracy",
-        whose="seen", of=if_kept(own_test, on_others(own_test, "score")),
+        whose="seen", of=if_available(own_test, on_others(own_test, "score")),
     ),
     over_clients(
         Measure(
@@ -221,8 +219,8 @@ TABLE = (
             otherwise="mean_test_accuracy",
         ),
         lambda view: None if view.own_test is None else view.own_test.score,
-    )[0],  # those that only judge never made a model of their own
-    # Section 1 of the FedALIGN paper: their loss is below `opinion.bar`.
+    )[0],  # clients that only evaluate never train an own model
+    # Section 1 of the FedALIGN paper: their loss is below `evaluate.compute_useful_thresholds`.
     Measure(
         "fairness", "share of clients the model is useful to", share=True,
         held_out="mean_test_accuracy", of=lambda population, view: mean(view.useful),
@@ -245,7 +243,7 @@ TABLE = (
         Measure("preferred_accuracy", "test accuracy of the preferred model", share=True),
         lambda view: view.preferred,
     ),
-    # After `tuned_steps` local steps of each client's own (MaxFL, Table 4).
+    # After `tuned_steps` local steps of each client (MaxFL, Table 4).
     *over_clients(
         Measure(
             "gm_appeal_tuned", "appeal after local tuning", "appeal tuned", True, compared=True,
@@ -260,7 +258,7 @@ TABLE = (
         ),
         lambda view: view.tuned,
     ),
-    # What the round itself counted.
+    # Counted by the round itself.
     Measure("pool", "clients that may be asked", counts=True),
     Measure("left", "clients that left", counts=True),
     Measure("returned", "clients that returned", counts=True),
@@ -281,12 +279,12 @@ TABLE = (
     Measure("seconds", "seconds"),
 )  # fmt: skip
 
-SCORED = "accuracy"  # the score whose measures the table has; those of others are made of them
+SCORED = "accuracy"  # the score whose measures the table has; those of other scores follow them
 
 
-def twin(measure: Measure, score: Score) -> Measure:
-    """The same measure of another score. Scores that are no means over rows are taken of each
-    client's rows and pooled as a weighted mean over clients: its title says so."""
+def for_score(measure: Measure, score: Score) -> Measure:
+    """Return the same measure of another score. A score that is not a mean over rows is computed on
+    each client's rows and averaged over clients: the title then ends with `POOLED`."""
     if score.name == SCORED:
         return replace(measure, score=SCORED)
     short = measure.short.replace(SCORED, "acc").replace("acc", score.head)
@@ -306,32 +304,31 @@ def twin(measure: Measure, score: Score) -> Measure:
 POOLED = ", mean of the clients'"
 
 
-def with_twins(measures: Iterable[Measure], scores: Iterable[Score]) -> Iterator[Measure]:
-    """Measures, and of those that are of a score, one for each."""
+def expand_scores(measures: Iterable[Measure], scores: Iterable[Score]) -> Iterator[Measure]:
+    """Yield measures, with each measure of a score replaced by one for every score."""
     for measure in measures:
         if SCORED in measure.name:
-            yield from (twin(measure, score) for score in scores)
+            yield from (for_score(measure, score) for score in scores)
         else:
             yield measure
 
 
-_known: dict[str, Measure] = {m.name: m for m in with_twins(TABLE, SCORES.values())}
+_known: dict[str, Measure] = {m.name: m for m in expand_scores(TABLE, SCORES.values())}
 MEASURES: Mapping[str, Measure] = MappingProxyType(_known)
 
 
-def know(score: str) -> None:
-    """Make room for a score of a task of one's own."""
+def add_score(score: str) -> None:
+    """Add the measures of a score, that of the user's own task for example."""
     if f"test_{score}" not in _known:
         of_score = [m for m in TABLE if SCORED in m.name]
-        _known.update({m.name: m for m in with_twins(of_score, [get_score(score)])})
+        _known.update({m.name: m for m in expand_scores(of_score, [get_score(score)])})
 
 
 def register(*measures: Measure) -> None:
     """Add measures to the table; for one over clients, `register(*over_clients(...))`."""
     for measure in measures:
         before = _known.get(measure.name)
-        taken = measure.name == "round" or (before and _home(before) != _home(measure))
-        if taken:
+        if measure.name == "round" or (before and _home(before) != _home(measure)):
             raise MusterError(
                 f"measure '{measure.name}': there is one already; choose another name"
             )
@@ -342,26 +339,26 @@ def _home(measure: Measure) -> tuple[str, str]:
     return measure.title, getattr(measure.of, "__module__", "")
 
 
-def evaluate(population: Population, view: Evaluation) -> dict[str, float]:
-    """A row's measures of a model, from every client's view of it. Clients that gave none are
-    left out."""
+def compute_measures(population: Population, view: Evaluation) -> dict[str, float]:
+    """Return a row's measures of a model, from all clients' view of it. Clients without a value
+    are left out."""
     for score in (view.called, *view.train.more):
-        know(score)
+        add_score(score)
     views = {score: view.of(score) for score in (view.called, *view.train.more)}
     found: dict[str, float] = {}
     for m in MEASURES.values():
-        seen = views.get(m.score) if m.score else view
-        value = None if m.of is None or seen is None else m.of(population, seen)
+        scored = views.get(m.score) if m.score else view
+        value = None if m.of is None or scored is None else m.of(population, scored)
         if value is not None:
             found[m.name] = value
     return found
 
 
-def named(names: str | Iterable[str], kind: str = "measure") -> tuple[Measure, ...]:
-    """Measures by name, in the order given: a list, or text with commas between. An unknown one is
-    an error that calls it a `kind`.
+def find_measures(names: str | Iterable[str], kind: str = "measure") -> tuple[Measure, ...]:
+    """Return measures by name, in the order given: a list, or text with commas between. An unknown
+    one is an error that calls it a `kind`.
 
-    >>> [measure.head for measure in named("loss, test_accuracy")]
+    >>> [measure.head for measure in find_measures("loss, test_accuracy")]
     ['loss', 'test acc']
     """
     words = [word.strip() for word in names.split(",")] if isinstance(names, str) else list(names)

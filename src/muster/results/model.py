@@ -1,12 +1,11 @@
-"""The model a run leaves, as a module again; `answers` asks it about new rows, `export` takes it
-elsewhere.
+"""The trained model of a run, rebuilt as an nn.Module from saved weights and a recipe.
 
     run.model()                 the trained nn.Module
-    run.model(client="north")   a client's own, where the method keeps them (Ditto, pFedMe, local)
+    run.model(client="north")   a client's own, where the method has them (Ditto, pFedMe, local)
 
-A run remembers the recipe of its model: what was built, of which rows. On disk that is
-`model.json`, plain values next to the weights. Of code of the user's only its name is kept, and
-nothing is imported because a file says so: then `build` gives the module.
+A run stores the recipe of its model: what was built, for which rows. On disk that is `model.json`,
+plain values next to the weights. Of the user's own code only its name is stored, and nothing is
+imported because a file names it: `build` gives the module then.
 """
 
 from __future__ import annotations
@@ -37,17 +36,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Recipe:
-    """How a run's model is put together again, and asked.
+class ModelRecipe:
+    """The values from which a run's model is built again, and its predictions are read.
 
     Attributes:
-        inputs: what it takes, and what its answers mean
-        outputs: how many numbers it answers with
-        serves: whose model the method is for: the global one, or each client's own
+        inputs: the form of its rows, and the names of its classes
+        outputs: the number of its outputs
+        serves: the model the method trains: "global", or each client's "own"
         model: the table of the spec that built it; None: a module of the user's
         called: the import path of what built it
-        module: the module itself, as long as it is at hand
-        task: the table of its task; of code of the user's, what it is called
+        module: the module itself, in the process that trained it
+        task: the table of its task; of the user's own task, its name
     """
 
     inputs: Inputs
@@ -61,8 +60,8 @@ class Recipe:
     @classmethod
     def of(
         cls, model: nn.Module | Spec, module: nn.Module, inputs: Inputs, task: Task, serves: str
-    ) -> Recipe:
-        """The recipe of a module that `model` became."""
+    ) -> ModelRecipe:
+        """Return the recipe of a module that `model` built."""
         name = find_name(Spec, model)
         ours = name is not None and ":" not in name
         called = f"{type(model).__module__}:{type(model).__qualname__}"
@@ -73,57 +72,57 @@ class Recipe:
         return cls(inputs, outputs, serves, table, called, module, known)
 
     def table(self) -> dict[str, Any]:
-        """All of it but the module, as plain values."""
+        """Return all of it but the module, as plain values."""
         rest = {k: v for k, v in vars(self).items() if k not in ("module", "inputs")}
         return {**rest, "inputs": self.inputs.table()}
 
     @classmethod
-    def of_table(cls, table: dict[str, Any]) -> Recipe:
-        """What a table says."""
+    def from_table(cls, table: dict[str, Any]) -> ModelRecipe:
+        """Read a recipe from plain values."""
         return cls(**{**table, "inputs": Inputs.of_table(table["inputs"])})
 
-    def known_task(self) -> Task | None:
-        """Its task, where that is one of ours."""
+    def get_task(self) -> Task | None:
+        """Return its task; None for the user's own."""
         if self.task.get("kind") not in kinds(Task):
             return None
         task: Task = convert(self.task, Task, "task")
         return task
 
     def build(self) -> nn.Module:
-        """The module, with whatever parameters."""
+        """Return the module, with arbitrary parameters."""
         if self.module is not None:
             return self.module
         if self.model is None:
             raise MusterError(
-                f"model: this run trained {self.called}, which is code of yours and is not kept "
-                "with it; give what builds it: run.model(build=...), or --model module:name"
+                f"model: this run trained {self.called}, your own code, which is not saved with "
+                "it; give what builds it: run.model(build=...), or --model module:name"
             )
         spec: Spec = convert(self.model, Spec, "model")
         return spec.build(self.inputs.space(self.outputs), 0)
 
 
 @dataclass(frozen=True, eq=False)
-class Own:
-    """The models that clients keep for themselves, of those that have trained.
+class ClientModels:
+    """The own models of those clients that have trained one.
 
     Attributes:
-        clients: whose
+        clients: their numbers
         models: by the names of the module's state, each [client, *shape]
     """
 
     clients: Int64
     models: dict[str, NDArray[Any]]
 
-    def of(self, k: int, called: str) -> dict[str, NDArray[Any]]:
-        """One client's."""
+    def get(self, k: int, name: str) -> dict[str, NDArray[Any]]:
+        """Return the model of client k, which an error calls `name`."""
         at = np.flatnonzero(self.clients == k)
         if not len(at):
-            raise MusterError(f"client {called}: has not trained, so it has no model of its own")
+            raise MusterError(f"client {name}: has not trained, so it has no own model")
         return {name: stack[at[0]] for name, stack in self.models.items()}
 
 
-def position(client: str | int, final: pl.DataFrame) -> int:
-    """A client's number, from its name or its number."""
+def find_client(client: str | int, final: pl.DataFrame) -> int:
+    """Return a client's number from its name or its number."""
     names = final["name"].to_list() if "name" in final.columns else []
     if client in names:
         return names.index(client)
@@ -134,23 +133,23 @@ def position(client: str | int, final: pl.DataFrame) -> int:
     return whole
 
 
-def assembled(
-    recipe: Recipe | None,
+def assemble(
+    recipe: ModelRecipe | None,
     state: Mapping[str, NDArray[Any]],
     build: Built | None,
     own: Mapping[str, NDArray[Any]] | None = None,
 ) -> nn.Module:
-    """The module that holds these weights, and over them a client's own, ready to be asked."""
+    """Return the module with these weights, overridden by a client's own, in `eval` mode."""
     if build is None and recipe is None:
         raise MusterError(
-            "model: nothing but weights was kept of this run (it was saved by an earlier "
-            "version); give what builds the module: run.model(build=...)"
+            "model: only the weights of this run were saved (by an earlier version); give what "
+            "builds the module: run.model(build=...)"
         )
     if build is None:
         assert recipe is not None
         module = recipe.build()
     else:
-        module = built(build, recipe)
+        module = build_module(build, recipe)
     module = deepcopy(module)
     first = next((a for a in state.values() if a.dtype.kind == "f"), np.zeros(0, np.float32))
     module.to("cpu", torch.from_numpy(first[:0].copy()).dtype)
@@ -161,20 +160,20 @@ def assembled(
             "module that was trained"
         )
     try:
-        # Copied as they are: the arrays stay the run's own.
+        # Copied, so that the run's arrays do not change with the module.
         module.load_state_dict({name: torch.from_numpy(a.copy()) for name, a in state.items()})
     except RuntimeError as error:
         why = str(error).strip().splitlines()[-1].strip()
         raise MusterError(f"model: it is not the module that was trained: {why}") from None
-    held = module.state_dict()
+    target = module.state_dict()
     with torch.no_grad():
         for name, a in (own or {}).items():
-            held[name].copy_(torch.from_numpy(a.copy()))
+            target[name].copy_(torch.from_numpy(a.copy()))
     return module.eval()
 
 
-def built(build: Built, recipe: Recipe | None) -> nn.Module:
-    """What a user says builds the module: the module, its class, a function, or a spec."""
+def build_module(build: Built, recipe: ModelRecipe | None) -> nn.Module:
+    """Return the module that a user gives: the module, its class, a function, or a spec."""
     try:
         made = build() if callable(build) and not isinstance(build, nn.Module) else build
     except Exception as error:
@@ -186,29 +185,29 @@ def built(build: Built, recipe: Recipe | None) -> nn.Module:
     return made
 
 
-def read_by(recipe: Recipe, tokenizer: str | Tokenizer | None) -> Recipe:
-    """The recipe with what makes tokens of texts, where that is given."""
+def use_tokenizer(recipe: ModelRecipe, tokenizer: str | Tokenizer | None) -> ModelRecipe:
+    """Return the recipe with the tokenizer of its texts, where one is given."""
     inputs = recipe.inputs
     if tokenizer is None:
         return recipe
     if inputs.text is None:
-        raise MusterError("tokenizer: this run reads no texts; leave it out")
+        raise MusterError("tokenizer: the rows of this run are not texts; leave it out")
     return replace(recipe, inputs=replace(inputs, text=inputs.text.read_by(tokenizer)))
 
 
-def rescaled(recipe: Recipe, scale: str | Path | None) -> Recipe:
-    """The recipe with the scale that clients agreed on: a manifest's, or none. Without one, the
-    recipe must know how rows were scaled."""
+def use_scale(recipe: ModelRecipe, scale: str | Path | None) -> ModelRecipe:
+    """Return the recipe with the scale that clients agreed on: a manifest's, or none. Without one,
+    the recipe must have the scale of its rows."""
     inputs = recipe.inputs
     if scale is None and not inputs.scaled:
         raise MusterError(
-            "rows: across a network clients scale their own rows, and how is not known here; "
-            "give scale, the manifest with the [mean] and [std] they agreed on, or scale none"
+            "rows: across a network clients scale their own rows, and their scale is not known "
+            "here; give scale, the manifest with the [mean] and [std] they agreed on, or scale none"
         )
     if scale is None:
         return recipe
     if inputs.scaled:
-        raise MusterError("scale: this run knows how its rows were scaled; leave it out")
+        raise MusterError("scale: this run has the scale of its rows; leave it out")
     if str(scale) == "none":
         return replace(recipe, inputs=replace(inputs, scaled=True))
     found = read_manifest(Path(scale).expanduser())
@@ -218,7 +217,7 @@ def rescaled(recipe: Recipe, scale: str | Path | None) -> Recipe:
     if set(columns) != set(found.mean):
         (name, *_) = sorted(set(columns) ^ set(found.mean))
         raise MusterError(f"{scale}: '{name}' is in its [mean] or the model's columns, not in both")
-    mean, std = (np.array([told[c] for c in columns]) for told in (found.mean, found.std))
+    mean, std = (np.array([values[c] for c in columns]) for values in (found.mean, found.std))
     if mean.shape != inputs.shape:
         raise MusterError(
             f"{scale}: {len(mean)} features in [mean]; the model takes rows of shape {inputs.shape}"

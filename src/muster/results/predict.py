@@ -1,10 +1,10 @@
-"""What a trained model says of new rows, as a table, and how well where their labels are known.
+"""Predictions of a trained model for new rows, as a table, and their scores where rows have labels.
 
     run.predict(rows)             the table
     run.predict_and_score(rows)   the table, and the loss and scores of its task
 
-`meant` turns outputs into answers (chances, numbers, log risks); it is written in torch, so that an
-exported model (`export`) says the same. Here answers get their names.
+`interpret` turns outputs into answers (probabilities, numbers, log risks); it is written in torch,
+so that an exported model (`export`) gives the same. Here answers get their names.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from ..federation import Inputs
 from ..federation.ragged_rows import features
 from ..tasks.base import Multiclass, Scoring, StandardTask, Task
 from ..tasks.other import Binary, Multilabel, NextToken, Numbers, Poisson, Survival
-from .model import Recipe
+from .model import ModelRecipe
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-TOGETHER = 4096  # rows that go through a model at once
+BATCH = 4096  # rows that go through a model at once
 ROW, LABEL, ANSWER, CHANCE = "row", "label", "prediction", "p_"  # columns of predictions
 LOG_RISK, OUTPUT, FILE = "log_risk", "output", "file"
 
 
-def meant(task: Task | None, classes: int, z: Tensor) -> Tensor:
-    """What outputs `[rows, ...]` mean, `[rows, answers]`: the chance of each class, label or next
-    token (after the last place of a sequence), the numbers, the log risk. Of a task that is not
-    known, the outputs."""
+def interpret(task: Task | None, classes: int, z: Tensor) -> Tensor:
+    """Turn outputs `[rows, ...]` into answers `[rows, answers]`: the probability of each class,
+    label or next token (after the last place of a sequence), the numbers, the log risk; of an
+    unknown task, the outputs."""
     if isinstance(task, Multiclass):
         return torch.softmax(z[:, :classes], 1)
     if isinstance(task, Binary):
@@ -50,9 +50,9 @@ def meant(task: Task | None, classes: int, z: Tensor) -> Tensor:
     return torch.exp(z) if isinstance(task, Poisson) else z.flatten(1)
 
 
-def called(recipe: Recipe, width: int) -> tuple[str, ...]:
-    """What the answers of `meant` are called, in order."""
-    task, inputs = recipe.known_task(), recipe.inputs
+def name_answers(recipe: ModelRecipe, width: int) -> tuple[str, ...]:
+    """Return the names of the answers of `interpret`, in order."""
+    task, inputs = recipe.get_task(), recipe.inputs
     if isinstance(task, Multiclass | Binary):
         return tuple(f"{CHANCE}{name}" for name in inputs.names)
     if isinstance(task, Survival):
@@ -63,23 +63,23 @@ def called(recipe: Recipe, width: int) -> tuple[str, ...]:
         head = CHANCE
     else:
         head = f"{ANSWER if isinstance(task, Numbers) else OUTPUT}_"
-    return tuple(f"{head}{name}" for name in target_names(inputs, width))
+    return tuple(f"{head}{name}" for name in name_targets(inputs, width))
 
 
-def target_names(inputs: Inputs, width: int) -> tuple[str, ...]:
-    """What several targets are called: their columns, or else their numbers."""
+def name_targets(inputs: Inputs, width: int) -> tuple[str, ...]:
+    """Return the names of several targets: their columns, or else their numbers."""
     columns = inputs.label_columns
     return columns if len(columns) == width else tuple(str(i) for i in range(width))
 
 
-def told(recipe: Recipe, answers: Float64) -> dict[str, Any]:
-    """Answers as columns. Of classes there is the likeliest too, and of next tokens it stands alone
-    with its chance: `prediction` and `p`."""
-    task = recipe.known_task()
+def build_answer_columns(recipe: ModelRecipe, answers: Float64) -> dict[str, Any]:
+    """Return answers as columns. Of classes there is the likeliest too; of next tokens only the
+    likeliest and its probability, `prediction` and `p`."""
+    task = recipe.get_task()
     if isinstance(task, NextToken):
         best = answers.argmax(1)
         return {ANSWER: best, "p": answers[np.arange(len(answers)), best]}
-    names = called(recipe, answers.shape[1])
+    names = name_answers(recipe, answers.shape[1])
     columns: dict[str, Any] = {name: answers[:, i] for i, name in enumerate(names)}
     if isinstance(task, Multiclass | Binary):
         likeliest = np.array(recipe.inputs.names)[answers.argmax(1)]
@@ -87,39 +87,39 @@ def told(recipe: Recipe, answers: Float64) -> dict[str, Any]:
     return columns
 
 
-def labels_told(recipe: Recipe, y: NDArray[Any]) -> dict[str, Any]:
-    """Labels as columns: classes by name, numbers, of a sequence the token that comes last."""
-    if isinstance(recipe.known_task(), NextToken):
+def build_label_columns(recipe: ModelRecipe, y: NDArray[Any]) -> dict[str, Any]:
+    """Return labels as columns: classes by name, numbers, of a sequence its last token."""
+    if isinstance(recipe.get_task(), NextToken):
         return {LABEL: y[:, -1].astype(np.int64)}
     if recipe.inputs.classes:
         return {LABEL: np.array(recipe.inputs.names)[y]}
     if y.ndim == 1:
         return {LABEL: y}
     flat = y.reshape(len(y), -1)
-    names = target_names(recipe.inputs, flat.shape[1])
+    names = name_targets(recipe.inputs, flat.shape[1])
     return {f"{LABEL}_{name}": flat[:, i] for i, name in enumerate(names)}
 
 
-def outputs(
+def compute_outputs(
     module: nn.Module, x: NDArray[Any], keep: Callable[[Tensor], Tensor] = lambda z: z
 ) -> Float64:
-    """A module's outputs for rows that are prepared, or what `keep` leaves of them."""
+    """Return a module's outputs for prepared rows, or the part of them that `keep` selects."""
     dtype = next((p.dtype for p in module.parameters()), torch.float32)
     found = []
     with torch.no_grad():
-        for start in range(0, len(x), TOGETHER):
-            rows = features(torch.from_numpy(x[start : start + TOGETHER].copy()), dtype)
+        for start in range(0, len(x), BATCH):
+            rows = features(torch.from_numpy(x[start : start + BATCH].copy()), dtype)
             found.append(keep(module(rows)).double().numpy())
     return np.concatenate(found)
 
 
-def predictions(
-    module: nn.Module, recipe: Recipe, rows: Any
+def predict_rows(
+    module: nn.Module, recipe: ModelRecipe, rows: Any
 ) -> tuple[pl.DataFrame, dict[str, float] | None]:
-    """One row for each of the new rows: what the task predicts, and where they have labels, those.
-    Then also the loss and scores of all of them; None where there are no labels, or the task is one
-    of the user's, of which only the name is known."""
-    inputs, task = recipe.inputs, recipe.known_task()
+    """Return a table with the predictions for new rows, and their labels where they have some; and
+    the loss and scores over all rows, None without labels or for the user's own task, of which only
+    the name is known."""
+    inputs, task = recipe.inputs, recipe.get_task()
     files: dict[str, Any] = {}
     y: NDArray[Any] | None
     place = Path(rows).expanduser() if isinstance(rows, (str, Path)) else None
@@ -133,23 +133,23 @@ def predictions(
         x, y = columns_of(pl.DataFrame({inputs.text.column: list(rows)}), inputs)
     else:
         x, y = array_rows(np.asarray(rows), inputs), None
-    # Of a long sequence with many tokens, all that is needed of outputs is those of its end.
+    # Of a long sequence with many tokens, only the outputs at its end are needed.
     last = isinstance(task, NextToken) and y is None
-    z = outputs(module, inputs.prepared(x), (lambda z: z[:, -1:]) if last else lambda z: z)
-    answers = meant(task, inputs.classes, torch.from_numpy(z)).numpy()
+    z = compute_outputs(module, inputs.prepared(x), (lambda z: z[:, -1:]) if last else lambda z: z)
+    answers = interpret(task, inputs.classes, torch.from_numpy(z)).numpy()
     table = pl.DataFrame(
         {
             ROW: np.arange(1, len(z) + 1),
             **files,
-            **({} if y is None else labels_told(recipe, y)),
-            **told(recipe, answers),
+            **({} if y is None else build_label_columns(recipe, y)),
+            **build_answer_columns(recipe, answers),
         }
     )
-    return table, None if y is None or task is None else scores_of(task, z, y)
+    return table, None if y is None or task is None else compute_scores(task, z, y)
 
 
-def scores_of(task: Task, z: Float64, y: NDArray[Any]) -> dict[str, float]:
-    """The task's scores and its loss, over all rows alike, by what they are called in words."""
+def compute_scores(task: Task, z: Float64, y: NDArray[Any]) -> dict[str, float]:
+    """Return the task's scores and its loss by title, each row counting the same."""
     outs, targets = torch.from_numpy(z), torch.tensor(y)
     if isinstance(task, NextToken):
         targets = targets.long()

@@ -1,4 +1,4 @@
-"""What a run leaves: its model, and everything that happened, as frames."""
+"""The result of a run: its model, and everything that happened, as polars frames."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from ..base.errors import MusterError, plural
 from ..base.lazy import get_provider, nn, pl
 from ..federation.text import Tokenizer
-from .export import as_export, export
-from .model import Own, Recipe, assembled, position, read_by, rescaled
-from .predict import predictions
-from .run_warnings import Facts, concerns
+from .export import check_export_path, export
+from .model import ClientModels, ModelRecipe, assemble, find_client, use_scale, use_tokenizer
+from .predict import predict_rows
+from .run_warnings import Facts, find_warnings
 
 if TYPE_CHECKING:
     from .model import Built
@@ -32,24 +32,20 @@ class Run:
     """A finished (or interrupted) run.
 
     Attributes:
-        weights: the model, under the module's own state_dict names
+        weights: the model, under the module's state_dict names
         rounds: one row per round, measured on the model after that round's step
         clients: one row per round and asked client: its loss and accuracy at the broadcast model
         moves: one row for each time a client left the pool or returned to it
-        attackers: one row per round and attacker: its share of the step, and what honesty would
-            have got
+        attackers: one row per round and attacker: its share of the step, and the share that an
+            honest reply would have had
         final: one row per client: the last model on its training and held-out data
-
-    holdings one row per client and class that it has training rows of, where that is known
-
-    Attributes:
-        own: the models that clients keep for themselves, where the method has them
-        recipe: how the model is put together again: columns, scale, labels, what built it
-        note: what these results must say of their data
-        facts: what the numbers are to be held against: the loss before the first round, that of a
-            constant prediction, the accuracy of always answering the most frequent class
-
-    concerns what a person must be told before believing the numbers, a sentence each
+        holdings: one row per client and class that it has training rows of, where that is known
+        own: the clients' own models, where the method has them
+        recipe: how to build the model again: columns, scale, labels, model spec
+        note: a remark on the data that belongs with these results
+        facts: baselines and origin: the loss before the first round, that of a constant
+            prediction, the accuracy of always predicting the most frequent class, the environment
+        warnings: reasons to doubt the numbers, a sentence each
     """
 
     weights: dict[str, NDArray[Any]]
@@ -65,38 +61,38 @@ class Run:
     config: dict[str, Any] = field(default_factory=dict)
     note: str = ""
     facts: Facts = field(default_factory=dict)
-    own: Own | None = None
-    recipe: Recipe | None = None
+    own: ClientModels | None = None
+    recipe: ModelRecipe | None = None
     holdings: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=HOLDINGS))
 
     @property
     def labels(self) -> tuple[str, ...] | None:
-        """What classes are called, where the data says so."""
+        """Names of the classes, where the data has them."""
         return None if self.recipe is None else self.recipe.inputs.labels
 
     def model(self, client: str | int | None = None, build: Built | None = None) -> nn.Module:
-        """The trained module, ready to be asked (`eval`); changing it does not change the run.
+        """Return the trained module in `eval` mode; changing it does not change the run.
 
         Args:
-            client: whose own model, by name or number, where the method keeps them
-            build: for a run that was loaded and trained a module of yours: the module, its class,
-                or a function that returns one; its parameters do not matter
+            client: name or number of a client, for its own model, where the method has them
+            build: for a loaded run that trained your own module: the module, its class, or a
+                function that returns one; its parameters do not matter
         """
         if client is None:
             if self.recipe is not None and self.recipe.serves == "own":
                 raise MusterError(
-                    f"model: {self.method} has no common model, each client has its own; say "
-                    "whose with client=..."
+                    f"model: {self.method} has no common model, each client has its own; choose "
+                    "one with client=..."
                 )
-            return assembled(self.recipe, self.weights, build)
-        k = position(client, self.final)
+            return assemble(self.recipe, self.weights, build)
+        k = find_client(client, self.final)
         if self.own is None:
-            where = "they stay with the clients" if self.engine == "flower" else "none were kept"
+            why = "they stay with the clients" if self.engine == "flower" else "none were saved"
             raise MusterError(
-                f"client: {self.method} leaves no models of clients' own here ({where}); leave "
-                "client out for the common one"
+                f"client: {self.method} has no clients' own models here ({why}); leave client out "
+                "for the common one"
             )
-        return assembled(self.recipe, self.weights, build, self.own.of(k, str(client)))
+        return assemble(self.recipe, self.weights, build, self.own.get(k, str(client)))
 
     def predict(
         self,
@@ -106,23 +102,25 @@ class Run:
         scale: str | Path | None = None,
         tokenizer: str | Tokenizer | None = None,
     ) -> pl.DataFrame:
-        """The model's answers to new rows, read and scaled as its training rows were.
+        """Return the model's predictions for new rows, read and scaled as its training rows were.
 
         Args:
             rows: a CSV, parquet or npz file; a frame with the columns the model was trained on; an
-                array of features; or, of a model that reads texts, a list of them. With a column of
-                labels, these are in the answer too
+                array of features; or, for a model of texts, a list of them. A column of labels is
+                returned too
             client: as for `model`
             build: as for `model`
-            scale: of a federation's run, whose clients scale their own rows: the manifest with the
-                [mean] and [std] they agreed on, or "none"
-            tokenizer: for a run that was loaded and reads texts: the function that makes tokens of
-                them, or its import path
+            scale: for a run across a network, whose clients scale their own rows: the manifest with
+                the [mean] and [std] they agreed on, or "none"
+            tokenizer: for a loaded run of texts: the function that turns a text into tokens, or its
+                import path
 
-        One row for each: `row` (from 1), `label` where it is known, and what the task predicts:
-        `prediction` and `p_CLASS`, the probability of every class; `p_LABEL` of several labels;
-        `prediction` of numbers; `log_risk` of survival; `prediction` and `p`, the likeliest next
-        token and its probability; of a task of your own the outputs, `output_0` and so on.
+        Returns:
+            one row for each: `row` (from 1), `label` where it is known, and what the task predicts:
+                `prediction` and `p_CLASS`, the probability of every class; `p_LABEL` for several
+                labels; `prediction` for numbers; `log_risk` for survival; `prediction` and `p`, the
+                likeliest next token and its probability; for your own task the outputs, `output_0`
+                and so on
         """
         return self.predict_and_score(rows, client, build, scale, tokenizer)[0]
 
@@ -134,10 +132,10 @@ class Run:
         scale: str | Path | None = None,
         tokenizer: str | Tokenizer | None = None,
     ) -> tuple[pl.DataFrame, dict[str, float] | None]:
-        """What `predict` gives, and where rows have labels, the scores and the loss of the task by
-        name, over all of them. None without labels, and for a task of your own."""
-        recipe = read_by(self._asked(scale), tokenizer)
-        return predictions(self.model(client, build), recipe, rows)
+        """Return the table of `predict`, and the task's scores and loss over all rows by name; None
+        in their place without labels, and for your own task."""
+        recipe = use_tokenizer(self._get_recipe(scale), tokenizer)
+        return predict_rows(self.model(client, build), recipe, rows)
 
     def export(
         self,
@@ -149,45 +147,51 @@ class Run:
         """Write the model for use without muster: `model.pt` (a state_dict), `model.ts`
         (TorchScript) or `model.onnx`; next to it, in `model.ts.json`, columns, scale and labels.
 
-        TorchScript and ONNX take rows as they are in the table, as numbers, and give what `predict`
-        does; a state_dict is of the module alone. `client`, `build` and `scale` as for `predict`.
+        TorchScript and ONNX take rows as they are in the table, as numbers, and return what
+        `predict` does; a state_dict is of the module alone. `client`, `build` and `scale` as for
+        `predict`.
         """
-        where = as_export(path)
-        return export(self.model(client, build), self._asked(scale), where)
+        file = check_export_path(path)
+        return export(self.model(client, build), self._get_recipe(scale), file)
 
-    def _asked(self, scale: str | Path | None) -> Recipe:
-        """The recipe, with all that has to be known of rows."""
+    def _get_recipe(self, scale: str | Path | None) -> ModelRecipe:
+        """Return the recipe with the scale of its rows."""
         if self.recipe is None:
             raise MusterError(
                 "predict: this run was saved by an earlier version, without the form of its rows; "
-                "ask run.model(build=...) itself"
+                "call run.model(build=...) yourself"
             )
-        return rescaled(self.recipe, scale)
+        return use_scale(self.recipe, scale)
 
     @cached_property
+    def warnings(self) -> list[str]:
+        """Warnings about this run, each with a suggested fix; empty when nothing is wrong."""
+        return find_warnings(self.rounds, self.clients, self.facts)
+
+    @property
     def concerns(self) -> list[str]:
-        """What is wrong with this run, and what to do about it; empty when nothing is."""
-        return concerns(self.rounds, self.clients, self.facts)
+        """The earlier name of `warnings`."""
+        return self.warnings
 
     @property
     def idle(self) -> bool:
-        """Whether every round was skipped: nobody's reply counted, and nothing was learned."""
+        """True if every round was skipped: no reply was admitted, and nothing was learned."""
         return len(self.rounds) > 0 and bool(self.rounds["skipped"].all())
 
     @property
     def label(self) -> str:
-        """What its method is called: its label, where its configuration has only that one."""
+        """The label of its method, where its configuration has one method only; else its name."""
         labels = [method["label"] for method in self.config.get("methods", [])]
         return str(labels[0]) if len(labels) == 1 else self.method
 
     def report(self, path: str | Path, title: str = "") -> Path:
         """Write everything about this run to one HTML file that opens anywhere."""
-        where = Path(path)
-        page.report({self.label: [self]}, where, title=title, complete=self.complete)
-        return where
+        file = Path(path)
+        page.report({self.label: [self]}, file, title=title, complete=self.complete)
+        return file
 
     def _repr_html_(self) -> str:
-        return str(page.inline({self.label: [self]}))
+        return str(page.render_inline({self.label: [self]}))
 
     def __repr__(self) -> str:
         state = "" if self.complete else ", interrupted"
@@ -196,11 +200,11 @@ class Run:
 
 
 class NoQuorum(MusterError):
-    """Too few of the clients that the model is for were heard in a round."""
+    """Too few of the objective's clients replied in a round."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during a run; `run` holds everything up to the last finished round."""
+    """Ctrl-C during a run; `run` has everything up to the last finished round."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(f"interrupted after round {len(run.rounds)}")

@@ -1,8 +1,8 @@
-"""What a person must be told of a run before they believe its table, and what to do about it.
+"""Warnings about a run, each with a suggested fix.
 
-A run in which everybody left, every reply was refused, or the model never became better than a
-guess ends like any other: with numbers. Each rule here looks for one such thing and says it in a
-sentence.
+A run in which all clients left, every reply was refused, or the model never became better than a
+guess ends like any other: with numbers. Each check here looks for one such problem and returns a
+sentence, or "".
 """
 
 from __future__ import annotations
@@ -18,36 +18,38 @@ Facts = dict[str, Any]
 
 LEAST_CLAIM = 1e-6  # up to which claims do not count
 
-ADVICE = {  # by what a refusal's reason begins with
+ADVICE = {  # by the beginning of a refusal's reason
     "malformed: not finite": "training diverged: lower local.lr, or scale the features",
-    "impossible": "what clients report cannot be true: look at run.clients for who they are",
-    "malformed": "what clients send does not fit the model: look at run.clients for who they are",
+    "impossible": "clients report what cannot be true: run.clients has their numbers",
+    "malformed": "replies do not fit the model: run.clients has their clients",
 }
 
 
-def concerns(rounds: pl.DataFrame, clients: pl.DataFrame, facts: Facts) -> list[str]:
-    """Everything that is to be said of a run, the gravest first."""
+def find_warnings(rounds: pl.DataFrame, clients: pl.DataFrame, facts: Facts) -> list[str]:
+    """Return all warnings about a run, the most serious first."""
     if not len(rounds):
         return []
     found = (
-        _left(rounds),
-        _refused(rounds, clients),
-        _skipped(rounds),
-        _failed(rounds),
-        _unknown(rounds, clients),
-        _claims(clients, facts),
-        _never_moved(facts),
-        _loss(rounds, facts),
-        _guess(rounds, facts),
+        _check_pool(rounds),
+        _check_refusals(rounds, clients),
+        _check_participation(rounds),
+        _check_failures(rounds),
+        _check_reference(rounds, clients),
+        _check_claims(clients, facts),
+        _check_movement(facts),
+        _check_loss(rounds, facts),
+        _check_baselines(rounds, facts),
     )
     return [*(sentence for sentence in found if sentence), *facts.get("doubts", ())]
 
 
-def gist(sentence: str) -> str:
-    """What is wrong, without the numbers in which runs differ.
+def strip_numbers(sentence: str) -> str:
+    """Return the problem that a warning names, without the numbers in which runs differ.
 
-    >>> gist("in 3 of 12 rounds nobody could join: ..."), gist("in 5 of 9 rounds nobody could join")
-    ('in # of # rounds nobody could join', 'in # of # rounds nobody could join')
+    >>> strip_numbers("in 3 of 12 rounds nobody could join: no priority client was asked")
+    'in # of # rounds nobody could join'
+    >>> strip_numbers("in 5 of 9 rounds nobody could join")
+    'in # of # rounds nobody could join'
     """
     return re.sub(r"\d[\d.e+-]*", "#", re.split(r"[:(]", sentence)[0]).strip()
 
@@ -57,26 +59,26 @@ def _last(rounds: pl.DataFrame, measure: str) -> float | None:
     return float(taken[-1]) if len(taken) else None
 
 
-def _judged(rounds: pl.DataFrame, measure: str) -> float | None:
-    """A measure of what the method is for: of clients' own models, where it keeps them."""
+def _last_served(rounds: pl.DataFrame, measure: str) -> float | None:
+    """Return a measure of the models that clients use: their own, where the method has them."""
     own = f"own_{measure}"
     return _last(rounds, own if own in rounds.columns else measure)
 
 
-def _left(rounds: pl.DataFrame) -> str:
-    """Everybody left the pool, and stayed away."""
+def _check_pool(rounds: pl.DataFrame) -> str:
+    """Warn if all clients left the pool, and stayed away."""
     if "pool" not in rounds.columns or rounds["pool"][-1] > 0 or not rounds["left"].sum():
         return ""
     since = int(rounds.filter(pl.col("pool") > 0)["round"].max() or 0) + 1  # type: ignore[arg-type]
     return (
-        f"everybody had left by round {since}: the model meets nobody's requirement, and the "
+        f"all clients had left by round {since}: the model meets no client's requirement, and the "
         f"{plural(len(rounds) - since + 1, 'round')} from there on moved nothing; let clients stay "
         "longer (participation.from_round), or ask less of the model (fewer steps in [requirement])"
     )
 
 
-def _refused(rounds: pl.DataFrame, clients: pl.DataFrame) -> str:
-    """Rounds in which clients trained and every reply was refused."""
+def _check_refusals(rounds: pl.DataFrame, clients: pl.DataFrame) -> str:
+    """Warn about rounds in which clients trained and every reply was refused."""
     lost = rounds.filter((pl.col("joined") > 0) & (pl.col("admitted") == 0))
     if not len(lost):
         return ""
@@ -91,39 +93,39 @@ def _refused(rounds: pl.DataFrame, clients: pl.DataFrame) -> str:
     )
 
 
-def _skipped(rounds: pl.DataFrame) -> str:
-    """Rounds in which nobody was there to move the model, for other reasons than the above."""
+def _check_participation(rounds: pl.DataFrame) -> str:
+    """Warn about rounds in which no client joined, for other reasons than the above."""
     idle = rounds.filter(pl.col("skipped") & (pl.col("joined") == 0) & (pl.col("pool") > 0))
     if not len(idle):
         return ""
     return (
-        f"{len(idle)} of {plural(len(rounds), 'round')} moved nothing: nobody who was asked took "
-        "part; ask more clients a round, or make sure that some of them are priority clients"
+        f"{len(idle)} of {plural(len(rounds), 'round')} moved nothing: no client that was asked "
+        "took part; ask more clients a round, or make sure that some of them are priority clients"
     )
 
 
-def _failed(rounds: pl.DataFrame) -> str:
-    """Clients that gave no answer."""
+def _check_failures(rounds: pl.DataFrame) -> str:
+    """Warn if many requests got no reply."""
     asked, failed = int(rounds["asked"].sum()), int(rounds["failed"].sum())
     if not failed or failed < 0.2 * asked:
         return ""
-    return f"{failed} of {asked} requests got no answer: run.clients says whose, and why"
+    return f"{failed} of {asked} requests got no reply: run.clients has the clients and reasons"
 
 
-def _unknown(rounds: pl.DataFrame, clients: pl.DataFrame) -> str:
-    """Rounds in which nobody could tell whether the model suits it."""
+def _check_reference(rounds: pl.DataFrame, clients: pl.DataFrame) -> str:
+    """Warn about rounds without F(w), in which no client could compare its own loss with it."""
     blind = clients.filter(pl.col("reason") == UNKNOWN)["round"].n_unique()
     if not blind:
         return ""
     return (
-        f"in {blind} of {plural(len(rounds), 'round')} nobody outside the objective could join: no "
-        "priority client who was asked has a measure of the model (one class has no AUC, rows "
+        f"in {blind} of {plural(len(rounds), 'round')} no client outside the objective could join: "
+        "no priority client that was asked has a measure of the model (one class has no AUC, rows "
         "without an event no loss); ask all of them, give them more rows, or take another criterion"
     )
 
 
-def _claims(clients: pl.DataFrame, facts: Facts) -> str:
-    """Claims that are 0 because losses are far from what they are made for."""
+def _check_claims(clients: pl.DataFrame, facts: Facts) -> str:
+    """Warn if all claims are 0 because losses are far from the range of the sigmoid."""
     made, gap = clients["claim"].drop_nulls(), facts.get("requirement_gap")
     if gap is None or not len(made) or float(made.max()) > LEAST_CLAIM:  # type: ignore[arg-type]
         return ""
@@ -134,15 +136,16 @@ def _claims(clients: pl.DataFrame, facts: Facts) -> str:
     )
 
 
-def _never_moved(facts: Facts) -> str:
+def _check_movement(facts: Facts) -> str:
+    """Warn if training changed nothing."""
     if facts.get("moved", True):
         return ""
     return "the model never moved from its starting point: it is what you started with"
 
 
-def _loss(rounds: pl.DataFrame, facts: Facts) -> str:
-    """A loss that did not fall."""
-    before, after = facts.get("start_loss"), _judged(rounds, "loss")
+def _check_loss(rounds: pl.DataFrame, facts: Facts) -> str:
+    """Warn if the loss did not fall."""
+    before, after = facts.get("start_loss"), _last_served(rounds, "loss")
     if before is None or not facts.get("moved", True):
         return ""
     if after is None:
@@ -155,9 +158,9 @@ def _loss(rounds: pl.DataFrame, facts: Facts) -> str:
     )
 
 
-def _guess(rounds: pl.DataFrame, facts: Facts) -> str:
-    """A model that knows no more than how frequent the labels are."""
-    loss, guess = _judged(rounds, "loss"), facts.get("constant_loss")
+def _check_baselines(rounds: pl.DataFrame, facts: Facts) -> str:
+    """Warn if the model is no better than a constant prediction."""
+    loss, guess = _last_served(rounds, "loss"), facts.get("constant_loss")
     if loss is not None and guess is not None and loss > guess + 1e-9 * abs(guess):
         classes = "majority_accuracy" in facts
         what = "answering with the labels' frequencies" if classes else "answering their mean"
@@ -165,7 +168,7 @@ def _guess(rounds: pl.DataFrame, facts: Facts) -> str:
             f"the model is worse than a constant prediction: loss {loss:.4g}, where {what} has "
             f"{guess:.4g}; train longer, or with another local.lr"
         )
-    accuracy, most = _judged(rounds, "test_accuracy"), facts.get("majority_test_accuracy")
+    accuracy, most = _last_served(rounds, "test_accuracy"), facts.get("majority_test_accuracy")
     if accuracy is not None and most is not None and accuracy <= most + 1e-12:
         return (
             f"test accuracy {accuracy:.3f} is no better than always answering the most frequent "

@@ -1,6 +1,6 @@
-"""Results on disk: parquet tables, safetensors weights, their checksums, never pickle.
+"""Run folders: save and load a run as parquet tables, safetensors weights and checksums; no pickle.
 
-Everything goes through `muster.base.durable`, so that a killed process leaves either the old files
+Everything is written by `muster.base.durable`, so that a killed process leaves either the old files
 or the new ones.
 """
 
@@ -35,23 +35,23 @@ from ..base.untrusted_files import (
     read_json,
     read_toml,
 )
-from .model import Own, Recipe
+from .model import ClientModels, ModelRecipe
 from .run import Run
-from .validation import ROWS, check_marks, check_recipe, check_tables
+from .validation import ROWS, check_marker, check_recipe, check_tables
 
 FRAMES = ("rounds", "clients", "moves", "attackers", "final")
-MARKER = "run.toml"  # a folder that has it holds a run, complete
-RECIPE = "model.json"  # columns, scale, labels, what was built: see `trained.Recipe`
+MARKER = "run.toml"  # written last: a folder that has it contains a saved run
+RECIPE = "model.json"  # columns, scale, labels, model spec: see `model.ModelRecipe`
 HOLDINGS = "holdings.parquet"  # the rows of each class that every client has
-OWN = "own.safetensors"  # the models clients keep for themselves, and whose they are
-NUMBERED = re.compile("round-[0-9]{8,18}")  # a checkpoint
-WHOSE = "clients"  # their numbers, next to models/NAME
+OWN = "own.safetensors"  # the clients' own models, and their clients
+CHECKPOINT = re.compile("round-[0-9]{8,18}")  # the name of a checkpoint's folder
+WHOSE = "clients"  # the clients' numbers, next to models/NAME
 
 
 def save(run: Run, folder: str | Path) -> Path:
     """Write a run's tables, weights and configuration to a folder, whole or not at all.
 
-    What else the folder holds (checkpoints, a figure) stays; a run that is there is replaced.
+    Other files of the folder (checkpoints, say) stay; a run that is there is replaced.
     """
     folder = Path(folder)
     meta = {
@@ -65,8 +65,8 @@ def save(run: Run, folder: str | Path) -> Path:
         "config": run.config,
     }
     for stale in (*folder.glob("figure.*"), *folder.glob("report.html")):
-        stale.unlink()  # drawn of what was here before
-    with writable(folder), atomic_folder(folder, marker=MARKER) as new:
+        stale.unlink()  # drawn from the run that is replaced
+    with writing(folder), atomic_folder(folder, marker=MARKER) as new:
         for name in FRAMES:
             getattr(run, name).write_parquet(new / f"{name}.parquet")
         save_file(
@@ -89,40 +89,40 @@ def save(run: Run, folder: str | Path) -> Path:
 
 
 def digest(file: Path) -> str:
-    """The sha256 of a file's bytes."""
-    with open_file(file, TENSORS) as bytes_of:
-        return hashlib.file_digest(bytes_of, "sha256").hexdigest()
+    """Return the sha256 of a file's bytes."""
+    with open_file(file, TENSORS) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def tensors(file: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a safetensors file."""
-    with open_file(file, TENSORS) as held:
-        return load_file(descriptor_path(held, file))
+def read_tensors(file: Path) -> dict[str, NDArray[Any]]:
+    """Read the arrays of a safetensors file."""
+    with open_file(file, TENSORS) as stream:
+        return load_file(descriptor_path(stream, file))
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder holds a saved run."""
+    """Return True if a folder contains a saved run."""
     return (folder / MARKER).exists()
 
 
-def marked(folder: Path) -> dict[str, Any]:
-    """What the marker of a run says: its method, engine, configuration and facts, and the checksums
-    of its files."""
-    with readable(folder):
-        marks = read_toml(folder / MARKER)
-        check_marks(marks)
-    return marks
+def read_marker(folder: Path) -> dict[str, Any]:
+    """Read the marker of a run: its method, engine, configuration, facts, and the checksums of its
+    files."""
+    with reading(folder):
+        marker = read_toml(folder / MARKER)
+        check_marker(marker)
+    return marker
 
 
 def load(folder: str | Path) -> Run:
-    """Read a saved run back."""
+    """Read a saved run."""
     folder = Path(folder)
     if not is_run(folder):
         inside = sorted(p.parent.name for p in folder.glob(f"*/{MARKER}"))
         hint = f"it holds the runs {', '.join(inside)}" if inside else "give a folder of results"
         raise MusterError(f"{folder}: no run here ({hint})")
-    meta = marked(folder)
-    with readable(folder):
+    meta = read_marker(folder)
+    with reading(folder):
         sums = meta.pop("sums", {})
         for name, expected in sums.items():
             if digest(folder / plain_name(name)) != expected:
@@ -132,19 +132,19 @@ def load(folder: str | Path) -> Run:
             for name in FRAMES
         }
         names = meta.pop("names", [])  # none in runs saved by earlier versions
-        weights = reorder(tensors(folder / "weights.safetensors"), names)
-        # What belongs to the run is what its marker lists: a folder may hold an older run's files.
+        weights = reorder(read_tensors(folder / "weights.safetensors"), names)
+        # The run's files are those its marker lists: a folder may also have those of an older run.
         recipe = own = None
         if RECIPE in sums:
             check_recipe(table := read_json(folder / RECIPE))
-            recipe = Recipe.of_table(table)
+            recipe = ModelRecipe.from_table(table)
         if HOLDINGS in sums:
             frames["holdings"] = read_frame(folder / HOLDINGS, most=ROWS["holdings"])
         if OWN in sums:
-            saved = tensors(folder / OWN)
+            saved = read_tensors(folder / OWN)
             whose = saved.pop(WHOSE)
             models = {n.removeprefix("models/"): a for n, a in saved.items()}
-            own = Own(whose, reorder(models, names))
+            own = ClientModels(whose, reorder(models, names))
             if any(a.ndim < 1 or len(a) != whose.size for a in (whose, *saved.values())):
                 raise ValueError(f"{OWN}: not a model for each of {whose.size} clients")
         check_tables(frames)
@@ -152,23 +152,22 @@ def load(folder: str | Path) -> Run:
 
 
 @contextmanager
-def readable(place: Path) -> Iterator[None]:
-    """Files that were damaged after they were written are one clear line."""
+def reading(place: Path) -> Iterator[None]:
+    """Turn the errors of damaged files into one MusterError that names the place."""
+    polars = pl.exceptions.PolarsError
     try:
         yield
     except NotRegular:
         raise
-    except (
-        OSError, ValueError, KeyError, TypeError, SafetensorError, pl.exceptions.PolarsError
-    ) as error:  # fmt: skip
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError, polars) as error:
         raise MusterError(
             f"{place}: cannot be read ({first_line(error)}); remove it to start again"
         ) from None
 
 
 @contextmanager
-def writable(place: Path) -> Iterator[None]:
-    """A full disk, or a folder that may not be written, is one clear line."""
+def writing(place: Path) -> Iterator[None]:
+    """Turn the errors of a full disk or a read-only folder into one MusterError."""
     try:
         yield
     except (OSError, SafetensorError, pl.exceptions.PolarsError) as error:
@@ -178,33 +177,33 @@ def writable(place: Path) -> Iterator[None]:
         ) from None
 
 
-def checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, the oldest first."""
-    return sorted(p for p in folder.glob("round-*") if NUMBERED.fullmatch(p.name) and p.is_dir())
+def list_checkpoints(folder: Path) -> list[Path]:
+    """Return the checkpoints in a folder, the oldest first."""
+    return sorted(p for p in folder.glob("round-*") if CHECKPOINT.fullmatch(p.name) and p.is_dir())
 
 
-def round_of(checkpoint: Path) -> int:
-    """After which round a checkpoint was saved."""
+def get_round(checkpoint: Path) -> int:
+    """Return the round after which a checkpoint was saved."""
     return int(checkpoint.name.removeprefix("round-"))
 
 
-def checkpointed(folder: Path) -> int:
-    """How many rounds the last checkpoint in a folder holds; 0 without one."""
-    found = checkpoints(folder)
-    return round_of(found[-1]) if found else 0
+def get_last_checkpoint_round(folder: Path) -> int:
+    """Return the round of the last checkpoint in a folder; 0 without one."""
+    found = list_checkpoints(folder)
+    return get_round(found[-1]) if found else 0
 
 
-def drop_checkpoints(folder: Path) -> None:
-    """Remove the checkpoints of a run whose results are saved."""
+def delete_checkpoints(folder: Path) -> None:
+    """Delete the checkpoints of a run whose results are saved."""
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def load_runs(folder: str | Path) -> dict[str, list[Run]]:
-    """Every saved run of a comparison, by method label in the order of seeds."""
+    """Read every saved run of a comparison, by method label in the order of seeds."""
     runs: dict[str, list[Run]] = {}
     found = Path(folder).glob(f"*-seed*/{MARKER}")
-    numbered = (p for p in found if p.parent.name.rpartition("-seed")[2].isdecimal())
-    for place in sorted(numbered, key=_by_seed):
+    with_seed = (p for p in found if p.parent.name.rpartition("-seed")[2].isdecimal())
+    for place in sorted(with_seed, key=_by_seed):
         label = place.parent.name.rpartition("-seed")[0]
         runs.setdefault(label, []).append(load(place.parent))
     if not runs:

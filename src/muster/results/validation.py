@@ -1,9 +1,8 @@
-"""Checks of a saved run: its marker, tables and model recipe, before anything uses them.
+"""Validation of a run folder on load: its marker, tables and model recipe.
 
-A folder of results may have been damaged, or made up, with checksums that fit. What is checked here
-once need not be asked again wherever a table is printed or drawn: which columns there are, of which
-kind, that rounds are numbered from 1 and clients from 0, and that what is said of the run is text,
-a number or a table where that belongs. What is wrong raises ValueError.
+A run folder may be damaged, or forged with checksums that fit. Checked here once, before tables
+are printed or drawn: the columns and their types, that rounds are numbered from 1 and clients from
+0, and the types of all other values. Anything wrong raises ValueError.
 """
 
 from __future__ import annotations
@@ -19,19 +18,25 @@ from ..base.untrusted_files import read_frame
 from .ledger import TABLES, Ledger
 
 WHOLE = ("asked", "joined", "silent", "failed", "admitted", "steps", "bytes_down", "bytes_up")
-# The columns that tables have in every run, and their kinds; `rounds` has a measure in each other.
+# The columns that tables have in every run, and their types; any other of `rounds` is a measure.
 COLUMNS: dict[str, dict[str, type]] = {
     "rounds": {"round": int, **dict.fromkeys(WHOLE, int), "skipped": bool},
     "clients": {name: kind for name, kind in TABLES["clients"].items() if name != "accuracy"},
     "moves": TABLES["moves"],
     "attackers": TABLES["attackers"],
     "final": {
-        "client": int, "priority": bool, "unseen": bool, "attacker": bool, "rows": int,
-        "train_loss": float, "requirement": float, "useful": bool,
+        "client": int,
+        "priority": bool,
+        "unseen": bool,
+        "attacker": bool,
+        "rows": int,
+        "train_loss": float,
+        "requirement": float,
+        "useful": bool,
     },
     "holdings": {"client": int, "label": int, "rows": int},
-}  # fmt: skip
-# Where a run has them.
+}
+# Columns that only some runs have.
 MORE: dict[str, dict[str, type]] = {
     "rounds": {"pool": int, "left": int, "returned": int, "admitted_nonpriority": int},
     "clients": {"name": str},
@@ -40,55 +45,92 @@ MORE: dict[str, dict[str, type]] = {
     "final": {"name": str},
     "holdings": {},
 }
-OPEN = ("name", "useful", "reason", "left", "returned", "pool")  # of these, some may be missing
-MOST = 2**24  # clients or classes by which a table is laid out
-ROWS = {"rounds": 10**6, "final": MOST, "holdings": 10**8}  # that a table may have; others 10^9
-WORDS = {int: "whole numbers", float: "numbers", bool: "true or false", str: "text"}
+NULLABLE = ("name", "useful", "reason", "left", "returned", "pool")  # may have nulls
+MOST = 2**24  # clients or classes that a table may have
+ROWS = {"rounds": 10**6, "final": MOST, "holdings": 10**8}  # rows of a table; of others 10^9
+KINDS = {int: "whole numbers", float: "numbers", bool: "true or false", str: "text"}
 
-MARKS: dict[str, Any] = {
-    "method": str, "seed": int, "engine": str, "complete": bool, "note": str, "facts": dict,
-    "config": dict, "sums": dict[str, str], "names": list[str],
-}  # fmt: skip
+MARKER: dict[str, Any] = {
+    "method": str,
+    "seed": int,
+    "engine": str,
+    "complete": bool,
+    "note": str,
+    "facts": dict,
+    "config": dict,
+    "sums": dict[str, str],
+    "names": list[str],
+}
 FACTS: dict[str, Any] = {
-    "doubts": list[str], "made_with": dict[str, str], "engine_why": str, "data": str, "moved": bool,
+    "doubts": list[str],
+    "made_with": dict[str, str],
+    "engine_why": str,
+    "data": str,
+    "moved": bool,
     "varies": dict[str, Any],
-}  # fmt: skip
+}
 TEXTS = ("majority_class",)  # facts that are text or a number; all others are numbers
-SETTINGS: dict[str, Any] = {  # what is shown or gone by of a run's configuration
-    "name": str, "rounds": int, "data": dict, "model": dict, "methods": list[dict[str, Any]],
-    "measures": str | list[str], "panels": str | list[str], "report_at": list[int],
+SETTINGS: dict[str, Any] = {  # the settings of a configuration that are shown or used
+    "name": str,
+    "rounds": int,
+    "data": dict,
+    "model": dict,
+    "methods": list[dict[str, Any]],
+    "measures": str | list[str],
+    "panels": str | list[str],
+    "report_at": list[int],
     "left_out": float,
-}  # fmt: skip
+}
 
 
 RECIPE: dict[str, Any] = {
-    "inputs": dict, "outputs": int, "serves": str, "model": dict | None, "called": str,
+    "inputs": dict,
+    "outputs": int,
+    "serves": str,
+    "model": dict | None,
+    "called": str,
     "task": dict,
-}  # fmt: skip
+}
 INPUTS: dict[str, Any] = {
-    "shape": list[int], "classes": int, "kind": str, "labels": list[str] | None,
-    "image": list[int] | None, "columns": list[str] | None, "label": str | list[str] | None,
-    "aside": list[str] | None, "scale": dict | None, "scaled": bool, "target": list[int],
-    "prepare": dict | None, "text": dict | None, "resized": bool, "pad": int | None,
-}  # fmt: skip
+    "shape": list[int],
+    "classes": int,
+    "kind": str,
+    "labels": list[str] | None,
+    "image": list[int] | None,
+    "columns": list[str] | None,
+    "label": str | list[str] | None,
+    "aside": list[str] | None,
+    "scale": dict | None,
+    "scaled": bool,
+    "target": list[int],
+    "prepare": dict | None,
+    "text": dict | None,
+    "resized": bool,
+    "pad": int | None,
+}
 PREPARE: dict[str, Any] = {
-    "columns": list[str], "levels": dict[str, list[str]], "holes": list[str], "mean": list[float],
-    "std": list[float], "fills": bool, "nothing": dict[str, list[float]],
-}  # fmt: skip
+    "columns": list[str],
+    "levels": dict[str, list[str]],
+    "holes": list[str],
+    "mean": list[float],
+    "std": list[float],
+    "fills": bool,
+    "nothing": dict[str, list[float]],
+}
 TEXT: dict[str, Any] = {"column": str, "length": int, "pad": int, "called": str}
 
 
-def check_marks(marks: Mapping[str, Any]) -> None:
+def check_marker(marker: Mapping[str, Any]) -> None:
     """Check the marker of a run, `run.toml`."""
-    _check_keys("", marks, MARKS, ("method", "seed"))
-    if not 0 <= marks["seed"] < 2**63:
-        raise ValueError(f"seed: {marks['seed']}")
-    check_facts(marks.get("facts", {}))
-    check_config(marks.get("config", {}))
+    _check_keys("", marker, MARKER, ("method", "seed"))
+    if not 0 <= marker["seed"] < 2**63:
+        raise ValueError(f"seed: {marker['seed']}")
+    check_facts(marker.get("facts", {}))
+    check_config(marker.get("config", {}))
 
 
 def check_facts(facts: Mapping[str, Any]) -> None:
-    """Check the facts that a run keeps of its data and itself."""
+    """Check the facts of a run."""
     for name, value in facts.items():
         if name not in TEXTS:
             _check(f"facts.{name}", value, FACTS.get(name, float))
@@ -139,7 +181,7 @@ def check_recipe(table: Any) -> None:
 
 
 def _check_keys(where: str, table: Any, known: Mapping[str, Any], needed: Sequence[str]) -> None:
-    """Refuse a table with other keys than are known, or values of another kind."""
+    """Refuse a table with missing or unknown keys, or values of another type."""
     _check(where or "model", table, dict[str, Any])
     for name in needed:
         if name not in table:
@@ -151,41 +193,43 @@ def _check_keys(where: str, table: Any, known: Mapping[str, Any], needed: Sequen
 
 
 def _check(name: str, value: Any, kind: Any) -> None:
-    if not like(value, kind):
-        raise ValueError(f"{name}: {repr(value)[:60]} is of another kind than belongs there")
+    if not matches(value, kind):
+        raise ValueError(f"{name}: {repr(value)[:60]} has the wrong type")
 
 
-def like(value: Any, kind: Any) -> bool:
-    """True where a plain value, and all values in it, have a type.
+def matches(value: Any, kind: Any) -> bool:
+    """Return True if a plain value, and all values in it, have a type.
 
-    >>> like([1, 2], list[int]), like({"a": [True]}, dict[str, list[int]]), like(None, str | None)
-    (True, False, True)
+    >>> matches([1, 2], list[int]), matches({"a": [True]}, dict[str, list[int]])
+    (True, False)
+    >>> matches(None, str | None)
+    True
     """
     origin, inner = get_origin(kind), get_args(kind)
     if origin is UnionType:
-        return any(like(value, option) for option in inner)
+        return any(matches(value, option) for option in inner)
     if origin is list:
-        return isinstance(value, list) and all(like(v, inner[0]) for v in value)
+        return isinstance(value, list) and all(matches(v, inner[0]) for v in value)
     if origin is dict:
-        return isinstance(value, dict) and all(like(v, inner[1]) for v in value.values())
+        return isinstance(value, dict) and all(matches(v, inner[1]) for v in value.values())
     if kind in (int, float):
         return is_whole(value) if kind is int else is_number(value)
     return kind is Any or isinstance(value, kind)
 
 
 def check_tables(frames: Mapping[str, pl.DataFrame]) -> None:
-    """Check the tables of a run, each by itself and against the others."""
+    """Check the tables of a run, each alone and against the others."""
     for name, frame in frames.items():
         check_columns(name, frame)
     check_numbers(frames["rounds"]["round"], 1)
     check_numbers(frames["final"]["client"], 0)
     for name, frame in frames.items():
         if name not in ("rounds", "final"):
-            check_places(name, frame, len(frames["rounds"]), len(frames["final"]))
+            check_indices(name, frame, len(frames["rounds"]), len(frames["final"]))
 
 
 def check_ledger(ledger: Ledger, clients: int) -> None:
-    """Check the ledger in a checkpoint of a run with so many clients."""
+    """Check the ledger in a checkpoint of a run with this many clients."""
     check_facts(ledger.facts)
     if not ledger.rows:
         return
@@ -196,22 +240,22 @@ def check_ledger(ledger: Ledger, clients: int) -> None:
         for part in parts:
             frame = read_frame(part)
             check_columns(name, frame)
-            check_places(name, frame, len(rounds), clients)
+            check_indices(name, frame, len(rounds), clients)
 
 
 def check_numbers(column: pl.Series, first: int) -> None:
-    """Refuse what is not numbered one after the other."""
+    """Refuse a column that is not first, first + 1, first + 2, ..."""
     if not column.equals(pl.int_range(first, first + len(column), eager=True)):
-        raise ValueError(f"{column.name}: not numbered from {first}, one after the other")
+        raise ValueError(f"{column.name}: not numbered consecutively from {first}")
 
 
-def check_places(name: str, frame: pl.DataFrame, rounds: int, clients: int) -> None:
-    """Refuse rounds, clients and classes that there are not; client -1 is nobody who is known."""
-    _within(name, frame["client"], -1, clients - 1)
+def check_indices(name: str, frame: pl.DataFrame, rounds: int, clients: int) -> None:
+    """Refuse rounds, clients and classes that do not exist; client -1 is an unknown client."""
+    _check_range(name, frame["client"], -1, clients - 1)
     if "round" in frame.columns:
-        _within(name, frame["round"], 1, rounds)
+        _check_range(name, frame["round"], 1, rounds)
     if "label" in frame.columns:
-        _within(name, frame["label"], 0, MOST)
+        _check_range(name, frame["label"], 0, MOST)
 
 
 def check_columns(name: str, frame: pl.DataFrame) -> None:
@@ -228,11 +272,11 @@ def check_columns(name: str, frame: pl.DataFrame) -> None:
             bool: found == pl.Boolean,
             str: found == pl.String,
         }
-        # A column in which nothing was ever measured may be of no kind.
+        # A column in which nothing was ever measured may be of type Null.
         if not (fits[kind] or (found == pl.Null and (kind is float or not len(frame)))):
-            raise ValueError(f"{name}: column '{column}' holds {found}; {WORDS[kind]} belong there")
-        if kind is not float and column not in OPEN and frame[column].null_count():
-            raise ValueError(f"{name}: column '{column}' has holes")
+            raise ValueError(f"{name}: column '{column}' holds {found}; {KINDS[kind]} belong there")
+        if kind is not float and column not in NULLABLE and frame[column].null_count():
+            raise ValueError(f"{name}: column '{column}' has nulls")
     for column, found in frame.schema.items():
         known = column in COLUMNS[name] or column in MORE[name]
         number = found.is_float() or found.is_integer() or found in (pl.Boolean, pl.Null)
@@ -240,7 +284,7 @@ def check_columns(name: str, frame: pl.DataFrame) -> None:
             raise ValueError(f"{name}: column '{column}' holds {found}; numbers belong there")
 
 
-def _within(name: str, column: pl.Series, low: int, high: int) -> None:
+def _check_range(name: str, column: pl.Series, low: int, high: int) -> None:
     wrong = column.filter((column < low) | (column > high))
     if len(wrong):
         raise ValueError(f"{name}: {column.name} {wrong[0]}; there are {low} to {high}")

@@ -20,7 +20,7 @@ from ..methods import Method
 from ..parts.defences.trust import Audit, Inquiry, draw_replies, estimate_effects
 from ..protocol import Offer, Replies, Trial
 from .clients import Clients
-from .evaluation_cache import Memo
+from .evaluation_cache import EvaluationCache
 
 TRUST = "trust"  # the part of the server's memory that audits keep
 
@@ -57,7 +57,7 @@ class Case:
     own: Float64
     inquiry: Inquiry
     server: State
-    memo: Memo
+    cache: EvaluationCache
 
     def counted(self, some: Bool) -> tuple[Float64, Float64]:
         """How far replies count, and their weights, when some count in full, and the others only
@@ -81,9 +81,9 @@ class Case:
 
     def ask(self, weights: Sequence[Float64], voters: Bool) -> Trial:
         """What these say of w, and of the model that would come of each of these weights."""
-        models = [self.clients.arriving(self.model(weight)) for weight in weights]
+        models = [self.clients.deliver(self.model(weight)) for weight in weights]
         who = self.inquiry.replies.roster.pick(voters).clients
-        return self.clients.trial(self.offer, models, who, self.memo)
+        return self.clients.try_models(self.offer, models, who, self.cache)
 
 
 def audit(
@@ -95,7 +95,7 @@ def audit(
     replies: Replies,
     extent: Float64,
     server: State,
-    memo: Memo,
+    cache: EvaluationCache,
 ) -> Ruling:
     """Bound, check and try out the replies that were admitted to this extent."""
     seen, heard = ~population.unseen, replies.roster.priority[extent > 0].any()
@@ -106,7 +106,7 @@ def audit(
     was = told["like"].cpu()[who].numpy()
     inquiry = trust.inquire(offer, replies.pick(admitted), everyone, float(told["norm"]), was)
     own = np.zeros(int(admitted.sum())) if everyone else inquiry.replies.roster.importance
-    case = Case(clients, method, trust, offer, extent[admitted], own, inquiry, server, memo)
+    case = Case(clients, method, trust, offer, extent[admitted], own, inquiry, server, cache)
     full, trial, history = among_peers(case) if everyone else with_a_root(case)
     to, weight = case.counted(full)
     full_to, full_weight = np.zeros(len(extent)), np.zeros(len(extent))

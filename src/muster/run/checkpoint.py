@@ -21,7 +21,7 @@ from ..base.params import Params, State, reorder
 from ..base.untrusted_files import TENSORS, descriptor_path, open_file, plain_name, read_json
 from ..protocol import RunState
 from ..results.ledger import SCORE, Ledger
-from ..results.store import checkpoints, digest, readable, round_of, writable
+from ..results.store import digest, get_round, list_checkpoints, reading, writing
 from ..results.validation import check_ledger
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def save_checkpoint(
         tensors |= {f"server/{part}/{k}": t for k, t in table.items()}
     if state.clients is not None:
         tensors |= {f"clients/{k}": t for k, t in state.clients.saved().items()}
-    with writable(place), atomic_folder(place) as new:
+    with writing(place), atomic_folder(place) as new:
         safetensors.save_file(
             {k: t.cpu().contiguous() for k, t in tensors.items()}, new / "s.safetensors"
         )
@@ -54,7 +54,7 @@ def save_checkpoint(
         (new / "identity.json").write_text(json.dumps(identity))
         sums = {file.name: digest(file) for file in sorted(new.iterdir())}
         (new / SUMS).write_text(json.dumps(sums))
-    for old in checkpoints(folder)[:-KEPT]:
+    for old in list_checkpoints(folder)[:-KEPT]:
         shutil.rmtree(old, ignore_errors=True)
 
 
@@ -71,12 +71,12 @@ def damage(place: Path) -> str:
     return ""
 
 
-def saved_identity(folder: Path) -> dict[str, str]:
+def read_identity(folder: Path) -> dict[str, str]:
     """What the last sound checkpoint in a folder was made with; nothing without any."""
-    sound = [place for place in checkpoints(folder) if not damage(place)]
+    sound = [place for place in list_checkpoints(folder) if not damage(place)]
     if not sound:
         return {}
-    with readable(sound[-1]):
+    with reading(sound[-1]):
         return texts(sound[-1] / "identity.json")
 
 
@@ -97,7 +97,7 @@ def load_checkpoint(
 ) -> tuple[RunState, Ledger] | None:
     """The last sound checkpoint, laid over the state a run begins with; None without any. One of
     another run is refused. `score` is what the run's score is called."""
-    found = checkpoints(folder)
+    found = list_checkpoints(folder)
     wrong = {place: damage(place) for place in found}
     sound = [place for place in found if not wrong[place]]
     if not found:
@@ -114,7 +114,7 @@ def load_checkpoint(
             MusterWarning,
             stacklevel=2,
         )
-    with readable(place):
+    with reading(place):
         saved = texts(place / "identity.json")
         with open_file(file := place / "s.safetensors", TENSORS) as held:
             tensors = safetensors.load_file(descriptor_path(held, file), device=str(device))
@@ -132,9 +132,9 @@ def load_checkpoint(
             f"resume: the checkpoint holds no {', '.join(lacks)}: it is of another version of "
             "muster; go on with that one, or start again in another folder"
         )
-    with readable(place):
+    with reading(place):
         check_ledger(ledger, len(beginning.present))
-        return from_saved(beginning, round_of(place), tensors), ledger
+        return from_saved(beginning, get_round(place), tensors), ledger
 
 
 def refuse_other_form(what: str, begun: Params, saved: Params) -> None:

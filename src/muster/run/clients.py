@@ -1,8 +1,8 @@
-"""The clients' half of a run, written once: appraise, join, train, claim, judge.
+"""The clients' side of a run: appraise, join, train, claim, evaluate.
 
-`Clients` is what a round asks of them, wherever they are. `Stack` is clients whose data is at
-hand, over a leading client axis: everyone in a simulation, one in a deployed client. A federation
-over a network puts its messages behind the same interface.
+`Clients` is the interface that a round uses, wherever the clients are. `LocalClients` are those
+whose data is in this process, over a leading client axis: all of them in a simulation, one in a
+deployed client. `muster.flower` implements the same interface with messages over a network.
 """
 
 from __future__ import annotations
@@ -35,57 +35,57 @@ from ..protocol import (
     Trial,
 )
 from . import evaluate
-from .evaluation_cache import Memo
+from .evaluation_cache import EvaluationCache
 from .job import Job
 
-REPLIES = 2**30  # bytes of models held at once
+REPLIES = 2**30  # bytes of models in memory at once
 
 
 class Clients(Protocol):
-    """The clients of a run, wherever they are. `t` is the round whose model is meant."""
+    """The clients of a run, wherever they are. `t` is the round of the model."""
 
     @property
     def name(self) -> str:
-        """How they are run."""
+        """The engine that runs them."""
         ...
 
     @property
     def device(self) -> torch.device:
-        """Where models are when they come back."""
+        """The device of the models in their replies."""
         ...
 
     @property
     def trainable(self) -> tuple[str, ...]:
-        """Names of the parameters that move by gradient; the rest are statistics."""
+        """Names of the parameters that train by gradient; the rest are statistics."""
         ...
 
     @property
     def attackers(self) -> Int64:
-        """Those of them that lie, where that is simulated."""
+        """The numbers of simulated attackers."""
         ...
 
-    def arriving(self, model: Params) -> Params:
-        """A model as it arrives at the clients."""
+    def deliver(self, model: Params) -> Params:
+        """Return a model as it arrives at the clients."""
         ...
 
-    def at_once(self, model: Params) -> int:
-        """How many replies of this model's size may be asked for, and held, at once."""
+    def max_replies(self, model: Params) -> int:
+        """Return how many replies of this model's size fit in memory at once."""
         ...
 
     def steps(self, clients: Int64) -> Int64:
-        """How many steps `Local` asks of each."""
+        """Return the number of steps of `Local` for each."""
         ...
 
     def appraise(self, t: int, model: Params, clients: Int64) -> Appraisal:
-        """F_k(w) and the score on the rows they decide by; NaN where there is no answer."""
+        """Return F_k(w) and the score on the rows of decisions; NaN where there is no reply."""
         ...
 
-    def stays(self, clients: Int64, memo: Memo) -> Bool:
-        """Who stays in the pool, by its own judgement."""
+    def decide_to_stay(self, clients: Int64, cache: EvaluationCache) -> Bool:
+        """Return True for each client that decides to stay in the pool."""
         ...
 
-    def report(self, offer: Offer, clients: Int64, memo: Memo) -> Appraisal:
-        """What they say of the model for F(w)."""
+    def report(self, offer: Offer, clients: Int64, cache: EvaluationCache) -> Appraisal:
+        """Return the appraisals that they report for F(w)."""
         ...
 
     def respond(
@@ -93,36 +93,38 @@ class Clients(Protocol):
         offer: Offer,
         roster: Roster,
         steps: Int64 | None,
-        memo: Memo,
+        cache: EvaluationCache,
         memory: State,
     ) -> Answers:
-        """Ask them to train. `memory` is what those asked remember, where it is kept here."""
+        """Ask them to train. `memory` is their client state, where it is stored here."""
         ...
 
-    def trial(self, offer: Offer, models: Sequence[Params], clients: Int64, memo: Memo) -> Trial:
-        """What these clients say of the offer's model and of others that might follow it."""
+    def try_models(
+        self, offer: Offer, models: Sequence[Params], clients: Int64, cache: EvaluationCache
+    ) -> Trial:
+        """Return these clients' losses of the offer's model and of candidates to follow it."""
         ...
 
-    def view(self, state: RunState) -> Evaluation:
-        """What every client makes of a state."""
+    def evaluate(self, state: RunState) -> Evaluation:
+        """Return all clients' evaluation of a state."""
         ...
 
-    def requirement(self, clients: Int64) -> Float64:
-        """What each of these requires, where that is known here; NaN elsewhere."""
+    def get_requirements(self, clients: Int64) -> Float64:
+        """Return the requirement rho_k of each; NaN where it is not known here."""
         ...
 
-    def alone(self, clients: Int64) -> Float64 | None:
-        """The held-out score of each one's own model; None where that is not known here."""
+    def get_solo_scores(self, clients: Int64) -> Float64 | None:
+        """Return the held-out score of each one's solo model; None where it is not known here."""
         ...
 
     def close(self) -> None:
-        """Let go of processes and memory."""
+        """Release processes and memory."""
         ...
 
 
 @dataclass(frozen=True)
-class Stack:
-    """Clients whose data is here: all of them, or the one at a node."""
+class LocalClients:
+    """Clients whose data is in this process: all of them, or the one of a node."""
 
     fed: Federation
     job: Job
@@ -146,216 +148,218 @@ class Stack:
         return self.adversary.clients
 
     def close(self) -> None:
-        """Let go of the engine."""
+        """Close the engine."""
         self.engine.close()
 
-    def arriving(self, model: Params) -> Params:
-        """As it is: nothing travels."""
+    def deliver(self, model: Params) -> Params:
+        """Return the model itself: nothing is sent."""
         return model
 
-    def said(
+    def apply_attack(
         self, offer: Offer, clients: Int64, appraisal: Appraisal, requirement: Float64
     ) -> Appraisal:
-        """What these clients say of the model: the truth, unless they attack."""
+        """Return the appraisals that these clients report: their own, or those of an attack."""
         if self.adversary.attack is None:
             return appraisal
         return self.adversary.report(offer, clients, appraisal, requirement)
 
-    def at_once(self, model: Params) -> int:
-        """As many as fit in a gigabyte."""
+    def max_replies(self, model: Params) -> int:
+        """Return how many replies fit in a gigabyte."""
         return REPLIES // max(1, params.nbytes(model))
 
-    def requirement(self, clients: Int64) -> Float64:
-        """What each of these clients requires; NaN where it requires nothing."""
+    def get_requirements(self, clients: Int64) -> Float64:
+        """Return the requirement rho_k of each; NaN where it has none."""
         rho = self.fed.requirement
         return np.full(len(clients), np.nan) if rho is None else rho[clients]
 
-    def alone(self, clients: Int64) -> Float64 | None:
-        """The held-out score of each one's own model, where it has trained one."""
+    def get_solo_scores(self, clients: Int64) -> Float64 | None:
+        """Return the held-out score of each one's solo model, where it has trained one."""
         return None if self.fed.solo_score is None else self.fed.solo_score[clients]
 
-    def required(self, clients: Int64) -> Float64:
-        """What each of these requires on the rows it decides by; NaN where it requires nothing."""
+    def get_decision_requirements(self, clients: Int64) -> Float64:
+        """Return the requirement of each on the rows of decisions; NaN where it has none."""
         if self.fed.requirement is None:
             return np.full(len(clients), np.nan)
-        return evaluate.required(self.fed, clients, self.job.split)
+        return evaluate.get_requirements(self.fed, clients, self.job.split)
 
     def steps(self, clients: Int64) -> Int64:
-        """How many steps `Local` asks of each."""
+        """Return the number of steps of `Local` for each."""
         return self.engine.steps(clients)
 
     def appraise(self, t: int, model: Params, clients: Int64) -> Appraisal:
-        """F_k(w) and the score on the rows they decide by."""
+        """Return F_k(w) and the score on the rows of decisions."""
         return self.engine.appraise(model, clients, self.job.split)
 
-    def stays(self, clients: Int64, memo: Memo) -> Bool:
-        """Who stays in the pool: those the rule lets stay, and attackers who are not there for
-        the model."""
+    def decide_to_stay(self, clients: Int64, cache: EvaluationCache) -> Bool:
+        """Return True for clients that stay by the participation rule, and for attackers whose
+        attack makes them stay."""
         attack = self.adversary.attack
-        staying = self.content(clients, memo)
+        staying = self.would_stay(clients, cache)
         if attack is not None and attack.stays:
             staying = staying | np.isin(clients, self.attackers)
         return staying
 
-    def content(self, clients: Int64, memo: Memo) -> Bool:
-        """Who would stay for the model's sake: everyone, or those the rule lets stay."""
+    def would_stay(self, clients: Int64, cache: EvaluationCache) -> Bool:
+        """Return True for clients that would stay by the participation rule, if there is one."""
         if self.job.participation is None:
             return np.ones(len(clients), np.bool_)
-        return self.job.participation(memo.of(clients).loss, self.required(clients))
+        return self.job.participation(
+            cache.appraise(clients).loss, self.get_decision_requirements(clients)
+        )
 
-    def report(self, offer: Offer, clients: Int64, memo: Memo) -> Appraisal:
-        """What they measured; attackers, whatever serves them."""
-        return self.said(offer, clients, memo.of(clients), self.required(clients))
+    def report(self, offer: Offer, clients: Int64, cache: EvaluationCache) -> Appraisal:
+        """Return what they measured; of attackers, what their attack reports."""
+        return self.apply_attack(
+            offer, clients, cache.appraise(clients), self.get_decision_requirements(clients)
+        )
 
     def respond(
         self,
         offer: Offer,
         roster: Roster,
         steps: Int64 | None,
-        memo: Memo,
+        cache: EvaluationCache,
         memory: State,
     ) -> Answers:
-        """Each decides whether to join; those who do, train and reply. A silent client trains
-        nothing and sends nothing."""
+        """Let each client decide whether to join; those who do, train and reply. The others train
+        nothing and send nothing."""
         method, asked = self.job.method, roster.clients
-        true = memo.of(asked) if method.appraises else memo.known.pick(asked)
-        said = self.said(offer, asked, true, self.required(asked))
-        decision = method.join(offer, roster, said)
+        true = cache.appraise(asked) if method.appraises else cache.known.pick(asked)
+        reported = self.apply_attack(offer, asked, true, self.get_decision_requirements(asked))
+        decision = method.join(offer, roster, reported)
         nobody = np.zeros(len(roster), np.bool_)
-        joined, word = roster.pick(decision.yes), said.pick(decision.yes)
+        joined, appraisal = roster.pick(decision.yes), reported.pick(decision.yes)
         if len(joined) == 0:
-            return Answers(
-                decision, no_replies(offer, roster), true, np.empty(0, np.int64), {}, nobody
-            )
+            none = build_no_replies(offer, roster)
+            return Answers(decision, none, true, np.empty(0, np.int64), {}, nobody)
         own = {part: params.select(table, decision.yes) for part, table in memory.items()}
-        work, taken = self.engine.train(
-            method.solver, offer, joined.clients, own,
-            Assignment(None if steps is None else steps[decision.yes]),
-        )  # fmt: skip
-        rho = self.required(joined.clients)
-        judged = self.tuned(offer, joined.clients, true.pick(decision.yes))
+        assignment = Assignment(None if steps is None else steps[decision.yes])
+        work, taken = self.engine.train(method.solver, offer, joined.clients, own, assignment)
+        rho = self.get_decision_requirements(joined.clients)
+        tuned = self.appraise_tuned(offer, joined.clients, true.pick(decision.yes))
         claim = np.full(len(joined), np.nan)
         if method.claim.needs_requirement:
-            claim = method.claim(self.said(offer, joined.clients, judged, rho), rho)
+            claim = method.claim(self.apply_attack(offer, joined.clients, tuned, rho), rho)
         sent = work.models
         if self.adversary.attack is not None:
             sent = self.adversary.send(offer, joined.clients, sent)
-        replies = Replies(joined, sent, word, claim, work.extra)
+        replies = Replies(joined, sent, appraisal, claim, work.extra)
         truth = None
         if np.isin(joined.clients, self.attackers).any():
             honest = true.pick(decision.yes)
             joins = method.join(offer, joined, honest).yes
-            if self.job.leaving(offer.round):
-                joins = joins & self.content(joined.clients, memo)
-            truth = HonestReplies(joins, honest, method.claim(judged, rho))
+            if self.job.may_leave(offer.round):
+                joins = joins & self.would_stay(joined.clients, cache)
+            truth = HonestReplies(joins, honest, method.claim(tuned, rho))
         return Answers(decision, replies, true, taken, work.memory, nobody, truth)
 
-    def trial(self, offer: Offer, models: Sequence[Params], clients: Int64, memo: Memo) -> Trial:
-        """What they measure; attackers, whatever serves them."""
-        heard = [memo.of(clients), *(self.appraise(offer.round, m, clients) for m in models)]
-        words = np.stack([self.worth(some.loss, clients) for some in heard])
+    def try_models(
+        self, offer: Offer, models: Sequence[Params], clients: Int64, cache: EvaluationCache
+    ) -> Trial:
+        """Return what they measure; of attackers, what their attack reports."""
+        appraisals = [cache.appraise(clients)]
+        appraisals += [self.appraise(offer.round, model, clients) for model in models]
+        losses = np.stack([self.rate_losses(some.loss, clients) for some in appraisals])
         if self.adversary.attack is not None:
-            words = self.adversary.vote(offer, clients, words)
-        return Trial(words, clients)
+            losses = self.adversary.vote(offer, clients, losses)
+        return Trial(losses, clients)
 
-    def worth(self, loss: Float64, clients: Int64) -> Float64:
-        """What a loss is to a client, lower being better: the loss itself or, where clients weigh
-        by their requirement (MaxFL eq. 3), `sigmoid(F_k - rho_k)`, which nobody's word drives
-        beyond 0 and 1."""
+    def rate_losses(self, loss: Float64, clients: Int64) -> Float64:
+        """Return the value of a loss to each client, lower being better: the loss itself or, where
+        clients weigh by their requirement (MaxFL eq. 3), `sigmoid(F_k - rho_k)`, which no report
+        can drive beyond 0 and 1."""
         if not self.job.method.claim.needs_requirement:
             return loss
-        gap = torch.from_numpy(loss - self.requirement(clients))
+        gap = torch.from_numpy(loss - self.get_requirements(clients))
         return np.asarray(torch.sigmoid(gap).numpy(), np.float64)
 
-    def tuned(self, offer: Offer, clients: Int64, appraisal: Appraisal) -> Appraisal:
-        """How clients judge the model for their claim: after a few local steps, where the method
-        says so (MaxFL, step 7), otherwise as it is."""
+    def appraise_tuned(self, offer: Offer, clients: Int64, appraisal: Appraisal) -> Appraisal:
+        """Return the appraisals for the claims: after a few local steps, where the method has them
+        (MaxFL, step 7), otherwise the given ones."""
         steps = self.job.method.tune_steps
         if steps == 0:
             return appraisal
-        models = self.after_steps(offer, clients, steps, "tune")
+        models = self.take_local_steps(offer, clients, steps, "tune")
         return self.engine.appraise_each(models, clients, self.job.split)
 
-    def after_steps(self, offer: Offer, clients: Int64, steps: int, purpose: str) -> Params:
-        """The offer's model as each client has it after this many local steps of its own."""
+    def take_local_steps(self, offer: Offer, clients: Int64, steps: int, purpose: str) -> Params:
+        """Return each client's model after this many local steps from the offer's model."""
         local = replace(self.job.local, steps=steps, epochs=None, lr_counts="rounds")
         work, _ = self.engine.train(SGD(), offer, clients, {}, Assignment(None, local, purpose))
         return work.models
 
-    def view(self, state: RunState) -> Evaluation:
-        """What every client makes of a state."""
-        memories, own_of = state.clients, None
+    def evaluate(self, state: RunState) -> Evaluation:
+        """Return all clients' evaluation of a state."""
+        memories, get_own = state.clients, None
         if memories is not None and "own" in memories.table.start:
-            own_of = lambda who: memories.of(who)["own"]  # noqa: E731
-        view = self.views(state.model, own_of, np.arange(self.fed.n))
-        return self.with_tuned(view, state.round, state.model, np.arange(self.fed.n))
+            get_own = lambda who: memories.of(who)["own"]  # noqa: E731
+        view = self.evaluate_model(state.model, get_own, np.arange(self.fed.n))
+        return self.add_tuned(view, state.round, state.model, np.arange(self.fed.n))
 
-    def with_tuned(self, view: Evaluation, t: int, model: Params, clients: Int64) -> Evaluation:
-        """These clients' view with what they would make of the model after t rounds if they first
-        took a few steps of their own from it, where the job says so. Nothing of it is kept."""
+    def add_tuned(self, view: Evaluation, t: int, model: Params, clients: Int64) -> Evaluation:
+        """Add to these clients' view their evaluation of the model after t rounds and a few local
+        steps more, where the job has `tuned_steps`. Nothing else depends on these steps."""
         job = self.job
         if t == 0 or job.tuned_steps == 0 or job.method.serves == "own":
-            return view  # a round makes a model to be measured, the start is none
-        lr = job.local.rate(t - 1, job.rounds)  # of the round that made the model
+            return view  # the starting model is not measured after tuning
+        lr = job.local.rate(t - 1, job.rounds)  # of the round that trained the model
         offer = Offer(job.seed, t, job.rounds, model, lr=lr, trainable=self.trainable)
-        train, test = self.of_own(
-            lambda who: self.after_steps(offer, who, job.tuned_steps, "tuned"),
+        train, test = self.appraise_own(
+            lambda who: self.take_local_steps(offer, who, job.tuned_steps, "tuned"),
             clients,
-            self.at_once(model),
+            self.max_replies(model),
         )
-        return evaluate.tuned(self.fed, clients, view, train, test)
+        return evaluate.add_tuned(self.fed, clients, view, train, test)
 
-    def views(
-        self, model: Params, own_of: Callable[[Int64], Params] | None, clients: Int64
+    def evaluate_model(
+        self, model: Params, get_own: Callable[[Int64], Params] | None, clients: Int64
     ) -> Evaluation:
-        """What these clients make of a model and of their own: one that they keep, or the one
-        that the method has them make of it."""
+        """Return these clients' evaluation of a model and of their own models: those in their
+        state, or those that the method has them adapt from it."""
         engine, tested = self.engine, self.fed.test is not None
         own = own_test = None
-        if own_of is None and self.job.method.solver.adapts:
-            own_of = lambda who: self.adapted(model, who)  # noqa: E731
-        if own_of is not None:
-            own, own_test = self.of_own(own_of, clients, self.at_once(model))
+        if get_own is None and self.job.method.solver.adapts:
+            get_own = lambda who: self.adapt(model, who)  # noqa: E731
+        if get_own is not None:
+            own, own_test = self.appraise_own(get_own, clients, self.max_replies(model))
         if self.job.method.serves == "own":
-            assert own is not None, "a method that serves each client's own model keeps one"
+            assert own is not None, "a method that serves each client's own model has one"
             train, test, own, own_test = own, own_test, None, None
         else:
             train = engine.appraise(model, clients)
             test = engine.appraise(model, clients, "test") if tested else None
-        return evaluate.opinion(
-            self.fed, clients, self.bars[clients], train, test, own, own_test,
-            self.job.scoring.first.name,
-        )  # fmt: skip
+        thresholds, score = self.useful_thresholds[clients], self.job.scoring.first.name
+        return evaluate.build_view(self.fed, clients, thresholds, train, test, own, own_test, score)
 
-    def adapted(self, model: Params, clients: Int64) -> Params:
-        """The model after the one step that a method such as Per-FedAvg prepares it for."""
+    def adapt(self, model: Params, clients: Int64) -> Params:
+        """Return the models after the one step that a method such as Per-FedAvg trains for."""
         step = self.job.method.solver.adapts
         offer = Offer(0, 0, 1, model, lr=step, trainable=self.trainable)
         local = Local(steps=1, batch_size=None, lr=step)
         work, _ = self.engine.train(SGD(), offer, clients, {}, Assignment(None, local, "adapt"))
         return work.models
 
-    def of_own(
-        self, own_of: Callable[[Int64], Params], clients: Int64, most: int
+    def appraise_own(
+        self, get_own: Callable[[Int64], Params], clients: Int64, most: int
     ) -> tuple[Appraisal, Appraisal | None]:
-        """What clients make of their own models, of which no more than `most` are held at once."""
+        """Return clients' appraisals of their own models, at most `most` in memory at once."""
         train, test = [], []
         for start in range(0, len(clients), max(1, most)):
             some = clients[start : start + max(1, most)]
-            models = own_of(some)
+            models = get_own(some)
             train.append(self.engine.appraise_each(models, some))
             if self.fed.test is not None:
                 test.append(self.engine.appraise_each(models, some, "test"))
         return Appraisal.joined(train), Appraisal.joined(test) if test else None
 
     @cached_property
-    def bars(self) -> Float64:
-        """The loss below which the model is useful to each client."""
-        return evaluate.bar(self.fed, np.arange(self.fed.n), self.job.task)
+    def useful_thresholds(self) -> Float64:
+        """Losses below which the model is useful to each client."""
+        return evaluate.compute_useful_thresholds(self.fed, np.arange(self.fed.n), self.job.task)
 
 
-def no_replies(offer: Offer, roster: Roster) -> Replies:
-    """The replies of nobody, in the shape of the offer's model."""
+def build_no_replies(offer: Offer, roster: Roster) -> Replies:
+    """Return replies without any client, in the shape of the offer's model."""
     empty = {name: t.new_empty(0, *t.shape) for name, t in offer.model.items()}
     nobody = roster.pick(np.zeros(len(roster), np.bool_))
     return Replies(nobody, empty, Appraisal.unknown(0), np.empty(0))

@@ -1,6 +1,6 @@
-"""Opinion: what a client makes of a model, judged from its own data and by its own requirement.
+"""Per-client evaluation: loss, score, and whether the client's requirement is met.
 
-The simulator asks everyone at once, a deployed client asks itself; either way nothing here needs
+A simulation evaluates all clients at once, a deployed client only itself: nothing here needs
 another client's rows.
 """
 
@@ -23,38 +23,40 @@ from ..tasks.other import Binary, Numbers
 if TYPE_CHECKING:
     from torch import Tensor
 
-LISTED = 5_000_000  # clients times classes up to which it is listed who has what
+MAX_HOLDINGS = 5_000_000  # clients times classes up to which label counts go with the results
 
 
 def label_entropy(fed: Federation, clients: Int64) -> Float64:
-    """`H_k = -sum_c f_kc log f_kc`: the loss of the best constant prediction on client k's
-    labels, which it has without any model."""
+    """Return `H_k = -sum_c f_kc log f_kc`, the loss of the best constant prediction on the labels
+    of client k."""
     counts = fed.label_counts()[clients]
     f = counts / counts.sum(1, keepdims=True)
     return np.asarray(-np.sum(f * np.log(np.where(f > 0, f, 1.0)), axis=1), np.float64)
 
 
-def bar(fed: Federation, clients: Int64, task: Task = Multiclass()) -> Float64:
-    """The loss below which the model is useful to each client: its requirement rho_k where it has
-    one, otherwise the loss of its best constant prediction: H_k for classes, that of its mean for
-    numbers, of equal risks for survival. NaN where the task knows no guess.
+def compute_useful_thresholds(
+    fed: Federation, clients: Int64, task: Task = Multiclass()
+) -> Float64:
+    """Return the loss below which the model is useful to each client: its requirement rho_k where
+    it has one, otherwise the loss of its best constant prediction: H_k for classes, that of the
+    mean for numbers, of equal risks for survival. NaN where the task has no constant prediction.
 
-    A client that holds a single class has H_k = 0, which no model can beat, and nothing to compare
-    with but guessing among all C classes: its bar is `log C`.
+    A client with a single class has H_k = 0, which no model can beat; its threshold is `log C`, the
+    loss of guessing among all C classes.
     """
     if fed.requirement is not None:
         return fed.requirement[clients]
     if fed.classes and task.cross_entropy:
         entropy = label_entropy(fed, clients)
         return np.where(entropy > 0, entropy, np.log(fed.classes))
-    guessed = guessed_loss(fed, clients, task)
-    lone = fed.classes > 0 and isinstance(task, (Multiclass, Binary))
-    return np.where(guessed > 1e-9, guessed, np.log(fed.classes)) if lone else guessed
+    constant = constant_losses(fed, clients, task)
+    classifies = fed.classes > 0 and isinstance(task, (Multiclass, Binary))
+    return np.where(constant > 1e-9, constant, np.log(fed.classes)) if classifies else constant
 
 
-def guessed_loss(fed: Federation, clients: Int64, task: Task) -> Float64:
-    """The loss of each client's best constant prediction on its training rows; NaN where the task
-    knows none."""
+def constant_losses(fed: Federation, clients: Int64, task: Task) -> Float64:
+    """Return the loss of each client's best constant prediction on its training rows; NaN where
+    the task has none."""
     if not isinstance(task, StandardTask):
         return np.full(len(clients), np.nan)
     return np.array(
@@ -63,7 +65,7 @@ def guessed_loss(fed: Federation, clients: Int64, task: Task) -> Float64:
 
 
 def constant_loss(task: StandardTask, y: Tensor, classes: int = 0) -> float:
-    """The loss of the best constant prediction of these targets; NaN where they say none."""
+    """Return the loss of the best constant prediction of these targets; NaN where there is none."""
     if task.silent(y):
         return float("nan")
     z = task.guess(y, classes)
@@ -71,20 +73,20 @@ def constant_loss(task: StandardTask, y: Tensor, classes: int = 0) -> float:
     return float(task.of_rows(z, y, z.new_ones(len(y))))
 
 
-def required(fed: Federation, clients: Int64, split: Split) -> Float64:
-    """What clients require of a model's loss on these rows: their rho_k on their training rows; on
-    held-out ones what their own model has there, where they have one, and else rho_k as well."""
-    assert fed.requirement is not None, "nobody requires anything"
+def get_requirements(fed: Federation, clients: Int64, split: Split) -> Float64:
+    """Return the loss a model must beat for each client on these rows: rho_k on training rows; on
+    held-out rows the loss of the client's own model, or rho_k where it has none."""
+    assert fed.requirement is not None, "no client has a requirement"
     held_out = fed.requirement_test
     return (fed.requirement if split == "train" or held_out is None else held_out)[clients]
 
 
-def below(loss: Float64, bar: Float64) -> Float64:
-    """1 where a loss is below its bar, 0 where it is not, and NaN where there is no bar."""
-    return np.where(np.isnan(bar), np.nan, loss < bar)
+def is_below(loss: Float64, threshold: Float64) -> Float64:
+    """Return 1 where a loss is below its threshold, 0 where not, NaN where there is none."""
+    return np.where(np.isnan(threshold), np.nan, loss < threshold)
 
 
-def opinion(
+def build_view(
     fed: Federation,
     clients: Int64,
     useful_below: Float64,
@@ -94,39 +96,45 @@ def opinion(
     own_test: Appraisal | None = None,
     called: str = "accuracy",
 ) -> Evaluation:
-    """What some clients make of a model, from their appraisals of it and what only they know: the
-    requirement, and what they would fall back on. `useful_below` is their `bar`, `called` what
-    their score is called."""
-    useful = below(train.loss, useful_below)
+    """Return some clients' evaluation of a model: their appraisals of it, and what follows from
+    their private requirements and their solo models.
+
+    Args:
+        useful_below: their `compute_useful_thresholds`
+        own: their appraisals of their own models on training rows, where they have some
+        own_test: the same on held-out rows
+        called: the name of their score
+    """
+    useful = is_below(train.loss, useful_below)
     view = Evaluation(train, test, useful, own=own, own_test=own_test, called=called)
     if fed.requirement is None:
         return view
-    meets = below(train.loss, required(fed, clients, "train"))
+    meets = is_below(train.loss, get_requirements(fed, clients, "train"))
     view = replace(view, meets=meets)
     if test is None:
         return view
-    view = replace(view, meets_test=below(test.loss, required(fed, clients, "test")))
+    view = replace(view, meets_test=is_below(test.loss, get_requirements(fed, clients, "test")))
     if fed.solo_score is None:
         return view
     return replace(view, preferred=np.where(meets == 1, test.score, fed.solo_score[clients]))
 
 
-def tuned(
+def add_tuned(
     fed: Federation, clients: Int64, view: Evaluation, train: Appraisal, test: Appraisal | None
 ) -> Evaluation:
-    """A view with what the same clients make of the model after tuning it: whether it meets their
-    requirement then, and its held-out score (MaxFL, Table 4)."""
+    """Add to a view the same clients' evaluation of the model after local tuning: whether it then
+    meets their requirement, and its held-out score (MaxFL, Table 4)."""
     view = replace(view, tuned=None if test is None else test.score)
     if fed.requirement is None:
         return view
-    return replace(view, meets_tuned=below(train.loss, required(fed, clients, "train")))
+    return replace(view, meets_tuned=is_below(train.loss, get_requirements(fed, clients, "train")))
 
 
-def guesses(fed: Federation, task: Task = Multiclass()) -> dict[str, Any]:
-    """What needs no model: the loss of the best constant prediction on the objective, and of
-    classes the accuracy of always answering its most frequent one, and what that is called."""
+def compute_baselines(fed: Federation, task: Task = Multiclass()) -> dict[str, Any]:
+    """Return what needs no model: the loss of the best constant prediction on the objective; of
+    classes also the most frequent one, and the accuracy of always predicting it."""
     if not fed.classes or task.score_name != "accuracy" or not isinstance(task, StandardTask):
-        return guessed_numbers(fed, task)
+        return _compute_mean_baseline(fed, task)
     shares = fed.objective @ fed.train.label_shares(fed.classes)
     best = int(shares.argmax())
     some = shares[shares > 0]
@@ -142,9 +150,8 @@ def guesses(fed: Federation, task: Task = Multiclass()) -> dict[str, Any]:
     return known
 
 
-def guessed_numbers(fed: Federation, task: Task) -> dict[str, Any]:
-    """What a constant prediction has where targets are numbers: the loss of answering the mean of
-    all rows that the objective counts."""
+def _compute_mean_baseline(fed: Federation, task: Task) -> dict[str, Any]:
+    """Return the loss of predicting the mean of all rows of the objective, for numeric targets."""
     members = np.flatnonzero(fed.objective > 0)
     if not isinstance(task, Numbers) or not len(members):
         return {}
@@ -156,8 +163,8 @@ def guessed_numbers(fed: Federation, task: Task) -> dict[str, Any]:
     return {"constant_loss": float(weight @ losses)}
 
 
-def without_loss(fed: Federation, task: Task) -> list[str]:
-    """A sentence on clients whose training rows say no loss, where there are any."""
+def find_clients_without_loss(fed: Federation, task: Task) -> list[str]:
+    """Return a warning about clients whose training rows have no loss, where there are any."""
     if averages_rows(task) or not isinstance(task, StandardTask):
         return []
     silent = [k for k in range(fed.n) if task.silent(fed.train.client(k)[1])]
@@ -172,10 +179,10 @@ def without_loss(fed: Federation, task: Task) -> list[str]:
     ]
 
 
-def holdings(fed: Federation) -> pl.DataFrame | None:
-    """Who has which rows: one row for each client and class that it has; None where rows have no
-    classes, or there would be too many to list."""
-    if not fed.classes or fed.n * fed.classes > LISTED:
+def count_holdings(fed: Federation) -> pl.DataFrame | None:
+    """Count each client's rows of each class, one table row per client and class that it has; None
+    where rows have no classes, or the table would be too large."""
+    if not fed.classes or fed.n * fed.classes > MAX_HOLDINGS:
         return None
     counts = fed.label_counts()
     client, label = np.nonzero(counts)

@@ -1,8 +1,8 @@
-"""What clients make of a model, asked of each at most once.
+"""A cache of clients' evaluations of one model: each client is asked at most once.
 
-A round asks for it in several places: who stays, who is invited, what F(w) is, who joins; and
-after a round everyone may be asked for a whole view of the model. A `Memo` remembers the answers
-for as long as the model is the same one. A deployed client keeps one for itself alone.
+A round needs them in several places: who stays, who is invited, what F(w) is, who joins; and
+after a round everyone may be asked for a whole view of the model. An `EvaluationCache` stores the
+answers for as long as the model is the same. A deployed client has one for itself alone.
 """
 
 from __future__ import annotations
@@ -16,75 +16,80 @@ from ..base.params import Params
 from ..engines.row_results import Split
 from ..protocol import Appraisal, Evaluation, RunState
 
-Ask = Callable[[int, Params, Int64], Appraisal]
-AskAll = Callable[[RunState], Evaluation]
+Appraise = Callable[[int, Params, Int64], Appraisal]
+Evaluate = Callable[[RunState], Evaluation]
 
 
-class Memo:
-    """Answers about the model of one state.
+class EvaluationCache:
+    """Appraisals and views of the model of one state.
 
     Attributes:
-        ask: how clients are asked: for their appraisal of a round's model, and for everyone's view
-            of a state
-        ask_all: how clients are asked: for their appraisal of a round's model, and for everyone's
-            view of a state
-        reuse: whether what a view says of the model, on which rows, serves as the clients'
-            appraisals too; None: it does not
-        consulted: who needed the model to give an answer in this round, asked to train or not
-        polled: who told its loss before the invitation was made
+        known: the appraisals so far, NaN where there is none
+        done: True for clients whose appraisal is known
+        consulted: clients that needed the model to answer in this round, asked to train or not
+        polled: clients that reported their loss before the invitation
     """
 
-    def __init__(self, ask: Ask, ask_all: AskAll, n: int, reuse: Split | None = None) -> None:
-        self.ask, self.ask_all, self.n, self.reuse = ask, ask_all, n, reuse
-        self.state: RunState | None = None
-        self._forget()
+    def __init__(
+        self, appraise: Appraise, evaluate: Evaluate, n: int, reuse: Split | None = None
+    ) -> None:
+        """Store what clients answer.
 
-    def _forget(self) -> None:
+        Args:
+            appraise: asks clients for their appraisal of a round's model
+            evaluate: asks all clients for their view of a state
+            n: the number of clients
+            reuse: the split whose losses in a view serve as appraisals too; None: a view serves
+                for itself only
+        """
+        self._appraise, self._evaluate, self.n, self.reuse = appraise, evaluate, n, reuse
+        self.state: RunState | None = None
+        self._clear()
+
+    def _clear(self) -> None:
         self._view: Evaluation | None = None
         self.done = np.zeros(self.n, np.bool_)
         self.known = Appraisal.unknown(self.n)
-        self.begin()
+        self.begin_round()
 
-    def begin(self) -> None:
-        """Nobody has been consulted yet in this round."""
+    def begin_round(self) -> None:
+        """Reset the counts of who was consulted and polled."""
         self.consulted = np.zeros(self.n, np.bool_)
         self.polled = np.zeros(self.n, np.bool_)
 
-    def turn(self, state: RunState) -> Memo:
-        """To the model of a state; what was known of another one is forgotten."""
+    def use(self, state: RunState) -> EvaluationCache:
+        """Turn to the model of a state, and drop what is stored of another one."""
         if self.state is None or self.state.round != state.round:
-            self._forget()
+            self._clear()
         self.state = state
         return self
 
-    def put(self, clients: Int64, some: Appraisal) -> None:
-        """What these clients make of the model, known from elsewhere."""
-        self.known.loss[clients], self.known.score[clients] = some.loss, some.score
+    def store(self, clients: Int64, appraisals: Appraisal) -> None:
+        """Store appraisals that are known from elsewhere."""
+        self.known.loss[clients], self.known.score[clients] = appraisals.loss, appraisals.score
         self.done[clients] = True
 
-    def of(self, clients: Int64) -> Appraisal:
-        """These clients' appraisals. They need the model for it, asked to train or not: it is
-        counted."""
+    def appraise(self, clients: Int64) -> Appraisal:
+        """Return these clients' appraisals, and count the clients as consulted."""
         assert self.state is not None, "no model to appraise"
         self.consulted[clients] = True
         new = clients[~self.done[clients]]
         if len(new):
-            self.put(new, self.ask(self.state.round, self.state.model, new))
+            self.store(new, self._appraise(self.state.round, self.state.model, new))
         return self.known.pick(clients)
 
     def poll(self, clients: Int64) -> Appraisal:
-        """Their appraisals for the invitation: each tells its loss, whether it is then asked or
-        not."""
+        """Return their appraisals for the invitation: each reports its loss, invited or not."""
         self.polled[clients] = True
-        return self.of(clients)
+        return self.appraise(clients)
 
-    def view(self, state: RunState) -> Evaluation:
-        """Everyone's view of a state."""
-        self.turn(state)
+    def evaluate(self, state: RunState) -> Evaluation:
+        """Return all clients' view of a state."""
+        self.use(state)
         if self._view is None:
-            self._view = self.ask_all(state)
+            self._view = self._evaluate(state)
             if self.reuse is not None:
                 known = self._view.train if self.reuse == "train" else self._view.test
                 if known is not None:
-                    self.put(np.arange(self.n), known)
+                    self.store(np.arange(self.n), known)
         return self._view

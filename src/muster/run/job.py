@@ -131,7 +131,7 @@ class Job:
         """The rows that decisions are made on."""
         return "test" if self.decide_on == "held_out" else "train"
 
-    def leaving(self, t: int) -> bool:
+    def may_leave(self, t: int) -> bool:
         """True in a round in which clients are free to leave."""
         free = self.participation
         return free is not None and t >= free.starts(self.rounds)
@@ -159,6 +159,6 @@ class Job:
         )
 
     @property
-    def remembers(self) -> bool:
+    def has_client_state(self) -> bool:
         """True where clients keep state between rounds."""
         return bool(self.memory({}, ()))

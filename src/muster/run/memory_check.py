@@ -27,7 +27,7 @@ def check_memory(setup: Setup, model: Params) -> None:
     )  # numpy's small integers overflow
     own = sum(params.nbytes(m) for m in setup.job.memory(model, clients.trainable).values())
     if method.step.only_mean and not own:
-        asked = min(asked, max(1, clients.at_once(model)))
+        asked = min(asked, max(1, clients.max_replies(model)))
     copies = 1 + len(method.solver.sends)
     replies = asked * (size * copies + own)
     kept = population.n * own

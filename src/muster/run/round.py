@@ -34,7 +34,7 @@ from ..protocol import (
 )
 from .audit import TRUST, audit
 from .clients import Clients
-from .evaluation_cache import Memo
+from .evaluation_cache import EvaluationCache
 from .job import Job
 
 SCALAR = 8  # bytes of a number on the wire
@@ -55,13 +55,13 @@ class Setup:
     quorum: float = 0.0
 
 
-def present_in(setup: Setup, t: int, memo: Memo) -> Bool:
+def present_in(setup: Setup, t: int, cache: EvaluationCache) -> Bool:
     """Who takes part in the federation: never the unseen and, where clients are free to leave,
     only those the model still appeals to."""
     present = ~setup.population.unseen
-    if setup.job.leaving(t):
+    if setup.job.may_leave(t):
         seen = np.flatnonzero(present)
-        present[seen[~setup.clients.stays(seen, memo)]] = False
+        present[seen[~setup.clients.decide_to_stay(seen, cache)]] = False
     return present
 
 
@@ -73,7 +73,7 @@ def pool_of(setup: Setup, t: int, present: Bool) -> Int64:
 
 
 def reference_of(
-    setup: Setup, offer: Offer, asked: Int64, memo: Memo
+    setup: Setup, offer: Offer, asked: Int64, cache: EvaluationCache
 ) -> tuple[float, float, Int64]:
     """F(w) and its score: the objective's clients' weighted word on w (eq. 5), as far as it is
     there and possible; and the priority clients whose word is far from all others'. Clients whose
@@ -86,7 +86,7 @@ def reference_of(
     members = np.flatnonzero(weight > 0)
     if setup.job.method.reference == "asked":
         members = asked[weight[asked] > 0]
-    own = setup.clients.report(offer, members, memo) if len(members) else Appraisal.unknown(0)
+    own = setup.clients.report(offer, members, cache) if len(members) else Appraisal.unknown(0)
     priority = setup.population.priority[members]
     can = setup.job.possible
     sound = check_plausible(own, priority, can).yes
@@ -174,7 +174,12 @@ def honest_verdict(job: Job, offer: Offer, answers: Answers, server: State) -> V
 
 
 def conclude(
-    setup: Setup, offer: Offer, roster: Roster, steps: Int64 | None, memo: Memo, state: RunState
+    setup: Setup,
+    offer: Offer,
+    roster: Roster,
+    steps: Int64 | None,
+    cache: EvaluationCache,
+    state: RunState,
 ) -> Outcome:
     """Ask for training, then the server's half: guard, admit, weigh, step. With nothing to weigh
     the model stays.
@@ -183,7 +188,7 @@ def conclude(
     are taken in portions of which only the mean is kept.
     """
     method, server = setup.job.method, state.server
-    most = max(1, setup.clients.at_once(offer.model))
+    most = max(1, setup.clients.max_replies(offer.model))
     streams = method.step.only_mean and state.clients is None and method.trust is None
     n = len(roster)
     cuts = range(0, n, most) if streams and n > most else range(1)
@@ -196,7 +201,7 @@ def conclude(
             offer,
             some,
             None if steps is None else steps[rows],
-            memo,
+            cache,
             remembered(state, some),
         )
         verdict = judge(setup.job, offer, answers.replies, server)
@@ -215,7 +220,7 @@ def conclude(
     if method.trust is not None and verdict.admitted.any():
         ruling = audit(
             setup.population, setup.clients, method, method.trust, offer, answers.replies,
-            verdict.extent, server, memo,
+            verdict.extent, server, cache,
         )  # fmt: skip
         reason = np.where(ruling.refused, ruling.reason, verdict.reason)
         verdict = Verdict(ruling.extent, ruling.weight, reason)
@@ -260,32 +265,36 @@ class Mean:
             t.add_(new[n] - t, alpha=share)
 
 
-def play(setup: Setup, memo: Memo, state: RunState) -> tuple[RunState, LedgerEntry]:
-    """One whole round from `state`. `memo` holds what is already known of its model."""
+def play_round(
+    setup: Setup, cache: EvaluationCache, state: RunState
+) -> tuple[RunState, LedgerEntry]:
+    """One whole round from `state`. `cache` holds what is already known of its model."""
     population, clients, method, t = (
         setup.population, setup.clients, setup.job.method, state.round
     )  # fmt: skip
-    memo.turn(state).begin()
-    present = present_in(setup, t, memo)
+    cache.use(state).begin_round()
+    present = present_in(setup, t, cache)
     pool = pool_of(setup, t, present)
     roster = Roster.of(population, pool)
     if len(pool):
-        roster = method.invite(population, pool, setup.job.seed, t, lambda who: memo.poll(who).loss)
+        roster = method.invite(
+            population, pool, setup.job.seed, t, lambda who: cache.poll(who).loss
+        )
     asked = roster.clients
     offer = offer_of(setup, state)
     odd = asked[:0]
     if method.refers:
-        loss, score, odd = reference_of(setup, offer, asked, memo)
+        loss, score, odd = reference_of(setup, offer, asked, cache)
         offer = replace(offer, loss=loss, score=score, eps=setup.job.eps(t))
 
     steps = method.effort(roster, clients.steps(asked), state.server) if len(asked) else None
-    outcome = conclude(setup, offer, roster, steps, memo, state)
+    outcome = conclude(setup, offer, roster, steps, cache, state)
     answers, verdict = outcome.answers, outcome.verdict
     memories = state.clients
     if memories is not None:
         memories = memories.after(*counting(method, answers, verdict))
     following = RunState(t + 1, outcome.model, outcome.server, memories, present)
-    entry = record(setup, offer, roster, outcome, memo)
+    entry = record(setup, offer, roster, outcome, cache)
     events = (*answers.events, *warned(setup, answers, odd))
     if outcome.trial is not None:
         events += outcome.trial.events
@@ -303,7 +312,7 @@ def offer_of(setup: Setup, state: RunState) -> Offer:
         job.seed,
         t,
         job.rounds,
-        setup.clients.arriving(state.model),
+        setup.clients.deliver(state.model),
         lr=job.local.rate(t, job.rounds),
         population=int((~setup.population.unseen).sum()),
         trainable=setup.clients.trainable,
@@ -377,10 +386,12 @@ def gains_of(setup: Setup, offer: Offer, outcome: Outcome) -> dict[str, NDArray[
     }
 
 
-def sizes_of(method: Method, offer: Offer, roster: Roster, answers: Answers, memo: Memo) -> Traffic:
+def sizes_of(
+    method: Method, offer: Offer, roster: Roster, answers: Answers, cache: EvaluationCache
+) -> Traffic:
     """Bytes a round needs at least: models and the numbers that go with them."""
     asked = roster.clients
-    consulted = int(memo.consulted.sum() - memo.consulted[asked].sum())  # and not asked to train
+    consulted = int(cache.consulted.sum() - cache.consulted[asked].sum())  # and not asked to train
     alone = method.serves == "own"
     model = params.nbytes(offer.model)
     down = 0 if alone else model + sum(params.nbytes(p) for p in offer.server.values())
@@ -389,7 +400,7 @@ def sizes_of(method: Method, offer: Offer, roster: Roster, answers: Answers, mem
     up = 0 if alone else model * (1 + len(method.solver.sends))
     up += SCALAR if method.reports else 0  # F_k(w)
     up += SCALAR if method.claim.needs_requirement else 0
-    told = SCALAR * memo.polled[asked]  # F_k(w), before it was known who would be asked
+    told = SCALAR * cache.polled[asked]  # F_k(w), before it was known who would be asked
     return Traffic(
         np.where(answers.decision.yes, up, 0) + told,
         np.full(len(asked), down),
@@ -420,7 +431,9 @@ def trials_of(trial: Trial | None) -> int:
     return 0 if trial is None else (len(trial.words) - 1) * len(trial.clients)
 
 
-def record(setup: Setup, offer: Offer, roster: Roster, outcome: Outcome, memo: Memo) -> LedgerEntry:
+def record(
+    setup: Setup, offer: Offer, roster: Roster, outcome: Outcome, cache: EvaluationCache
+) -> LedgerEntry:
     """What the ledger keeps of a round."""
     answers, verdict, trial = outcome.answers, outcome.verdict, outcome.trial
     n, joined, failed = len(roster), answers.decision.yes, answers.failed
@@ -440,7 +453,7 @@ def record(setup: Setup, offer: Offer, roster: Roster, outcome: Outcome, memo: M
     helped = float((beyond * replied.full).sum())
     objective = setup.population.objective[roster.clients]
     sound = objective[~failed & (admitted | ~joined)].sum()
-    traffic = answers.traffic or sizes_of(setup.job.method, offer, roster, answers, memo)
+    traffic = answers.traffic or sizes_of(setup.job.method, offer, roster, answers, cache)
     traffic = tried(traffic, roster, trial, params.nbytes(offer.model))
     row = {
         "round": offer.round + 1,

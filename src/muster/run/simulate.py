@@ -15,16 +15,16 @@ from ..methods import Method
 from ..models.specs import Spec
 from ..parts.participation import Participation
 from ..parts.threats.attacks import Adversary, Attack, draw_attackers
-from ..results.model import Recipe
+from ..results.model import ModelRecipe
 from ..results.run import OnRound, Run
 from ..tasks.base import Multiclass, RowFunction, Task, as_task
 from ..tasks.compatibility import match_task
 from . import evaluate
-from .clients import Stack
+from .clients import LocalClients
 from .job import DecideOn, Job
 from .memory_check import check_memory
 from .round import Setup
-from .training_loop import Keep, Provenance, beginning, conduct
+from .training_loop import Keep, Provenance, build_initial_state, run_rounds
 
 
 def simulate(
@@ -103,7 +103,7 @@ def run_job(
     if job.attack is not None:
         fed = job.attack.poison(fed, adversary.clients)
     work = choose(compute, module, fed, job.local, task)
-    setup = Setup(fed.population, job, Stack(fed, job, work, adversary))
+    setup = Setup(fed.population, job, LocalClients(fed, job, work, adversary))
     start = params.get_params(module, compute.number, work.device)
     origin = Provenance(
         identity={
@@ -114,20 +114,20 @@ def run_job(
             "attack": repr(job.attack),
             "module": params.signature(module, fed.example()),
         },
-        recipe=Recipe.of(job.model, module, fed.inputs, task, job.method.serves),
+        recipe=ModelRecipe.of(job.model, module, fed.inputs, task, job.method.serves),
         note=fed.note,
         facts={
             "data": fed.name,
             "varies": fed.variation.table,
             "engine_why": work.why,
-            **evaluate.guesses(fed, task),
-            "doubts": [*find_data_warnings(fed), *evaluate.without_loss(fed, task)],
+            **evaluate.compute_baselines(fed, task),
+            "doubts": [*find_data_warnings(fed), *evaluate.find_clients_without_loss(fed, task)],
         },
-        holdings=evaluate.holdings(fed),
+        holdings=evaluate.count_holdings(fed),
     )
     check_memory(setup, start)
     try:
-        state = beginning(setup, start, job.memory(start, work.trainable))
-        return conduct(setup, module, state, keep, origin, on_round)
+        state = build_initial_state(setup, start, job.memory(start, work.trainable))
+        return run_rounds(setup, module, state, keep, origin, on_round)
     finally:
         work.close()

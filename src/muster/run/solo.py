@@ -28,7 +28,7 @@ TOGETHER = 256  # clients trained at once: bounds the memory their models take
 
 
 @dataclass(frozen=True)
-class OwnModels:
+class SoloModels:
     """Each client's own model, measured on its training and (where there is any) held-out data."""
 
     train: Appraisal
@@ -43,7 +43,7 @@ def solo(
     task: Task | RowFunction = Multiclass(),
     compute: Compute | None = None,
     **how: Unpack[ComputeOptions],
-) -> OwnModels:
+) -> SoloModels:
     """Train every client alone from the model's starting point and measure what it gets."""
     chosen = resolve_compute(compute, how)
     fed, task = match_task(fed, task)
@@ -64,7 +64,7 @@ def solo(
                 test.append(work.appraise_each(done.models, some, "test"))
     finally:
         work.close()
-    return OwnModels(Appraisal.joined(train), Appraisal.joined(test) if test else None)
+    return SoloModels(Appraisal.joined(train), Appraisal.joined(test) if test else None)
 
 
 def with_solo(

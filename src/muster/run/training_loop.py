@@ -23,16 +23,16 @@ from ..base.params import Params, State
 from ..engines.threads import one_thread
 from ..protocol import Appraisal, LedgerEntry, RunState
 from ..results import measures
-from ..results.environment import surroundings
+from ..results.environment import describe_environment
 from ..results.ledger import TABLES, Ledger
-from ..results.model import Own, Recipe
+from ..results.model import ClientModels, ModelRecipe
 from ..results.run import Interrupted, NoQuorum, OnRound, Run
 from ..results.run_warnings import Facts
 from . import progress
 from .audit import remembered
 from .checkpoint import load_checkpoint, save_checkpoint
-from .evaluation_cache import Memo
-from .round import Setup, play
+from .evaluation_cache import EvaluationCache
+from .round import Setup, play_round
 
 LARGE = 2**30  # bytes of clients' own models that are not kept with the results any more
 
@@ -71,13 +71,13 @@ class Provenance:
     """
 
     identity: dict[str, str]
-    recipe: Recipe
+    recipe: ModelRecipe
     note: str = ""
     facts: Facts = field(default_factory=dict)
     holdings: pl.DataFrame | None = None
 
 
-def beginning(setup: Setup, start: Params, memory: State) -> RunState:
+def build_initial_state(setup: Setup, start: Params, memory: State) -> RunState:
     """The state before the first round; `memory` is what each client begins with, if it is kept
     here."""
     seen = ~setup.population.unseen
@@ -105,7 +105,7 @@ def identity_of(setup: Setup, state: RunState, whose: dict[str, str]) -> dict[st
     }
 
 
-def conduct(
+def run_rounds(
     setup: Setup,
     module: nn.Module,
     state: RunState,
@@ -116,10 +116,10 @@ def conduct(
     """Round after round from `state`, or from the last checkpoint, wherever the clients are. The
     folder of checkpoints is held: two runs cannot write to it at the same time."""
     with nullcontext() if keep.checkpoint is None else lock_folder(keep.checkpoint):
-        return _conduct(setup, module, state, keep, origin, on_round)
+        return _run_rounds(setup, module, state, keep, origin, on_round)
 
 
-def _conduct(
+def _run_rounds(
     setup: Setup,
     module: nn.Module,
     state: RunState,
@@ -140,29 +140,35 @@ def _conduct(
     every = keep.evaluate_every or rounds
     # Measured after every round, a state's view is what clients would measure at its offer.
     reuse = keep.evaluate_every == 1 and setup.job.method.serves == "global"
-    memo = Memo(clients.appraise, clients.view, n, setup.job.split if reuse else None)
+    cache = EvaluationCache(
+        clients.appraise, clients.evaluate, n, setup.job.split if reuse else None
+    )
     if reuse:
-        first = measures.evaluate(setup.population, memo.view(state))
+        first = measures.compute_measures(setup.population, cache.evaluate(state))
         if state.round == 0 and np.isfinite(first["loss"]):
             ledger.facts["start_loss"] = first["loss"]
     complete = True
-    tell = progress.begun(keep.checkpoint, setup.job, clients.name, ledger.rows)
+    log = progress.start_log(keep.checkpoint, setup.job, clients.name, ledger.rows)
     try:
         while state.round < rounds:
             began = time.perf_counter()
             # How torch's threads would split a sum shows in its last bits.
             with one_thread():
-                following, entry = play(setup, memo, state)
+                following, entry = play_round(setup, cache, state)
                 if entry.heard < setup.quorum:
                     raise NoQuorum(unheard(setup, entry))
                 due = following.round % every == 0 or following.round == rounds
-                measured = measures.evaluate(setup.population, memo.view(following)) if due else {}
+                measured = (
+                    measures.compute_measures(setup.population, cache.evaluate(following))
+                    if due
+                    else {}
+                )
             seconds = time.perf_counter() - began
             row = ledger.add(entry, {**measured, "seconds": seconds})
             state = following
             if keep.checkpoint is not None and state.round % keep.checkpoint_every == 0:
                 save_checkpoint(keep.checkpoint, state, ledger, identity)
-            tell(row)
+            log(row)
             if on_round is not None:
                 on_round(row)
     except NoQuorum:
@@ -175,7 +181,7 @@ def _conduct(
         ledger.cut(state.round)
         if keep.checkpoint is not None and state.round:
             save_checkpoint(keep.checkpoint, state, ledger, identity)
-    frames: dict[str, Any] = {**ledger.frames(), "final": final_of(setup, memo, state)}
+    frames: dict[str, Any] = {**ledger.frames(), "final": final_of(setup, cache, state)}
     if origin.holdings is not None:
         frames["holdings"] = origin.holdings
     for name in (*TABLES, "final"):
@@ -194,7 +200,7 @@ def _conduct(
             **ledger.facts,
             "moved": moved(start, state.model) or own_moved(start, own),
             **requirement_gap(frames["final"]),
-            "made_with": surroundings(),
+            "made_with": describe_environment(),
         },
         own=own,
         recipe=origin.recipe,
@@ -214,7 +220,7 @@ def with_names(frame: pl.DataFrame, names: NDArray[np.str_] | None) -> pl.DataFr
     return frame.insert_column(frame.columns.index("client") + 1, name)
 
 
-def own_models(state: RunState) -> Own | None:
+def own_models(state: RunState) -> ClientModels | None:
     """The models that clients keep for themselves, unless they are too large to hold at once."""
     memories = state.clients
     if memories is None or "own" not in memories.table.start:
@@ -230,7 +236,7 @@ def own_models(state: RunState) -> Own | None:
         return None
     saved = memories.saved()
     models = {n.removeprefix("own/"): t.numpy() for n, t in saved.items() if n.startswith("own/")}
-    return Own(saved["who"].numpy(), models)
+    return ClientModels(saved["who"].numpy(), models)
 
 
 def requirement_gap(final: pl.DataFrame) -> Facts:
@@ -244,7 +250,7 @@ def moved(start: Params, model: Params) -> bool:
     return any(not torch.equal(t, model[name].to(t.device)) for name, t in start.items())
 
 
-def own_moved(start: Params, own: Own | None) -> bool:
+def own_moved(start: Params, own: ClientModels | None) -> bool:
     """Whether training changed any client's own model, where the common one may stay."""
     return own is not None and any(
         bool((stack != start[name].cpu().numpy()).any())
@@ -269,13 +275,13 @@ def unheard(setup: Setup, entry: LedgerEntry) -> str:
     )
 
 
-def final_of(setup: Setup, memo: Memo, state: RunState) -> pl.DataFrame:
+def final_of(setup: Setup, cache: EvaluationCache, state: RunState) -> pl.DataFrame:
     """One row per client: what it makes of the last model."""
-    population, view = setup.population, memo.view(state)
+    population, view = setup.population, cache.evaluate(state)
     train, test = view.train, view.test
     everyone, unknown = np.arange(population.n), np.full(population.n, np.nan)
     scores = setup.job.scoring.names
-    alone = setup.clients.alone(everyone)
+    alone = setup.clients.get_solo_scores(everyone)
 
     def measured(split: str, values: Appraisal | None) -> dict[str, Float64]:
         taken = {} if values is None else {"loss": values.loss, scores[0]: values.score}
@@ -291,7 +297,7 @@ def final_of(setup: Setup, memo: Memo, state: RunState) -> pl.DataFrame:
             "rows": population.sizes,
             **measured("train", train),
             **measured("test", test),
-            "requirement": setup.clients.requirement(everyone),
+            "requirement": setup.clients.get_requirements(everyone),
             **({} if alone is None else {f"solo_{scores[0]}": alone}),
             "useful": pl.Series(view.useful, nan_to_null=True).cast(pl.Boolean),
         }

@@ -27,7 +27,7 @@ from ..models.specs import Spec
 from ..parts.participation import Participation
 from ..parts.threats.attacks import Attack
 from ..results import store
-from ..results.measures import named
+from ..results.measures import find_measures
 from ..results.run import OnRound, Run
 from ..run.job import DecideOn, Job
 from ..run.simulate import run_job
@@ -159,8 +159,8 @@ def compare_jobs(
         check_whole("report_at", t, 1, next(iter(jobs.values())).rounds)
     shown = {
         "report_at": at,
-        "measures": tuple(m.name for m in named(measures)) if measures else (),
-        "panels": tuple(m.name for m in named(panels, "panel")) if panels else (),
+        "measures": tuple(m.name for m in find_measures(measures)) if measures else (),
+        "panels": tuple(m.name for m in find_measures(panels, "panel")) if panels else (),
     }
     made = description(jobs, compute, keep)
     where = None if folder is None else Path(folder)
@@ -179,7 +179,7 @@ def compare_jobs(
                 kept = None if place is None else safe_path(place, "checkpoints")
                 run = None if place is None or not store.is_run(place) else store.load(place)
                 if on_start is not None:
-                    before = 0 if kept is None else store.checkpointed(kept)
+                    before = 0 if kept is None else store.get_last_checkpoint_round(kept)
                     on_start(label, seed, before if run is None else len(run.rounds))
                 if run is None:
                     saved = replace(keep, checkpoint=kept, resume=kept is not None)
@@ -190,7 +190,7 @@ def compare_jobs(
                     run = replace(run, config=dict(config or {}))
                     if place is not None and kept is not None:
                         store.save(run, place)
-                        store.drop_checkpoints(kept)
+                        store.delete_checkpoints(kept)
                 found[label, seed] = run
     except KeyboardInterrupt:
         raise ComparisonInterrupted(gathered(found, jobs, now, **shown)) from None

@@ -19,9 +19,17 @@ from ..base.checks import check_whole, is_whole
 from ..base.errors import MusterError, plural, unknown_name
 from ..base.lazy import lazy_module, pl
 from ..base.untrusted_files import read_toml, safe_path
-from ..report.figure import figure
-from ..report.intervals import Interval, at, compared, every, ratio_of, summary, variation_of
-from ..report.paper import paper as paper_figure
+from ..report.figure import draw_figure
+from ..report.intervals import (
+    Interval,
+    all_runs,
+    choose_measures,
+    correction_ratio,
+    seed_variation,
+    summary,
+    value_at,
+)
+from ..report.paper_figure import draw_paper_figure
 from ..report.tables import comparison_tables
 from ..results import store
 from ..results.run import Run
@@ -111,15 +119,15 @@ class Comparison:
         `paper` draws them for a paper, at the width of a column or (`wide`) of both."""
         chosen = self.panels or self.measures if panels is None else panels
         if paper:
-            return paper_figure(self.matched, path, chosen, wide)
-        return figure(self.matched, path, chosen)
+            return draw_paper_figure(self.matched, path, chosen, wide)
+        return draw_figure(self.matched, path, chosen)
 
     def report(self, path: str | Path, title: str = "") -> Path:
         """Write everything about these runs to one HTML file that opens anywhere."""
         return page.report(self.matched, path, self.report_at, self.measures, title, self.complete)
 
     def _repr_html_(self) -> str:
-        return page.inline(self.matched, self.report_at, self.measures)
+        return page.render_inline(self.matched, self.report_at, self.measures)
 
     def __rich__(self) -> RenderableType:
         return Group(*comparison_tables(self.matched, self.rounds_shown, self.measures))
@@ -128,12 +136,13 @@ class Comparison:
         state = "" if self.complete else ", interrupted"
         if not self.seeds:
             return f"Comparison({', '.join(self.runs)}; 0 seeds{state})"
-        measure, last = compared(self.runs, self.measures)[0], self.rounds
-        ratio = ratio_of(variation_of(every(self.runs)), measure)
-        ends = ", ".join(
-            f"{label} {Interval.of([at(run, measure.name, last) for run in mine], ratio=ratio)}"
+        measure, last = choose_measures(self.runs, self.measures)[0], self.rounds
+        ratio = correction_ratio(seed_variation(all_runs(self.runs)), measure)
+        values = {
+            label: [value_at(run, measure.name, last) for run in mine]
             for label, mine in self.runs.items()
-        )
+        }
+        ends = ", ".join(f"{label} {Interval.of(v, ratio=ratio)}" for label, v in values.items())
         seeds = plural(len(self.seeds), "seed")
         return f"Comparison({measure.name} after round {last}: {ends}; {seeds}{state})"
 
@@ -183,13 +192,13 @@ def _note(folder: Path, made: Made, listed: Mapping[str, Any]) -> None:
                     f"{folder}: its runs were made with {kind} {name} = {was}, this comparison has "
                     f"{value}; give another folder"
                 )
-    every = {kind: {**before.get(kind, {}), **values} for kind, values in made.items()}
-    durable.write(folder / MARKER, tomli_w.dumps({**listed, "made": {**before, **every}}))
+    all_runs = {kind: {**before.get(kind, {}), **values} for kind, values in made.items()}
+    durable.write(folder / MARKER, tomli_w.dumps({**listed, "made": {**before, **all_runs}}))
 
 
 def read(folder: Path) -> dict[str, Any]:
     """What is written down of a comparison."""
-    with store.readable(folder / MARKER):
+    with store.reading(folder / MARKER):
         listed = read_toml(folder / MARKER)
         check_lists(listed)
         made = listed["made"]

@@ -10,9 +10,9 @@ from ..base.errors import MusterError
 from ..base.lazy import nn
 from ..config.experiment import Experiment
 from ..federation import Federation
-from ..results.measures import MEASURES, named
+from ..results.measures import MEASURES, find_measures
 from ..results.run import OnRound
-from ..run.expected_measures import foreseen
+from ..run.expected_measures import expect_measures
 from ..tasks.compatibility import match_task
 from .compare import OnStart, compare_jobs
 from .comparison import Comparison
@@ -33,9 +33,9 @@ def check_all(
     for label, job in chosen.jobs.items():
         modules[label] = job.with_seed(seed).check(fed)
         suits, task = match_task(fed, job.task)
-        taken |= foreseen(suits, job.method, modules[label], task, job.tuned_steps, solo)
+        taken |= expect_measures(suits, job.method, modules[label], task, job.tuned_steps, solo)
     for kind, names in (("measure", s.measures), ("panel", s.panels)):
-        for measure in named(names, kind) if names else ():
+        for measure in find_measures(names, kind) if names else ():
             if measure.name not in taken and measure.otherwise not in taken:
                 raise MusterError(
                     f"{kind} '{measure.name}': no method takes it here ({measure.title}); it needs "

@@ -9,7 +9,7 @@ from typing import Any
 from ..base.errors import MusterError
 from ..results import store
 from ..results.run import Run
-from ..run.progress import CHECKPOINTS, read
+from ..run.progress import CHECKPOINTS, read_log
 from .comparison import Comparison, gathered, is_comparison, load_comparison
 from .sweep_result import Sweep, is_sweep, load_sweep
 
@@ -81,7 +81,7 @@ def holds(folder: Path) -> str:
     if is_comparison(folder):
         return "comparison"
     done = store.is_run(folder)
-    about = store.marked(folder) if done else read(folder)[0]
+    about = store.read_marker(folder) if done else read_log(folder)[0]
     if (folder / "logs").exists() or about.get("engine") == "flower":
         return "federation"
     return "run" if done or (folder / CHECKPOINTS).exists() else ""

@@ -29,7 +29,7 @@ from ..config.keys import (
     rename_keys,
     with_names,
 )
-from ..results.measures import named
+from ..results.measures import find_measures
 from .grid import as_over, grid
 from .sweep_result import Sweep, gathered, note
 from .units import CONFIG, OnCell, Planned, place_for, run_cells
@@ -95,7 +95,7 @@ class Plan:
     @property
     def measures(self) -> tuple[str, ...]:
         given = self.first.settings.measures
-        return tuple(m.name for m in named(given)) if given else ()
+        return tuple(m.name for m in find_measures(given)) if given else ()
 
     @property
     def listed(self) -> dict[str, Any]:

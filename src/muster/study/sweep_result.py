@@ -21,10 +21,11 @@ from ..base.checks import check_whole, is_whole
 from ..base.errors import MusterError, plural
 from ..base.lazy import lazy_module, pl
 from ..base.untrusted_files import read_toml, safe_path
-from ..report.intervals import variation_of
-from ..report.sweep_tables import swept_figure, swept_summary, swept_tables
+from ..report.intervals import seed_variation
+from ..report.sweep_figure import draw_sweep_figure
+from ..report.sweep_tables import summarize_sweep, sweep_tables
 from ..results import store
-from ..results.run_warnings import gist
+from ..results.run_warnings import strip_numbers
 from .comparison import MOST, check_lists, place_of
 from .grid import Cell, Over, as_over, column_of, grid, shown
 
@@ -84,7 +85,7 @@ class Sweep:
         if round is not None:
             check_whole("round", round, 1, self.rounds)
         chosen = self.measures if measures is None else measures
-        return swept_summary(self.frame, self.keys, self.methods, chosen, round)
+        return summarize_sweep(self.frame, self.keys, self.methods, chosen, round)
 
     def figure(
         self,
@@ -98,13 +99,13 @@ class Sweep:
         along = max(self.over, key=lambda k: len(self.over[k])) if key is None else key
         if along not in self.over:
             raise MusterError(f"figure: '{along}' was not swept; one of {', '.join(self.over)}")
-        return swept_figure(self.summary(measures, round), self.keys, along, path)
+        return draw_sweep_figure(self.summary(measures, round), self.keys, along, path)
 
     def report(self, path: str | Path, title: str = "") -> Path:
         """Write what the sweep came to as one HTML file that opens anywhere. Each cell is a
         comparison with a report of its own: `muster report FOLDER/CELL`."""
         over = {key: [shown(value) for value in values] for key, values in self.over.items()}
-        return html.swept_report(
+        return html.write_sweep_report(
             self.summary(), over, self.methods, self.seeds, path, title, self.attention
         )
 
@@ -128,7 +129,7 @@ class Sweep:
         return (f"not finished: {done} of {plural(asked, 'run')}{again}", *self.concerns)
 
     def __rich__(self) -> RenderableType:
-        return Group(*swept_tables(self.summary(), self.keys, self.attention))
+        return Group(*sweep_tables(self.summary(), self.keys, self.attention))
 
     def __repr__(self) -> str:
         cells = plural(len(grid(self.over)), "cell")
@@ -156,7 +157,7 @@ def note(folder: Path, over: Over, **listed: Any) -> None:
 def load_sweep(folder: str | Path) -> Sweep:
     """Read a sweep back, as far as it is done."""
     folder = Path(folder)
-    with store.readable(folder / MARKER):
+    with store.reading(folder / MARKER):
         listed = read_toml(folder / MARKER)
         check_lists(listed)
         over = as_over({str(entry["key"]): entry["values"] for entry in listed["over"]})
@@ -177,7 +178,9 @@ class Concerns:
         """Take in what is wrong with one run; nothing, if nothing is."""
         self.runs[label] += 1
         for sentence in sentences:
-            self.found.setdefault((label, gist(sentence)), []).append(f"{cell}: {sentence}")
+            self.found.setdefault((label, strip_numbers(sentence)), []).append(
+                f"{cell}: {sentence}"
+            )
 
     def said(self) -> tuple[str, ...]:
         """Everything, a sentence each."""
@@ -207,9 +210,9 @@ def gathered(
                 if not store.is_run(place):
                     continue
                 run = store.load(place)
-                wrong.add(label, cell.name, run.concerns)
+                wrong.add(label, cell.name, run.warnings)
                 rounds = run.rounds.with_columns(
-                    pl.lit(value).alias(name) for name, value in variation_of([run]).table.items()
+                    pl.lit(value).alias(name) for name, value in seed_variation([run]).table.items()
                 )
                 frames.append(with_cell(rounds, here, label, seed))
     frame = pl.concat(frames, how="diagonal_relaxed") if frames else pl.DataFrame()

@@ -35,9 +35,9 @@ from ..config.keys import addressed, label_of, listed_methods, put, takes
 from ..config.settings import Settings
 from ..data.split.tuning_rows import divided_anew
 from ..federation import Variation
-from ..report.intervals import column_of
+from ..report.intervals import find_column
 from ..results import store
-from ..results.measures import named
+from ..results.measures import find_measures
 from ..results.run import Run
 from ..tasks.base import Scoring
 from .comparison import place_of
@@ -77,7 +77,7 @@ class Tune:
     def __post_init__(self) -> None:
         require(0 < self.share < 1, "tune.share", self.share, "between 0 and 1, exclusive")
         if self.measure:
-            measure = named(self.measure)[0]
+            measure = find_measures(self.measure)[0]
             if measure.held_out:
                 raise MusterError(
                     f"tune.measure: '{self.measure}' looks at the rows that candidates fit on; "
@@ -91,7 +91,7 @@ class Tune:
         """Which way is better."""
         if self.direction != "auto":
             return self.direction
-        return "min" if named(self.measure)[0].lower else "max"
+        return "min" if find_measures(self.measure)[0].lower else "max"
 
 
 SETTINGS = tuple(field.name for field in fields(Tune))
@@ -332,7 +332,7 @@ def concluded(plan: Plan, folder: Path) -> Tuning:
         for one in mine:
             runs = [store.load(place_of(folder / one.cell.name, label, s)) for s in plan.seeds]
             for run in runs:
-                wrong.add(label, one.cell.name, run.concerns)
+                wrong.add(label, one.cell.name, run.warnings)
                 told.append(run.facts.get("varies"))
             scores[label].append([score_of(run, label, plan.tune.measure) for run in runs])
     at_best = {label: best(mine, plan.tune.best) for label, mine in scores.items()}
@@ -355,7 +355,7 @@ def concluded(plan: Plan, folder: Path) -> Tuning:
 def score_of(run: Run, label: str, measure: str) -> float:
     """What a candidate scored in one seed, after the last round; nan where it diverged, or every
     round was skipped: then the number is that of a model nobody trained."""
-    column = column_of(run, measure)
+    column = find_column(run, measure)
     if column is None:
         raise MusterError(f"tune.measure: {label} does not take '{measure}'; give another")
     value = run.rounds[column][-1]

@@ -21,9 +21,9 @@ from ..base.checks import is_number
 from ..base.errors import MusterError, plural
 from ..base.lazy import pl
 from ..federation import Variation
-from ..report.intervals import Interval, ratio_of
-from ..report.sweep_tables import attention
-from ..report.table_layout import Column, Fitted
+from ..report.intervals import Interval, correction_ratio
+from ..report.table_layout import Column, TerminalTable
+from ..report.tables import format_warnings
 from ..results.measures import MEASURES
 from .grid import Over, column_of, grid, shown
 
@@ -65,7 +65,7 @@ class Tuning:
         95 % interval."""
         rows = []
         keys = [name for name in self.frame.columns if name not in OWN]
-        ratio = ratio_of(self.variation, MEASURES[self.measure])
+        ratio = correction_ratio(self.variation, MEASURES[self.measure])
         for _, mine in self.frame.group_by("method", "candidate", maintain_order=True):
             first = mine.row(0, named=True)
             scores = mine["score"].cast(pl.Float64).fill_null(np.nan).to_numpy()
@@ -103,13 +103,13 @@ class Tuning:
             rows = f"{head} on rows held out for tuning"
             title = f"{label}: {tried}{rows}, {seeds}; {better} is chosen"
             columns = [Column(head, scores), Column("", stars, left=True)]
-            tables.append(Fitted(title, [Column("candidate", said)], columns))
+            tables.append(TerminalTable(title, [Column("candidate", said)], columns))
         edges = edges_of(summary.iter_rows(named=True), keys)
         tables += [Text(f"at the edge: {said}; what is best may lie beyond") for said in edges]
         several = summary["half"].is_not_null().any()
         seeds = plural(int(summary["seeds"].to_numpy().max()), "validation seed")
         covers = [Text(self.variation.said(seeds))] if several else []
-        return Group(*tables, *covers, *attention(self.concerns))
+        return Group(*tables, *covers, *format_warnings(self.concerns))
 
     def __repr__(self) -> str:
         said = "; ".join(

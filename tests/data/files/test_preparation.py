@@ -10,7 +10,7 @@ import torch
 import muster
 from muster.cli.main import main
 from muster.federation import Inputs, TableEncoder
-from muster.results.export import from_columns
+from muster.results.export import build_exportable
 
 NORTH = "age,pain,sugar,ill\n60,sharp,5.0,1\n50,,,0\n40,dull,7.0,1\n70,dull,6.0,0\n"
 SOUTH = "age,pain,sugar,ill\n30,none,4.0,0\n?,sharp,8.0,1\n20,none,,0\n80,dull,5.5,1\n"
@@ -158,7 +158,7 @@ def test_what_is_to_be_filled_in_need_not_be_missing_in_training(tmp_path):
     assert fed.test.x[-1, 0] == 0.0, "the mean stands in"
     known = run.predict({"age": [50.5], "kind": ["2"]})
     assert run.predict({"age": [None], "kind": ["2"]}).equals(known), "50.5 is the mean"
-    said = from_columns(run.model(), run.recipe)(torch.tensor([[np.nan, 1.0]]).double())
+    said = build_exportable(run.model(), run.recipe)(torch.tensor([[np.nan, 1.0]]).double())
     assert said[0, 1] == pytest.approx(known["p_1"][0], abs=1e-6)
 
 

@@ -12,7 +12,7 @@ import torch
 import muster
 from muster.data.sets import heart
 from muster.data.sources.readers import HEART_COLUMNS, HEART_HOSPITALS, HEART_TABLE
-from muster.results.export import from_columns
+from muster.results.export import build_exportable
 from small_data import SHARED, shared
 
 SIZES = {"cleveland": 303, "hungarian": 294, "switzerland": 123, "va": 200}
@@ -82,7 +82,7 @@ def test_what_was_not_measured_is_missing_in_training_and_in_new_patients(folder
     place = {"cp": 0.0, "restecg": 1.0, "slope": 0.0}
     row = torch.tensor([[place.get(c, float(zeros[c])) for c in HEART_COLUMNS[:-1]]]).double()
     row[0, -1] = torch.nan  # of thal there are places of levels
-    exported = from_columns(run.model(), run.recipe)
+    exported = build_exportable(run.model(), run.recipe)
     assert float(exported(row)[0, 1]) == pytest.approx(said[0], abs=1e-6)
 
 

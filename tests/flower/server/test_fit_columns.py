@@ -122,7 +122,7 @@ def test_the_model_scores_new_rows_without_a_manifest(tables, tmp_path, capsys):
         "sugar",
         "tag",
     ]
-    with pytest.raises(muster.MusterError, match="knows how its rows were scaled; leave it out"):
+    with pytest.raises(muster.MusterError, match="has the scale of its rows; leave it out"):
         store.load(tmp_path / "run").predict(tmp_path / "new.csv", scale="none")
 
 

@@ -368,7 +368,7 @@ def test_a_run_that_is_compared_with_itself_is_no_test():
     verdict = judge(claim({"method": "a"}, {"method": "b"}), none, [], "")
     assert (verdict.word, verdict.kind) == ("not tested: nobody was admitted", "not tested")
     (found,) = compute_findings(claim({"method": "a"}, {"method": "b"}), some, [])
-    assert found.why == "both were one and the same run"
+    assert found.why == "both were the same run"
     # Identity claims are tests of it.
     for relation in ("about", "not below"):
         same = claim({"method": "a"}, {"method": "b"}, **{"is": relation, "margin": 0.1})

@@ -18,7 +18,7 @@ pytestmark = browser.needed
 READY = "document.documentElement.hasAttribute('data-ready')"
 DRAWN = """[...document.querySelectorAll('.chart')].every(chart =>
   chart.querySelector('svg path, svg line, svg rect, svg circle, canvas[style]'))"""
-CANVAS = "document.querySelector('#presence canvas')"
+CANVAS = "document.querySelector('#participation canvas')"
 UNNAMED = """[...document.querySelectorAll('.chart, button, select')].filter(e =>
   !(e.getAttribute('aria-label') || e.textContent.trim() || e.closest('label'))).length"""
 SAVES = """[...document.querySelectorAll('button.save')]
@@ -63,7 +63,7 @@ def test_everything_is_drawn_without_a_complaint(chromium, report, dark, width):
     assert page.run("document.documentElement.scrollWidth") <= width, "nothing sticks out"
     page.run("document.querySelectorAll('details').forEach(d => d.open = true)")
     page.until(
-        "[...document.querySelectorAll('details.behind')].every(d => d.querySelector('table'))"
+        "[...document.querySelectorAll('details.lazy')].every(d => d.querySelector('table'))"
     )
     assert page.errors == []
 
@@ -117,10 +117,10 @@ def test_charts_are_read_with_the_keyboard_and_the_pointer(chromium, report):
     page.run("document.querySelector('#curves .chart').focus()")
     page.key("ArrowRight")
     assert page.run("document.getElementById('tip').textContent").startswith("round 1fedalign: ")
-    page.run("document.querySelector('#presence .chart').focus()")
+    page.run("document.querySelector('#participation .chart').focus()")
     page.key("ArrowRight")
     said = page.run("document.getElementById('tip').textContent")
-    assert "round 1: admitted, by right" in said
+    assert "round 1: admitted, priority client" in said
     page.run(f"{CANVAS}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
     x, y = page.run(f"(b => [b.left, b.top])({CANVAS}.getBoundingClientRect())")
     page.point(x + 5, y + 5)
@@ -132,12 +132,12 @@ def test_charts_are_read_with_the_keyboard_and_the_pointer(chromium, report):
 
 def test_another_run_and_another_order_are_picked(chromium, report):
     page = opened(chromium, report)
-    legend = "document.querySelector('#presence .legend').textContent"
-    page.until(f"{legend}.includes('by right')")
+    legend = "document.querySelector('#participation .legend').textContent"
+    page.until(f"{legend}.includes('priority client')")
     before = page.run(legend)
     page.run(
         "(s => { s.value = '1'; s.dispatchEvent(new Event('change')) })"
-        "(document.querySelector('#presence select'))"
+        "(document.querySelector('#participation select'))"
     )
     page.until(f"{legend} !== {before!r}")
     assert page.run("document.querySelector('#clients select').value") == "1", "all go together"
@@ -160,14 +160,14 @@ def test_tables_are_sorted_and_saved(chromium, report):
     page = opened(chromium, report)
     page.run("URL.createObjectURL = blob => { window.saved = blob; return '#' }")
     assert page.run("document.querySelectorAll('table[data-csv]').length") == page.run(SAVES)
-    page.run("document.querySelector('#answer .save').click()")
+    page.run("document.querySelector('#result .save').click()")
     text = page.run("window.saved.text()")
     assert text.startswith("method,loss @8,")
     assert text.splitlines()[1].startswith("fedalign,")
-    page.run("document.querySelector('#answer thead button').click()")
-    first = "document.querySelector('#answer tbody th').textContent"
+    page.run("document.querySelector('#result thead button').click()")
+    first = "document.querySelector('#result tbody th').textContent"
     assert page.run(first) == "all"
-    page.run("document.querySelector('#answer thead button').click()")
+    page.run("document.querySelector('#result thead button').click()")
     assert page.run(first) == "fedalign"
 
 
@@ -192,8 +192,8 @@ def test_names_that_look_like_code_are_shown(chromium, tmp_path):
 def test_a_thousand_clients_by_five_hundred_rounds(chromium, tmp_path):
     path = big_run(1000, 500).report(tmp_path / "r.html")
     page = opened(chromium, path)
-    assert page.run("document.querySelector('#presence canvas').height") >= 1000
-    page.run("document.querySelector('#presence .chart').focus()")
+    assert page.run("document.querySelector('#participation canvas').height") >= 1000
+    page.run("document.querySelector('#participation .chart').focus()")
     page.key("End")
     assert "round 500: " in page.run("document.getElementById('tip').textContent")
     assert page.errors == []

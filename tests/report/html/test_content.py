@@ -17,8 +17,8 @@ import torch
 import muster
 from big_run import NASTY, big_run
 from muster.report.html import client_table, configuration, costs, headline, participation
-from muster.report.html.content import Story
-from muster.report.html.page import SECTIONS, inline, page
+from muster.report.html.content import Content
+from muster.report.html.page import SECTIONS, render_inline, render_page
 
 
 def data_of(text):
@@ -53,16 +53,16 @@ def runs():
 
 
 def test_sections_come_in_the_order_that_was_asked_for(runs):
-    text = page(Story(runs))
+    text = render_page(Content(runs))
     assert re.findall(r'<section id="(\w+)"', text) == [
-        "answer", "curves", "differences", "presence", "clients", "appeal", "attackers", "band",
-        "costs", "data", "settings",
-    ]  # fmt: skip
+        *("result", "curves", "differences", "participation", "clients", "appeal"),
+        *("attackers", "band", "costs", "data", "configuration"),
+    ]
     assert len(SECTIONS) == 11
 
 
 def test_nothing_is_loaded_from_anywhere(runs):
-    text = page(Story(runs))
+    text = render_page(Content(runs))
     assert not re.findall(r"""(?:src|href)=["'](?!#)""", text)
     assert "@import" not in text
     assert "url(" not in text.replace("url(#", "")
@@ -78,7 +78,7 @@ def test_names_are_text_and_never_code():
     named = NASTY + [f"plain {i}" for i in range(12)]
     run = big_run(20, 6, names=named)
     run = replace(run, note=NASTY[0], config={"name": NASTY[1], "data": {"name": NASTY[0]}})
-    text = page(Story({NASTY[0]: [run], NASTY[1]: [run]}, title=NASTY[1]))
+    text = render_page(Content({NASTY[0]: [run], NASTY[1]: [run]}, title=NASTY[1]))
     # The only elements that run are the ones the page is made of.
     assert re.findall(r"<script[^>]*>", text) == [
         '<script type="application/json" id="numbers">', "<script>",
@@ -92,7 +92,7 @@ def test_names_are_text_and_never_code():
 
 
 def test_a_notebook_gets_the_answer_and_a_frame_of_its_own(runs):
-    text = inline(runs)
+    text = render_inline(runs)
     assert text.startswith("<p><b>")
     assert 'sandbox="allow-scripts allow-downloads"' in text
     assert text.count("<script") == 0, "it is all inside an attribute"
@@ -106,15 +106,15 @@ def test_the_winner_is_named_only_where_every_interval_says_so():
     unsure = [shifted(run, -0.05 + w) for run, w in zip(seeds, wobble, strict=True)]
 
     def of(runs):
-        return headline.standings(Story(runs, measures=("loss",)))[0]
+        return headline.rank_methods(Content(runs, measures=("loss",)))[0]
 
     clear = of({"a": seeds, "b": better})
-    assert (clear.best, clear.beaten, clear.open) == ("b", ["a"], [])
+    assert (clear.best, clear.clear, clear.unclear) == ("b", ["a"], [])
     assert clear.headline() == "b wins on priority training loss"
     assert "Seed by seed it is clearly lower than a by 0.10" in clear.sentence()
     both = of({"a": seeds, "b": better, "c": unsure})
     assert both.best == "b"
-    assert both.open == ["c"]
+    assert both.unclear == ["c"]
     assert "clearly of a, not clearly of c" in both.headline()
     assert "the interval covers 0" in both.sentence()
     neither = of({"a": seeds, "c": unsure})
@@ -125,9 +125,9 @@ def test_seeds_that_all_say_the_same_are_no_proof():
     seeds = [replace(big_run(6, 8), seed=s) for s in range(3)]
     better = [shifted(run, -0.5) for run in seeds]
     same = {"a": seeds, "b": better, "c": better}
-    story = Story(same, measures=("loss",))
-    assert "says little about chance" in headline.section(story).body
-    assert "the same as that of c" in headline.standings(story)[0].sentence()
+    content = Content(same, measures=("loss",))
+    assert "says little about chance" in headline.section(content).body
+    assert "the same as that of c" in headline.rank_methods(content)[0].sentence()
 
 
 def test_less_loss_is_better_and_more_accuracy(runs):
@@ -135,28 +135,30 @@ def test_less_loss_is_better_and_more_accuracy(runs):
         replace(r, rounds=r.rounds.with_columns(pl.col("loss") - 1, pl.col("test_accuracy") + 1))
         for r in runs["all"]
     ]
-    story = Story({**runs, "best": better}, measures=("loss", "test_accuracy"))
-    assert [s.best for s in headline.standings(story)] == ["best", "best"]
+    content = Content({**runs, "best": better}, measures=("loss", "test_accuracy"))
+    assert [s.best for s in headline.rank_methods(content)] == ["best", "best"]
 
 
 def test_one_seed_has_no_interval_and_one_method_no_rival(runs):
     alone = {label: mine[:1] for label, mine in runs.items()}
-    assert "one seed says nothing about chance" in " ".join(headline.answers(Story(alone)))
-    (said,) = headline.answers(Story({"fedalign": runs["fedalign"][:1]}))
+    assert "one seed says nothing about chance" in " ".join(
+        headline.describe_results(Content(alone))
+    )
+    (said,) = headline.describe_results(Content({"fedalign": runs["fedalign"][:1]}))
     assert "There is no other method to compare it with." in said
     assert "loss" in said
 
 
 def test_the_cost_is_that_of_the_best(runs):
-    said = headline.answers(Story(runs))[-1]
-    best = headline.standings(Story(runs))[0].best
+    said = headline.describe_results(Content(runs))[-1]
+    best = headline.rank_methods(Content(runs))[0].best
     sent = np.mean([r.rounds["bytes_up"].sum() for r in runs[best]]) / 1e6
     assert f"{best} uploads {sent:.1f} MB" in said
 
 
 def test_the_picture_has_what_happened_to_everyone():
     run = big_run(12, 9)
-    made = participation.picture(run)
+    made = participation.encode_cells(run)
     cells = unpacked(made["cells"], np.uint8, made["shape"])
     for t, k, joined, admitted, reason, priority in run.clients.select(
         "round", "client", "joined", "admitted", "reason", "priority"
@@ -165,7 +167,7 @@ def test_the_picture_has_what_happened_to_everyone():
         assert why == reason
         expected = (
             participation.FAILED if reason.startswith("failed")
-            else (participation.BY_RIGHT if priority else participation.HELPER) if admitted
+            else (participation.PRIORITY if priority else participation.HELPER) if admitted
             else participation.REFUSED if joined else participation.SILENT
         )  # fmt: skip
         assert state == expected
@@ -174,7 +176,7 @@ def test_the_picture_has_what_happened_to_everyone():
 def test_those_who_left_are_away_until_they_return():
     run = big_run(4, 6)
     asked = run.clients.filter(~((pl.col("client") == 1) & pl.col("round").is_in([2, 3])))
-    made = participation.picture(replace(run, clients=asked))
+    made = participation.encode_cells(replace(run, clients=asked))
     cells = unpacked(made["cells"], np.uint8, made["shape"])
     states = [made["kinds"][c][0] == participation.LEFT for c in cells[1]]
     assert states == [False, True, True, False, False, False]
@@ -183,7 +185,7 @@ def test_those_who_left_are_away_until_they_return():
 def test_many_reasons_share_a_code_of_their_state():
     run = big_run(20, 60)
     own = run.clients.with_columns(reason=pl.lit("late by ") + pl.int_range(pl.len()).cast(str))
-    made = participation.picture(replace(run, clients=own))
+    made = participation.encode_cells(replace(run, clients=own))
     cells = unpacked(made["cells"], np.uint8, made["shape"])
     assert len(made["kinds"]) <= 256
     states = {made["kinds"][c][0] for c in np.unique(cells)}
@@ -191,9 +193,9 @@ def test_many_reasons_share_a_code_of_their_state():
 
 
 def test_clients_before_after_and_alone(runs):
-    story = Story(runs)
+    content = Content(runs)
     run = runs["fedalign"][0]
-    made = client_table.columns_of(story, run, 0)
+    made = client_table.client_columns(content, run, 0)
     first = run.clients.filter(pl.col("client") == 0).drop_nulls("loss")["loss"][0]
     assert made["before"][0] == pytest.approx(first, rel=1e-4)
     assert made["after"] == pytest.approx(run.final["train_loss"].to_list(), rel=1e-4)
@@ -208,7 +210,7 @@ def test_clients_before_after_and_alone(runs):
 def test_what_silence_saved_is_what_those_who_joined_spent(runs):
     run = runs["fedalign"][0]
     quiet = run.clients.filter(~pl.col("joined"))
-    times, spared, steps = costs.saved(run)
+    times, spared, steps = costs.count_savings(run)
     assert times == len(quiet) > 0
     up = run.clients.filter("joined")["bytes_up"].mean() - quiet["bytes_up"].mean()
     assert spared == pytest.approx(times * up / 1e6)
@@ -220,7 +222,7 @@ def test_who_holds_what_is_kept_with_the_run(runs, tmp_path):
     assert run.holdings["rows"].sum() == run.final["rows"].sum()
     muster.save(run, tmp_path / "run")
     assert muster.load(tmp_path / "run").holdings.equals(run.holdings)
-    data = data_of(page(Story(runs)))["sections"]["data"]
+    data = data_of(render_page(Content(runs)))["sections"]["data"]
     held = data["runs"]["0/0"]
     table = unpacked(held["rows"], np.uint32, held["shape"])
     assert table.sum(1).tolist() == run.final["rows"].to_list()
@@ -230,13 +232,13 @@ def test_who_holds_what_is_kept_with_the_run(runs, tmp_path):
 def test_how_to_get_it_again(runs):
     config = {"name": "x", "out": "/home/somebody", "seeds": 2, "methods": [{"label": "a"}] * 2}
     same = {label: [replace(r, config=config) for r in mine] for label, mine in runs.items()}
-    body = configuration.section(Story(same)).body
+    body = configuration.section(Content(same)).body
     assert "muster compare config.toml" in body
     assert "somebody" not in body
     assert muster.__version__ in body
     other = {**same, "all": [replace(r, config={**config, "rounds": 9}) for r in same["all"]]}
-    assert "different settings (rounds)" in configuration.section(Story(other)).body
-    assert configuration.unlike(Story(same)) == []
+    assert "different settings (rounds)" in configuration.section(Content(other)).body
+    assert configuration.differing_settings(Content(same)) == []
 
 
 def test_attackers_have_their_section():
@@ -245,7 +247,7 @@ def test_attackers_have_their_section():
         fed, muster.methods.fedavg(), muster.models.Softmax(), 3,
         attack=muster.attacks.ForgeLoss(fraction=0.3),
     )  # fmt: skip
-    text = page(Story({"fedavg": [run]}))
+    text = render_page(Content({"fedavg": [run]}))
     part = text.split('<section id="attackers"')[1].split("</section>")[0]
     got = run.attackers["weight"].mean()
     assert f"{got:.4f}" in part
@@ -254,7 +256,7 @@ def test_attackers_have_their_section():
 
 def test_the_band_is_drawn_of_what_clients_said(runs):
     run = runs["fedalign"][0]
-    made = data_of(page(Story(runs)))["sections"]["band"]["runs"]["0/0"]
+    made = data_of(render_page(Content(runs)))["sections"]["band"]["runs"]["0/0"]
     codes = unpacked(made["loss"]["codes"], np.uint16, (len(made["clients"]), 6))
     told = made["loss"]["low"] + codes * made["loss"]["step"]
     k, t = 0, 3
@@ -263,14 +265,14 @@ def test_the_band_is_drawn_of_what_clients_said(runs):
 
 
 def test_a_thousand_clients_by_five_hundred_rounds_stay_small():
-    text = page(Story({"fedalign": [big_run(1000, 500)]}))
+    text = render_page(Content({"fedalign": [big_run(1000, 500)]}))
     assert len(text.encode()) < 3_000_000
 
 
 def test_runs_that_do_not_fit_are_left_out_and_it_is_said(monkeypatch):
-    monkeypatch.setattr(participation, "CLIENTS", 1200)
+    monkeypatch.setattr(participation, "CLIENT_BYTES", 1200)
     seeds = [big_run(40, 60, seed=s) for s in range(3)]
-    made = participation.section(Story({"a": seeds}))
+    made = participation.section(Content({"a": seeds}))
     assert list(made.data["runs"]) == ["0/0"]
     assert "2 of 3 runs are left out here" in made.body
 
@@ -285,7 +287,7 @@ def test_a_task_without_classes_has_its_own_scores():
     run = muster.simulate(
         fed, muster.methods.fedavg(), torch.nn.Linear(3, 1), 2, task=muster.tasks.regression()
     )
-    made = data_of(page(Story({"fedavg": [run]})))["sections"]
+    made = data_of(render_page(Content({"fedavg": [run]})))["sections"]
     assert made["clients"]["score"] == "r2"
     told = made["clients"]["runs"]["0/0"]["test score"]
     assert told == pytest.approx(run.final["test_r2"].to_list(), rel=1e-4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from muster.federation import Variation
-from muster.report.html.sweep_page import swept_report
+from muster.report.html.sweep_page import write_sweep_report
 
 
 def test_keys_have_the_names_that_tables_and_figures_have(tmp_path):
@@ -16,7 +16,9 @@ def test_keys_have_the_names_that_tables_and_figures_have(tmp_path):
          "difference_half": 0.1, "clear": True, **Variation("split", 80, 20).table}
         for lr in (0.1, 0.2) for method in "ab"
     ]  # fmt: skip
-    text = swept_report(pl.DataFrame(rows), over, "ab", [0, 1], tmp_path / "a.html").read_text()
+    text = write_sweep_report(
+        pl.DataFrame(rows), over, "ab", [0, 1], tmp_path / "a.html"
+    ).read_text()
     assert "over methods.b.local.lr, local.steps, requirement.steps: 2 cells" in text
     assert "Against b: lr" in text
     assert "2 seeds that split the same 100 rows again (corrected, Nadeau and Bengio 2003)" in text

@@ -176,7 +176,7 @@ def _ready(message: Message, context: Context) -> tuple[Node, Seat, Offer, Diary
     run = digest(f"{seed} {int(str(said['client']))} {text}{made_by}")
     where = context.node_config.get("memory-path")
     dtype = get_dtype(chosen.settings.dtype)
-    counted = int(str(said["counted"])) if job.remembers else UNSAID
+    counted = int(str(said["counted"])) if job.has_client_state else UNSAID
     diary = Diary(context.state, run, counted, dtype, Path(str(where)) if where else None)
     own = _own(message, context, chosen, diary.fitted(made_by, carried(message)))
     held = diary.held(int(str(said["round"])))

@@ -1,6 +1,6 @@
 """One client of a real federation: its own data, its own decisions, its own memory.
 
-It runs the clients' half of the round, `clients.Stack`, on a stack of one. Its data, its
+It runs the clients' half of the round, `clients.LocalClients`, on a stack of one. Its data, its
 requirement and what it remembers between rounds never leave it; its role is what the server says
 it is, because nothing a client says of its own role would count.
 """
@@ -21,8 +21,8 @@ from ...engines import Compute, choose
 from ...federation import Federation
 from ...local import Local
 from ...protocol import Appraisal, Evaluation, Offer, Replies, Roster, RunState
-from ...run.clients import Stack
-from ...run.evaluation_cache import Memo
+from ...run.clients import LocalClients
+from ...run.evaluation_cache import EvaluationCache
 from ...run.job import Job
 from ...run.solo import with_solo
 from ...tasks.compatibility import match_task
@@ -41,7 +41,7 @@ class Node:
         self.fed, task = match_task(fed, job.task)
         # One client's work is for one core.
         engine = choose(replace(compute, processes=1), self.module, self.fed, job.local, task)
-        self.stack = Stack(self.fed, job, engine)
+        self.stack = LocalClients(self.fed, job, engine)
         self.frozen = params.frozen_digest(self.module)
 
     @property
@@ -58,29 +58,29 @@ class Node:
         before = params.get_params(self.module, self.dtype, self.stack.device)
         return diary.memory(self.job.memory(before, self.stack.trainable))
 
-    def memo(self, offer: Offer, diary: Diary) -> Memo:
+    def build_cache(self, offer: Offer, diary: Diary) -> EvaluationCache:
         """What it makes of the offer's model, as far as its diary knows."""
-        memo = Memo(self.stack.appraise, self.stack.view, 1)
-        memo.turn(RunState(offer.round, offer.model))
+        cache = EvaluationCache(self.stack.appraise, self.stack.evaluate, 1)
+        cache.use(RunState(offer.round, offer.model))
         noted = diary.appraisal(offer.round)
         if noted is not None:
             loss, score = (np.array([value]) for value in noted)
-            memo.put(HERE, Appraisal(loss, score))
-        return memo
+            cache.store(HERE, Appraisal(loss, score))
+        return cache
 
     def measure(self, offer: Offer, seat: Seat, diary: Diary) -> dict[str, Any]:
         """What it makes of the model, and whether it stays."""
         memory = self.memory(diary)
         own_of = (lambda who: memory["own"]) if "own" in memory else None
-        view = self.stack.views(offer.model, own_of, HERE)
+        view = self.stack.evaluate_model(offer.model, own_of, HERE)
         if seat.counted != UNSAID:  # the whole view is asked for, not what a round needs
-            view = self.stack.with_tuned(view, offer.round, offer.model, HERE)
+            view = self.stack.add_tuned(view, offer.round, offer.model, HERE)
         said, decides = figures(view), PREFIX[self.job.split]
         if self.method.serves == "global":
             diary.note_appraisal(offer.round, said[f"{decides}loss"], said[decides + view.called])
-        memo = self.memo(offer, diary)
-        said["stays"] = float(self.stack.stays(HERE, memo)[0])
-        note(memo, offer, diary)
+        cache = self.build_cache(offer, diary)
+        said["stays"] = float(self.stack.decide_to_stay(HERE, cache)[0])
+        note(cache, offer, diary)
         if self.method.claim.needs_requirement and not self.method.reports:
             # From its loss and its claim together the server could work out its requirement.
             # (A training score may be the loss by another name, as perplexity is.)
@@ -91,9 +91,9 @@ class Node:
 
     def trial(self, offer: Offer, models: Sequence[Params], diary: Diary) -> dict[str, Any]:
         """What it makes of the offer's model and of others that might follow it."""
-        memo = self.memo(offer, diary)
-        words = self.stack.trial(offer, models, HERE, memo).words[:, 0]
-        note(memo, offer, diary)
+        cache = self.build_cache(offer, diary)
+        words = self.stack.try_models(offer, models, HERE, cache).words[:, 0]
+        note(cache, offer, diary)
         return self.word(offer.round) | {"trial": [float(value) for value in words]}
 
     def train(
@@ -105,9 +105,9 @@ class Node:
             ids=np.array([seat.client]),
         )  # fmt: skip
         steps = None if seat.steps < 0 else np.array([seat.steps])
-        memo = self.memo(offer, diary)
-        answers = self.stack.respond(offer, roster, steps, memo, self.memory(diary))
-        note(memo, offer, diary)
+        cache = self.build_cache(offer, diary)
+        answers = self.stack.respond(offer, roster, steps, cache, self.memory(diary))
+        note(cache, offer, diary)
         joined = bool(answers.decision.yes[0])
         word = self.word(offer.round) | {
             "joined": joined,
@@ -127,10 +127,10 @@ class Node:
         return word, answers.replies
 
 
-def note(memo: Memo, offer: Offer, diary: Diary) -> None:
+def note(cache: EvaluationCache, offer: Offer, diary: Diary) -> None:
     """Keep what it measured of the model for the next message about it."""
-    if memo.done[0]:
-        known = memo.known
+    if cache.done[0]:
+        known = cache.known
         diary.note_appraisal(offer.round, float(known.loss[0]), float(known.score[0]))
 
 

@@ -26,13 +26,13 @@ from ...engines.batches import needs_two_rows
 from ...federation import Inputs, RowShape, Scaler, TableEncoder, TextEncoder
 from ...federation.inputs import PIXELS, REAL, WHOLE
 from ...models.specs import as_module
-from ...report.figure import figures
+from ...report.figure import draw_figures
 from ...results import store
-from ...results.model import Recipe
+from ...results.model import ModelRecipe
 from ...results.run import OnRound, Run
-from ...run.checkpoint import saved_identity
+from ...run.checkpoint import read_identity
 from ...run.round import Setup
-from ...run.training_loop import Keep, Provenance, beginning, conduct
+from ...run.training_loop import Keep, Provenance, build_initial_state, run_rounds
 from ...tasks.scores import Score
 from ..app_folder import check, read_roster, registered
 from ..terms import shared_terms
@@ -66,7 +66,7 @@ def main(grid: Grid, context: Context) -> None:
 def _run(grid: Grid, chosen: Experiment, folder: Path, inputs: Inputs | None) -> None:
     result = federate(grid, chosen, folder, log, inputs)
     runs = {next(iter(chosen.methods)): [result]}
-    figures(runs, folder, chosen.settings.figures, chosen.settings.shown_in_figure)
+    draw_figures(runs, folder, chosen.settings.figures, chosen.settings.shown_in_figure)
     log(f"results: {folder}")
     if result.idle:
         raise MusterError(
@@ -131,7 +131,7 @@ def federate(
     setup = Setup(population, job, remote, network.quorum)
     start = params.get_params(module, get_dtype(s.dtype), remote.device)
     # Clients that remember keep the last two rounds: a server may fall back by one, not by more.
-    often = 1 if job.remembers else s.checkpoint_every
+    often = 1 if job.has_client_state else s.checkpoint_every
     origin = Provenance(
         identity={
             "dtype": s.dtype,
@@ -140,19 +140,19 @@ def federate(
             "module": params.signature(module, space.example()),
             **({MADE_AS: made_as(network), MADE_BY: made_by} if made_by else {}),
         },
-        recipe=Recipe.of(job.model, module, taken, job.task, job.method.serves),
+        recipe=ModelRecipe.of(job.model, module, taken, job.task, job.method.serves),
     )
-    result = conduct(
+    result = run_rounds(
         setup,
         module,
-        beginning(setup, start, nothing_counted()),
+        build_initial_state(setup, start, nothing_counted()),
         Keep(s.evaluate_every, folder / "checkpoints", often, resume=True),
         origin,
         reporter(s.rounds, say, job.scoring.first),
     )
     result = replace(result, config=chosen.resolved())
     store.save(result, folder)
-    store.drop_checkpoints(folder / "checkpoints")
+    store.delete_checkpoints(folder / "checkpoints")
     return result
 
 
@@ -217,7 +217,7 @@ def made_as(network: Network) -> str:
 def kept(folder: Path, network: Network) -> tuple[Fitted | None, dict[int, str]]:
     """What features are made by in a run that goes on: fitted once, it stays as it is. And who
     stays out of it, because it was not in when the run began."""
-    saved = saved_identity(folder)
+    saved = read_identity(folder)
     rows = json.loads(saved.get(COUNTED, "[]"))
     late = {k: "it was not in when the run began" for k, n in enumerate(rows) if not n}
     if MADE_BY not in saved:

@@ -34,8 +34,8 @@ from ...protocol import (
     Traffic,
     Trial,
 )
-from ...run.clients import no_replies
-from ...run.evaluation_cache import Memo
+from ...run.clients import build_no_replies
+from ...run.evaluation_cache import EvaluationCache
 from ...run.job import Job
 from ...tasks.scores import Score
 from ..transport.requests import Exchange, exchange, limits_of
@@ -148,18 +148,18 @@ class Remote:
         """Nobody: who lies in a real federation does not say so."""
         return np.empty(0, np.int64)
 
-    def requirement(self, clients: Int64) -> Float64:
+    def get_requirements(self, clients: Int64) -> Float64:
         """Not known here: it stays with the client."""
         return np.full(len(clients), np.nan)
 
-    def alone(self, clients: Int64) -> Float64 | None:
+    def get_solo_scores(self, clients: Int64) -> Float64 | None:
         """Not known here either."""
         return None
 
     def close(self) -> None:
         """Nothing to let go of."""
 
-    def at_once(self, model: Params) -> int:
+    def max_replies(self, model: Params) -> int:
         """All of them: they train at the same time, wherever they are."""
         return self.population.n
 
@@ -170,7 +170,7 @@ class Remote:
         rows = np.minimum(role.sizes, role.rows)[clients]
         return count_steps(rows, self.job.local, self.two_rows)
 
-    def arriving(self, model: Params) -> Params:
+    def deliver(self, model: Params) -> Params:
         """A model as it arrives: rounded, where it travels in half the bytes."""
         return as_sent(model, self.network.precision)
 
@@ -291,7 +291,7 @@ class Remote:
     def _offer(self, t: int, model: Params) -> Offer:
         population = int((~self.population.unseen).sum())
         return Offer(
-            self.job.seed, t, self.job.rounds, self.arriving(model),
+            self.job.seed, t, self.job.rounds, self.deliver(model),
             population=population, trainable=self.trainable, called=self._score,
         )  # fmt: skip
 
@@ -335,7 +335,9 @@ class Remote:
         of = PREFIX[self.job.split]
         return Appraisal(said[f"{of}loss"][clients], said[of + self._score][clients])
 
-    def trial(self, offer: Offer, models: Sequence[Params], clients: Int64, memo: Memo) -> Trial:
+    def try_models(
+        self, offer: Offer, models: Sequence[Params], clients: Int64, cache: EvaluationCache
+    ) -> Trial:
         """What they say of the offer's model and of others; NaN where they do not, or say what
         cannot be."""
         seats = [self._seat(int(k)) for k in clients]
@@ -358,17 +360,17 @@ class Remote:
         events, self.events = tuple(self.events), []
         return Trial(words, clients, (up, down), events)
 
-    def stays(self, clients: Int64, memo: Memo) -> Bool:
+    def decide_to_stay(self, clients: Int64, cache: EvaluationCache) -> Bool:
         """Who said it stays. Who said nothing is not there to stay."""
-        memo.of(clients)
+        cache.appraise(clients)
         (now,) = self.staying.values()
         return now[clients]
 
-    def report(self, offer: Offer, clients: Int64, memo: Memo) -> Appraisal:
+    def report(self, offer: Offer, clients: Int64, cache: EvaluationCache) -> Appraisal:
         """What they say of the model."""
-        return memo.of(clients)
+        return cache.appraise(clients)
 
-    def view(self, state: RunState) -> Evaluation:
+    def evaluate(self, state: RunState) -> Evaluation:
         """What every client that is in the run makes of a state."""
         assert state.clients is not None, "what was counted is remembered from the start"
         n = self.population.n
@@ -402,7 +404,7 @@ class Remote:
         offer: Offer,
         roster: Roster,
         steps: Int64 | None,
-        memo: Memo,
+        cache: EvaluationCache,
         memory: State,
     ) -> Answers:
         """Ask them to train; those who abstain say so, and whoever fails is left out."""
@@ -422,7 +424,7 @@ class Remote:
             np.dtypes.StringDType(),
         )
         decision = Decision(joined, reason)
-        known = memo.known.pick(asked)
+        known = cache.known.pick(asked)
         loss, score = known.loss.copy(), known.score.copy()
         for i in np.flatnonzero(sound):
             if self.job.method.reports:
@@ -430,7 +432,7 @@ class Remote:
         events, self.events = tuple(self.events), []
         answers = Answers(
             decision,
-            no_replies(offer, roster),
+            build_no_replies(offer, roster),
             Appraisal(loss, score),
             np.empty(0, np.int64),
             {},

@@ -16,11 +16,10 @@ import numpy as np
 
 from ...base.lazy import pl
 from ...report.curves import Curve, draw_curves
-from ...report.figure import add_legend
-from ...report.intervals import Interval, mean_and_half, ratio_of, variation_in
-from ...report.key_names import key_names, value_text
-from ...report.style import Look, as_written, folded, keep_figure, tidy
-from ...report.sweep_panel import draw_against, reach
+from ...report.intervals import Interval, correction_ratio, mean_and_half, read_variation
+from ...report.style import LineStyle, add_legend, save_figure, tidy
+from ...report.sweep_figure import draw_sweep_panel, error_bars
+from ...report.text import escape_mathtext, format_value, name_keys, wrap_label
 from ...results.measures import MEASURES, Measure
 from .findings import average_rounds
 from .paper_experiment import Drawing
@@ -40,7 +39,7 @@ def draw_figure(
         frame = frame.filter(pl.col("panel").is_in(list(drawing.panels)))
     measures = [m for m in drawing.measures if m in frame.columns]
     cells = list_cells(drawing, frame, keys)
-    names = key_names(keys, list_methods(frame))
+    names = name_keys(keys, list_methods(frame))
     looks = assign_looks(frame, drawing.against)
     many = len(looks) > 1 and drawing.x != "method"
     rows = [(MEASURES[name], cell) for name in measures for cell in cells]
@@ -60,18 +59,18 @@ def draw_figure(
                 continue
             draw_panel(ax, here, drawing, measure, looks)
             if panel and (row == 0 or not axes[row - 1][column].get_visible()):
-                ax.set_title(as_written(panel), fontsize=9)
+                ax.set_title(escape_mathtext(panel), fontsize=9)
             if column == 0:
-                places = [f"{names[k]} {value_text(v)}" for k, v in cell.items()]
+                places = [f"{names[k]} {format_value(v)}" for k, v in cell.items()]
                 name = ", ".join([make_title(measure, drawing, looks), *places])
-                ax.set_ylabel(folded(name, 30), fontsize=8)
+                ax.set_ylabel(wrap_label(name, 30), fontsize=8)
     if many:
         add_legend(fig, looks)
-    keep_figure(fig, path, dpi=90)
+    save_figure(fig, path, dpi=90)
     return path
 
 
-def make_title(measure: Measure, drawing: Drawing, looks: Mapping[str, Look]) -> str:
+def make_title(measure: Measure, drawing: Drawing, looks: Mapping[str, LineStyle]) -> str:
     """Return the title: a measure, or the difference in it between methods."""
     if not drawing.against:
         return measure.title
@@ -108,9 +107,9 @@ def list_cells(drawing: Drawing, frame: pl.DataFrame, keys: Sequence[str]) -> li
     return frame.select(others).drop_nulls().unique(maintain_order=True).to_dicts()
 
 
-def assign_looks(frame: pl.DataFrame, against: str) -> dict[str, Look]:
+def assign_looks(frame: pl.DataFrame, against: str) -> dict[str, LineStyle]:
     """Return a look for each method, the same in every figure of an experiment."""
-    return {m: Look.of(i) for i, m in enumerate(list_methods(frame)) if m != against}
+    return {m: LineStyle.of(i) for i, m in enumerate(list_methods(frame)) if m != against}
 
 
 def list_methods(frame: pl.DataFrame) -> list[str]:
@@ -119,7 +118,7 @@ def list_methods(frame: pl.DataFrame) -> list[str]:
 
 
 def draw_panel(
-    ax: Any, frame: pl.DataFrame, drawing: Drawing, measure: Measure, looks: dict[str, Look]
+    ax: Any, frame: pl.DataFrame, drawing: Drawing, measure: Measure, looks: dict[str, LineStyle]
 ) -> None:
     """Draw one measure of one panel."""
     if drawing.x == "round":
@@ -159,7 +158,7 @@ def compute_curve(frame: pl.DataFrame, method: str, measure: Measure, against: s
         values = np.array([[wide[2][r, s] for r in rounds] for s in seeds])
     else:
         return None
-    ratio = ratio_of(variation_in(frame), measure)
+    ratio = correction_ratio(read_variation(frame), measure)
     return Curve(np.array(rounds, np.float64), *mean_and_half(values * measure.scale, ratio=ratio))
 
 
@@ -185,12 +184,12 @@ def final_interval(
     if against:
         less = average_rounds(frame.filter(pl.col("method") == against), side)
         mine = {seed: mine[seed] - less[seed] for seed in mine.keys() & less.keys()}
-    ratio = ratio_of(variation_in(frame), measure)
+    ratio = correction_ratio(read_variation(frame), measure)
     return Interval.of(list(mine.values()), ratio=ratio) if mine else None
 
 
 def draw_swept(
-    ax: Any, frame: pl.DataFrame, drawing: Drawing, measure: Measure, looks: dict[str, Look]
+    ax: Any, frame: pl.DataFrame, drawing: Drawing, measure: Measure, looks: dict[str, LineStyle]
 ) -> None:
     """Draw the methods after the last round along a swept key."""
     key = drawing.x
@@ -207,11 +206,13 @@ def draw_swept(
     if drawing.against:
         ax.axhline(0, color="0.5", linewidth=1)
     shown = measure.difference if drawing.against else measure
-    label = drawing.label or key_names([key], list_methods(frame))[key]
-    draw_against(ax, pl.DataFrame(rows), key, looks, shown, label)
+    label = drawing.label or name_keys([key], list_methods(frame))[key]
+    draw_sweep_panel(ax, pl.DataFrame(rows), key, looks, shown, label)
 
 
-def draw_methods(ax: Any, frame: pl.DataFrame, measure: Measure, looks: dict[str, Look]) -> None:
+def draw_methods(
+    ax: Any, frame: pl.DataFrame, measure: Measure, looks: dict[str, LineStyle]
+) -> None:
     """Draw the methods after the last round, one below the other."""
     shown: Sequence[str] = [m for m in looks if final_interval(frame, m, measure) is not None]
     for at, method in enumerate(shown):
@@ -221,20 +222,20 @@ def draw_methods(ax: Any, frame: pl.DataFrame, measure: Measure, looks: dict[str
             ax.errorbar(
                 mean,
                 [at],
-                xerr=reach(mean, half, measure),
+                xerr=error_bars(mean, half, measure),
                 color=look.colour,
                 marker=look.marker,
                 capsize=2.5,
                 markersize=5,
             )
-    ax.set_yticks(range(len(shown)), [as_written(m) for m in shown])
+    ax.set_yticks(range(len(shown)), [escape_mathtext(m) for m in shown])
     ax.set_ylim(len(shown) - 0.5, -0.5)
     ax.tick_params(labelsize=8)
     tidy(ax)
 
 
 def draw_scatter(
-    ax: Any, frame: pl.DataFrame, across: Measure, up: Measure, looks: dict[str, Look]
+    ax: Any, frame: pl.DataFrame, across: Measure, up: Measure, looks: dict[str, LineStyle]
 ) -> None:
     """Draw the methods after the last round by two measures, each a point with both intervals."""
     for method, look in looks.items():
@@ -248,21 +249,21 @@ def draw_scatter(
         ax.errorbar(
             mx,
             my,
-            xerr=reach(mx, hx, across),
-            yerr=reach(my, hy, up),
+            xerr=error_bars(mx, hx, across),
+            yerr=error_bars(my, hy, up),
             color=look.colour,
             marker=look.marker,
             capsize=2,
             markersize=6,
             linewidth=1,
         )
-    ax.set_xlabel(folded(across.title, 30), fontsize=8)
+    ax.set_xlabel(wrap_label(across.title, 30), fontsize=8)
     ax.tick_params(labelsize=8)
     tidy(ax)
 
 
 def draw_map(
-    ax: Any, frame: pl.DataFrame, drawing: Drawing, measure: Measure, looks: dict[str, Look]
+    ax: Any, frame: pl.DataFrame, drawing: Drawing, measure: Measure, looks: dict[str, LineStyle]
 ) -> None:
     """Draw the paired difference between two methods over two swept keys: blue where the first is
     better, red where it is worse, a star where the interval excludes 0."""

@@ -17,7 +17,7 @@ import numpy as np
 from ...base.arrays import Float64
 from ...base.lazy import pl
 from ...base.schema import Table
-from ...report.intervals import Interval, ratio_of, variation_in
+from ...report.intervals import Interval, correction_ratio, read_variation
 from ...results.measures import MEASURES
 from .claims import PaperClaim, Relation, select_rounds
 
@@ -91,7 +91,7 @@ def compute_findings(claim: PaperClaim, frame: pl.DataFrame, keys: Sequence[str]
                 pairs = np.array([(a[s], b.get(s, right.get("value", np.nan))) for s in both])
                 here_cell = {k: v for k, v in cell.items() if v is not None} | called
                 rows = pl.concat(select_rows(here, left, right))
-                ratio = ratio_of(variation_in(rows), MEASURES[claim.left["measure"]])
+                ratio = correction_ratio(read_variation(rows), MEASURES[claim.left["measure"]])
                 found = compute_finding(here_cell, pairs, claim, name_sides(left, right), ratio)
                 found = replace(found, participation=describe_participation(here, left, right))
                 if claim.relation in ("above", "below") and is_same_run(here, left, right):
@@ -242,7 +242,7 @@ def is_same_run(frame: pl.DataFrame, left: Table, right: Table) -> bool:
 def explain_same_run(frame: pl.DataFrame, left: Table) -> str:
     """Explain why two sides were the same run."""
     admitted = mean_measure(match_rows(frame, left), "admitted_nonpriority")
-    return "nobody was admitted" if admitted == 0 else "both were one and the same run"
+    return "nobody was admitted" if admitted == 0 else "both were the same run"
 
 
 def describe_participation(frame: pl.DataFrame, left: Table, right: Table) -> str:

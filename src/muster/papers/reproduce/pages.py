@@ -13,8 +13,8 @@ from typing import Any
 
 from ...base.lazy import pl
 from ...base.schema import Table
-from ...report.curves import BANDED
-from ...report.intervals import Interval, variation_in
+from ...report.curves import MAX_BANDS
+from ...report.intervals import Interval, read_variation
 from ...results.measures import MEASURES
 from ..theory import figures as theory_figures
 from ..theory.verdicts import verdicts as judge_study
@@ -26,52 +26,52 @@ from .paper_experiment import PaperExperiment
 
 PAPERS = {"fedalign": "FedALIGN (Prioritized FL)", "maxfl": "MaxFL (Global Model Appeal)"}
 CLAIMS = """\
-# What the papers claim, and what came out
+# The papers' claims and our results
 
-Every claim of the two papers, in our words, held against runs on matched seeds; where it says so,
-a claim of our own. This page is made by `muster reproduce --pages` from the small files in
+Every claim of the two papers, in our words, compared with runs on matched seeds; claims of our own
+are marked. This page is made by `muster reproduce --pages` from the small files in
 `experiments/results`; no verdict or number in it is written by hand. The figures are in
-[the gallery](gallery.md); [reproduce.md](reproduce.md) says how to run an experiment again.
+[the gallery](gallery.md); [reproduce.md](reproduce.md) explains how to run an experiment again.
 
 **In one cell** (one panel, one place of a sweep, one opponent) a claim that A is above B *holds*
-where the 95 % interval of the paired difference (seed by seed, Student's t) lies above zero, or
-above the margin that is claimed. Where it lies below zero it is the *opposite*; where it lies below
-a margin that is claimed, *less than claimed*; where both sides come to the same number in every
-seed, *equal*; else *undecided*. "As high" and "the same" are claims with a margin that is allowed:
-they hold where the interval lies within it. A seed that diverged leaves its cell undecided. Where
-both sides were one and the same run in every seed, because nobody was admitted or two settings let
-the same clients in, a claim that one is above the other is not put to the test: *no test*, which
-counts neither for it nor against it. A claim without any other cell is *not tested*.
+if the 95 % interval of the paired difference (seed by seed, Student's t) lies above zero, or above
+the claimed margin. If it lies below zero it is the *opposite*; if it lies below a claimed margin,
+*less than claimed*; if both sides have the same number in every seed, *equal*; else *undecided*.
+"As high" and "the same" are claims with an allowed margin: they hold if the interval lies within
+it. A seed that diverged leaves its cell undecided. If both sides were the same run in every seed,
+because nobody was admitted or two settings admitted the same clients, a claim that one is above the
+other is not tested: *no test*, which counts neither for it nor against it. A claim without any
+other cell is *not tested*.
 
-**A claim of several cells** *holds* where it holds in every one of them. Where it holds in some,
-*holds when ...* names those that stand up to Holm's correction over the claim's cells, and *mixed*
-says that others speak against it; cells marked *by itself* are clear alone and not among so many.
-So a claim that is not so seems to hold by chance in at most one case of forty, whatever its number
-of cells, if differences are normal; from claim to claim nothing is corrected. Runs from which
-everybody may leave are not normal: some end with nobody, and a few seeds of them say little. In how
-many runs that was stands with each cell.
+**A claim of several cells** *holds* if it holds in every one of them. If it holds in some, *holds
+when ...* names those that pass Holm's correction over the claim's cells, and *mixed* means that
+others contradict it; cells marked *by itself* are clear alone but do not pass the correction. So a
+false claim appears to hold by chance in at most one case of forty, whatever its number of cells, if
+differences are normal; there is no correction across claims. Runs that clients may leave are not
+normal: some end with no clients, and a few seeds of them decide little. Each cell states in how
+many runs that happened.
 
-In the glance, *holds in* counts the cells that the verdict names, of those that test a claim; those
-that are clear only by themselves are counted apart.
+In the overview, *holds in* counts the cells that the verdict names, of those that test a claim;
+those that are clear only by themselves are counted separately.
 
-Numbers are mean ± half-width of the 95 % interval. What it covers stands with each panel
+Numbers are mean ± half-width of the 95 % interval. Each panel states what the interval covers
 ([more](report.md#what-an-interval-covers)). Where seeds draw new data, verdicts are about such
 data. Where they deal the same rows to clients again, verdicts are about other deals and other runs
 on that data set, and not about other rows. Where they split the same rows again, intervals are
 corrected for it.
 
-Verdicts are those of the kept files. Run again on another machine, runs on FMNIST come to the same
-numbers to 1e-6. Runs on SYNTH at a learning rate of 0.1 do not: there rounding in the last bit,
-which differs between processors, is amplified from round to round, and single runs end elsewhere.
+Verdicts are those of the saved results. On another machine, runs on FMNIST give the same numbers to
+1e-6. Runs on SYNTH at a learning rate of 0.1 do not: there rounding in the last bit, which differs
+between processors, is amplified from round to round, and single runs end differently.
 """
 GALLERY = """\
-# Gallery: every figure, drawn from the kept results
+# Gallery: every figure, drawn from the saved results
 
 Provenance by `muster reproduce --pages`. Lines and points are means over the seeds. Bars are 95 %
 intervals, and so are bands, left out where more than {banded} methods share a panel; those of
-shares end at 0 and 1. Where an axis says a difference, it is paired, seed by seed. On a map it is
-blue where the first method is better, red where it is worse, starred where its interval excludes 0.
-What each figure says about the papers' claims is in [the claims ledger](claims.md).
+shares end at 0 and 1. A difference on an axis is paired, seed by seed. On a map it is blue where
+the first method is better, red where it is worse, starred where its interval excludes 0. The
+verdicts on the papers' claims are in [the claims page](claims.md).
 """
 EARLIER = "of an earlier version of its file"
 
@@ -299,7 +299,7 @@ def describe_panel(experiment: PaperExperiment, name: str, results: Results) -> 
     if name in results.find_outdated(experiment):  # the file no longer describes this size
         size = f" ({EARLIER})"
     data = f"; {made.data}" if made.data else ""
-    over = variation_in(frame).over(seeds)
+    over = read_variation(frame).over(seeds)
     return f"{name}: {rounds} rounds, {over}{size}{data}{describe_tuning(made.tuning)}"
 
 
@@ -328,7 +328,7 @@ def flatten(table: Table, above: str = "") -> Iterator[tuple[str, Any]]:
 
 def gallery_page(experiments: Sequence[PaperExperiment], folder: Path, docs: Path) -> str:
     """Return docs/gallery.md, and draw its figures next to it."""
-    parts = [GALLERY.format(banded=BANDED)]
+    parts = [GALLERY.format(banded=MAX_BANDS)]
     for experiment in experiments:
         results = load_with_used(experiment, folder)
         if results is None:

@@ -18,7 +18,7 @@ from ...base import durable
 from ...base.lazy import pl
 from ...base.schema import Table
 from ...base.untrusted_files import plain_name, read_frame, read_toml
-from ...results.store import readable
+from ...results.store import reading
 from ...study.grid import shown
 from ...study.tuning_result import Tuning, edges_of
 from ..theory import study
@@ -158,7 +158,7 @@ def load(folder: Path, id: str) -> Results | None:
     path = folder / f"{id}.parquet"
     if not path.exists():
         return None
-    with readable(path):
+    with reading(path):
         about = read_toml(path.with_suffix(".toml"))
         if "made" not in about:
             return None

@@ -15,9 +15,9 @@ import numpy as np
 from ...base.arrays import Float64
 from ...base.errors import MusterError, unknown_name
 from ...base.lazy import pl
-from ...report.figure import as_figure_path
+from ...report.figure import check_figure_path
 from ...report.intervals import mean_and_half
-from ...report.style import Look, tidy
+from ...report.style import LineStyle, tidy
 from .study_toy import LARGE_GAP, SMALL_GAP
 from .toy import GAMMA2
 from .verdicts_toy import slopes
@@ -52,14 +52,14 @@ def _panels(down: int, across: int, beside: float = 0.0, size: float = 1.0) -> t
 
 
 def _write(fig: Any, path: str | Path, caption: str) -> Path:
-    path = as_figure_path(path)
+    path = check_figure_path(path)
     fig.supxlabel(caption, fontsize=8, x=0.01, ha="left", color="0.3")
     path.parent.mkdir(parents=True, exist_ok=True)
     fig.savefig(path, dpi=130)
     return path
 
 
-def _line(ax: Any, x: Float64, y: Float64, look: Look, label: str, below: int = 0) -> None:
+def _line(ax: Any, x: Float64, y: Float64, look: LineStyle, label: str, below: int = 0) -> None:
     """A curve; `below` is how many may lie on it: it is wide and pale enough to be seen."""
     ax.plot(
         x,
@@ -110,14 +110,14 @@ def draw_bound(frame: pl.DataFrame, path: str | Path) -> Path:
                     ax,
                     T,
                     np.where(bound > 0, bound, np.nan),
-                    Look.of(3 * i + 1 + j),
+                    LineStyle.of(3 * i + 1 + j),
                     f"{form} bound, E = {E}",
                     2 * (1 - j),
                 )
             T, error, half = _by(some, "T", "error")
-            _line(ax, T, error, Look.of(3 * i), f"measured, E = {E}")
+            _line(ax, T, error, LineStyle.of(3 * i), f"measured, E = {E}")
             low = np.maximum(error - half, error / 10)
-            ax.fill_between(T, low, error + half, color=Look.of(3 * i).colour, alpha=0.2, lw=0)
+            ax.fill_between(T, low, error + half, color=LineStyle.of(3 * i).colour, alpha=0.2, lw=0)
         labelled |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
     for ax in list(axes.flat)[len(places) :]:
         ax.set_visible(False)
@@ -166,7 +166,7 @@ def draw_corollary2(frame: pl.DataFrame, path: str | Path) -> Path:
             for i, schedule in enumerate(schedules):
                 some = mine.filter(pl.col("schedule") == schedule)
                 T, mean, _ = _by(some, "T", column)
-                _line(ax, T, mean, Look.of(i), f"eps_t: {schedule}", len(schedules) - 1 - i)
+                _line(ax, T, mean, LineStyle.of(i), f"eps_t: {schedule}", len(schedules) - 1 - i)
         row[2].set_yscale("log")
         row[2].axhline(mine["limit"][0], color="0.6", linewidth=1)
     fig.legend(
@@ -200,10 +200,12 @@ def draw_toy(frame: pl.DataFrame, path: str | Path) -> Path:
                 continue
             x, y, half = (some[name].to_numpy() for name in ("x", "y", "half"))
             seen = np.where(y > 0, y, np.nan)
-            _line(row[0], x, seen, Look.of(i), curve, 2 if curve == "FedAvg" else 0)
+            _line(row[0], x, seen, LineStyle.of(i), curve, 2 if curve == "FedAvg" else 0)
             if half.any():
                 low = np.maximum(seen - half, LOWEST_APPEAL)
-                row[0].fill_between(x, low, seen + half, color=Look.of(i).colour, alpha=0.2, lw=0)
+                row[0].fill_between(
+                    x, low, seen + half, color=LineStyle.of(i).colour, alpha=0.2, lw=0
+                )
         row[0].set_xscale("function", functions=(np.sqrt, np.square))
         row[0].set(
             xlabel="gamma_G^2",
@@ -216,7 +218,7 @@ def draw_toy(frame: pl.DataFrame, path: str | Path) -> Path:
         row[0].set_title(f"(a) clients: {kind}", fontsize=10)
         for ax, panel, gap in ((row[1], "b", SMALL_GAP), (row[2], "c", LARGE_GAP)):
             some = mine.filter((pl.col("panel") == panel) & (pl.col("curve") == "objective"))
-            ax.plot(some["x"].to_numpy(), some["y"].to_numpy(), color=Look.of(1).colour)
+            ax.plot(some["x"].to_numpy(), some["y"].to_numpy(), color=LineStyle.of(1).colour)
             least = mine.filter((pl.col("panel") == panel) & (pl.col("curve") == "minimum"))
             ax.plot(least["x"].to_numpy(), least["y"].to_numpy(), "o", color="black", markersize=4)
             ax.set(xlabel="w", ylabel="MaxFL's objective")
@@ -239,7 +241,7 @@ def draw_weights(frame: pl.DataFrame, path: str | Path) -> Path:
     """Draw Fig. 3 of the MaxFL paper."""
     fig, axes = _panels(1, 1)
     ax = axes[0, 0]
-    ax.plot(frame["gap"].to_numpy(), frame["q"].to_numpy(), color=Look.of(0).colour)
+    ax.plot(frame["gap"].to_numpy(), frame["q"].to_numpy(), color=LineStyle.of(0).colour)
     ax.axvline(0, color="0.6", linewidth=1)
     ax.set(xlabel="F_k(w) - rho_k", ylabel="q_k")
     return _write(fig, path, "Left of the grey line the model meets the requirement.")
@@ -251,7 +253,7 @@ def draw_rate(frame: pl.DataFrame, path: str | Path) -> Path:
     fig, (row,) = _panels(1, 2, 1.0)
     found = slopes(frame)
     T, least = found.T, found.least
-    _line(row[0], T, least, Look.of(0), "measured")
+    _line(row[0], T, least, LineStyle.of(0), "measured")
     row[0].plot(
         T, least[-1] * np.sqrt(T[-1] / T), color="0.5", linestyle="dashed", label="slope -1/2"
     )
@@ -261,8 +263,10 @@ def draw_rate(frame: pl.DataFrame, path: str | Path) -> Path:
     for i, t in enumerate(T):
         some = frame.filter(pl.col("T") == int(t))
         x, mean, half = _by(some, "round", "surrogate")
-        _line(row[1], x + 1, mean, Look.of(i), f"T = {int(t)}")
-        row[1].fill_between(x + 1, mean - half, mean + half, color=Look.of(i).colour, alpha=0.2)
+        _line(row[1], x + 1, mean, LineStyle.of(i), f"T = {int(t)}")
+        row[1].fill_between(
+            x + 1, mean - half, mean + half, color=LineStyle.of(i).colour, alpha=0.2
+        )
     row[1].set(xscale="log", xlabel="round t, from 1", ylabel="objective")
     row[1].set_title("MaxFL's objective", fontsize=10)
     row[1].legend(frameon=False, fontsize=8)

@@ -1,56 +1,60 @@
-"""Appeal, fairness, held-out and preferred scores: whom the model serves, over the rounds."""
+"""Appeal, fairness, held-out and preferred scores over the rounds."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ...results.measures import MEASURES, Measure
-from ..intervals import at
-from .content import Story
-from .headline import shown
-from .learning_curves import drawn, panels
+from ..intervals import value_at
+from .content import Content
+from .headline import format_interval
+from .learning_curves import make_panels, render_panels
 from .markup import Section, paragraph, table
 
-# What the names of such measures begin with; scores have names of their own behind it.
-SERVES = (
-    "gm_appeal", "fairness", "preferred_", "test_", "mean_test_", "own_test_", "others_test_",
-)  # fmt: skip
+# The beginnings of the measures' names; the names of scores follow.
+PREFIXES = ["gm_appeal", "fairness", "preferred_", "test_", "mean_test_", "own_test_"]
+PREFIXES.append("others_test_")
 
 
-def serving(story: Story) -> list[Measure]:
-    """The measures that say whom the model serves, as far as any run took them."""
-    taken = {name for run in story.every for name in run.rounds.columns}
+def find_measures(content: Content) -> list[Measure]:
+    """Return the measures of appeal, fairness and held-out scores that any run has."""
+    measured = {name for run in content.all_runs for name in run.rounds.columns}
     return [
         measure
-        for start in SERVES
+        for start in PREFIXES
         for name, measure in MEASURES.items()
-        if name.startswith(start) and not name.endswith("loss") and name in taken
+        if name.startswith(start) and not name.endswith("loss") and name in measured
     ]
 
 
-def section(story: Story) -> Section:
-    """The measures that say whom the model serves, as far as they were taken."""
-    taken = serving(story)
-    curves = panels(story, [m for m in taken if not m.name.startswith("test_")])
+def section(content: Content) -> Section:
+    """Return the section: these measures as curves, and after the last round in a table."""
+    measures = find_measures(content)
+    curves = make_panels(content, [m for m in measures if not m.name.startswith("test_")])
     rows = []
-    for measure in taken:
+    for measure in measures:
         cells: list[str | None] = []
-        for mine in story.runs.values():
-            values = np.array([at(run, measure.name, story.last) for run in mine])
+        for mine in content.runs.values():
+            values = np.array([value_at(run, measure.name, content.last) for run in mine])
             known = bool(np.isfinite(values).all())
-            cells.append(shown(story.interval(values, measure), measure) if known else None)
+            cells.append(
+                format_interval(content.interval(values, measure), measure) if known else None
+            )
         rows.append([measure.title, *cells])
-    requires = any(run.final["requirement"].is_not_null().any() for run in story.every
-                   if "requirement" in run.final.columns)  # fmt: skip
-    said = paragraph(
-        "Appeal is the share of clients whose requirement the model meets; preferred is the model "
-        "if it appeals to a client, else its own."
-        if requires
-        else "No client stated a requirement, so appeal is not known; [requirement] in a "
-        "configuration, or muster.with_solo in Python, sets one.",
-        "Fairness is the share of clients to whom the model is useful at all.",
+    required = any(
+        run.final["requirement"].is_not_null().any()
+        for run in content.all_runs
+        if "requirement" in run.final.columns
     )
-    body = f"{said}{drawn(story.labels, curves, 'appeal')}"
-    head = ["measure", *story.labels]
-    body += table("appeal", head, rows, f"after round {story.last}, mean ± 95 % interval")
-    return Section("appeal", "Whom the model serves", body, curves)
+    text = paragraph(
+        "Appeal is the share of clients whose requirement the model meets; the preferred model is "
+        "the federated one if it appeals to a client, else the client's own."
+        if required
+        else "No client has a requirement, so appeal is unknown; set one with [requirement] in a "
+        "configuration, or with muster.with_solo in Python.",
+        "Fairness is the share of clients for which the model is useful at all.",
+    )
+    body = f"{text}{render_panels(content.labels, curves, 'appeal')}"
+    head = ["measure", *content.labels]
+    body += table("appeal", head, rows, f"after round {content.last}, mean ± 95 % interval")
+    return Section("appeal", "Appeal and fairness", body, curves)

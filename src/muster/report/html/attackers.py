@@ -1,4 +1,4 @@
-"""What attackers gained: their share of the steps, and what honesty would have got them."""
+"""The attackers' weight in the steps, and the weight they would have had if honest."""
 
 from __future__ import annotations
 
@@ -8,51 +8,64 @@ import numpy as np
 
 from ...base.lazy import pl
 from ...results.measures import MEASURES
-from ..curves import Curve, limits
-from ..intervals import mean_and_half, ratio_of
-from .content import Story, numbers, thinned
-from .learning_curves import drawn
-from .markup import Section, paragraph, table
+from ..curves import Curve, axis_limits
+from ..intervals import correction_ratio, mean_and_half
+from .content import Content
+from .learning_curves import render_panels
+from .markup import Section, paragraph, round_numbers, table, thin
 
 
-def section(story: Story) -> Section:
-    """One row per method, and the attackers' share of the step over the rounds."""
+def section(content: Content) -> Section:
+    """Return the section: one row per method, and the attackers' weight over the rounds."""
     title = "What attackers gained"
-    attacked = {label: mine for label, mine in story.runs.items()
-                if any(len(run.attackers) for run in mine)}  # fmt: skip
+    attacked = {
+        label: mine
+        for label, mine in content.runs.items()
+        if any(len(run.attackers) for run in mine)
+    }
     if not attacked:
-        said = "Nobody lied in these runs. `attack` in a configuration makes a share of the clients"
-        return Section("attackers", title, paragraph(f"{said} attackers."))
+        text = "These runs have no attackers. Set `attack` in a configuration to make some clients"
+        return Section("attackers", title, paragraph(f"{text} attackers."))
     rows: list[list[Any]] = []
     series, curves = [], []
     for label, mine in attacked.items():
-        every = pl.concat([run.attackers for run in mine])
-        let_in = every["admitted"].sum() / len(every)
-        got, honest = every.select(pl.col("weight", "honest_weight").mean()).row(0)
-        rows.append([
-            label, every["client"].n_unique(), f"{let_in:.3f}", f"{got:.4f}",
-            f"{honest:.4f}", f"{got - honest:+.4f}",
-        ])  # fmt: skip
+        attacks = pl.concat([run.attackers for run in mine])
+        admitted = attacks["admitted"].sum() / len(attacks)
+        weight, honest = attacks.select(pl.col("weight", "honest_weight").mean()).row(0)
+        means = [f"{admitted:.3f}", f"{weight:.4f}", f"{honest:.4f}", f"{weight - honest:+.4f}"]
+        rows.append([label, attacks["client"].n_unique(), *means])
         rounds = min(len(run.rounds) for run in mine)
         shares = np.zeros((len(mine), rounds))
         for i, run in enumerate(mine):
             each = run.attackers.group_by("round").agg(pl.col("weight").sum())
             inside = each.filter(pl.col("round") <= rounds)
             shares[i, inside["round"].to_numpy() - 1] = inside["weight"].to_numpy()
-        mean, half = mean_and_half(shares, ratio=ratio_of(story.variation, MEASURES["theta"]))
-        keep = thinned(rounds)
+        ratio = correction_ratio(content.variation, MEASURES["theta"])
+        mean, half = mean_and_half(shares, ratio=ratio)
+        points = thin(rounds)
         curves.append(Curve(np.arange(1.0, rounds + 1), mean, half))
-        series.append({
-            "method": story.labels.index(label), "x": [t + 1 for t in keep],
-            "y": numbers(mean[keep]), "half": numbers(half[keep], 3),
-        })  # fmt: skip
-    top = max(0.05, *(limits([c], MEASURES["theta"])[1] for c in curves))
-    data = {"share": {"title": "the attackers' share of the step", "name": "attackers' share",
-                      "limits": [0, min(1.0, top)], "log": False, "share": True,
-                      "series": series}}  # fmt: skip
-    said = "What lying got each attacker in a round in which it replied, and what the truth would."
-    head = ["method", "attackers", "share of replies admitted", "share of a step",
-            "... had it been honest", "gained by lying"]  # fmt: skip
-    body = f"{paragraph(said)}{drawn(story.labels, data, 'attackers')}"
-    return Section("attackers", title, body + table("attackers", head, rows, "A round, on average"),
-                   data)  # fmt: skip
+        series.append(
+            {
+                "method": content.labels.index(label),
+                "x": [t + 1 for t in points],
+                "y": round_numbers(mean[points]),
+                "half": round_numbers(half[points], 3),
+            }
+        )
+    top = max(0.05, *(axis_limits([c], MEASURES["theta"])[1] for c in curves))
+    panel = {
+        "title": "weight of all attackers in the step",
+        "name": "attackers' weight",
+        "limits": [0, min(1.0, top)],
+        "log": False,
+        "share": True,
+        "series": series,
+    }
+    text = paragraph(
+        "The mean weight of an attacker in the rounds in which it replied, and the weight that an "
+        "honest reply would have had."
+    )
+    head = ["method", "attackers", "share of replies admitted", "weight in a step", "if honest"]
+    body = f"{text}{render_panels(content.labels, {'share': panel}, 'attackers')}"
+    body += table("attackers", [*head, "gained by the attack"], rows, "Average per round")
+    return Section("attackers", title, body, {"share": panel})

@@ -1,4 +1,4 @@
-"""The data: who holds what."""
+"""The data: the training rows of each class that every client has."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import numpy as np
 
 from ...results.run import Run
 from ..style import class_colours
-from .content import CLIENTS, Story, names_of
-from .markup import Section, behind, chart, paragraph
-from .packing import packed
+from .content import CLIENT_BYTES, Content, client_names
+from .markup import Section, chart, lazy_table, pack, paragraph
 
-COLOURED = 20  # classes that can be told apart by colour
+MAX_COLOURS = 20  # classes that can be distinguished by colour
 
 
-def counts(run: Run) -> tuple[list[str], Any]:
-    """The classes, and how many rows of each every client has, [client, class]; without classes
-    one column with all rows."""
+def count_rows(run: Run) -> tuple[list[str], Any]:
+    """Return the classes, and the number of rows of each class per client, [client, class].
+
+    Without classes there is one column with all rows.
+    """
     n = len(run.final)
     held = run.holdings
     if not len(held):
@@ -29,45 +30,45 @@ def counts(run: Run) -> tuple[list[str], Any]:
     return list(names), table
 
 
-def section(story: Story) -> Section:
-    """The rows of each class that every client has, of each seed."""
-    title = "The data: who holds what"
-    shown: dict[str, Any] = {}
+def section(content: Content) -> Section:
+    """Return the section: the rows of each class per client, for each seed."""
+    title = "Data per client"
+    runs: dict[str, Any] = {}
     names: list[str] = []
-    room = CLIENTS // 4
-    for s, run in enumerate(story.runs[story.labels[0]]):
+    room = CLIENT_BYTES // 4
+    for s, run in enumerate(content.runs[content.labels[0]]):
         if not len(run.final):
             continue
-        names, table = counts(run)
-        made = {"shape": list(table.shape), "rows": packed(table), "clients": names_of(run)}
-        if shown and made == shown[next(iter(shown))]:
+        names, table = count_rows(run)
+        encoded = {"shape": list(table.shape), "rows": pack(table), "clients": client_names(run)}
+        if runs and encoded == runs[next(iter(runs))]:
             continue  # the same data for every seed
-        room -= len(made["rows"]) + sum(len(name) + 3 for name in made["clients"])
-        if room < 0 and shown:
+        room -= len(encoded["rows"]) + sum(len(name) + 3 for name in encoded["clients"])
+        if room < 0 and runs:
             break
-        shown[f"0/{s}"] = made
-    if not shown:
-        return Section("data", title, paragraph("It is not written down here who holds what."))
+        runs[f"0/{s}"] = encoded
+    if not runs:
+        return Section("data", title, paragraph("The clients' data are not recorded here."))
     known = names != ["rows"]
-    n, total = len(story.every[0].final), int(story.every[0].final["rows"].sum())
-    said = paragraph(
+    n, total = len(content.all_runs[0].final), int(content.all_runs[0].final["rows"].sum())
+    text = paragraph(
         f"{n} clients with {total:,} training rows.",
-        "" if known else "Classes are not known: these are rows only.",
+        "" if known else "Classes are unknown: only rows are counted.",
     )
     body = (
-        f'{said}<div class="pick" data-seeds="1"></div>'
-        f"{chart('bars', 'data', 'training rows of each class that every client holds')}"
-        f"{behind('Rows of each class', 'data')}"
+        f'{text}<div class="pick" data-seeds="1"></div>'
+        f"{chart('bars', 'data', 'training rows of each class that every client has')}"
+        f"{lazy_table('Rows of each class', 'data')}"
     )
-    colours = class_colours(len(names)) if len(names) <= COLOURED else []
-    data = {"classes": names, "colours": [hexadecimal(c) for c in colours], "runs": shown}
+    colours = class_colours(len(names)) if len(names) <= MAX_COLOURS else []
+    data = {"classes": names, "colours": [to_hex(c) for c in colours], "runs": runs}
     return Section("data", title, body, data)
 
 
-def hexadecimal(colour: tuple[float, float, float]) -> str:
-    """A colour as the page writes it.
+def to_hex(colour: tuple[float, float, float]) -> str:
+    """Return a colour in hexadecimal.
 
-    >>> hexadecimal((1.0, 0.5, 0.0))
+    >>> to_hex((1.0, 0.5, 0.0))
     '#ff8000'
     """
     return "#" + "".join(f"{round(255 * part):02x}" for part in colour)

@@ -1,4 +1,4 @@
-"""Learning curves: every measure over the rounds, the mean of the seeds and its 95 % interval."""
+"""Learning curves: every measure over the rounds, its mean over the seeds and 95 % interval."""
 
 from __future__ import annotations
 
@@ -6,83 +6,85 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...results.measures import Measure
-from ..ascii import sentence
-from ..curves import by_powers, curve_of, limits
-from ..figure import panels_of, title_of
-from ..intervals import covered
-from .content import Story, numbers, thinned
-from .markup import Section, behind, chart, paragraph, say
+from ..curves import axis_limits, mean_curve, needs_log_scale
+from ..figure import choose_panels, panel_title
+from ..intervals import coverage_notes
+from ..text import sentence
+from .content import Content
+from .markup import Section, chart, escape, lazy_table, paragraph, round_numbers, thin
 
 
-def panel(story: Story, measure: Measure) -> dict[str, Any] | None:
-    """What one chart is drawn of; None where no method took the measure."""
-    found = {label: curve_of(mine, measure) for label, mine in story.runs.items()}
+def make_panel(content: Content, measure: Measure) -> dict[str, Any] | None:
+    """Return the data of one chart; None where no method has the measure."""
+    found = {label: mean_curve(mine, measure) for label, mine in content.runs.items()}
     curves = {label: curve for label, curve in found.items() if curve is not None}
     if not curves:
         return None
     series = []
     for label, curve in curves.items():
-        keep = thinned(len(curve.x))
+        points = thin(len(curve.x))
         series.append(
             {
-                "method": story.labels.index(label),
-                "x": [int(t) for t in curve.x[keep]],
-                "y": numbers(curve.mean[keep]),
-                "half": numbers(curve.half[keep], 3),
+                "method": content.labels.index(label),
+                "x": [int(t) for t in curve.x[points]],
+                "y": round_numbers(curve.mean[points]),
+                "half": round_numbers(curve.half[points], 3),
             }
         )
-    drawn = list(curves.values())
+    shown = list(curves.values())
     return {
-        "title": title_of(measure, story.everyone),
+        "title": panel_title(measure, content.all_priority),
         "name": measure.name,
-        "limits": numbers(limits(drawn, measure)),
-        "log": bool(by_powers(drawn, measure)),
+        "limits": round_numbers(axis_limits(shown, measure)),
+        "log": bool(needs_log_scale(shown, measure)),
         "share": measure.share,
         "series": series,
     }
 
 
-def panels(story: Story, measures: Iterable[Measure]) -> dict[str, Any]:
-    """The panels that have something to show, by the names of their measures."""
-    made = {measure.name: panel(story, measure) for measure in measures}
-    return {name: drawn for name, drawn in made.items() if drawn is not None}
+def make_panels(content: Content, measures: Iterable[Measure]) -> dict[str, Any]:
+    """Return the charts of the measures that some method has, by name."""
+    made = {measure.name: make_panel(content, measure) for measure in measures}
+    return {name: panel for name, panel in made.items() if panel is not None}
 
 
-def drawn(labels: Sequence[str], data: dict[str, Any], folder: str) -> str:
-    """Charts next to each other, each with its table."""
+def render_panels(labels: Sequence[str], data: dict[str, Any], folder: str) -> str:
+    """Return the HTML of charts side by side, each with its table."""
     parts = []
     for name, panel in data.items():
-        said = f"{panel['title']} over {panel.get('along', 'the rounds')}: {ends(labels, panel)}"
-        where = f"{folder}/{name}"
-        parts.append(
-            f"<figure><figcaption>{say(panel['title'])}</figcaption>{chart('lines', where, said)}"
-            f"{behind('The numbers', where)}</figure>"
-        )
+        over = f"{panel['title']} over {panel.get('along', 'the rounds')}"
+        drawing = chart("lines", f"{folder}/{name}", f"{over}: {describe_ends(labels, panel)}")
+        numbers = lazy_table("The numbers", f"{folder}/{name}")
+        caption = f"<figcaption>{escape(panel['title'])}</figcaption>"
+        parts.append(f"<figure>{caption}{drawing}{numbers}</figure>")
     return f'<div class="panels">{"".join(parts)}</div>'
 
 
-def ends(labels: Sequence[str], panel: dict[str, Any]) -> str:
-    """Where each curve of a panel ends, in words."""
-    said = [
+def describe_ends(labels: Sequence[str], panel: dict[str, Any]) -> str:
+    """Describe the end of each curve of a panel."""
+    return ", ".join(
         f"{labels[s['method']]} ends at {s['y'][-1]}"
         for s in panel["series"]
         if s["y"] and s["y"][-1] is not None
-    ]
-    return ", ".join(said)
+    )
 
 
-def section(story: Story) -> Section:
-    """The usual measures, or those that were asked for."""
-    data = panels(story, panels_of(story.runs, story.measures))
-    few = "Line: mean over the seeds; band: 95 % interval of the mean, for each round by itself."
-    thin = len(thinned(story.last)) < story.last
-    said = paragraph(
-        few if len(story.seeds) > 1 else "One seed: there are no intervals.",
-        *map(sentence, covered(story.runs)),
-        "Seeds differ more from each other than methods do: whether methods differ is seen below, "
-        "seed by seed." if len(story.seeds) > 1 and len(story.runs) > 1 else "",
-        f"Every {-(-story.last // len(thinned(story.last)))}th round is drawn." if thin else "",
-    )  # fmt: skip
+def section(content: Content) -> Section:
+    """Return the section: the usual measures, or those chosen for the report."""
+    data = make_panels(content, choose_panels(content.runs, content.measures))
+    several = len(content.seeds) > 1
+    points = len(thin(content.last))
+    text = paragraph(
+        "Line: mean over the seeds; band: 95 % interval of the mean, separately for each round."
+        if several
+        else "One seed: there are no intervals.",
+        *map(sentence, coverage_notes(content.runs)),
+        "Seeds differ more from each other than methods do: the paired differences below show "
+        "whether methods differ."
+        if several and len(content.runs) > 1
+        else "",
+        f"Every {-(-content.last // points)}th round is drawn." if points < content.last else "",
+    )
     switches = '<div class="switches" role="group" aria-label="methods shown"></div>'
-    body = f"{said}{switches}{drawn(story.labels, data, 'curves')}"
+    body = f"{text}{switches}{render_panels(content.labels, data, 'curves')}"
     return Section("curves", "Learning curves", body, data)

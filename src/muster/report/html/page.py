@@ -1,7 +1,7 @@
-"""The page: all sections, the script and the style in one file that needs no other.
+"""The page: all sections, the script and the style in one self-contained file.
 
-The page may run the one script it came with and nothing else: its policy names that script's
-checksum, so that even text which got past the escaping could not become code.
+The page may run its own script and nothing else: its content security policy has the checksum of
+that script, so that even text which got past the escaping could not become code.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ import base64
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from html import escape
 from importlib.resources import files
 from pathlib import Path
 
 from ... import __version__
 from ...base import durable
 from ..intervals import Runs
-from ..style import OKABE_ITO, OKABE_ITO_ON_DARK, Look
+from ..style import OKABE_ITO, OKABE_ITO_ON_DARK, LineStyle
 from . import (
     appeal,
     attackers,
@@ -31,28 +30,26 @@ from . import (
     learning_curves,
     participation,
 )
-from .content import Story
-from .markup import Section, dashes, embedded, say
+from .content import Content
+from .markup import Section, embed_json, escape, svg_dashes
 
-# In the order a reader asks, each with what links call it.
+# In the order of the page, by the text of their links.
 SECTIONS = {
-    "Answer": headline,
+    "Result": headline,
     "Curves": learning_curves,
     "Differences": differences,
-    "Who took part": participation,
+    "Participation": participation,
     "Clients": client_table,
-    "Whom it serves": appeal,
+    "Appeal": appeal,
     "Attackers": attackers,
     "Epsilon": band,
     "Costs": costs,
     "Data": data_overview,
-    "How to repeat it": configuration,
+    "Reproduce": configuration,
 }
-SCRIPTS = (
-    "base.js", "table.js", "axes.js", "lines.js", "forest.js", "picture.js", "gains.js",
-    "band.js", "bars.js", "main.js",
-)  # fmt: skip
-SHAPE = """\
+CHARTS = ("lines", "forest", "participation", "gains", "band", "bars")
+SCRIPTS = tuple(f"{name}.js" for name in ("base", "table", "axes", *CHARTS, "main"))
+TEMPLATE = """\
 <!doctype html>
 <html lang="en">
 <head>
@@ -63,13 +60,13 @@ SHAPE = """\
 <style>{style}</style>
 </head>
 <body>
-<a class="skip" href="#answer">To the answer</a>
+<a class="skip" href="#result">Skip to the result</a>
 <header>
 <h1>{title}</h1>
-<button type="button" id="theme" aria-label="light or dark">◐ <span>theme: as the system</span></button>
+<button type="button" id="theme" aria-label="light or dark">◐ <span>theme: system</span></button>
 </header>
 <nav aria-label="sections"><ul>{links}</ul></nav>
-<noscript><p class="attention">The charts are drawn by a script, which is switched off here; the tables are all here.</p></noscript>
+<noscript><p class="attention">The charts need JavaScript, which is switched off here; all tables are shown.</p></noscript>
 <main>
 {sections}
 </main>
@@ -82,50 +79,53 @@ SHAPE = """\
 """  # noqa: E501
 
 
-def page(story: Story, refresh: int = 0) -> str:
-    """The whole page as text; with `refresh`, one that loads itself again after that many
-    seconds."""
-    made = {link: part.section(story) for link, part in SECTIONS.items()}
-    return assembled(story.heading, made, story.labels, story.seeds, refresh)
+def render_page(content: Content, refresh: int = 0) -> str:
+    """Return the whole page; with `refresh`, it reloads itself after that many seconds."""
+    made = {link: part.section(content) for link, part in SECTIONS.items()}
+    return assemble(content.heading, made, content.labels, content.seeds, refresh)
 
 
-def assembled(
+def assemble(
     title: str,
     sections: Mapping[str, Section],
     labels: Sequence[str],
     seeds: Sequence[int],
     refresh: int = 0,
 ) -> str:
-    """A page of sections, each with what links call it."""
+    """Return a page of sections, given by the text of their links."""
     data = {
         "methods": [
-            {"label": label, "colour": i % len(OKABE_ITO), "dashes": dashes(Look.of(i)),
-             "marker": Look.of(i).marker}
+            {
+                "label": label,
+                "colour": i % len(OKABE_ITO),
+                "dashes": svg_dashes(LineStyle.of(i)),
+                "marker": LineStyle.of(i).marker,
+            }
             for i, label in enumerate(labels)
         ],
         "seeds": list(seeds),
         "sections": {part.name: part.data for part in sections.values() if part.data},
-    }  # fmt: skip
-    style, script = static()
-    return SHAPE.format(
-        title=say(title),
+    }
+    style, script = load_static()
+    return TEMPLATE.format(
+        title=escape(title),
         style=style,
         script=script,
         style_sum=checksum(style),
         script_sum=checksum(script),
         refresh=f'<meta http-equiv="refresh" content="{refresh}">\n' if refresh else "",
         links="".join(
-            f'<li><a href="#{part.name}">{say(link)}</a></li>' for link, part in sections.items()
+            f'<li><a href="#{part.name}">{escape(link)}</a></li>' for link, part in sections.items()
         ),
         sections="\n".join(part.html() for part in sections.values()),
-        data=embedded(data),
-        footer=say(f"Made by muster {__version__}."),
+        data=embed_json(data),
+        footer=escape(f"Created by muster {__version__}."),
     )
 
 
 @cache
-def static() -> tuple[str, str]:
-    """The style and the script, each as one text."""
+def load_static() -> tuple[str, str]:
+    """Return the style and the script, each as one text."""
     place = files(__package__) / "static"
     colours = "".join(
         f"--l{i}:{light};--d{i}:{dark};"
@@ -137,7 +137,7 @@ def static() -> tuple[str, str]:
 
 
 def checksum(text: str) -> str:
-    """What a policy calls a text by."""
+    """Return the checksum of a text for the content security policy."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
@@ -149,21 +149,20 @@ def report(
     title: str = "",
     complete: bool = True,
 ) -> Path:
-    """Write the page of these runs to a file."""
+    """Write the report of these runs to an HTML file."""
     path = Path(path)
-    story = Story(runs, tuple(report_at), tuple(measures), title, complete)
+    content = Content(runs, tuple(report_at), tuple(measures), title, complete)
     path.parent.mkdir(parents=True, exist_ok=True)
-    durable.write(path, page(story))
+    durable.write(path, render_page(content))
     return path
 
 
-def inline(runs: Runs, report_at: Iterable[int] = (), measures: Iterable[str] = ()) -> str:
-    """The page as a notebook shows it: the answer, and everything else in a frame of its own,
-    which can do nothing to the notebook."""
-    story = Story(runs, tuple(report_at), tuple(measures))
-    head = headline.answers(story)[0]
+def render_inline(runs: Runs, report_at: Iterable[int] = (), measures: Iterable[str] = ()) -> str:
+    """Return the report for a notebook: the headline, and the page in a sandboxed frame."""
+    content = Content(runs, tuple(report_at), tuple(measures))
+    head = headline.describe_results(content)[0]
     return (
-        f"<p><b>{say(head)}</b></p>"
+        f"<p><b>{escape(head)}</b></p>"
         f'<iframe title="report" sandbox="allow-scripts allow-downloads" width="100%" height="720" '
-        f'style="border:1px solid #8888" srcdoc="{escape(page(story), quote=True)}"></iframe>'
+        f'style="border:1px solid #8888" srcdoc="{escape(render_page(content))}"></iframe>'
     )

@@ -1,4 +1,4 @@
-"""Who took part: a client by round picture of everything that happened to each."""
+"""Participation: what happened to each client in each round, as an image."""
 
 from __future__ import annotations
 
@@ -8,114 +8,116 @@ import numpy as np
 
 from ...base.lazy import pl
 from ...results.run import Run
-from .content import CLIENTS, Story
-from .markup import Section, behind, chart, paragraph
-from .packing import packed
+from .content import CLIENT_BYTES, Content
+from .markup import Section, chart, lazy_table, pack, paragraph
 
-# What a cell of the picture can be, in the order of the legend.
+# The states of a cell, in the order of the legend.
 STATES = (
     "not asked",
-    "admitted, by right",
-    "admitted, as a helper",
+    "admitted, priority client",
+    "admitted, helper",
     "silent by choice",
     "refused",
     "failed",
     "left",
 )
-NOT_ASKED, BY_RIGHT, HELPER, SILENT, REFUSED, FAILED, LEFT = range(len(STATES))
-MOST = 240  # different reasons that are told apart
+NOT_ASKED, PRIORITY, HELPER, SILENT, REFUSED, FAILED, LEFT = range(len(STATES))
+MAX_REASONS = 240  # different reasons that have their own code
 
 
-def picture(run: Run) -> dict[str, Any]:
-    """The cells of a run: `kinds` says of each code what happened and why, `cells` has a code for
-    each client and round."""
-    # Of a run under way it is known up to its last checkpoint.
+def encode_cells(run: Run) -> dict[str, Any]:
+    """Return the cells of a run: `cells` has a code for each client and round, `kinds` the state
+    and the reason of each code."""
+    # The ledger of a running run ends at its last checkpoint.
     n, rounds = len(run.final), int(run.facts.get("ledger_until", len(run.rounds)))
-    happened = run.clients.select(
-        "round", "client", "reason",
-        pl.when(pl.col("reason").str.starts_with("failed")).then(FAILED)
-        .when(pl.col("admitted") & pl.col("priority")).then(BY_RIGHT)
-        .when(pl.col("admitted")).then(HELPER)
-        .when(pl.col("joined")).then(REFUSED)
-        .otherwise(SILENT).alias("state"),
-    )  # fmt: skip
+    state = (
+        pl.when(pl.col("reason").str.starts_with("failed"))
+        .then(FAILED)
+        .when(pl.col("admitted") & pl.col("priority"))
+        .then(PRIORITY)
+        .when(pl.col("admitted"))
+        .then(HELPER)
+        .when(pl.col("joined"))
+        .then(REFUSED)
+        .otherwise(SILENT)
+    )
+    events = run.clients.select("round", "client", "reason", state.alias("state"))
     kinds = [(NOT_ASKED, ""), (LEFT, "")]
-    found = happened.group_by("state", "reason").len().sort("len", descending=True)
-    usual = found.head(MOST).select("state", "reason").sort("state", "reason").rows()
+    found = events.group_by("state", "reason").len().sort("len", descending=True)
+    usual = found.head(MAX_REASONS).select("state", "reason").sort("state", "reason").rows()
     kinds += [(state, reason or "") for state, reason in usual]
-    if len(found) > MOST:  # what is too rare to have a code of its own has that of its state
-        states = (BY_RIGHT, HELPER, SILENT, REFUSED, FAILED)
+    if len(found) > MAX_REASONS:  # reasons too rare for their own code share that of their state
+        states = (PRIORITY, HELPER, SILENT, REFUSED, FAILED)
         kinds += [(state, "another reason") for state in states]
     code = {kind: i for i, kind in enumerate(kinds)}
     rare = {state: code.get((state, "another reason"), 0) for state in range(len(STATES))}
-    keyed = pl.DataFrame(
+    codes = pl.DataFrame(
         [(s, r or "", code.get((s, r or ""), rare[s])) for s, r, _ in found.rows()],
         schema={"state": pl.Int32, "reason": pl.String, "code": pl.Int64},
         orient="row",
     )
-    told = happened.with_columns(pl.col("reason").fill_null(""), pl.col("state").cast(pl.Int32))
-    told = told.join(keyed, on=["state", "reason"], how="left")
+    events = events.with_columns(pl.col("reason").fill_null(""), pl.col("state").cast(pl.Int32))
+    events = events.join(codes, on=["state", "reason"], how="left")
     cells = np.zeros((n, rounds), np.uint8)
     for k, since, until in absences(run, rounds):
         cells[k, since - 1 : until - 1] = code[LEFT, ""]
-    cells[told["client"].to_numpy(), told["round"].to_numpy() - 1] = told["code"].to_numpy()
-    return {"kinds": [[s, r] for s, r in kinds], "shape": [n, rounds], "cells": packed(cells)}
+    cells[events["client"].to_numpy(), events["round"].to_numpy() - 1] = events["code"].to_numpy()
+    return {"kinds": [[s, r] for s, r in kinds], "shape": [n, rounds], "cells": pack(cells)}
 
 
 def absences(run: Run, rounds: int) -> list[tuple[int, int, int]]:
-    """(client, since, until): the rounds in which clients that left were away."""
+    """Return (client, since, until) of the rounds in which clients that left were away."""
     found: list[tuple[int, int, int]] = []
-    gone: dict[int, int] = {}
+    away: dict[int, int] = {}
     moves = run.moves.filter(pl.col("move").is_in(["left", "returned"])).sort("round")
     for t, k, move in moves.select("round", "client", "move").rows():
         if move == "left":
-            gone[k] = t
-        elif k in gone:
-            found.append((k, gone.pop(k), t))
-    return found + [(k, t, rounds + 1) for k, t in gone.items()]
+            away[k] = t
+        elif k in away:
+            found.append((k, away.pop(k), t))
+    return found + [(k, t, rounds + 1) for k, t in away.items()]
 
 
-def moves_of(run: Run) -> list[list[Any]]:
-    """Who left, who came back, and what else happened to a client: [round, client, what]."""
+def list_moves(run: Run) -> list[list[Any]]:
+    """Return [round, client, move] of clients that left or returned, up to 5,000."""
     return [list(row) for row in run.moves.select("round", "client", "move").head(5000).rows()]
 
 
-def section(story: Story) -> Section:
-    """The picture of each run, as far as there is room for them all."""
-    title = "Who took part"
-    shown: dict[str, Any] = {}
-    room = CLIENTS
-    for m, s, run in story.numbered():
+def section(content: Content) -> Section:
+    """Return the section: the image of each run, as far as the page has room."""
+    title = "Participation"
+    runs: dict[str, Any] = {}
+    room = CLIENT_BYTES
+    for m, s, run in content.enumerate_runs():
         if not len(run.final) or not len(run.clients):
             continue
-        made = {**picture(run), "moves": moves_of(run)}
-        room -= len(made["cells"]) + 30 * len(made["moves"])
-        if room < 0 and shown:
+        encoded = {**encode_cells(run), "moves": list_moves(run)}
+        room -= len(encoded["cells"]) + 30 * len(encoded["moves"])
+        if room < 0 and runs:
             break
-        shown[f"{m}/{s}"] = made
-    if not shown:
-        said = "It is not written down here who was asked and what came of it."
-        return Section("presence", title, paragraph(said))
-    run = story.every[0]
-    left_out = len(story.every) - len(shown)
-    said = paragraph(
-        "One row for each client, one column for each round. Point at a cell, or go to it with the "
-        "arrow keys, to read what happened and why.",
-        f"{left_out} of {len(story.every)} runs are left out here, so that the file stays small."
-        if left_out else "",
-    )  # fmt: skip
-    spoken = f"{len(run.final)} clients by {len(run.rounds)} rounds: what happened to each"
-    body = (
-        f'{said}<div class="pick" data-sorts="1"></div><ul class="legend"></ul>'
-        f"{chart('picture', 'presence', spoken)}{behind('Counts for each client', 'presence')}"
+        runs[f"{m}/{s}"] = encoded
+    if not runs:
+        text = "It is not recorded here which clients were asked and what they did."
+        return Section("participation", title, paragraph(text))
+    run, total = content.all_runs[0], len(content.all_runs)
+    left_out = total - len(runs)
+    text = paragraph(
+        "One row per client, one column per round. Point at a cell, or go to it with the arrow "
+        "keys, to read what happened and why.",
+        f"{left_out} of {total} runs are left out here to keep the file small." if left_out else "",
     )
-    data = {"states": STATES, "runs": shown}
-    return Section("presence", title, body, data)
+    description = f"{len(run.final)} clients by {len(run.rounds)} rounds: what happened to each"
+    body = (
+        f'{text}<div class="pick" data-sorts="1"></div><ul class="legend"></ul>'
+        f"{chart('participation', 'participation', description)}"
+        f"{lazy_table('Counts for each client', 'participation')}"
+    )
+    return Section("participation", title, body, {"states": STATES, "runs": runs})
 
 
-def counts_of(run: Run) -> pl.DataFrame:
-    """For each client, how often it was asked, joined, stayed silent, was admitted or refused, and
-    its share of all steps."""
+def count_events(run: Run) -> pl.DataFrame:
+    """Count, for each client, how often it was asked, admitted, silent, refused or failed, and sum
+    its weight and its upload."""
     failed = pl.col("reason").str.starts_with("failed").fill_null(False)
     return run.clients.group_by("client").agg(
         asked=pl.len(),

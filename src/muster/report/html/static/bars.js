@@ -1,26 +1,26 @@
-// Who holds what: stacked bars, a colour for each class; a heat map where nobody could tell them apart.
+// Rows per client: stacked bars with one colour per class; a heat map for many clients or classes.
 function bars(element) {
   const all = section("data");
   let turn = 0;
-  const again = async () => {
+  const redrawChart = async () => {
     const mine = ++turn, name = `0/${picked.seed}` in all.runs ? `0/${picked.seed}` : Object.keys(all.runs)[0];
     const run = all.runs[name], rows = await unpack(run.rows, Uint32Array), [n, classes] = run.shape;
     if (mine !== turn) return;
     const sum = (k) => { let s = 0; for (let c = 0; c < classes; c++) s += rows[k * classes + c]; return s; };
-    const order = orderOf(pickedIn((section("clients") || all).runs), n);
-    const telling = (i, px, py) => {
+    const order = clientOrder(pickRun((section("clients") || all).runs), n);
+    const describe = (i, px, py) => {
       const k = order[i];
       const held = all.classes.map((c, j) => [c, rows[k * classes + j]]).filter((p) => p[1]).sort((a, b) => b[1] - a[1]);
       const more = held.length > 8 ? [`… and ${held.length - 8} more classes`] : [];
-      tell([`${run.clients[k]}: ${sum(k)} rows`, ...held.slice(0, 8).map(([c, v]) => `${c}: ${v}`), ...more], px, py);
+      showTip([`${run.clients[k]}: ${sum(k)} rows`, ...held.slice(0, 8).map(([c, v]) => `${c}: ${v}`), ...more], px, py);
     };
-    if (n <= 60 && all.colours.length) stacked(element, run, rows, order, sum, all, telling);
-    else heat(element, run, rows, order, sum, telling);
+    if (n <= 60 && all.colours.length) drawBars(element, run, rows, order, sum, all, describe);
+    else drawHeatMap(element, run, rows, order, sum, describe);
   };
-  pickListeners.push(again);
-  keep(element, again);
+  pickListeners.push(redrawChart);
+  drawOnResize(element, redrawChart);
 }
-function stacked(element, run, rows, order, sum, all, telling) {
+function drawBars(element, run, rows, order, sum, all, describe) {
   const [n, classes] = run.shape, top = Math.max(...order.map(sum), 1), few = n * 26 < element.clientWidth;
   const f = frame(element, { height: 280, x: [-0.5, n - 0.5], y: [0, top * 1.03], xTicks: few ? [] : undefined, xTitle: few ? "" : "clients" });
   const wide = Math.max(1, ((f.x1 - f.x0) / n) * 0.84);
@@ -41,16 +41,16 @@ function stacked(element, run, rows, order, sum, all, telling) {
     list.append(make("li", {}, swatch, c));
   });
   if (classes > 1) element.append(list);
-  follow(element, element.dataset.said, () => n,
-    (px) => { const i = Math.round(((px - f.x0) / (f.x1 - f.x0)) * n - 0.5); return i >= 0 && i < n ? i : null; }, telling, () => {});
+  addCursor(element, element.dataset.description, () => n,
+    (px) => { const i = Math.round(((px - f.x0) / (f.x1 - f.x0)) * n - 0.5); return i >= 0 && i < n ? i : null; }, describe, () => {});
 }
-function heat(element, run, rows, order, sum, telling) {
+function drawHeatMap(element, run, rows, order, sum, describe) {
   const [n, classes] = run.shape, width = Math.max(200, element.clientWidth), height = Math.max(60, Math.min(360, classes * 12));
   const ratio = Math.min(3, devicePixelRatio || 1);
   const canvas = make("canvas", { width: Math.round(width * ratio), height: Math.round(height * ratio), "aria-hidden": "true" });
   canvas.style.width = `${width}px`; canvas.style.height = `${height}px`;
   element.replaceChildren(canvas);
-  const [from, to] = [rgb(colourOf("--heat0")), rgb(colourOf("--heat1"))];
+  const [from, to] = [rgb(cssColour("--heat0")), rgb(cssColour("--heat1"))];
   const small = new OffscreenCanvas(n, classes), pen = small.getContext("2d"), image = pen.createImageData(n, classes);
   const totals = order.map(sum), most = Math.max(...totals, 1);
   order.forEach((k, i) => {
@@ -64,11 +64,11 @@ function heat(element, run, rows, order, sum, telling) {
   const ink = canvas.getContext("2d");
   ink.imageSmoothingEnabled = n > canvas.width;
   ink.drawImage(small, 0, 0, canvas.width, canvas.height);
-  follow(element, element.dataset.said, () => n,
-    (px) => { const i = Math.floor((px / width) * n); return i >= 0 && i < n ? i : null; }, telling, () => {});
+  addCursor(element, element.dataset.description, () => n,
+    (px) => { const i = Math.floor((px / width) * n); return i >= 0 && i < n ? i : null; }, describe, () => {});
 }
-BEHIND.data = async () => {
+TABLES.data = async () => {
   const all = section("data"), run = all.runs[`0/${picked.seed}`] || Object.values(all.runs)[0];
   const rows = await unpack(run.rows, Uint32Array), classes = run.shape[1];
-  return tableOf("data", ["client", ...all.classes], run.clients.map((c, k) => [c, ...Array.from(rows.slice(k * classes, (k + 1) * classes))]));
+  return buildTable("data", ["client", ...all.classes], run.clients.map((c, k) => [c, ...Array.from(rows.slice(k * classes, (k + 1) * classes))]));
 };

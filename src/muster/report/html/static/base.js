@@ -1,9 +1,9 @@
-// What everything else stands on: the data, elements, the theme, the tip, who is shown.
+// Shared state and helpers: the data, elements, the theme, the tooltip, the selection.
 const DATA = JSON.parse(document.getElementById("numbers").textContent);
 const METHODS = DATA.methods;
 const SVG = "http://www.w3.org/2000/svg";
 
-// An element with attributes and children; text is always text.
+// Create an element with attributes and children; text is never parsed as HTML.
 function make(tag, attributes = {}, ...children) {
   const e = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
@@ -18,8 +18,8 @@ function draw(parent, tag, attributes = {}, text) {
   return e;
 }
 const section = (name) => DATA.sections[name];
-// "curves/loss" is the panel of that name in its section.
-function numbersOf(name) {
+// "curves/loss" is the panel "loss" of the section "curves".
+function panelData(name) {
   const [where, inner] = name.split("/");
   return inner === undefined ? section(where) : section(where)[inner];
 }
@@ -32,7 +32,7 @@ function short(value, digits = 4) {
   return size >= 1e5 || size < 1e-4 ? value.toExponential(2) : String(+value.toPrecision(digits));
 }
 
-// Packed numbers: base64 of zlib, little end first.
+// Packed numbers: little-endian, zlib, base64.
 const unpacked = new Map();
 async function unpack(text, Type) {
   if (!unpacked.has(text)) {
@@ -43,43 +43,43 @@ async function unpack(text, Type) {
   return new Type(await unpacked.get(text));
 }
 
-// Everything that is drawn, and drawn again when the theme, the width or the choice changes.
-const drawn = [];
+// All charts; they are redrawn when the theme, the width or the selection changes.
+const charts = [];
 function redraw(which = () => true) {
-  for (const each of drawn) if (which(each)) each.again();
+  for (const each of charts) if (which(each)) each.redrawChart();
 }
-function keep(element, again) {
-  const each = { element, again, width: 0 };
-  drawn.push(each);
+function drawOnResize(element, redrawChart) {
+  const each = { element, redrawChart, width: 0 };
+  charts.push(each);
   new ResizeObserver(() => {
     const width = Math.round(element.clientWidth);
-    if (width !== each.width) { each.width = width; again(); }
+    if (width !== each.width) { each.width = width; redrawChart(); }
   }).observe(element);
 }
 
-// The theme: as the system has it, light, or dark. Where nothing may be kept, it is not.
+// The theme: that of the system, light, or dark; stored if the page may store anything.
 const THEMES = ["auto", "light", "dark"];
 const themeButton = document.getElementById("theme");
 function theme(name) {
-  const said = { auto: "as the system", light: "light", dark: "dark" }[name];
+  const label = { auto: "system", light: "light", dark: "dark" }[name];
   if (name === "auto") document.documentElement.removeAttribute("data-theme");
   else document.documentElement.setAttribute("data-theme", name);
-  themeButton.querySelector("span").textContent = `theme: ${said}`;
-  try { localStorage.setItem("muster-theme", name); } catch { /* a page that may keep nothing */ }
+  themeButton.querySelector("span").textContent = `theme: ${label}`;
+  try { localStorage.setItem("muster-theme", name); } catch { /* storage is not allowed */ }
   redraw();
 }
-let themed = "auto";
-try { themed = localStorage.getItem("muster-theme") || "auto"; } catch { /* the same */ }
+let currentTheme = "auto";
+try { currentTheme = localStorage.getItem("muster-theme") || "auto"; } catch { /* storage is not allowed */ }
 themeButton.addEventListener("click", () => {
-  themed = THEMES[(THEMES.indexOf(themed) + 1) % THEMES.length];
-  theme(themed);
+  currentTheme = THEMES[(THEMES.indexOf(currentTheme) + 1) % THEMES.length];
+  theme(currentTheme);
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraw());
-const colourOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const cssColour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// The tip next to the pointer, which is also what a screen reader is told.
+// The tooltip next to the pointer, which screen readers read as well.
 const tip = document.getElementById("tip");
-function tell(lines, x, y) {
+function showTip(lines, x, y) {
   tip.replaceChildren(...lines.map((line) => make("div", {}, line)));
   tip.classList.add("on");
   const room = tip.getBoundingClientRect();
@@ -87,34 +87,34 @@ function tell(lines, x, y) {
   tip.style.left = `${Math.max(4, Math.min(left, innerWidth - room.width - 4))}px`;
   tip.style.top = `${Math.max(4, Math.min(y + 14, innerHeight - room.height - 4))}px`;
 }
-const hush = () => tip.classList.remove("on");
-addEventListener("keydown", (event) => { if (event.key === "Escape") hush(); });
+const hideTip = () => tip.classList.remove("on");
+addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
 
-// Which methods are shown, in all charts.
+// The methods shown in all charts.
 const hidden = new Set();
-let banded = true;
+let showBands = true;
 const isShown = (method) => !hidden.has(method);
 
-// Which run is looked at, where a section is about a single one.
+// The selected run, for sections about a single one.
 const picked = { method: 0, seed: 0, sort: "role" };
 const pickListeners = [];
-function pickAgain(change) {
+function changePick(change) {
   Object.assign(picked, change);
   for (const listener of pickListeners) listener();
 }
-// The run of a section that is nearest to what is picked.
-function pickedIn(runs) {
+// The run of a section that is nearest to the selection.
+function pickRun(runs) {
   const wanted = [`${picked.method}/${picked.seed}`, `${picked.method}/0`, `0/${picked.seed}`];
   return wanted.find((name) => name in runs) || Object.keys(runs)[0];
 }
-const called = (name) => {
+const runLabel = (name) => {
   const [m, s] = name.split("/").map(Number);
   return `${METHODS[m].label}, seed ${DATA.seeds[s]}`;
 };
-const roleOf = (code) => section("clients").roles[code];
+const roleName = (code) => section("clients").roles[code];
 
-// The order of the clients that is picked; without a table of them, as they are numbered.
-function orderOf(name, n) {
+// The selected order of the clients; by number if there is no table of them.
+function clientOrder(name, n) {
   const order = Array.from({ length: n }, (_, k) => k);
   const clients = section("clients") && section("clients").runs[name];
   if (!clients) return order;

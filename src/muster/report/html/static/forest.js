@@ -1,7 +1,7 @@
 // Paired differences as intervals against zero.
 function forest(element) {
-  const panel = numbersOf(element.dataset.name);
-  const again = () => {
+  const panel = panelData(element.dataset.name);
+  const redrawChart = () => {
     const rows = panel.rows.filter((row) => isShown(row.method));
     const ends = rows.flatMap((r) => [r.value - (r.half || 0), r.value + (r.half || 0)]);
     let low = Math.min(0, ...ends), high = Math.max(0, ...ends);
@@ -9,7 +9,7 @@ function forest(element) {
     [low, high] = [low - room, high + room];
     const step = 34, height = 48 + step * rows.length;
     const several = new Set(panel.rows.map((r) => r.round)).size > 1;
-    const f = frame(element, { height, x: [low, high], y: [rows.length, 0], left: 10, xTicks: ticksOf(low, high, Math.max(2, element.clientWidth / 80)), xTitle: "" });
+    const f = frame(element, { height, x: [low, high], y: [rows.length, 0], left: 10, xTicks: linearTicks(low, high, Math.max(2, element.clientWidth / 80)), xTitle: "" });
     f.svg.querySelectorAll(".grid,.tick.end").forEach((e) => e.remove());
     draw(f.svg, "line", { x1: f.sx(0), x2: f.sx(0), y1: f.y1, y2: f.y0, class: "zero" });
     const better = panel.better === "left" ? "← better" : "better →";
@@ -24,13 +24,13 @@ function forest(element) {
       }
       mark(f.svg, row.method, f.sx(row.value), y, row.clear, 5);
     });
-    follow(element, element.dataset.said, () => rows.length,
+    addCursor(element, element.dataset.description, () => rows.length,
       (px, py) => { const i = Math.floor((py - f.y1) / step); return i >= 0 && i < rows.length ? i : null; },
       (i, px, py) => {
         const r = rows[i];
         const sure = r.half === null ? "one seed: no interval" : r.clear ? "the interval excludes 0" : "the interval covers 0";
-        tell([`${METHODS[r.method].label}, round ${r.round}`, `${r.value > 0 ? "+" : ""}${short(r.value)}${r.half === null ? "" : ` ± ${short(r.half)}`}`, sure], px, py);
+        showTip([`${METHODS[r.method].label}, round ${r.round}`, `${r.value > 0 ? "+" : ""}${short(r.value)}${r.half === null ? "" : ` ± ${short(r.half)}`}`, sure], px, py);
       }, () => {});
   };
-  keep(element, again);
+  drawOnResize(element, redrawChart);
 }

@@ -1,9 +1,9 @@
-// Each client before and after: hollow and filled marks with a line between, a dash for alone.
+// Each client before and after: hollow and filled marks joined by a line, a dash for its loss alone.
 function gains(element) {
   const all = section("clients");
-  const again = () => {
-    const name = pickedIn(all.runs), run = all.runs[name], n = run.client.length;
-    const order = orderOf(name, n);
+  const redrawChart = () => {
+    const name = pickRun(all.runs), run = all.runs[name], n = run.client.length;
+    const order = clientOrder(name, n);
     const values = [...run.before, ...run.after, ...run.alone].filter((v) => v !== null);
     if (!values.length) return;
     const low = Math.min(...values), high = Math.max(...values);
@@ -11,7 +11,7 @@ function gains(element) {
     const pad = 0.04 * (high - low) || 0.1;
     const y = log ? [low / 1.15, high * 1.15] : [Math.max(low >= 0 ? 0 : -Infinity, low - pad), high + pad];
     const few = n * 26 < element.clientWidth;
-    const f = frame(element, { height: 300, x: [-0.5, n - 0.5], y, log, xTicks: few ? [] : undefined, xTitle: few ? "" : "clients, in the order chosen", yTitle: "", bottom: few ? 40 : 34 });
+    const f = frame(element, { height: 300, x: [-0.5, n - 0.5], y, log, xTicks: few ? [] : undefined, xTitle: few ? "" : "clients, in the selected order", yTitle: "", bottom: few ? 40 : 34 });
     order.forEach((k, i) => {
       const x = f.sx(i), role = run.role[k], r = n > 150 ? 1.5 : 3.5;
       const [b, a, alone] = [run.before[k], run.after[k], run.alone[k]];
@@ -24,24 +24,24 @@ function gains(element) {
         if (role === 0) text.classList.add("strong");
       }
     });
-    follow(element, `${element.dataset.said}, ${called(name)}`, () => n,
+    addCursor(element, `${element.dataset.description}, ${runLabel(name)}`, () => n,
       (px) => { const i = Math.round(((px - f.x0) / (f.x1 - f.x0)) * n - 0.5); return i >= 0 && i < n ? i : null; },
       (i, px, py) => {
         const k = order[i];
-        const lines = [`${run.client[k]}, ${roleOf(run.role[k])}${run.attacker.includes(k) ? ", attacker" : ""}`, `loss ${short(run.before[k])} → ${short(run.after[k])}`];
+        const lines = [`${run.client[k]}, ${roleName(run.role[k])}${run.attacker.includes(k) ? ", attacker" : ""}`, `loss ${short(run.before[k])} → ${short(run.after[k])}`];
         if (run.alone[k] !== null) lines.push(`alone ${short(run.alone[k])}`);
         if (run["test score"][k] !== null) lines.push(`test ${all.score} ${short(run["test score"][k])}`);
-        lines.push(`admitted in ${run.admitted[k]} of ${run.asked[k]} rounds it was asked`);
-        tell(lines, px, py);
+        lines.push(`admitted in ${run.admitted[k]} of ${run.asked[k]} rounds in which it was asked`);
+        showTip(lines, px, py);
       }, () => {});
   };
-  pickListeners.push(again);
-  keep(element, again);
+  pickListeners.push(redrawChart);
+  drawOnResize(element, redrawChart);
 }
-BEHIND.clients = () => {
-  const all = section("clients"), name = pickedIn(all.runs), run = all.runs[name];
+TABLES.clients = () => {
+  const all = section("clients"), name = pickRun(all.runs), run = all.runs[name];
   const columns = all.columns.filter((c) => run[c].some((v) => v !== null));
-  const value = (c, k) => (c === "role" ? `${roleOf(run.role[k])}${run.attacker.includes(k) ? ", attacker" : ""}` : c === "useful" ? (run[c][k] === null ? null : run[c][k] ? "yes" : "no") : run[c][k]);
+  const value = (c, k) => (c === "role" ? `${roleName(run.role[k])}${run.attacker.includes(k) ? ", attacker" : ""}` : c === "useful" ? (run[c][k] === null ? null : run[c][k] ? "yes" : "no") : run[c][k]);
   const head = columns.map((c) => c.replace("score", all.score));
-  return tableOf("clients", head, orderOf(name, run.client.length).map((k) => columns.map((c) => value(c, k))));
+  return buildTable("clients", head, clientOrder(name, run.client.length).map((k) => columns.map((c) => value(c, k))));
 };

@@ -1,12 +1,12 @@
-// A measure of every method over the rounds, with its band.
+// Mean curves of a measure over the rounds, with bands.
 function lines(element) {
-  const panel = numbersOf(element.dataset.name);
-  const again = () => {
+  const panel = panelData(element.dataset.name);
+  const redrawChart = () => {
     const series = panel.series.filter((s) => isShown(s.method) && s.y.length);
     const all = panel.series.flatMap((s) => s.x);
-    const limits = series.length === panel.series.length && banded ? panel.limits : fitted(series, panel);
+    const limits = series.length === panel.series.length && showBands ? panel.limits : fitLimits(series, panel);
     const f = frame(element, { height: 230, x: [Math.min(...all), Math.max(...all)], y: limits, log: panel.log, xTitle: panel.along || "round", xNames: panel.ticks });
-    const bands = banded && series.length <= 6;
+    const bands = showBands && series.length <= 6;
     for (const s of series) {
       const m = METHODS[s.method];
       const there = s.x.map((x, i) => [x, s.y[i], s.half[i]]).filter((p) => p[1] !== null);
@@ -34,12 +34,12 @@ function lines(element) {
       longest.x.forEach((x, i) => { if (Math.abs(f.sx(x) - px) < Math.abs(f.sx(longest.x[best]) - px)) best = i; });
       return best;
     };
-    follow(element, element.dataset.said, () => longest.x.length,
+    addCursor(element, element.dataset.description, () => longest.x.length,
       (px) => nearest(px),
       (i, px, py) => {
         const t = longest.x[i];
         cursor.setAttribute("x1", f.sx(t)); cursor.setAttribute("x2", f.sx(t)); cursor.classList.add("on");
-        tell([panel.ticks ? `${panel.along} ${panel.ticks[t]}` : `round ${t}`, ...series.map((s) => {
+        showTip([panel.ticks ? `${panel.along} ${panel.ticks[t]}` : `round ${t}`, ...series.map((s) => {
           const j = s.x.indexOf(t);
           const half = j >= 0 && s.half[j] !== null ? ` ± ${short(s.half[j], 3)}` : "";
           return `${METHODS[s.method].label}: ${j < 0 ? "–" : short(s.y[j])}${half}`;
@@ -47,11 +47,11 @@ function lines(element) {
       },
       () => cursor.classList.remove("on"));
   };
-  keep(element, again);
+  drawOnResize(element, redrawChart);
 }
-// The axis that the shown curves need: their later rounds, and bands as wide as twice the means' span.
-function fitted(series, panel) {
-  const late = series.flatMap((s) => s.y.map((y, i) => [y, (banded && s.half[i]) || 0]).slice(Math.floor(s.y.length / 4))).filter((p) => p[0] !== null);
+// The axis limits of the shown curves: their later rounds, and bands up to twice the means' span.
+function fitLimits(series, panel) {
+  const late = series.flatMap((s) => s.y.map((y, i) => [y, (showBands && s.half[i]) || 0]).slice(Math.floor(s.y.length / 4))).filter((p) => p[0] !== null);
   if (!late.length) return panel.limits;
   let low = Math.min(...late.map((p) => p[0])), high = Math.max(...late.map((p) => p[0]));
   const span = high - low || Math.abs(high) * 0.1 || 0.1;
@@ -61,14 +61,14 @@ function fitted(series, panel) {
   return [low - 0.05 * span, high + 0.05 * span];
 }
 for (const folder of ["curves", "appeal", "attackers", "costs"]) {
-  BEHIND[folder] = (name) => {
-    const panel = numbersOf(name);
+  TABLES[folder] = (name) => {
+    const panel = panelData(name);
     const rounds = [...new Set(panel.series.flatMap((s) => s.x))].sort((a, b) => a - b);
     const head = [panel.along || "round", ...panel.series.flatMap((s) => [METHODS[s.method].label, "± 95 %"])];
     const rows = rounds.map((t) => [panel.ticks ? panel.ticks[t] : t, ...panel.series.flatMap((s) => {
       const i = s.x.indexOf(t);
       return i < 0 ? [null, null] : [s.y[i], s.half[i]];
     })]);
-    return tableOf(panel.name, head, rows);
+    return buildTable(panel.name, head, rows);
   };
 }

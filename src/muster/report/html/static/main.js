@@ -1,10 +1,10 @@
-// Put everything into its place.
-const CHARTS = { lines, forest, picture, gains, band, bars };
+// Draw all charts and connect all controls.
+const CHARTS = { lines, forest, participation, gains, band, bars };
 for (const element of document.querySelectorAll(".chart")) CHARTS[element.dataset.chart](element);
-for (const table of document.querySelectorAll("table[data-csv]")) if (!table.closest(".behind")) enhance(table);
-for (const details of document.querySelectorAll("details.behind")) behind(details);
+for (const table of document.querySelectorAll("table[data-csv]")) if (!table.closest(".lazy")) makeInteractive(table);
+for (const details of document.querySelectorAll("details.lazy")) fillOnOpen(details);
 
-// Methods are switched on and off for all charts at once.
+// Switch methods on and off in all charts at once.
 for (const group of document.querySelectorAll(".switches")) {
   METHODS.forEach((method, i) => {
     const button = make("button", { type: "button", class: `switch m${method.colour}`, "aria-pressed": "true" });
@@ -23,18 +23,18 @@ for (const group of document.querySelectorAll(".switches")) {
   if (DATA.seeds.length > 1) {
     const bands = make("button", { type: "button", class: "switch", "aria-pressed": "true" }, "intervals");
     bands.addEventListener("click", () => {
-      banded = !banded;
-      bands.setAttribute("aria-pressed", String(banded));
+      showBands = !showBands;
+      bands.setAttribute("aria-pressed", String(showBands));
       redraw((each) => each.element.dataset.chart === "lines");
     });
     group.append(bands);
   }
 }
 
-// Which run a section is about, and in which order its clients stand.
+// Select the run of a section, and the order of its clients.
 function choice(title, options, value, change) {
   const select = make("select");
-  for (const [key, said] of options) select.append(make("option", { value: key }, said));
+  for (const [key, label] of options) select.append(make("option", { value: key }, label));
   select.value = String(value());
   select.addEventListener("change", () => change(select.value));
   pickListeners.push(() => { select.value = String(value()); });
@@ -42,29 +42,29 @@ function choice(title, options, value, change) {
 }
 for (const place of document.querySelectorAll(".pick")) {
   if (METHODS.length > 1 && !place.dataset.seeds) {
-    place.append(choice("method", METHODS.map((m, i) => [i, m.label]), () => picked.method, (v) => pickAgain({ method: Number(v) })));
+    place.append(choice("method", METHODS.map((m, i) => [i, m.label]), () => picked.method, (v) => changePick({ method: Number(v) })));
   }
   if (DATA.seeds.length > 1) {
-    place.append(choice("seed", DATA.seeds.map((s, i) => [i, s]), () => picked.seed, (v) => pickAgain({ seed: Number(v) })));
+    place.append(choice("seed", DATA.seeds.map((s, i) => [i, s]), () => picked.seed, (v) => changePick({ seed: Number(v) })));
   }
   if (place.dataset.sorts) {
-    place.append(choice("sorted by", ["role", "name", "admission", "gain", "number"].map((s) => [s, s]), () => picked.sort, (v) => pickAgain({ sort: v })));
+    place.append(choice("sorted by", ["role", "name", "admission", "gain", "number"].map((s) => [s, s]), () => picked.sort, (v) => changePick({ sort: v })));
   }
   const shown = make("span", { class: "note" });
   const runs = section(place.closest("section").id).runs;
-  const say = () => {
-    const name = pickedIn(runs), wanted = `${picked.method}/${picked.seed}`;
-    shown.textContent = name === wanted || place.dataset.seeds ? "" : `not there for this choice: shown is ${called(name)}`;
+  const update = () => {
+    const name = pickRun(runs), wanted = `${picked.method}/${picked.seed}`;
+    shown.textContent = name === wanted || place.dataset.seeds ? "" : `no data for this selection; showing ${runLabel(name)}`;
   };
-  pickListeners.push(say);
-  say();
+  pickListeners.push(update);
+  update();
   place.append(shown);
 }
 for (const button of document.querySelectorAll("button[data-save]")) {
   button.addEventListener("click", () => saveAs(button.dataset.save, document.getElementById("config").textContent, "text/plain"));
 }
-theme(themed);
-// A page that is printed is printed light, with its charts as wide as the paper.
+theme(currentTheme);
+// Print in the light theme, with charts as wide as the paper.
 addEventListener("beforeprint", () => { document.documentElement.setAttribute("data-print", ""); redraw(); });
 addEventListener("afterprint", () => { document.documentElement.removeAttribute("data-print"); redraw(); });
 document.documentElement.setAttribute("data-ready", "");

@@ -5,15 +5,15 @@ function saveAs(name, text, kind) {
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
-// A cell of a CSV file. Text that a spreadsheet would take for a formula gets a mark before it.
-function quoted(value) {
+// A cell of a CSV file. Text that a spreadsheet would read as a formula gets an apostrophe.
+function csvCell(value) {
   let text = value === null || value === undefined ? "" : String(value);
   if (typeof value !== "number" && /^[=+\-@\t\r]/.test(text) && Number.isNaN(Number(text))) text = `'${text}`;
   return /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
-const csv = (rows) => rows.map((row) => row.map(quoted).join(",")).join("\r\n") + "\r\n";
+const csv = (rows) => rows.map((row) => row.map(csvCell).join(",")).join("\r\n") + "\r\n";
 
-function cellsOf(table) {
+function tableCells(table) {
   return [...table.rows].map((row) => [...row.cells].map((cell) => {
     const text = cell.textContent.trim();
     return text === "–" ? "" : text;
@@ -34,7 +34,7 @@ function sortBy(table, i) {
   });
   table.tBodies[0].append(...rows);
 }
-function enhance(table) {
+function makeInteractive(table) {
   [...table.tHead.rows[0].cells].forEach((head, i) => {
     const button = make("button", { type: "button", class: "sort" }, head.textContent);
     button.addEventListener("click", () => sortBy(table, i));
@@ -42,11 +42,11 @@ function enhance(table) {
   });
   const name = `${table.dataset.csv.replaceAll(/[^\w-]+/g, "_")}.csv`;
   const button = make("button", { type: "button", class: "save" }, "Save as CSV");
-  button.addEventListener("click", () => saveAs(name, csv(cellsOf(table)), "text/csv"));
+  button.addEventListener("click", () => saveAs(name, csv(tableCells(table)), "text/csv"));
   table.parentElement.after(button);
 }
-// A table of numbers that are in the page's data.
-function tableOf(name, head, rows) {
+// Build a table of numbers from the page's data.
+function buildTable(name, head, rows) {
   const table = make("table", { "data-csv": name });
   const top = table.createTHead().insertRow();
   head.forEach((h) => top.append(make("th", { scope: "col" }, h)));
@@ -61,16 +61,16 @@ function tableOf(name, head, rows) {
   }
   const wide = make("div", { class: "wide", tabindex: "0", role: "region", "aria-label": name }, table);
   const whole = make("div", {}, wide);
-  enhance(table);
+  makeInteractive(table);
   return whole;
 }
-// The tables behind charts are made when they are opened, and again when another run is picked.
-const BEHIND = {};
-function behind(details) {
-  const name = details.dataset.behind;
+// The tables of charts are built when they are opened, and again when another run is selected.
+const TABLES = {};
+function fillOnOpen(details) {
+  const name = details.dataset.table;
   const fill = async () => {
     if (!details.open) return;
-    const made = await BEHIND[name.split("/")[0]](name);
+    const made = await TABLES[name.split("/")[0]](name);
     [...details.children].slice(1).forEach((old) => old.remove());
     details.append(made);
   };

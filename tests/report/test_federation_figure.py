@@ -11,17 +11,17 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import muster
-from muster.report.picture import (
+from muster.report.federation_figure import (
     COLUMNS,
-    by_main_class,
-    draw,
-    heat_map,
+    draw_federation,
+    draw_heat_map,
+    heat_map_limit,
     image_shape,
-    rows_of_classes,
+    sample_rows,
     sample_sheet,
-    top_of,
+    sort_by_main_class,
 )
-from muster.report.style import as_lab, class_colours
+from muster.report.style import class_colours, to_lab
 
 
 def images(shape, dtype, classes=3, top=255):
@@ -49,12 +49,12 @@ def test_rows_that_are_images_are_seen_as_such(shape, dtype, top, expected):
 
 def test_the_sheet_shows_rows_of_the_class_it_says():
     fed = images((64,), np.uint8)
-    rows = rows_of_classes(fed, 2, seed=0)
+    rows = sample_rows(fed, 2, seed=0)
     assert [fed.train.y[r].tolist() for r in rows] == [[0, 0], [1, 1], [2, 2]]
     sheet, names = sample_sheet(fed, seed=0)
     assert [name for _, _, name in names] == ["0", "1", "2"]
     tile = sheet[:8, :][:, np.flatnonzero((sheet[:8] < 1).any(axis=(0, 2)))[0] :][:, :8]
-    every = 1 - fed.train.x[rows_of_classes(fed, 14, seed=0)[0]].numpy().reshape(-1, 8, 8) / 255
+    every = 1 - fed.train.x[sample_rows(fed, 14, seed=0)[0]].numpy().reshape(-1, 8, 8) / 255
     assert any(np.allclose(tile[..., 0], one) for one in every)
 
 
@@ -64,7 +64,7 @@ def test_the_heat_map_keeps_roles_and_main_classes_together():
         y = [[0, 0, 1], [1, 1, 0], [0, 0, 0], [2, 2, 1]]
         data = [(np.zeros((3, 1)), labels) for labels in y]
         fed = muster.Federation.from_arrays(data, priority=[1, 3])
-    assert by_main_class(fed, fed.label_counts()).tolist() == [1, 3, 2, 0]
+    assert sort_by_main_class(fed, fed.label_counts()).tolist() == [1, 3, 2, 0]
 
 
 @pytest.mark.parametrize("clients", [700, 5 * COLUMNS])
@@ -73,7 +73,7 @@ def test_a_class_does_not_run_into_the_next_on_the_heat_map(clients):
     x = np.zeros((clients, 2), np.float32)
     fed = muster.data.federate(x, y, list(np.arange(clients)[:, None]))
     fig = Figure(figsize=(11, 4), layout="constrained")
-    heat_map(fig, fed, fed.label_counts())
+    draw_heat_map(fig, fed, fed.label_counts())
     canvas = FigureCanvasAgg(fig)
     canvas.draw()
     box = next(ax for ax in fig.axes if ax.images).get_window_extent()
@@ -92,7 +92,7 @@ def federation_of(clients, classes, labels=None, alpha=5.0):
     return replace(fed, labels=labels)
 
 
-def drawn(fed, how=heat_map):
+def drawn(fed, how=draw_heat_map):
     fig = Figure(figsize=(11, 6), layout="constrained")
     FigureCanvasAgg(fig)
     how(fig, fed, fed.label_counts())
@@ -112,27 +112,27 @@ def test_a_client_that_sticks_out_does_not_make_the_others_pale():
     shares = np.full((10, 100), 0.1)
     shares[:, 0] = 0
     shares[3, 0] = 1.0
-    assert top_of(shares) == pytest.approx(0.1)
-    assert top_of(shares[:, 1:]) == pytest.approx(0.1)
+    assert heat_map_limit(shares) == pytest.approx(0.1)
+    assert heat_map_limit(shares[:, 1:]) == pytest.approx(0.1)
 
 
 def test_47_classes_are_rows_with_their_names(tmp_path):
     names = tuple(f"letter {i}" for i in range(47))
     fed = federation_of(12, 47, names)
-    path = draw(fed, fed.label_counts(), tmp_path / "f.svg", seed=0)
+    path = draw_federation(fed, fed.label_counts(), tmp_path / "f.svg", seed=0)
     text = path.read_text()
     for name in names:
         assert f"<!-- {name} -->" in text
     assert "<!-- share of the client's rows -->" in text, "a heat map: no one knows 47 colours"
     fed = federation_of(12, 5, ("a", "b", "c", "d", "e f"))
-    text = draw(fed, fed.label_counts(), tmp_path / "g.svg", seed=0).read_text()
+    text = draw_federation(fed, fed.label_counts(), tmp_path / "g.svg", seed=0).read_text()
     assert "<!-- training rows -->" in text
     assert "<!-- e f -->" in text
 
 
 def test_colours_of_classes_can_be_told_apart():
     def least(n):
-        lab = as_lab(np.array(class_colours(n)))
+        lab = to_lab(np.array(class_colours(n)))
         apart = np.linalg.norm(lab[:, None] - lab[None], axis=-1)
         return apart[np.triu_indices(n, 1)].min()
 

@@ -10,7 +10,7 @@ import pytest
 import muster
 from big_run import big_run
 from muster.cli.main import main
-from muster.report import paper
+from muster.report import paper_figure
 from muster.results.measures import MEASURES
 
 
@@ -25,39 +25,42 @@ def inches(svg):
 
 
 def test_it_is_as_wide_as_a_column_and_its_text_is_text(runs, tmp_path):
-    svg = paper.paper(runs, tmp_path / "a.svg").read_text()
-    assert inches(svg)[0] == pytest.approx(paper.COLUMN)
+    svg = paper_figure.draw_paper_figure(runs, tmp_path / "a.svg").read_text()
+    assert inches(svg)[0] == pytest.approx(paper_figure.COLUMN)
     for said in ("method 0", "method 2", "priority training loss", "priority test accuracy"):
         assert f"{said}</text>" in svg or f">{said}<" in svg
     sizes = {float(s) for s in re.findall(r"font-size: ([\d.]+)px", svg)}
     assert sizes, "text has a size"
     assert min(sizes) >= 7
-    wide = paper.paper(runs, tmp_path / "b.svg", wide=True).read_text()
-    assert inches(wide)[0] == pytest.approx(paper.PAGE)
+    wide = paper_figure.draw_paper_figure(runs, tmp_path / "b.svg", wide=True).read_text()
+    assert inches(wide)[0] == pytest.approx(paper_figure.PAGE)
     assert inches(wide)[1] < inches(svg)[1], "measures stand next to each other"
 
 
 def test_the_same_runs_give_the_same_file(runs, tmp_path):
-    one, two = (paper.paper(runs, tmp_path / f"{i}.pdf", "loss").read_bytes() for i in range(2))
+    one, two = (
+        paper_figure.draw_paper_figure(runs, tmp_path / f"{i}.pdf", "loss").read_bytes()
+        for i in range(2)
+    )
     assert one == two
     assert one.startswith(b"%PDF")
 
 
 def test_differences_are_taken_seed_by_seed(runs):
     first, other = runs["method 0"], runs["method 1"]
-    curve = paper.gap_curve(other, first, MEASURES["loss"])
+    curve = paper_figure.difference_curve(other, first, MEASURES["loss"])
     gaps = np.stack([
         (b.rounds["loss"] - a.rounds["loss"]).to_numpy() for a, b in zip(first, other, strict=True)
     ])  # fmt: skip
     assert curve.mean == pytest.approx(gaps.mean(0))
-    same = paper.gap_curve(first, first, MEASURES["loss"])
+    same = paper_figure.difference_curve(first, first, MEASURES["loss"])
     assert (same.mean == 0).all()
     assert (same.half == 0).all()
 
 
 def test_names_at_the_ends_never_lie_on_each_other():
     room = {"a": 0.1, "b": 0.2, "c": 0.1}
-    at = paper.apart({"a": 0.99, "b": 0.98, "c": 0.2}, room)
+    at = paper_figure.spread_out({"a": 0.99, "b": 0.98, "c": 0.2}, room)
     assert at["c"] == pytest.approx(0.2)
     assert at["a"] - at["b"] >= 0.15 - 1e-9
     assert at["a"] <= 0.95 + 1e-9, "nor outside the panel"
@@ -65,7 +68,7 @@ def test_names_at_the_ends_never_lie_on_each_other():
 
 def test_many_methods_have_a_legend(tmp_path):
     many = {f"method {i}": [big_run(4, 6, seed=i)] for i in range(6)}
-    svg = paper.paper(many, tmp_path / "a.svg", "loss").read_text()
+    svg = paper_figure.draw_paper_figure(many, tmp_path / "a.svg", "loss").read_text()
     assert svg.count("method 5") == 1
 
 

@@ -9,11 +9,11 @@ import polars as pl
 import pytest
 from matplotlib.figure import Figure
 
-from muster.report.style import Look
-from muster.report.sweep_panel import SLANTED, UPRIGHT, draw_against
+from muster.report.style import LineStyle
+from muster.report.sweep_figure import SLANTED, UPRIGHT, draw_sweep_panel
 from muster.results.measures import MEASURES
 
-LOOKS = {name: Look.of(i) for i, name in enumerate(("a", "b", "c"))}
+LOOKS = {name: LineStyle.of(i) for i, name in enumerate(("a", "b", "c"))}
 
 
 def drawn(values, measure="test_accuracy", mean=0.9, half=0.3, ax=None):
@@ -24,7 +24,7 @@ def drawn(values, measure="test_accuracy", mean=0.9, half=0.3, ax=None):
     ]
     ax = ax or Figure().subplots()
     frame = pl.DataFrame(rows, schema_overrides={"half": pl.Float64})
-    draw_against(ax, frame, "data.my_key", LOOKS, MEASURES[measure], "my key")
+    draw_sweep_panel(ax, frame, "data.my_key", LOOKS, MEASURES[measure], "my key")
     return ax
 
 

@@ -1,22 +1,22 @@
-// Who took part: a canvas with a row for each client and a column for each round.
+// Participation: a canvas with one row per client and one column per round.
 const STATE_COLOURS = ["--s-none", "--s-right", "--s-helper", "--s-silent", "--s-refused", "--s-failed", "--s-left"];
 function rgb(text) {
   const n = parseInt(text.slice(1), 16);
   return [(n >> 16) & 255, (n >> 8) & 255, n & 255];
 }
-function picture(element) {
-  const all = section("presence");
+function participation(element) {
+  const all = section("participation");
   const canvas = make("canvas", { "aria-hidden": "true" });
   const names = make("div", { class: "names", "aria-hidden": "true" });
   const below = make("div", { class: "below", "aria-hidden": "true" });
-  const box = make("div", { class: "picture" }, names, make("div", {}, canvas, below));
+  const box = make("div", { class: "image" }, names, make("div", {}, canvas, below));
   element.append(box);
   let turn = 0;
-  const again = async () => {
-    const mine = ++turn, name = pickedIn(all.runs), run = all.runs[name];
+  const redrawChart = async () => {
+    const mine = ++turn, name = pickRun(all.runs), run = all.runs[name];
     const cells = await unpack(run.cells, Uint8Array);
     if (mine !== turn) return;
-    const [n, rounds] = run.shape, order = orderOf(name, n);
+    const [n, rounds] = run.shape, order = clientOrder(name, n);
     const clients = section("clients") && section("clients").runs[name];
     const title = (k) => (clients ? clients.client[k] : String(k));
     const rowHeight = Math.max(1, Math.min(16, Math.floor(640 / n) || 1));
@@ -29,7 +29,7 @@ function picture(element) {
     canvas.style.width = `${width}px`; canvas.style.height = `${n * rowHeight}px`;
     below.replaceChildren(make("span", {}, "round 1"), make("span", {}, String(rounds)));
     below.style.width = `${width}px`;
-    const palette = STATE_COLOURS.map((c) => rgb(colourOf(c)));
+    const palette = STATE_COLOURS.map((c) => rgb(cssColour(c)));
     const small = new OffscreenCanvas(rounds, n), pen = small.getContext("2d");
     const image = pen.createImageData(rounds, n);
     order.forEach((k, row) => {
@@ -43,29 +43,29 @@ function picture(element) {
     ink.imageSmoothingEnabled = rounds > canvas.width;
     ink.drawImage(small, 0, 0, canvas.width, canvas.height);
     if (rowHeight >= 6) {
-      ink.fillStyle = colourOf("--paper");
+      ink.fillStyle = cssColour("--paper");
       for (let row = 1; row < n; row++) ink.fillRect(0, Math.round(row * rowHeight * ratio), canvas.width, 1);
     }
     const moves = new Map(run.moves.map(([t, k, what]) => [`${k}/${t}`, what]));
     const read = (row, t, px, py) => {
       const k = order[row], [state, why] = run.kinds[cells[k * rounds + t]];
-      const role = clients ? `, ${roleOf(clients.role[k])}${clients.attacker.includes(k) ? ", attacker" : ""}` : "";
+      const role = clients ? `, ${roleName(clients.role[k])}${clients.attacker.includes(k) ? ", attacker" : ""}` : "";
       const moved = moves.get(`${k}/${t + 1}`);
-      tell([`${title(k)}${role}`, `round ${t + 1}: ${all.states[state]}${why ? ` (${why})` : ""}`, ...(moved ? [moved] : [])], px, py);
+      showTip([`${title(k)}${role}`, `round ${t + 1}: ${all.states[state]}${why ? ` (${why})` : ""}`, ...(moved ? [moved] : [])], px, py);
     };
     let row = 0, t = -1;
     element.tabIndex = 0;
     element.setAttribute("role", "group");
     element.setAttribute("aria-roledescription", "chart");
-    element.setAttribute("aria-label", `${element.dataset.said}, ${called(name)}. Arrow keys read it.`);
+    element.setAttribute("aria-label", `${element.dataset.description}, ${runLabel(name)}. Use the arrow keys to read it.`);
     canvas.onpointermove = (event) => {
       const b = canvas.getBoundingClientRect();
       t = Math.min(rounds - 1, Math.max(0, Math.floor(((event.clientX - b.left) / b.width) * rounds)));
       row = Math.min(n - 1, Math.max(0, Math.floor(((event.clientY - b.top) / b.height) * n)));
       read(row, t, event.clientX, event.clientY);
     };
-    canvas.onpointerleave = hush;
-    element.onblur = hush;
+    canvas.onpointerleave = hideTip;
+    element.onblur = hideTip;
     element.onkeydown = (event) => {
       const move = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0], Home: [0, -Infinity], End: [0, Infinity] }[event.key];
       if (!move) return;
@@ -77,10 +77,10 @@ function picture(element) {
     };
     legend(element.parentElement.querySelector(".legend"), run, cells, all.states);
   };
-  pickListeners.push(again);
-  keep(element, again);
+  pickListeners.push(redrawChart);
+  drawOnResize(element, redrawChart);
 }
-// What the colours mean, how often each happened in this run, and why.
+// The meaning of the colours, how often each state occurred in this run, and why.
 function legend(list, run, cells, states) {
   const often = new Array(run.kinds.length).fill(0);
   for (const code of cells) often[code]++;
@@ -93,18 +93,18 @@ function legend(list, run, cells, states) {
   });
   list.replaceChildren(...items.filter(Boolean));
 }
-BEHIND.presence = async () => {
-  const all = section("presence"), name = pickedIn(all.runs), run = all.runs[name];
+TABLES.participation = async () => {
+  const all = section("participation"), name = pickRun(all.runs), run = all.runs[name];
   const cells = await unpack(run.cells, Uint8Array), [n, rounds] = run.shape;
   const clients = section("clients") && section("clients").runs[name];
-  const rows = orderOf(name, n).map((k) => {
+  const rows = clientOrder(name, n).map((k) => {
     const counts = new Array(all.states.length).fill(0);
     for (let t = 0; t < rounds; t++) counts[run.kinds[cells[k * rounds + t]][0]]++;
-    return [clients ? clients.client[k] : String(k), clients ? roleOf(clients.role[k]) : "", ...counts];
+    return [clients ? clients.client[k] : String(k), clients ? roleName(clients.role[k]) : "", ...counts];
   });
-  const whole = tableOf("who took part", ["client", "role", ...all.states], rows);
-  const every = make("button", { type: "button", class: "save" }, "Save every client and round as CSV");
-  every.addEventListener("click", () => {
+  const whole = buildTable("participation", ["client", "role", ...all.states], rows);
+  const save = make("button", { type: "button", class: "save" }, "Save every client and round as CSV");
+  save.addEventListener("click", () => {
     const lines = [["client", "round", "what", "reason"]];
     for (let k = 0; k < n; k++) for (let t = 0; t < rounds; t++) {
       const [state, why] = run.kinds[cells[k * rounds + t]];
@@ -112,6 +112,6 @@ BEHIND.presence = async () => {
     }
     saveAs("ledger.csv", csv(lines), "text/csv");
   });
-  whole.append(every);
+  whole.append(save);
   return whole;
 };

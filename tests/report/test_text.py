@@ -1,10 +1,10 @@
-"""What swept keys are called."""
+"""Names of swept keys."""
 
 from __future__ import annotations
 
 import pytest
 
-from muster.report.key_names import key_names
+from muster.report.text import name_keys
 
 
 @pytest.mark.parametrize(
@@ -23,4 +23,4 @@ from muster.report.key_names import key_names
     ],
 )  # fmt: skip
 def test_keys_are_told_apart_and_say_whose_they_are(keys, names):
-    assert list(key_names(keys, ["fedalign", "all-1.5"]).values()) == names
+    assert list(name_keys(keys, ["fedalign", "all-1.5"]).values()) == names
