@@ -104,6 +104,16 @@ class Method:
         return self.refers or self.losses
 
     @property
+    def folds(self) -> int:
+        """Folds of their rows that clients of the objective train on; 0: on all rows at once."""
+        return int(getattr(self.claim, "folds", 0))
+
+    @property
+    def claims(self) -> bool:
+        """True if clients send a claim with their reply."""
+        return self.claim.needs_requirement or self.folds > 0
+
+    @property
     def appraises(self) -> bool:
         """Whether asked clients must measure the model on their data."""
         return self.reports or self.claim.needs_requirement
@@ -113,6 +123,11 @@ def check_compatible(method: Method) -> None:
     """Refuse parts that count on each other and are not both there: SCAFFOLD's clients and its
     server, AFL's weights and its server, MW-Fed's effort and its server."""
     step, solver = method.step, method.solver
+    if getattr(method.weigh, "needs_spread", False) and not method.folds:
+        raise MusterError(
+            f"method weigh: {type(method.weigh).__name__} needs each client's spread; use "
+            'claim = "spread"'
+        )
     for name in ("only_mean", "memory"):
         if not hasattr(step, name):
             raise MusterError(

@@ -19,11 +19,12 @@ from ..optimizers import GradientDescent, Optimizer
 from ..tasks.base import Multiclass, Task
 from ..tasks.other import Binary, Huber, Multilabel, NextToken, Poisson, Regression, Survival
 from .admit import Admit, Band, Everyone, Objective
-from .claim import Appeal, Claim, Nothing, Unmet
+from .claim import Appeal, Claim, Nothing, Spread, Unmet
 from .defences.mixing import Bucketing, NearestNeighbours, NormBound
 from .defences.robust import CentredClipping, GeometricMedian, Krum, Median, TrimmedMean
 from .defences.trust import Audit
 from .effort import AsAsked, ByWeight, Effort
+from .evidence import Stein
 from .invite import Apart, Fraction, Full, Invite, PowerOfChoice, Sample, WithReplacement
 from .join import Aligned, Always, Available, Join, Straggling
 from .participation import Flexible, Participation
@@ -126,7 +127,9 @@ __all__ = [
     "ScaleUpdate",
     "Solo",
     "Solver",
+    "Spread",
     "Stay",
+    "Stein",
     "Step",
     "Straggling",
     "Survival",

@@ -96,8 +96,9 @@ class Stein:
     Without a reply of the objective nothing can be compared, and nobody counts.
     """
 
-    at_once: ClassVar[bool] = True
-    refuses: ClassVar[str] = "no evidence that it helps"
+    at_once: ClassVar[bool] = True  # a weight depends on all replies: they cannot be streamed
+    needs_spread: ClassVar[bool] = True
+    refuses: ClassVar[str] = "no evidence that it helps"  # the reason where a weight is 0
 
     def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:
         roster = replies.roster

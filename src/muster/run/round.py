@@ -147,6 +147,9 @@ def judge(job: Job, offer: Offer, replies: Replies, server: State) -> Verdict:
     weight = np.zeros(len(extent))
     weight[let_in] = method.weigh(replies.pick(let_in), extent[let_in], server)
     reason = np.where(sound.yes, method.admit.reason, sound.reason)
+    if refuses := getattr(method.weigh, "refuses", ""):
+        useless = let_in & (weight == 0)
+        extent, reason = np.where(useless, 0.0, extent), np.where(useless, refuses, reason)
     return Verdict(extent, weight, reason)
 
 
@@ -190,6 +193,7 @@ def conclude(
     method, server = setup.job.method, state.server
     most = max(1, setup.clients.max_replies(offer.model))
     streams = method.step.only_mean and state.clients is None and method.trust is None
+    streams = streams and not getattr(method.weigh, "at_once", False)
     n = len(roster)
     cuts = range(0, n, most) if streams and n > most else range(1)
     parts: list[tuple[Answers, Verdict, Verdict | None]] = []
@@ -399,7 +403,7 @@ def sizes_of(
     # What a solver sends next to the model is of the model's shapes, part by part.
     up = 0 if alone else model * (1 + len(method.solver.sends))
     up += SCALAR if method.reports else 0  # F_k(w)
-    up += SCALAR if method.claim.needs_requirement else 0
+    up += SCALAR if method.claims else 0
     told = SCALAR * cache.polled[asked]  # F_k(w), before it was known who would be asked
     return Traffic(
         np.where(answers.decision.yes, up, 0) + told,

@@ -122,7 +122,7 @@ class Node:
             score = float(answers.replies.appraisal.score[0])
             if not np.isnan(score):  # its rows may leave it without one
                 word[offer.called] = score
-        if self.method.claim.needs_requirement:
+        if self.method.claims:
             word["claim"] = float(answers.replies.claim[0])
         return word, answers.replies
 

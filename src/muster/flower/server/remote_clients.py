@@ -462,7 +462,7 @@ def stacked(offer: Offer, roster: Roster, heard: list[Reply], word: Appraisal) -
         for part, first in heard[0].extra.items()
     }
     claim = np.array([r.figure("claim") for r in heard])
-    return Replies(roster, models, word, claim, extra)
+    return Replies(roster, models, word, claim, extra, offer.trainable)
 
 
 def counted_of(memory: State, n: int) -> Int64:
