@@ -3,7 +3,7 @@
     python benchmarks/large.py            all of it (a few minutes)
     python benchmarks/large.py --write    all of it, and put the table into docs/scaling.md
 
-Each line runs in a process of its own, so that its peak is its own. The peak leaves out what the
+Each line runs in a separate process, so that its peak is its own. The peak leaves out what the
 process held before the run: libraries, and the data.
 """
 

@@ -69,10 +69,7 @@ def name_of(path):
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-STAND_INS = {
-    "lazy_module",
-    "lazy_functions",
-}  # they import a module by its name, when it is first used
+STAND_INS = {"lazy_module"}  # imports a module by its name, when it is first used
 MODULES = {name_of(path): path for path in SOURCE.rglob("*.py")}
 
 
@@ -93,7 +90,7 @@ def targets(node, module):
 
 
 def by_name(node):
-    """The muster module that `lazy_module("muster...")` or `lazy_functions(...)` names."""
+    """The muster module that `lazy_module("muster...")` names."""
     if not isinstance(node, ast.Call) or getattr(node.func, "id", "") not in STAND_INS:
         return None
     (name,) = node.args

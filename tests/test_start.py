@@ -145,13 +145,6 @@ def test_a_library_is_loaded_by_its_first_use_and_looked_up_once():
         _ = module.nosuch
 
 
-def test_a_function_is_handed_on_before_its_module_is_loaded():
-    sys.modules.pop("colorsys", None)
-    function = lazy.lazy_functions("colorsys").rgb_to_hsv
-    assert "colorsys" not in sys.modules
-    assert function(0.0, 0.0, 1.0)[2] == 1.0
-
-
 def test_ctrl_c_waits_until_a_library_is_loaded():
     before = signal.getsignal(signal.SIGINT)
     done = []

@@ -12,6 +12,7 @@ from typing import Literal
 
 from .base.checks import check_one_of, check_whole, is_number, require
 from .base.errors import MusterError
+from .base.registry import check_part
 from .optimizers import GradientDescent, Optimizer
 from .schedules import Schedule, as_schedule
 
@@ -62,10 +63,11 @@ class Local:
             object.__setattr__(self, "lr", float(self.lr))  # type: ignore[arg-type]
         ends = [as_schedule(self.lr, "local lr").at(t, 100) for t in (0, 99)]
         require(all(map(math.isfinite, ends)), "local lr", self.lr, "finite numbers from 0")
-        if not isinstance(self.optimizer, Optimizer):
+        if not hasattr(self.optimizer, "step"):
             raise MusterError(
                 f"local optimizer: {type(self.optimizer).__name__}; give one of muster.optimizers"
             )
+        check_part(Optimizer, self.optimizer, "local optimizer")
 
         check_one_of("local batches", self.batches, ("shuffled", "independent"))
         check_one_of("local lr_counts", self.lr_counts, ("rounds", "steps"))

@@ -6,11 +6,11 @@ The methods by name (`fedalign`, `maxfl`, ...) are in `methods`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from .base.checks import check_one_of, check_whole, is_number
 from .base.errors import MusterError
-from .base.registry import kinds
+from .base.registry import check_part, kinds
 from .parts.admit import Admit, Everyone
 from .parts.claim import Claim, Nothing
 from .parts.defences.trust import Audit
@@ -34,21 +34,25 @@ class Method:
     """A federated learning method as a composition of parts.
 
     Attributes:
-        claim: the number clients work out from what only they know (MaxFL's q_k)
-        effort: how many local steps each client is to take
-        losses: whether weigh or step use the clients' losses F_k(w)
-        epsilon: eps_t, broadcast in the offer for the rules that need it
+        name: as reports print it
+        invite: whom the server asks
+        join: a client's decision to train
+        solver: a client's local training
+        admit: the server's rule for replies
+        weigh: the weight of each reply
+        step: the server's update
+        claim: the number clients compute from private facts (MaxFL's q_k)
+        effort: the number of local steps of each client
+        losses: True if weigh or step use the clients' losses F_k(w)
+        tune_steps: local steps a client takes before it measures the model for its claim
+        epsilon: eps_t, sent in the offer for the rules that need it
         warmup: rounds (int) or fraction of rounds (float) in which only the objective's clients
             (the priority clients) are asked
-
-    tune_steps local steps a client takes before it judges the model for its claim
-
-    Attributes:
-        reference: whose data F(w) is measured on: all priority clients (the paper), or those asked,
+        reference: the clients that measure F(w): all priority clients (the paper), or those asked,
             whose cost does not grow with the population
-        serves: whose model is judged: the global one, or each client's own
-        trust: how far clients outside the objective are trusted: None (the papers) believes every
-            reply that is not malformed
+        serves: the model that is evaluated: the global one, or each client's own
+        trust: bounds and checks on clients outside the objective; None (the papers): every reply
+            that is not malformed is accepted
     """
 
     name: str
@@ -78,29 +82,28 @@ class Method:
         check_compatible(self)
 
     def warmup_rounds(self, rounds: int) -> int:
-        """How many of this many rounds ask only the objective's clients."""
+        """Return the number of warm-up rounds, which ask only the objective's clients."""
         return count_rounds(self.warmup, rounds, "warmup")
 
     def eps(self, t: int, rounds: int) -> float:
-        """eps_t of a run of this many rounds. A decay begins when the others are first asked, after
-        warm-up."""
+        """Return eps_t of a run of this many rounds. A decay begins at the end of warm-up."""
         return value_after(self.schedule, self.warmup_rounds(rounds), t, rounds)
 
     @property
     def schedule(self) -> Schedule:
-        """epsilon, which may be given as a number."""
+        """epsilon as a schedule; it may be given as a number."""
         assert isinstance(self.epsilon, Schedule)
         return self.epsilon
 
     @property
     def refers(self) -> bool:
-        """Whether a rule needs F(w), the priority clients' measure of the model."""
+        """True if a rule needs F(w), the priority clients' loss of the model."""
         return self.join.appraises or self.admit.appraises
 
     @property
     def reports(self) -> bool:
-        """Whether clients tell the server their loss. A claim does not need it told: from F_k and
-        q_k together the server could work out rho_k."""
+        """True if clients report their loss. A claim alone does not: from F_k and q_k together the
+        server could compute rho_k."""
         return self.refers or self.losses
 
     @property
@@ -115,45 +118,59 @@ class Method:
 
     @property
     def appraises(self) -> bool:
-        """Whether asked clients must measure the model on their data."""
+        """True if asked clients must measure the model on their data."""
         return self.reports or self.claim.needs_requirement
 
 
+ROLES = {
+    "invite": Invite,
+    "join": Join,
+    "solver": Solver,
+    "admit": Admit,
+    "weigh": Weigh,
+    "step": Step,
+    "claim": Claim,
+    "effort": Effort,
+}
+
+
 def check_compatible(method: Method) -> None:
-    """Refuse parts that count on each other and are not both there: SCAFFOLD's clients and its
-    server, AFL's weights and its server, MW-Fed's effort and its server."""
+    """Refuse parts that lack an attribute, or need one another and are not both there: SCAFFOLD's
+    clients and its server, AFL's weights and its server, MW-Fed's effort and its server."""
+    for name, role in ROLES.items():
+        check_part(role, getattr(method, name), f"method {name}")
     step, solver = method.step, method.solver
     if getattr(method.weigh, "needs_spread", False) and not method.folds:
         raise MusterError(
-            f"method weigh: {type(method.weigh).__name__} needs each client's spread; use "
+            f"method: weigh {type(method.weigh).__name__} needs each client's spread; use "
             'claim = "spread"'
         )
-    for name in ("only_mean", "memory"):
-        if not hasattr(step, name):
-            raise MusterError(
-                f"method step: {type(step).__name__} has no {name}; let the class inherit from "
-                "muster.parts.Step, which has what a step does not say itself"
-            )
     kept = collect_names(step, "keeps")
-    # Of a step that neither says what it keeps nor inherits from ours, nothing is known.
+    # A step that neither has `keeps` nor inherits from Step may keep anything.
     known = hasattr(step, "keeps") or Step in type(step).__mro__
-    for role in ("solver", "weigh", "effort") if known else ():
-        part = getattr(method, role)
+    for name in ("solver", "weigh", "effort") if known else ():
+        part = getattr(method, name)
         for what in set(getattr(part, "needs", ())) - kept:
-            able = " or ".join(n for n, s in kinds(Step).items() if what in getattr(s, "keeps", ()))
             raise MusterError(
-                f"method {role}: {type(part).__name__} goes by the server's '{what}', which the "
-                f"step {type(step).__name__} does not keep; give step = {able} with it"
+                f"method: {name} {type(part).__name__} needs server state '{what}', but step "
+                f"{type(step).__name__} does not keep it; use step = {_find(Step, 'keeps', what)}"
             )
     for what in collect_names(step, "takes") - set(solver.sends):
-        able = " or ".join(n for n, s in kinds(Solver).items() if what in getattr(s, "sends", ()))
         raise MusterError(
-            f"method step: {type(step).__name__} needs each client's '{what}', which the solver "
-            f"{type(solver).__name__} does not send; give solver = {able} with it"
+            f"method: step {type(step).__name__} needs each client's '{what}', but solver "
+            f"{type(solver).__name__} does not send it; use solver = "
+            f"{_find(Solver, 'sends', what)}"
         )
+
+
+def _find(role: Any, field: str, what: str) -> str:
+    """Return the names of the registered parts whose `keeps` or `sends` includes this."""
+    able = {name: getattr(kind, field, ()) for name, kind in kinds(role).items()}
+    found = [name for name, names in able.items() if isinstance(names, tuple) and what in names]
+    return " or ".join(f'"{name}"' for name in found) or f"one that {field} it"
 
 
 def collect_names(step: Step, what: str) -> set[str]:
-    """The names that a step `keeps` or `takes`, with those of the step it passes replies to."""
+    """Return the names that a step `keeps` or `takes`, with those of the step after it (`then`)."""
     then = getattr(step, "then", None)
     return set(getattr(step, what, ())) | (set() if then is None else collect_names(then, what))

@@ -2,8 +2,9 @@
 
 import pytest
 
-import muster.cli.run
-import muster.report.figure  # both before either is changed: one has the other's function
+import muster.cli.figure
+import muster.cli.show
+import muster.report.figure  # before any is changed: the others have its function
 from muster.report.figure import check_figure_path, choose_panels
 
 
@@ -24,5 +25,5 @@ def drawn():
 @pytest.fixture(autouse=True)
 def undrawn(request, monkeypatch):
     if "drawn" not in request.fixturenames:
-        for module in (muster.report.figure, muster.cli.run):
+        for module in (muster.report.figure, muster.cli.figure, muster.cli.show):
             monkeypatch.setattr(module, "draw_figure", blank)

@@ -6,14 +6,14 @@ import pytest
 
 import muster
 from muster.base.errors import MusterError
-from muster.cli.arguments import joined
-from muster.cli.main import main, reader
-from muster.cli.run import configured
+from muster.cli.arguments import attach_negatives
+from muster.cli.main import build_parser, main
+from muster.cli.options import read_configuration
 from muster.config.experiment import load
 
 
 def read(*line):
-    return reader().read(list(line))
+    return build_parser().parse(list(line))
 
 
 def test_words_may_stand_in_any_order():
@@ -42,7 +42,7 @@ def test_negative_numbers_are_values(number):
 
 
 def test_only_a_number_stays_with_the_flag_before_it():
-    assert joined(["--a=1", "-2", "-x", "--b", "--c", "-3"]) == [
+    assert attach_negatives(["--a=1", "-2", "-x", "--b", "--c", "-3"]) == [
         "--a=1",
         "-2",
         "-x",
@@ -116,33 +116,35 @@ def test_several_methods_take_the_place_of_the_files(tmp_path):
     file = tmp_path / "x.toml"
     file.write_text("methods = ['maxfl', 'local']\n")
     more = ("--method", "fedalign", "--method", "{name = 'fedprox', mu = 0.5}")
-    table = configured(read("compare", str(file), *more))
+    table = read_configuration(read("compare", str(file), *more))
     assert table == {"name": "x", "methods": ["fedalign", {"name": "fedprox", "mu": 0.5}]}
-    assert configured(read("compare", *more))["methods"] == table["methods"]
+    assert read_configuration(read("compare", *more))["methods"] == table["methods"]
     file.write_text("method = 'maxfl'\n")
-    assert configured(read("compare", str(file), *more)) == table
-    assert configured(read("run", str(file), "--method", "local"))["method"] == {"name": "local"}
+    assert read_configuration(read("compare", str(file), *more)) == table
+    assert read_configuration(read("run", str(file), "--method", "local"))["method"] == {
+        "name": "local"
+    }
 
 
 def test_fewer_rounds_by_a_flag_leave_out_what_a_file_prints_of_later_ones(tmp_path):
     file = tmp_path / "x.toml"
     file.write_text("rounds = 100\nreport_at = [10, 50, 100]\n")
-    assert configured(read("compare", str(file), "--rounds", "50"))["report_at"] == [10, 50]
-    assert configured(read("compare", str(file), "--rounds", "5"))["report_at"] == []
-    said = configured(read("compare", str(file), "--rounds", "5", "--report_at", "[10]"))
+    assert read_configuration(read("compare", str(file), "--rounds", "50"))["report_at"] == [10, 50]
+    assert read_configuration(read("compare", str(file), "--rounds", "5"))["report_at"] == []
+    said = read_configuration(read("compare", str(file), "--rounds", "5", "--report_at", "[10]"))
     assert said["report_at"] == [10]  # and is refused: it was asked for
     with pytest.raises(MusterError, match="report_at: 10; allowed: whole numbers from 1 to 5"):
         load(said)
 
 
 def test_one_number_is_a_list_of_one(tmp_path):
-    assert load(configured(read("run", "--report_at", "3"))).settings.report_at == (3,)
+    assert load(read_configuration(read("run", "--report_at", "3"))).settings.report_at == (3,)
 
 
 def test_what_refines_a_choice_may_come_before_it():
     line = ("--method.epsilon", "0.3", "--data.partition.alpha", "1", "--method", "fedalign",
             "--data.partition", "dirichlet", "--data", "digits")  # fmt: skip
-    table = configured(read("run", *line))
+    table = read_configuration(read("run", *line))
     assert table["method"] == {"name": "fedalign", "epsilon": 0.3}
     assert table["data"] == {"name": "digits", "partition": {"kind": "dirichlet", "alpha": 1}}
 
@@ -156,8 +158,8 @@ def test_what_refines_a_choice_may_come_before_it():
     ],
 )
 def test_a_method_is_refined_without_naming_it_again(line, method, tmp_path):
-    assert configured(read("run", *line))["method"] == {"name": "fedalign", **method}
+    assert read_configuration(read("run", *line))["method"] == {"name": "fedalign", **method}
     file = tmp_path / "x.toml"
     file.write_text("[[methods]]\nname = 'fedalign'\nprox = 1.0\n")
-    table = configured(read("run", str(file), *line))
+    table = read_configuration(read("run", str(file), *line))
     assert table["method"] == {"name": "fedalign", "prox": 1.0, **method}

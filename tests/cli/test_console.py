@@ -9,9 +9,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-import muster.cli.run
+import muster.cli.show
 from muster.base.errors import UNSEEN, MusterError, MusterWarning, warning_line
-from muster.cli.console import Terminal, say
+from muster.cli.console import Terminal, print_line
 from muster.cli.main import main
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\u202eend"
@@ -30,7 +30,7 @@ def table(console):
 
 
 @pytest.mark.parametrize("show", [
-    lambda console: say(console, EVIL),
+    lambda console: print_line(console, EVIL),
     table,
     lambda console: console.print(EVIL, markup=False),
 ])  # fmt: skip
@@ -52,10 +52,10 @@ def test_colours_and_the_cursor_of_what_is_live_stay_rich_s_own():
 
 
 def test_an_error_and_a_warning_are_one_clean_line(capsys, monkeypatch):
-    def fail(words, console):
+    def fail(arguments, console):
         raise MusterError(f"bad\n{EVIL}")
 
-    monkeypatch.setattr(muster.cli.run, "show", fail)
+    monkeypatch.setattr(muster.cli.show, "execute", fail)
     assert main(["show", "x"]) == 2
     told = warning_line(MusterWarning(f"bad\n{EVIL}"), MusterWarning)
     assert capsys.readouterr().err == told

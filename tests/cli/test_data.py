@@ -123,7 +123,7 @@ def test_what_is_always_there_needs_no_getting(root, capsys):
         (["get", "small", "--foldr", "x"], "unknown flag '--foldr'; did you mean '--folder'?"),
         (
             ["get", "emnist"],
-            "data get: emnist has parts, which are got one by one: emnist_balanced",
+            "data get: emnist has parts; get them one by one: emnist_balanced",
         ),
         (
             ["show", "emnist_byclass"],

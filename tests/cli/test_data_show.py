@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 import muster
-from muster.cli.data_show import heading
-from muster.cli.main import reader
+from muster.cli.data_show import format_heading
+from muster.cli.main import build_parser
 
 
 @pytest.fixture
@@ -25,8 +25,8 @@ def here(tmp_path, monkeypatch):
 def shown(*words):
     """What the command prints."""
     console = Console(width=160, file=io.StringIO())
-    read = reader().read(["data", "show", *words])
-    assert read.handle(read, console) == 0
+    read = build_parser().parse(["data", "show", *words])
+    assert read.execute(read, console) == 0
     return console.file.getvalue()
 
 
@@ -128,7 +128,7 @@ def test_weighted_test_rows_are_counted_as_they_are(here):
     x, y = np.eye(12), np.arange(12) % 2
     halves = [np.arange(6), np.arange(6, 12)]
     fed = muster.data.federate(x, y, halves, test=(x[:4], y[:4]))
-    assert "12 training rows, 4 test rows for everyone; rows of" in heading(fed)
+    assert "12 training rows, 4 test rows for everyone; rows of" in format_heading(fed)
 
 
 @pytest.mark.parametrize("width", [60, 80])
@@ -144,8 +144,8 @@ def test_a_narrow_table_has_every_number_and_bar(here, width):
 
     def words(width):
         console = Console(width=width, file=io.StringIO())
-        read = reader().read(["data", "show", "h"])
-        assert read.handle(read, console) == 0
+        read = build_parser().parse(["data", "show", "h"])
+        assert read.execute(read, console) == 0
         return console.file.getvalue()
 
     out, whole = words(width), words(400)

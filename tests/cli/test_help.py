@@ -10,8 +10,8 @@ import pytest
 
 from muster.base.docstrings import describe_parameters
 from muster.base.registry import kinds, roles
-from muster.cli.help import shown
-from muster.cli.main import main, reader
+from muster.cli.help import format_value
+from muster.cli.main import build_parser, main
 from muster.config.experiment import Experiment, load
 from muster.config.network import Network
 from muster.config.settings import Settings
@@ -28,9 +28,9 @@ def help_of(*line, capsys):
 
 
 def commands():
-    top = reader().commands
+    top = build_parser().commands
     return [(name,) for name in top] + [
-        (name, inner) for name in top for inner in top[name].commands
+        (name, inner) for name in top for inner in top[name].load().commands
     ]
 
 
@@ -38,10 +38,10 @@ def commands():
 def test_every_command_has_help(line, capsys):
     out = help_of(*line, capsys=capsys)
     assert out.startswith(f"usage: muster {' '.join(line)}")
-    command = reader()
+    command = build_parser()
     for name in line:
-        command = command.commands[name]
-    for flag in command.known:
+        command = command.commands[name].load()
+    for flag in command.flags:
         assert re.search(rf"^ .*{flag}\b", out, re.MULTILINE)
 
 
@@ -91,9 +91,9 @@ def test_what_help_says_of_keys_is_what_the_configuration_takes():
 def test_defaults_are_shown_as_they_would_be_typed():
     from muster.data import Dirichlet
 
-    assert shown(Dirichlet(0.5)).startswith("dirichlet(alpha=0.5")
-    assert shown(True) == "true"
-    assert shown(()) == "none"
+    assert format_value(Dirichlet(0.5)).startswith("dirichlet(alpha=0.5")
+    assert format_value(True) == "true"
+    assert format_value(()) == "none"
 
 
 def test_every_parameter_of_every_method_is_explained(capsys):

@@ -268,7 +268,7 @@ BAD = {
     "resume nowhere": (["run", "--resume", "runs/none"], "no config.toml there"),
     "resume with more": (
         ["run", "--resume", "runs/none", "--rounds", "3"],
-        "goes on with the folder's own settings",
+        "continues with the folder's own settings",
     ),
     "show nowhere": (["show", "runs/none"], "no results here"),
     "report outside": (
@@ -498,10 +498,10 @@ def test_a_warning_is_one_line_without_the_code_it_comes_from(here, command):
 def test_no_memory_left_is_one_line(monkeypatch, capsys, said):
     error = RuntimeError(said) if said else MemoryError()
 
-    def handle(words, console):
+    def execute(arguments, console):
         raise error
 
-    monkeypatch.setattr("muster.cli.methods.methods", handle)
+    monkeypatch.setattr("muster.cli.methods.execute", execute)
     assert main(["methods"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("muster: out of memory (")

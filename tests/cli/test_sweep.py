@@ -70,7 +70,7 @@ def test_ctrl_c_and_resume(here, capsys, monkeypatch):
     monkeypatch.setattr(units, "run_unit", run)
     flags = ["--sweep.data.priority", "2,3", "--jobs", "1"]
     assert main(["sweep", "small.toml", *flags]) == INTERRUPTED
-    assert "go on with: muster sweep --resume runs/small" in capsys.readouterr().out
+    assert "continue with: muster sweep --resume runs/small" in capsys.readouterr().out
     assert main(["sweep", "--resume", "runs/small", "--jobs", "1"]) == 0
     assert ran == [0, 1, 0, "stopped", 1]
     assert muster.load("runs/small").complete
@@ -126,7 +126,7 @@ def test_an_error_midway_says_how_to_go_on(here, capsys, monkeypatch):
     assert main(["sweep", "small.toml", "--sweep.data.priority", "2,3", "--jobs", "1"]) == 2
     said = capsys.readouterr().err
     assert (
-        "a process ended before its work was done; what is finished is kept; go on with: " in said
+        "a process ended before its work was done; finished runs are saved; continue with: " in said
     )
     assert "muster sweep --resume runs/small" in said
 
@@ -159,7 +159,7 @@ def test_show_says_what_a_tuning_is(here, capsys):
         == 0
     )
     assert main(["show", "runs/t"]) == 2
-    assert "a tuning; every score is in its tuning.parquet" in capsys.readouterr().err
+    assert "a tuning; its scores are in tuning.parquet" in capsys.readouterr().err
 
 
 def test_a_measure_that_no_run_took_is_not_shown_as_dashes(here, capsys):

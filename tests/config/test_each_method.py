@@ -113,16 +113,16 @@ def test_fedalign_on_scaffold_is_scaffold_where_everyone_is_admitted():
     [
         (
             {"name": "fedalign", "solver": "control_variates"},
-            "ControlVariates goes by the server's 'control', which the step Average does not keep; "
-            "give step = scaffold",
+            "method: solver ControlVariates needs server state 'control', but step Average does "
+            'not keep it; use step = "scaffold"',
         ),
         (
             {"name": "fedalign", "step": "scaffold"},
-            "Scaffold needs each client's 'change', which the solver SGD does not send; give "
-            "solver = control_variates",
+            "method: step Scaffold needs each client's 'change', but solver SGD does not send it; "
+            'use solver = "control_variates"',
         ),
-        ({"name": "afl", "step": "average"}, "Mixture goes by the server's 'mixture'"),
-        ({"name": "mwfed", "step": "average"}, "ByWeight goes by the server's 'multiplicative'"),
+        ({"name": "afl", "step": "average"}, "Mixture needs server state 'mixture'"),
+        ({"name": "mwfed", "step": "average"}, "ByWeight needs server state 'multiplicative'"),
         (
             {"name": "fedalign", "prox": 0.1, "solver": "ditto"},
             "method.prox: 0.1 is part of the solver that method.solver replaces",

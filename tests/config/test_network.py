@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import muster
+from muster.config.dotted_keys import RENAMED, override
 from muster.config.experiment import load, load_table
-from muster.config.keys import RENAMED, override
 from muster.config.network import Member, Network, check_members
 from muster.flower.terms import check_agreed
 from muster.study.sweep import planned

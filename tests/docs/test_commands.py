@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-import muster.cli.run as runs
+import muster.cli.options as options
 from helpers import cut_short
 from muster.cli.main import EXAMPLES, main
 from muster.data.sources.catalogue import CATALOGUE
@@ -117,7 +117,7 @@ def test_it_runs(line, desk, monkeypatch, capsys):
     for step in (*makers(line), line):
         with monkeypatch.context() as patch:
             if "--resume" not in step:
-                patch.setattr(runs, "load_experiment", cut_short)
+                patch.setattr(options, "load", cut_short)
             run_line(shorter(step), capsys)
 
 

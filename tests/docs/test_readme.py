@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.cli.main import reader
+from muster.cli.main import build_parser
 from muster.data.sources.readers import HEART_TABLE
 from small_data import SHARED
 
@@ -57,15 +57,15 @@ SERVED = re.findall(
 def test_command_lines_that_need_servers_are_understood(line):
     """Read, and not run: tests/flower/local/test_loopback.py runs the page, test_commands.py all
     other lines."""
-    assert reader().read(shlex.split(line, comments=True)[1:]).handle is not None
+    assert build_parser().parse(shlex.split(line, comments=True)[1:]).execute is not None
 
 
 def test_the_table_of_methods_is_current():
-    from muster.cli.methods import markdown
+    from muster.cli.methods import format_markdown
 
     text = (ROOT / "docs" / "methods.md").read_text()
     table = text.split("<!-- methods -->\n")[1].split("<!-- end methods -->")[0]
-    assert table.strip() == markdown(), "run: muster methods --markdown, and paste"
+    assert table.strip() == format_markdown(), "run: muster methods --markdown, and paste"
 
 
 def test_the_appeal_example_is_alive(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import muster
-import muster.cli.run as runs
+import muster.cli.options as options
 from helpers import cut_short
 from muster.cli.main import main
 
@@ -61,7 +61,7 @@ def desk(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["tutorial-own-files", "tutorial-comparison"])
 def test_a_tutorial_in_its_order(name, desk, monkeypatch, capsys):
-    monkeypatch.setattr(runs, "load_experiment", cut_short)
+    monkeypatch.setattr(options, "load", cut_short)
     walk(ROOT / "docs" / f"{name}.md", capsys)
 
 

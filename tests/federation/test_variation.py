@@ -9,7 +9,7 @@ import pytest
 
 import muster
 from muster.base.errors import MusterError
-from muster.data.split.tuning_rows import divided_anew
+from muster.data.split.tuning_rows import splits_differ
 from muster.federation import Federation, Variation
 from small_data import SHARED, shared
 
@@ -72,7 +72,7 @@ def test_data_sets_say_what_their_seeds_do(make, kind):
     """As told by the rows themselves: training rows of one seed among the test rows of another."""
     a, b = make(0), make(1)
     assert a.variation.varies == kind
-    assert divided_anew(a, [b]) == ("split" in kind)
+    assert splits_differ(a, [b]) == ("split" in kind)
     assert a.variation.train_rows == a.train.sizes.sum()
     assert a.variation.test_rows == a.test.sizes.sum()
 

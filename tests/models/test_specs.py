@@ -54,11 +54,11 @@ def test_a_flat_row_is_the_image_it_was(shape):
 
 def test_image_sets_know_their_shape(tmp_path, monkeypatch):
     monkeypatch.setenv("MUSTER_DATA", str(tmp_path / "none"))
-    from muster.data.sets.images import images
+    from muster.data.sets.images import partition_images
     from small_data import small
 
     data = small(tmp_path)
-    fed = images(
+    fed = partition_images(
         data, write_idx(tmp_path / "here"), tuple("0123456789"), 4, 2, 0, muster.data.IID(), 0
     )
     assert (fed.shape, fed.image) == ((784,), (1, 28, 28))

@@ -14,7 +14,7 @@ from helpers import federation
 from muster.base import params
 from muster.engines import Compute, choose
 from muster.engines.base import Assignment
-from muster.parts.solvers import ControlVariates, MetaGradient, Simple, Work
+from muster.parts.solvers import ControlVariates, MetaGradient, Solver, Work
 from muster.protocol import Offer
 
 MODELS = {
@@ -26,7 +26,7 @@ MODELS = {
 }  # fmt: skip
 
 
-class Asks(Simple):
+class Asks(Solver):
     """A solver that takes one step along nothing, and notes `H(w) v` for random v on the way."""
 
     def __init__(self, delta=None):

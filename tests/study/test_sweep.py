@@ -159,7 +159,7 @@ def test_what_is_not_finished_is_said_wherever_it_is_shown(tmp_path, monkeypatch
     with pytest.raises(sweep.SweepInterrupted):
         muster.sweep(BASE, OVER, tmp_path, jobs=1)
     part = muster.load(tmp_path)
-    said = f"not finished: 2 of 8 runs; go on with: muster sweep --resume {tmp_path}"
+    said = f"not finished: 2 of 8 runs; continue with: muster sweep --resume {tmp_path}"
     assert part.attention == (said, *part.concerns)
     page = part.report(tmp_path / "report.html").read_text()
     assert "not finished: 2 of 8 runs" in page

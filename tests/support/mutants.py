@@ -29,7 +29,8 @@ import polars as pl
 import tomli_w
 
 import muster.cli.data_show
-import muster.cli.run
+import muster.cli.figure
+import muster.cli.show
 import muster.report.figure
 from muster.base.errors import MusterError, one_line
 from muster.cli.main import main
@@ -459,21 +460,17 @@ def undrawn():
     def no_picture(fed, counts, path, seed):
         return path
 
-    usual = (
-        muster.report.figure.draw_figure,
-        muster.cli.run.draw_figure,
-        muster.cli.data_show.draw_federation,
-    )
-    muster.report.figure.draw_figure = muster.cli.run.draw_figure = blank
+    usual = muster.report.figure.draw_figure, muster.cli.data_show.draw_federation
+    homes = (muster.report.figure, muster.cli.figure, muster.cli.show)
+    for home in homes:
+        home.draw_figure = blank
     muster.cli.data_show.draw_federation = no_picture
     try:
         yield
     finally:
-        (
-            muster.report.figure.draw_figure,
-            muster.cli.run.draw_figure,
-            muster.cli.data_show.draw_federation,
-        ) = usual
+        for home in homes:
+            home.draw_figure = usual[0]
+        muster.cli.data_show.draw_federation = usual[1]
 
 
 def findings(kind, numbers, base=None, drawn=False):

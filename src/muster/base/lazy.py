@@ -81,19 +81,6 @@ def get_provider(role: str) -> ModuleType:
     return stand_in
 
 
-def lazy_functions(name: str) -> ModuleType:
-    """A module whose functions can be handed on before it is loaded, which a call does."""
-    stand_in = ModuleType(name)
-
-    def function(of: str) -> Any:
-        if of.startswith("_"):
-            raise AttributeError(of)  # what `inspect` and the like ask of anything
-        return lambda *given: getattr(load_module(name), of)(*given)
-
-    stand_in.__getattr__ = function  # type: ignore[method-assign]
-    return stand_in
-
-
 if TYPE_CHECKING:
     from importlib import metadata
 
@@ -130,7 +117,6 @@ __all__ = [
     "defer_interrupts",
     "functional",
     "griffe",
-    "lazy_functions",
     "lazy_module",
     "linalg",
     "metadata",

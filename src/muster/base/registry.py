@@ -86,6 +86,27 @@ def is_role(kind: Any) -> bool:
     return isinstance(kind, type) and kind in _parts
 
 
+def check_part(role: Any, value: Any, where: str, base: str = "") -> None:
+    """Refuse a part that lacks an attribute of its role, and the part it hands on to (`then`).
+
+    Args:
+        base: the class to inherit from, which has the defaults; without one, the role itself
+    """
+    name = type(value).__name__
+    if isinstance(value, type):
+        raise MusterError(f"{where}: the class {value.__name__}; give an instance of it")
+    if "__call__" in vars(role) and not callable(value):
+        raise MusterError(f"{where}: {name} has no __call__; see muster.parts.{role.__name__}")
+    for needed in (n for n in vars(role) if not n.startswith("_")):
+        if not hasattr(type(value), needed) and needed not in getattr(value, "__dict__", ()):
+            raise MusterError(
+                f"{where}: {name} has no {needed}; let the class inherit from "
+                f"{base or f'muster.parts.{role.__name__}'}, which has the defaults"
+            )
+    if (then := getattr(value, "then", None)) is not None:
+        check_part(role, then, f"{where} then", base)
+
+
 def roles() -> list[Any]:
     """Every role that has parts."""
     return list(_parts)

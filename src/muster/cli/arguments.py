@@ -1,30 +1,31 @@
-"""The one reader of command lines: argparse, with flags that are the configuration's own keys.
+"""The parser of command lines: argparse, with the keys of the configuration as flags.
 
-Which keys there are only the configuration knows (`--method.epsilon.kind linear`). So a command
-that takes them adds every `--word` of the line that is no flag of its own, as a flag with one
-value, and lets argparse read everything: words in any order, `--key value` and `--key=value`.
-Dashes and underscores in a key are alike; what is given twice is an error.
+Only the configuration knows its keys (`--method.epsilon.kind linear`). So a command that takes them
+adds every `--name` of the line that it does not declare, as a flag with one value, and lets
+argparse parse everything: arguments in any order, `--key value` and `--key=value`. Dashes and
+underscores in a key mean the same; a flag given twice is an error.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from ..base.errors import MusterError, unknown_name
+from ..base.lazy import load_module
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-Command: TypeAlias = "Callable[[argparse.Namespace, Console], int]"
+Execute: TypeAlias = "Callable[[argparse.Namespace, Console], int]"
 
-KEY = "key "  # before the name of a key among a command's own arguments
+KEY = "key "  # prefix of the names of keys among a command's own arguments
 
 
 class Once(argparse.Action):
-    """Keep a value; a second one is an error."""
+    """Store a value; refuse a second one."""
 
     def __call__(
         self,
@@ -38,108 +39,109 @@ class Once(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
-class Reader(argparse.ArgumentParser):
-    """Reads the line of one command, or finds the command of a group that the line is for.
+class CommandParser(argparse.ArgumentParser):
+    """The parser of a command, or of a group of commands.
+
+    The module of a command is `muster.cli.NAME` (`data_get` for `muster data get`). It is imported
+    when the command is chosen, and has `add_arguments(parser)` and `execute(arguments, console)`,
+    which returns the exit code.
 
     Attributes:
-        handle: what to do with what was read
-        keys: whether the configuration's keys are flags of this command
-        more: what its help says at the end, worked out only when it is asked for
+        execute: function that runs the command
+        accepts_keys: True if the keys of the configuration are flags of this command
+        epilogue: function that returns the last part of the help text
+        commands: parsers of a group's commands
+        flags: the command's own flags
     """
 
-    def __init__(
-        self,
-        *,
-        handle: Command | None = None,
-        keys: bool = False,
-        more: Callable[[], str] | None = None,
-        **rest: Any,
-    ) -> None:
+    def __init__(self, **options: Any) -> None:
         super().__init__(
-            **rest, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter
+            **options, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         self.register("action", None, Once)
-        self.handle, self.keys, self.more = handle, keys, more
-        self.commands: dict[str, Reader] = {}
-        self.known = ["--help"]
+        self.execute: Execute | None = None
+        self.accepts_keys = False
+        self.epilogue: Callable[[], str] | None = None
+        self.commands: dict[str, CommandParser] = {}
+        self.flags = ["--help"]
 
-    def group(self, **rest: Any) -> Callable[..., Reader]:
-        """Let commands be added: `add = reader.group(); add("run", help="...")`."""
-        sub: Any = self.add_subparsers(metavar="COMMAND", title="commands", **rest)
+    def add_commands(self, summaries: Mapping[str, str]) -> None:
+        """Add a group's commands, each with one line of help."""
+        group: Any = self.add_subparsers(metavar="COMMAND", title="commands")
+        for name, summary in summaries.items():
+            about = f"{summary[0].upper()}{summary[1:]}."
+            self.commands[name] = group.add_parser(name, help=summary, description=about)
 
-        def add(name: str, **about: Any) -> Reader:
-            made: Reader = sub.add_parser(name, **about)
-            self.commands[name] = made
-            return made
+    def add_flag(self, name: str, **options: Any) -> None:
+        """Add one of the command's own flags."""
+        self.flags.append(name)
+        self.add_argument(name, **options)
 
-        return add
+    def load(self) -> CommandParser:
+        """Import the command's module, unless that was done, and add its arguments."""
+        if self.execute is None:
+            module = load_module(f"muster.cli.{'_'.join(self.prog.split()[1:])}")
+            self.execute = module.execute
+            module.add_arguments(self)
+        return self
 
-    def flag(self, name: str, **about: Any) -> None:
-        """Add a flag of the command's own."""
-        self.known.append(name)
-        self.add_argument(name, **about)
-
-    def read(self, line: Sequence[str]) -> argparse.Namespace:
-        """The command's arguments, with `keys` (text by key, in the order given) and `handle`."""
+    def parse(self, line: Sequence[str]) -> argparse.Namespace:
+        """Return the arguments of a line, with `keys` (text by key, in order) and `execute`."""
         if self.commands and line and not line[0].startswith("-"):
             if line[0] not in self.commands:
                 kind = " ".join([*(self.prog.split()[1:]), "command"])
                 raise unknown_name(kind, line[0], self.commands)
-            return self.commands[line[0]].read(line[1:])
+            return self.commands[line[0]].load().parse(line[1:])
         self._add_keys(line)
         parse = self.parse_args if self.commands else self.parse_intermixed_args
-        words = parse(joined(line))
-        given = vars(words).items()
-        words.keys = {k.removeprefix(KEY): v for k, v in given if k.startswith(KEY)}
-        words.handle = self.handle or self._help
-        return words
+        arguments = parse(attach_negatives(line))
+        values = vars(arguments).items()
+        arguments.keys = {k.removeprefix(KEY): v for k, v in values if k.startswith(KEY)}
+        arguments.execute = self.execute
+        return arguments
 
     def _add_keys(self, line: Sequence[str]) -> None:
-        for word in line:
-            flag = word.partition("=")[0]
-            if not flag.startswith("--") or len(flag) == 2 or flag in self.known:
+        for item in line:
+            flag = item.partition("=")[0]
+            if not flag.startswith("--") or len(flag) == 2 or flag in self.flags:
                 continue
-            if not self.keys:
-                raise unknown_name("flag", flag, self.known)
+            if not self.accepts_keys:
+                raise unknown_name("flag", flag, self.flags)
             key = flag[2:].replace("-", "_")
-            self.flag(flag, dest=KEY + key, help=argparse.SUPPRESS)
-
-    def _help(self, words: argparse.Namespace, console: Console) -> int:
-        self.print_help()
-        return 0
+            self.add_flag(flag, dest=KEY + key, help=argparse.SUPPRESS)
 
     def format_help(self) -> str:
-        return super().format_help() + (f"\n{self.more()}\n" if self.more else "")
+        return super().format_help() + (f"\n{self.epilogue()}\n" if self.epilogue else "")
 
     def error(self, message: str) -> NoReturn:
-        """argparse's complaint, in this project's words."""
+        """Raise argparse's error as one of muster's."""
         text = message.removeprefix("argument ")
         text = re.sub(r": expected .*argument.*", ": its value is missing", text)
         if found := re.match(r"unrecognized arguments: (\S+)", text):
-            hint = "; flags look like --method.epsilon 0.3" if self.keys else ""
+            hint = "; flags look like --method.epsilon 0.3" if self.accepts_keys else ""
             text = f"'{found[1]}': not understood{hint}"
         raise MusterError(" ".join(text.split()))
 
 
-def joined(line: Sequence[str]) -> list[str]:
-    """A line in which a negative number stays with its flag: argparse takes some for flags.
+def attach_negatives(line: Sequence[str]) -> list[str]:
+    """Return a line with negative numbers attached to their flags: argparse takes some for flags.
 
-    >>> joined(["--seed", "-1", "x.toml", "--local.lr", "-1e-3"])
+    >>> attach_negatives(["--seed", "-1", "x.toml", "--local.lr", "-1e-3"])
     ['--seed=-1', 'x.toml', '--local.lr=-1e-3']
     """
-    words: list[str] = []
-    for word in line:
-        if words and re.fullmatch(r"--[^=]+", words[-1]) and _is_negative(word):
-            words[-1] += f"={word}"
+    items: list[str] = []
+    for item in line:
+        if items and re.fullmatch(r"--[^=]+", items[-1]) and _is_negative(item):
+            items[-1] += f"={item}"
         else:
-            words.append(word)
-    return words
+            items.append(item)
+    return items
 
 
-def _is_negative(word: str) -> bool:
-    """Whether a word is a negative number, or a list that begins with one."""
+def _is_negative(text: str) -> bool:
+    """Return True if a text is a negative number, or a list that begins with one."""
     try:
-        float(word.partition(",")[0])
+        float(text.partition(",")[0])
     except ValueError:
         return False
-    return word.startswith("-")
+    return text.startswith("-")

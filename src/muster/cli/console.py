@@ -1,7 +1,7 @@
-"""Lines on the terminal, as they are: paths, names and labels come from users.
+"""The terminal: text from users is printed as it is, without control codes.
 
-This is the terminal's door: whatever a command prints, in tables, lines or a bar of progress, goes
-through `Terminal`, and leaves outside what a terminal would act on.
+All output of commands, in tables, lines or progress bars, goes through `Terminal`, which removes
+characters that a terminal would act on.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from ..base.errors import printable
 
 
 class Terminal(Console):
-    """A console on which nothing acts but what rich itself puts there: colours, and the cursor of
-    a bar of progress."""
+    """A console whose only control codes are rich's own: colours, and the cursor of a progress
+    bar."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Render with control codes taken out of all text."""
+        """Render without the control codes in texts."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else printable(text), style, control)
 
 
-def say(console: Console, line: str) -> None:
-    """Print a line; `[red]` is no colour and `:x:` no picture, and a terminal's edge no end."""
+def print_line(console: Console, line: str) -> None:
+    """Print a line as it is: no markup such as `[red]` or `:x:`, and no wrapping."""
     console.print(Text(line), soft_wrap=True)

@@ -1,7 +1,7 @@
-"""`muster data show`: who holds what, as a table and as a picture.
+"""`muster data show`: the clients and rows of a federation, as a table and as a picture.
 
-The flags are the data set's own parameters, checked as those of a run are. The table has one row
-per client, or the first of them and quantiles of them all; the picture is drawn by `picture`.
+The flags are the parameters of the data set, checked as those of a run. The table has one row per
+client, or the first of them and quantiles of all. `report.federation_figure` draws the picture.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from rich.console import Console
 
 from ..base.arrays import Int64
 from ..base.errors import MusterError, MusterWarning, plural
+from ..config.dotted_keys import override
 from ..config.experiment import load
-from ..config.keys import override
 from ..data import DATA
 from ..data.sources.catalogue import CATALOGUE
 from ..federation import Federation
@@ -25,7 +25,10 @@ from ..federation.ragged_rows import SharedRows
 from ..report.federation_figure import class_names, draw_federation
 from ..report.figure import check_figure_path
 from ..report.table_layout import Column, TerminalTable
-from .console import say
+from .arguments import CommandParser
+from .console import print_line
+from .help import format_data_keys
+from .options import add_flags
 
 SHOWN = 20  # clients a table lists when there are more
 SPARKS = " ▁▂▃▄▅▆▇█"
@@ -33,42 +36,57 @@ WIDEST = 64  # classes a bar has room for
 QUANTILES = {"smallest": 0.0, "10 %": 0.1, "median": 0.5, "90 %": 0.9, "largest": 1.0}
 
 
-def show(words: argparse.Namespace, console: Console) -> int:
-    """`muster data show NAME_OR_PATH [--clients 20] [--seed 0] [--out FILE.png]`."""
-    name, out = words.name, words.out
+def add_arguments(parser: CommandParser) -> None:
+    """Add the flags of the command."""
+    parser.usage = "muster data show NAME_OR_PATH [--KEY VALUE ...]"
+    parser.accepts_keys = True
+    parser.epilogue = format_data_keys
+    parser.add_argument("name", nargs="?", metavar="NAME_OR_PATH", help="a data set, or files")
+    add_flags(
+        parser,
+        ("--seed", "N", "seed of the split (0)"),
+        ("--out", "FILE", "file of the picture (NAME-data.png); .pdf, .svg"),
+    )
+
+
+def execute(arguments: argparse.Namespace, console: Console) -> int:
+    """Run the command."""
+    name, out = arguments.name, arguments.out
     if name is None:
-        known = ", ".join(sorted(set(DATA) - {"folder", "huggingface"}))  # those need more words
+        known = ", ".join(sorted(set(DATA) - {"folder", "huggingface"}))  # those need more settings
         raise MusterError(f"data show: of which data? give a path, or one of {known}")
     if name in CATALOGUE and name not in DATA:
         raise MusterError(f"{name}: run `muster data show {CATALOGUE[name].shown_by}`")
     if out is not None:
         check_figure_path(out, "--out")
-    flags = [(f"data.{key}", value) for key, value in words.keys.items()]
+    flags = [(f"data.{key}", value) for key, value in arguments.keys.items()]
     flags.sort(key=lambda flag: flag[0].count("."))
-    seed = [] if words.seed is None else [("seed", words.seed)]
-    chosen = load(override({"data": {"name": name}}, flags + seed), trusted=True)
+    seed = [] if arguments.seed is None else [("seed", arguments.seed)]
+    experiment = load(override({"data": {"name": name}}, flags + seed), trusted=True)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MusterWarning)  # single classes are what the table shows
-        fed = chosen.federation(chosen.settings.seed)
-    say(console, heading(fed))
+        warnings.simplefilter("ignore", MusterWarning)  # the table shows single classes
+        fed = experiment.federation(experiment.settings.seed)
+    print_line(console, format_heading(fed))
     if not fed.classes:
-        console.print(number_table(fed))
-        say(console, "targets are numbers: there are no classes to draw")
+        console.print(build_number_table(fed))
+        print_line(console, "targets are numbers: there are no classes to draw")
         return 0
     counts = fed.label_counts()
-    console.print(client_table(fed, counts))
+    console.print(build_client_table(fed, counts))
     if fed.classes <= WIDEST and fed.labels is not None:
-        say(console, f"labels, from left to right: {', '.join(class_names(fed))}")
+        print_line(console, f"labels, from left to right: {', '.join(class_names(fed))}")
     if fed.n > SHOWN:
-        say(console, f"... and {plural(fed.n - SHOWN, 'more client')}; of all {fed.n}:")
-        console.print(quantile_table(fed, counts))
-    drawn = draw_federation(fed, counts, Path(out or f"{fed.name}-data.png"), chosen.settings.seed)
-    say(console, f"figure: {drawn}")
+        print_line(console, f"... and {plural(fed.n - SHOWN, 'more client')}; of all {fed.n}:")
+        console.print(build_quantile_table(fed, counts))
+    drawn = draw_federation(
+        fed, counts, Path(out or f"{fed.name}-data.png"), experiment.settings.seed
+    )
+    print_line(console, f"figure: {drawn}")
     return 0
 
 
-def heading(fed: Federation) -> str:
-    """What there is in all."""
+def format_heading(fed: Federation) -> str:
+    """Return the numbers of clients and rows, and the shape of a row."""
     shape = "x".join(str(d) for d in fed.train.x.shape[1:])
     kind = str(fed.train.x.dtype).removeprefix("torch.")
     rows = int(fed.train.offsets[-1])
@@ -85,10 +103,10 @@ def heading(fed: Federation) -> str:
     )
 
 
-def roles_and_sizes(fed: Federation, some: Int64) -> list[Column]:
-    """What some clients are, how many rows they have, and what they require."""
+def build_columns(fed: Federation, some: Int64) -> list[Column]:
+    """Return the columns of some clients' roles, numbers of rows and requirements."""
     columns = [
-        Column("role", [role(fed, int(k)) for k in some], left=True),
+        Column("role", [describe_role(fed, int(k)) for k in some], left=True),
         Column("rows", [str(size) for size in fed.train.sizes[some]]),
     ]
     if fed.test is not None:
@@ -98,33 +116,33 @@ def roles_and_sizes(fed: Federation, some: Int64) -> list[Column]:
     return columns
 
 
-def number_table(fed: Federation) -> TerminalTable:
-    """The first clients, a row each, with the mean and the deviation of their targets."""
+def build_number_table(fed: Federation) -> TerminalTable:
+    """Return the first clients, a row each, with mean and deviation of their targets."""
     some = np.arange(min(fed.n, SHOWN))
-    columns = roles_and_sizes(fed, some)
+    columns = build_columns(fed, some)
     targets = [fed.train.client(int(k))[1].double().flatten() for k in some]
     columns.append(Column("mean target", [f"{float(y.mean()):.4g}" for y in targets]))
     columns.append(Column("deviation", [f"{float(y.std(correction=0)):.4g}" for y in targets]))
-    return TerminalTable("", [Column("client", client_names(fed)[some].tolist())], columns)
+    return TerminalTable("", [Column("client", get_names(fed)[some].tolist())], columns)
 
 
-def client_table(fed: Federation, counts: Int64) -> TerminalTable:
-    """The first clients, a row each."""
+def build_client_table(fed: Federation, counts: Int64) -> TerminalTable:
+    """Return the first clients, a row each."""
     some = np.arange(min(fed.n, SHOWN))
-    columns = roles_and_sizes(fed, some)
+    columns = build_columns(fed, some)
     columns.append(Column("classes", [str(held) for held in (counts[some] > 0).sum(axis=1)]))
     if fed.classes <= WIDEST:
-        columns.append(Column("labels", sparks(counts[some]), left=True))
-    return TerminalTable("", [Column("client", client_names(fed)[some].tolist())], columns)
+        columns.append(Column("labels", draw_sparks(counts[some]), left=True))
+    return TerminalTable("", [Column("client", get_names(fed)[some].tolist())], columns)
 
 
-def client_names(fed: Federation) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
-    """What clients are called: their names, or their positions."""
+def get_names(fed: Federation) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
+    """Return the clients' names, or their positions as text."""
     return np.arange(fed.n).astype(np.str_) if fed.names is None else fed.names
 
 
-def role(fed: Federation, k: int) -> str:
-    """What a client is to the model's owner."""
+def describe_role(fed: Federation, k: int) -> str:
+    """Return the role of a client: priority, unseen, or its importance."""
     if fed.unseen[k]:
         return "unseen"
     if fed.priority[k]:
@@ -132,10 +150,10 @@ def role(fed: Federation, k: int) -> str:
     return f"helps, {fed.importance[k]:g}" if fed.importance[k] else "-"
 
 
-def sparks(counts: Int64) -> list[str]:
-    """A bar of characters for each client, one a class; its largest class is the highest.
+def draw_sparks(counts: Int64) -> list[str]:
+    """Return a bar of characters for each client, one a class; its largest class is the highest.
 
-    >>> sparks(np.array([[0, 1, 8], [4, 2, 0]]))
+    >>> draw_sparks(np.array([[0, 1, 8], [4, 2, 0]]))
     [' ▁█', '█▄ ']
     """
     share = counts / counts.max(axis=1, keepdims=True)
@@ -143,8 +161,8 @@ def sparks(counts: Int64) -> list[str]:
     return ["".join(SPARKS[h] for h in row) for row in height]
 
 
-def quantile_table(fed: Federation, counts: Int64) -> TerminalTable:
-    """Sizes and classes held, over all clients."""
+def build_quantile_table(fed: Federation, counts: Int64) -> TerminalTable:
+    """Return quantiles of rows and classes over all clients."""
     measures: dict[str, ArrayLike] = {"rows": fed.train.sizes}
     if fed.test is not None:
         measures["test"] = fed.test.sizes

@@ -1,7 +1,6 @@
-"""What `--help` says of the configuration: every key with its default.
+"""The help text of the configuration: every key with its default.
 
-All of it is read from the signatures and docstrings of what the keys configure, so that nothing
-here has to be kept in step.
+All of it is read from the signatures and docstrings of the parts that the keys configure.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ WIDTH, INDENT = 96, 22
 CHOSEN = {"data": Federation, "model": Spec, "method": Method}
 
 
-def all_keys() -> str:
-    """The keys of an experiment, then what they can be."""
+def format_keys() -> str:
+    """Return the keys of an experiment, then the parts, measures and scores to choose from."""
     usual = load({})
     names: dict[str, Any] = {
         "data": usual.data["name"],
@@ -40,73 +39,76 @@ def all_keys() -> str:
     }
     own = load({"requirement": {}}).requirement
     lines = ["keys, as flags (--rounds 50, --method.epsilon 0.3) or in a TOML file [default]:"]
-    lines += rows(describe_parameters(Settings), vars(Settings()))
-    lines += rows(describe_parameters(Experiment), names)
+    lines += format_rows(describe_parameters(Settings), vars(Settings()))
+    lines += format_rows(describe_parameters(Experiment), names)
     for head, given in (("local", usual.local), ("requirement", own), ("network", usual.network)):
-        said = dict.fromkeys(vars(given), "") | describe_parameters(given)
-        lines += ["", *rows(said, vars(given), f"{head}.")]
+        texts = dict.fromkeys(vars(given), "") | describe_parameters(given)
+        lines += ["", *format_rows(texts, vars(given), f"{head}.")]
     lines += ["", "  muster sweep: --sweep.KEY VALUE,VALUE,... for any of these keys"]
     lines += [
         "  muster tune: --tune.KEY VALUE,VALUE,... for local.KEY, method.KEY and",
-        *rows(describe_parameters(Tune), vars(Tune()), "tune."),
+        *format_rows(describe_parameters(Tune), vars(Tune()), "tune."),
     ]
     for key, role in CHOSEN.items():
         lines += ["", f"  --{key} NAME, then --{key}.KEY VALUE:"]
-        lines += chosen(role)
-    lines += ["", "  parts, by name (--method.invite full) or with what they take"]
+        lines += list_parts(role)
+    lines += ["", "  parts, by name (--method.invite full) or with their parameters"]
     lines += ["  (--method.invite.kind fraction --method.invite.fraction 0.3):"]
     for role in roles():
         if role not in CHOSEN.values():
-            lines += wrapped(
-                role_name(role), "; ".join(called(n, t) for n, t in kinds(role).items())
-            )
+            parts = "; ".join(format_part(name, part) for name, part in kinds(role).items())
+            lines += wrap(role_name(role), parts)
     lines += ["", "  --measures NAME,NAME,... and --panels NAME,NAME,...:"]
-    told = [m for m in MEASURES.values() if m.score in ("", SCORED)]
-    lines += rows({measure.name: measure.title for measure in told}, {})
+    shown = [m for m in MEASURES.values() if m.score in ("", SCORED)]
+    lines += format_rows({measure.name: measure.title for measure in shown}, {})
     others = ", ".join(name for name in SCORES if name != SCORED)
-    lines += wrapped("", f"and of a task's other scores, with its name for accuracy: {others}")
+    lines += wrap("", f"and with the name of another score in place of accuracy: {others}")
     return "\n".join(lines)
 
 
-def data_keys() -> str:
-    """The keys of each data set."""
-    return "\n".join(["flags, by data set [default]:", *chosen(Federation)])
+def format_data_keys() -> str:
+    """Return the keys of each data set."""
+    return "\n".join(["flags, by data set [default]:", *list_parts(Federation)])
 
 
-def rows(said: Mapping[str, str], defaults: Mapping[str, Any], before: str = "") -> list[str]:
-    """One key per line, with its default where it has one that the text does not state."""
+def format_rows(
+    texts: Mapping[str, str], defaults: Mapping[str, Any], prefix: str = ""
+) -> list[str]:
+    """Return a line for each key, with its default unless the text states it."""
     lines = []
-    for key, text in said.items():
+    for key, text in texts.items():
         known = key in defaults and "default:" not in text
-        default = f" [{shown(defaults[key])}]" if known else ""
-        lines += wrapped(before + key, (text + default).strip())
+        default = f" [{format_value(defaults[key])}]" if known else ""
+        lines += wrap(prefix + key, (text + default).strip())
     return lines
 
 
-def chosen(role: Any) -> list[str]:
-    """Every part of a role, with its parameters and their defaults."""
+def list_parts(role: Any) -> list[str]:
+    """Return every part of a role, with its parameters and their defaults."""
     lines = []
     for name, target in kinds(role).items():
-        lines += wrapped(name, ", ".join(taken(target)) or "-")
+        lines += wrap(name, ", ".join(list_parameters(target)) or "-")
     return lines
 
 
-def called(name: str, target: Callable[..., Any]) -> str:
-    """A part with its parameters: `fraction(fraction)`."""
-    return f"{name}({', '.join(taken(target))})" if list(taken(target)) else name
+def format_part(name: str, target: Callable[..., Any]) -> str:
+    """Return a part with its parameters: `fraction(fraction)`."""
+    return (
+        f"{name}({', '.join(list_parameters(target))})" if list(list_parameters(target)) else name
+    )
 
 
-def taken(target: Callable[..., Any]) -> Iterable[str]:
-    """A part's parameters; `seed` is given by the run."""
+def list_parameters(target: Callable[..., Any]) -> Iterable[str]:
+    """Yield a part's parameters but `seed`, which the run provides."""
     for name, p in inspect.signature(target).parameters.items():
         if name != "seed":
-            yield name if p.default is p.empty else f"{name}={shown(p.default)}"
+            yield name if p.default is p.empty else f"{name}={format_value(p.default)}"
 
 
-def shown(value: Any) -> str:
-    """A value as it would be typed.
+def format_value(value: Any) -> str:
+    """Return a value as it would be typed.
 
-    >>> shown(None), shown(0.1), shown(("a", "b")), shown("low")
+    >>> format_value(None), format_value(0.1), format_value(("a", "b")), format_value("low")
     ('none', '0.1', 'a,b', 'low')
     """
     table = to_table(value)
@@ -114,14 +116,14 @@ def shown(value: Any) -> str:
         return "none"
     if isinstance(table, dict):
         name = str(table.pop("kind", type(value).__name__))
-        inner = ", ".join(f"{key}={shown(v)}" for key, v in table.items())
+        inner = ", ".join(f"{key}={format_value(v)}" for key, v in table.items())
         return f"{name}({inner})" if inner else name
     if isinstance(table, list):
-        return ",".join(shown(v) for v in table)
+        return ",".join(format_value(v) for v in table)
     return str(table).lower() if isinstance(table, bool) else str(table)
 
 
-def wrapped(head: str, text: str) -> list[str]:
-    """A line with a head, and as many more below it as it takes."""
+def wrap(head: str, text: str) -> list[str]:
+    """Return a head and its text, wrapped."""
     first = f"  {head:{INDENT - 4}}  "
     return textwrap.wrap(text or "-", WIDTH, initial_indent=first, subsequent_indent=" " * INDENT)

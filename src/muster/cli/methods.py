@@ -1,4 +1,4 @@
-"""`muster methods`: what exists, with paper and formula; `muster methods NAME`: its parameters."""
+"""`muster methods`: every method with paper and formula; `muster methods NAME`: its parameters."""
 
 from __future__ import annotations
 
@@ -14,49 +14,57 @@ from rich.text import Text
 from ..base.docstrings import describe_parameters
 from ..base.errors import unknown_name
 from ..methods import METHODS
-from .console import say
-from .help import rows, taken
+from .arguments import CommandParser
+from .console import print_line
+from .help import format_rows, list_parameters
 
 
-def methods(words: argparse.Namespace, console: Console) -> int:
-    """`muster methods`, `muster methods NAME ...`, or `muster methods --markdown`."""
-    if words.markdown:
-        print(markdown())
+def add_arguments(parser: CommandParser) -> None:
+    """Add the flags of the command."""
+    text = "method whose parameters are described"
+    parser.add_argument("names", nargs="*", metavar="NAME", help=text)
+    parser.add_flag("--markdown", action="store_true", help="print the table of docs/methods.md")
+
+
+def execute(arguments: argparse.Namespace, console: Console) -> int:
+    """Run the command."""
+    if arguments.markdown:
+        print(format_markdown())
         return 0
-    for name in words.names:
+    for name in arguments.names:
         if name not in METHODS:
             raise unknown_name("method", name, METHODS)
-    for name in words.names:
-        say(console, explained(name))
-    if words.names:
+    for name in arguments.names:
+        print_line(console, describe_method(name))
+    if arguments.names:
         return 0
     table = Table(show_lines=True)
     for column in ("method", "what it does", "parameters"):
         table.add_column(column)
     for name, target in METHODS.items():
-        cells = (name, about(target), "\n".join(taken(target)) or "-")
+        cells = (name, get_summary(target), "\n".join(list_parameters(target)) or "-")
         table.add_row(*(Text(cell) for cell in cells))
     console.print(table)
-    say(console, "muster methods NAME says what its parameters mean")
+    print_line(console, "muster methods NAME describes its parameters")
     return 0
 
 
-def about(target: Callable[..., Any]) -> str:
-    """What a method does: the first paragraph of its docstring."""
+def get_summary(target: Callable[..., Any]) -> str:
+    """Return the first paragraph of a method's docstring."""
     return (inspect.getdoc(target) or "").split("\n\n")[0]
 
 
-def explained(name: str) -> str:
-    """A method, and what each of its parameters means."""
+def describe_method(name: str) -> str:
+    """Return a method's summary and a line for each of its parameters."""
     target = METHODS[name]
     known = inspect.signature(target).parameters
     defaults = {key: parameter.default for key, parameter in known.items()}
-    said = {key: text for key, text in describe_parameters(target).items() if key in known}
-    return "\n".join([f"{name}: {about(target)}", *rows(said, defaults)])
+    texts = {key: text for key, text in describe_parameters(target).items() if key in known}
+    return "\n".join([f"{name}: {get_summary(target)}", *format_rows(texts, defaults)])
 
 
-def markdown() -> str:
-    """Every method as its parts, for docs/methods.md. Parts left at their default are blank."""
+def format_markdown() -> str:
+    """Return the table of docs/methods.md: every method by its parts; defaults are blank."""
     columns = ("invite", "join", "solver", "admit", "weigh", "step", "claim", "effort")
     plain_method = METHODS["fedavg"]()
     lines = [f"| method | {' | '.join(columns)} | else |", "|---" * (len(columns) + 2) + "|"]

@@ -1,4 +1,4 @@
-"""`muster new method NAME`: a method of your own as a file to edit, with its test."""
+"""`muster new method NAME`: a new method as a file to edit, with its test."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from rich.console import Console
 from ..base import durable
 from ..base.errors import MusterError, unknown_name
 from ..methods import METHODS
-from .console import say
+from .arguments import CommandParser
+from .console import print_line
 
 METHOD = '''\
-"""NAME: what it does in one line, with its paper.
+"""NAME: its idea in one line, with its paper.
 
     muster compare --data digits --method NAME:NAME --method fedavg
 """
@@ -27,14 +28,15 @@ from muster.parts import Average
 def NAME(server_lr: float = 0.5) -> Method:
     """The formula, such as w' = w + server_lr (sum_k p_k w_k - w).
 
-    server_lr    how far the model moves towards the clients' mean
+    Args:
+        server_lr: how far the model moves towards the clients' mean
     """
     # Each part not named here is FedAvg's: invite, join, solver, admit, weigh, step, ...
-    # `muster methods` shows which parts the methods of the papers are made of.
+    # `muster methods` shows the parts of the papers' methods.
     return Method("NAME", step=Average(server_lr))
 '''
 TEST = '''\
-"""NAME, held against a few lines of numpy on both engines."""
+"""NAME, compared with a few lines of numpy on both engines."""
 
 import numpy as np
 import pytest
@@ -55,15 +57,21 @@ def test_one_round_is_what_the_formula_says(engine):
 '''
 
 
-def new(words: argparse.Namespace, console: Console) -> int:
-    """`muster new method NAME`: write NAME.py and test_NAME.py into the current folder."""
-    if words.kind is None or words.name is None:
+def add_arguments(parser: CommandParser) -> None:
+    """Add the flags of the command."""
+    parser.add_argument("kind", nargs="?", metavar="method", help="kind of part to write")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="its name")
+
+
+def execute(arguments: argparse.Namespace, console: Console) -> int:
+    """Write NAME.py and test_NAME.py into the current folder."""
+    if arguments.kind is None or arguments.name is None:
         raise MusterError("new: give what and its name: muster new method slow_average")
-    if words.kind != "method":
-        raise unknown_name("kind", words.kind, ["method"])
-    name = str(words.name).replace("-", "_")
+    if arguments.kind != "method":
+        raise unknown_name("kind", arguments.kind, ["method"])
+    name = str(arguments.name).replace("-", "_")
     if not name.isidentifier() or keyword.iskeyword(name):
-        raise MusterError(f"new method: '{words.name}'; give a name such as slow_average")
+        raise MusterError(f"new method: '{arguments.name}'; give a name such as slow_average")
     if name in METHODS:
         raise MusterError(f"new method: there is a '{name}' already; choose another name")
     files = {Path(f"{name}.py"): METHOD, Path(f"test_{name}.py"): TEST}
@@ -72,6 +80,8 @@ def new(words: argparse.Namespace, console: Console) -> int:
             raise MusterError(f"{path}: is there already; choose another name, or move it away")
     for path, text in files.items():
         durable.write(path, text.replace("NAME", name))
-    say(console, f"method:  {name}.py\ntest:    test_{name}.py; run it with: python -m pytest")
-    say(console, f"use:     muster run --data digits --method {name}:{name}")
+    print_line(
+        console, f"method:  {name}.py\ntest:    test_{name}.py; run it with: python -m pytest"
+    )
+    print_line(console, f"use:     muster run --data digits --method {name}:{name}")
     return 0

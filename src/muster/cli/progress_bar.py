@@ -17,20 +17,20 @@ from rich.progress import Progress as Bar
 
 from ..base.errors import plural
 from ..study.units import Done
-from .console import say
+from .console import print_line
 
 LINE_EVERY = 5.0  # seconds between plain lines
 
 
 class Progress:
-    """Counts rounds over all runs of a command. Use as a context manager."""
+    """A counter of rounds over all runs of a command, used as a context manager."""
 
     what = "round"
 
     def __init__(self, total: int, console: Console) -> None:
         self.total, self.console, self.done, self.resumed = total, console, 0, 0
         self.label = ""
-        self.began = self.said = time.monotonic()
+        self.began = self.printed = time.monotonic()
         self.bar: Bar | None = None
 
     def __enter__(self) -> Self:
@@ -58,7 +58,7 @@ class Progress:
             self.bar.stop()
 
     def start(self, label: str, seed: int, already: int = 0) -> None:
-        """A run begins, `already` of whose rounds need not be run again."""
+        """Start a run, `already` of whose rounds are done."""
         self.label = f"{label}, seed {seed}"
         self.done += already
         self.resumed += already
@@ -67,10 +67,10 @@ class Progress:
                 self.task, description=self.label, completed=self.done, note="", left=self.left()
             )
         else:
-            say(self.console, f"{self.label}: {self._so_far()}")
+            print_line(self.console, f"{self.label}: {self._so_far()}")
 
     def __call__(self, row: dict[str, Any]) -> None:
-        """A round is done."""
+        """Count a round."""
         self.done += 1
         loss = row.get("loss")
         note = "" if loss is None else f"loss {loss:.4f}"
@@ -78,32 +78,34 @@ class Progress:
             self.bar.update(self.task, completed=self.done, note=note, left=self.left())
             return
         now = time.monotonic()
-        if now - self.said >= LINE_EVERY:
-            self.said = now
-            say(self.console, f"{self.label}: round {row['round']}, {note}, {self._so_far()}")
+        if now - self.printed >= LINE_EVERY:
+            self.printed = now
+            print_line(
+                self.console, f"{self.label}: round {row['round']}, {note}, {self._so_far()}"
+            )
 
     def left(self) -> str:
-        """`about 14 s left`; empty before the first round. Only the rounds of this session say how
-        long a round takes: those that were there already took no time."""
+        """Return `about 14 s left`; empty before the first round. The time of a round is that of
+        this session's rounds: earlier ones took no time."""
         run = self.done - self.resumed
         if run == 0:
             return ""
         rate = (time.monotonic() - self.began) / run
-        return f"about {duration(rate * (self.total - self.done))} left"
+        return f"about {format_duration(rate * (self.total - self.done))} left"
 
     def _so_far(self) -> str:
-        """`120 of 600 rounds in all, about 14 s left`."""
+        """Return `120 of 600 rounds in all, about 14 s left`."""
         head = f"{self.done} of {plural(self.total, self.what)} in all"
         return f"{head}, {self.left()}" if self.left() else head
 
 
 class Cells(Progress):
-    """Counts runs of a seed over all cells of a sweep."""
+    """A counter of runs over all cells and seeds of a sweep."""
 
     what = "run"
 
-    def seen(self, done: Done) -> None:
-        """A seed of a cell is finished."""
+    def count(self, done: Done) -> None:
+        """Count a seed of a cell."""
         self.done, self.resumed = done.done, done.kept
         self.label = f"{done.whole} of {plural(done.cells, 'cell')}"
         if self.bar is not None:
@@ -113,15 +115,15 @@ class Cells(Progress):
             )
             return
         now = time.monotonic()
-        if now - self.said >= LINE_EVERY or done.done == done.total:
-            self.said = now
-            say(self.console, f"{self.label}: {self._so_far()}")
+        if now - self.printed >= LINE_EVERY or done.done == done.total:
+            self.printed = now
+            print_line(self.console, f"{self.label}: {self._so_far()}")
 
 
-def duration(seconds: float) -> str:
-    """A time as a person says it.
+def format_duration(seconds: float) -> str:
+    """Return a time as a person writes it.
 
-    >>> duration(14.2), duration(200), duration(7500)
+    >>> format_duration(14.2), format_duration(200), format_duration(7500)
     ('14 s', '3 min', '2 h 5 min')
     """
     if seconds < 100:

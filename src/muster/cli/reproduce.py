@@ -26,63 +26,91 @@ from ..papers.reproduce.paper_experiment import (
     require_checkout,
 )
 from ..study.units import OnCell
-from .console import say
-from .progress_bar import Cells, duration
-from .run import whole_number
+from .arguments import CommandParser
+from .console import print_line
+from .options import add_flags, parse_whole
+from .progress_bar import Cells, format_duration
 
+DESCRIPTION = """\
+Run experiments of the papers again, print a verdict on each claim, and draw the figures.
+
+Finished runs are saved, and not repeated: an interrupted experiment continues where it stopped.
+"""
 BROKEN = 1  # the exit code where a check failed
 LEFT_OUT = 2  # the exit code where an experiment's data is missing
 QUICK = "a quick run: few rounds and seeds, for the checks; it gives no verdict on a claim"
 
 
-def reproduce(words: argparse.Namespace, console: Console) -> int:
-    """`muster reproduce ID...`, `--all`, `--list` or `--pages`."""
-    if words.list:
+def add_arguments(parser: CommandParser) -> None:
+    """Add the flags of the command."""
+    parser.description = DESCRIPTION
+    parser.add_argument("ids", nargs="*", metavar="ID", help="such as fig2; --list shows them")
+    for flag, text in (
+        ("--list", "list every experiment: what it shows, its time, the data it needs"),
+        ("--all", "run every experiment, one after the other"),
+        ("--quick", "few rounds and seeds: about a minute each"),
+        ("--small", "smaller where the full size needs a bigger machine"),
+        ("--keep", "put the small file of results into experiments/results"),
+        ("--pages", "write docs/claims.md and docs/gallery.md from the results stored there"),
+    ):
+        parser.add_flag(flag, action="store_true", help=text)
+    text = "run only this panel; may be repeated. The others keep their results"
+    parser.add_flag("--panel", action="append", default=[], metavar="NAME", help=text)
+    add_flags(
+        parser,
+        ("--seeds", "N", "number of seeds, in place of the file's"),
+        ("--jobs", "N", "number of parallel processes (default: as many as cores)"),
+        ("--out", "FOLDER", "folder of runs and results (runs/reproduce)"),
+    )
+
+
+def execute(arguments: argparse.Namespace, console: Console) -> int:
+    """Run the command."""
+    if arguments.list:
         print_list(console)
         return 0
-    if words.pages:
-        return make_pages(console)
-    if words.all == bool(words.ids):
+    if arguments.pages:
+        return write_pages(console)
+    if arguments.all == bool(arguments.ids):
         raise MusterError("reproduce: which experiment? give an id, --all, or --list to see them")
     chosen = (
         list(list_experiments().values())
-        if words.all
-        else [find_experiment(id) for id in words.ids]
+        if arguments.all
+        else [find_experiment(id) for id in arguments.ids]
     )
-    size: Size = "quick" if words.quick else "small" if words.small else "full"
-    seeds = whole_number(words.seeds, "--seeds")
-    if words.keep and (words.quick or seeds is not None):
+    size: Size = "quick" if arguments.quick else "small" if arguments.small else "full"
+    seeds = parse_whole(arguments.seeds, "--seeds")
+    if arguments.keep and (arguments.quick or seeds is not None):
         raise MusterError(
             "--keep: only results of all rounds and seeds; leave --quick, --seeds out"
         )
-    if words.keep:
+    if arguments.keep:
         require_checkout("--keep")
-    jobs = whole_number(words.jobs, "--jobs")
-    out = Path(words.out or "runs/reproduce")
-    if words.panel and len(chosen) != 1:
+    jobs = parse_whole(arguments.jobs, "--jobs")
+    out = Path(arguments.out or "runs/reproduce")
+    if arguments.panel and len(chosen) != 1:
         raise MusterError("--panel: of one experiment; give one id")
-    every = chosen if words.panel else add_used(chosen)
+    every = chosen if arguments.panel else order_experiments(chosen)
     sound: list[bool] = []
     missing: list[str] = []
     for experiment in every:
         try:
-            sound.append(
-                run_one(experiment, size, seeds, jobs, out, words.keep, words.panel, console)
-            )
+            some = arguments.panel
+            sound.append(run_one(experiment, size, seeds, jobs, out, arguments.keep, some, console))
         except run_panels.DataMissing as error:
             if len(every) == 1:
                 raise
-            say(console, f"  left out: {error}")
+            print_line(console, f"  left out: {error}")
             missing.append(experiment.id)
         except KeyboardInterrupt:
-            say(console, "interrupted; the same command goes on from here")
+            print_line(console, "interrupted; the same command continues from here")
             return INTERRUPTED
     if missing:
-        say(console, f"left out, as their data is not here: {', '.join(missing)}")
+        print_line(console, f"left out, as their data is not here: {', '.join(missing)}")
     return BROKEN if not all(sound) else LEFT_OUT if missing else 0
 
 
-def add_used(chosen: Sequence[PaperExperiment]) -> list[PaperExperiment]:
+def order_experiments(chosen: Sequence[PaperExperiment]) -> list[PaperExperiment]:
     """Return the experiments, each once, with those whose results they use before them."""
     every: dict[str, PaperExperiment] = {}
     for experiment in chosen:
@@ -104,7 +132,7 @@ def run_one(
 ) -> bool:
     """Run an experiment, or some of its panels, print its verdicts and draw its figures. Return
     True if its checks hold."""
-    say(console, f"{experiment.id}: {experiment.title} ({experiment.where})")
+    print_line(console, f"{experiment.id}: {experiment.title} ({experiment.where})")
     # Each size and number of seeds has its own folder: their runs cannot share one.
     name = "-".join([size, *([] if seeds is None else [f"{seeds}seeds"])])
     folder = out / name
@@ -112,13 +140,13 @@ def run_one(
         experiment, folder / experiment.id, size, seeds, jobs, progress(console), only
     )
     store(found, folder, experiment)
-    whole = panel_results.load_with_used(experiment, folder)
+    whole = panel_results.load_results(experiment, folder)
     assert whole is not None  # just saved
-    for name in whole.find_outdated(experiment):
-        say(console, f"  note: {name}: {pages.EARLIER}; run it again to judge it as it is now")
+    for name in whole.outdated_parts(experiment):
+        print_line(console, f"  note: {name}: {pages.EARLIER}; run it again for a current verdict")
     quick = size == "quick"
     if quick:
-        say(console, f"  {QUICK}")
+        print_line(console, f"  {QUICK}")
     for line in pages.describe_panels(experiment, whole):
         console.print(Text(f"  {line}"), soft_wrap=True)
     for verdict in pages.judge_claims(experiment, whole):
@@ -131,13 +159,13 @@ def run_one(
             console.print(Text(f"      {line}"), soft_wrap=True)
     drawn = pages.draw_figures(experiment, whole, folder / experiment.id)
     for path in drawn:
-        say(console, f"  figure: {path}")
+        print_line(console, f"  figure: {path}")
     wrong = pages.find_faults(experiment, whole)
     for fault in wrong:
         console.print(Text(f"  failed: {fault}", style="bold red"), soft_wrap=True)
     if keep and not wrong:
         store(found, require_checkout("--keep") / RESULTS, experiment)
-    say(console, f"  results: {folder / experiment.id}.parquet")
+    print_line(console, f"  results: {folder / experiment.id}.parquet")
     return not wrong
 
 
@@ -155,9 +183,9 @@ def progress(console: Console) -> run_panels.OnWork:
 
     @contextmanager
     def on_work(what: str, units: int) -> Iterator[OnCell]:
-        say(console, f"  {what}")
+        print_line(console, f"  {what}")
         with Cells(units, console) as cells:
-            yield cells.seen
+            yield cells.count
 
     return on_work
 
@@ -189,7 +217,7 @@ def print_list(console: Console) -> None:
             Text("; ".join(filter(None, [needs, uses, own]))),
         )
     console.print(table)
-    say(console, "--quick takes about a minute each")
+    print_line(console, "--quick takes about a minute each")
 
 
 def describe_time(experiment: PaperExperiment, results: panel_results.Results | None) -> str:
@@ -203,10 +231,12 @@ def describe_time(experiment: PaperExperiment, results: panel_results.Results | 
         for n, made in results.provenance.items()
         if n in experiment.panel_tables
     ]
-    return f"{duration(results.seconds)} of a core ({'small' if any(sizes) else 'full size'})"
+    return (
+        f"{format_duration(results.seconds)} of a core ({'small' if any(sizes) else 'full size'})"
+    )
 
 
-def make_pages(console: Console) -> int:
+def write_pages(console: Console) -> int:
     """Write docs/claims.md and docs/gallery.md from the results of the checkout."""
     checkout = require_checkout("--pages")
     folder, docs = checkout / RESULTS, checkout / "docs"
@@ -219,5 +249,5 @@ def make_pages(console: Console) -> int:
         ("gallery.md", pages.gallery_page(every, folder, docs)),
     ):
         durable.write(docs / name, text)
-        say(console, f"{docs / name}")
+        print_line(console, f"{docs / name}")
     return 0

@@ -1,4 +1,4 @@
-"""`muster trust`: what attacks cost, every attack by every rule by the share of liars."""
+"""`muster trust`: the accuracy lost to every attack, by rule and by share of attackers."""
 
 from __future__ import annotations
 
@@ -11,17 +11,33 @@ from rich.text import Text
 
 from ..base.errors import MusterError
 from ..papers import trust_study
-from .console import say
+from .arguments import CommandParser
+from .console import print_line
+from .options import add_flags
 
 
-def trust(words: argparse.Namespace, console: Console) -> int:
-    """`muster trust`, or with --rules, --attacks, --shares, --seeds, --rounds less of it."""
-    rules = names(words.rules) or list(trust_study.RULES)
-    attacks = names(words.attacks) or list(trust_study.ATTACKS)
+def add_arguments(parser: CommandParser) -> None:
+    """Add the flags of the command."""
+    add_flags(
+        parser,
+        ("--rules", "NAME;...", "some of the rules of docs/trust.md, such as 'fedalign, trust'"),
+        ("--attacks", "NAME;...", "some of the attacks, such as 'sign flip;ALIE'"),
+        ("--shares", "SHARE;...", "fractions of clients that attack (0.05;0.1;0.2;0.4)"),
+        ("--seeds", "N", "number of seeds (3)"),
+        ("--rounds", "N", "number of rounds (60)"),
+    )
+
+
+def execute(arguments: argparse.Namespace, console: Console) -> int:
+    """Run the command."""
+    rules = split_names(arguments.rules) or list(trust_study.RULES)
+    attacks = split_names(arguments.attacks) or list(trust_study.ATTACKS)
     try:
-        shares = [float(share) for share in names(words.shares)] or list(trust_study.SHARES)
-        seeds = int(words.seeds or 3)
-        rounds = int(words.rounds or trust_study.ROUNDS)
+        shares = [float(share) for share in split_names(arguments.shares)] or list(
+            trust_study.SHARES
+        )
+        seeds = int(arguments.seeds or 3)
+        rounds = int(arguments.rounds or trust_study.ROUNDS)
     except ValueError as error:
         raise MusterError(f"trust: {error}; shares are numbers, seeds and rounds whole") from None
     for what, ok, given, allowed in (
@@ -53,11 +69,13 @@ def trust(words: argparse.Namespace, console: Console) -> int:
             table.add_row(Text(rule), *lost)
         console.print(table)
     if seeds > 1:
-        say(console, trust_study.variation().said(seeds))
-    say(console, "priority clients' held-out accuracy on digits; docs/trust.md says what this is")
+        print_line(console, trust_study.variation().said(seeds))
+    print_line(
+        console, "priority clients' held-out accuracy on digits; docs/trust.md describes the study"
+    )
     return 0
 
 
-def names(text: str | None) -> list[str]:
-    """What stands between semicolons: names may hold commas."""
+def split_names(text: str | None) -> list[str]:
+    """Return names separated by semicolons: a name may contain commas."""
     return [part.strip() for part in (text or "").split(";") if part.strip()]

@@ -44,7 +44,7 @@ from ..run.job import Job
 from ..run.solo import with_solo
 from ..run.training_loop import Keep
 from ..tasks.base import target_kind
-from .keys import rename_keys
+from .dotted_keys import rename_keys
 from .network import Member, Network, check_members, counted_rows, members_by_name
 from .settings import Settings
 

@@ -1,4 +1,4 @@
-"""Where federations come from: data sets by name, and ways to partition a data set."""
+"""Data: data sets by name, your own files, partitions (IID and non-IID), train/test split."""
 
 from __future__ import annotations
 
@@ -6,30 +6,28 @@ from ..base.registry import kinds
 from ..federation import Federation
 from .files.folder import from_folder
 from .files.huggingface import from_partitioner
-from .sets.diabetes import diabetes
-from .sets.digits import digits
 from .sets.heart import heart
 from .sets.images import cifar10, emnist, femnist, fmnist, mnist
+from .sets.scikit_learn import diabetes, digits
 from .sets.sent140 import sent140
 from .sets.synth import synth
 from .sources.catalogue import CATALOGUE
 from .sources.readers import read_idx
-from .split.few import Few
-from .split.label_mix import LabelMix
 from .split.partition import (
     IID,
     PARTITIONS,
     Dirichlet,
+    Few,
+    LabelMix,
     Partition,
     Shards,
     by_column,
-    federate,
-    hold_out,
 )
 from .split.portions import Parts, Portions
+from .split.train_test import federate, hold_out
 from .split.tuning_rows import for_tuning, leave_out
 
-DATA = kinds(Federation)  # data sets by name; what registers later is in it too
+DATA = kinds(Federation)  # data sets by name, also those that are registered later
 
 __all__ = [
     "CATALOGUE",

@@ -17,8 +17,8 @@ import tomli_w
 
 from ..base.errors import MusterError, first_line
 from ..base.schema import Table, check_depth, to_table
+from ..config.dotted_keys import rename_keys
 from ..config.experiment import Experiment, load
-from ..config.keys import rename_keys
 from ..config.network import Network
 
 MOST_TERMS = 2**20  # characters of terms, in an app or in a message

@@ -19,7 +19,7 @@ import numpy as np
 from ..base.arrays import Int64
 from ..base.errors import unknown_name
 from ..base.lazy import pl, torch
-from ..data.sets.digits import digits
+from ..data.sets.scikit_learn import digits
 from ..federation import Federation, Variation
 from ..local import Local
 from ..methods import Method, fedalign, fedavg, fedavg_priority, maxfl

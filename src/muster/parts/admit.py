@@ -5,6 +5,7 @@ Runs on the server, from the offer it made and the appraisal each client reports
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -18,20 +19,35 @@ from .join import CRITERIA, Criterion
 
 
 class Admit(Protocol):
-    """How far each reply counts."""
+    """The server's rule that decides how far each reply counts.
+
+    Write one by inheriting from this class; only `__call__` has no default.
+    """
 
     @property
     def appraises(self) -> bool:
-        """Whether the rule needs the clients' appraisals and F(w)."""
-        ...
+        """True if the rule uses `appraisal`, `offer.loss` or `offer.score`; else these are NaN."""
+        return True
 
     @property
     def reason(self) -> str:
-        """Why a reply is refused."""
-        ...
+        """The reason the ledger gives for a refused reply."""
+        return "refused"
 
+    @abstractmethod
     def __call__(self, offer: Offer, roster: Roster, appraisal: Appraisal) -> Float64:
-        """The extent of each reply, from 0 to 1."""
+        """Return the extent to which each reply is admitted.
+
+        Args:
+            offer: what the server sent: `model`, `loss` (F(w)) and `score` on the priority clients,
+                `eps` (eps_t), `round`, `rounds`, `seed`, `lr`
+            roster: the clients that replied, one entry each: `clients` (places in the population),
+                `priority`, `importance` (a_k), `share` (p_k), `ids`
+            appraisal: what each of them reports of the offered model: `loss` (F_k(w)), `score`
+
+        Returns:
+            one number for each reply, from 0 (refused) to 1 (in full)
+        """
         ...
 
 

@@ -5,6 +5,7 @@ Runs on the client. Its requirement rho_k never leaves it; what the server sees 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -19,20 +20,33 @@ from ..protocol import Appraisal
 
 
 class Claim(Protocol):
-    """A number for each client, from its appraisal and its requirement."""
+    """A number that each client computes from private facts, and sends with its reply.
+
+    Write one by inheriting from this class; only `__call__` has no default.
+    """
 
     @property
     def needs_requirement(self) -> bool:
-        """Whether clients without a requirement have nothing to claim."""
-        ...
+        """True if the claim uses the client's appraisal and its requirement rho_k."""
+        return True
 
     @property
     def most(self) -> float:
-        """The largest number an honest client can claim (the least is 0); NaN for no claim."""
-        ...
+        """The largest number an honest client can claim (the least is 0): others are refused. NaN:
+        clients claim nothing."""
+        return 1.0
 
+    @abstractmethod
     def __call__(self, appraisal: Appraisal, requirement: Float64) -> Float64:
-        """Return the number each client sends with its reply."""
+        """Return the number each client sends with its reply.
+
+        Args:
+            appraisal: each client's measure of the offered model: `loss` (F_k(w)), `score`
+            requirement: rho_k, the loss that a model must beat to be of use to each client
+
+        Returns:
+            one number for each client, from 0 to `most`; NaN where there is no measurement
+        """
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -14,10 +15,25 @@ from ..protocol import Roster
 
 
 class Effort(Protocol):
-    """Steps for each asked client."""
+    """The number of local steps of each asked client.
 
+    An effort that uses the server's state names the tables it needs in a field `needs`; the step
+    must keep them (`Step.keeps`).
+    """
+
+    @abstractmethod
     def __call__(self, roster: Roster, steps: Int64, server: State) -> Int64:
-        """From the steps `Local` asks of each to the steps each is to take."""
+        """Return the number of local steps that each client is to take.
+
+        Args:
+            roster: the clients asked, one entry each: `clients` (places in the population),
+                `priority`, `importance` (a_k), `share` (p_k)
+            steps: the steps that `Local` asks of each
+            server: the server's state: tables of tensors, by name
+
+        Returns:
+            one whole number for each client, at least 1
+        """
         ...
 
 

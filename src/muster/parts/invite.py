@@ -6,6 +6,7 @@ and returns the clients asked with the share each reply will count by. Usually t
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -23,21 +24,36 @@ Losses = Callable[[Int64], Float64]
 
 
 class Invite(Protocol):
-    """Chooses the clients that are asked in a round, from those in the pool."""
+    """The server's choice of the clients that it asks in a round.
 
+    Write one by inheriting from this class; only `__call__` has no default.
+    """
+
+    @abstractmethod
     def __call__(
         self, population: Population, pool: Int64, seed: int, round: int, losses: Losses
     ) -> Roster:
-        """The roster of asked clients, in increasing order of client.
+        """Return the roster of asked clients, in increasing order of client.
 
-        `losses(clients)` asks clients for F_k(w) before they are chosen, at the price of sending
-        them the model.
+        Args:
+            population: every client, one entry each: `rows` (of training data), `share` (p_k),
+                `priority`, `importance` (a_k), `objective` (a_k p_k), `ids`
+            pool: the clients that may be asked, as places in the population: all that take part, or
+                during warm-up those of the objective
+            seed: the run's seed: draw with `muster.base.rng.generator(seed, "invite", round)`
+            round: the round, from 0
+            losses: `losses(clients)` asks clients for F_k(w) before they are chosen, which
+                costs sending them the model
+
+        Returns:
+            `Roster.of(population, clients)`, with `share` and `full` where replies are to count by
+            something else than p_k
         """
         ...
 
     def max_clients(self, n: int) -> int:
-        """How many of n clients are asked at the most."""
-        ...
+        """Return the largest number of clients asked of a pool of n, to estimate memory."""
+        return n
 
 
 @part(Invite, "full")

@@ -6,6 +6,7 @@ above 0; the priority clients) always take part: the model is theirs.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
@@ -21,15 +22,31 @@ Criterion = Literal["loss", "score", "accuracy"]
 
 
 class Join(Protocol):
-    """Train or stay silent."""
+    """A client's own decision to train, or to abstain.
+
+    Write one by inheriting from this class; only `__call__` has no default.
+    """
 
     @property
     def appraises(self) -> bool:
-        """Whether the decision needs the client's appraisal of the model and F(w)."""
-        ...
+        """True if the rule uses `appraisal`, `offer.loss` or `offer.score`; else these are NaN."""
+        return True
 
+    @abstractmethod
     def __call__(self, offer: Offer, roster: Roster, appraisal: Appraisal) -> Decision:
-        """The decision of each client, with its reason."""
+        """Return the decision of each client, with its reason.
+
+        Args:
+            offer: what the server sent: `model`, `loss` (F(w)) and `score` on the priority clients,
+                `called` (the score's name), `higher` (True if more of it is better), `eps` (eps_t),
+                `round`, `rounds`, `seed`
+            roster: the clients asked, one entry each: `priority`, `importance` (a_k, above 0 for
+                members of the objective), `ids` (which key their randomness), `share` (p_k)
+            appraisal: their measure of the offered model: `loss` (F_k(w)), `score`; NaN if unknown
+
+        Returns:
+            `Decision(yes, reason)`: a boolean and a short text for each client
+        """
         ...
 
 

@@ -6,6 +6,7 @@ come back when it does.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -17,14 +18,27 @@ from ..schedules import Count, count_rounds
 
 @runtime_checkable
 class Participation(Protocol):
-    """Decides who stays in the pool, from each client's own judgement of the model."""
+    """The rule by which clients leave the pool that the server may ask, and return to it.
+
+    Write one by inheriting from this class; only `__call__` has no default.
+    """
 
     def starts(self, rounds: int) -> int:
-        """The first round (from 0) in which clients are free to leave."""
-        ...
+        """Return the first round (from 0) in which clients are free to leave.
 
+        Args:
+            rounds: the number of rounds of the run
+        """
+        return 0
+
+    @abstractmethod
     def __call__(self, loss: Float64, requirement: Float64) -> Bool:
-        """Which clients are in the pool, from their F_k(w) and rho_k."""
+        """Return True for each client that stays in the pool; called again in every round.
+
+        Args:
+            loss: F_k(w), each client's loss of the round's model
+            requirement: rho_k, the loss that a model must beat to be of use to it
+        """
         ...
 
 

@@ -7,6 +7,7 @@ says where to go; how far is up to the optimizer of the local work (`optimizer`)
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
@@ -80,72 +81,69 @@ class Cohort(Protocol):
 
 
 class Solver(Protocol):
-    """A local solver.
+    """A client's local training, written over a leading client axis.
 
-    A solver that descends more than once a round says so in a field `descents`, so that what an
-    optimizer keeps from round to round has room for each.
-
-    Attributes:
-        draws: batches a step uses
-        needs: parts of the server's memory that clients must be sent
-        sends: parts that clients send next to their model, each in its shape
+    Write one by inheriting from this class; only `__call__` has no default. A solver that descends
+    more than once a round has a field `descents`, so that an optimizer's state is kept for each.
     """
 
     @property
     def draws(self) -> int:
-        """Batches a step uses."""
-        ...
+        """The number of batches that a step uses."""
+        return 1
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Parts of the server's memory that clients must be sent."""
-        ...
+        """The tables of the server's state that clients must be sent, as `offer.server`."""
+        return ()
 
     @property
     def sends(self) -> tuple[str, ...]:
-        """Parts that clients send next to their model, each in its shape."""
-        ...
+        """The tables that clients send next to their model (`Work.extra`), each in its shape."""
+        return ()
 
     @property
     def adapts(self) -> float:
         """The size of the gradient step on all of its rows that a client takes from the model
         before it uses it; 0: it uses the model as it is."""
-        ...
+        return 0.0
 
     @property
     def joint(self) -> bool:
-        """Whether a client's memory and the server's must agree: then it counts only when the
-        client's reply was admitted."""
-        ...
+        """True if a client's state must agree with the server's: then a new state counts only when
+        the client's reply was admitted."""
+        return False
 
     def memory(self, model: Params) -> State:
-        """What a client remembers between rounds, before its first one (usually nothing)."""
-        ...
+        """Return a client's state before its first round: tables of tensors by name, or `{}`.
 
-    def __call__(self, cohort: Cohort, offer: Offer, memory: State) -> Work:
-        """Train, from the offer and the clients' memory."""
-        ...
-
-
-class Simple:
-    """One batch a step, no memory, nothing needed but the offer."""
-
-    draws: ClassVar[int] = 1
-    needs: ClassVar[tuple[str, ...]] = ()
-    sends: ClassVar[tuple[str, ...]] = ()
-    joint: ClassVar[bool] = False
-
-    @property
-    def adapts(self) -> float:
-        return 0.0
-
-    def memory(self, model: Params) -> State:
+        Args:
+            model: the run's first model, by parameter name
+        """
         return {}
+
+    @abstractmethod
+    def __call__(self, cohort: Cohort, offer: Offer, memory: State) -> Work:
+        """Train some clients.
+
+        Args:
+            cohort: the clients at work: `cohort.descend(stack, ...)` or `cohort.iterate(stack,
+                update)` takes all local steps, `cohort.steps` is the number of steps of each
+            offer: what the server sent: `model` (by parameter name), `trainable` (the names that
+                move by gradient; the rest are statistics), `server` (the tables of `needs`), `lr`,
+                `round`, `rounds`, `seed`
+            memory: the clients' states, each table a stack `[client, *shape]`
+
+        Returns:
+            `Work(models, memory, extra)`: the trained stack, the clients' next states, and the
+            tables of `sends`
+        """
+        ...
 
 
 @part(Solver, "sgd")
 @dataclass(frozen=True)
-class SGD(Simple):
+class SGD(Solver):
     """Minibatch SGD from the broadcast model; with `prox` > 0, FedProx:
 
     `w_k <- w_k - lr (g_k(w_k) + prox (w_k - w))`  (Li et al. 2018).
@@ -163,7 +161,7 @@ class SGD(Simple):
 
 @part(Solver, "solo")
 @dataclass(frozen=True)
-class Solo(Simple):
+class Solo(Solver):
     """Each client goes on training a model of its own, which nobody else sees."""
 
     def memory(self, model: Params) -> State:
@@ -176,7 +174,7 @@ class Solo(Simple):
 
 @part(Solver, "control_variates")
 @dataclass(frozen=True)
-class ControlVariates(Simple):
+class ControlVariates(Solver):
     """SCAFFOLD's client (Karimireddy et al. 2020, option II):
 
     `w_k <- w_k - lr (g_k(w_k) - c_k + c)`, then `c_k'` is the mean of the gradients `g_k` of its
@@ -230,7 +228,7 @@ class ControlVariates(Simple):
 
 @part(Solver, "meta_gradient")
 @dataclass(frozen=True)
-class MetaGradient(Simple):
+class MetaGradient(Solver):
     """Per-FedAvg's client (Fallah et al. 2020), on batches D, D' (and D'' for the Hessian):
 
     `v = g(w - alpha g(w; D); D')`;  first-order  `w <- w - lr v`
@@ -251,7 +249,7 @@ class MetaGradient(Simple):
             check_above("delta", self.delta)
 
     @property
-    def draws(self) -> int:  # type: ignore[override]
+    def draws(self) -> int:
         return 3 if self.hessian_free else 2
 
     @property
@@ -280,7 +278,7 @@ class MetaGradient(Simple):
 
 @part(Solver, "moreau")
 @dataclass(frozen=True)
-class Moreau(Simple):
+class Moreau(Solver):
     """pFedMe's client (Dinh et al. 2020): each step finds the personal model near w by `inner`
     gradient steps on `f(theta) + lam/2 |theta - w|^2`, then `w <- w - lr lam (w - theta)`."""
 
@@ -321,7 +319,7 @@ class Moreau(Simple):
 
 @part(Solver, "ditto")
 @dataclass(frozen=True)
-class Ditto(Simple):
+class Ditto(Solver):
     """Ditto's client (Li et al. 2021): FedAvg for the global model, and a personal model held near
     it, `v <- v - lr (g(v) + lam (v - w))`, on the same batches."""
 

@@ -7,6 +7,7 @@ are always averaged.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -24,31 +25,46 @@ Moved = tuple[Params, State]
 
 
 class Step(Protocol):
-    """From the model and the weighed replies to the next model.
+    """The server's update: from the model and the weighed replies to the next model.
 
-    A step of one's own inherits from this class and has what it does not say otherwise: it sees
-    every reply, and remembers nothing.
-
-    Attributes:
-        only_mean: True: the replies' weighted mean, and their weight in all, is all it asks for;
-            then replies need not all be held at once
-        keeps: where it has it: names of what it remembers, for solvers and weights that need it
-        takes: where it has it: names of what clients must send next to their models (of the
-            solvers' `sends`)
+    Write one by inheriting from this class; only `__call__` has no default. A step with state names
+    its tables in a field `keeps`, for the solvers, weights and efforts that need them. One that
+    uses what clients send next to their models names it in a field `takes` (see `Solver.sends`).
     """
 
     @property
     def only_mean(self) -> bool:
-        """True: it may be handed one reply, the weighted mean of all."""
+        """True if the step uses only the replies' weighted mean and their total weight: it may then
+        get one reply, their mean, and replies need not all be held at once."""
         return False
 
     def memory(self, model: Params, seen: Bool) -> State:
-        """The server's state before the first round. `seen` marks, among all clients, those that
-        may take part."""
+        """Return the server's state before the first round: tables of tensors by name, or `{}`.
+
+        Args:
+            model: the run's first model, by parameter name
+            seen: True for each client of the population that may take part
+        """
         return {}
 
+    @abstractmethod
     def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: State) -> Moved:
-        """The next model and the server's next state. Weights are not all zero."""
+        """Return the next model and the server's next state.
+
+        Args:
+            offer: what the server sent: `model` (by parameter name), `trainable` (the names that
+                move by gradient; average the rest), `lr`, `population` (N), `round`, `rounds`,
+                `seed`, `loss`, `eps`
+            replies: the admitted replies: `models` (a stack `[reply, *shape]` for each parameter),
+                `roster` (`clients`, `priority`, `importance`, `share`), `appraisal.loss`, `claim`,
+                `extra` (the tables of `takes`)
+            weight: the weight of each reply, not all 0 (`muster.base.params.mean(replies.models,
+                weight)` is their mean)
+            server: the server's state, as `memory` or the last step returned it
+
+        Returns:
+            the next model, by the same names, and the next state
+        """
         ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -14,11 +15,27 @@ from ..protocol import Replies
 
 
 class Weigh(Protocol):
-    """A weight for each admitted reply."""
+    """The weight of each admitted reply in the server's step.
 
+    A rule that uses the server's state names the tables it needs in a field `needs`; the step must
+    keep them (`Step.keeps`). One that uses losses belongs to a method with `losses=True`.
+    """
+
+    @abstractmethod
     def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:
-        """The weights, from the replies, how far each was admitted (0 to 1), and the server's
-        memory."""
+        """Return the weight of each reply; their sum need not be 1.
+
+        Args:
+            replies: what clients sent: `roster` (with `clients`, `priority`, `importance`, `share`;
+                `roster.weight(extent)` is the data share), `models` (a stack `[reply, *shape]` for
+                each parameter), `appraisal.loss` and `appraisal.score` as they report them, `claim`
+                (NaN without a `Claim`), `extra` (what the solver sends)
+            extent: how far each reply was admitted, from 0 to 1
+            server: the server's state: tables of tensors, by name
+
+        Returns:
+            one number for each reply, 0 or more
+        """
         ...
 
 

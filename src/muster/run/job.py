@@ -15,6 +15,7 @@ from ..base.checks import check_one_of, check_whole
 from ..base.errors import MusterError
 from ..base.lazy import nn
 from ..base.params import Params, State
+from ..base.registry import check_part
 from ..base.rng import MOST
 from ..engines.descent import initial_optimizer_state
 from ..engines.row_results import Split
@@ -71,6 +72,10 @@ class Job:
             ("attack", Attack | None),
         ):
             if not isinstance(given := getattr(self, what), kind):
+                if what == "participation" and callable(given):
+                    check_part(Participation, given, what)
+                if what == "attack" and hasattr(given, "fraction"):
+                    check_part(Attack, given, what, "muster.parts.Honest")
                 names = str(getattr(kind, "__name__", kind)).replace("muster.", "")
                 raise MusterError(f"{what}: {type(given).__name__}; give a {names}")
         check_whole("rounds", self.rounds)

@@ -83,7 +83,7 @@ class Comparison:
     def matched(self) -> dict[str, list[Run]]:
         """The runs; an error where there are none to compare."""
         if not self.seeds:
-            raise MusterError("comparison: no seed was finished by every method; go on with it")
+            raise MusterError("comparison: no seed was finished by every method; continue it")
         return self.runs
 
     @property

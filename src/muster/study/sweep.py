@@ -19,8 +19,7 @@ from ..base import durable
 from ..base.errors import MusterError, plural
 from ..base.registry import Catalogue, catalogue
 from ..base.schema import Table, to_table
-from ..config.experiment import Experiment, laid_over, load_table
-from ..config.keys import (
+from ..config.dotted_keys import (
     LISTS,
     current_names,
     label_of,
@@ -29,6 +28,7 @@ from ..config.keys import (
     rename_keys,
     with_names,
 )
+from ..config.experiment import Experiment, laid_over, load_table
 from ..results.measures import find_measures
 from .grid import as_over, grid
 from .sweep_result import Sweep, gathered, note

@@ -125,7 +125,7 @@ class Sweep:
             return self.concerns
         asked = len(grid(self.over)) * len(self.methods) * len(self.seeds)
         done = self.frame.select(*self.keys, "method", "seed").n_unique() if len(self.frame) else 0
-        again = f"; go on with: muster sweep --resume {self.folder}" if self.folder else ""
+        again = f"; continue with: muster sweep --resume {self.folder}" if self.folder else ""
         return (f"not finished: {done} of {plural(asked, 'run')}{again}", *self.concerns)
 
     def __rich__(self) -> RenderableType:
@@ -139,7 +139,7 @@ class Sweep:
 
     def _some(self) -> None:
         if not len(self.frame):
-            raise MusterError("sweep: nothing is finished yet; go on with it")
+            raise MusterError("sweep: nothing is finished yet; continue it")
 
 
 def is_sweep(folder: Path) -> bool:

@@ -30,10 +30,10 @@ from ..base.errors import MusterError, MusterWarning
 from ..base.registry import Catalogue, catalogue
 from ..base.rng import as_seeds
 from ..base.schema import Table, as_table, build, to_table
+from ..config.dotted_keys import addressed, label_of, listed_methods, put, takes
 from ..config.experiment import Experiment, load, load_table
-from ..config.keys import addressed, label_of, listed_methods, put, takes
 from ..config.settings import Settings
-from ..data.split.tuning_rows import divided_anew
+from ..data.split.tuning_rows import splits_differ
 from ..federation import Variation
 from ..report.intervals import find_column
 from ..results import store
@@ -208,7 +208,7 @@ def rows_apart(
     with warnings.catch_warnings():  # they are said where the data is used
         warnings.simplefilter("ignore", MusterWarning)
         others = map(reported.rows, reported.settings.all_seeds[:LOOKED_AT])
-        anew = divided_anew(reported.rows(seeds[0]), others)
+        anew = splits_differ(reported.rows(seeds[0]), others)
     return chosen, {**base, "left_out": chosen.share} if anew else base
 
 

@@ -230,7 +230,9 @@ def test_a_new_image_data_set_is_an_entry_and_a_call(root, tmp_path):
     from small_data import small
 
     data = small(tmp_path)
-    fed = images.images(data, tmp_path / "right40", tuple("0123456789"), 4, [2], 1, IID(), seed=1)
+    fed = images.partition_images(
+        data, tmp_path / "right40", tuple("0123456789"), 4, [2], 1, IID(), seed=1
+    )
     assert (fed.n, fed.name, fed.priority.tolist()) == (4, "small", [False, False, True, False])
     assert fed.unseen.tolist() == [False, False, False, True]
     for k in range(4):

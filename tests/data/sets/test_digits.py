@@ -7,10 +7,9 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-import muster.data.sets.digits as digits_module
 from muster.base.errors import MusterError
 from muster.data import DATA, IID, Dirichlet, digits
-from muster.data.sets.digits import images
+from muster.data.sets import scikit_learn
 
 
 def test_the_default_is_two_classes_a_client() -> None:
@@ -56,6 +55,10 @@ def test_it_is_registered_and_refuses_too_many_clients() -> None:
 
 def test_the_images_are_scikit_learns_with_and_without_its_table(monkeypatch) -> None:
     x, y = load_digits(return_X_y=True)
-    assert all(np.array_equal(a, b) for a, b in zip(images(), (x, y), strict=True))
-    monkeypatch.setattr(digits_module, "find_spec", lambda name: None)
-    assert all(np.array_equal(a, b) for a, b in zip(images(), (x, y), strict=True))
+    assert all(
+        np.array_equal(a, b) for a, b in zip(scikit_learn.load_digits(), (x, y), strict=True)
+    )
+    monkeypatch.setattr(scikit_learn, "find_spec", lambda name: None)
+    assert all(
+        np.array_equal(a, b) for a, b in zip(scikit_learn.load_digits(), (x, y), strict=True)
+    )

@@ -14,10 +14,10 @@ from muster.data import synth
 from muster.data.sets.synth import (
     User,
     client_sizes,
+    draw_pool_rows,
     noise_levels,
     perturb,
     sample,
-    sources,
     swap_in,
 )
 from muster.federation import Federation
@@ -135,7 +135,7 @@ def test_samples_repeat_rows_only_where_there_are_too_few() -> None:
 
 @pytest.mark.parametrize(("train", "test"), [(80, 20), (800, 200)])
 def test_sources_are_rows_of_four_fifths_of_the_pool(train: int, test: int) -> None:
-    rows = sources(100, train, test, 0.2, draw())
+    rows = draw_pool_rows(100, train, test, 0.2, draw())
     assert len(rows) == train
     assert len(np.unique(rows)) == 80
 

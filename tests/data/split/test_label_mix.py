@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from muster.base.arrays import Int64
 from muster.base.errors import MusterError
 from muster.data import Dirichlet, LabelMix
-from muster.data.split.label_mix import mixes
+from muster.data.split.partition import draw_label_counts
 
 labels = st.lists(st.integers(0, 4), min_size=1, max_size=120).map(lambda v: np.array(v, np.int64))
 
@@ -40,7 +40,7 @@ def test_label_mix_gives_everyone_as_many_rows(
 
 
 def one_by_one(stock: Int64, clients: int, size: int, alpha: float, seed: int) -> Int64:
-    """Hsu, Qi, Brown (2019) as they say it: a row at a time, mixes renormalised on the way."""
+    """Hsu, Qi, Brown (2019) as they say it: row by row, proportions renormalised on the way."""
     draw = np.random.default_rng(seed)
     concentration, left = alpha * stock / stock.sum(), stock.copy()
     taken = np.zeros((clients, len(stock)), np.int64)
@@ -62,7 +62,10 @@ def test_label_mix_is_drawn_as_if_row_by_row(alpha: float) -> None:
     tries = 800
     slow = np.stack([one_by_one(stock, clients, size, alpha, s) for s in range(tries)])
     fast = np.stack(
-        [mixes(stock, clients, size, alpha, np.random.default_rng(s)) for s in range(tries)]
+        [
+            draw_label_counts(stock, clients, size, alpha, np.random.default_rng(s))
+            for s in range(tries)
+        ]
     )
     assert (fast.sum(axis=2) == size).all()
     assert (fast.sum(axis=1) == stock).all()

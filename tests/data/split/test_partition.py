@@ -25,7 +25,8 @@ from muster.data import (
     federate,
     hold_out,
 )
-from muster.data.split.partition import held_out_sizes, largest_shard
+from muster.data.split.partition import largest_shard
+from muster.data.split.train_test import held_out_sizes
 
 labels = st.lists(st.integers(0, 4), min_size=1, max_size=120).map(lambda v: np.array(v, np.int64))
 seeds = st.integers(0, 2**32)

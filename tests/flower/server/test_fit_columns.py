@@ -144,7 +144,7 @@ def test_four_hospitals_with_a_file_each_come_to_the_data_set(tmp_path):
     """Real records: each node reads its own, and the model is that of `muster.data.heart`."""
     fed = muster.data.heart(SHARED, priority=["va"])
     everybody = heart.patients(heart.load_local(heart.HEART, SHARED).arrays)
-    everybody = measured(everybody, heart.NOTHING)
+    everybody = measured(everybody, heart.NA_VALUES)
     sites = []
     for name in fed.names.tolist():
         file = tmp_path / f"{name}.csv"

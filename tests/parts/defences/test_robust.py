@@ -178,7 +178,7 @@ def test_the_next_step_is_the_methods_own():
         np.testing.assert_allclose(w, runs[1].weights[name], atol=1e-12)
     assert Median(Momentum()).memory({"w": torch.zeros(2)}, np.ones(3, bool)).keys() == {"momentum"}
     for wrong in (QFair(1.0), Scaffold(), Median()):
-        with pytest.raises(muster.MusterError, match="a step that goes by the mean alone"):
+        with pytest.raises(muster.MusterError, match="a step that uses the mean alone"):
             Median(wrong)
 
 

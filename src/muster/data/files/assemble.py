@@ -25,7 +25,7 @@ from ...federation.data_warnings import find_data_warnings
 from ...federation.federation import as_priority
 from ...federation.ragged_rows import RaggedRows, as_tensor
 from ...federation.row_hashes import hash_rows
-from ..split.partition import drawn_for_test, first_clients
+from ..split.train_test import draw_test_rows, first_clients
 from .manifest import Options, Role
 from .tables import Block
 
@@ -294,7 +294,7 @@ def draw_test(y: Int64, owner: Int64, names: Names, fraction: float, seed: int) 
     key = np.array([zlib.crc32(str(name).encode()) for name in names])
     order = np.argsort(owner, kind="stable")
     test = np.zeros(len(owner), np.bool_)
-    test[order] = drawn_for_test(y[order], sizes, fraction, rng.keys(seed, "hold out", client=key))
+    test[order] = draw_test_rows(y[order], sizes, fraction, rng.keys(seed, "hold out", client=key))
     return test
 
 

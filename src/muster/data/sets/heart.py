@@ -1,4 +1,4 @@
-"""Heart disease at four hospitals (Janosi et al. 1988): real clients, and what they left out.
+"""Heart disease at four hospitals (Janosi et al. 1988): real clients, with missing values.
 
 303 patients of Cleveland, 294 of Hungary, 123 of Switzerland and 200 of the VA Long Beach; the
 hospitals measured different things (hardly any cholesterol in Switzerland, hardly any vessels
@@ -22,9 +22,9 @@ from ..sources.dataset import load_local
 from ..sources.readers import HEART_COLUMNS
 
 CATEGORIES = ("cp", "restecg", "slope", "thal")
-# Nobody has a cholesterol or a blood pressure of 0, and no scan has a result of that name: where
-# it says so, nothing was measured. In the records, and in those of new patients.
-NOTHING = {"trestbps": (0.0,), "chol": (0.0,), "thal": (0.0,)}
+# Numbers that stand for missing values: nobody has a cholesterol or a blood pressure of 0, and no
+# scan has such a result. In the records, and in those of new patients.
+NA_VALUES = {"trestbps": (0.0,), "chol": (0.0,), "thal": (0.0,)}
 
 
 @part(Federation, "heart")
@@ -36,32 +36,37 @@ def heart(
 ) -> Federation:
     """920 patients of four hospitals: is somebody's heart ill (`num` above 0)? `task = "binary"`.
 
-    Categories (kind of pain, of rest ECG, of slope, of thallium scan) are features of 0 and 1 for
-    each level that any hospital has; a missing number is the mean of all training rows, with a
-    feature that says so; numbers are standardised. All of it comes from levels, counts, means
-    and spreads, which hospitals can tell without showing a row.
+    Categories (kind of pain, of rest ECG, of slope, of thallium scan) are one-hot, a feature for
+    each level that any hospital has; missing values are imputed by the mean of all training rows,
+    with a feature that marks them; numbers are standardised. All of it is computed from levels,
+    counts, means and deviations, which hospitals can report without showing a row.
 
     Args:
         folder: where heart_uci.csv is (hospital and the 14 columns), or the official
-            processed.HOSPITAL.data files of the UCI repository; default: what `muster data get
-            heart` got, or $MUSTER_DATA
+            processed.HOSPITAL.data files of the UCI repository; default: the cache of `muster data
+            get heart`, or $MUSTER_DATA
         priority: names or positions of the priority hospitals, a number n for the first n, or "all"
     """
-    held = load_local(HEART, folder)
-    with tempfile.TemporaryDirectory() as made:
-        file = Path(made) / "heart.parquet"
-        patients(held.arrays).write_parquet(file)
-        given = {
-            "label": "disease", "client": "hospital", "categories": CATEGORIES, "missing": "mean",
-            "scale": "pooled", "priority": priority, "test_fraction": test_fraction,
+    local = load_local(HEART, folder)
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch) / "heart.parquet"
+        patients(local.arrays).write_parquet(file)
+        settings = {
+            "label": "disease",
+            "client": "hospital",
+            "categories": CATEGORIES,
+            "missing": "mean",
+            "scale": "pooled",
+            "priority": priority,
+            "test_fraction": test_fraction,
             "classes": ("healthy", "ill"),
-        }  # fmt: skip
-        fed = read_folder(file, given, NOTHING).federation(seed)
+        }
+        fed = read_folder(file, settings, NA_VALUES).federation(seed)
     return replace(fed, name="heart", aside=("hospital", "num"))
 
 
 def patients(hospitals: Arrays) -> pl.DataFrame:
-    """Everybody; the last column says who is ill."""
+    """Return the table of all patients, with a column `disease`."""
     everybody = pl.concat(
         pl.DataFrame(rows, schema=list(HEART_COLUMNS)).with_columns(hospital=pl.lit(name))
         for name, rows in hospitals.items()

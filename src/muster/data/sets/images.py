@@ -1,13 +1,13 @@
 """Image data sets by name: Fashion-MNIST, MNIST, CIFAR-10, EMNIST, and FEMNIST by writer.
 
 A new one is an entry in `catalogue` and a few lines here. Where there is an official test set,
-each client is tested on it in the label proportions of its training rows (`reweighted`).
+each client is tested on it in the label proportions of its training rows (`reweight_test`).
 
 Parameters they share:
 
-folder    where the files are; None: the cache, $MUSTER_DATA, where a system package puts them
+folder    where the files are; None: the cache, $MUSTER_DATA, the folder of a system package
 priority  a number n for the first n clients (the partition is random), their indices, or "all"
-unseen    how many clients, the last ones, never train and only judge
+unseen    number of clients, the last ones, that never train and only evaluate
 """
 
 from __future__ import annotations
@@ -27,17 +27,9 @@ from ...federation import Federation
 from ...federation.ragged_rows import RaggedRows
 from ..sources.catalogue import CIFAR10, EMNIST_BALANCED, EMNIST_BYCLASS, FEMNIST, FMNIST, MNIST
 from ..sources.dataset import DataSet, load_local
-from ..split.partition import (
-    Partition,
-    Shards,
-    as_pair,
-    by_column,
-    federate,
-    first_clients,
-    hold_out,
-    last_clients,
-)
+from ..split.partition import Partition, Shards, by_column
 from ..split.portions import Portions
+from ..split.train_test import as_pair, federate, first_clients, hold_out, last_clients
 
 Priority = int | tuple[int, ...] | Literal["all"]
 
@@ -46,19 +38,21 @@ TWO_SHARDS = Shards(per_client=2)
 MANY_SHARDS = Shards(per_client=24)  # FedALIGN, section 4: EMNIST
 DIGITS = tuple("0123456789")
 CLOTHES = (
-    "T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"
-)  # fmt: skip
+    *("T-shirt", "trouser", "pullover", "dress", "coat"),
+    *("sandal", "shirt", "sneaker", "bag", "boot"),
+)
 THINGS = (
-    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"
-)  # fmt: skip
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
+)
 CHARACTERS = (*DIGITS, *ascii_uppercase, *ascii_lowercase)
 # Balanced merges the lower-case letters that look like their upper case.
 BALANCED = (*DIGITS, *ascii_uppercase, *"abdefghnqrt")
-IMAGE = (1, 28, 28)  # what rows of 784 are
+IMAGE = (1, 28, 28)  # the shape of rows of 784
 HELD_OUT = 0.2  # of each client's rows, where there is no official test set
 
 
-def images(
+def partition_images(
     data: DataSet,
     folder: str | Path | None,
     labels: tuple[str, ...],
@@ -68,13 +62,13 @@ def images(
     partition: Partition,
     seed: int,
 ) -> Federation:
-    """A data set of images, partitioned by its labels."""
-    held = load_local(data, folder)
-    x, y = held.arrays["x"], held.arrays["y"]
+    """Load a data set of images and partition it by its labels."""
+    local = load_local(data, folder)
+    x, y = local.arrays["x"], local.arrays["y"]
     parts = partition.split(y.astype(np.int64), clients, seed)
     test, test_parts = None, None
-    if "test_x" in held.arrays:
-        test = (held.arrays["test_x"], held.arrays["test_y"])
+    if "test_x" in local.arrays:
+        test = (local.arrays["test_x"], local.arrays["test_y"])
     else:
         parts, test_parts = hold_out(parts, y.astype(np.int64), HELD_OUT, seed)
     fed = federate(
@@ -87,7 +81,7 @@ def images(
         unseen=unseen,
         classes=len(labels),
         name=data.name,
-        note=held.note,
+        note=local.note,
         varies="deal and split" if test is None else "deal",
     )
     return replace(fed, labels=labels, image=IMAGE if x.ndim == 2 else None)
@@ -103,7 +97,7 @@ def fmnist(
     seed: int = 0,
 ) -> Federation:
     """Fashion-MNIST (Xiao et al. 2017): 60,000 images of 28x28 bytes, ten classes."""
-    return images(FMNIST, folder, CLOTHES, clients, priority, unseen, partition, seed)
+    return partition_images(FMNIST, folder, CLOTHES, clients, priority, unseen, partition, seed)
 
 
 @part(Federation, "mnist")
@@ -116,7 +110,7 @@ def mnist(
     seed: int = 0,
 ) -> Federation:
     """MNIST (LeCun et al. 1998): 60,000 images of 28x28 bytes, ten classes."""
-    return images(MNIST, folder, DIGITS, clients, priority, unseen, partition, seed)
+    return partition_images(MNIST, folder, DIGITS, clients, priority, unseen, partition, seed)
 
 
 @part(Federation, "cifar10")
@@ -129,7 +123,7 @@ def cifar10(
     seed: int = 0,
 ) -> Federation:
     """CIFAR-10 (Krizhevsky 2009): 50,000 images of 3x32x32 bytes, ten classes."""
-    return images(CIFAR10, folder, THINGS, clients, priority, unseen, partition, seed)
+    return partition_images(CIFAR10, folder, THINGS, clients, priority, unseen, partition, seed)
 
 
 @part(Federation, "emnist")
@@ -144,13 +138,13 @@ def emnist(
 ) -> Federation:
     """EMNIST (Cohen et al. 2017): images of 28x28 bytes; 47 classes (balanced) or 62 (byclass).
 
-    Where only a subset is there it is used, and the federation's note says so; a subset without
+    Where only a subset is there it is used, with a note in the federation; a subset without
     a test set has each client hold out a fifth of its rows.
     """
     both = {"balanced": (EMNIST_BALANCED, BALANCED), "byclass": (EMNIST_BYCLASS, CHARACTERS)}
     check_one_of("emnist split", split, tuple(both))
     data, labels = both[split]
-    return images(data, folder, labels, clients, priority, unseen, partition, seed)
+    return partition_images(data, folder, labels, clients, priority, unseen, partition, seed)
 
 
 @part(Federation, "femnist")
@@ -166,29 +160,29 @@ def femnist(
     Writers who have training rows are clients, tested on their own test rows.
 
     Args:
-        clients: how many of the writers, chosen and ordered by the seed; None: all of them
+        clients: number of writers, chosen and ordered by the seed; None: all of them
     """
-    held = load_local(FEMNIST, folder)
-    parts, writers = by_column(held.arrays["writer"])
-    tests, tested = by_column(held.arrays["test_writer"])
+    local = load_local(FEMNIST, folder)
+    parts, writers = by_column(local.arrays["writer"])
+    tests, tested = by_column(local.arrays["test_writer"])
     names, at, at_test = np.intersect1d(writers, tested, return_indices=True)
     n = len(names) if clients is None else clients
     check_whole(f"clients (of {len(names)} writers)", n, 1, len(names))
     chosen = rng.generator(seed, "femnist writers").permutation(len(names))[:n]
 
-    def of(parts: Portions, half: str, which: Int64) -> RaggedRows:
+    def select(parts: Portions, half: str, which: Int64) -> RaggedRows:
         mine = parts.take(which)
-        x, y = as_pair(held.arrays[f"{half}x"], held.arrays[f"{half}y"], "femnist")
+        x, y = as_pair(local.arrays[f"{half}x"], local.arrays[f"{half}y"], "femnist")
         return RaggedRows(x, y, mine.offsets, mine.rows)
 
     fed = Federation.from_ragged(
-        of(parts, "", at[chosen]),
-        of(tests, "test_", at_test[chosen]),
+        select(parts, "", at[chosen]),
+        select(tests, "test_", at_test[chosen]),
         first_clients(priority, n),
         classes=len(CHARACTERS),
         name=FEMNIST.name,
         unseen=last_clients(unseen, n),
-        note=held.note,
+        note=local.note,
         varies="deal",
     )
     return replace(fed, labels=CHARACTERS, image=IMAGE, names=names[chosen].astype(np.str_))

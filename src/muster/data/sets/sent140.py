@@ -1,4 +1,4 @@
-"""Sentiment140: is a tweet glad or sad? Clients are groups of users."""
+"""Sentiment140: sentiment of tweets, positive or negative. Clients are groups of users."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from ...base.registry import part
 from ...federation import Federation
 from ..sources.catalogue import SENT140
 from ..sources.dataset import load_local
-from ..split.partition import by_column, federate, hold_out
+from ..split.partition import by_column
+from ..split.train_test import federate, hold_out
 from .images import Priority
 
 
@@ -29,19 +30,19 @@ def sent140(
 
     Most users have a single tweet, so a client is a group of users: users are shuffled and dealt
     evenly, and all tweets of a user are with one client. Each client holds out `test_fraction` of
-    its own tweets. The words of a tweet are those of `tweets.tokens`.
+    its tweets. The words of a tweet are those of `tweets.tokens`.
     """
-    held = load_local(SENT140, folder)
-    user = held.arrays["user"]
+    local = load_local(SENT140, folder)
+    user = local.arrays["user"]
     users = int(user.max()) + 1
     check_whole(f"clients (of {users} users)", clients, 1, users)
     group = rng.generator(seed, "sent140 groups").permutation(users) % clients
     mine = by_column(group[np.asarray(user)])[0]
-    train, test = hold_out(mine, held.arrays["y"].astype(np.int64), test_fraction, seed)
+    train, test = hold_out(mine, local.arrays["y"].astype(np.int64), test_fraction, seed)
     grouped = f"each client is a group of about {users / clients:.0f} users"
     return federate(
-        held.arrays["x"],
-        held.arrays["y"],
+        local.arrays["x"],
+        local.arrays["y"],
         train,
         test_parts=test,
         priority=priority,
@@ -49,5 +50,5 @@ def sent140(
         classes=2,
         name=SENT140.name,
         varies="deal and split",
-        note="; ".join(part for part in (held.note, grouped) if part),
+        note="; ".join(part for part in (local.note, grouped) if part),
     )

@@ -1,4 +1,4 @@
-"""SYNTH(alpha, beta) with noisy bystanders: data whose alignment with the priority is a dial.
+"""SYNTH(alpha, beta) with noisy clients: generated data of adjustable alignment with priority.
 
 Priority clients hold the synthetic data of Li et al. (2018), each drawn from its own linear model.
 The other clients hold the priority clients' data made worse by degrees (FedALIGN, supplement C.2).
@@ -21,7 +21,7 @@ from ...base.memory import require_memory
 from ...base.registry import part
 from ...federation import Federation
 from ...federation.ragged_rows import from_pairs
-from ..split.partition import held_out_sizes
+from ..split.train_test import held_out_sizes
 
 Float32 = NDArray[np.float32]
 Rows = tuple[Float32, Int64]
@@ -33,7 +33,7 @@ SKEW = {"low": 0.5, "medium": 1.5, "high": 5.0}  # s of noise_levels (supplement
 
 @dataclass(frozen=True)
 class User:
-    """One client's own world: `x ~ N(mean, diag(j^-1.2))`, `y = argmax(weight x + bias)`."""
+    """One client's distribution: `x ~ N(mean, diag(j^-1.2))`, `y = argmax(weight x + bias)`."""
 
     weight: Float64
     bias: Float64
@@ -44,7 +44,7 @@ class User:
         """`W, b ~ N(u, 1)` with `u ~ N(0, alpha)`; `v ~ N(B, 1)` with `B ~ N(0, beta)`.
 
         alpha and beta are variances, as the notation N(0, alpha) says. Since u moves the scores
-        of all classes alike, alpha changes W and b but never a label.
+        of all classes equally, alpha changes W and b but never a label.
         """
         u, b = draw.standard_normal(2) * np.sqrt([alpha, beta])
         return cls(
@@ -54,7 +54,7 @@ class User:
         )
 
     def rows(self, n: int, draw: np.random.Generator) -> Rows:
-        """n independent rows of this client; labels are taken before x is rounded to float32."""
+        """Draw n independent rows of this client; labels precede the rounding of x to float32."""
         deviation = np.arange(1, FEATURES + 1) ** -0.6
         x = self.mean + deviation * draw.standard_normal((n, FEATURES))
         y = np.argmax(x @ self.weight.T + self.bias, axis=1)
@@ -62,7 +62,7 @@ class User:
 
 
 def client_sizes(n: int, seed: int, max_rows: int | None = None) -> Int64:
-    """Rows of each client: `int(lognormal(4, 2)) + 50`, cut off at `max_rows`.
+    """Draw the number of rows of each client: `int(lognormal(4, 2)) + 50`, cut off at `max_rows`.
 
     The tail is heavy: the median is about 105, the mean about 450, and 50,000 does happen.
     """
@@ -71,7 +71,7 @@ def client_sizes(n: int, seed: int, max_rows: int | None = None) -> Int64:
 
 
 def noise_levels(others: int, skew: float) -> Float64:
-    """`r_j = ((j - 1/2) / M)^(1/s)` for j = 1..M: how noisy each of the M others is, in (0, 1).
+    """`r_j = ((j - 1/2) / M)^(1/s)` for j = 1..M: noise levels of the M others, in (0, 1).
 
     The average is about s / (s + 1), so a larger skew s means more clients near the maximum.
 
@@ -96,18 +96,20 @@ def swap_in(rows: Rows, fraction: float, stranger: User, draw: np.random.Generat
     return x, y
 
 
-def pooled(parts: Sequence[Rows]) -> Rows:
-    """The rows of several clients as one pool."""
+def pool_rows(parts: Sequence[Rows]) -> Rows:
+    """Return the rows of several clients as one pool."""
     return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
 
 
 def sample(rows: Int64, n: int, draw: np.random.Generator) -> Int64:
-    """The first n of rows in random order, or n draws with replacement where there are fewer."""
+    """Return the first n of rows in random order, or n drawn with replacement."""
     return rows[:n] if n <= len(rows) else draw.choice(rows, n)
 
 
-def sources(pool: int, train: int, test: int, fraction: float, draw: np.random.Generator) -> Int64:
-    """Row numbers in the pool of training rows for the training rows of one of the others.
+def draw_pool_rows(
+    pool: int, train: int, test: int, fraction: float, draw: np.random.Generator
+) -> Int64:
+    """Draw the row numbers in the pool of training rows for the training rows of one other client.
 
     Each of them samples a random part of the pool, about `1 - fraction` of it. From the rest its
     test rows were drawn once, which made them training rows of priority clients; the draw is still
@@ -129,7 +131,7 @@ def check_synth(
     label_noise: float,
     max_rows: int | None,
 ) -> None:
-    """Refuse settings the generator has no meaning for."""
+    """Raise an error for settings that the generator cannot use."""
     for field, value in {"alpha": alpha, "beta": beta, "label_noise": label_noise}.items():
         require(0 <= value < math.inf, f"synth {field}", value, "finite numbers from 0")
     check_whole("synth priority", priority)
@@ -154,22 +156,22 @@ def synth(
     test_fraction: float = 0.2,
     max_rows: int | None = None,
 ) -> Federation:
-    """SYNTH(alpha, beta) for the priority clients, ever noisier samples of it for the others.
+    """SYNTH(alpha, beta) for the priority clients, increasingly noisy samples of it for the others.
 
-    Clients 0 to `priority` - 1 are priority clients, each a `User` of its own. The others, j = 1
+    Clients 0 to `priority` - 1 are priority clients, each with a separate `User`. The others, j = 1
     to M, sample the pooled rows of the priority clients, to train on from their training rows and
     to test on from their test rows, so that nobody is tested on a row anybody trains on. They are
     noisy at level r_j (`noise_levels`): `round(random_data * r_j * D_j)` of their rows are
     irrelevant, then every label is perturbed with deviation `label_noise * r_j`, in training and
-    test rows alike.
+    test rows.
 
     The paper leaves the noise open. Chosen here: r_j above; an irrelevant row is drawn from a
     `User` that belongs to nobody else, with a label uniform over the 10 classes; alpha and beta
     are variances. The same seed gives the same priority clients at every noise.
 
     Args:
-        noise: "low", "medium", "high" for s = 0.5, 1.5, 5; or any s as `skew`
-        skew: "low", "medium", "high" for s = 0.5, 1.5, 5; or any s as `skew`
+        noise: "low", "medium", "high" for s = 0.5, 1.5, 5
+        skew: or any other s
         max_rows: an upper limit on a client's rows, for quick runs
     """
     if skew is None:
@@ -189,15 +191,15 @@ def synth(
         world(k).rows(int(sizes[k]), rng.generator(seed, "synth rows", client=k))
         for k in range(priority)
     ]
-    tests = pooled([(x[:h], y[:h]) for (x, y), h in zip(data, held, strict=False)])
-    trains = pooled([(x[h:], y[h:]) for (x, y), h in zip(data, held, strict=False)])
+    tests = pool_rows([(x[:h], y[:h]) for (x, y), h in zip(data, held, strict=False)])
+    trains = pool_rows([(x[h:], y[h:]) for (x, y), h in zip(data, held, strict=False)])
     for k, level in enumerate(noise_levels(others, skew), start=priority):
         draw = rng.generator(seed, "synth noise", client=k)
         draw_test = rng.generator(seed, "synth held out", client=k)
         n, test = int(sizes[k]), int(held[k])
-        at = sources(len(trains[1]), n - test, test, test_fraction, draw)
+        at = draw_pool_rows(len(trains[1]), n - test, test, test_fraction, draw)
         at_test = sample(draw_test.permutation(len(tests[1])), test, draw_test)
-        own = pooled([(tests[0][at_test], tests[1][at_test]), (trains[0][at], trains[1][at])])
+        own = pool_rows([(tests[0][at_test], tests[1][at_test]), (trains[0][at], trains[1][at])])
         x, y = swap_in(own, random_data * level, world(k), draw)
         data.append((x, perturb(y, label_noise * level, draw)))
     return Federation.from_ragged(

@@ -1,1 +1,1 @@
-"""Who gets which rows."""
+"""Partitions of rows over clients, train/test split, rows for tuning."""

@@ -1,8 +1,10 @@
-"""Who gets which rows: a partition is a seeded function from labels to row numbers.
+"""Partitions: who gets which rows, as a seeded function from labels to row numbers.
 
-A partition part has one method, `split(y, clients, seed)`, which returns one array of row numbers
-for each client: a list of them, or `Portions`, which holds them all in two arrays. Nothing is
-copied: `federate` hands those row numbers and the arrays they point into to a `Federation`.
+IID and non-IID: `Shards` (few classes each), `Dirichlet` and `LabelMix` (uneven labels), `Few` (few
+rows for some), `by_column` (natural clients). A partition has one method, `split(y, clients,
+seed)`, which returns one array of row numbers for each client: a list of them, or `Portions`, which
+holds them all in two arrays. Nothing is copied: `federate` passes those row numbers and the arrays
+they point into to a `Federation`.
 """
 
 from __future__ import annotations
@@ -15,38 +17,28 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ...base import rng
-from ...base.arrays import Bool, Int64, UInt64
-from ...base.checks import check_above, check_whole, require
+from ...base.arrays import Float64, Int64
+from ...base.checks import check_above, check_whole
 from ...base.errors import MusterError
-from ...base.lazy import torch
 from ...base.registry import kinds, part
-from ...federation import Federation, VariationKind
-from ...federation.ragged_rows import (
-    Pair,
-    RaggedRows,
-    SharedRows,
-    are_labels,
-    as_targets,
-    as_tensor,
-)
-from .portions import Portions, check_split, class_after_class, deal
+from .portions import Portions, check_split, deal, sort_by_class
 
 
 class Partition(Protocol):
-    """Who gets which rows."""
+    """A rule for who gets which rows."""
 
     def split(self, y: Int64, clients: int, seed: int) -> Sequence[Int64]:
-        """The row numbers of each client."""
+        """Return the row numbers of each client."""
         ...
 
 
-PARTITIONS = kinds(Partition)  # by name; what registers later is in it too
+PARTITIONS = kinds(Partition)  # by name, also those that are registered later
 
 
 @part(Partition, "iid")
 @dataclass(frozen=True)
 class IID:
-    """Everyone sees the same distribution: rows are shuffled and dealt evenly.
+    """Independent and identically distributed: rows are shuffled and dealt evenly.
 
     Sizes differ by at most one row.
 
@@ -55,7 +47,7 @@ class IID:
     """
 
     def split(self, y: Int64, clients: int, seed: int) -> Portions:
-        """Shuffled rows, dealt evenly."""
+        """Deal shuffled rows evenly."""
         check_split(y, clients)
         rows = rng.generator(seed, "partition iid").permutation(len(y))
         sizes = np.full(clients, len(y) // clients)
@@ -66,7 +58,7 @@ class IID:
 @part(Partition, "shards")
 @dataclass(frozen=True)
 class Shards:
-    """Few classes each: rows are cut into single-class shards, and each client gets some.
+    """Non-IID, few classes each: rows are cut into single-class shards, and each client gets some.
 
     The split of McMahan et al. (2017, section 3), with shards that never straddle two classes
     (FedALIGN, section 4). A class's tail smaller than a shard is unused.
@@ -93,10 +85,10 @@ class Shards:
             check_whole("shards size", self.size)
 
     def split(self, y: Int64, clients: int, seed: int) -> Portions:
-        """Each client's shards, end to end."""
+        """Deal each client its shards."""
         check_split(y, clients)
         draw = rng.generator(seed, "partition shards")
-        rows, counts = class_after_class(y, draw)
+        rows, counts = sort_by_class(y, draw)
         dealt = clients * self.per_client
         size = largest_shard(counts, dealt) if self.size is None else self.size
         shards = counts // size
@@ -121,7 +113,7 @@ class Shards:
 
 
 def largest_shard(counts: Int64, needed: int) -> int:
-    """The largest size for which `sum_c floor(counts[c] / size)` is at least `needed`.
+    """Return the largest size for which `sum_c floor(counts[c] / size)` is at least `needed`.
 
     That sum never grows with the size, so it is bisected. At least 1, even if that is too few.
 
@@ -138,7 +130,7 @@ def largest_shard(counts: Int64, needed: int) -> int:
 @part(Partition, "dirichlet")
 @dataclass(frozen=True)
 class Dirichlet:
-    """Uneven everything: each class is spread over the clients by a draw from Dir(alpha).
+    """Non-IID, uneven labels and sizes: each class is spread over clients by a draw of Dir(alpha).
 
     For every class, proportions over clients ~ Dirichlet(alpha, ..., alpha): the common form of
     the split of Hsu, Qi, Brown (2019, section 3), in which client sizes vary too. A small alpha
@@ -156,7 +148,7 @@ class Dirichlet:
         check_whole("dirichlet retries", self.retries)
 
     def split(self, y: Int64, clients: int, seed: int) -> Portions:
-        """The first draw that gives every client `min_rows` rows."""
+        """Return the first draw that gives every client `min_rows` rows."""
         check_split(y, clients)
         if clients * self.min_rows > len(y):
             raise MusterError(
@@ -164,7 +156,7 @@ class Dirichlet:
                 f"{clients * self.min_rows} rows and there are {len(y)}; lower clients or min_rows"
             )
         draw = rng.generator(seed, "partition dirichlet")
-        rows, counts = class_after_class(y, draw)
+        rows, counts = sort_by_class(y, draw)
         best = 0
         for _ in range(self.retries):
             proportions = draw.dirichlet(np.full(clients, self.alpha), len(counts))
@@ -182,8 +174,141 @@ class Dirichlet:
         )
 
 
+@part(Partition, "label_mix")
+@dataclass(frozen=True)
+class LabelMix:
+    """Non-IID, uneven labels, equal sizes: client k draws its labels from `p_k ~ Dir(alpha prior)`.
+
+    The split of Hsu, Qi, Brown (2019, section 3) as they draw it; the prior is the share of each
+    label in the data. A client draws its rows one by one and without replacement; when a label runs
+    out, proportions are renormalised over the rest. Rows left over are unused. Unlike `Dirichlet`,
+    which spreads each label over the clients, it works with any alpha and any number of clients.
+
+    Attributes:
+        alpha: small: a label or two each; large: everyone has the mix of the whole
+        size: rows of each client; None: as many as there are for everyone
+
+    >>> y = np.repeat(np.arange(10), 60)
+    >>> parts = LabelMix(alpha=0.05).split(y, clients=200, seed=0)
+    >>> len(parts), set(parts.sizes.tolist())
+    (200, {3})
+    """
+
+    alpha: float = 0.5
+    size: int | None = None
+
+    def __post_init__(self) -> None:
+        check_above("label_mix alpha", self.alpha)
+        if self.size is not None:
+            check_whole("label_mix size", self.size)
+
+    def split(self, y: Int64, clients: int, seed: int) -> Portions:
+        """Draw each client's rows, label after label."""
+        check_split(y, clients)
+        size = len(y) // clients if self.size is None else self.size
+        if size * clients > len(y):
+            raise MusterError(
+                f"label_mix: {clients} clients of size={size} need {size * clients} rows and there "
+                f"are {len(y)}; lower clients or size"
+            )
+        draw = rng.generator(seed, "partition label mix")
+        rows, counts = sort_by_class(y, draw)
+        taken = draw_label_counts(counts, clients, size, self.alpha, draw)
+        # Those who draw last get what is left. Which clients those are is chance, so that the last
+        # clients (the unseen ones) are like the first.
+        return deal(rows, counts, taken[draw.permutation(clients)].T)
+
+
+def draw_label_counts(
+    stock: Int64, clients: int, size: int, alpha: float, draw: np.random.Generator
+) -> Int64:
+    """Draw how many rows of each label every client gets, [client, label].
+
+    Clients draw in turn. All who come before a label runs out draw at once: their numbers are
+    multinomial. The one in whose turn it runs out keeps what was there and draws the rest from
+    the other labels, and everyone after it does without that label. So the work is a pass over
+    the clients for each label, not a step for each client.
+    """
+    concentration = alpha * stock / stock.sum()
+    mix = draw.dirichlet(concentration, clients)
+    left = stock.copy()
+    taken = np.zeros((clients, len(stock)), np.int64)
+    k = 0
+    while k < clients:
+        some = np.flatnonzero(left)
+        wanted = draw.multinomial(size, renormalise(mix[k:, some], concentration[some], draw))
+        short = (np.cumsum(wanted, axis=0) > left[some]).any(axis=1)
+        whole = int(np.argmax(short)) if short.any() else len(wanted)
+        taken[k : k + whole, some] = wanted[:whole]
+        left[some] -= wanted[:whole].sum(axis=0)
+        k += whole
+        if k == clients:
+            break
+        taken[k, some] = np.minimum(wanted[whole], left[some])
+        left -= taken[k]
+        while missing := size - int(taken[k].sum()):
+            some = np.flatnonzero(left)
+            shares = renormalise(mix[k : k + 1, some], concentration[some], draw)
+            more = draw.multinomial(missing, shares)
+            more = np.minimum(more[0], left[some])
+            taken[k, some] += more
+            left[some] -= more
+        k += 1
+    return taken
+
+
+def renormalise(mix: Float64, concentration: Float64, draw: np.random.Generator) -> Float64:
+    """Renormalise label proportions over some of the labels.
+
+    A Dirichlet renormalised over some labels is the Dirichlet of those, so a client whose whole
+    (rounded) mix lay on other labels draws a new one.
+    """
+    total = mix.sum(axis=1, keepdims=True)
+    empty = np.flatnonzero(total[:, 0] < np.finfo(np.float64).tiny / np.finfo(np.float64).eps)
+    mix = mix / np.where(total > 0, total, 1)
+    mix[empty] = draw.dirichlet(concentration, len(empty))
+    return mix
+
+
+@part(Partition, "few")
+@dataclass(frozen=True)
+class Few:
+    """Another partition whose first clients keep only a few of their rows, drawn at random.
+
+    The other rows of these clients are unused. Where `priority` is a number, the first clients are
+    the priority clients: those for whom a federation is run may have little data.
+
+    Attributes:
+        of: the other partition
+        first: number of clients that keep few rows
+        rows: number of rows each of them keeps
+
+    >>> import numpy as np
+    >>> parts = Few(of=IID(), first=2, rows=5).split(np.zeros(40, np.int64), clients=4, seed=0)
+    >>> [len(part) for part in parts]
+    [5, 5, 10, 10]
+    """
+
+    of: Partition = IID()
+    first: int = 1
+    rows: int = 20
+
+    def __post_init__(self) -> None:
+        check_whole("few first", self.first)
+        check_whole("few rows", self.rows)
+
+    def split(self, y: Int64, clients: int, seed: int) -> Portions:
+        """Return the other partition's parts, the first of them cut short."""
+        parts = self.of.split(y, clients, seed)
+        check_whole("few first", self.first, 1, clients)
+        draw = rng.generator(seed, "partition few")
+        # The order does not depend on `rows`: more rows include the fewer.
+        first = [draw.permutation(parts[k])[: self.rows] for k in range(self.first)]
+        return Portions.of([*first, *(parts[k] for k in range(self.first, clients))])
+
+
 def by_column(values: ArrayLike) -> tuple[Portions, list[Any]]:
-    """One client for each distinct value of a column (a writer, a hospital), sorted by value.
+    """Make one client of each distinct value of a column (a writer, a hospital), sorted by value.
 
     Returns the row numbers of each client, in their order in the column, and its value.
 
@@ -202,173 +327,3 @@ def by_column(values: ArrayLike) -> tuple[Portions, list[Any]]:
     except TypeError as error:
         raise MusterError(f"column: values cannot be sorted ({error}); give one type") from error
     return Portions.cut(np.argsort(owner, kind="stable"), sizes), names.tolist()
-
-
-def held_out_sizes(sizes: Int64, fraction: float) -> Int64:
-    """How many of each client's rows are held out: about `fraction`, at least 1, never all."""
-    require(0 < fraction < 1, "test_fraction", fraction, "between 0 and 1, exclusive")
-    alone = np.flatnonzero(sizes < 2)
-    if len(alone):
-        raise MusterError(
-            f"test_fraction: client {alone[0]} has {sizes[alone[0]]} row(s); holding out a test "
-            "part needs at least 2: use fewer clients or more rows"
-        )
-    held: Int64 = np.rint(fraction * sizes).astype(np.int64)
-    return held.clip(1, sizes - 1)
-
-
-def hold_out(
-    parts: Sequence[Int64], labels: Int64, fraction: float, seed: int
-) -> tuple[Portions, Portions]:
-    """Each client keeps about `fraction` of its own rows, and of each of its classes, for testing:
-    (train, test) parts."""
-    whole = Portions.of(parts)
-    sizes = whole.sizes
-    keys = rng.keys(seed, "hold out", client=np.arange(len(whole)))
-    drawn = drawn_for_test(labels[whole.rows], sizes, fraction, keys)
-    held = np.add.reduceat(drawn, whole.offsets[:-1], dtype=np.int64)
-    return Portions.cut(whole.rows[~drawn], sizes - held), Portions.cut(whole.rows[drawn], held)
-
-
-def drawn_for_test(y: Int64, sizes: Int64, fraction: float, key: UInt64) -> Bool:
-    """Which rows are held out, of clients that lie end to end with labels y.
-
-    The rows of each class are shuffled; the i-th of n has its turn at i / n, so that the first
-    ones to be held out are one row of each class, and from there on every class gives in
-    proportion. A class of a single row gives it last: it is there to be learned.
-    """
-    order, offsets = rng.permutations(key, sizes)
-    shuffled = np.repeat(offsets[:-1], sizes) + order
-    client = np.repeat(np.arange(len(sizes)), sizes)
-    by_class = np.lexsort((y[shuffled], client))  # stable: within a class, the shuffled order
-    group = client * (int(y.max(initial=0)) + 1) + y[shuffled]
-    _, n = np.unique(group[by_class], return_counts=True)
-    turn = np.empty(len(y))
-    turn[by_class] = np.where(np.repeat(n, n) == 1, 1.0, rng.ramp(n) / np.repeat(n, n))
-    taken = rng.ramp(sizes) < np.repeat(held_out_sizes(sizes, fraction), sizes)
-    test = np.zeros(len(y), np.bool_)
-    test[shuffled[np.lexsort((turn, client))[taken]]] = True
-    return test
-
-
-def joined(parts: Sequence[Int64], rows: int, what: str) -> Portions:
-    """Row numbers of all clients in two arrays, each client with a row and each row there."""
-    flat = Portions.of(parts)
-    if not len(flat):
-        raise MusterError(f"{what} is empty; give the row numbers of at least one client")
-    empty = np.flatnonzero(flat.sizes == 0)
-    if len(empty):
-        raise MusterError(f"{what}: client {empty[0]} is empty; every client needs a row")
-    wrong = np.flatnonzero((flat.rows < 0) | (flat.rows >= rows))
-    if len(wrong):
-        k = int(np.searchsorted(flat.offsets, wrong[0], side="right")) - 1
-        raise MusterError(
-            f"{what}: client {k} has row number {flat.rows[wrong[0]]}; allowed: 0 to {rows - 1}"
-        )
-    return flat
-
-
-def as_pair(x: Any, y: Any, what: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Features and targets that belong together, without copying them."""
-    features, labels = as_tensor(x, f"{what} x"), as_targets(y, f"{what} y")
-    if labels.dim() < 1 or features.dim() < 1 or len(features) != len(labels):
-        raise MusterError(
-            f"{what}: x has shape {tuple(features.shape)} and y {tuple(labels.shape)}; "
-            "give one label for each row of x"
-        )
-    return features, labels
-
-
-def reweighted(train: RaggedRows, x: torch.Tensor, y: torch.Tensor) -> SharedRows:
-    """A shared test set, seen by each client in the label proportions of its training rows.
-
-    Client k tests on every row of the labels it holds. A row of label c counts
-    `prop_k[c] / count_test[c]`, so its labels weigh what they weigh in its training rows, and all
-    its weights sum to 1. Labels the test set lacks are dropped and the rest renormalised.
-    """
-    held = train.y.numpy()[train.base(np.arange(train.offsets[-1]))]
-    found, code = np.unique(np.concatenate([held, y.numpy()]), return_inverse=True)
-    clients, labels = len(train.offsets) - 1, len(found)
-    who = np.repeat(np.arange(clients), train.sizes)
-    counts = np.bincount(who * labels + code[: len(held)], minlength=clients * labels)
-    in_test = np.bincount(code[len(held) :], minlength=labels)
-    counts = counts.reshape(clients, labels) * (in_test > 0)
-    untested = np.flatnonzero(counts.sum(axis=1) == 0)
-    if len(untested):
-        raise MusterError(
-            f"test: it holds no row of any label of client {untested[0]}; give a test set with "
-            "the labels of the training rows"
-        )
-    return SharedRows.of(x, y, counts / counts.sum(axis=1, keepdims=True), code[len(held) :])
-
-
-def federate(
-    x: Any,
-    y: Any,
-    parts: Sequence[Int64],
-    test: Pair | None = None,
-    test_parts: Sequence[Int64] | None = None,
-    priority: ArrayLike | None = None,
-    importance: ArrayLike = 0.0,
-    classes: int | None = None,
-    name: str = "federation",
-    unseen: int = 0,
-    note: str = "",
-    varies: VariationKind = "unknown",
-) -> Federation:
-    """A federation whose clients are row numbers into shared arrays; no row is copied.
-
-    Args:
-        parts: row numbers of each client's training rows in `x`, `y`
-        test: an official test set (x, y), shared by everyone: see `reweighted`
-        test_parts: or else row numbers of each client's own test rows in `x`, `y`
-        priority: a number n for the first n clients, or their indices; None or "all": everyone
-        unseen: how many clients, the last ones, never train and only judge
-        note: what results on this data must say
-        varies: what its seeds vary, where `parts` come of one: see `Federation.from_arrays`
-
-    >>> y = np.array([0, 0, 1, 1])
-    >>> federate(np.eye(4), y, [np.array([0, 2]), np.array([1, 3])], priority=1)
-    Federation(2 clients, 1 priority, 4 rows, 2 classes)
-    """
-    if test is not None and test_parts is not None:
-        raise MusterError("test and test_parts are both given; give one of them")
-    features, labels = as_pair(x, y, "train")
-    mine = joined(parts, len(labels), "parts")
-    train = RaggedRows(features, labels, mine.offsets, mine.rows)
-    held_out: RaggedRows | None = None
-    if test is not None:
-        if not are_labels(labels):
-            raise MusterError("test: shared by labels, and targets are numbers; give test_parts")
-        held_out = reweighted(train, *as_pair(*test, "test"))
-    elif test_parts is not None:
-        own = joined(test_parts, len(labels), "test_parts")
-        held_out = RaggedRows(features, labels, own.offsets, own.rows)
-    return Federation.from_ragged(
-        train,
-        held_out,
-        first_clients(priority, len(parts)),
-        importance=importance,
-        classes=classes,
-        name=name,
-        unseen=last_clients(unseen, len(parts)),
-        note=note,
-        varies=varies,
-    )
-
-
-def last_clients(unseen: int, clients: int) -> Int64:
-    """The indices of the last `unseen` of the clients."""
-    check_whole(f"unseen (of {clients} clients)", unseen, 0, clients - 1)
-    return np.arange(clients - unseen, clients)
-
-
-def first_clients(priority: ArrayLike | None, clients: int) -> ArrayLike | None:
-    """A number n as the indices of the first n clients; anything else as it is."""
-    if isinstance(priority, str):
-        require(priority == "all", "priority", priority, "a number, indices, or 'all'")
-        return None
-    if not isinstance(priority, (int, np.integer)) or isinstance(priority, bool):
-        return priority
-    check_whole(f"priority (of {clients} clients)", priority, 1, clients)
-    return np.arange(priority)

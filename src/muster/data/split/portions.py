@@ -32,7 +32,7 @@ class Portions(Sequence[Int64]):
 
     @classmethod
     def of(cls, parts: Sequence[Int64]) -> Portions:
-        """Any sequence of row numbers, one array for each client."""
+        """Convert any sequence of row numbers, one array for each client."""
         if isinstance(parts, Portions):
             return parts
         if not len(parts):
@@ -42,16 +42,16 @@ class Portions(Sequence[Int64]):
 
     @classmethod
     def cut(cls, rows: Int64, sizes: Int64) -> Portions:
-        """Rows that already lie client after client, cut into parts of these sizes."""
+        """Cut rows that lie client after client into parts of these sizes."""
         return cls(rows, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
 
     @property
     def sizes(self) -> Int64:
-        """How many rows each client has."""
+        """The number of rows of each client."""
         return np.diff(self.offsets)
 
     def take(self, clients: Int64) -> Portions:
-        """The parts of these clients, in this order."""
+        """Return the parts of these clients, in this order."""
         sizes = self.sizes[clients]
         return Portions.cut(
             self.rows[np.repeat(self.offsets[clients], sizes) + rng.ramp(sizes)], sizes
@@ -85,15 +85,15 @@ def check_split(y: Int64, clients: int) -> None:
     require(clients <= len(y), "clients", clients, f"at most one per row, so {len(y)}")
 
 
-def class_after_class(y: Int64, draw: np.random.Generator) -> tuple[Int64, Int64]:
-    """All row numbers sorted by label, shuffled within a label, and how many each label has."""
+def sort_by_class(y: Int64, draw: np.random.Generator) -> tuple[Int64, Int64]:
+    """Return all row numbers by label, shuffled within a label, and the count of each label."""
     rows = draw.permutation(len(y))
     _, counts = np.unique(y, return_counts=True)
     return rows[np.argsort(y[rows], kind="stable")], counts
 
 
 def deal(rows: Int64, counts: Int64, wanted: Int64) -> Portions:
-    """Rows that lie class after class (`counts` of each), dealt as `wanted[class, client]` says.
+    """Deal rows that lie class after class (`counts` of each) by numbers `wanted[class, client]`.
 
     Each class is dealt from its first row on, client after client; what nobody wants is unused.
     """

@@ -55,10 +55,8 @@ class Reduction(Step):
 
     def check_then(self) -> None:
         """The next step must ask for nothing but a mean: there is one reply left."""
-        require(
-            self.then.only_mean, "then", type(self.then).__name__,
-            "a step that goes by the mean alone (average, adaptive, momentum, adaptive_moments)",
-        )  # fmt: skip
+        allowed = "a step that uses the mean alone (average, adaptive, momentum, adaptive_moments)"
+        require(getattr(self.then, "only_mean", False), "then", type(self.then).__name__, allowed)
 
     def memory(self, model: Params, seen: Bool) -> State:
         return self.then.memory(model, seen)

@@ -36,43 +36,50 @@ AMONG = ("anyone", "outside", "priority")
 
 @runtime_checkable
 class Attack(Protocol):
-    """A behaviour of some clients."""
+    """The behaviour of some clients that do not follow the protocol.
+
+    Write one by inheriting from `muster.parts.Honest`, which follows it in all that the class does
+    not override; only `fraction` has no default. In what follows `offer` is what the server sent
+    (`model`, `loss`, `score`, `eps`, `round`, `seed`), and `models` a stack `[client, *shape]` for
+    each parameter.
+    """
 
     @property
     def fraction(self) -> float:
-        """How many attack, as a share of all clients that may take part."""
+        """The number of attackers, as a share of all clients that may take part."""
         ...
 
     @property
     def among(self) -> Among:
-        """Whom they are drawn from: anyone, the clients outside the priority group, or that
-        group."""
+        """The group they are drawn from: anyone, outside (the priority group), or priority."""
         ...
 
     @property
     def stays(self) -> bool:
-        """Whether attackers stay where clients are free to leave, whatever they make of the
-        model."""
+        """True if attackers stay where clients are free to leave, however bad the model is."""
         ...
 
     def poison(self, fed: Federation, attackers: Int64) -> Federation:
-        """The federation with the attackers' training data as they make it."""
+        """Return the federation with the attackers' training data changed, before the run."""
         ...
 
     def report(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
-        """What attackers report (and decide by) instead of what they measured."""
+        """Return the attackers' reports (`loss`, `score`), from their true measures of the offered
+        model and their requirements rho_k. They also decide by what they report."""
         ...
 
     def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
-        """What attackers send instead of what they trained."""
+        """Return the models that attackers send, from those they trained."""
         ...
 
     def collude(self, offer: Offer, models: Params, clients: Int64, honest: Params) -> Params:
-        """What they send when they know what the honest clients send."""
+        """Return the models that attackers send, from those they trained and those that the honest
+        clients send. This is the method that the run calls."""
         ...
 
-    def vote(self, offer: Offer, words: Float64) -> Float64:
-        """What they say of candidate models, `[model, attacker]`, instead of what they measured."""
+    def vote(self, offer: Offer, losses: Float64) -> Float64:
+        """Return what attackers report of candidate models, from their true losses `[model,
+        attacker]`."""
         ...
 
 
@@ -94,13 +101,12 @@ def draw_attackers(fed: Federation, attack: Attack | None, seed: int) -> Int64:
 
 
 class Honest:
-    """What an attack does not change."""
+    """Base class of attacks: whatever a subclass does not override is done honestly."""
 
     stays: bool = False
     among: Among = "anyone"
 
     def poison(self, fed: Federation, attackers: Int64) -> Federation:
-        """Their data as it is."""
         return fed
 
     def report(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
@@ -110,11 +116,10 @@ class Honest:
         return models
 
     def collude(self, offer: Offer, models: Params, clients: Int64, honest: Params) -> Params:
-        """What each would send by itself."""
         return self.send(offer, models, clients)
 
-    def vote(self, offer: Offer, words: Float64) -> Float64:
-        return words
+    def vote(self, offer: Offer, losses: Float64) -> Float64:
+        return losses
 
 
 def check_fraction(fraction: float) -> None:

@@ -1,0 +1,213 @@
+"""`muster watch`: the progress of a run, comparison or federation under way."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+
+from ..base import durable
+from ..base.checks import check_above
+from ..base.errors import MusterError, plural
+from ..report.html.content import Content
+from ..report.html.page import render_page
+from ..report.table_layout import Column, TerminalTable
+from ..results.measures import MEASURES
+from ..results.run import Run
+from ..run.progress import RunProgress, list_progress
+from ..study.comparison import is_comparison, read
+from ..study.grid import grid
+from ..study.load import goes_on
+from ..study.sweep_result import is_sweep, load_sweep
+from .arguments import CommandParser
+from .console import print_line
+from .options import add_flags
+from .progress_bar import format_duration
+
+LIVE = "live.html"
+SPARKS = "▁▂▃▄▅▆▇█"
+WIDTH = 12  # letters of a small curve
+EVERY = 2.0  # seconds between two updates
+BETWEEN, WAITING = 5.0, 600.0  # seconds between two runs at most, and before the first round
+
+
+def add_arguments(parser: CommandParser) -> None:
+    """Add the flags of the command."""
+    parser.add_argument("folder", nargs="?", metavar="FOLDER", help="such as runs/demo")
+    add_flags(parser, ("--every", "SECONDS", "seconds between two updates (2)"))
+    text = "also write FOLDER/live.html, a page that reloads itself"
+    parser.add_flag("--page", action="store_true", help=text)
+    parser.add_flag("--once", action="store_true", help="print the state once, and stop")
+
+
+def execute(arguments: argparse.Namespace, console: Console) -> int:
+    """Follow a folder until its runs are done, or have stopped."""
+    if arguments.folder is None:
+        raise MusterError("watch: which run? give its folder, such as runs/demo")
+    folder, every = Path(arguments.folder), _seconds(arguments.every)
+    check_above("--every", every)
+    seen = list_progress(folder)
+    if arguments.page and is_sweep(folder):
+        raise MusterError(f"--page: {folder} is a sweep; give one of its cells, or leave it out")
+    if arguments.page:
+        write_page(folder, seen, every)
+        print_line(console, f"page:    {folder / LIVE} (it reloads itself)")
+    if arguments.once or not console.is_terminal:
+        console.print(build_table(seen, folder))
+    if arguments.once:
+        # Without file locks it is unknown if a folder is in use, and so if its run stopped.
+        stopped = durable.fcntl is not None and any(s.state == "stopped" for s in seen)
+        if is_complete(seen, folder) or stopped:
+            print_line(console, describe_end(seen, folder))
+        return 0
+    moved = time.monotonic()
+    with Live(console=console, auto_refresh=False) as live:
+        while not is_complete(seen, folder) and time.monotonic() - moved < find_timeout(seen):
+            if console.is_terminal:
+                live.update(build_table(seen, folder), refresh=True)
+            time.sleep(every)
+            before, seen = seen, list_progress(folder)
+            if _done(before) != _done(seen):
+                moved = time.monotonic()
+                if arguments.page:
+                    write_page(folder, seen, every)
+        if console.is_terminal:
+            live.update(build_table(seen, folder), refresh=True)
+    if arguments.page:
+        write_page(folder, seen, 0)
+    if not console.is_terminal:
+        console.print(build_table(seen, folder))
+    print_line(console, describe_end(seen, folder))
+    return 0
+
+
+def _seconds(text: str | None) -> float:
+    try:
+        return EVERY if text is None else float(text)
+    except ValueError:
+        raise MusterError(f"--every: '{text}'; give seconds, such as 2") from None
+
+
+def _done(seen: Sequence[RunProgress]) -> int:
+    return sum(len(s.rows) + (s.state == "done") for s in seen)
+
+
+def is_complete(seen: Sequence[RunProgress], folder: Path) -> bool:
+    """Return True if all runs of a folder are done."""
+    return sum(s.state == "done" for s in seen) >= count_runs(folder)
+
+
+def count_runs(folder: Path) -> int:
+    """Return the number of runs a folder will have when it is complete."""
+    if is_sweep(folder):
+        swept = load_sweep(folder)
+        return len(grid(swept.over)) * len(swept.methods) * len(swept.seeds)
+    if not is_comparison(folder):
+        return 1
+    listed = read(folder)
+    return len(listed["labels"]) * len(listed["seeds"])
+
+
+def find_timeout(seen: Sequence[RunProgress]) -> float:
+    """Return the seconds without a new round after which a folder's runs have stopped; infinity
+    while a process holds the folder."""
+    states = {s.state for s in seen}
+    if "under way" in states:
+        return float("inf")
+    return WAITING if states == {"waiting"} else BETWEEN
+
+
+def describe_end(seen: Sequence[RunProgress], folder: Path) -> str:
+    """Return the last line of the command: the runs are done, or where they stopped."""
+    if is_complete(seen, folder):
+        return f"done: {folder}; see it with: muster report {folder}"
+    last = next((s for s in seen if s.state != "done"), seen[-1])
+    return (
+        f"not under way: it stopped after round {len(last.rows)} of {last.label}, "
+        f"seed {last.seed}; continue with: {goes_on(folder)}"
+    )
+
+
+def build_table(seen: Sequence[RunProgress], folder: Path) -> RenderableType:
+    """Return a table with one row per run: its round, loss, score and time left."""
+    last = [s.rows[-1] if s.rows else {} for s in seen]
+    score = _score(seen)
+    losses = [[row["loss"] for row in s.rows if row.get("loss") is not None] for s in seen]
+    columns = [
+        Column("round", [f"{len(s.rows)}/{s.rounds or '?'}" for s in seen]),
+        Column("loss", [_number(_latest(s, "loss")) for s in seen]),
+        Column("", [draw_spark(mine) for mine in losses], left=True),
+        Column(_head(score), [_number(_latest(s, score)) for s in seen]),
+        *(
+            Column(name, [str(row.get(name, "-")) for row in last])
+            for name in ("admitted", "silent", "failed")
+        ),
+        Column("state", [describe_state(s) for s in seen], left=True),
+    ]
+    labels = [Column("run", [f"{s.label}, seed {s.seed}" for s in seen])]
+    done = sum(s.state == "done" for s in seen)
+    title = f"{folder}: {done} of {plural(count_runs(folder), 'run')} done"
+    return TerminalTable(title, labels, columns)
+
+
+def describe_state(s: RunProgress) -> str:
+    """Return the state of a run, or its time left."""
+    if s.state == "under way" and s.rows:
+        return f"{format_duration(s.left)} left"
+    return s.state
+
+
+def _score(seen: Sequence[RunProgress]) -> str:
+    """Return the measure of the task's first score on held-out rows."""
+    names = [name for s in seen for row in s.rows[-1:] for name in row if name.startswith("test_")]
+    return next((name for name in names if name != "test_loss"), "test_accuracy")
+
+
+def _head(measure: str) -> str:
+    return MEASURES[measure].head if measure in MEASURES else measure.replace("_", " ")
+
+
+def _latest(s: RunProgress, name: str) -> float | None:
+    return next((row[name] for row in reversed(s.rows) if row.get(name) is not None), None)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def draw_spark(values: Sequence[float]) -> str:
+    """Return a small curve of values as text.
+
+    >>> draw_spark([1.0, 0.5, 0.0])
+    '█▅▁'
+    """
+    n = len(values)
+    some = [values[i * n // min(n, WIDTH)] for i in range(min(n, WIDTH))]
+    if not some:
+        return ""
+    low, span = min(some), max(some) - min(some) or 1.0
+    return "".join(SPARKS[round((v - low) / span * (len(SPARKS) - 1))] for v in some)
+
+
+def write_page(folder: Path, seen: Sequence[RunProgress], every: float) -> Path | None:
+    """Write the rounds so far as a page that reloads itself; None before the first round."""
+    runs: dict[str, dict[int, Run]] = {}
+    for s in seen:
+        if s.rows:
+            runs.setdefault(s.label, {})[s.seed] = s.run()
+    if not runs:
+        return None
+    # The seeds that every method has begun; before there is one, the first method alone.
+    shared = set.intersection(*(set(mine) for mine in runs.values()))
+    shown = {label: [mine[s] for s in sorted(shared or set(mine))] for label, mine in runs.items()}
+    if not shared:
+        label = next(iter(shown))
+        shown = {label: shown[label]}
+    place = folder / LIVE
+    content = Content(shown, complete=is_complete(seen, folder))
+    durable.write(place, render_page(content, refresh=max(1, round(every)) if every else 0))
+    return place
