@@ -124,7 +124,7 @@ def first_clients(fed: Federation, n: int) -> Federation:
     offsets = fed.train.offsets[: n + 1]
     rows = int(offsets[-1])
     few = RaggedRows(fed.train.x[:rows].clone(), fed.train.y[:rows].clone(), offsets)
-    return Federation.from_ragged(few, classes=fed.classes)
+    return Federation.from_rows(few, classes=fed.classes)
 
 
 def in_new_process(call: str) -> float:

@@ -69,7 +69,7 @@ def main(folder: str | None, quick: bool) -> None:
             sign = "*" if gap.excludes_zero else " "
             cells.append(f"{gap.mean:+.3f} ± {gap.half:.3f}{sign}".ljust(23))
         print(f"{name:12} {alone.mean():6.3f}   " + "".join(cells))
-    print(f"* the interval excludes 0; {variation.said(len(seeds))}")
+    print(f"* the interval excludes 0; {variation.interval_note(len(seeds))}")
 
     fed = muster.data.heart(folder)
     run = muster.simulate(fed, muster.methods.fedalign(0.2), MODEL, rounds, WORK, task=TASK)

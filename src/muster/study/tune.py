@@ -348,7 +348,7 @@ def concluded(plan: Plan, folder: Path) -> Tuning:
     durable.write(folder / MARKER, tomli_w.dumps(to_table(table)))
     return Tuning(
         frame, chosen, table, plan.tune.measure, plan.tune.best, plan.grids, wrong.said(), folder,
-        Variation.together(told),
+        Variation.combine(told),
     )  # fmt: skip
 
 

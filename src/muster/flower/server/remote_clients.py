@@ -272,6 +272,8 @@ class Remote:
         rows, dtype = int(self.population.sizes[k]), next(iter(offer.model.values())).dtype
         asked = int(count_steps(np.array([rows]), self.job.local, self.two_rows)[0])
         steps = asked if seat.steps < 0 else seat.steps
+        if seat.importance > 0:
+            steps *= max(1, self.job.method.folds)  # as many on every fold of its rows
         common = (offer.round, k, rows, dtype, self.network.precision)
         if kind != MessageType.TRAIN:
             return Expected(*common, figures=self._figures)
@@ -292,7 +294,7 @@ class Remote:
         population = int((~self.population.unseen).sum())
         return Offer(
             self.job.seed, t, self.job.rounds, self.deliver(model),
-            population=population, trainable=self.trainable, called=self._score,
+            population=population, trainable=self.trainable, score_name=self._score,
         )  # fmt: skip
 
     def _seat(self, k: int, steps: int = -1, counted: int = UNSAID) -> Seat:
@@ -374,7 +376,7 @@ class Remote:
         """What every client that is in the run makes of a state."""
         assert state.clients is not None, "what was counted is remembered from the start"
         n = self.population.n
-        counted = counted_of(state.clients.of(np.arange(n)), n)
+        counted = counted_of(state.clients.get(np.arange(n)), n)
         inside = np.flatnonzero(self.population.sizes)
         seats = [self._seat(int(k), counted=int(counted[k])) for k in inside]
         said = self._measure(state.round, state.model, seats)
@@ -447,7 +449,7 @@ class Remote:
             answers,
             replies=stacked(offer, roster.pick(sound), heard, Appraisal(loss, score).pick(sound)),
             steps=np.array([r.word.get("steps", 0) for r in heard], np.int64),
-            memory={COUNTED: {"round": torch.full((len(heard),), offer.round + 1)}},
+            state={COUNTED: {"round": torch.full((len(heard),), offer.round + 1)}},
         )
 
 

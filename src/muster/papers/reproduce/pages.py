@@ -299,7 +299,7 @@ def describe_panel(experiment: PaperExperiment, name: str, results: Results) -> 
     if name in results.outdated_parts(experiment):  # the file no longer describes this size
         size = f" ({EARLIER})"
     data = f"; {made.data}" if made.data else ""
-    over = read_variation(frame).over(seeds)
+    over = read_variation(frame).describe(seeds)
     return f"{name}: {rounds} rounds, {over}{size}{data}{describe_tuning(made.tuning)}"
 
 
