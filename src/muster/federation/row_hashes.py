@@ -24,7 +24,7 @@ WORDS = 2**18  # 8-byte words hashed together: they fit in the cache
 def hash_rows(x: NDArray[Any], y: NDArray[Any]) -> UInt64:
     """Return a 64-bit hash of each row; 0.0 and -0.0 hash the same way, and so do all NaN.
 
-    >>> a, b, c = hashes(np.array([[1.0, 0.0], [1.0, -0.0], [1.0, 0.0]]), np.array([0, 0, 1]))
+    >>> a, b, c = hash_rows(np.array([[1.0, 0.0], [1.0, -0.0], [1.0, 0.0]]), np.array([0, 0, 1]))
     >>> bool(a == b), bool(a == c)
     (True, False)
     """
