@@ -453,9 +453,7 @@ def stack_replies(offer: Offer, roster: Roster, sent: list[Reply], appraisal: Ap
         for part, first in sent[0].extra.items()
     }
     claim = np.array([r.figure("claim") for r in sent])
-    return Replies(roster, models, appraisal, claim, extra)
-        if role.importance > 0:
-            steps *= max(1, self.job.method.folds)  # as many on every fold of its rows
+    return Replies(roster, models, appraisal, claim, extra, offer.trainable)
 
 
 def get_counted(memory: State, n: int) -> Int64:
