@@ -37,7 +37,7 @@ LEFT_OPEN = ("features", "classes")  # what is agreed on as clients introduce th
 def shared_terms(chosen: Experiment) -> str:
     """What clients must know of an experiment, as TOML: not where results go, nor who else is in
     it, nor what may be changed before a run goes on."""
-    table = replace(chosen, members=()).resolved()
+    table = replace(chosen, members=()).resolve()
     for key in SERVERS:
         table.pop(key, None)
     if "network" in table:

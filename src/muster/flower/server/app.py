@@ -150,7 +150,7 @@ def federate(
         origin,
         reporter(s.rounds, say, job.scoring.first),
     )
-    result = replace(result, config=chosen.resolved())
+    result = replace(result, config=chosen.resolve())
     store.save(result, folder)
     store.delete_checkpoints(folder / "checkpoints")
     return result
