@@ -3,7 +3,7 @@
     python benchmarks/against.py OLD/src NEW/src           W1, W2, W4 and W5
     python benchmarks/against.py OLD/src NEW/src W1 W5     some of them
 
-Each version has a process of its own, which makes its data and warms up once; then they take turns,
+Each version has its own process, which makes its data and warms up once; then they take turns,
 one at work while the other waits, and which of them is first changes from turn to turn, so that a
 machine that slows down slows both. Shown are the best turn of each, the ratio of the two, and the
 middle one of the ratios within a turn, which a noisy machine disturbs least.
@@ -40,9 +40,12 @@ class Version:
     def __init__(self, source: str, name: str) -> None:
         paths = os.pathsep.join([str(Path(source).resolve()), str(HERE)])
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", SERVE, name], env={**os.environ, "PYTHONPATH": paths},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            [sys.executable, "-P", "-c", SERVE, name],
+            env={**os.environ, "PYTHONPATH": paths},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         self._what = f"{source}, {name}"
 
     def measure(self) -> float:
@@ -65,8 +68,14 @@ def main(words: list[str]) -> int:
         print("usage: python benchmarks/against.py OLD/src NEW/src [W1 ...]", file=sys.stderr)
         return 2
     old, new, *names = words
-    table = Table("workload", "old s", "new s", "new / old", "middle of new / old",
-                  title=f"seconds a round, {TURNS} turns")  # fmt: skip
+    table = Table(
+        "workload",
+        "old s",
+        "new s",
+        "new / old",
+        "middle of new / old",
+        title=f"seconds a round, {TURNS} turns",
+    )
     console = Console()
     for name in names or ("W1", "W2", "W4", "W5"):
         versions = [Version(source, name) for source in (old, new)]

@@ -1,4 +1,4 @@
-"""What a federation over Flower costs: time, memory and bytes as clients grow.
+"""The cost of a federation over Flower: time, memory and bytes as clients grow.
 
     python benchmarks/federation.py                 all of it (about ten minutes on two cores)
     python benchmarks/federation.py rounds traffic  some of it
@@ -64,7 +64,7 @@ def chosen_for(clients: int, model: dict[str, object], **settings: object) -> Ex
     return load(table)
 
 
-class Timed(InProcess):
+class TimedGrid(InProcess):
     """Knows how long the clients took, request after request."""
 
     def __init__(self, sites):
@@ -82,7 +82,7 @@ class Timed(InProcess):
         return reply
 
 
-def in_process(chosen: Experiment) -> tuple[muster.Run, Timed]:
+def in_process(chosen: Experiment) -> tuple[muster.Run, TimedGrid]:
     """A run in this process."""
     fed = chosen.federation(0)
     with tempfile.TemporaryDirectory() as temporary:
@@ -91,7 +91,7 @@ def in_process(chosen: Experiment) -> tuple[muster.Run, Timed]:
         for k in range(fed.n):
             write_client(fed, k, folder / f"{k}.npz")
             sites.append(Site({"data-path": str(folder / f"{k}.npz")}))
-        grid = Timed(sites)
+        grid = TimedGrid(sites)
         members = members_of(fed, [site.key.decode() for site in sites])
         here = replace(
             chosen,
@@ -170,15 +170,20 @@ def traffic() -> list[list[str]]:
     for model, name in ((SOFTMAX, "softmax 64x10"), (MLP, "MLP 64-200-200-10")):
         for dtype, precision in (("float32", "exact"), ("float32", "float16")):
             chosen = chosen_for(
-                5, model, dtype=dtype, rounds=3,
+                5,
+                model,
+                dtype=dtype,
+                rounds=3,
                 method={"name": "fedalign", "epsilon": 0.6, "warmup": 1},
                 data={
-                    "name": "digits", "clients": 5, "priority": 2,
+                    "name": "digits",
+                    "clients": 5,
+                    "priority": 2,
                     "partition": {"kind": "dirichlet", "alpha": 0.3},
                 },
                 local={"steps": 20, "batch_size": 8, "lr": 0.2},
                 network={"precision": precision},
-            )  # fmt: skip
+            )
             run, _ = in_process(chosen)
             others = run.clients.filter(~pl.col("priority"))
             joined = others.filter(pl.col("joined"))
@@ -241,11 +246,17 @@ def keys() -> list[list[str]]:
 
 
 def projection() -> list[list[str]]:
-    """What one server would spend on a round, from a round of 64 measured here."""
+    """Project one server's cost of a round from a round of 64 measured here."""
     rows = [
-        ["asked a round", "one server: s of server work", "GB through it", "s at 1 Gbit/s",
-         "100 regions: s at a region", "s at the top"]
-    ]  # fmt: skip
+        [
+            "asked a round",
+            "one server: s of server work",
+            "GB through it",
+            "s at 1 Gbit/s",
+            "100 regions: s at a region",
+            "s at the top",
+        ]
+    ]
     run, _, server = best_round(64, MLP)
     each = server / 64
     one = run.clients.filter(pl.col("round") == 2)

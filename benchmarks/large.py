@@ -3,7 +3,7 @@
     python benchmarks/large.py            all of it (a few minutes)
     python benchmarks/large.py --write    all of it, and put the table into docs/scaling.md
 
-Each line runs in a process of its own, so that its peak is its own. The peak leaves out what the
+Each line runs in a separate process, so that its peak is its own. The peak leaves out what the
 process held before the run: libraries, and the data.
 """
 
@@ -50,7 +50,7 @@ def measure(name: str) -> dict[str, float]:
     x = torch.zeros(1, *shape).expand(clients * rows, *shape)
     y = torch.arange(clients * rows) % classes
     offsets = np.arange(clients + 1) * rows
-    fed = Federation.from_ragged(RaggedRows(x, y, offsets), classes=classes)
+    fed = Federation.from_rows(RaggedRows(x, y, offsets), classes=classes)
     local = muster.Local(steps=1, batch_size=2, lr=0.01)
     method, model = muster.methods.fedavg(), muster.models.Softmax()
     if name.startswith("scaffold"):

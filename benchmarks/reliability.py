@@ -3,8 +3,8 @@
     python benchmarks/reliability.py            the table on the screen (a few minutes)
     python benchmarks/reliability.py --write    and in docs/reliability.md
 
-Every fault is done to a process of its own that runs `muster run`, or to what it left on disk; the
-run is then gone on with, and its weights and tables are compared with those of a run nothing
+Every fault is done to a separate process that runs `muster run`, or to the files it left; the run
+is then resumed, and its weights and tables are compared with those of a run nothing
 happened to. A fault that loses more than the rounds since the last checkpoint, or changes one bit
 of the result, or ends in anything but a line of words, is counted as a failure, and the command
 ends with exit code 1.
@@ -34,10 +34,20 @@ import muster
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 ROUNDS, EVERY = 200, 20
 ARGS = [
-    "--data", "digits", "--method", "scaffold", "--rounds", str(ROUNDS),
-    "--checkpoint-every", str(EVERY), "--local.steps", "2", "--evaluate-every", "5",
-]  # fmt: skip
-Outcome = tuple[str, str]  # outcome, what was lost
+    "--data",
+    "digits",
+    "--method",
+    "scaffold",
+    "--rounds",
+    str(ROUNDS),
+    "--checkpoint-every",
+    str(EVERY),
+    "--local.steps",
+    "2",
+    "--evaluate-every",
+    "5",
+]
+Outcome = tuple[str, str]  # the outcome, and what was lost
 DRAW = random.Random(0)
 
 
@@ -48,8 +58,10 @@ def muster_(*words: str) -> list[str]:
 def start(name: str, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         muster_("run", *ARGS, "--name", name, *more),
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 def resume(name: str) -> subprocess.CompletedProcess[str]:
@@ -58,19 +70,19 @@ def resume(name: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def reached(name: str) -> int:
+def last_round(name: str) -> int:
     """The rounds that the last checkpoint of a run holds."""
     found = sorted(Path(f"runs/{name}/checkpoints").glob("round-*"))
     return int(found[-1].name.split("-")[1]) if found else 0
 
 
 def wait_for(name: str, rounds: int, process: subprocess.Popen[str]) -> None:
-    while reached(name) < rounds and process.poll() is None:
+    while last_round(name) < rounds and process.poll() is None:
         time.sleep(0.02)
 
 
 def same(a: muster.Run, b: muster.Run) -> bool:
-    """Whether two runs have the same weights and tables, to the last bit."""
+    """True if two runs have the same weights and tables, to the last bit."""
 
     def timeless(run: muster.Run, name: str) -> pl.DataFrame:
         frame: pl.DataFrame = getattr(run, name)
@@ -82,8 +94,8 @@ def same(a: muster.Run, b: muster.Run) -> bool:
     return frames and all(np.array_equal(a.weights[n], b.weights[n]) for n in a.weights)
 
 
-def finished(name: str, whole: muster.Run) -> Outcome:
-    """Go on with a run and compare it with one that nothing happened to."""
+def resume_and_compare(name: str, whole: muster.Run) -> Outcome:
+    """Resume a run and compare it with one that nothing happened to."""
     said = resume(name)
     if said.returncode or "Traceback" in said.stdout + said.stderr:
         return f"FAILED: {(said.stderr or said.stdout).strip().splitlines()[-1]}", "the run"
@@ -94,7 +106,7 @@ def finished(name: str, whole: muster.Run) -> Outcome:
     return "same bits", f"rounds since the {'one before' if older else 'last'} checkpoint"
 
 
-def killed(name: str, whole: muster.Run) -> Outcome:
+def kill(name: str, whole: muster.Run) -> Outcome:
     process = start(name)
     wait_for(name, DRAW.randrange(0, ROUNDS // 2), process)
     time.sleep(DRAW.random() * 0.3)
@@ -102,17 +114,17 @@ def killed(name: str, whole: muster.Run) -> Outcome:
     process.communicate()
     if not Path(f"runs/{name}/config.toml").exists():
         return "nothing was there yet", "nothing"
-    return finished(name, whole)
+    return resume_and_compare(name, whole)
 
 
-def interrupted(name: str, whole: muster.Run) -> Outcome:
+def interrupt(name: str, whole: muster.Run) -> Outcome:
     process = start(name)
     wait_for(name, DRAW.randrange(EVERY, ROUNDS // 2), process)
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate()
     if process.returncode != 130 or "Traceback" in said:
         return f"FAILED: exit code {process.returncode}", "the run"
-    outcome, _ = finished(name, whole)
+    outcome, _ = resume_and_compare(name, whole)
     return outcome, "the round under way"
 
 
@@ -132,7 +144,7 @@ def worker(name: str, whole: muster.Run, how: signal.Signals) -> Outcome:
 
 
 @contextmanager
-def stopped(name: str) -> Iterator[Path]:
+def start_and_kill(name: str) -> Iterator[Path]:
     """A run that was killed, with two checkpoints."""
     process = start(name)
     wait_for(name, 3 * EVERY, process)
@@ -141,26 +153,26 @@ def stopped(name: str) -> Iterator[Path]:
     yield sorted(Path(f"runs/{name}/checkpoints").glob("round-*"))[-1]
 
 
-def flipped(name: str, whole: muster.Run) -> Outcome:
-    with stopped(name) as last:
+def flip_bit(name: str, whole: muster.Run) -> Outcome:
+    with start_and_kill(name) as last:
         file = DRAW.choice(sorted(last.iterdir()))
         raw = bytearray(file.read_bytes())
         raw[DRAW.randrange(len(raw))] ^= 1 << DRAW.randrange(8)
         file.write_bytes(raw)
-    return finished(name, whole)
+    return resume_and_compare(name, whole)
 
 
 def cut_short(name: str, whole: muster.Run) -> Outcome:
-    with stopped(name) as last:
+    with start_and_kill(name) as last:
         file = DRAW.choice(sorted(last.iterdir()))
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    return finished(name, whole)
+    return resume_and_compare(name, whole)
 
 
-def removed(name: str, whole: muster.Run) -> Outcome:
-    with stopped(name) as last:
+def remove_file(name: str, whole: muster.Run) -> Outcome:
+    with start_and_kill(name) as last:
         DRAW.choice(sorted(last.iterdir())).unlink()
-    return finished(name, whole)
+    return resume_and_compare(name, whole)
 
 
 def twice(name: str, whole: muster.Run) -> Outcome:
@@ -176,16 +188,18 @@ def twice(name: str, whole: muster.Run) -> Outcome:
     )
 
 
-def resumed_twice(name: str, whole: muster.Run) -> Outcome:
-    with stopped(name):
+def resume_twice(name: str, whole: muster.Run) -> Outcome:
+    with start_and_kill(name):
         pass
     both = [
         subprocess.Popen(
             muster_("run", "--resume", f"runs/{name}"),
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         for _ in range(2)
-    ]  # fmt: skip
+    ]
     said = [process.communicate()[0] for process in both]
     refused = sum("in use by another run" in words for words in said)
     done = same(muster.load(f"runs/{name}"), whole)
@@ -196,7 +210,7 @@ def resumed_twice(name: str, whole: muster.Run) -> Outcome:
 
 def full_disk(name: str, whole: muster.Run) -> Outcome:
     """Files may not grow beyond a few kilobytes, as on a disk that is full."""
-    with stopped(name):
+    with start_and_kill(name):
         pass
     limit = f"""
 import resource, runpy, signal, sys
@@ -211,19 +225,19 @@ runpy.run_module("muster", run_name="__main__")
     lines = [line for line in said.stderr.splitlines() if line.startswith("muster: ")]
     if said.returncode != 2 or len(lines) != 1 or "Traceback" in said.stderr:
         return f"FAILED: {said.stderr.strip().splitlines()[-1:]}", ""
-    outcome, lost = finished(name, whole)
+    outcome, lost = resume_and_compare(name, whole)
     return f"one line; then {outcome}", lost
 
 
 FAULTS: dict[str, tuple[int, Callable[[str, muster.Run], Outcome]]] = {
-    "kill -9 at any moment, then --resume": (6, killed),
-    "Ctrl-C at any moment, then --resume": (3, interrupted),
-    "a bit of the last checkpoint flips": (6, flipped),
+    "kill -9 at any moment, then --resume": (6, kill),
+    "Ctrl-C at any moment, then --resume": (3, interrupt),
+    "a bit of the last checkpoint flips": (6, flip_bit),
     "a file of the last checkpoint is cut short": (2, cut_short),
-    "a file of the last checkpoint is gone": (2, removed),
+    "a file of the last checkpoint is gone": (2, remove_file),
     "the disk is full, then there is room": (1, full_disk),
     "two runs of the same name at the same time": (1, twice),
-    "the same run resumed twice at the same time": (1, resumed_twice),
+    "the same run resumed twice at the same time": (1, resume_twice),
     "a worker process is killed": (2, lambda n, w: worker(n, w, signal.SIGKILL)),
     "a worker process is stopped for good": (1, lambda n, w: worker(n, w, signal.SIGSTOP)),
 }
@@ -245,8 +259,8 @@ def main() -> int:
                 outcomes[outcome] = outcomes.get(outcome, 0) + 1
                 failed += outcome[0].startswith("FAILED")
                 shutil.rmtree(f"runs/fault{number}-{i}", ignore_errors=True)
-            for (came, lost), n in sorted(outcomes.items(), key=lambda o: -o[1]):
-                rows.append((fault, f"{n} of {times}", came, lost))
+            for (outcome_text, lost), n in sorted(outcomes.items(), key=lambda o: -o[1]):
+                rows.append((fault, f"{n} of {times}", outcome_text, lost))
                 console.print(" | ".join(rows[-1]), highlight=False)
         os.chdir(home)
     head = ("fault", "times", "outcome", "what was lost")

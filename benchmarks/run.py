@@ -124,23 +124,38 @@ def first_clients(fed: Federation, n: int) -> Federation:
     offsets = fed.train.offsets[: n + 1]
     rows = int(offsets[-1])
     few = RaggedRows(fed.train.x[:rows].clone(), fed.train.y[:rows].clone(), offsets)
-    return Federation.from_ragged(few, classes=fed.classes)
+    return Federation.from_rows(few, classes=fed.classes)
 
 
 def in_new_process(call: str) -> float:
-    """The number an expression of this file gives in a process of its own."""
+    """Return the value of an expression of this file in a new process."""
     code = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import run, workloads; "
         f"print({call})"
     )
-    return float(subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True,
-                                check=True).stdout)  # fmt: skip
+    return float(
+        subprocess.run(
+            [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+    )
 
 
 def speed(names: list[str], console: Console) -> list[list[str]]:
     """The workloads against the naive loop and the limit."""
-    rows = [["", "workload", "engine", "naive s", "muster s", "limit s", "naive / muster", "target",
-             "muster / limit", "naive / limit"]]  # fmt: skip
+    rows = [
+        [
+            "",
+            "workload",
+            "engine",
+            "naive s",
+            "muster s",
+            "limit s",
+            "naive / muster",
+            "target",
+            "muster / limit",
+            "naive / limit",
+        ]
+    ]
     for name in names:
         load = WORKLOADS[name]()
         naive, ours, peaks = [], [], []
@@ -153,9 +168,19 @@ def speed(names: list[str], console: Console) -> list[list[str]]:
         n, m, limit = min(naive), min(ours), load.flops / max(peaks)
         what, target = load.what, load.target
         rows.append(
-            [name, what, engine, f"{n:.3f}", f"{m:.3f}", f"{limit:.3f}", f"{n / m:.1f}",
-             f">= {target:g}", f"{m / limit:.1f}", f"{n / limit:.1f}"]
-        )  # fmt: skip
+            [
+                name,
+                what,
+                engine,
+                f"{n:.3f}",
+                f"{m:.3f}",
+                f"{limit:.3f}",
+                f"{n / m:.1f}",
+                f">= {target:g}",
+                f"{m / limit:.1f}",
+                f"{n / limit:.1f}",
+            ]
+        )
     return rows
 
 
@@ -171,8 +196,13 @@ def memory(console: Console) -> list[list[str]]:
 def methods(console: Console) -> list[list[str]]:
     """Other methods' speed in terms of FedAvg's, on the stacked engine."""
     m = muster.methods
-    others = {"fedavg": m.fedavg(), "fedprox": m.fedprox(), "scaffold": m.scaffold(),
-              "maxfl": m.maxfl(), "fedalign": m.fedalign(1e9, warmup=0)}  # fmt: skip
+    others = {
+        "fedavg": m.fedavg(),
+        "fedprox": m.fedprox(),
+        "scaffold": m.scaffold(),
+        "maxfl": m.maxfl(),
+        "fedalign": m.fedalign(1e9, warmup=0),
+    }
     rows = [["workload", *others]]
     for name in ("W1", "W2"):
         load = WORKLOADS[name]()

@@ -1,4 +1,4 @@
-"""How far one round walks through the code: changes of file, and files, simulated and networked.
+"""The path of one round through the code: changes of file, and files, simulated and networked.
 
     python benchmarks/walk.py
 
@@ -44,8 +44,8 @@ class Walk:
             self.last = name
 
 
-def walked(run: Callable[[], Any]) -> Walk:
-    """The walk of the second round of a run."""
+def trace_round(run: Callable[[], Any]) -> Walk:
+    """Trace the second round of a run."""
     from muster.run import training_loop
 
     walk, real, rounds = Walk(), training_loop.play_round, []
@@ -77,7 +77,7 @@ def main() -> None:
     chosen = load(TABLE)
     fed = chosen.federation(0)
 
-    def networked() -> None:
+    def run_network() -> None:
         with tempfile.TemporaryDirectory() as folder:
             sites = []
             for k in range(fed.n):
@@ -87,13 +87,13 @@ def main() -> None:
             listed = replace(chosen, members=members)
             federate(InProcess(sites), listed, Path(folder) / "run", lambda line: None)
 
-    def simulated() -> None:
+    def run_simulation() -> None:
         muster.simulate(
             fed, muster.methods.fedalign(0.6, warmup=0), muster.models.Softmax(), 3, chosen.local
         )
 
-    for name, run in (("simulated", simulated), ("networked", networked)):
-        walk = walked(run)
+    for name, run in (("simulated", run_simulation), ("networked", run_network)):
+        walk = trace_round(run)
         print(f"{name}: {walk.changes:,} changes of file, {len(walk.files)} files a round")
 
 

@@ -46,7 +46,7 @@ def random_federation(sizes: np.ndarray, shape: tuple[int, ...], classes: int) -
         part.normal_(generator=draw)
     y = torch.randint(classes, (rows,), generator=draw)
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    return Federation.from_ragged(RaggedRows(x, y, offsets), classes=classes)
+    return Federation.from_rows(RaggedRows(x, y, offsets), classes=classes)
 
 
 def dense_flops(widths: tuple[int, ...], rows: float) -> float:

@@ -127,9 +127,11 @@ def main(quick: bool) -> None:
                     verdict = "FedAvg above, intervals apart"
                 print(f"  {measure:26} maxfl {a}  fedavg {b}  difference {gap}  {verdict}")
                 row["measures"][measure] = {
-                    "maxfl": [a.mean, a.half], "fedavg": [b.mean, b.half],
-                    "difference": [gap.mean, gap.half], "verdict": verdict,
-                }  # fmt: skip
+                    "maxfl": [a.mean, a.half],
+                    "fedavg": [b.mean, b.half],
+                    "difference": [gap.mean, gap.half],
+                    "verdict": verdict,
+                }
             report.append(row)
             sys.stdout.flush()
             if not quick:

@@ -48,10 +48,12 @@ def main(folder: str | None, quick: bool) -> None:
     )
     for target, name in enumerate(names):
         others = [k for k in range(len(names)) if k != target]
-        alone = np.array([
-            held_out_loss(only(fed, target, []), muster.methods.fedavg_priority(), rounds, seed)
-            for seed, fed in zip(seeds, data, strict=True)
-        ])  # fmt: skip
+        alone = np.array(
+            [
+                held_out_loss(only(fed, target, []), muster.methods.fedavg_priority(), rounds, seed)
+                for seed, fed in zip(seeds, data, strict=True)
+            ]
+        )
         cells = []
         for helpers in [[k] if k != target else [] for k in range(len(names))] + [others]:
             if not helpers:
@@ -67,17 +69,31 @@ def main(folder: str | None, quick: bool) -> None:
             sign = "*" if gap.excludes_zero else " "
             cells.append(f"{gap.mean:+.3f} ± {gap.half:.3f}{sign}".ljust(23))
         print(f"{name:12} {alone.mean():6.3f}   " + "".join(cells))
-    print(f"* the interval excludes 0; {variation.said(len(seeds))}")
+    print(f"* the interval excludes 0; {variation.interval_note(len(seeds))}")
 
     fed = muster.data.heart(folder)
     run = muster.simulate(fed, muster.methods.fedalign(0.2), MODEL, rounds, WORK, task=TASK)
-    said = run.predict({
-        "age": ["58"], "sex": ["1"], "cp": ["4"], "trestbps": [""], "chol": ["240"], "fbs": ["0"],
-        "restecg": ["2"], "thalach": ["120"], "exang": ["1"], "oldpeak": ["2.1"], "slope": ["2"],
-        "ca": [""], "thal": ["7"],
-    })  # fmt: skip
-    print(f"a man of 58, some of it not measured: {said['prediction'][0]} "
-          f"(chance of being ill {said['p_ill'][0]:.2f})")  # fmt: skip
+    said = run.predict(
+        {
+            "age": ["58"],
+            "sex": ["1"],
+            "cp": ["4"],
+            "trestbps": [""],
+            "chol": ["240"],
+            "fbs": ["0"],
+            "restecg": ["2"],
+            "thalach": ["120"],
+            "exang": ["1"],
+            "oldpeak": ["2.1"],
+            "slope": ["2"],
+            "ca": [""],
+            "thal": ["7"],
+        }
+    )
+    print(
+        f"a man of 58, some of it not measured: {said['prediction'][0]} "
+        f"(chance of being ill {said['p_ill'][0]:.2f})"
+    )
 
 
 if __name__ == "__main__":

@@ -60,14 +60,24 @@ class LoraGPT2:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)  # the same frozen weights for everyone, as a download would be
             config = GPT2Config(
-                vocab_size=TOKENS, n_positions=PLACES, n_embd=self.width, n_layer=self.layers,
-                n_head=2, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0,
+                vocab_size=TOKENS,
+                n_positions=PLACES,
+                n_embd=self.width,
+                n_layer=self.layers,
+                n_head=2,
+                resid_pdrop=0.0,
+                embd_pdrop=0.0,
+                attn_pdrop=0.0,
+                bos_token_id=0,
                 eos_token_id=0,
-            )  # fmt: skip
+            )
             adapter = LoraConfig(
-                r=self.r, lora_alpha=2 * self.r, target_modules=["c_attn", "c_proj", "c_fc"],
-                fan_in_fan_out=True, task_type="CAUSAL_LM",
-            )  # fmt: skip
+                r=self.r,
+                lora_alpha=2 * self.r,
+                target_modules=["c_attn", "c_proj", "c_fc"],
+                fan_in_fan_out=True,
+                task_type="CAUSAL_LM",
+            )
             return Logits(get_peft_model(GPT2LMHeadModel(config), adapter))
 
 
@@ -78,7 +88,7 @@ def dialects(clients: int = 6, rows: int = 40, seed: int = 0) -> muster.Federati
     draw = np.random.default_rng(seed)
     rules = [draw.permutation(TOKENS) for _ in range(clients)]
 
-    def written(k: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+    def write_rows(k: int, n: int) -> tuple[np.ndarray, np.ndarray]:
         rule = rules[0 if k < 4 else k]
         text = np.empty((n, PLACES + 1), np.int64)
         text[:, 0] = draw.integers(0, TOKENS, n)
@@ -87,19 +97,23 @@ def dialects(clients: int = 6, rows: int = 40, seed: int = 0) -> muster.Federati
             text[:, i + 1] = np.where(slips, draw.integers(0, TOKENS, n), rule[text[:, i]])
         return text[:, :-1], text[:, 1:]
 
-    train = [written(k, rows) for k in range(clients)]
-    test = [written(k, rows) for k in range(clients)]
+    train = [write_rows(k, rows) for k in range(clients)]
+    test = [write_rows(k, rows) for k in range(clients)]
     return muster.Federation.from_arrays(train, test, priority=[0, 1])
 
 
 def main() -> None:
     chosen = load(
         {
-            "name": "lora", "rounds": 4, "data": "dialects", "model": "lora_gpt2",
-            "task": "next_token", "method": {"name": "fedalign", "epsilon": 0.3, "warmup": 1},
+            "name": "lora",
+            "rounds": 4,
+            "data": "dialects",
+            "model": "lora_gpt2",
+            "task": "next_token",
+            "method": {"name": "fedalign", "epsilon": 0.3, "warmup": 1},
             "local": {"steps": 10, "batch_size": 20, "lr": 0.02, "optimizer": "adamw"},
         }
-    )  # fmt: skip
+    )
     fed = chosen.federation(0)
     module = chosen.spec.build(fed, 0)
     everything = 4 * sum(p.numel() for p in module.parameters())

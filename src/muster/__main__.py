@@ -1,6 +1,6 @@
-"""The program: `muster`, and `python -m muster`.
+"""The entry point of `muster` and `python -m muster`.
 
-The command line is loaded here, where Ctrl-C is met: also while it loads there is nothing to trace.
+The command line is imported here, where Ctrl-C is handled: no traceback even while it loads.
 """
 
 import signal
@@ -11,7 +11,7 @@ from .base.lazy import defer_interrupts
 
 
 def main() -> int:
-    """The command line's exit code, or the one for Ctrl-C."""
+    """Run the command line and return its exit code, or the one for Ctrl-C."""
     try:
         with defer_interrupts():
             from .cli.main import main as command
@@ -20,7 +20,7 @@ def main() -> int:
         print("muster: interrupted", file=sys.stderr)
         return INTERRUPTED
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all that is left to do is to leave
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the exit is left
 
 
 if __name__ == "__main__":

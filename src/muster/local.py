@@ -1,6 +1,6 @@
 """Local work: how much each client trains in a round, in what batches, and how it moves.
 
-`Local` is what the user says; the engines turn it into rows for every step of every client
+`Local` is the user's setting; the engines turn it into rows for every step of every client
 (`engines.batches`).
 """
 
@@ -73,24 +73,24 @@ class Local:
         check_one_of("local lr_counts", self.lr_counts, ("rounds", "steps"))
         if self.lr_counts == "steps" and self.steps is None:
             raise MusterError(
-                "local lr_counts: 'steps' needs steps, the same for every client; epochs are as "
-                "many steps as a client's rows make of them"
+                "local lr_counts: 'steps' needs steps, the same for every client; with epochs "
+                "the number of steps depends on a client's rows"
             )
 
     def __repr__(self) -> str:
-        # Kept with every run, and compared when it is taken up again: those from before there was
-        # a choice of batches go on.
+        # Stored with every run and compared when it is resumed: runs from before there was a choice
+        # of batches can be resumed.
         usual = self.batches == "shuffled"
-        told = [f.name for f in fields(self) if not (f.name == "batches" and usual)]
-        return f"Local({', '.join(f'{name}={getattr(self, name)!r}' for name in told)})"
+        shown = [f.name for f in fields(self) if not (f.name == "batches" and usual)]
+        return f"Local({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     def rate(self, t: int, rounds: int) -> float:
-        """The learning rate in round t; where it changes with every step, in its first one."""
+        """Return the learning rate in round t; where it changes with every step, in the first."""
         return self.rate_at(t, 0, rounds)
 
     def rate_at(self, t: int, step: int, rounds: int) -> float:
-        """The learning rate in a step of round t. Steps beyond `steps` (methods may ask for more)
-        go on counting, up to the last one of the run."""
+        """Return the learning rate in a step of round t. Steps beyond `steps` (methods may ask for
+        more) go on counting, up to the last one of the run."""
         if not isinstance(self.lr, Schedule):
             return self.lr
         if self.lr_counts == "rounds" or self.steps is None:
@@ -100,5 +100,5 @@ class Local:
 
     @property
     def constant(self) -> bool:
-        """Whether the learning rate stays the same through a round."""
+        """True if the learning rate stays the same through a round."""
         return self.lr_counts == "rounds" or not isinstance(self.lr, Schedule)

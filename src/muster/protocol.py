@@ -1,7 +1,7 @@
-"""What passes between the server and the clients in a round, and what is written down of it.
+"""The messages of a round between the server and its clients, and the state between rounds.
 
-Everything has a leading client axis: the simulator fills it with everyone asked, a deployed
-client with a stack of one.
+Parts receive and return these values. Every array has a leading client axis: the simulator fills it
+with everyone asked, a deployed client with a stack of one.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from .federation import Federation, Population
 
 @dataclass(frozen=True)
 class Roster:
-    """What the server knows of some clients; every array has one entry per client.
+    """The server's facts about some clients; every array has one entry per client.
 
     Attributes:
-        clients: their places in the population
+        clients: positions of the clients in the population
+        priority: True for priority clients
         importance: a_k, the client's weight in the objective; 1 for priority clients
-        share: what a reply counts by for its place in the objective: p_k, or what the invitation
-            made of it (eq. 55)
-        full: what it counts by beyond that, while it is aligned: p_k, or what the invitation made
-            of it
-        ids: the numbers by which their randomness is keyed; as a rule their places
+        share: weight of a reply for its place in the objective: p_k, or p_k as the invitation
+            changed it (eq. 55)
+        full: weight of a reply beyond that, while it is aligned: p_k, or p_k as the invitation
+            changed it
+        ids: numbers that key the clients' randomness; by default their positions
     """
 
     clients: Int64
@@ -53,7 +54,7 @@ class Roster:
         share: Float64 | None = None,
         full: Float64 | None = None,
     ) -> Roster:
-        """These clients of a population."""
+        """Return the roster of these clients of a population."""
         population = who.population if isinstance(who, Federation) else who
         p = population.share[clients]
         return cls(
@@ -66,19 +67,19 @@ class Roster:
         )
 
     def weight(self, extent: Float64) -> Float64:
-        """How much replies count that were admitted to this extent (0 to 1): up to a_k by their
-        share, and what is beyond a_k by their full p_k. Without an invitation that draws by p_k
-        both are p_k, and this is `extent_k p_k`."""
+        """Return the weight of replies admitted to this extent (0 to 1): `share` up to a_k, `full`
+        beyond it. Without an invitation that draws by p_k both are p_k, and this is
+        `extent_k p_k`."""
         within = np.minimum(extent, self.importance)
         return within * self.share + (extent - within) * self.full
 
     def pick(self, rows: Bool | Int64) -> Roster:
-        """Some of them."""
+        """Return some of the clients."""
         return Roster(*(getattr(self, f)[rows] for f in self.__dataclass_fields__))
 
     @classmethod
-    def joined(cls, parts: Sequence[Roster]) -> Roster:
-        """One group of clients after another."""
+    def concat(cls, parts: Sequence[Roster]) -> Roster:
+        """Return one group of clients after another."""
         names = cls.__dataclass_fields__
         return cls(*(np.concatenate([getattr(p, f) for p in parts]) for f in names))
 
@@ -88,8 +89,13 @@ class Roster:
 
 @dataclass(frozen=True)
 class Appraisal:
-    """What clients measure of a model on their own data: F_k(w), the task's score, and what other
-    scores it has, by name."""
+    """Clients' measurements of a model on their own data; NaN where a client measured nothing.
+
+    Attributes:
+        loss: F_k(w)
+        score: the task's first score
+        more: the task's other scores, by name
+    """
 
     loss: Float64
     score: Float64
@@ -97,24 +103,24 @@ class Appraisal:
 
     @property
     def accuracy(self) -> Float64:
-        """The score of a task whose score it is."""
+        """The score, under the name it has in classification."""
         return self.score
 
     def pick(self, rows: Bool | Int64) -> Appraisal:
-        """Some clients' measurements."""
+        """Return some clients' measurements."""
         more = {name: values[rows] for name, values in self.more.items()}
         return Appraisal(self.loss[rows], self.score[rows], more)
 
     @classmethod
-    def joined(cls, parts: Sequence[Appraisal]) -> Appraisal:
-        """The measurements of one group of clients after another's."""
+    def concat(cls, parts: Sequence[Appraisal]) -> Appraisal:
+        """Return the measurements of one group of clients after another's."""
         more = {n: np.concatenate([p.more[n] for p in parts]) for n in parts[0].more}
         return cls(
             np.concatenate([p.loss for p in parts]), np.concatenate([p.score for p in parts]), more
         )
 
     def among(self, some: Bool) -> Appraisal:
-        """The same among more clients, of which only these (a mask) measured anything."""
+        """Return it for more clients, of which only these (a mask) measured anything."""
 
         def spread(values: Float64) -> Float64:
             every = np.full(len(some), np.nan)
@@ -126,25 +132,29 @@ class Appraisal:
 
     @classmethod
     def unknown(cls, n: int) -> Appraisal:
-        """Nobody measured anything."""
+        """Return the appraisal of n clients that measured nothing."""
         return cls(np.full(n, np.nan), np.full(n, np.nan))
 
 
 @dataclass(frozen=True)
 class Offer:
-    """What the server broadcasts: the model, and what clients need to decide.
+    """The server's broadcast at the start of a round: the model, and what clients need to decide.
 
     Attributes:
-        loss: F(w) and its score on the priority clients (NaN when no rule needs them)
-        score: F(w) and its score on the priority clients (NaN when no rule needs them)
+        seed: seed of the run, which keys every random draw
+        round: number of the round, from 0
+        rounds: rounds of the whole run
+        model: the model w, by parameter name
+        loss: F(w), the loss on the priority clients (NaN when no rule needs it)
+        score: the score on the priority clients (NaN when no rule needs it)
         eps: eps_t, how far a client may be from F(w) and still be aligned
         lr: the clients' learning rate this round; where it changes with every step, the first
-        population: how many clients may ever take part, N
+        population: number of clients that may ever take part, N
         trainable: names of the parameters that move by gradient (the rest are statistics)
-        server: the server's memory that clients need (a control variate, say)
-        called: what the score is called
-        higher: whether more of it is better
-        frozen: what tells the frozen parameters from others, which do not travel
+        server: server state that clients need (a control variate, say)
+        score_name: name of the score
+        higher: True if a higher score is better
+        frozen: digest of the frozen parameters, which are not sent
     """
 
     seed: int
@@ -158,19 +168,24 @@ class Offer:
     population: int = 0
     trainable: tuple[str, ...] = ()
     server: State = field(default_factory=dict)
-    called: str = "accuracy"
+    score_name: str = "accuracy"
     higher: bool = True
     frozen: str = ""
 
     @property
     def accuracy(self) -> float:
-        """The score of a task whose score it is."""
+        """The score, under the name it has in classification."""
         return self.score
 
 
 @dataclass(frozen=True)
 class Decision:
-    """Yes or no for each client, and why."""
+    """A yes or no for each client, with the reason.
+
+    Attributes:
+        yes: True where the client joins (or the server admits its reply)
+        reason: a short reason for each client, for the ledger
+    """
 
     yes: Bool
     reason: Text
@@ -178,11 +193,13 @@ class Decision:
 
 @dataclass(frozen=True)
 class Replies:
-    """What came back from the clients that trained: a stack of models, and their word on it.
+    """The replies of the clients that trained: a stack of models, and what clients report.
 
     Attributes:
-        appraisal: F_k(w) and the score, as the client reports them
-        claim: the one number a client works out from what only it knows (q_k, say); else NaN
+        roster: the clients that replied
+        models: their trained models, stacked: `[client, ...]` by parameter name
+        appraisal: F_k(w) and the score of the offered model, as the client reports them
+        claim: the number a client derives from private facts (q_k, say); else NaN
         extra: what else the solver sends (a change of control variate, say)
     """
 
@@ -193,7 +210,7 @@ class Replies:
     extra: State = field(default_factory=dict)
 
     def pick(self, rows: Bool) -> Replies:
-        """Some of them; themselves when that is all."""
+        """Return some of the replies; the object itself when that is all."""
         if rows.all():
             return self
         return Replies(
@@ -207,8 +224,13 @@ class Replies:
 
 @dataclass(frozen=True)
 class HonestReplies:
-    """What the clients that replied would have said and claimed honestly, and whether they would
-    have joined: known only where attackers are simulated."""
+    """The replies that clients would have sent honestly; known only where attackers are simulated.
+
+    Attributes:
+        joins: True where the client would have joined
+        appraisal: the appraisal it would have reported
+        claim: the claim it would have sent
+    """
 
     joins: Bool
     appraisal: Appraisal
@@ -217,8 +239,14 @@ class HonestReplies:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes that crossed the network in a round: to and from each asked client, and between the
-    server and everyone else."""
+    """Bytes that crossed the network in a round.
+
+    Attributes:
+        up: from each asked client
+        down: to each asked client
+        others_up: from everyone else
+        others_down: to everyone else
+    """
 
     up: Int64
     down: Int64
@@ -228,56 +256,56 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Answers:
-    """What came of asking: an entry for each asked client, and the replies of those who trained.
+    """The answers to a request to train: an entry for each asked client, and the replies.
 
     Attributes:
         decision: who joined, and each one's reason
-        replies: of those who joined, as far as they could be read
-        measured: what is known of each asked client's appraisal of the model
-        steps: how many each reply took
-        memory: the new memory of those who replied, where it is kept on this side
-        failed: who gave no answer at all (the decision's reason says why); silence by choice is an
-            answer
-        truth: of the replies, where some of them are lies
-        traffic: bytes counted on the wire; None: worked out from sizes
-        events: what else happened to a client (or, as -1, to somebody who is none), for the ledger
+        replies: replies of those who joined, as far as they could be read
+        appraisal: each asked client's appraisal of the model, where it is known
+        steps: local steps behind each reply
+        state: the new client state of those who replied, where the server side stores it
+        failed: True where a client gave no answer at all (the decision's reason says why);
+            abstaining is an answer
+        truth: the honest replies, where some clients are attackers
+        traffic: bytes counted on the wire; None: computed from sizes
+        events: other events for the ledger, as (client, text); client -1: an unknown sender
     """
 
     decision: Decision
     replies: Replies
-    measured: Appraisal
+    appraisal: Appraisal
     steps: Int64
-    memory: State
+    state: State
     failed: Bool
     truth: HonestReplies | None = None
     traffic: Traffic | None = None
     events: tuple[tuple[int, str], ...] = ()
 
     def without_models(self) -> Answers:
-        """The same, with nothing left of the models that came with it."""
+        """Return the answers without the models that came with them."""
         return replace(self, replies=replace(self.replies, models={}, extra={}))
 
     @classmethod
-    def joined(cls, parts: Sequence[Answers]) -> Answers:
-        """The answers of one portion of clients after another's, without their models; the answers
-        themselves when there is one portion."""
+    def concat(cls, parts: Sequence[Answers]) -> Answers:
+        """Return the answers of one portion of clients after another's, without their models; the
+        answers themselves when there is one portion."""
         if len(parts) == 1:
             return parts[0]
         replies = [p.replies for p in parts]
         truths = [p.truth for p in parts if p.truth is not None]
-        decided = [p.decision for p in parts]
+        decisions = [p.decision for p in parts]
         return cls(
             Decision(
-                np.concatenate([d.yes for d in decided]),
-                np.concatenate([d.reason for d in decided]),
+                np.concatenate([d.yes for d in decisions]),
+                np.concatenate([d.reason for d in decisions]),
             ),
             Replies(
-                Roster.joined([r.roster for r in replies]),
+                Roster.concat([r.roster for r in replies]),
                 {},
-                Appraisal.joined([r.appraisal for r in replies]),
+                Appraisal.concat([r.appraisal for r in replies]),
                 np.concatenate([r.claim for r in replies]),
             ),
-            Appraisal.joined([p.measured for p in parts]),
+            Appraisal.concat([p.appraisal for p in parts]),
             np.concatenate([p.steps for p in parts]),
             {},
             np.concatenate([p.failed for p in parts]),
@@ -288,17 +316,17 @@ class Answers:
 
 @dataclass(frozen=True)
 class Trial:
-    """What appraisers say of the round's model and of others that might follow it.
+    """Appraisals of the round's model and of candidates to follow it.
 
     Attributes:
-        words: `[model, appraiser]`, lower is better: F_k, or what a client's requirement makes of
-            it; NaN where there is no answer. The round's model comes first.
+        values: `[model, appraiser]`, lower is better: F_k, or F_k measured against the client's
+            requirement; NaN where there is no answer. The round's model comes first.
         clients: the appraisers
-        traffic: bytes counted on the wire, up and down, for each; None: worked out from sizes
-        events: what else happened to a client, for the ledger
+        traffic: bytes counted on the wire, up and down, for each; None: computed from sizes
+        events: other events for the ledger, as (client, text)
     """
 
-    words: Float64
+    values: Float64
     clients: Int64
     traffic: tuple[Int64, Int64] | None = None
     events: tuple[tuple[int, str], ...] = ()
@@ -306,20 +334,20 @@ class Trial:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What each client makes of a model; NaN where it was not asked or did not answer.
+    """Each client's evaluation of a model; NaN where it was not asked or did not answer.
 
     Attributes:
-        train: loss and scores on its training and held-out rows
-        test: loss and scores on its training and held-out rows
-        useful: 1 where the model is better than what it has without it, else 0
+        train: loss and scores on the client's training rows
+        test: loss and scores on its held-out rows
+        useful: 1 where the model is better than what the client has without it, else 0
         meets: 1 where its requirement is met, on its training rows (None: nobody has one)
         meets_test: the same on its held-out rows, against its own model there
-        preferred: held-out score of whichever it uses: the model if it appeals, else its own
-        own: the same measures of the model it keeps for itself, where the method has one
-        own_test: the same measures of the model it keeps for itself, where the method has one
+        preferred: held-out score of the model it uses: this one if it appeals, else its own
+        own: loss and scores on training rows of the client's personal model, where it has one
+        own_test: the same on its held-out rows
         meets_tuned: as `meets`, after a few local steps from the model, where they are taken
         tuned: held-out score after those steps
-        called: what the score is called
+        score_name: name of the score
     """
 
     train: Appraisal
@@ -332,36 +360,43 @@ class Evaluation:
     own_test: Appraisal | None = None
     meets_tuned: Float64 | None = None
     tuned: Float64 | None = None
-    called: str = "accuracy"
+    score_name: str = "accuracy"
 
-    def of(self, score: str) -> Evaluation | None:
-        """The same view with another of its scores as the score; None where it has no such."""
-        if score == self.called:
+    def with_score(self, score: str) -> Evaluation | None:
+        """Return it with another of its scores as the score; None if it has no such score."""
+        if score == self.score_name:
             return self
         if score not in self.train.more:
             return None
 
-        def turned(appraisal: Appraisal | None) -> Appraisal | None:
+        def swap(appraisal: Appraisal | None) -> Appraisal | None:
             if appraisal is None:
                 return None
             nothing = np.full(len(appraisal.loss), np.nan)
             return Appraisal(appraisal.loss, appraisal.more.get(score, nothing))
 
-        train = Appraisal(self.train.loss, self.train.more[score])
         return replace(
-            self, train=train, test=turned(self.test), own=turned(self.own),
-            own_test=turned(self.own_test), preferred=None, tuned=None, called=score,
-        )  # fmt: skip
+            self,
+            train=Appraisal(self.train.loss, self.train.more[score]),
+            test=swap(self.test),
+            own=swap(self.own),
+            own_test=swap(self.own_test),
+            preferred=None,
+            tuned=None,
+            score_name=score,
+        )
 
 
 @dataclass
 class RunState:
-    """All that lasts between rounds: the model, the server's memory, and each client's.
+    """The state between rounds: the model, the server's state, and each client's.
 
     Attributes:
-        server: the server's memory, by part
-        clients: what clients remember, where it is kept on this side; None: nothing
-        present: who is in the pool (everyone, until clients may leave)
+        round: rounds played so far
+        model: the global model
+        server: server state, by part
+        clients: client states, where the server side stores them; None: there are none
+        present: True for clients in the pool (everyone, until clients may leave)
     """
 
     round: int
@@ -373,11 +408,14 @@ class RunState:
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """One round in the ledger: a row for the round, and columns with a row for each asked client,
-    each client that left or returned, and each attacker.
+    """One round in the ledger.
 
     Attributes:
-        heard: the share of the objective's weight, among those asked, that gave a sound answer: a
+        round: the row of the round, by column
+        clients: columns with a row for each asked client
+        moves: columns with a row for each client that left or returned
+        attackers: columns with a row for each attacker
+        answered: share of the objective's weight, among those asked, that gave a sound answer: a
             reply that counts, or an abstention
     """
 
@@ -385,4 +423,4 @@ class LedgerEntry:
     clients: dict[str, NDArray[Any]]
     moves: dict[str, NDArray[Any]] = field(default_factory=dict)
     attackers: dict[str, NDArray[Any]] = field(default_factory=dict)
-    heard: float = 1.0
+    answered: float = 1.0

@@ -1,4 +1,4 @@
-"""Numbers that change over rounds: eps_t, and any other number a method takes.
+"""Schedules: numbers that change over rounds, such as eps_t or a learning rate.
 
 A schedule is a frozen part with one method, `at(t, rounds)`, for round t = 0 .. rounds - 1. (A
 learning rate may count local steps instead: see `Local`.)
@@ -21,7 +21,7 @@ class Schedule(Protocol):
     """A number for each round."""
 
     def at(self, t: int, rounds: int) -> float:
-        """The value in round t of `rounds`, counted from 0."""
+        """Return the value in round t of `rounds`, counted from 0."""
         ...
 
 
@@ -29,18 +29,18 @@ Count = int | float  # whole numbers count rounds, floats are fractions of all r
 
 
 def count_rounds(value: Count, rounds: int, what: str) -> int:
-    """A number of rounds, given as a whole number (rounds) or as a fraction of all rounds, of
-    which a half counts as one more.
+    """Return a number of rounds, given as a whole number or as a fraction of all rounds (halves are
+    rounded up).
 
-    >>> count(20, 200, "warmup"), count(0.1, 200, "warmup"), count(0.1, 5, "warmup")
-    (20, 20, 1)
+    >>> [count_rounds(value, n, "warmup") for value, n in ((20, 200), (0.1, 200), (0.1, 5))]
+    [20, 20, 1]
     """
     if is_whole(value):
         check_whole(what, value, 0)
         return min(int(value), rounds)
     ok = is_number(value) and 0.0 <= value <= 1.0
     require(ok, what, value, "a whole number of rounds, or a fraction of them from 0.0 to 1.0")
-    # What multiplying loses (0.29 * 50 is a little under 14.5) must not decide.
+    # Rounding errors (0.29 * 50 is a little under 14.5) must not decide.
     return math.floor(value * rounds + 0.5 + 1e-9)
 
 
@@ -115,15 +115,15 @@ class Exponential:
 
 
 def value_after(schedule: Schedule, start: int, t: int, rounds: int) -> float:
-    """The value in round t of a schedule that begins in round `start`: what decays over rounds
-    does so from there on. A schedule that names a round of the run (`of_run`) means that round."""
+    """Return the value in round t of a schedule that begins in round `start` and decays from there.
+    A schedule that names a round of the run (`of_run`) means that round."""
     if getattr(schedule, "of_run", False):
         return schedule.at(t, rounds)
     return schedule.at(max(t - start, 0), max(rounds - start, 1))
 
 
 def as_schedule(value: Any, what: str, least: float = 0.0) -> Schedule:
-    """A number becomes a constant schedule; its numbers must be >= least (inf is allowed)."""
+    """Return a schedule, constant for a number; its values must be >= least (inf is allowed)."""
     schedule = Constant(float(value)) if is_number(value) else value
     if not isinstance(schedule, Schedule):
         raise MusterError(f"{what}: {value!r}; give a number or a schedule such as Linear(0.2)")

@@ -20,7 +20,7 @@ def row(value, n):
 
 
 def values(memory, clients=EVERYONE):
-    return memory.of(clients)["own"]["b"].tolist()
+    return memory.get(clients)["own"]["b"].tolist()
 
 
 @pytest.mark.parametrize("mapped", [False, True])
@@ -43,30 +43,30 @@ def test_against_a_plain_table(mapped):
 
 
 def test_what_is_handed_out_may_be_changed():
-    memory = ClientStates.beginning(START, 6).after(np.array([2]), row(7, 1))
-    memory.of(EVERYONE)["own"]["w"].fill_(99.0)
-    assert memory.of(np.array([0, 2]))["own"]["w"].tolist() == [[1.0, 2.0], [7.0, 7.0]]
+    memory = ClientStates.create(START, 6).after(np.array([2]), row(7, 1))
+    memory.get(EVERYONE)["own"]["w"].fill_(99.0)
+    assert memory.get(np.array([0, 2]))["own"]["w"].tolist() == [[1.0, 2.0], [7.0, 7.0]]
 
 
 def test_saved_and_restored():
-    memory = ClientStates.beginning(START, 6)
+    memory = ClientStates.create(START, 6)
     for who, value in (([1, 4], 5), ([4], 6), ([0], 7)):
         memory = memory.after(np.array(who), row(value, len(who)))
-    saved = memory.saved()
+    saved = memory.to_tensors()
     assert saved["who"].tolist() == [0, 1, 4]
-    again = ClientStates.beginning(START, 6).restored(saved)
+    again = ClientStates.create(START, 6).restore(saved)
     assert values(again) == values(memory) == [7.0, 5.0, 3.0, 3.0, 6.0, 3.0]
 
 
 def test_a_large_table_takes_only_what_is_touched():
     """A hundred thousand clients, of which a hundred are touched: 40 GB in name only."""
     start = {"own": {"w": torch.zeros(100_000)}}
-    memory = ClientStates.beginning(start, 100_000)
+    memory = ClientStates.create(start, 100_000)
     assert memory.table.mapped
     who = np.arange(0, 100_000, 1000)
     memory = memory.after(who, {"own": {"w": torch.ones(len(who), 100_000)}})
     memory = memory.after(who[:1], {"own": {"w": torch.full((1, 100_000), 2.0)}})
-    assert memory.of(np.array([0, 1, 1000]))["own"]["w"][:, 5].tolist() == [2.0, 0.0, 1.0]
+    assert memory.get(np.array([0, 1, 1000]))["own"]["w"][:, 5].tolist() == [2.0, 0.0, 1.0]
 
 
 @pytest.mark.parametrize("method", ["scaffold", "ditto", "pfedme", "local"])

@@ -314,3 +314,41 @@ def test_a_child_that_outlives_the_block_does_not_hold_the_folder(tmp_path):
 def test_a_folder_with_a_zero_byte_in_its_name_is_one_line(tmp_path):
     with pytest.raises(MusterError, match="without a zero byte"):
         durable.new_folder(tmp_path / "a\0b")
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from muster.base import durable
+with durable.lock_folder(Path("a")), durable.lock_file(Path("x")):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_the_locks_of_a_killed_process_are_released(tmp_path):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(SRC)},
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert holder.stdout.readline() == b"held\n"
+        assert durable.is_locked(tmp_path / "a")
+        with (
+            pytest.raises(MusterError, match="a: in use by another run; wait for it to end"),
+            lock_folder(tmp_path / "a"),
+        ):
+            pass
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert not durable.is_locked(tmp_path / "a")
+    with lock_folder(tmp_path / "a"), durable.lock_file(tmp_path / "x"):
+        pass
+
+
+def test_a_folder_without_a_lock_file_is_free_and_gets_none(tmp_path):
+    assert not durable.is_locked(tmp_path)
+    assert everything(tmp_path) == []

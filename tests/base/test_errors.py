@@ -28,3 +28,9 @@ def test_one_thing_is_one_thing():
     assert repr(fed) == "Federation(1 client, 1 priority, 2 rows, 2 classes)"
     run = muster.simulate(fed, muster.methods.fedavg(), muster.models.Softmax(), 1)
     assert repr(run) == "Run(fedavg, seed 0, 1 round)"
+
+
+def test_a_known_name_is_listed_once():
+    assert nearest("x", ["b", "a", "b"]) == "known: a, b"
+    error = unknown_name("key", "lr", ["lrs", "lrs", "eps"])
+    assert str(error) == "unknown key 'lr'; did you mean 'lrs'? known: eps, lrs"

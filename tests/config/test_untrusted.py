@@ -134,6 +134,7 @@ def test_a_part_that_was_imported_for_its_user_is_no_part_for_others(tmp_path, m
         "@dataclass(frozen=True)\n"
         "class Half:\n"
         "    x: float = 1.0\n"
+        "    def __call__(self, round): ...\n"
     )
     monkeypatch.chdir(tmp_path)
     table = {"method": {"name": "fedavg", "weigh": "own_halves:Half"}}

@@ -302,7 +302,7 @@ def test_shared_and_weighted_test_rows_are_measured_as_told():
     rows = np.array([0, 1, 2, 3, 2, 3, 4, 5, 0])
     weight = np.array([0.5, 0.25, 0.25, 0.1, 0.2, 0.3, 0.4, 0.9, 0.1])
     data = RaggedRows(x, y, np.array([0, 3, 7, 9]), rows, weight)
-    fed = muster.Federation.from_ragged(data, classes=4)
+    fed = muster.Federation.from_rows(data, classes=4)
     engine = StackedEngine(nn.Sequential(nn.Linear(5, 4)), fed, LOCAL, DOUBLE)
     model = {n: t.double() for n, t in engine.main.state.items()}
     layers = [tuple(t.numpy() for t in model.values())]

@@ -24,7 +24,7 @@ def rows(seed=0, missing=0.3):
 def test_together_they_are_the_statistics_of_all_rows():
     x = rows()
     told = ColumnStatistics.of(x, SIZES)
-    all_of_it = told.together()
+    all_of_it = told.combine()
     there = [column[~np.isnan(column)] for column in x.T]
     assert all_of_it.count[0].tolist() == [len(column) for column in there]
     for j, column in enumerate(there):
@@ -58,17 +58,17 @@ def test_the_order_of_clients_makes_no_difference_to_the_bit(order, seed):
     told = ColumnStatistics.of(rows(seed), SIZES)
     other = ColumnStatistics(*(values[list(order)] for values in vars(told).values()))
     for name in ("rows", "count", "mean", "spread"):
-        assert np.array_equal(getattr(told.together(), name), getattr(other.together(), name))
+        assert np.array_equal(getattr(told.combine(), name), getattr(other.combine(), name))
 
 
 @given(value=st.floats(-1e12, 1e12), n=st.integers(1, 60))
 def test_a_column_that_never_varies_has_no_spread(value, n):
     x = np.full((3 * n, 1), value)
-    all_of_it = ColumnStatistics.of(x, np.array([n, 2 * n])).together()
+    all_of_it = ColumnStatistics.of(x, np.array([n, 2 * n])).combine()
     assert all_of_it.mean[0, 0] == value
     assert all_of_it.spread[0, 0] == 0
     assert all_of_it.deviation[0, 0] == 1
-    assert (Scaler.fitted(all_of_it, np.array([True]), (1,))(x) == 0).all()
+    assert (Scaler.fit(all_of_it, np.array([True]), (1,))(x) == 0).all()
 
 
 def test_numbers_are_of_those_that_count_and_holes_of_everybody():
@@ -76,23 +76,23 @@ def test_numbers_are_of_those_that_count_and_holes_of_everybody():
     told = ColumnStatistics.of(x, np.array([2, 2]))
     levels = {"b": ("x", "y", "z")}
     first, both = np.array([True, False]), np.array([True, True])
-    made = TableEncoder.fitted(told, first, ("a", "b"), levels, scaled=True, fills=True)
+    made = TableEncoder.fit(told, first, ("a", "b"), levels, scaled=True, fills=True)
     assert vars(made) == vars(
         TableEncoder(("a", "b"), levels, ("a",), (2.0, 0.0), (1.0, 1.0), fills=True)
     )
-    everybody = TableEncoder.fitted(told, both, ("a", "b"), levels, scaled=False, fills=True)
+    everybody = TableEncoder.fit(told, both, ("a", "b"), levels, scaled=False, fills=True)
     assert everybody.mean[0] == pytest.approx(104 / 3)
     assert everybody.std == ()
 
 
 def test_a_column_that_those_who_count_lack_is_fitted_to_everybody():
     x = np.array([[1.0, np.nan], [3.0, np.nan], [10.0, 5.0], [20.0, 9.0]])
-    made = Scaler.fitted(ColumnStatistics.of(x, np.array([2, 2])), np.array([True, False]), (2,))
+    made = Scaler.fit(ColumnStatistics.of(x, np.array([2, 2])), np.array([True, False]), (2,))
     assert made.mean.tolist() == [2.0, 7.0]
     assert made.std.tolist() == [1.0, 2.0]
 
 
 def test_nobody_with_rows_leaves_numbers_as_they_are():
     told = ColumnStatistics.of(np.full((2, 1), np.nan), np.array([2, 0]))
-    assert (told.together().mean[0, 0], told.together().deviation[0, 0]) == (0, 1)
+    assert (told.combine().mean[0, 0], told.combine().deviation[0, 0]) == (0, 1)
     assert told.rows.tolist() == [2, 0]

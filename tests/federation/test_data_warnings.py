@@ -56,7 +56,7 @@ def test_a_class_that_no_test_row_has():
     y = np.array([0] * 12 + [1] * 8)
     fed = muster.Federation.from_arrays([(rows, y)] * 2, test=[(rows[:4], y[:4])] * 2)
     assert find_data_warnings(fed) == [
-        "no test row has class '1': test accuracy says nothing of it; hold out more rows "
+        "no test row has class '1': test accuracy says nothing about it; hold out more rows "
         "(test_fraction)"
     ]
 

@@ -125,7 +125,7 @@ def test_read_only_and_memory_mapped_arrays_are_used_as_they_are(tmp_path):
     from muster.federation.ragged_rows import RaggedRows, as_tensor
 
     data = RaggedRows(as_tensor(mapped, "x"), torch.from_numpy(y), offsets)
-    fed = muster.Federation.from_ragged(data)
+    fed = muster.Federation.from_rows(data)
     run = muster.simulate(fed, M.fedavg(), muster.models.Softmax(), rounds=2)
     same = muster.simulate(
         federation([(x[:8], y[:8]), (x[8:], y[8:])]), M.fedavg(), muster.models.Softmax(), rounds=2
@@ -149,5 +149,5 @@ def test_whole_numbers_below_0_are_numbers_to_predict():
 def test_names_of_classes_are_no_numbers_to_predict(labels):
     fed = replace(make([GOOD] * 2), labels=labels)
     with pytest.raises(muster.MusterError, match="read the data with targets='numbers'"):
-        fed.numbers()
-    assert replace(fed, labels=("0", "1")).numbers().classes == 0
+        fed.as_numbers()
+    assert replace(fed, labels=("0", "1")).as_numbers().classes == 0

@@ -14,11 +14,11 @@ from muster.federation import Inputs, Scaler
 def test_it_is_read_back_to_the_same_bits():
     draw = np.random.default_rng(0)
     scale = Scaler(draw.normal(size=(2, 3)), draw.uniform(1, 2, (2, 3)) / 3)
-    inputs = Inputs((2, 3), 2, labels=("no", "yes"), columns=("a",), aside=None, scale=scale)
-    back = Inputs.of_table(json.loads(json.dumps(inputs.table())))
-    assert np.array_equal(back.scale.mean, scale.mean)
-    assert np.array_equal(back.scale.std, scale.std)
-    left, right = vars(back) | {"scale": 0}, vars(inputs) | {"scale": 0}
+    inputs = Inputs((2, 3), 2, labels=("no", "yes"), columns=("a",), aside=None, scaler=scale)
+    back = Inputs.from_dict(json.loads(json.dumps(inputs.to_dict())))
+    assert np.array_equal(back.scaler.mean, scale.mean)
+    assert np.array_equal(back.scaler.std, scale.std)
+    left, right = vars(back) | {"scaler": 0}, vars(inputs) | {"scaler": 0}
     assert left == right
 
 
@@ -28,22 +28,22 @@ def test_the_kind_of_features_is_that_of_the_rows():
         fed = muster.Federation.from_arrays(train=[(x, [0, 1, 0, 1])])
         inputs = fed.inputs
         assert inputs.kind == kind
-        same = inputs.prepared(x)
+        same = inputs.transform(x)
         assert same.dtype == fed.train.x.numpy().dtype
         assert np.array_equal(same, fed.train.x.numpy())
     # The same pixels, as a CSV file or a list of whole numbers has them.
-    taken = Inputs((2,), 2, "pixels").prepared(pixels.astype(np.int64))
+    taken = Inputs((2,), 2, "pixels").transform(pixels.astype(np.int64))
     assert taken.dtype == np.uint8
-    assert np.array_equal(Inputs((2,), 2, "real").prepared(pixels), pixels.astype(float))
+    assert np.array_equal(Inputs((2,), 2, "real").transform(pixels), pixels.astype(float))
 
 
 def test_images_lie_or_stand_but_are_never_turned():
     inputs = Inputs((12,), 2, image=(1, 3, 4))
     x = np.arange(24.0).reshape(2, 1, 3, 4)
-    assert np.array_equal(inputs.prepared(x), x.reshape(2, 12))
-    assert np.array_equal(inputs.prepared(x.reshape(2, 12)), x.reshape(2, 12))
+    assert np.array_equal(inputs.transform(x), x.reshape(2, 12))
+    assert np.array_equal(inputs.transform(x.reshape(2, 12)), x.reshape(2, 12))
     with pytest.raises(muster.MusterError, match=r"takes numbers of shape \(rows, 12\)"):
-        inputs.prepared(x.reshape(2, 3, 4, 1))
+        inputs.transform(x.reshape(2, 3, 4, 1))
 
 
 @pytest.mark.parametrize(("kind", "x", "message"), [
@@ -56,4 +56,4 @@ def test_images_lie_or_stand_but_are_never_turned():
 ])  # fmt: skip
 def test_rows_that_do_not_fit_are_one_line(kind, x, message):
     with pytest.raises(muster.MusterError, match=message):
-        Inputs((2,), 2, kind).prepared(x)
+        Inputs((2,), 2, kind).transform(x)

@@ -52,9 +52,9 @@ def test_rows_and_weights_are_those_of_a_list(shared):
     assert np.array_equal(shared.offsets, plain.offsets)
     at = np.arange(plain.offsets[-1])
     assert np.array_equal(shared.base(at), plain.base(at))
-    assert shared.counts_by(at) == pytest.approx(plain.counts_by(at))
+    assert shared.row_weights(at) == pytest.approx(plain.row_weights(at))
     for k in range(len(shared.mix)):
-        mine = shared.counts_by(shared.positions(np.array([k])))
+        mine = shared.row_weights(shared.positions(np.array([k])))
         assert mine.sum() == pytest.approx(1)
 
 
@@ -67,7 +67,7 @@ def test_engines_measure_the_same_on_both(shared, data, chunk):
     for engine in (StackedEngine, LoopEngine):
         got = []
         for test in (shared, listed(shared)):
-            fed = Federation.from_ragged(train, test, classes=LABELS)
+            fed = Federation.from_rows(train, test, classes=LABELS)
             work = engine(module, fed, Local(steps=1), Compute(dtype="float64"))
             model = get_params(module, torch.float64, torch.device("cpu"))
             whole = work.appraise(model, some, "test")

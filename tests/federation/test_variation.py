@@ -47,17 +47,17 @@ def test_seeds_that_divide_nothing_anew_are_left_as_they_are(kind):
 def test_what_nobody_said_is_taken_for_a_split_and_said_to_be():
     unknown = Variation("unknown", 80, 20)
     assert unknown.ratio(True) == 0.25
-    assert "not known how they vary the data: taken for new splits" in unknown.said(5)
+    assert "not known how they vary the data: taken for new splits" in unknown.interval_note(5)
     # Of results that do not even say how many rows there were, there is nothing to correct by.
     assert Variation().ratio(True) == 0
-    assert "too narrow if they split the same rows again" in Variation().said(5)
+    assert "too narrow if they split the same rows again" in Variation().interval_note(5)
 
 
 def test_runs_that_say_different_things_leave_it_unknown():
     same = [Variation("split", 80, 20).table, None, Variation("split", 82, 18).table]
-    assert Variation.together(same) == Variation("split", 81, 19)
-    assert Variation.together([*same, Variation("data", 80, 20).table]) == Variation()
-    assert Variation.together([None, None]) == Variation()
+    assert Variation.combine(same) == Variation("split", 81, 19)
+    assert Variation.combine([*same, Variation("data", 80, 20).table]) == Variation()
+    assert Variation.combine([None, None]) == Variation()
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_cox_takes_padding_ties_and_sets_without_events():
     z = torch.randn(3, 8, 1).double().requires_grad_()
     counts = torch.tensor([8, 5, 8])
     weight = (torch.arange(8) < counts[:, None]) / counts[:, None].double()
-    found = T.survival().of_rows(z, y, weight)
+    found = T.survival().set_loss(z, y, weight)
     for k, n in enumerate(counts.tolist()):
         assert float(found[k].detach()) == pytest.approx(
             float(cox(z[k, :n], y[k, :n]).detach()), abs=1e-9

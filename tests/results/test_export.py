@@ -82,8 +82,8 @@ def test_a_state_dict_with_its_preparation_next_to_it(clinics):
         nn.init.zeros_(p)
     module.load_state_dict(state)
     recipe = json.loads(Path("model.pt.json").read_text())["model"]
-    inputs = muster.federation.Inputs.of_table(recipe["inputs"])
-    x = inputs.prepared(np.array([[55.0, 2.0, np.nan]]))
+    inputs = muster.federation.Inputs.from_dict(recipe["inputs"])
+    x = inputs.transform(np.array([[55.0, 2.0, np.nan]]))
     p = torch.softmax(module(torch.from_numpy(x)), 1)[0].tolist()
     new = pl.DataFrame({"age": [55.0], "pain": ["sharp"], "sugar": [None]})
     assert p == pytest.approx(clinics.predict(new).row(0)[2:], abs=1e-6)

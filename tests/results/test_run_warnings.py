@@ -106,7 +106,7 @@ def test_guesses_against_a_few_lines_of_numpy(fed):
         _, y = fed.train.client(k)
         shares += fed.objective[k] * np.bincount(y, minlength=10) / len(y)
         _, y = fed.test.client(k)
-        weight = fed.test.counts_by(fed.test.positions(np.array([k])))
+        weight = fed.test.row_weights(fed.test.positions(np.array([k])))
         counts = np.bincount(y, weights=weight, minlength=10)
         tested += fed.objective[k] * counts / counts.sum()
     known = compute_baselines(fed)

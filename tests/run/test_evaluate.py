@@ -22,7 +22,7 @@ def skewed():
 
 
 def test_a_good_model_is_useful_to_clients_of_a_single_class(skewed):
-    alone = skewed.one_class()
+    alone = skewed.find_single_class()
     assert len(alone) >= 10
     local = muster.Local(steps=20, batch_size=16, lr=0.1)
     run = muster.simulate(skewed, muster.methods.fedavg(), muster.models.Softmax(), 40, local)

@@ -201,7 +201,7 @@ def test_a_refused_reply_changes_no_memory_that_the_server_shares(fed, method, m
     liars = sorted(set(run.attackers["client"]))
     assert liars
     assert not run.attackers["admitted"].any()
-    (memory,) = seen[-1][0].clients.of(np.arange(fed.n)).values()
+    (memory,) = seen[-1][0].clients.get(np.arange(fed.n)).values()
     moved = {k for k in range(fed.n) if any(bool((t[k] != 0).any()) for t in memory.values())}
     assert moved == set(range(fed.n)) - (set(liars) if method.name == "scaffold" else set())
 

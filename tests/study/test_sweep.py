@@ -211,7 +211,7 @@ def test_mistakes_of_any_cell_are_found_before_anything_runs(tmp_path, counted):
         ({"local.": [1]}, "sweep.local.: cannot be swept"),
         ({"methods.all.epsilon": [0.1, 0.2]}, "nothing in 'fedavg' uses it"),
         (3, "sweep: 3; give a table of keys"),
-        ({"methods.all.solver": ["sgd", "control_variates"]}, "give step = scaffold"),
+        ({"methods.all.solver": ["sgd", "control_variates"]}, 'use step = "scaffold"'),
         ({}, "sweep: over what?"),
     ):
         with pytest.raises(MusterError) as stop:

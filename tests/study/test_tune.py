@@ -330,7 +330,7 @@ def test_rows_are_the_same_whatever_they_are_scaled_by(clinics):
 
     def ages(part, fed):
         x = np.concatenate([part.client(k)[0].numpy() for k in range(fed.n)])
-        x = x * np.array(fed.prepare.std) + np.array(fed.prepare.mean)
+        x = x * np.array(fed.encoder.std) + np.array(fed.encoder.mean)
         return {tuple(row) for row in x.round(3).tolist()}
 
     tuned = plan.cells["fedavg"][0].chosen.federation(50, 0.25)

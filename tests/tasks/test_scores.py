@@ -11,8 +11,10 @@ from sklearn import metrics
 from sklearn.calibration import calibration_curve
 
 from muster.tasks import scores
-from muster.tasks.base import Multiclass, Scoring
-from muster.tasks.other import Binary, Multilabel, NextToken, Regression
+from muster.tasks.base import Scoring
+from muster.tasks.classification import Binary, Multiclass, Multilabel
+from muster.tasks.regression import Regression
+from muster.tasks.tokens import NextToken
 
 N = 60
 draw = np.random.default_rng(3)
@@ -78,7 +80,7 @@ WEIGHTED = {
 @pytest.mark.parametrize("name", WEIGHTED)
 def test_scores_of_all_rows_agree_with_scikit_learn(name):
     task, z, y, expected = WEIGHTED[name]
-    of = task.of_all[name.split()[1]]
+    of = task.set_scores[name.split()[1]]
     assert of(z, y, np.full(N, 1.0 / N)) == pytest.approx(expected(None), abs=1e-9)
     assert of(z, y, W / W.sum()) == pytest.approx(expected(W), abs=1e-9)
 
@@ -97,7 +99,7 @@ ROWS = {
 @pytest.mark.parametrize("name", ROWS)
 def test_scores_of_rows_agree_with_scikit_learn(name):
     task, z, y, expected = ROWS[name]
-    of = task.rows[name.split()[1]]
+    of = task.row_scores[name.split()[1]]
     found = of(torch.from_numpy(z), torch.from_numpy(y)).double().mean()
     assert float(found) == pytest.approx(expected, abs=1e-9)
 
@@ -105,21 +107,21 @@ def test_scores_of_rows_agree_with_scikit_learn(name):
 def test_calibration_error_is_that_of_scikit_learn_s_curve():
     even = np.full(N, 1.0 / N)
     p = 1 / (1 + np.exp(-ONE[:, 0]))
-    assert Binary.of_all["calibration_error"](ONE, YES, even) == pytest.approx(
+    assert Binary.set_scores["calibration_error"](ONE, YES, even) == pytest.approx(
         bins(YES, p), abs=1e-9
     )
     p = chance(Z)
     right = p.argmax(1) == Y
-    assert Multiclass.of_all["calibration_error"](Z, Y, even) == pytest.approx(
+    assert Multiclass.set_scores["calibration_error"](Z, Y, even) == pytest.approx(
         bins(right, p.max(1)), abs=1e-9
     )
 
 
 def test_perplexity_is_the_exponential_of_scikit_learn_s_log_loss():
-    of = NextToken.rows["perplexity"]
+    of = NextToken.row_scores["perplexity"]
     mean = of(torch.from_numpy(Z.reshape(20, 3, 4)), torch.from_numpy(Y.reshape(20, 3))).mean()
     scoring = Scoring(NextToken())
-    assert scoring.finished(0, np.array([float(mean)]))[0] == pytest.approx(
+    assert scoring.from_mean(0, np.array([float(mean)]))[0] == pytest.approx(
         np.exp(metrics.log_loss(Y, chance(Z))), abs=1e-9
     )
 

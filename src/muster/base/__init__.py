@@ -1,1 +1,1 @@
-"""Errors, checks, randomness, the registry and files: what every other room stands on."""
+"""Foundations of the package: errors, checks, randomness, the registry and files."""

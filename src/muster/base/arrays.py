@@ -1,4 +1,4 @@
-"""The array types the whole of muster speaks: a number, a count or a mark for each client."""
+"""Array types: mostly a number, a count or a flag for each client."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Checks of numbers: every range is refused in the same words, `what: given; allowed: ...`.
+"""Checks of numbers, with one form of message: `what: given; allowed: ...`.
 
-numpy's numbers are numbers: a loop over `np.arange(5)` may hand its values to any part.
+numpy's numbers are numbers: values of `np.arange(5)` may be passed to any part.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .errors import MusterError
 
 
 def require(ok: bool, what: str, given: object, allowed: str) -> None:
-    """Refuse what is not allowed, in one line.
+    """Raise MusterError unless `ok`.
 
     >>> require(0 <= 2 <= 1, "share", 2, "0.0 to 1.0")
     Traceback (most recent call last):
@@ -25,19 +25,19 @@ def require(ok: bool, what: str, given: object, allowed: str) -> None:
 
 
 def is_whole(value: Any) -> bool:
-    """Whether this is a whole number; true and false are not."""
+    """Return True if a value is a whole number; booleans are not."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def is_number(value: Any) -> bool:
-    """Whether this is a number; true and false are not."""
+    """Return True if a value is a number; booleans are not."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def check_whole(what: str, value: Any, least: int = 1, most: int | None = None) -> None:
-    """Refuse what is no whole number from `least` up (to `most`).
+    """Refuse a value that is not a whole number from `least` (to `most`).
 
-    >>> whole("rounds", 0)
+    >>> check_whole("rounds", 0)
     Traceback (most recent call last):
     muster.base.errors.MusterError: rounds: 0; allowed: whole numbers from 1
     """
@@ -47,21 +47,21 @@ def check_whole(what: str, value: Any, least: int = 1, most: int | None = None) 
 
 
 def check_at_least(what: str, value: Any, least: float = 0.0) -> None:
-    """Refuse what is no number from `least` up; infinity is allowed."""
+    """Refuse a value that is not a number from `least`; infinity is allowed."""
     require(is_number(value) and value >= least, what, value, f"{least:g} and above")
 
 
 def check_above(what: str, value: Any, bound: float = 0.0) -> None:
-    """Refuse what is no finite number above a bound."""
+    """Refuse a value that is not a finite number above a bound."""
     ok = is_number(value) and bound < value < math.inf
     require(ok, what, value, f"above {bound:g}")
 
 
 def check_share(what: str, value: Any) -> None:
-    """Refuse what is no number from 0 to 1."""
+    """Refuse a value that is not a number from 0 to 1."""
     require(is_number(value) and 0.0 <= value <= 1.0, what, value, "0.0 to 1.0")
 
 
 def check_one_of(what: str, value: Any, known: tuple[str, ...]) -> None:
-    """Refuse a word that is not among those known."""
+    """Refuse a value that is not one of the known ones."""
     require(value in known, what, value, ", ".join(known))

@@ -1,12 +1,12 @@
-"""What clients remember between rounds: a row for each client that has trained, and no more.
+"""Client states between rounds: a row for each client that has trained, and no more.
 
-SCAFFOLD's c_k, Ditto's personal models: a method's clients may each keep a model or two, and there
-may be a hundred thousand of them. Rows are written in place, in memory that the machine hands out
-page by page as rows are touched; a large table lies in a file that is mapped into memory.
+SCAFFOLD's c_k, Ditto's personal models: a method's clients may each hold a model or two, and there
+may be a hundred thousand clients. Rows are written in place, in memory that the machine allocates
+page by page as rows are touched; a large table is a memory-mapped file.
 
-A round must not spoil the state before it, in case it is interrupted. So `Memories` are a table
-and the rows of the last round, which stand in for what the table holds: they are written into it
-only when the round after that one has rows of its own.
+An interrupted round must leave the state before it intact. So `ClientStates` are a table and the
+rows of the last round, which override the table: they are written into it only when the next round
+has rows.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from .params import State
 if TYPE_CHECKING:
     from torch import Tensor
 
-MAPPED_FROM = 2**30  # bytes of a table from which on it lies in a file
+MAPPED_FROM = 2**30  # bytes from which a table is a memory-mapped file
 
 Rows = dict[str, dict[str, NDArray[Any]]]  # by part and name: [client, *shape]
 
 
 def allocate_rows(n: int, like: Tensor, mapped: bool) -> NDArray[Any]:
-    """Zeros for n clients, of which only what is touched takes memory, or room on disk."""
+    """Return zeros for n clients; only rows that are touched take memory, or disk space."""
     shape, kind = (n, *like.shape), like.cpu().numpy().dtype
     if not mapped:
         return np.zeros(shape, kind)
-    with tempfile.TemporaryFile(prefix="muster-memories-") as file:
+    with tempfile.TemporaryFile(prefix="muster-states-") as file:
         file.truncate(int(np.prod(shape)) * kind.itemsize)
         return np.memmap(file, kind, "r+", shape=shape)
 
 
 class StateTable:
-    """One row per client and part; a client without one has what every client begins with."""
+    """One row per client and part; a client without a row has the initial state."""
 
     def __init__(self, start: State, n: int, mapped_from: int = MAPPED_FROM) -> None:
         self.start, self.n = start, n
@@ -52,8 +52,8 @@ class StateTable:
             for part, model in start.items()
         }
 
-    def of(self, clients: Int64) -> State:
-        """These clients' rows, as stacks on the device they began on."""
+    def get(self, clients: Int64) -> State:
+        """Return these clients' rows, as stacks on the device of the initial state."""
         new = torch.from_numpy(np.flatnonzero(~self.touched[clients]))
         stacks: State = {}
         for part, model in self.start.items():
@@ -65,7 +65,7 @@ class StateTable:
         return stacks
 
     def put(self, clients: Int64, rows: State) -> None:
-        """Write these clients' rows. Doing it twice is doing it once."""
+        """Write these clients' rows; writing them twice changes nothing."""
         for part, model in rows.items():
             for name, t in model.items():
                 self.rows[part][name][clients] = t.cpu().numpy()
@@ -82,13 +82,13 @@ class ClientStates:
         self.who: Int64 = np.empty(0, np.int64) if who is None else who
 
     @classmethod
-    def beginning(cls, start: State, n: int) -> ClientStates:
-        """n clients that all begin with the same."""
+    def create(cls, start: State, n: int) -> ClientStates:
+        """Return the states of n clients that all begin with the same one."""
         return cls(StateTable(start, n))
 
-    def of(self, clients: Int64) -> State:
-        """What these clients remember, as stacks; the caller may change them."""
-        stacks = self.table.of(clients)
+    def get(self, clients: Int64) -> State:
+        """Return these clients' states, as stacks that the caller may change."""
+        stacks = self.table.get(clients)
         if len(self.who):
             place = np.full(self.table.n, -1)
             place[self.who] = np.arange(len(self.who))
@@ -102,8 +102,8 @@ class ClientStates:
         return stacks
 
     def after(self, who: Int64, rows: State) -> ClientStates:
-        """The memories after a round in which these clients trained. What was there before it can
-        still be read; what was there before that is gone."""
+        """Return the states after a round in which these clients trained. The states before that
+        round can still be read; those before the round preceding it are gone."""
         if not rows or not len(who):
             return self
         self.table.put(self.who, self.rows)
@@ -111,18 +111,18 @@ class ClientStates:
 
     @property
     def written(self) -> Int64:
-        """The clients that have a row: those that have trained."""
+        """Clients that have a row: those that have trained."""
         return np.union1d(np.flatnonzero(self.table.touched), self.who)
 
-    def saved(self) -> dict[str, Tensor]:
-        """All of it as named tensors: who has a row, and the rows of those."""
+    def to_tensors(self) -> dict[str, Tensor]:
+        """Return all states as named tensors: the clients that have a row, and their rows."""
         clients = self.written
-        rows = self.of(clients)
+        rows = self.get(clients)
         named = {f"{part}/{n}": t.cpu() for part, m in rows.items() for n, t in m.items()}
         return {"who": torch.from_numpy(clients), **named}
 
-    def restored(self, saved: dict[str, Tensor]) -> ClientStates:
-        """The same memories with what was saved of them."""
+    def restore(self, saved: dict[str, Tensor]) -> ClientStates:
+        """Return the states that `to_tensors` saved."""
         if not saved:
             return self
         rows: State = {part: {} for part in self.table.start}

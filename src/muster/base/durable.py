@@ -1,15 +1,17 @@
-"""Files that are there whole or not at all, and stay there when the power goes.
+"""Durable files: atomic writes that survive a crash or power failure, and locks between processes.
 
-Everything is written next to its place, synced, and then moved there in one step; the folder that
-lists it is synced too. So a process that is killed, or a machine that goes down, leaves the old
-file or the new one, never a part of one.
+Everything is written next to its place, synced, and then moved there in one step; its folder is
+synced too. So a process that is killed, or a machine that goes down, leaves the old file or the new
+one, never a part of one. Locks are those of the library filelock: the system releases them when a
+process ends, however it ends.
 
-    write(path, text)                one file
-    with replacing(path) as new:     one file, written to the path `new` by any library
-    with whole_folder(path) as new:  a folder with everything that is put into `new`
-    with turn(path):                 one file, read and written again by several processes
-    add(path, text)                  one more line of a file that grows
-    fresh(folder)                    a new folder that no other process gets
+    write(path, text)                 one file
+    with atomic_file(path) as new:    one file, written to the path `new` by any library
+    with atomic_folder(path) as new:  a folder with everything that is put into `new`
+    append(path, text)                one more line of a file that grows
+    new_folder(folder)                a new folder that no other process gets
+    with lock_folder(folder):         a folder for one process at a time
+    with lock_file(path):             one file, read and written again by several processes
 """
 
 from __future__ import annotations
@@ -23,21 +25,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
-from types import ModuleType
 from typing import BinaryIO
 
 from .errors import MusterError
+from .lazy import filelock
 from .untrusted_files import descriptor
 
-fcntl: ModuleType | None
-try:
-    import fcntl
-except ImportError:  # not on Windows, where folders are not held
-    fcntl = None
-
-LOCK = ".lock"  # the file by which a folder is held
-ABANDONED = 24 * 3600  # seconds after which what a killed process was writing is removed
-PARTIAL = "muster-partial"  # ends the names of what is being written
+LOCK = ".lock"  # name of a folder's lock file
+TRIES, WAIT = 3, 0.01  # attempts to acquire a lock, and seconds between them
+ABANDONED = 24 * 3600  # seconds after which files that a killed process was writing are removed
+PARTIAL = "muster-partial"  # ends the names of files that are being written
 NO_FOLDER_SYNC = (errno.EINVAL, errno.EBADF, errno.ENOTSUP)
 
 
@@ -59,10 +56,9 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """A path to write a file to; what was written then takes the place of `path`.
+    """Yield a path to write a file to, which then replaces `path`.
 
-    The path given has the same ending, as some libraries go by it. If the block fails, `path`
-    stays as it was.
+    It has the same suffix, which some libraries require. If the block fails, `path` is unchanged.
     """
     partial = _next_to(path)
     try:
@@ -71,7 +67,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
         os.replace(partial, path)
         sync(path.parent)
     except OSError as error:
-        # A full disk does not say what there was no room for.
+        # The error of a full disk does not name the file.
         if error.errno is None and type(error) is OSError:
             raise OSError(f"{path}: {error}") from error
         error.filename = error.filename or str(path)
@@ -81,16 +77,16 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 
 def write(path: Path, content: str | bytes) -> None:
-    """Write one file, in place of what is there."""
+    """Write one file, replacing what is there."""
     with atomic_file(path) as new:
         new.write_bytes(_bytes(content))
 
 
 def create(path: Path, content: str | bytes, mode: int = 0o666) -> None:
-    """Write one new file; one that is there already is an error, whoever made it when.
+    """Write one new file; raise FileExistsError if there is one already.
 
     Args:
-        mode: who may read it, from the first moment
+        mode: its permissions, from the first moment
     """
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
@@ -105,7 +101,7 @@ def create(path: Path, content: str | bytes, mode: int = 0o666) -> None:
 
 @contextmanager
 def scratch_folder(path: Path) -> Iterator[Path]:
-    """An empty folder on the disk of `path`, gone afterwards whatever happens."""
+    """Yield an empty folder on the disk of `path`, removed afterwards in any case."""
     path.parent.mkdir(parents=True, exist_ok=True)
     folder = _next_to(path)
     folder.mkdir()
@@ -117,11 +113,11 @@ def scratch_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: Path, marker: str | None = None) -> Iterator[Path]:
-    """An empty folder to fill, which then appears as `path`.
+    """Yield an empty folder to fill, which then appears as `path`.
 
-    A folder that is there already, and not empty, is an error. Not so with a marker, the file by
-    which the folder is known to be complete: then everything is moved in, next to what else is
-    there, and the marker last. Until then there is none, so that old and new are never mixed up.
+    An existing folder that is not empty is an error. Not so with a marker, the file that shows the
+    folder to be complete: then everything is moved in, next to what is there, and the marker last.
+    Until then there is no marker, so that old and new are never mixed up.
     """
     with scratch_folder(path) as work:
         filled = work / "whole"
@@ -149,87 +145,86 @@ def atomic_folder(path: Path, marker: str | None = None) -> Iterator[Path]:
 
 
 def new_folder(folder: Path, taken: Callable[[Path], bool] = lambda place: True) -> Path:
-    """The first of `folder`, `folder-2`, `folder-3`, ... that is not taken; it is made.
+    """Create and return the first of `folder`, `folder-2`, `folder-3`, ... that is not taken.
 
-    Making it is how it is claimed: two processes that ask at the same time get two folders.
+    Creating it claims it: two processes that ask at the same time get two folders.
 
     Args:
-        taken: whether a folder that exists is no longer free; by default every one is
+        taken: returns True if a folder that exists is not free; by default none is
     """
     if "\0" in str(folder):
         raise MusterError(f"{folder}: no name of a folder; give one without a zero byte")
-    return next(place for place in numbered_paths(folder) if _claimed(place, taken))
+    return next(place for place in numbered_paths(folder) if _claim(place, taken))
 
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """A folder that is ours alone while the block lasts. Another process that holds it is an
-    error; one that was killed holds nothing."""
+    """Hold a folder exclusively while the block lasts; raise an error if another process holds it.
+    The system releases the lock of a process that is killed."""
     folder.mkdir(parents=True, exist_ok=True)
-    with _lock(folder / LOCK) as lock:
-        if fcntl is not None:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise MusterError(
-                    f"{folder}: in use by another run; wait for it to end, or use another folder"
-                ) from None
+    with _open_lock(folder / LOCK) as lock:
+        if not _try_lock(lock):
+            raise MusterError(
+                f"{folder}: in use by another run; wait for it to end, or use another folder"
+            )
         try:
             yield
         finally:
-            if fcntl is not None:
-                # Closing is not enough: a forked worker that is still on its way out has it open.
-                fcntl.flock(lock, fcntl.LOCK_UN)
+            # Closing is not enough: a forked worker that is about to exit has it open.
+            filelock.unlock_descriptor(lock.fileno())
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a process holds a folder at this moment; where that cannot be known, no."""
-    if fcntl is None:
-        return False
+    """Return True if a process holds a folder now; False where that cannot be known."""
     try:
         with os.fdopen(descriptor(folder / LOCK, os.O_RDWR), "r+b") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            fcntl.flock(lock, fcntl.LOCK_UN)
-    except BlockingIOError:
-        return True
+            if not _try_lock(lock):
+                return True
+            filelock.unlock_descriptor(lock.fileno())
     except OSError:
-        return False
+        pass
     return False
 
 
 @contextmanager
 def lock_file(path: Path) -> Iterator[None]:
-    """Our turn to read a file and write it again: processes that ask for it wait for each other."""
-    place = path.with_name(f".{path.name}{LOCK}")
-    with _lock(place) as lock:
-        if fcntl is not None:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    """Wait for the lock of a file, to read it and write it again while the block lasts."""
+    with _open_lock(path.with_name(f".{path.name}{LOCK}")) as lock:
+        filelock.lock_descriptor(lock.fileno(), poll_interval=WAIT)
         try:
             yield
         finally:
-            if fcntl is not None:
-                fcntl.flock(lock, fcntl.LOCK_UN)
+            filelock.unlock_descriptor(lock.fileno())
 
 
-def _lock(place: Path) -> BinaryIO:
-    """The file of a lock, made where there is none; what else has its name is left as it is."""
+def _open_lock(place: Path) -> BinaryIO:
+    """Open the file of a lock, creating it if it is missing; anything but a file is refused."""
     return os.fdopen(descriptor(place, os.O_RDWR | os.O_CREAT), "r+b")
 
 
+def _try_lock(lock: BinaryIO) -> bool:
+    """Return True if the lock was acquired. `is_locked` holds it for a moment: try a few times."""
+    for _ in range(TRIES):
+        if filelock.lock_descriptor(lock.fileno(), blocking=False):
+            return True
+        time.sleep(WAIT)
+    return False
+
+
 def append(path: Path, text: str) -> None:
-    """Add a text to the end of a file, in one piece; others may read it at any time."""
+    """Append a text to a file in one piece; others may read it at any time."""
     with os.fdopen(descriptor(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:
         file.write(text.encode())
 
 
 def numbered_paths(folder: Path) -> Iterator[Path]:
-    """`folder`, `folder-2`, `folder-3`, ..."""
+    """Yield `folder`, `folder-2`, `folder-3`, ..."""
     yield folder
     for i in count(2):
         yield folder.with_name(f"{folder.name}-{i}")
 
 
-def _claimed(place: Path, taken: Callable[[Path], bool]) -> bool:
+def _claim(place: Path, taken: Callable[[Path], bool]) -> bool:
     try:
         place.mkdir(parents=True)
     except FileExistsError:
@@ -238,9 +233,9 @@ def _claimed(place: Path, taken: Callable[[Path], bool]) -> bool:
 
 
 def _next_to(path: Path) -> Path:
-    """A hidden name in the folder of `path` that nobody else uses.
+    """Return a hidden name in the folder of `path` that nobody else uses.
 
-    What processes that were killed left under such names goes, once it is old.
+    Old files under such names, left by processes that were killed, are removed.
     """
     for left in path.parent.glob(f".*.{PARTIAL}*"):
         with suppress(OSError):

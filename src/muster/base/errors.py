@@ -1,4 +1,4 @@
-"""One kind of error for everything a user can get wrong: a single line that says what to do.
+"""Errors and warnings for users: one line that states what was wrong and what to do.
 
 Every check in muster raises `MusterError` with one sentence that names the field, what was given
 and what is allowed. The command line prints that sentence and exits with code 2.
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 INTERRUPTED = 130  # the exit code shells use for Ctrl-C
-LISTED = 40  # names an error lists
+MOST_NAMES = 40  # names that an error lists
 
 
 class MusterError(ValueError):
@@ -26,16 +26,15 @@ class MusterWarning(UserWarning):
 
 usual_line = warnings.formatwarning
 
-# What a terminal acts on, or shows other text by than there is: control codes (also the second
-# set, U+0080 to U+009F), ends of lines of Unicode's own, marks that turn the direction of writing,
-# and halves of letters.
+# Characters that a terminal acts on or that hide text: control codes (also the second set, U+0080
+# to U+009F), Unicode's line ends, marks of writing direction, and lone surrogates.
 UNSEEN = re.compile(
     "[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def printable(text: str) -> str:
-    """A text in which nothing is left that a terminal acts on; each such letter becomes U+FFFD.
+    """Return a text with U+FFFD for each character that a terminal acts on.
 
     >>> printable("\\x1b[2Jred\\r\\u202e")
     '�[2Jred��'
@@ -44,7 +43,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The same, in one line.
+    """Return a printable text in one line.
 
     >>> one_line("no such\\nfile")
     'no such file'
@@ -53,15 +52,15 @@ def one_line(text: str) -> str:
 
 
 def warning_line(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> str:
-    """A warning as the command line and worker processes print it: one of ours without the line
-    of code it comes from."""
+    """Return a warning as the command line and worker processes print it: muster's own without the
+    line of code."""
     if issubclass(category, MusterWarning):
         return f"muster: {one_line(str(message))}\n"
     return usual_line(message, category, *where, **more)
 
 
 def first_line(error: BaseException) -> str:
-    """The reason of another library's error, in one line.
+    """Return the reason of another library's error, in one line.
 
     >>> first_line(ValueError("no header\\nat byte 0")), first_line(EOFError())
     ('no header', 'EOFError')
@@ -70,7 +69,7 @@ def first_line(error: BaseException) -> str:
 
 
 def plural(n: int, what: str) -> str:
-    """A number of things.
+    """Return a number with its noun.
 
     >>> plural(1, "seed"), plural(5, "seed"), plural(2, "class"), plural(3, "reply")
     ('1 seed', '5 seeds', '2 classes', '3 replies')
@@ -83,18 +82,18 @@ def plural(n: int, what: str) -> str:
 
 
 def format_known(known: Iterable[str]) -> str:
-    """The names there are, as the end of an error.
+    """Return the list of known names for the end of an error, each once.
 
-    >>> listed(["warmup", "epsilon"]), listed([])
+    >>> format_known(["warmup", "epsilon", "warmup"]), format_known([])
     ('known: epsilon, warmup', 'there are none')
     """
-    names = sorted(known)
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return f"known: {', '.join(names[:LISTED])}{more}" if names else "there are none"
+    names = sorted(set(known))
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"known: {', '.join(names[:MOST_NAMES])}{more}" if names else "there are none"
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The tail of an error about an unknown name: the nearest known one, then all of them.
+    """Return the end of an error about an unknown name: the nearest known one, then all.
 
     >>> nearest("epsilom", ["epsilon", "warmup"])
     "did you mean 'epsilon'? known: epsilon, warmup"
@@ -106,5 +105,5 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def unknown_name(kind: str, word: str, known: Iterable[str]) -> MusterError:
-    """The error for a name that is not in a registry or a table."""
+    """Return the error for a name that is not in a registry or a table."""
     return MusterError(f"unknown {kind} '{word}'; {nearest(word, known)}")

@@ -1,10 +1,10 @@
-"""Lazy: the large libraries, loaded when they are first used and not before.
+"""Lazy imports: large libraries are loaded when they are first used.
 
 torch takes seconds to load, polars a third of one; help, a list of methods or a sentence about a
 wrong key needs neither. Our modules write `from .lazy import torch` and use `torch.zeros(...)`
-inside functions as ever. What would use it while a module is being imported (a base class, a
-decorator, a default) has to take another form, or the library loads with that module; a type
-that is only written in annotations is imported under `TYPE_CHECKING`.
+inside functions as usual. A use while a module is imported (a base class, a decorator, a default)
+loads the library with that module; a type that is only written in annotations is imported under
+`TYPE_CHECKING`.
 
 Code outside this package imports torch as it likes.
 """
@@ -22,36 +22,35 @@ from typing import TYPE_CHECKING, Any
 
 @contextmanager
 def defer_interrupts() -> Iterator[None]:
-    """Let Ctrl-C wait until what is loaded here has been loaded.
+    """Defer Ctrl-C to the end of the block, in which libraries are loaded.
 
-    A library that is interrupted while it loads may say something else ("cannot load module more
-    than once per process"), and can then not be loaded again.
+    A library that is interrupted while it loads may raise another error ("cannot load module more
+    than once per process"), and cannot be loaded again.
     """
     main = threading.current_thread() is threading.main_thread()
     if not main or (before := signal.getsignal(signal.SIGINT)) is None:
-        yield  # signals are not ours to hold
+        yield  # only the main thread handles signals
         return
-    came: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    received: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-        if came:
+        if received:
             signal.raise_signal(signal.SIGINT)
 
 
 def load_module(name: str) -> ModuleType:
-    """The module of this name."""
+    """Import and return the module of this name."""
     with defer_interrupts():
         return importlib.import_module(name)
 
 
 def lazy_module(name: str) -> ModuleType:
-    """A module that stands in for `name` and loads it at the first use.
+    """Return a proxy of the module `name` that loads it at the first use.
 
-    It keeps each thing it was asked for, so that from then on a look-up costs what it costs in the
-    module itself.
+    Attributes are cached, so that later look-ups cost the same as in the module itself.
     """
     stand_in = ModuleType(name, f"Stands in for {name} until it is used.")
 
@@ -68,12 +67,12 @@ _PROVIDERS: dict[str, str] = {}
 
 
 def provide(role: str, module: str) -> None:
-    """Name the module behind a role. The package's root calls this: it alone sees every room."""
+    """Register the module of a role. Only the package's root calls this: it imports every room."""
     _PROVIDERS[role] = module
 
 
 def get_provider(role: str) -> ModuleType:
-    """A stand-in for the module behind a role, for a room that must not import a higher one."""
+    """Return a proxy of the module of a role, for a room that must not import a higher one."""
     stand_in = ModuleType(role)
     stand_in.__getattr__ = lambda name: getattr(  # type: ignore[method-assign]
         load_module(_PROVIDERS[role]), name
@@ -84,6 +83,7 @@ def get_provider(role: str) -> ModuleType:
 if TYPE_CHECKING:
     from importlib import metadata
 
+    import filelock
     import griffe
     import platformdirs
     import polars as pl
@@ -99,6 +99,7 @@ else:
     Image = lazy_module("PIL.Image")
     datasets = lazy_module("sklearn.datasets")
     functional = lazy_module("torch.nn.functional")
+    filelock = lazy_module("filelock")
     griffe = lazy_module("griffe")
     metadata = lazy_module("importlib.metadata")
     nn = lazy_module("torch.nn")
@@ -113,6 +114,7 @@ __all__ = [
     "Image",
     "datasets",
     "defer_interrupts",
+    "filelock",
     "functional",
     "griffe",
     "lazy_module",

@@ -1,4 +1,4 @@
-"""Memory that is free, and a line for what cannot fit, before it is allocated."""
+"""Free memory of the machine, and an error before an allocation that cannot fit."""
 
 from __future__ import annotations
 
@@ -12,12 +12,21 @@ if TYPE_CHECKING:
     from torch import device as Device
 
 UNITS = ("bytes", "kB", "MB", "GB", "TB")
+CGROUPS = (  # folder, limit, use, and what of the use is file cache: version 2, version 1
+    ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+    (
+        "/sys/fs/cgroup/memory",
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        "total_inactive_file",
+    ),
+)
 
 
 def format_bytes(size: float) -> str:
-    """Bytes for a person to read.
+    """Return a number of bytes in readable units.
 
-    >>> amount(9.3e9), amount(120)
+    >>> format_bytes(9.3e9), format_bytes(120)
     ('9.3 GB', '120 bytes')
     """
     steps = 0
@@ -27,8 +36,7 @@ def format_bytes(size: float) -> str:
 
 
 def free_memory(device: Device | None = None) -> float:
-    """Bytes that are still available on a device, or to this process; infinity where nobody
-    says."""
+    """Return the bytes available on a device, or to this process; infinity where unknown."""
     if device is not None and device.type == "cuda":
         return float(torch.cuda.mem_get_info(device)[0])
     found = [float("inf")]
@@ -40,26 +48,20 @@ def free_memory(device: Device | None = None) -> float:
         found = [sum(found[1:])] if len(found) > 1 else found
     except (OSError, ValueError):
         pass
-    for folder, most, used, cache in (
-        ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
-        (
-            "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
-            "total_inactive_file",
-        ),
-    ):  # fmt: skip
+    for folder, most, used, cache in CGROUPS:
         try:
             place = Path(folder)
             limit, taken = (float((place / name).read_text()) for name in (most, used))
-            told = dict(line.split() for line in (place / "memory.stat").read_text().splitlines())
-            # What was read from disk is let go of when memory is asked for.
-            found.append(limit - taken + float(told.get(cache, 0)))
+            stat = dict(line.split() for line in (place / "memory.stat").read_text().splitlines())
+            # The file cache is freed when memory is needed.
+            found.append(limit - taken + float(stat.get(cache, 0)))
         except (OSError, ValueError):
             continue
     return min(found)
 
 
 def require_memory(what: str, size: float, instead: str) -> None:
-    """Refuse what takes more bytes than are free, with what to do instead."""
+    """Raise an error if something takes more bytes than are free, with what to do instead."""
     free = free_memory()
     if size > free:
         short = f"need {format_bytes(size)}, and {format_bytes(free)} are free"

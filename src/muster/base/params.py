@@ -26,18 +26,20 @@ Values = TypeVar("Values")
 DTYPES = ("float32", "float64")
 
 Params: TypeAlias = "dict[str, Tensor]"
-State: TypeAlias = dict[str, Params]  # named parts, each a model or a stack of them
+State: TypeAlias = dict[
+    str, Params
+]  # of a client, the server or an optimizer: named parts, each a model or a stack of models
 
 
 def get_dtype(name: str) -> torch.dtype:
-    """One of `DTYPES` as torch knows it."""
+    """Return one of `DTYPES` as a torch dtype."""
     dtype: torch.dtype = getattr(torch, name)
     return dtype
 
 
 def get_params(module: nn.Module, dtype: torch.dtype, device: torch.device) -> Params:
-    """A copy of the module's floating-point state that training changes; what it holds under two
-    names, once."""
+    """Return a copy of the module's floating-point state that training changes; a tensor with two
+    names comes once."""
     seen: set[int] = set()
     state: Params = {}
     still = frozen_params(module)
@@ -50,7 +52,7 @@ def get_params(module: nn.Module, dtype: torch.dtype, device: torch.device) -> P
 
 
 def reorder(named: Mapping[str, Values], names: Iterable[str]) -> dict[str, Values]:
-    """The same in the order of these names, a module's own; others come last, as they came.
+    """Return it in the order of these names, a module's own; other names come last.
 
     Norms are summed and noise is drawn in the order of a model's tensors, which files and messages
     do not keep: whatever is read back goes through here.
@@ -59,7 +61,7 @@ def reorder(named: Mapping[str, Values], names: Iterable[str]) -> dict[str, Valu
 
 
 def to_state_dict(module: nn.Module, model: Params) -> dict[str, NDArray[Any]]:
-    """The state_dict of a copy of the module that holds this model, as numpy arrays."""
+    """Return the state_dict of a copy of the module with this model, as numpy arrays."""
     twin = copy_module(module).to(next(iter(model.values())).dtype)
     state = twin.state_dict()
     with torch.no_grad():
@@ -69,8 +71,8 @@ def to_state_dict(module: nn.Module, model: Params) -> dict[str, NDArray[Any]]:
 
 
 def signature(module: nn.Module, example: Tensor) -> str:
-    """What tells one module from another with parameters of the same names and shapes: its layers,
-    and what it makes of an example once its parameters are set to known numbers."""
+    """Return a digest that distinguishes modules with parameters of the same names and shapes: of
+    the layers, and of the outputs for an example with parameters set to fixed numbers."""
     twin = copy_module(module).double().eval()
     with torch.no_grad():
         for i, t in enumerate(t for t in twin.state_dict().values() if t.is_floating_point()):
@@ -80,21 +82,21 @@ def signature(module: nn.Module, example: Tensor) -> str:
         x = example.double() if example.is_floating_point() else example
         x = x.double() / 255 if x.dtype == torch.uint8 else x
         try:
-            said = [f"{v:.5e}" for v in twin(x).flatten()[:20].tolist()]
-        except Exception:  # a module that runs only as it is: its layers must do
-            said = []
-    text = f"{type(module).__module__}.{module!r} {said}"
+            outputs = [f"{v:.5e}" for v in twin(x).flatten()[:20].tolist()]
+        except Exception:  # a module that runs only in its own dtype: use its layers
+            outputs = []
+    text = f"{type(module).__module__}.{module!r} {outputs}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def frozen_params(module: nn.Module) -> dict[str, Tensor]:
-    """The parameters that training does not change, under every name they have."""
+    """Return the parameters that training does not change, under every name they have."""
     named = module.named_parameters(remove_duplicate=False)
     return {name: p.detach() for name, p in named if not p.requires_grad}
 
 
 def frozen_digest(module: nn.Module) -> str:
-    """What tells frozen parameters from others; "" where there are none. They do not travel, so
+    """Return a digest of the frozen parameters; "" where there are none. They are not sent, so
     everyone must have the same."""
     digest = hashlib.sha256()
     for name, t in sorted(frozen_params(module).items()):
@@ -103,38 +105,38 @@ def frozen_digest(module: nn.Module) -> str:
 
 
 def trainable_names(module: nn.Module) -> tuple[str, ...]:
-    """Names of the parameters that training changes by gradient."""
+    """Return the names of the parameters that training changes by gradient."""
     return tuple(name for name, p in module.named_parameters() if p.requires_grad)
 
 
 def expand(model: Params, n: int) -> Params:
-    """n copies of one model, stacked."""
+    """Return n copies of one model, stacked."""
     return {name: t.expand(n, *t.shape).clone() for name, t in model.items()}
 
 
 def copy(stack: Params) -> Params:
-    """A copy that may be changed in place."""
+    """Return a copy that may be changed in place."""
     return {name: t.clone() for name, t in stack.items()}
 
 
 def select(stack: Params, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Params:
-    """Some rows of a stack."""
+    """Return some rows of a stack."""
     at = torch.from_numpy(np.flatnonzero(rows) if rows.dtype == np.bool_ else rows)
     return {name: t[at.to(t.device)] for name, t in stack.items()}
 
 
 def mean(stack: Params, weight: NDArray[np.float64]) -> Params:
-    """`sum_k weight_k w_k / sum_k weight_k`."""
+    """Return `sum_k weight_k w_k / sum_k weight_k`."""
     share = torch.from_numpy(weight / weight.sum())
     return {name: torch.tensordot(share.to(t), t, dims=1) for name, t in stack.items()}
 
 
 class Buffers:
-    """A module's buffers as they are now, to be put back: integer counters and what does not
-    travel among them."""
+    """A snapshot of a module's buffers, to be restored: also integer counters and others that are
+    not sent."""
 
     def __init__(self, module: nn.Module) -> None:
-        self._kept = [
+        self._saved = [
             (owner, name, t, t.clone())
             for owner in module.modules()
             for name, t in owner._buffers.items()
@@ -142,27 +144,27 @@ class Buffers:
         ]
 
     def restore(self) -> None:
-        """Every buffer is the tensor it was, with the numbers it had."""
-        for owner, name, t, value in self._kept:
+        """Restore every buffer: the same tensor with the same numbers."""
+        for owner, name, t, value in self._saved:
             owner._buffers[name] = t.copy_(value)
 
 
 def as_rows(t: Tensor) -> Tensor:
-    """A stacked tensor as one row for each client; a single number is a row of one."""
+    """Return a stacked tensor as one row for each client; a single number is a row of one."""
     return t.flatten(1) if t.dim() > 1 else t.unsqueeze(1)
 
 
 def broadcast_clients(each: Tensor, stack: Tensor) -> Tensor:
-    """A number for each client, so that it goes with a stack."""
+    """Return a number for each client in a shape that broadcasts with a stack."""
     return each.view(-1, *(1,) * (stack.dim() - 1))
 
 
 def are_bounded(stack: Params, most: float) -> NDArray[np.bool_]:
-    """Which models of a stack hold only finite numbers of at most this size."""
+    """Return True for models of a stack whose numbers are finite and at most this large."""
     checks = [as_rows(t.abs() <= most).all(1) for t in stack.values()]
     return np.asarray(torch.stack(checks).all(0).cpu().numpy())
 
 
 def nbytes(model: Mapping[str, Tensor]) -> int:
-    """Bytes a model takes on the wire."""
+    """Return the bytes of a model on the wire."""
     return sum(t.numel() * t.element_size() for t in model.values())

@@ -1,20 +1,21 @@
-"""Parts by name: every part registers itself, and configuration finds it here.
+"""The registry of parts: every part registers under a name, and configurations find it here.
 
-A *role* is the protocol a part fills (`Join`, `Step`, ...) or what a function returns (`Method`,
-`Federation`). `@part(Join, "aligned")` puts a class or function under a name of that role:
+A *role* is the protocol a part implements (`Join`, `Step`, ...) or the type a function returns
+(`Method`, `Federation`). `@part(Join, "aligned")` registers a class or function under a name of
+that role:
 
     @part(Weigh, "half_share")
     @dataclass(frozen=True)
     class HalfShare: ...
 
 Now `weigh = {kind = "half_share"}` in a TOML file and `--method.weigh half_share` on the command
-line mean `HalfShare()`. A package of parts names its modules under the entry point group
-`muster.parts`, and they are found by everyone who installs it.
+line mean `HalfShare()`. A package of parts lists its modules under the entry point group
+`muster.parts`; they are found wherever it is installed.
 
-Configuration looks names up in a *catalogue*. `INSTALLED` holds what is installed here, and looking
-a name up in it imports nothing: it is for tables that came from elsewhere, and the default. `OPEN`
-also takes code that is in no package by its import path, `kind = "mymodule:HalfShare"`: it is for
-what the user of this process wrote, or said to trust.
+Configurations look names up in a *catalogue*. `INSTALLED`, the default, holds the installed parts;
+a look-up imports nothing, so it is safe for tables made by others. `OPEN` also accepts the import
+path of code that is in no package, `kind = "mymodule:HalfShare"`: it is for tables that the user
+wrote or declared trusted.
 """
 
 from __future__ import annotations
@@ -34,7 +35,11 @@ Part = TypeVar("Part", bound=Callable[..., Any])
 
 GROUP = "muster.parts"  # the entry points under which packages of parts list their modules
 
-OWN = ("muster.data", "muster.methods", "muster.models")  # with these, every part of our own
+OWN = (
+    "muster.data",
+    "muster.methods",
+    "muster.models",
+)  # importing these registers every part of muster
 
 _parts: dict[Any, dict[str, Callable[..., Any]]] = {}
 _imported: dict[Any, dict[str, Callable[..., Any]]] = {}  # by import path, for the open catalogue
@@ -72,17 +77,17 @@ def _home(target: Callable[..., Any]) -> str:
 
 
 def role_name(role: Any) -> str:
-    """A role in a message: `Join` is "join"."""
+    """Return a role's name in messages: `Join` is "join"."""
     return str(getattr(role, "__name__", role)).lower()
 
 
 def kinds(role: Any) -> Mapping[str, Callable[..., Any]]:
-    """Every part of a role by name; what registers later is in it too."""
+    """Return a live view of the parts of a role, by name."""
     return MappingProxyType(_parts.setdefault(role, {}))
 
 
 def is_role(kind: Any) -> bool:
-    """Whether parts can be chosen by name for this type."""
+    """Return True if parts can be chosen by name for this type."""
     return isinstance(kind, type) and kind in _parts
 
 
@@ -108,15 +113,15 @@ def check_part(role: Any, value: Any, where: str, base: str = "") -> None:
 
 
 def roles() -> list[Any]:
-    """Every role that has parts."""
+    """Return every role that has parts."""
     return list(_parts)
 
 
 class Catalogue:
-    """The parts that are installed here, by role and name. It has no way to import anything."""
+    """The installed parts, by role and name. It imports nothing."""
 
     def find(self, role: Any, name: Any, where: str) -> Callable[..., Any]:
-        """The part of a role that a configuration names; `where` is the key it was named under."""
+        """Return the part of a role that a configuration names under the key `where`."""
         known = kinds(role)
         if not isinstance(name, str) or not name:
             raise MusterError(f"{where}: which one? {format_known(known)}")
@@ -127,7 +132,7 @@ class Catalogue:
         return known[name]
 
     def code(self, path: Any, where: str) -> Any:
-        """The import path of code, where code may be named."""
+        """Return the import path of code; refused in this catalogue."""
         raise MusterError(
             f"{where}: {path!r} is an import path, and what others wrote imports nothing here: "
             "install it as a package of parts on every machine or, if it is code of your own, "
@@ -136,7 +141,7 @@ class Catalogue:
 
 
 class OpenCatalogue(Catalogue):
-    """The installed parts, and code of the user's own by its import path."""
+    """The installed parts, and the user's own code by its import path."""
 
     def find(self, role: Any, name: Any, where: str) -> Callable[..., Any]:
         if isinstance(name, str) and name not in kinds(role):
@@ -156,8 +161,8 @@ INSTALLED, OPEN = Catalogue(), OpenCatalogue()
 
 
 def catalogue(trusted: bool) -> Catalogue:
-    """Where the names of a table are looked up. The installed packages of parts are loaded first,
-    whatever the table says, so that looking a name up loads nothing."""
+    """Return the catalogue for a table. Installed packages of parts are loaded first, whatever the
+    table holds, so that a look-up loads nothing."""
     if trusted:
         return OPEN
     load_packages()
@@ -165,8 +170,8 @@ def catalogue(trusted: bool) -> Catalogue:
 
 
 def import_object(path: str, where: str) -> Callable[..., Any]:
-    """Import what `module:name` means, also from the current folder: after all that is installed,
-    so that no file there takes the place of a library."""
+    """Import the object at `module:name`, also from the current folder: after everything installed,
+    so that no file there shadows a library."""
     module, _, name = path.partition(":")
     if not module or not name:
         raise MusterError(f"{where}: '{path}' is no import path; give module:name")
@@ -187,7 +192,7 @@ def import_object(path: str, where: str) -> Callable[..., Any]:
 
 @contextmanager
 def temporary_parts() -> Iterator[None]:
-    """Forget at the end every part that was registered or imported within: for tests."""
+    """Forget, at the end of the block, every part that was registered in it: for tests."""
     tables = (_parts, _imported)
     before = [{role: dict(known) for role, known in table.items()} for table in tables]
     try:
@@ -210,6 +215,6 @@ def load_packages() -> None:
 
 
 def find_name(role: Any, value: Any) -> str | None:
-    """The name under which a part's class is registered; None when it is not."""
+    """Return the name under which a part's class is registered; None if it is not."""
     every = {**kinds(role), **_imported.get(role, {})}
     return next((n for n, target in every.items() if target is type(value)), None)

@@ -35,7 +35,7 @@ def fold(key: UInt64, values: ArrayLike) -> UInt64:
 
 
 def keys(seed: int, purpose: str, round: int = 0, client: ArrayLike = 0) -> UInt64:
-    """The key of (seed, purpose, round, client); `client` may be an array.
+    """Return the key of (seed, purpose, round, client); `client` may be an array.
 
     >>> keys(0, "batches", 3, [1, 2]).shape
     (2,)
@@ -51,22 +51,22 @@ def keys(seed: int, purpose: str, round: int = 0, client: ArrayLike = 0) -> UInt
 
 
 def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:
-    """A numpy generator for one key."""
+    """Return a numpy generator for one key."""
     return np.random.Generator(np.random.Philox(key=int(keys(seed, purpose, round, client))))
 
 
 def torch_seed(key: UInt64) -> int:
-    """A seed for torch's generators, which take 63 bits of a key's 64."""
+    """Return a seed for torch's generators, which take 63 bits of a key's 64."""
     return int(key) >> 1
 
 
 def uniform(key: UInt64) -> Float64:
-    """One number in [0, 1) for each key."""
+    """Return one number in [0, 1) for each key."""
     return (fold(key, 0) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def permutations(key: UInt64, size: ArrayLike) -> tuple[Int64, Int64]:
-    """A uniform permutation of `range(size[i])` for each key, end to end in one array.
+    """Draw a uniform permutation of `range(size[i])` for each key, end to end in one array.
 
     Returns `(values, offsets)`: permutation i is `values[offsets[i]:offsets[i + 1]]`.
 
@@ -109,7 +109,7 @@ def ramp(lengths: Int64) -> Int64:
 
 
 def as_seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
-    """The seeds of a comparison, from a count or a list."""
+    """Return the seeds of a comparison, from a count or a list."""
     if not isinstance(seeds, Iterable):
         check_whole("seeds", seeds)
         return tuple(range(seeds))

@@ -1,8 +1,8 @@
-"""Schema: tables checked against the signatures of the parts they configure.
+"""Configuration tables, checked against the signatures of the parts they configure.
 
 Every part is a function or a frozen dataclass whose parameters are its configuration. `build`
 calls it with the values of a table, after checking every key and every type against its
-signature; `resolved` is the inverse: the table with every default filled in. There is no second
+signature; `resolve` is the inverse: the table with every default filled in. There is no second
 list of options to keep in step. Names are looked up in a catalogue (`muster.base.registry`):
 unless the caller opens it, no table makes anything be imported.
 """
@@ -25,11 +25,11 @@ from .errors import MusterError, first_line, nearest
 from .registry import INSTALLED, Catalogue, Code, find_name, is_role, kinds, role_name, roles
 
 Table = dict[str, Any]
-DEEPEST = 32  # tables and lists within one another
+DEEPEST = 32  # levels of nested tables and lists
 
 
 def as_named_table(where: str, value: Any) -> Table:
-    """A table with a name; a bare string is a name."""
+    """Return a table with a name; a bare string is a name."""
     table = {"name": value} if isinstance(value, str) else dict(as_table(where, value))
     if not isinstance(table.get("name"), str):
         raise MusterError(f"{where}: which one? give {where}.name")
@@ -37,8 +37,8 @@ def as_named_table(where: str, value: Any) -> Table:
 
 
 def label_and_key(labels: Iterable[str], rest: str) -> tuple[str, str] | None:
-    """The method that `LABEL.KEY` is about, and the key; None where it has none of the labels.
-    Labels may have dots; dashes and underscores are alike, as in flags.
+    """Split `LABEL.KEY` into a method's label and the key; None where it has none of the labels.
+    Labels may have dots; dashes and underscores are the same, as in flags.
 
     >>> label_and_key(["all", "all v1.5"], "all v1.5.local.lr")
     ('all v1.5', 'local.lr')
@@ -50,15 +50,15 @@ def label_and_key(labels: Iterable[str], rest: str) -> tuple[str, str] | None:
 
 
 def as_table(where: str, value: Any) -> Table:
-    """A table, or an error that names where one was expected."""
+    """Return a table; raise an error that names the key if it is none."""
     if not isinstance(value, dict):
         raise MusterError(f"{where}: {value!r}; give a table of settings")
     return value
 
 
 def check_depth(table: Table, where: str) -> None:
-    """Refuse tables and lists within one another deeper than any configuration has them: what
-    walks through one later calls itself for every level."""
+    """Refuse tables and lists nested deeper than any configuration: later functions recurse into
+    every level."""
     level: list[Any] = [table]
     for _ in range(DEEPEST):
         within = [v.values() if isinstance(v, dict) else v for v in level]
@@ -71,21 +71,21 @@ def check_depth(table: Table, where: str) -> None:
 def choose(
     role: Any, table: Table, where: str, extra: Table | None = None, parts: Catalogue = INSTALLED
 ) -> Any:
-    """Build the part of a role that a table names. `extra` values are ours to give, not the
-    user's."""
+    """Build the part of a role that a table names. `extra` values come from muster, not the
+    user."""
     target = parts.find(role, table["name"], f"{where}.name")
     values = {key: value for key, value in table.items() if key != "name"}
     return build(target, values, where, given=extra or {}, parts=parts)
 
 
 def parameters(target: Callable[..., Any], skip: tuple[str, ...] = ()) -> dict[str, Any]:
-    """A part's parameters and their types."""
+    """Return a part's parameters and their types."""
     return {name: kind for name, kind in parameter_types(target).items() if name not in skip}
 
 
 @cache
 def parameter_types(target: Callable[..., Any]) -> dict[str, Any]:
-    """What a part's signature says, looked up once."""
+    """Return the types in a part's signature, cached."""
     hints = typing.get_type_hints(target.__init__ if inspect.isclass(target) else target)
     return {name: hints.get(name, Any) for name in inspect.signature(target).parameters}
 
@@ -141,7 +141,7 @@ def build(
         return target(**values, **given)
     except MusterError:
         raise
-    except Exception as error:  # code of the user's: where in it, since nothing else is shown
+    except Exception as error:  # the user's code: name the line, as no traceback is shown
         frames = traceback.extract_tb(error.__traceback__)
         theirs = getattr(sys.modules.get(target.__module__), "__file__", None)
         last = next((f for f in reversed(frames) if f.filename == theirs), frames[-1])
@@ -152,11 +152,11 @@ def build(
 
 
 def complete_parts(target: Callable[..., Any], table: Table) -> Table:
-    """The same with a part of which only settings are given, not which one, as the default with
-    these settings, where it has them.
+    """Return the table with the default's `kind` for each part of which only settings are given,
+    where the default has these settings.
 
     >>> from muster import Local
-    >>> refined(Local, {"steps": 5, "optimizer": {"momentum": 0.9}})["optimizer"]["kind"]
+    >>> complete_parts(Local, {"steps": 5, "optimizer": {"momentum": 0.9}})["optimizer"]["kind"]
     'sgd'
     """
     result = dict(table)
@@ -171,7 +171,7 @@ def complete_parts(target: Callable[..., Any], table: Table) -> Table:
 
 
 def convert(value: Any, kind: Any, where: str, parts: Catalogue = INSTALLED) -> Any:
-    """A TOML value as the type a parameter asks for, or an error that names it."""
+    """Convert a TOML value to the type of a parameter, or raise an error that names it."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind is Any:
         return value
@@ -198,7 +198,7 @@ def convert(value: Any, kind: Any, where: str, parts: Catalogue = INSTALLED) -> 
 
 
 def fits(value: Any, kind: Any) -> bool:
-    """Whether a TOML value can be of this type at all."""
+    """Return True if a TOML value can be of this type."""
     origin = get_origin(kind)
     if is_role(kind):
         return isinstance(value, (str, dict))
@@ -220,7 +220,7 @@ def fits(value: Any, kind: Any) -> bool:
 
 
 def describe(kind: Any) -> str:
-    """A type in words."""
+    """Return a description of a type."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Literal:
         return ", ".join(str(v) for v in inner)
@@ -236,7 +236,7 @@ def describe(kind: Any) -> str:
 
 
 def to_table(value: Any) -> Any:
-    """A part as the table it would be written as; None (a default) is left out."""
+    """Return a part as the table that configures it; None (a default) is left out."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: to_table(getattr(value, f.name)) for f in dataclasses.fields(value)}
         kind = next((n for role in roles() if (n := find_name(role, value))), None)
@@ -252,7 +252,7 @@ def to_table(value: Any) -> Any:
 def resolve(
     role: Any, table: Table, skip: tuple[str, ...] = (), parts: Catalogue = INSTALLED
 ) -> Table:
-    """A named table with its part's defaults filled in."""
+    """Return a named table with its part's defaults filled in."""
     target = parts.find(role, table["name"], "name")
     defaults = {
         name: p.default

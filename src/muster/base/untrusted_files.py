@@ -1,16 +1,15 @@
-"""Regular files, read within a bound: what comes from somebody else is data, and nothing more.
+"""Untrusted files: safe reading of files made by others.
 
-A folder of results may come from anybody. A link in it could lead anywhere, a device never ends, a
-FIFO waits for a writer who never comes, and a small file may say that it holds a billion rows. So
-in a folder of results only regular files are opened, under plain names, without following links,
-and never more of them is read than their kind of file may have. Users do link their own data
-(`follow`); what a link leads to must be a regular file all the same.
+A run folder may come from anybody. A link in it could lead anywhere, a device never ends, a FIFO
+waits for a writer that never comes, and a small file may claim a billion rows. So only regular
+files are opened, under plain names, without following links, and up to a size limit for their kind.
+Users may link their own data (`follow`); the link must still lead to a regular file.
 
-    read_text, read_toml, read_json   text, and what it says
+    read_text, read_toml, read_json   text and its values
     read_frame                        a parquet table
-    opened, name_of                   a file for another library to read
-    appended                          a log
-    within                            what lies in a folder, by plain names
+    open_file, descriptor_path        a file for another library to read
+    open_log                          a log
+    safe_path                         a path inside a folder, by plain names
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from .errors import MusterError, first_line
 from .lazy import pl
 from .memory import format_bytes, require_memory
 
-# Bytes that a file may have, by its kind. The largest that muster writes are far below.
+# Size limits in bytes by kind of file, far above the largest that muster writes.
 TEXT = 16 * 2**20  # TOML and JSON: markers, configurations, manifests, model.json
 LINES = 2**30  # progress.jsonl, a line for each round
 TABLE = 2**36  # parquet and other tables
@@ -39,20 +38,24 @@ TENSORS = 2**38  # safetensors
 LONGEST = 255  # bytes of a name that file systems take
 CELL = 8  # bytes that a value of a table takes in memory, at least
 KINDS = {
-    stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFLNK: "a link",
-}  # fmt: skip
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFLNK: "a link",
+}
 NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0)  # 0 on Windows, as the next
 NO_WAIT: int = getattr(os, "O_NONBLOCK", 0)
 AS_BYTES: int = getattr(os, "O_BINARY", 0)  # 0 but on Windows
 
 
 class NotRegular(MusterError):
-    """A place where a file belongs, and something else is."""
+    """A file that is not regular, too large, or not allowed in its place."""
 
 
 def descriptor(path: Path, flags: int = os.O_RDONLY, follow: bool = False) -> int:
-    """A file descriptor of a regular file, opened without waiting for anybody."""
+    """Return a file descriptor of a regular file, opened without blocking."""
     if not follow and not NO_FOLLOW and path.is_symlink():
         raise _not_regular(path, stat.S_IFLNK)
     how = flags | AS_BYTES | NO_WAIT | (0 if follow else NO_FOLLOW)
@@ -77,12 +80,12 @@ def _not_regular(path: Path, mode: int) -> NotRegular:
 
 
 def open_log(path: Path) -> BufferedWriter:
-    """A regular file, new or there before, open to be added to."""
+    """Open a regular file, new or existing, to append to."""
     return os.fdopen(descriptor(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
 
 
 def open_file(path: Path, most: int, follow: bool = False) -> BufferedReader:
-    """A regular file of at most so many bytes, open to be read."""
+    """Open a regular file of at most `most` bytes for reading."""
     file = os.fdopen(descriptor(path, follow=follow), "rb")
     size = os.fstat(file.fileno()).st_size
     if size > most:
@@ -94,7 +97,7 @@ def open_file(path: Path, most: int, follow: bool = False) -> BufferedReader:
 
 
 def descriptor_path(file: BufferedReader, path: Path) -> Path:
-    """A name by which a library opens the very file that is open, where the system has one."""
+    """Return a path by which a library opens the very file that is open, if the system has one."""
     for folder in ("/proc/self/fd", "/dev/fd"):
         if os.path.exists(place := f"{folder}/{file.fileno()}"):
             return Path(place)
@@ -102,13 +105,13 @@ def descriptor_path(file: BufferedReader, path: Path) -> Path:
 
 
 def read_text(path: Path, most: int = TEXT, follow: bool = False) -> str:
-    """The text of a file, in UTF-8."""
+    """Return the text of a UTF-8 file."""
     with open_file(path, most, follow) as file:
         return file.read(most).decode("utf-8-sig")
 
 
 def read_toml(path: Path, follow: bool = False) -> dict[str, Any]:
-    """The tables of a TOML file; what is none raises ValueError."""
+    """Return the tables of a TOML file; raise ValueError if it is none."""
     try:
         return tomllib.loads(read_text(path, follow=follow))
     except RecursionError:
@@ -116,18 +119,18 @@ def read_toml(path: Path, follow: bool = False) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:
-    """The values of a JSON file; what is none raises ValueError."""
+    """Return the values of a JSON file; raise ValueError if it is none."""
     return parse_json(read_text(path))
 
 
 def parse_json(text: str) -> Any:
-    """The values of a JSON text; what is none raises ValueError."""
+    """Return the values of a JSON text; raise ValueError if it is none."""
     try:
         value = json.loads(text)
     except RecursionError:
         raise ValueError("objects or lists within each other without end") from None
     if "\\ud" in text.lower():
-        json.dumps(value, ensure_ascii=False).encode()  # half of a letter cannot be written again
+        json.dumps(value, ensure_ascii=False).encode()  # lone surrogates cannot be written again
     return value
 
 
@@ -141,7 +144,7 @@ def table_errors() -> Iterator[None]:
 
 
 def frame_columns(path: Path) -> list[str]:
-    """The names of the columns of a parquet table of the user's."""
+    """Return the names of the columns of the user's parquet table."""
     with open_file(path, TABLE, follow=True) as file, table_errors():
         return pl.scan_parquet(descriptor_path(file, path), glob=False).collect_schema().names()
 
@@ -149,10 +152,10 @@ def frame_columns(path: Path) -> list[str]:
 def read_frame(
     path: Path, columns: Sequence[str] | None = None, follow: bool = False, most: int = 2**62
 ) -> pl.DataFrame:
-    """A parquet table of at most so many rows, or some of its columns; what is none raises
-    ValueError. How much memory it takes is known before it is read."""
+    """Return a parquet table of at most `most` rows, or some of its columns; raise ValueError if it
+    is none. The memory it needs is checked before it is read."""
     with open_file(path, TABLE, follow) as file, table_errors():
-        # A file that is open is read, whatever has its name by now.
+        # Read the open file, even if its name is another's by now.
         there = pl.scan_parquet(descriptor_path(file, path), glob=False)
         schema = there.collect_schema()
         chosen = list(schema) if columns is None else list(columns)
@@ -172,7 +175,7 @@ def read_frame(
 
 
 def plain_name(name: Any) -> str:
-    """The name of something in a folder: no path that leads elsewhere."""
+    """Return a name if it is plain: no path that leads elsewhere."""
     ok = isinstance(name, str) and name not in ("", ".", "..") and "\0" not in name
     if not ok or {"/", "\\", os.sep} & set(name) or len(os.fsencode(name)) > LONGEST:
         raise NotRegular(f"{name!r}: no plain name of a file or folder")
@@ -180,7 +183,7 @@ def plain_name(name: Any) -> str:
 
 
 def safe_path(folder: Path, *names: str) -> Path:
-    """The path of plain names inside a folder, one in the other; none of them may be a link."""
+    """Return the path of nested plain names inside a folder; none of them may be a link."""
     place = folder
     for name in names:
         place = place / plain_name(name)

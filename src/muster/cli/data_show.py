@@ -99,7 +99,7 @@ def format_heading(fed: Federation) -> str:
     return (
         f"{fed.name}: {plural(fed.n, 'client')}, {int(fed.priority.sum())} priority{unseen}; "
         f"{plural(rows, 'training row')}, {tested}; rows of {shape} {kind}; "
-        f"{fed.about_targets()}"
+        f"{fed.describe_targets()}"
     )
 
 

@@ -140,9 +140,9 @@ def run_one(
         experiment, folder / experiment.id, size, seeds, jobs, progress(console), only
     )
     store(found, folder, experiment)
-    whole = panel_results.load_with_used(experiment, folder)
+    whole = panel_results.load_results(experiment, folder)
     assert whole is not None  # just saved
-    for name in whole.find_outdated(experiment):
+    for name in whole.outdated_parts(experiment):
         print_line(console, f"  note: {name}: {pages.EARLIER}; run it again for a current verdict")
     quick = size == "quick"
     if quick:

@@ -69,7 +69,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
             table.add_row(Text(rule), *lost)
         console.print(table)
     if seeds > 1:
-        print_line(console, trust_study.variation().said(seeds))
+        print_line(console, trust_study.variation().interval_note(seeds))
     print_line(
         console, "priority clients' held-out accuracy on digits; docs/trust.md describes the study"
     )

@@ -59,9 +59,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.once or not console.is_terminal:
         console.print(build_table(seen, folder))
     if arguments.once:
-        # Without file locks it is unknown if a folder is in use, and so if its run stopped.
-        stopped = durable.fcntl is not None and any(s.state == "stopped" for s in seen)
-        if is_complete(seen, folder) or stopped:
+        if is_complete(seen, folder) or any(s.state == "stopped" for s in seen):
             print_line(console, describe_end(seen, folder))
         return 0
     moved = time.monotonic()

@@ -32,7 +32,7 @@ from ..base.schema import (
 )
 from ..base.untrusted_files import NotRegular, read_toml
 from ..data import DATA
-from ..data.files.tables import ENDINGS
+from ..data.files.tabular import ENDINGS
 from ..data.split.tuning_rows import for_tuning, leave_out
 from ..federation import Federation
 from ..federation.federation import as_importance, as_requirement

@@ -188,7 +188,7 @@ def members_of(fed: Federation, keys: Sequence[str | Path]) -> tuple[Member, ...
     named = fed.names is not None and all(name and "/" not in name for name in fed.names)
     return tuple(
         Member(
-            fed.population.called(k) if named else f"client{k}",
+            fed.population.get_name(k) if named else f"client{k}",
             str(key),
             bool(fed.priority[k]),
             0.0 if fed.priority[k] else float(fed.importance[k]),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ..base.lazy import nn
 from ..federation import Federation
 from ..local import Local
-from ..tasks.base import Multiclass, Task
+from ..tasks.base import Task
+from ..tasks.classification import Multiclass
 from .base import Engine
 from .compute import Compute, ComputeOptions, resolve_compute
 from .layers import stackable

@@ -23,7 +23,8 @@ from ..federation.ragged_rows import RaggedRows, features
 from ..local import Local
 from ..parts.solvers import Solver, Work
 from ..protocol import Appraisal, Offer
-from ..tasks.base import Multiclass, Scoring, StandardTask, Task, averages_rows
+from ..tasks.base import Scoring, StandardTask, Task, averages_rows
+from ..tasks.classification import Multiclass
 from ..tasks.compatibility import refuse_mixing, refuse_targets
 from .batches import BatchPlan, count_steps, plan_batches
 from .compute import Compute
@@ -268,7 +269,7 @@ class EngineBase:
                 found[i] = seen.by_client()
 
         self.threads.share(n, work)
-        return Appraisal.joined([one for one in found if one is not None])
+        return Appraisal.concat([one for one in found if one is not None])
 
     def close(self) -> None:
         """Let go of the threads."""

@@ -25,7 +25,8 @@ from ..federation import Federation
 from ..local import Local
 from ..parts.solvers import Gradient, Solver, Work
 from ..protocol import Appraisal, Offer
-from ..tasks.base import Multiclass, Task, averages_rows
+from ..tasks.base import Task, averages_rows
+from ..tasks.classification import Multiclass
 from .base import Assignment, EngineBase, Replica, WorkBuffer
 from .batches import BatchPlan, needs_two_rows
 from .compute import Compute
@@ -342,7 +343,7 @@ class LoopBatch:
         task, z = self.engine.task, module(self.engine.lent(self.x))
         if averages_rows(task):
             return task.loss(z, self.y).mean()
-        together: Tensor = task.of_rows(z, self.y, z.new_ones(len(z)))  # type: ignore[attr-defined]
+        together: Tensor = task.set_loss(z, self.y, z.new_ones(len(z)))  # type: ignore[attr-defined]
         return together
 
 

@@ -32,7 +32,7 @@ class RowResults:
     def __init__(self, task: Task, scoring: Scoring, n: int) -> None:
         self.task, self.scoring, self.n = task, scoring, n
         self.loss = np.empty(n)
-        self.rows = np.empty((len(scoring.rows), n))
+        self.rows = np.empty((len(scoring.row_scores), n))
         self.alone = averages_rows(task)
         self.z: NDArray[Any] | None = None
         self._lock = threading.Lock()
@@ -47,9 +47,9 @@ class RowResults:
 
         if self.alone:
             self.loss[at] = flat(self.task.loss(z, y))
-        for (_, of), values in zip(self.scoring.rows, self.rows, strict=True):
+        for (_, of), values in zip(self.scoring.row_scores, self.rows, strict=True):
             values[at] = flat(of(z, y))
-        if self.alone and not self.scoring.of_all:
+        if self.alone and not self.scoring.set_scores:
             return
         said = flat(z)
         with self._lock:
@@ -63,7 +63,7 @@ class RowResults:
         """Each client's loss and scores. `at` are the positions of their rows, end to end; `place`
         where each was noted, unless in that order."""
         sizes = data.sizes[clients]
-        weight = data.counts_by(at)
+        weight = data.row_weights(at)
 
         def there(values: NDArray[Any]) -> NDArray[Any]:
             return values if place is None else values[place]
@@ -71,18 +71,18 @@ class RowResults:
         loss = _means(there(self.loss), sizes, weight)
         found = dict(enumerate(self.scoring.scores))
         scores: dict[int, Float64] = {
-            i: self.scoring.finished(i, _means(there(values), sizes, weight))
-            for (i, _), values in zip(self.scoring.rows, self.rows, strict=True)
+            i: self.scoring.from_mean(i, _means(there(values), sizes, weight))
+            for (i, _), values in zip(self.scoring.row_scores, self.rows, strict=True)
         }
-        if not self.alone or self.scoring.of_all:
-            scores |= {i: np.full(len(clients), np.nan) for i, _ in self.scoring.of_all}
+        if not self.alone or self.scoring.set_scores:
+            scores |= {i: np.full(len(clients), np.nan) for i, _ in self.scoring.set_scores}
             if self.z is None:  # nobody has rows
                 self.z = np.empty((0, 1))
             z, y = there(self.z), data.y[torch.from_numpy(data.base(at)).to(data.y.device)].cpu()
             ends = np.cumsum(sizes)
             for k, (a, b) in enumerate(zip(ends - sizes, ends, strict=True)):
                 w = np.full(b - a, 1.0 / (b - a)) if weight is None else weight[a:b]
-                for i, of in self.scoring.of_all:
+                for i, of in self.scoring.set_scores:
                     scores[i][k] = of(z[a:b], y[a:b].numpy(), w)
                 if not self.alone:
                     loss[k] = _together(self.task, z[a:b], y[a:b], w)
@@ -93,11 +93,11 @@ class RowResults:
 def _together(task: Task, z: NDArray[Any], y: Tensor, w: Float64) -> float:
     """The loss of rows that are tied together; NaN where they say none."""
     assert isinstance(task, StandardTask), "only our own tasks tie rows together"
-    if task.silent(y):
+    if task.has_no_loss(y):
         return float("nan")
     with torch.no_grad():
         outputs = torch.from_numpy(z)
-        return float(task.of_rows(outputs, y, torch.from_numpy(w).to(outputs.dtype)))
+        return float(task.set_loss(outputs, y, torch.from_numpy(w).to(outputs.dtype)))
 
 
 def _means(values: Float64, sizes: Int64, weight: Float64 | None) -> Float64:
@@ -139,7 +139,7 @@ class ClientRows:
         """Each client's loss and scores on its rows, weighted where rows have weights."""
         if isinstance(self.data, SharedRows):
             results = self.results
-            if results.alone and not results.scoring.of_all:
+            if results.alone and not results.scoring.set_scores:
                 return self._by_mix(self.data)
             assert self.rows is not None, "shared rows are listed"
             place = np.zeros(len(self.data.y), np.int64)
@@ -163,8 +163,8 @@ class ClientRows:
             return np.asarray((mix * mean).sum(axis=1))
 
         scores = [
-            scoring.finished(i, mixed(values))
-            for (i, _), values in zip(scoring.rows, self.results.rows, strict=True)
+            scoring.from_mean(i, mixed(values))
+            for (i, _), values in zip(scoring.row_scores, self.results.rows, strict=True)
         ]
         more = dict(zip(scoring.names[1:], scores[1:], strict=True))
         return Appraisal(mixed(self.results.loss), scores[0], more)

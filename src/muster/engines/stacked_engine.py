@@ -25,7 +25,8 @@ from ..federation.ragged_rows import features
 from ..local import Local
 from ..parts.solvers import Gradient, Solver, Work
 from ..protocol import Appraisal, Offer
-from ..tasks.base import Multiclass, Task, averages_rows
+from ..tasks.base import Task, averages_rows
+from ..tasks.classification import Multiclass
 from .base import Assignment, EngineBase, WorkBuffer
 from .batches import BatchPlan, blocks, cut_portions, estimate_work
 from .compute import Compute
@@ -147,7 +148,7 @@ class StackedEngine(EngineBase):
             return super().appraise_each(stack, clients, split)
         if len(clients) > 1 and int(sizes.sum()) > AT_ONCE:
             halves = np.array_split(np.arange(len(clients)), 2)
-            return Appraisal.joined(
+            return Appraisal.concat(
                 [self.appraise_each(_rows(stack, h), clients[h], split) for h in halves]
             )
         results = RowResults(self.task, self.scoring, int(sizes.sum()))
@@ -351,7 +352,7 @@ def total_loss(task: Task, z: Tensor, y: Tensor, scale: Tensor) -> Tensor:
     """The sum of the clients' losses, each on its own rows."""
     if averages_rows(task):
         return (task.loss(z, y) * scale).sum()
-    total: Tensor = task.of_rows(z, y, scale).sum()  # type: ignore[attr-defined]
+    total: Tensor = task.set_loss(z, y, scale).sum()  # type: ignore[attr-defined]
     return total
 
 

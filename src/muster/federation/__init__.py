@@ -1,4 +1,4 @@
-"""Who takes part and what they hold."""
+"""Federations: clients, their data, and the preprocessing of rows."""
 
 from .column_statistics import ColumnStatistics
 from .federation import Federation

@@ -1,8 +1,8 @@
-"""What clients tell of their columns, so that features are made alike and nobody shows a row.
+"""Column statistics of each client, from which scalers and encoders are fitted without rows.
 
-Of each column a client tells how many numbers there are, their mean, and how far they spread. From
-that the mean and the deviation over any of the clients follow exactly. The simulator fits from the
-same numbers, client by client, so a federation over a network comes to the same features.
+For each column a client reports how many numbers there are, their mean and their spread. From these
+the mean and the standard deviation over any set of clients follow exactly. The simulator fits from
+the same numbers, client by client, so a federation over a network gets the same features.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 
 from ..base.arrays import Bool, Float64, Int64
 
-AT_ONCE = 2**22  # numbers that are looked at together: columns go in groups of as many rows
+AT_ONCE = 2**22  # numbers processed together: columns are taken in groups
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnStatistics:
-    """Of each client's training rows, [client, column].
+    """Count, mean and spread of each column of each client's training rows, [client, column].
 
     Attributes:
-        rows: how many there are, [client]
-        count: how many numbers are there; less than the rows where some are missing
-        mean: of those numbers; 0 where there are none
-        spread: the sum of their squared distances from that mean
+        rows: number of rows, [client]
+        count: number of values; less than the rows where some are missing
+        mean: mean of the values; 0 where there are none
+        spread: sum of their squared distances from that mean
     """
 
     rows: Int64
@@ -37,10 +37,10 @@ class ColumnStatistics:
 
     @classmethod
     def of(cls, x: NDArray[Any], sizes: Int64) -> ColumnStatistics:
-        """Of rows that lie client after client, `sizes` for each; NaN where a number is missing.
-        A client's numbers do not depend on who else is there, to the bit."""
+        """Return the statistics of rows that lie client after client, `sizes` for each; NaN where a
+        number is missing. A client's numbers do not depend on other clients, to the bit."""
         x = x.reshape(len(x), -1)
-        made = cls(
+        result = cls(
             np.asarray(sizes, np.int64),
             *(np.zeros((len(sizes), x.shape[1]), kind) for kind in (np.int64, float, float)),
         )
@@ -51,27 +51,29 @@ class ColumnStatistics:
         for j in range(0, x.shape[1], step):
             few = slice(j, j + step)
             found = moments(np.asarray(x[:, few], np.float64), starts, whose)
-            made.count[some, few], made.mean[some, few], made.spread[some, few] = found
-        return made
+            result.count[some, few], result.mean[some, few], result.spread[some, few] = found
+        return result
 
     def pick(self, who: Bool) -> ColumnStatistics:
-        """Of some of the clients."""
+        """Return the statistics of some of the clients."""
         return ColumnStatistics(self.rows[who], self.count[who], self.mean[who], self.spread[who])
 
-    def over(self, who: Bool) -> ColumnStatistics:
-        """Of some of the clients as one; a column of which they have nothing, of all of them."""
-        mine = self.pick(who).together()
+    def combine_some(self, who: Bool) -> ColumnStatistics:
+        """Return the statistics of some clients as one client; for a column in which they have no
+        value, those of all clients."""
+        mine = self.pick(who).combine()
         if (mine.count > 0).all():
             return mine
-        everyone = self.together()
+        everyone = self.combine()
 
         def either(name: str) -> Any:
             return np.where(mine.count > 0, getattr(mine, name), getattr(everyone, name))
 
         return ColumnStatistics(mine.rows, either("count"), either("mean"), either("spread"))
 
-    def together(self) -> ColumnStatistics:
-        """Of all of them as one client (Chan, Golub and LeVeque 1983). With N = sum n_k,
+    def combine(self) -> ColumnStatistics:
+        """Return the statistics of all clients as one (Chan, Golub and LeVeque 1983). With N =
+        sum n_k,
 
             mean = sum n_k mean_k / N,   spread = sum spread_k + n_k (mean_k - mean)^2.
 
@@ -91,28 +93,28 @@ class ColumnStatistics:
 
     @property
     def deviation(self) -> Float64:
-        """The standard deviation of each column; 1 for one that never varies."""
+        """Standard deviation of each column; 1 for one that never varies."""
         found = np.sqrt(self.spread / np.maximum(self.count, 1))
         return np.where(found > 0, found, 1.0)
 
 
 def moments(x: Float64, starts: Int64, whose: Int64) -> tuple[Int64, Float64, Float64]:
-    """Count, mean and spread of each client's part of the rows, which begins at `starts`."""
+    """Return count, mean and spread of each client's rows, which begin at `starts`."""
     there = ~np.isnan(x)
 
     def total(values: NDArray[Any]) -> NDArray[Any]:
         return np.add.reduceat(np.where(there, values, 0), starts, axis=0)
 
-    with np.errstate(over="ignore", invalid="ignore"):  # complained of with its row, later
+    with np.errstate(over="ignore", invalid="ignore"):  # reported later, with its row
         count: Int64 = total(np.ones(x.shape, np.int64))
         mean = total(x) / np.maximum(count, 1)
-        # A second look takes out what rounding did: of equal numbers the mean is that number.
+        # A second pass removes rounding: the mean of equal numbers is that number.
         mean += total(x - mean[whose]) / np.maximum(count, 1)
         return count, mean, total((x - mean[whose]) ** 2)
 
 
 def exact_sums(values: NDArray[Any]) -> Float64:
-    """The sum of each column, rounded once."""
+    """Return the sum of each column, rounded once."""
 
     def total(column: NDArray[Any]) -> float:
         try:

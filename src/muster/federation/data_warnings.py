@@ -1,8 +1,8 @@
-"""Doubts about data: what will spoil a run, or make its numbers say less than they seem to.
+"""Warnings about a federation's data that would spoil a run or mislead its reader.
 
-None of it is an error, and all of it trains without a word: features a thousand times too large,
-a number to be predicted taken for a thousand classes, a class that no test row has. Said when data
-of one's own is read, and again under the table of every run.
+None of these is an error, and training runs without a message: features a thousand times too large,
+a number to predict taken for a thousand classes, a class that no test row has. They are printed
+when the user's own data is read, and again under the table of every run.
 """
 
 from __future__ import annotations
@@ -13,22 +13,23 @@ from ..base.arrays import Float64, Int64
 from .federation import Federation
 
 LARGE = 10.0  # a feature's size from which ordinary learning rates diverge
-LOOK_AT = 1000  # rows, evenly spread, from which sizes are taken
-MANY = 20  # classes from which labels may be numbers in truth
-HAVE = 5  # training rows of a class from which its absence among test rows is worth a word
+LOOK_AT = 1000  # rows, evenly spread, that sizes are measured on
+MANY = 20  # classes from which labels may really be numbers
+HAVE = 5  # training rows of a class from which its absence among test rows is worth a warning
 
 
 def find_data_warnings(fed: Federation) -> list[str]:
-    """What is to be said of a federation's data, in a sentence each."""
+    """Return the warnings about a federation's data, one sentence each."""
     if fed.classes == 0:
-        return [sentence for sentence in (_sizes(fed),) if sentence]
+        return [sentence for sentence in (_large_features(fed),) if sentence]
     counts = fed.label_counts().sum(0)
-    found = (_sizes(fed), _numbers(fed, counts), _untested(fed, counts))
+    found = (_large_features(fed), _numeric_labels(fed, counts), _missing_test_classes(fed, counts))
     return [sentence for sentence in found if sentence]
 
 
 def feature_sizes(fed: Federation) -> Float64:
-    """Root mean square of each feature over training rows; pixels and tokens have none."""
+    """Return the root mean square of each feature over training rows; empty for pixels and
+    tokens."""
     x = fed.train.x
     if not x.is_floating_point():
         return np.empty(0)
@@ -38,7 +39,7 @@ def feature_sizes(fed: Federation) -> Float64:
     return np.asarray(np.sqrt(np.mean(rows**2, axis=0)), np.float64)
 
 
-def _sizes(fed: Federation) -> str:
+def _large_features(fed: Federation) -> str:
     size = feature_sizes(fed)
     if not len(size) or size.max() < LARGE:
         return ""
@@ -51,8 +52,8 @@ def _sizes(fed: Federation) -> str:
     )
 
 
-def _numbers(fed: Federation, counts: Int64) -> str:
-    """Labels that are whole numbers, have gaps between them, and hardly ever repeat."""
+def _numeric_labels(fed: Federation, counts: Int64) -> str:
+    """Return a warning if labels are whole numbers with gaps that hardly ever repeat."""
     if fed.labels is not None and any(not label.isdecimal() for label in fed.labels):
         return ""
     distinct, rows = int((counts > 0).sum()), int(counts.sum())
@@ -66,7 +67,7 @@ def _numbers(fed: Federation, counts: Int64) -> str:
     )
 
 
-def _untested(fed: Federation, counts: Int64) -> str:
+def _missing_test_classes(fed: Federation, counts: Int64) -> str:
     if fed.test is None:
         return ""
     tested = fed.test.label_shares(fed.classes).sum(0)
@@ -77,5 +78,5 @@ def _untested(fed: Federation, counts: Int64) -> str:
     more = ", ..." if len(lacking) > len(names) else ""
     return (
         f"no test row has class {', '.join(map(repr, names))}{more}: test accuracy says nothing "
-        "of it; hold out more rows (test_fraction)"
+        "about it; hold out more rows (test_fraction)"
     )

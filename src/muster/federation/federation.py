@@ -1,6 +1,6 @@
-"""Who takes part and what they hold: clients, roles, requirements and their ragged data.
+"""The federation: clients, their roles, requirements and data.
 
-All clients' rows lie in one array; a client is a span of it (`Ragged`). So 100,000 clients are
+All clients' rows lie in one array; a client is a span of it (`RaggedRows`). So 100,000 clients are
 two arrays, not 100,000 objects; arrays may be memory-mapped; and a partition of a data set is a
 list of row numbers into it, never a copy.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def as_mask(given: ArrayLike, n: int, field: str) -> Bool:
-    """Indices of clients, or a mask over them, as a mask."""
+    """Return indices of clients, or a mask over them, as a mask."""
     array = np.asarray(given)
     if array.dtype == np.bool_:
         if array.shape != (n,):
@@ -51,7 +51,7 @@ def as_mask(given: ArrayLike, n: int, field: str) -> Bool:
 
 
 def as_priority(priority: ArrayLike | None, unseen: Bool) -> Bool:
-    """The priority clients as a mask; None means everyone who may take part."""
+    """Return the priority clients as a mask; None means everyone who may take part."""
     if unseen.all():
         raise MusterError("unseen: every client is unseen; somebody has to train")
     if priority is None:
@@ -66,7 +66,7 @@ def as_priority(priority: ArrayLike | None, unseen: Bool) -> Bool:
 
 
 def as_importance(importance: ArrayLike, priority: Bool) -> Float64:
-    """Each client's weight a_k in the objective: 1 for priority, [0, 1] for the others."""
+    """Return each client's weight a_k in the objective: 1 for priority, [0, 1] for the others."""
     a = np.asarray(importance, np.float64)
     if a.ndim > 1 or (a.ndim == 1 and a.shape != priority.shape):
         raise MusterError(f"importance: give one number or one for each of {len(priority)} clients")
@@ -80,7 +80,7 @@ def as_importance(importance: ArrayLike, priority: Bool) -> Float64:
 
 
 def as_requirement(requirement: ArrayLike | None, n: int) -> Float64 | None:
-    """Each client's requirement rho_k: the loss it asks the model to stay below."""
+    """Return each client's requirement rho_k: the loss it asks the model to stay below."""
     if requirement is None:
         return None
     try:
@@ -97,40 +97,35 @@ def as_requirement(requirement: ArrayLike | None, n: int) -> Float64 | None:
 
 @dataclass(frozen=True)
 class Federation:
-    """Clients, their data, and what they are to the model's owner.
+    """Clients, their data, and their roles.
 
     Attributes:
-        priority: the clients the model is for, P
+        train: training rows of every client
+        test: held-out rows of every client; None: there are none
+        priority: True for priority clients, whom the model is for, P
         importance: a_k, each client's weight in the objective: 1 for priority clients, and for the
             others 0 (Prioritized FL) up to 1 (plain FL); section 5 of the FedALIGN paper
-
-    requirement rho_k, the loss client k asks the model to stay below (None: not asked)
-
-    Attributes:
-        unseen: clients that never train and only judge the model
-        classes: how many there are; 0: targets are numbers (one or several for each row)
-        names: what clients, classes and features are called, where the data says so
-        labels: what clients, classes and features are called, where the data says so
-        columns: what clients, classes and features are called, where the data says so
-        ids: the numbers by which clients' randomness is keyed; None: 0 to n - 1
-        counted: how many of its rows each client counts for in p_k; None: all
-        requirement_test: the held-out loss and score of the client's own model, where its
-            requirement came from one
-        solo_score: the held-out loss and score of the client's own model, where its requirement
-            came from one
-        note: what results on this data must say: that it is a subset, or how it was split
-        image: the shape of a row as an image (channels, height, width), where rows are images that
-            lie flat
-        scale: what was done to the features when they were read
-        prepare: how they were made of the columns of tables, where they are not those columns
-        resized: whether images of other sizes are brought to the size of these rows
-        text: how they were made of a column of text, where they are tokens of it
-        pad: the token that shorter texts were filled up with, where that is known
-        varies: how the seeds of a comparison vary the data: see `Variation`
-        label_column: of tables: the column of labels (or several), and others that are no features
-            (None: any may be there)
-        aside: of tables: the column of labels (or several), and others that are no features (None:
-            any may be there)
+        requirement: rho_k, the loss client k asks the model to stay below; None: there are none
+        classes: number of classes; 0: targets are numbers (one or several for each row)
+        unseen: True for clients that never train and only evaluate the model
+        name: name of the data
+        requirement_test: held-out loss of the client's own model, where its requirement is from one
+        solo_score: held-out score of that model
+        note: a note that results on this data must carry: that it is a subset, or how it was split
+        names: names of the clients, where the data has them
+        labels: names of the classes, where the data has them
+        columns: names of the features, where the data has them
+        ids: numbers that key clients' randomness; None: 0 to n - 1
+        counted: rows of each client that count in p_k; None: all
+        image: shape of a row as an image (channels, height, width), where it is a flattened one
+        scaler: scaler that was applied to the features; None: none was
+        label_column: label column of tables (or several)
+        aside: other columns of tables that are no features; None: any may be there
+        encoder: encoder of the columns of tables; None: features are the columns
+        text: encoder of a column of text; None: features are no text
+        resized: True if images of other sizes are resized to that of these rows
+        pad: the token that pads shorter texts, where that is known
+        varies: the way the seeds of a comparison vary the data: see `Variation`
     """
 
     train: RaggedRows
@@ -150,10 +145,10 @@ class Federation:
     ids: Int64 | None = None
     counted: Int64 | None = None
     image: tuple[int, ...] | None = None
-    scale: Scaler | None = None
+    scaler: Scaler | None = None
     label_column: str | tuple[str, ...] | None = None
     aside: tuple[str, ...] | None = ()
-    prepare: TableEncoder | None = None
+    encoder: TableEncoder | None = None
     text: TextEncoder | None = None
     resized: bool = False
     pad: int | None = None
@@ -161,13 +156,13 @@ class Federation:
 
     @classmethod
     def from_folder(cls, path: str | Path, **options: Any) -> Federation:
-        """A federation from files, one per client or one table: see `muster.data.from_folder`."""
+        """Read a federation from files: see `muster.data.from_folder`."""
         fed: Federation = catalogue(trusted=False).find(cls, "folder", "data.name")(path, **options)
         return fed
 
     @classmethod
     def from_partitioner(cls, partitioner: Any, **options: Any) -> Federation:
-        """A federation from a Hugging Face data set and a partitioner of flwr-datasets: see
+        """Build a federation from a Hugging Face data set and a partitioner of flwr-datasets: see
         `muster.data.from_partitioner`."""
         maker = catalogue(trusted=False).find(cls, "huggingface", "data.name")
         fed: Federation = maker(partitioner, **options)
@@ -186,9 +181,9 @@ class Federation:
         unseen: ArrayLike = (),
         varies: VariationKind = "unknown",
     ) -> Federation:
-        """A federation from each client's (x, y). Whole numbers from 0, one for each row, are
+        """Build a federation from each client's (x, y). Whole numbers from 0, one for each row, are
         classes; other targets are numbers, as are all with `classes=0`. A function of the seed that
-        makes one says by `varies` what its seeds vary, such as "data" or "split" (`Variation`).
+        builds one states by `varies` what its seeds vary, such as "data" or "split" (`Variation`).
 
         >>> import numpy as np
         >>> client = (np.eye(4), [0, 1, 0, 1])
@@ -196,7 +191,7 @@ class Federation:
         Federation(3 clients, 1 priority, 12 rows, 2 classes)
         """
         held_out = None if test is None else from_pairs(test, "test")
-        fed = cls.from_ragged(
+        fed = cls.from_rows(
             from_pairs(train, "train"),
             held_out,
             priority,
@@ -207,7 +202,7 @@ class Federation:
             unseen,
             varies=varies,
         )
-        alone = fed.one_class() if fed.classes else np.empty(0, np.int64)
+        alone = fed.find_single_class() if fed.classes else np.empty(0, np.int64)
         if len(alone):
             warnings.warn(
                 f"{len(alone)} of {fed.n} clients hold a single class (the first is client "
@@ -218,7 +213,7 @@ class Federation:
         return fed
 
     @classmethod
-    def from_ragged(
+    def from_rows(
         cls,
         train: RaggedRows,
         test: RaggedRows | None = None,
@@ -231,7 +226,7 @@ class Federation:
         note: str = "",
         varies: VariationKind = "unknown",
     ) -> Federation:
-        """A federation from data that is already joined; this is where everything is checked."""
+        """Build a federation from rows of all clients in one array, and check everything."""
         check_one_of("varies", varies, tuple(KINDS))
         n = len(train.offsets) - 1
         if classes is None and not all(are_labels(d.y) for d in (train, test) if d is not None):
@@ -279,8 +274,10 @@ class Federation:
 
     @property
     def variation(self) -> Variation:
-        """How seeds vary the data, and how many rows there are to do it with."""
-        own = None if isinstance(self.test, SharedRows) else self.test  # divided from the rest
+        """The way seeds vary the data, with the numbers of rows."""
+        own = (
+            None if isinstance(self.test, SharedRows) else self.test
+        )  # split from the client's own rows
         rows = self.train.sizes + (0 if own is None else own.sizes)
         shares = (
             float(rows[who].sum() / rows.sum()) for who in (self.importance > 0, ~self.unseen)
@@ -290,26 +287,26 @@ class Federation:
 
     @property
     def solo_accuracy(self) -> Float64 | None:
-        """The score of a task whose score it is."""
+        """The score, under the name it has in classification."""
         return self.solo_score
 
     @property
     def n(self) -> int:
-        """How many clients there are, N."""
+        """Number of clients, N."""
         return len(self.priority)
 
     @cached_property
     def population(self) -> Population:
-        """The clients, apart from their rows."""
+        """The clients without their rows."""
         ids = np.arange(self.n) if self.ids is None else self.ids
+        sizes = self.train.sizes
         return Population(
-            ids, self.priority, self.importance, self.unseen, self.train.sizes, self.names,
-            self.counted,
-        )  # fmt: skip
+            ids, self.priority, self.importance, self.unseen, sizes, self.names, self.counted
+        )
 
     @property
     def sizes(self) -> Int64:
-        """D_k, how many training rows each client has."""
+        """D_k, the number of training rows of each client."""
         return self.train.sizes
 
     @property
@@ -332,8 +329,8 @@ class Federation:
         """The shape of one target; () where it is one number or class."""
         return tuple(self.train.y.shape[1:])
 
-    def numbers(self) -> Federation:
-        """The same with targets that are numbers and no classes."""
+    def as_numbers(self) -> Federation:
+        """Return it with targets as numbers, not classes."""
         if self.classes == 0:
             return self
         if self.labels not in (None, tuple(str(c) for c in range(self.classes))):
@@ -348,40 +345,50 @@ class Federation:
         return replace(self, train=real(self.train), test=real(self.test), classes=0, labels=None)
 
     def example(self) -> Tensor:
-        """The first row, as a batch of one; of tokens the row that has the largest, for which an
-        embedding may have no vector."""
+        """Return the first row, as a batch of one; for tokens the row that has the largest one, for
+        which an embedding may have no vector."""
         splits = [self.train.x] + ([] if self.test is None else [self.test.x])
         if self.train.x.dtype != torch.int64 or not all(map(len, splits)):
-            return self.train.x[:1].clone()  # whoever is shown it may write into it
+            return self.train.x[:1].clone()  # the caller may write into it
         x = max(splits, key=lambda x: int(x.max()))
         at = int(x.flatten(1).amax(1).argmax())
         return x[at : at + 1].clone()
 
     @property
     def inputs(self) -> Inputs:
-        """What a model trained on these rows takes, and what its answers mean."""
+        """The inputs of a model trained on these rows."""
         kind = REAL if self.train.x.is_floating_point() else WHOLE
         if self.train.x.dtype == torch.uint8:
             kind = PIXELS
-        columns = self.columns if self.prepare is None else self.prepare.columns
+        columns = self.columns if self.encoder is None else self.encoder.columns
         if self.text is not None:
             columns = (self.text.column,)
         return Inputs(
-            self.shape, self.classes, kind, self.labels, self.image, columns, self.label_column,
-            self.aside, self.scale, target=self.target, prepare=self.prepare, text=self.text,
-            resized=self.resized, pad=self.pad,
-        )  # fmt: skip
+            self.shape,
+            self.classes,
+            kind,
+            self.labels,
+            self.image,
+            columns,
+            self.label_column,
+            self.aside,
+            self.scaler,
+            target=self.target,
+            encoder=self.encoder,
+            text=self.text,
+            resized=self.resized,
+            pad=self.pad,
+        )
 
     def fingerprint(self) -> str:
-        """A short digest of who holds what, to tell one federation from another: all labels and
-        spans of training and held-out rows, an even sample of their features, and everyone's
-        role and requirement."""
+        """Return a short digest of the federation: all labels and spans of training and held-out
+        rows, an even sample of their features, and everyone's role and requirement."""
         digest = 0
 
         def add(values: NDArray[Any] | None) -> None:
             nonlocal digest
-            said = b"none" if values is None else np.ascontiguousarray(values).tobytes()
-            digest = zlib.crc32(said, digest)
+            content = b"none" if values is None else np.ascontiguousarray(values).tobytes()
+            digest = zlib.crc32(content, digest)
 
         for data in (self.train, self.test):
             if data is None:
@@ -393,28 +400,27 @@ class Federation:
                 add(data.mix)
             every = max(1, len(data.x) // 1000)
             add(data.x[::every].cpu().numpy())
-        for values in (
-            self.ids, self.priority, self.importance, self.unseen, self.requirement,
-            self.requirement_test, self.solo_score, self.counted,
-        ):  # fmt: skip
+        roles = (self.ids, self.priority, self.importance, self.unseen)
+        own = (self.requirement, self.requirement_test, self.solo_score, self.counted)
+        for values in (*roles, *own):
             add(values)
         return f"{digest:08x}"
 
-    def one_class(self) -> Int64:
-        """Clients whose training rows all have one label."""
+    def find_single_class(self) -> Int64:
+        """Return the clients whose training rows all have one label."""
         y = self.train.y.numpy()[self.train.base(np.arange(self.train.offsets[-1]))]
         starts = self.train.offsets[:-1]
         return np.flatnonzero(np.maximum.reduceat(y, starts) == np.minimum.reduceat(y, starts))
 
     def label_counts(self) -> Int64:
-        """How many training rows of each class every client holds, [client, class]."""
+        """Return the number of training rows of each class at each client, [client, class]."""
         y = self.train.y.numpy()[self.train.base(np.arange(self.train.offsets[-1]))]
         who = np.repeat(np.arange(self.n), self.train.sizes)
         flat = np.bincount(who * self.classes + y, minlength=self.n * self.classes)
         return flat.reshape(self.n, self.classes)
 
-    def about_targets(self) -> str:
-        """What there is to predict, in a few words."""
+    def describe_targets(self) -> str:
+        """Return a short description of the targets."""
         if self.classes:
             return plural(self.classes, "class")
         return f"targets {list(self.target)}" if self.target else "a number to predict"
@@ -422,5 +428,5 @@ class Federation:
     def __repr__(self) -> str:
         return (
             f"Federation({plural(self.n, 'client')}, {int(self.priority.sum())} priority, "
-            f"{plural(int(self.train.offsets[-1]), 'row')}, {self.about_targets()})"
+            f"{plural(int(self.train.offsets[-1]), 'row')}, {self.describe_targets()})"
         )

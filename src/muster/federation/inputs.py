@@ -1,7 +1,8 @@
-"""What a model takes and what its answers mean: all it needs to be asked about new rows.
+"""Preprocessing of rows: scaler, one-hot encoder, and the inputs a trained model takes.
 
-A federation knows it of its training rows (`Federation.inputs`); a run keeps it next to its
-weights, so that new rows are read, scaled and named as those were.
+`Inputs` holds all that a model needs to predict for new rows: shapes, names, scaler and encoder. A
+federation has them for its training rows (`Federation.inputs`); a run stores them next to its
+weights (model.json), so that new rows are read, scaled and named the same way.
 """
 
 from __future__ import annotations
@@ -23,53 +24,54 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PIXELS, WHOLE, REAL = "pixels", "whole", "real"
+KEYS = {"scaler": "scale", "encoder": "prepare"}  # names of fields in files and messages
 
 
 @dataclass(frozen=True, eq=False)
 class Scaler:
-    """Every feature less its mean, by its deviation."""
+    """A standard scaler: every feature minus its mean, divided by its standard deviation."""
 
     mean: Float64
     std: Float64
 
     @classmethod
-    def fitted(cls, told: ColumnStatistics, counts: Bool, shape: tuple[int, ...]) -> Scaler:
-        """From what clients tell of their rows, of those that count."""
-        numbers = told.over(counts)
-        return cls(numbers.mean.reshape(shape), numbers.deviation.reshape(shape))
+    def fit(cls, statistics: ColumnStatistics, who: Bool, shape: tuple[int, ...]) -> Scaler:
+        """Fit to the column statistics of these clients."""
+        fit = statistics.combine_some(who)
+        return cls(fit.mean.reshape(shape), fit.deviation.reshape(shape))
 
     def __call__(self, x: NDArray[Any]) -> NDArray[np.float32]:
-        with np.errstate(over="ignore"):  # what is not finite then is complained of with its row
+        with np.errstate(over="ignore"):  # infinities are reported later, with their row
             return np.asarray((x - self.mean) / self.std, np.float32)
 
-    def table(self) -> dict[str, Any]:
-        """As plain values."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers as plain values."""
         return {"mean": self.mean.ravel().tolist(), "std": self.std.ravel().tolist()}
 
     @classmethod
-    def of_table(cls, table: dict[str, Any], shape: tuple[int, ...]) -> Scaler:
-        """What a table says of rows of a shape."""
+    def from_dict(cls, table: dict[str, Any], shape: tuple[int, ...]) -> Scaler:
+        """Build the scaler of rows of a shape from `to_dict`'s values."""
         mean, std = (np.array(table[k], np.float64).reshape(shape) for k in ("mean", "std"))
         return cls(mean, std)
 
 
 @dataclass(frozen=True, eq=False)
 class TableEncoder:
-    """Columns of a table as features: categories as 0 and 1 for each level and, where that is asked
-    for, missing numbers by the mean, and next to a column in which training rows miss something,
-    whether it is missing.
+    """An encoder of table columns as features: one-hot for categories and, where that is asked
+    for, mean imputation of missing numbers with an indicator for each column in which training rows
+    miss a value.
 
-    Fitted from what clients can tell without showing rows: which levels there are, and of each
-    column how many numbers, their mean and their spread.
+    It is fitted without rows, from what clients report: the levels of each category, and the
+    statistics of each column. Fields are stored in model.json.
 
     Attributes:
-        columns: of the table, in order
-        levels: of those that are categories, by name
-        holes: columns in which training rows miss something
-        mean: of each column, which stands in for what is missing; 0 for categories
-        std: what numbers are divided by, after the mean is taken off; empty: they stay as they are
-        fills: whether anything may be missing; else what is missing stays so, and is complained of
-        nothing: by column, numbers that mean that nothing was measured, such as a cholesterol of 0
+        columns: columns of the table, in order
+        levels: levels of each categorical column, by name
+        holes: columns in which training rows miss a value
+        mean: mean of each column, which replaces missing values; 0 for categories
+        std: standard deviation of each column, to scale it by; empty: no scaling
+        fills: True if values may be missing; else a missing value stays NaN and is an error later
+        nothing: numbers that mean "not measured", by column, such as a cholesterol of 0
     """
 
     columns: tuple[str, ...]
@@ -82,58 +84,60 @@ class TableEncoder:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What features are called."""
-        made: list[str] = []
+        """Names of the features."""
+        names: list[str] = []
         for name in self.columns:
-            made += [f"{name}={level}" for level in self.levels.get(name, ())]
-            made += [] if name in self.levels else [name]
-            made += [f"{name} missing"] if name in self.holes else []
-        return tuple(made)
+            names += [f"{name}={level}" for level in self.levels.get(name, ())]
+            names += [] if name in self.levels else [name]
+            names += [f"{name} missing"] if name in self.holes else []
+        return tuple(names)
 
     @classmethod
-    def fitted(
+    def fit(
         cls,
-        told: ColumnStatistics,
-        counts: Bool,
+        statistics: ColumnStatistics,
+        who: Bool,
         columns: tuple[str, ...],
         levels: dict[str, tuple[str, ...]],
         scaled: bool,
         fills: bool,
         nothing: Mapping[str, tuple[float, ...]] | None = None,
     ) -> TableEncoder:
-        """From what clients tell of their training rows. Means and deviations are of the clients
-        that count; what is missing anywhere has a feature that says so."""
-        numbers = told.over(counts)
-        lacks = np.any(told.count < told.rows[:, None], axis=0).tolist()
+        """Fit to column statistics. Means and deviations are those of the clients in `who`; a
+        column in which any client misses a value gets an indicator."""
+        fit = statistics.combine_some(who)
+        lacks = np.any(statistics.count < statistics.rows[:, None], axis=0).tolist()
         plain = np.array([name not in levels for name in columns])
         return cls(
             columns,
             levels,
             tuple(name for name, some in zip(columns, lacks, strict=True) if some),
-            tuple(np.where(plain, numbers.mean[0], 0.0).tolist()),
-            tuple(np.where(plain, numbers.deviation[0], 1.0).tolist()) if scaled else (),
+            tuple(np.where(plain, fit.mean[0], 0.0).tolist()),
+            tuple(np.where(plain, fit.deviation[0], 1.0).tolist()) if scaled else (),
             fills,
             dict(nothing or {}),
         )
 
     def __call__(self, x: NDArray[Any]) -> NDArray[np.float32]:
-        made: list[NDArray[Any]] = []
+        features: list[NDArray[Any]] = []
         for j, name in enumerate(self.columns):
             column, lacks = x[:, j], np.isnan(x[:, j])
             if name in self.levels:
                 known = [column == level for level in range(len(self.levels[name]))]
-                made += known if self.fills else [np.where(lacks, np.nan, is_it) for is_it in known]
+                features += (
+                    known if self.fills else [np.where(lacks, np.nan, is_it) for is_it in known]
+                )
             else:
                 lacks = lacks | np.isin(column, self.nothing.get(name, ()))
-                # Where nothing may be missing, what is missing is complained of with its row.
+                # Where no value may be missing, NaN is reported later, with its row.
                 filled = np.where(lacks, self.mean[j] if self.fills else np.nan, column)
-                made.append((filled - self.mean[j]) / self.std[j] if self.std else filled)
-            made += [lacks] if name in self.holes else []
+                features.append((filled - self.mean[j]) / self.std[j] if self.std else filled)
+            features += [lacks] if name in self.holes else []
         with np.errstate(over="ignore"):
-            return np.stack(made, 1).astype(np.float32)
+            return np.stack(features, 1).astype(np.float32)
 
-    def table(self) -> dict[str, Any]:
-        """As plain values."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields as plain values."""
 
         def plain(value: Any) -> Any:
             if isinstance(value, dict):
@@ -143,40 +147,40 @@ class TableEncoder:
         return {name: plain(value) for name, value in vars(self).items()}
 
     @classmethod
-    def of_table(cls, table: dict[str, Any]) -> TableEncoder:
-        """What a table says."""
+    def from_dict(cls, table: dict[str, Any]) -> TableEncoder:
+        """Build the encoder from `to_dict`'s values."""
 
         def back(value: Any) -> Any:
             if isinstance(value, dict):
                 return {name: tuple(several) for name, several in value.items()}
             return tuple(value) if isinstance(value, list) else value
 
-        # Before `fills` was kept, what had holes was filled.
+        # Files from before `fills` was stored: columns with holes were filled.
         known = {"fills": bool(table["holes"]), **table}
         return cls(**{name: back(value) for name, value in known.items()})
 
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """The rows a model was trained on, without the rows.
+    """The inputs a model was trained on: everything about its rows but the rows.
 
     Attributes:
-        shape: of one row
-        classes: how many there are; 0: targets are numbers
-        target: the shape of one target; () where it is one number or class
-        kind: what features are: "pixels" (bytes, seen as 0 to 1), "whole" (tokens), "real"; ""
+        shape: shape of one row
+        classes: number of classes; 0: targets are numbers
+        kind: type of the features: "pixels" (bytes, seen as 0 to 1), "whole" (tokens), "real"; ""
             where that is not known here
-        labels: what classes are called, where the data says so
-        image: the shape of a row as an image, where it is one and lies flat
-        columns: what features are called, in order, where the data says so
-        label: the column of labels (or several), where rows come from tables
+        labels: names of the classes, where the data has them
+        image: shape of a row as an image, where it is a flattened one
+        columns: names of the features, in order, where the data has them
+        label: the label column (or several), where rows come from tables
         aside: other columns that a table may have; None: any
-        scale: what was done to features before training; None: nothing
-        prepare: how features were made of columns; None: they are the columns
-        text: how features were made of a column of text
-        resized: whether images of other sizes are brought to this one
-        pad: the token that shorter texts were filled up with, where that is known
-        scaled: whether that is known here: across a network clients scale their own rows
+        scaler: scaler of the features; None: not scaled (key `scale` in model.json)
+        scaled: False if scaling is not known here: across a network clients scale their own rows
+        target: shape of one target; () where it is one number or class
+        encoder: encoder of the columns; None: features are the columns (key `prepare`)
+        text: encoder of a column of text
+        resized: True if images of other sizes are resized to this one
+        pad: the token that pads shorter texts, where that is known
     """
 
     shape: tuple[int, ...]
@@ -187,37 +191,37 @@ class Inputs:
     columns: tuple[str, ...] | None = None
     label: str | tuple[str, ...] | None = None
     aside: tuple[str, ...] | None = ()
-    scale: Scaler | None = None
+    scaler: Scaler | None = None
     scaled: bool = True
     target: tuple[int, ...] = ()
-    prepare: TableEncoder | None = None
+    encoder: TableEncoder | None = None
     text: TextEncoder | None = None
     resized: bool = False
     pad: int | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What classes are called: as the data says, or else their numbers."""
+        """Names of the classes: those of the data, or else their numbers."""
         return self.labels or tuple(str(c) for c in range(self.classes))
 
     @property
     def label_columns(self) -> tuple[str, ...]:
-        """The columns of labels: none, one or several."""
+        """The label columns: none, one or several."""
         return (self.label,) if isinstance(self.label, str) else self.label or ()
 
     def space(self, outputs: int) -> RowShape:
-        """What a model is built for that has this many outputs."""
+        """Return the row shape for a model with this many outputs."""
         whole = self.kind == WHOLE
         return RowShape(self.shape, outputs, self.image, self.target, whole, self.pad)
 
     def example(self) -> Tensor:
-        """A row of zeros."""
+        """Return a row of zeros."""
         return self.space(0).example()
 
-    def prepared(self, x: NDArray[Any]) -> NDArray[Any]:
-        """New rows as the model saw those it was trained on; images may lie flat or stand."""
-        if self.prepare is not None and x.ndim == 2 and x.shape[1] == len(self.prepare.columns):
-            x = self.prepare(np.asarray(x, np.float64))
+    def transform(self, x: NDArray[Any]) -> NDArray[Any]:
+        """Encode and scale new rows like those the model was trained on; images may be flat."""
+        if self.encoder is not None and x.ndim == 2 and x.shape[1] == len(self.encoder.columns):
+            x = self.encoder(np.asarray(x, np.float64))
         flat = (int(np.prod(self.shape)),)
         known = (self.shape, flat, *([] if self.image is None else [self.image]))
         if x.dtype.kind not in "fiub" or x.ndim < 2 or x.shape[1:] not in known:
@@ -244,25 +248,28 @@ class Inputs:
             x = x.astype(np.int64)
         elif self.kind == REAL and x.dtype.kind != "f":
             x = x.astype(np.float64)
-        return x if self.scale is None else self.scale(x)
+        return x if self.scaler is None else self.scaler(x)
 
-    def table(self) -> dict[str, Any]:
-        """All of it as plain values; `of_table` reads them back to the same bits."""
-        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(self).items()}
-        for name in ("scale", "prepare", "text"):
-            if (made := getattr(self, name)) is not None:
-                plain[name] = made.table()
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields as plain values; `from_dict` reads them back to the same bits."""
+        plain: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            if isinstance(value, Scaler | TableEncoder | TextEncoder):
+                value = value.to_dict()
+            plain[KEYS.get(name, name)] = list(value) if isinstance(value, tuple) else value
         return plain
 
     @classmethod
-    def of_table(cls, table: dict[str, Any]) -> Inputs:
-        """What a table says."""
-        values = dict(table)
-        values |= {k: tuple(v) for k, v in table.items() if isinstance(v, list)}
-        if (scale := values.get("scale")) is not None:
-            values["scale"] = Scaler.of_table(scale, values["shape"])
-        if (made := values.get("prepare")) is not None:
-            values["prepare"] = TableEncoder.of_table(made)
-        if (text := values.get("text")) is not None:
-            values["text"] = TextEncoder(**text)
-        return cls(**values)
+    def from_dict(cls, table: dict[str, Any]) -> Inputs:
+        """Build the inputs from `to_dict`'s values."""
+        values: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in table.items()
+        }
+        scale, prepare = values.pop("scale", None), values.pop("prepare", None)
+        text = values.pop("text", None)
+        return cls(
+            **values,
+            scaler=None if scale is None else Scaler.from_dict(scale, values["shape"]),
+            encoder=None if prepare is None else TableEncoder.from_dict(prepare),
+            text=None if text is None else TextEncoder(**text),
+        )

@@ -1,4 +1,4 @@
-"""Who there is, apart from what they hold: all that a server needs to know of its clients.
+"""The population of clients without their rows: all that a server needs to know of them.
 
 A server across a network has a `Population` and no rows. A simulation's federation has both.
 """
@@ -26,13 +26,13 @@ class Population:
     """The clients of a run; every array has one entry per client.
 
     Attributes:
-        ids: the number by which a client's randomness is keyed: the same wherever it runs
-        priority: the clients the model is for, P
+        ids: number that keys a client's randomness: the same wherever it runs
+        priority: True for priority clients, P
         importance: a_k, each client's weight in the objective: 1 for priority clients
-        unseen: clients that never train and only judge the model
-        sizes: D_k, how many training rows each has; 0 for a client that did not come
-        names: what clients are called, where the data says so
-        counted: how many of those rows count in p_k, where a server goes by its own word
+        unseen: True for clients that never train and only evaluate the model
+        sizes: D_k, training rows of each client; 0 for a client that did not enrol
+        names: names of the clients, where the data has them
+        counted: rows of each client that count in p_k, where the server sets that itself
     """
 
     ids: Int64
@@ -45,22 +45,22 @@ class Population:
 
     @property
     def n(self) -> int:
-        """How many clients there are, N."""
+        """Number of clients, N."""
         return len(self.ids)
 
-    def called(self, k: int) -> str:
-        """What a client is called: its name, or else its number."""
+    def get_name(self, k: int) -> str:
+        """Return a client's name, or else its number."""
         return str(k if self.names is None else self.names[k])
 
     @property
     def rows(self) -> Int64:
-        """D_k as it counts: what a client has, or what a server lets it count for."""
+        """D_k as it counts in p_k: the client's rows, or the number the server sets."""
         return self.sizes if self.counted is None else self.counted
 
     @cached_property
     def share(self) -> Float64:
         """`p_k = D_k / sum_i a_i D_i` of every client (eq. 5): priority shares sum to 1 when
-        no other client has importance, and the others come on top."""
+        no other client has importance, and the others' shares come on top."""
         rows = self.rows.astype(np.float64)
         return rows / float(self.importance @ rows)
 
@@ -71,21 +71,21 @@ class Population:
 
     @cached_property
     def others(self) -> Float64:
-        """Each client's share of the data among those that take part and are no priority clients:
+        """Each client's share of the data among the other (non-priority) clients that take part:
         they sum to 1, or are all 0 where there is no such client."""
         rows = np.where(self.priority | self.unseen, 0, self.rows).astype(np.float64)
         return rows / max(float(rows.sum()), 1.0)
 
 
 def check_role(who: str, priority: bool, importance: float, unseen: bool) -> None:
-    """Refuse what one client cannot be."""
+    """Refuse a role that no client can have."""
     check_share(f"{who}.importance", importance)
     if priority and unseen:
         raise MusterError(f"{who}: priority and unseen; a priority client takes part")
 
 
 class RowSpec(Protocol):
-    """Rows a model has to fit, at hand or elsewhere."""
+    """The shape of the rows and targets a model is built for."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -94,12 +94,12 @@ class RowSpec(Protocol):
 
     @property
     def classes(self) -> int:
-        """How many classes the labels have; 0: targets are numbers."""
+        """Number of classes; 0: targets are numbers."""
         ...
 
     @property
     def image(self) -> tuple[int, ...] | None:
-        """The shape of a row as an image, where it is one and lies flat."""
+        """The shape of a row as an image, where it is a flattened one."""
         ...
 
     @property
@@ -109,18 +109,26 @@ class RowSpec(Protocol):
 
     @property
     def pad(self) -> int | None:
-        """The token that shorter texts were filled up with, where that is known."""
+        """The token that pads shorter texts, where that is known."""
         ...
 
     def example(self) -> Tensor:
-        """One row, as a batch of one, for a model to be tried on."""
+        """Return one row, as a batch of one, to try a model on."""
         ...
 
 
 @dataclass(frozen=True)
 class RowShape:
-    """Rows that are elsewhere: their shape, also as an image, their number of classes, the shape of
-    a target, whether features are whole numbers (tokens), and which of these is `Shaped.pad`."""
+    """A `RowSpec` of rows that are elsewhere.
+
+    Attributes:
+        shape: shape of one row
+        classes: number of classes; 0: targets are numbers
+        image: shape of a row as an image, where it is a flattened one
+        target: shape of one target
+        whole: True if features are whole numbers (tokens)
+        pad: the token that pads shorter texts
+    """
 
     shape: tuple[int, ...]
     classes: int
@@ -130,5 +138,5 @@ class RowShape:
     pad: int | None = None
 
     def example(self) -> Tensor:
-        """A row of zeros."""
+        """Return a row of zeros."""
         return torch.zeros(1, *self.shape, dtype=torch.int64 if self.whole else None)

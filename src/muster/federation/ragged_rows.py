@@ -1,8 +1,8 @@
-"""Rows of many clients in one array: a client is a span of it, never an object of its own.
+"""Rows of many clients in one array: a client is a span of it, never a separate object.
 
-`Ragged` holds rows that belong to clients; `Shared` one set of rows that every client sees in its
-own mix of labels. So 100,000 clients are two arrays, arrays may be memory-mapped, and a thousand
-clients can test on a hundred thousand shared rows without a list of them each.
+`RaggedRows` holds rows that belong to clients; `SharedRows` one set of rows that every client sees
+in its own mix of labels. So 100,000 clients are two arrays, arrays may be memory-mapped, and a
+thousand clients can test on a hundred thousand shared rows without a list of them each.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ if TYPE_CHECKING:
 
 Pair = tuple[ArrayLike, ArrayLike]
 
-CHECK_ROWS = 65_536  # rows looked at together when data is checked: bounded memory
+CHECK_ROWS = 65_536  # rows checked together: bounded memory
 
 
 def features(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """What a model sees: floats in the run's dtype, bytes as pixels in [0, 1], integers as tokens.
+    """Return rows as a model takes them: floats in the run's dtype, bytes as pixels in [0, 1],
+    integers as tokens.
 
-    Data keeps the type it was stored in until the moment it is used, so uint8 images cost a
-    byte a pixel and a float32 table is never copied whole.
+    Data keeps its stored type until it is used, so uint8 images cost a byte a pixel and a float32
+    table is never copied whole.
     """
     if x.dtype == torch.uint8:
         return x.to(dtype).div_(255)
@@ -44,11 +45,16 @@ def features(x: Tensor, dtype: torch.dtype) -> Tensor:
 class RaggedRows:
     """Rows of many clients in one array: client k owns `offsets[k]:offsets[k + 1]`.
 
-    With `rows`, those are positions in a list of row numbers instead, so clients can share rows.
-    With `weight`, each of a client's rows counts by that much in its mean loss and accuracy
-    (weights of one client sum to 1); without, all rows of a client count alike.
-    With `content`, that is what tells rows of `x` and `y` apart (`federation.content`), where
-    features were made of it in a way that depends on other rows; without, they do themselves.
+    Attributes:
+        x: features, [row, ...]
+        y: targets, [row] or [row, ...]
+        offsets: first position of each client, and the end, [client + 1]
+        rows: row numbers at the positions, so that clients can share rows; None: the positions
+            themselves
+        weight: weight of each position in its client's mean loss and score (those of a client sum
+            to 1); None: rows of a client weigh the same
+        content: row hashes (`federation.row_hashes`), where features depend on other rows; None:
+            hashes of `x` and `y`
     """
 
     x: Tensor
@@ -60,11 +66,11 @@ class RaggedRows:
 
     @cached_property
     def sizes(self) -> Int64:
-        """Rows of each client, D_k."""
+        """Number of rows of each client, D_k."""
         return np.diff(self.offsets)
 
     def positions(self, clients: Int64) -> Int64:
-        """Positions of these clients' rows, end to end in the given order."""
+        """Return the positions of these clients' rows, end to end in the given order."""
         sizes = self.sizes[clients]
         return np.repeat(self.offsets[clients], sizes) + ramp(sizes)
 
@@ -73,21 +79,21 @@ class RaggedRows:
         return positions if self.rows is None else self.rows[positions]
 
     def client(self, k: int) -> tuple[Tensor, Tensor]:
-        """One client's rows, as stored."""
+        """Return one client's rows, as stored."""
         at = torch.from_numpy(self.base(self.positions(np.array([k]))))
         return self.x[at], self.y[at]
 
-    def counts_by(self, positions: Int64) -> Float64 | None:
-        """How much the rows at these positions count; None: all of a client's rows alike."""
+    def row_weights(self, positions: Int64) -> Float64 | None:
+        """Return the weights of the rows at these positions; None: they weigh the same."""
         return None if self.weight is None else self.weight[positions]
 
     def label_shares(self, classes: int) -> Float64:
-        """How much each class counts among each client's rows, [client, class]; a client's sum
+        """Return the share of each class in each client's rows, [client, class]; a client's sum
         to 1, those of one without rows to 0."""
         at = np.arange(self.offsets[-1])
         who = np.repeat(np.arange(len(self.sizes)), self.sizes)
         y = self.y.cpu().numpy()[self.base(at)]
-        flat = np.bincount(who * classes + y, self.counts_by(at), len(self.sizes) * classes)
+        flat = np.bincount(who * classes + y, self.row_weights(at), len(self.sizes) * classes)
         shares: Float64 = flat.reshape(-1, classes).astype(np.float64)
         total: Float64 = shares.sum(1, keepdims=True)
         return shares / np.where(total > 0, total, 1.0)
@@ -103,11 +109,11 @@ class SharedRows(RaggedRows):
     """One set of rows, seen by each client in its own mix of labels.
 
     Attributes:
-        mix: [client, label]: how much each label counts for each client; a client's sum to 1
-        codes: [row]: which of those labels each row has
+        mix: [client, label]: weight of each label for each client; a client's sum to 1
+        codes: [row]: the label of each row
 
     Client k sees the rows of every label it has in its mix, and a row of label c counts
-    `mix[k, c] / count[c]`. Rows and weights of a client are worked out when they are asked for;
+    `mix[k, c] / count[c]`. Rows and weights of a client are computed on demand;
     its mean over them is the mix's mean over the labels' means, for which no list is needed.
     """
 
@@ -116,13 +122,13 @@ class SharedRows(RaggedRows):
 
     @classmethod
     def of(cls, x: Tensor, y: Tensor, mix: Float64, codes: Int64) -> SharedRows:
-        """Rows that clients share, by their mixes."""
+        """Build rows that clients share, each with its mix."""
         count = np.bincount(codes, minlength=mix.shape[1])
         offsets = np.concatenate([[0], np.cumsum((mix > 0) @ count)]).astype(np.int64)
         return cls(x, y, offsets, mix=mix, codes=codes)
 
     def label_shares(self, classes: int) -> Float64:
-        """How much each class counts for each client: its mix."""
+        """Return the share of each class for each client: its mix."""
         label = np.zeros(self.mix.shape[1], np.int64)
         label[self.codes] = self.y.cpu().numpy()
         shares = np.zeros((len(self.mix), classes))
@@ -131,7 +137,7 @@ class SharedRows(RaggedRows):
 
     @cached_property
     def count(self) -> Int64:
-        """Rows of each label."""
+        """Number of rows of each label."""
         return np.asarray(np.bincount(self.codes, minlength=self.mix.shape[1]), np.int64)
 
     @cached_property
@@ -140,8 +146,8 @@ class SharedRows(RaggedRows):
 
     @cached_property
     def _spans(self) -> tuple[Int64, Int64, Float64]:
-        """Client after client, each label it sees as a span: its first position, its first row
-        among the rows by label, and what a row of it counts."""
+        """Spans of labels, client after client: first position, first row among the rows by label,
+        and weight of a row."""
         k, c = np.nonzero(self.mix > 0)
         lengths = self.count[c]
         first = np.cumsum(self.count) - self.count
@@ -158,19 +164,19 @@ class SharedRows(RaggedRows):
         rows: Int64 = self._by_label[first[span] + positions - starts[span]]
         return rows
 
-    def counts_by(self, positions: Int64) -> Float64:
-        """How much the rows at these positions count."""
+    def row_weights(self, positions: Int64) -> Float64:
+        """Return the weights of the rows at these positions."""
         return self._spans[2][self._span_of(positions)]
 
     def rows_of_labels(self, labels: Int64) -> Int64:
-        """The rows that have one of these labels, label after label."""
+        """Return the rows that have one of these labels, label after label."""
         first = np.cumsum(self.count) - self.count
         lengths = self.count[labels]
         return self._by_label[np.repeat(first[labels], lengths) + ramp(lengths)]
 
 
 def as_tensor(a: Any, what: str) -> Tensor:
-    """An array without copying it; a tensor as it is."""
+    """Return an array as a tensor without a copy; a tensor as it is."""
     if isinstance(a, torch.Tensor):
         return a.detach()
     try:
@@ -188,8 +194,7 @@ def as_tensor(a: Any, what: str) -> Tensor:
 
 
 def as_targets(y: Any, what: str) -> Tensor:
-    """Labels (whole numbers from 0) as int64; other numbers, and several for each row, as they
-    are."""
+    """Return labels (whole numbers from 0) as int64; other targets as they are."""
     targets = as_tensor(y, what)
     if targets.is_floating_point() and not bool(torch.isfinite(targets).all()):
         raise MusterError(f"{what} holds nan or inf; targets must be finite")
@@ -199,7 +204,7 @@ def as_targets(y: Any, what: str) -> Tensor:
 
 
 def are_labels(y: Tensor) -> bool:
-    """Whether targets are meant as classes: one whole number from 0 for each row."""
+    """Return True if targets are classes: one whole number from 0 for each row."""
     return y.dim() == 1 and bool(((y == y.round()) & (y >= 0)).all())
 
 
@@ -242,16 +247,16 @@ def from_pairs(pairs: Sequence[Pair], split: str) -> RaggedRows:
     if not xs:
         raise MusterError(f"{split} is empty; give at least one client's (x, y)")
     offsets = np.concatenate([[0], np.cumsum([len(y) for y in ys])]).astype(np.int64)
-    return RaggedRows(_joined(xs), _joined(ys), offsets)
+    return RaggedRows(_concat(xs), _concat(ys), offsets)
 
 
 def _is_rows(x: tuple[Any, ...] | dict[str, Any]) -> bool:
-    """Whether a tuple is one of rows, not of inputs."""
+    """Return True if a tuple holds rows, not several inputs."""
     return isinstance(x, tuple) and not any(np.ndim(part) > 1 for part in x)
 
 
-def _joined(arrays: Sequence[Tensor]) -> Tensor:
-    """One array after another, in a type that holds them all."""
+def _concat(arrays: Sequence[Tensor]) -> Tensor:
+    """Return one array after another, in a type that holds them all."""
     dtype = arrays[0].dtype
     for a in arrays:
         dtype = torch.promote_types(dtype, a.dtype)
@@ -259,8 +264,12 @@ def _joined(arrays: Sequence[Tensor]) -> Tensor:
 
 
 def check(data: RaggedRows, split: str, classes: int | None) -> None:
-    """Refuse empty clients, values that are not finite, and labels out of range, by name. With
-    `classes` 0 targets are numbers, and may be any; None: labels from 0, as many as there are."""
+    """Refuse empty clients, values that are not finite, and labels out of range, and name
+    the client.
+
+    Args:
+        classes: number of classes; 0: targets are any numbers; None: labels from 0
+    """
     empty = np.flatnonzero(data.sizes == 0)
     if len(empty):
         raise MusterError(f"{split}: client {empty[0]} is empty; every client needs a row")

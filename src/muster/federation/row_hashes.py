@@ -1,7 +1,7 @@
-"""What is in a row, as one number: rows of the same features and target have the same, in whatever
-federation, seed or client they lie.
+"""Row hashes: rows of the same features and target have the same hash, in any federation, seed or
+client.
 
-By it one tells whether two federations share rows, and chooses rows in a way that no seed changes.
+They show whether two federations share rows, and select rows independently of the seed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .ragged_rows import RaggedRows, SharedRows
 if TYPE_CHECKING:
     from torch import Tensor
 
-WORDS = 2**18  # 8-byte words that are hashed together: they stay in the cache
+WORDS = 2**18  # 8-byte words hashed together: they fit in the cache
 
 
 def hash_rows(x: NDArray[Any], y: NDArray[Any]) -> UInt64:
-    """A 64-bit hash of each row. Zeros are alike whatever their sign, and so are missing numbers.
+    """Return a 64-bit hash of each row; 0.0 and -0.0 hash the same way, and so do all NaN.
 
-    >>> a, b, c = hashes(np.array([[1.0, 0.0], [1.0, -0.0], [1.0, 0.0]]), np.array([0, 0, 1]))
+    >>> a, b, c = hash_rows(np.array([[1.0, 0.0], [1.0, -0.0], [1.0, 0.0]]), np.array([0, 0, 1]))
     >>> bool(a == b), bool(a == c)
     (True, False)
     """
@@ -42,29 +42,29 @@ def hash_rows(x: NDArray[Any], y: NDArray[Any]) -> UInt64:
 
 
 def as_words(rows: NDArray[Any], words: int) -> UInt64:
-    """The bytes of rows as 8-byte words, the last one filled up with zeros."""
+    """Return the bytes of rows as 8-byte words, the last one padded with zeros."""
     if rows.dtype.kind == "f":
         rows = np.where(np.isnan(rows), np.array(np.nan, rows.dtype), rows + rows.dtype.type(0))
-    room = np.zeros((len(rows), words * 8), np.uint8)
-    room[:, : rows.shape[1] * rows.itemsize] = np.ascontiguousarray(rows).view(np.uint8)
-    return room.view(np.uint64)
+    padded = np.zeros((len(rows), words * 8), np.uint8)
+    padded[:, : rows.shape[1] * rows.itemsize] = np.ascontiguousarray(rows).view(np.uint8)
+    return padded.view(np.uint64)
 
 
 def get_hashes(data: RaggedRows) -> UInt64:
-    """The hash of every row in `x` and `y`, whoever holds it."""
+    """Return the hash of every row in `x` and `y`, whichever client holds it."""
     if data.content is not None:
         return data.content
     return hash_rows(as_array(data.x), as_array(data.y))
 
 
 def as_array(t: Tensor) -> NDArray[Any]:
-    """A tensor's numbers, without copying them where they lie on the cpu."""
+    """Return a tensor's numbers, without a copy where they are on the CPU."""
     array: NDArray[Any] = t.detach().cpu().numpy()
     return array
 
 
 def get_held_hashes(data: RaggedRows) -> UInt64:
-    """The hashes of the rows that some client holds, each once and in order."""
+    """Return the hashes of the rows that some client holds, each once and in order."""
     found = get_hashes(data)
     if not isinstance(data, SharedRows):
         found = found[data.base(np.arange(data.offsets[-1]))]
@@ -72,6 +72,6 @@ def get_held_hashes(data: RaggedRows) -> UInt64:
 
 
 def select_by_hash(found: UInt64, share: float) -> Bool:
-    """About this share of rows, by what is in them alone: the same rows in every federation, and
-    copies of a row together. A larger share has those of a smaller one among it."""
+    """Return a mask of about this share of rows, by their hashes alone: the same rows in every
+    federation, copies of a row together. A larger share includes the rows of a smaller one."""
     return np.asarray(rng.uniform(found) < share)

@@ -1,8 +1,8 @@
-"""Texts as tokens: a column of text through a tokenizer of the user's, every row of one length.
+"""Text as tokens: a column of text through the user's tokenizer, every row of one length.
 
-A tokenizer is any function of a text that gives whole numbers from 0. What is longer than `length`
-loses its end, what is shorter is filled up with `pad`. The tokenizer is code: of it a run keeps
-the name, and nothing is imported because a file says so.
+A tokenizer is any function of a text that returns whole numbers from 0. Longer texts are truncated
+to `length`, shorter ones are padded with `pad`. The tokenizer is code: a run stores its name, and
+nothing is imported because a file names it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from ..base.registry import import_object
 
 Tokenizer: TypeAlias = Callable[[str], Any]
 
-# Two tokenizers that make the same of these words, each and together, are taken for the same.
+# Two tokenizers that give the same tokens for these words, each and together, count as the same.
 PROBE = "the of and a to in is you that it good bad yes no not new old one two Hello, World 42"
 
 
 @dataclass(frozen=True, eq=False)
 class TextEncoder:
-    """How a column of text becomes tokens.
+    """An encoder of a column of text as tokens.
 
     Attributes:
-        column: of the table
+        column: column of the table
         length: tokens of each row
-        pad: the token that shorter texts are filled up with
-        called: the tokenizer's import path
-        tokenizer: the function itself, as long as it is at hand
+        pad: the token that pads shorter texts
+        called: import path of the tokenizer (a key of model.json)
+        tokenizer: the function itself; None when it was loaded from a file
     """
 
     column: str
@@ -46,8 +46,8 @@ class TextEncoder:
         check_whole("length", self.length)
         check_whole("pad", self.pad, 0)
 
-    def read_by(self, given: str | Tokenizer) -> TextEncoder:
-        """The same with its tokenizer: a function, or the import path of one."""
+    def with_tokenizer(self, given: str | Tokenizer) -> TextEncoder:
+        """Return it with a tokenizer: a function, or the import path of one."""
         if isinstance(given, str):
             return replace(self, called=given, tokenizer=import_object(given, "tokenizer"))
         if not callable(given):
@@ -59,31 +59,31 @@ class TextEncoder:
         return replace(self, called=f"{home}:{name}", tokenizer=given)
 
     def __call__(self, texts: Sequence[str], where: str) -> Int64:
-        """Tokens `[rows, length]` of texts."""
+        """Return the tokens `[rows, length]` of texts."""
         if self.tokenizer is None:
             raise MusterError(
                 f"tokenizer: this run read its texts by {self.called or 'what its nodes have'}, "
                 "which is code of yours and is not kept with it; give it again: "
                 "run.predict(..., tokenizer=...), or --tokenizer module:name"
             )
-        made = np.full((len(texts), self.length), self.pad, np.int64)
+        encoded = np.full((len(texts), self.length), self.pad, np.int64)
         for i, text in enumerate(texts):
             tokens = self._tokens(text, f"{where}: column '{self.column}', row {i + 1}")
-            made[i, : len(tokens)] = tokens[: self.length]
-        return made
+            encoded[i, : len(tokens)] = tokens[: self.length]
+        return encoded
 
     def fingerprint(self) -> str:
-        """What is made of a few known texts: by it clients who cannot show each other rows notice
-        that their tokenizers differ."""
+        """Return the tokens of a few fixed texts: clients that cannot show each other rows compare
+        them to notice that their tokenizers differ."""
 
-        def made(probe: str) -> str:
+        def tokens(probe: str) -> str:
             try:
                 return str(self._tokens(probe, "")[: self.length].tolist())
             except MusterError:
                 return "fails"  # on words it does not know, say
 
         return "\n".join(
-            [f"{self.column} {self.length} {self.pad}", *map(made, (PROBE, *PROBE.split()))]
+            [f"{self.column} {self.length} {self.pad}", *map(tokens, (PROBE, *PROBE.split()))]
         )
 
     def _tokens(self, text: str, where: str) -> Int64:
@@ -106,6 +106,6 @@ class TextEncoder:
             raise MusterError(f"{where}: the tokenizer gives {tokens.min()}; tokens are 0 or more")
         return tokens.astype(np.int64)
 
-    def table(self) -> dict[str, Any]:
-        """All of it but the function, as plain values."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return all fields but the function, as plain values."""
         return {k: v for k, v in vars(self).items() if k != "tokenizer"}

@@ -1,7 +1,7 @@
-"""How the seeds of a comparison vary its data, which decides what an interval over them covers.
+"""Variation of the data over the seeds of a comparison, which decides what an interval covers.
 
 Seeds that draw new data are independent. Seeds that split the same rows again are not: their test
-rows overlap, and so do their training rows, so that more of them do not tell more of new rows.
+rows overlap, and so do their training rows, so that more seeds say no more about new rows.
 """
 
 from __future__ import annotations
@@ -33,19 +33,17 @@ TAKEN = (
 
 @dataclass(frozen=True)
 class Variation:
-    """How seeds vary the data of a comparison.
+    """The way seeds vary the data of a comparison.
 
     Attributes:
         varies: "data": each draws new data; "split": each divides every client's rows into training
             and test rows again; "deal and split": and gives them to other clients, too; "deal":
             each deals the same training rows to clients again, and the test rows stay; "training":
-            the data stay; "unknown": nobody said
-        train_rows: how many rows all clients have in a seed; 0: not known
-        test_rows: how many rows all clients have in a seed; 0: not known
-        objective_share: the share of these rows that the clients in the objective have, and those
-            that take part
-        seen_share: the share of these rows that the clients in the objective have, and those that
-            take part
+            the data stay; "unknown": not stated
+        train_rows: training rows of all clients in a seed; 0: not known
+        test_rows: held-out rows of all clients in a seed; 0: not known
+        objective_share: share of these rows held by the clients in the objective
+        seen_share: share of these rows held by the clients that take part
     """
 
     varies: VariationKind = "unknown"
@@ -55,19 +53,19 @@ class Variation:
     seen_share: float = 1.0
 
     @classmethod
-    def together(cls, every: Iterable[Mapping[str, Any] | None]) -> Variation:
-        """Of several runs, as each says it; of those that do not, as the others do. Runs that say
-        different things leave it unknown."""
-        said = [cls(**one) for one in every if one is not None]
-        if len({one.varies for one in said}) != 1:
+    def combine(cls, every: Iterable[Mapping[str, Any] | None]) -> Variation:
+        """Return the variation of several runs from their tables (None: not stated, as the others);
+        unknown where runs differ."""
+        stated = [cls(**one) for one in every if one is not None]
+        if len({one.varies for one in stated}) != 1:
             return cls()
-        numbers = zip(*(list(one.table.values())[1:] for one in said), strict=True)
-        train, test, objective, seen = (sum(each) / len(said) for each in numbers)
-        return cls(said[0].varies, round(train), round(test), objective, seen)
+        numbers = zip(*(list(one.table.values())[1:] for one in stated), strict=True)
+        train, test, objective, seen = (sum(each) / len(stated) for each in numbers)
+        return cls(stated[0].varies, round(train), round(test), objective, seen)
 
     @property
     def table(self) -> dict[str, Any]:
-        """As results keep it."""
+        """The values as results store them."""
         return asdict(self)
 
     @property
@@ -84,12 +82,12 @@ class Variation:
         return words.get(self.varies, "seed" if self.varies == "unknown" else self.varies)
 
     def ratio(self, held_out: bool, whose: ClientGroup = "all") -> float:
-        """The term added to 1/n in the variance of a mean over n seeds (Nadeau and Bengio 2003),
-        for a measure of the held-out or the training rows of these clients.
+        """Return the term added to 1/n in the variance of a mean over n seeds (Nadeau and Bengio
+        2003), for a measure of the held-out or the training rows of these clients.
 
-        Measures of m rows that two seeds draw anew from the same N correlate by rho = m / N, and
+        Measures of m rows that two seeds draw again from the same N correlate by rho = m / N, and
         `rho / (1 - rho)` is added. Where clients keep their rows, a client's are drawn from its
-        own: whomever a measure is of, that is test / train of held-out rows, and of training rows,
+        own: for any group of clients that is test / train of held-out rows, and of training rows,
         which seeds share more of, train / test. Where rows are dealt to clients again, those of a
         few clients are drawn from all rows.
         """
@@ -101,10 +99,10 @@ class Variation:
         m = share * (self.test_rows if held_out else self.train_rows)
         return m / (self.train_rows + self.test_rows - m)
 
-    def over(self, seeds: int | str) -> str:
-        """These seeds in words, with what they do where there are several.
+    def describe(self, seeds: int | str) -> str:
+        """Return a phrase for these seeds that states how they vary the data.
 
-        >>> Variation("data").over(5)
+        >>> Variation("data").describe(5)
         '5 seeds that each draw new data'
         """
         text = TAKEN if self.varies == "unknown" and self.overlaps else KINDS[self.varies]
@@ -114,6 +112,8 @@ class Variation:
             return number
         return f"{number} {text.format(rows=f'{rows} ' if rows else '')}"
 
-    def said(self, seeds: int | str) -> str:
-        """A line that says what intervals over these seeds cover."""
-        return f"intervals: 95 % over {self.over(seeds)}"
+    def interval_note(self, seeds: int | str) -> str:
+        """Return the line that states what intervals over these seeds cover."""
+        return f"intervals: 95 % over {self.describe(seeds)}"
+
+    said = interval_note  # the name before 0.2

@@ -88,7 +88,7 @@ def write_app(
     (folder / "pyproject.toml").write_text(tomli_w.dumps(table))
     roster = {"folder": str(results.resolve()), "experiment": chosen.with_keys().resolve()}
     if inputs is not None:
-        roster["inputs"] = json.dumps(inputs.table())
+        roster["inputs"] = json.dumps(inputs.to_dict())
     write_private(roster_of(name, environment), tomli_w.dumps(roster))
     return app_hash(folder)
 
@@ -131,7 +131,7 @@ def read_roster(config: Mapping[str, Any]) -> tuple[Experiment, Path, Inputs | N
             "again with `muster federate --app`, and let the clients agree to it"
         )
     known = found.get("inputs")
-    inputs = None if known is None else Inputs.of_table(json.loads(known))
+    inputs = None if known is None else Inputs.from_dict(json.loads(known))
     return chosen, Path(found["folder"]), inputs
 
 

@@ -16,8 +16,11 @@ other_tasks   numbers, labels, survival, tokens
 """
 
 from ..optimizers import GradientDescent, Optimizer
-from ..tasks.base import Multiclass, Task
-from ..tasks.other import Binary, Huber, Multilabel, NextToken, Poisson, Regression, Survival
+from ..tasks.base import Task
+from ..tasks.classification import Binary, Multiclass, Multilabel
+from ..tasks.regression import Huber, Poisson, Regression
+from ..tasks.survival import Survival
+from ..tasks.tokens import NextToken
 from .admit import Admit, Band, Everyone, Objective
 from .claim import Appeal, Claim, Nothing, Unmet
 from .defences.mixing import Bucketing, NearestNeighbours, NormBound

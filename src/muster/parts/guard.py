@@ -42,7 +42,7 @@ class ReportLimits:
     def of(cls, task: Task) -> ReportLimits:
         """By this task."""
         scoring = Scoring(task)
-        undefined = any(i == 0 for i, _ in scoring.of_all)
+        undefined = any(i == 0 for i, _ in scoring.set_scores)
         return cls(least_loss(task), scoring.first, undefined, not averages_rows(task))
 
 

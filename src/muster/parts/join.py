@@ -93,7 +93,7 @@ class Aligned:
         if self.criterion == "loss":
             own, model, called, sign = appraisal.loss, offer.loss, "loss", -1.0
         else:
-            own, model, called = appraisal.score, offer.score, offer.called
+            own, model, called = appraisal.score, offer.score, offer.score_name
             sign = 1.0 if offer.higher else -1.0
         suits = sign * own > sign * model - offer.eps
         member = roster.importance > 0

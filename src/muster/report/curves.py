@@ -102,30 +102,14 @@ def draw_curves(
         style = styles[label]
         if banded and np.isfinite(curve.half).any() and len(curve.x) > 1:
             ax.fill_between(curve.x, *curve.band(measure), color=style.colour, alpha=0.12, lw=0)
-        ax.plot(
-            curve.x,
-            curve.mean,
-            label=label,
-            color=style.colour,
-            linestyle=style.dashes,
-            linewidth=size * (1.5 + 2.0 * min(above[i], WIDEST)),
-            alpha=0.5 if above[i] else 1.0,
-            solid_capstyle="butt",
-            dash_capstyle="butt",
-            zorder=3 + i / 100,
-        )
+        width = size * (1.5 + 2.0 * min(above[i], WIDEST))
+        line = {"color": style.colour, "linestyle": style.dashes, "linewidth": width}
+        line |= {"solid_capstyle": "butt", "dash_capstyle": "butt", "zorder": 3 + i / 100}
+        ax.plot(curve.x, curve.mean, label=label, alpha=0.5 if above[i] else 1.0, **line)
         some = marker_positions(len(curve.x), i, len(curves))
-        ax.plot(
-            curve.x[some],
-            curve.mean[some],
-            linestyle="none",
-            marker=style.marker,
-            markersize=4.5 * size,
-            color=style.colour,
-            markeredgecolor="white",
-            markeredgewidth=0.5,
-            zorder=5 + i / 100,
-        )
+        mark = {"color": style.colour, "marker": style.marker, "markersize": 4.5 * size}
+        edge = {"markeredgecolor": "white", "markeredgewidth": 0.5, "zorder": 5 + i / 100}
+        ax.plot(curve.x[some], curve.mean[some], linestyle="none", **mark, **edge)
     if curves:
         ax.set_ylim(low, high)
         first = min(c.x[0] for c in curves.values())

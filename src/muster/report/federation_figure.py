@@ -18,7 +18,7 @@ from ..base import rng
 from ..base.arrays import Int64
 from ..base.errors import plural
 from ..federation import Federation
-from .style import class_colours, save_figure, tidy
+from .style import class_colours, new_figure, save_figure, tidy
 from .text import escape_mathtext, shorten
 
 BARS = 60  # most clients drawn as bars
@@ -31,15 +31,11 @@ WIDTH = 11.0  # inches
 
 def draw_federation(fed: Federation, counts: Int64, path: Path, seed: int) -> Path:
     """Draw a federation to a file."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     sheet = sample_sheet(fed, seed)
     tall = 0.0 if sheet is None else WIDTH * sheet[0].shape[0] / sheet[0].shape[1] * 0.94
     few = fed.n <= BARS and fed.classes <= NAMED
     labels = 3.6 if few else 2.4 + 0.14 * min(fed.classes, ROWS)
-    fig = Figure(figsize=(WIDTH, labels + tall + 0.3), layout="constrained")
-    FigureCanvasAgg(fig)  # for files: the user's backend and open figures are not touched
+    fig = new_figure(WIDTH, labels + tall + 0.3)
     heights = [labels] if sheet is None else [labels, tall]
     parts = fig.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
     (draw_bars if few else draw_heat_map)(parts[0], fed, counts)
@@ -65,16 +61,8 @@ def draw_bars(fig: Any, fed: Federation, counts: Int64) -> None:
     names, colours = class_names(fed), class_colours(fed.classes)
     at, floor = np.arange(fed.n), np.zeros(fed.n)
     for c in range(fed.classes):
-        ax.bar(
-            at,
-            counts[:, c],
-            bottom=floor,
-            width=0.86,
-            color=colours[c],
-            label=shorten(names[c]),
-            edgecolor="white",
-            linewidth=0.3,
-        )
+        look = {"width": 0.86, "color": colours[c], "edgecolor": "white", "linewidth": 0.3}
+        ax.bar(at, counts[:, c], bottom=floor, label=shorten(names[c]), **look)
         floor += counts[:, c]
     label_clients(ax, fed, at)
     if not fed.priority.all():
@@ -90,16 +78,9 @@ def draw_bars(fig: Any, fed: Federation, counts: Int64) -> None:
     tidy(ax)
     ax.grid(False)
     handles, texts = ax.get_legend_handles_labels()
-    ax.legend(
-        handles[::-1],
-        texts[::-1],
-        loc="center left",
-        bbox_to_anchor=(1, 0.5),
-        frameon=False,
-        fontsize=8,
-        title="class",
-        title_fontsize=8,
-    )
+    place = {"loc": "center left", "bbox_to_anchor": (1, 0.5), "frameon": False}
+    look = {"fontsize": 8, "title": "class", "title_fontsize": 8}
+    ax.legend(handles[::-1], texts[::-1], **place, **look)
 
 
 def label_clients(ax: Any, fed: Federation, order: Int64) -> None:
@@ -136,16 +117,9 @@ def draw_heat_map(fig: Any, fed: Federation, counts: Int64) -> None:
     columns = np.add.reduceat(share, edges[:-1], axis=1) / np.diff(edges)
     most = heat_map_limit(columns)
     # Not smoothed: that would blend each class into the next.
-    image = below.imshow(
-        columns,
-        aspect="auto",
-        cmap="magma_r",
-        vmin=0,
-        vmax=most,
-        origin="lower",
-        interpolation="nearest",
-        extent=(-0.5, fed.n - 0.5, -0.5, fed.classes - 0.5),
-    )
+    place = {"extent": (-0.5, fed.n - 0.5, -0.5, fed.classes - 0.5), "origin": "lower"}
+    scale = {"cmap": "magma_r", "vmin": 0, "vmax": most, "interpolation": "nearest"}
+    image = below.imshow(columns, aspect="auto", **place, **scale)
     names = class_names(fed)
     ticks = np.arange(0, fed.classes, math.ceil(fed.classes / ROWS))
     size = 8 if fed.classes <= NAMED else 6
@@ -156,14 +130,8 @@ def draw_heat_map(fig: Any, fed: Federation, counts: Int64) -> None:
     present = [(name, int(mask.sum())) for name, mask in groups.items() if mask.any()]
     edge = 0
     for name, n in present if len(present) > 1 else ():
-        above.annotate(
-            f"{name} ({n})",
-            (edge + n / 2, 1.0),
-            xycoords=("data", "axes fraction"),
-            ha="left" if edge == 0 else "center",
-            va="bottom",
-            fontsize=8,
-        )
+        place = {"xycoords": ("data", "axes fraction"), "ha": "left" if edge == 0 else "center"}
+        above.annotate(f"{name} ({n})", (edge + n / 2, 1.0), va="bottom", fontsize=8, **place)
         edge += n
         if edge < fed.n:
             for ax in (above, below):

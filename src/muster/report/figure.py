@@ -3,8 +3,6 @@
 Curves are means over the seeds with their 95 % interval as a band. Seeds differ more from each
 other than methods do, so bands overlap where a difference is clear; the points below are the
 paired differences to the first method, seed by seed, with their own interval.
-
-Figures use matplotlib's canvas for files: the user's backend and open figures are not touched.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from ..results.measures import MEASURES, Measure, find_measures
 from ..results.run import Run
 from .curves import MAX_BANDS, draw_curves, mean_curve
 from .intervals import Runs, all_priority, all_runs, coverage_notes, summary
-from .style import LEGEND_WIDTH, LineStyle, add_legend, save_figure, tidy
+from .style import LEGEND_WIDTH, LineStyle, add_legend, new_figure, save_figure, tidy
 from .text import escape_mathtext, sentence, shorten, wrap_label
 
 FORMATS = (".png", ".pdf", ".svg")
@@ -38,9 +36,6 @@ def draw_figure(runs: Runs, path: str | Path, panels: str | Iterable[str] = ()) 
         panels: the measures to draw (`muster.results.measures`); by default the usual ones that
             have values other than 0
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     path = check_figure_path(path)
     shown = choose_panels(runs, panels)
     many = len(runs) > 1
@@ -50,8 +45,7 @@ def draw_figure(runs: Runs, path: str | Path, panels: str | Iterable[str] = ()) 
     aside = 0.08 * min(max(map(len, runs)), LEGEND_WIDTH) + 0.3 if many else 0.0
     # Names are in the legend, and before the differences.
     size = (WIDTH * across + 2 * aside, (HEIGHT + below) * down + 0.7)
-    fig = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(fig)
+    fig = new_figure(*size)
     heights = [HEIGHT, below] if many else [HEIGHT]
     grid = fig.add_gridspec(len(heights) * down, across, height_ratios=heights * down)
     styles = {label: LineStyle.of(i) for i, label in enumerate(runs)}
@@ -182,17 +176,9 @@ def draw_differences(
         if row["difference"] is None:
             continue
         half = None if row["difference_half"] is None else row["difference_half"] * scale
-        ax.errorbar(
-            row["difference"] * scale,
-            at,
-            xerr=half,
-            color=style.colour,
-            marker=style.marker,
-            markersize=5,
-            capsize=2.5,
-            linewidth=1.4,
-            markerfacecolor=style.colour if row["clear"] else "white",
-        )
+        face = style.colour if row["clear"] else "white"
+        point = {**style.error_bar, "markerfacecolor": face}
+        ax.errorbar(row["difference"] * scale, at, xerr=half, **point)
     ax.set_yticks(
         range(len(others)), [wrap_label(o, LEGEND_WIDTH, 1) for o in others] if named else []
     )

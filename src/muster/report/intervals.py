@@ -36,7 +36,7 @@ def choose_measures(runs: Runs, names: str | Iterable[str] = ()) -> tuple[Measur
     """
     columns = [set(run.rounds.columns) for run in all_runs(runs)]
     if names:
-        return check_measured(columns, find_measures(names))
+        return require_measures(columns, find_measures(names))
     return tuple(
         m
         for m in MEASURES.values()
@@ -46,7 +46,9 @@ def choose_measures(runs: Runs, names: str | Iterable[str] = ()) -> tuple[Measur
     )
 
 
-def check_measured(columns: Sequence[set[str]], measures: Sequence[Measure]) -> tuple[Measure, ...]:
+def require_measures(
+    columns: Sequence[set[str]], measures: Sequence[Measure]
+) -> tuple[Measure, ...]:
     """Return these measures; the first that no run has is an error."""
     for m in measures:
         if not any(m.name in c or m.otherwise in c for c in columns):
@@ -56,7 +58,7 @@ def check_measured(columns: Sequence[set[str]], measures: Sequence[Measure]) -> 
 
 def seed_variation(runs: Iterable[Run]) -> Variation:
     """Return how the seeds of these runs vary the data; runs of earlier versions do not have it."""
-    return Variation.together(run.facts.get("varies") for run in runs)
+    return Variation.combine(run.facts.get("varies") for run in runs)
 
 
 def read_variation(frame: pl.DataFrame) -> Variation:
@@ -64,7 +66,7 @@ def read_variation(frame: pl.DataFrame) -> Variation:
     if not {*Variation().table} <= {*frame.columns}:
         return Variation()
     rows = frame.select(*Variation().table).drop_nulls().unique(maintain_order=True)
-    return Variation.together(rows.iter_rows(named=True))
+    return Variation.combine(rows.iter_rows(named=True))
 
 
 def correction_ratio(variation: Variation, measure: Measure) -> float:
@@ -194,14 +196,16 @@ def summary_row(
 def coverage_notes(runs: Runs) -> list[str]:
     """Return a line that states what the intervals of these runs cover, if there are any."""
     seeds = len(next(iter(runs.values())))
-    return [seed_variation(all_runs(runs)).said(seeds)] if seeds > 1 else []
+    return [seed_variation(all_runs(runs)).interval_note(seeds)] if seeds > 1 else []
 
 
 def cell_coverage_notes(summary: pl.DataFrame) -> list[str]:
     """Return lines that state what the intervals of a summary cover, without repetition."""
     some = summary.filter(pl.col("half").is_not_null())
     groups = some.group_by(*Variation().table, maintain_order=True)
-    return list(dict.fromkeys(read_variation(mine).said(format_seeds(mine)) for _, mine in groups))
+    return list(
+        dict.fromkeys(read_variation(mine).interval_note(format_seeds(mine)) for _, mine in groups)
+    )
 
 
 def format_seeds(summary: pl.DataFrame) -> str:

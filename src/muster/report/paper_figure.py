@@ -33,7 +33,7 @@ from .intervals import (
     mean_and_half,
     seed_variation,
 )
-from .style import LineStyle, add_legend, save_figure
+from .style import LineStyle, add_legend, new_figure, save_figure
 from .text import escape_mathtext, wrap_label
 
 COLUMN, PAGE = 3.4, 7.0  # inches: one of two columns, and both
@@ -66,8 +66,6 @@ def draw_paper_figure(
         wide: span both columns, the measures side by side; otherwise one below the other
     """
     import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
     path = check_figure_path(path)
     shown = choose_panels(runs, panels or [m.name for m in choose_measures(runs)])
@@ -80,8 +78,7 @@ def draw_paper_figure(
     legend = 0.18 * -(-len(runs) // 2) if len(runs) > MAX_LABELS else 0.0
     size = (PAGE if wide else COLUMN, (sum(heights) + 0.35) * down + legend)
     with matplotlib.rc_context(RC):
-        fig = Figure(figsize=size, layout="constrained")
-        FigureCanvasAgg(fig)
+        fig = new_figure(*size)
         grid = fig.add_gridspec(len(heights) * down, across, height_ratios=heights * down)
         for i, measure in enumerate(shown):
             row, column = (0, i) if wide else (len(heights) * i, 0)
@@ -134,19 +131,10 @@ def label_ends(ax: Any, curves: Mapping[str, Curve], styles: Mapping[str, LineSt
     ends = {label: height(float(curve.mean[-1])) for label, curve in curves.items()}
     lines = {label: wrap_label(label, LABEL_WIDTH, 2).count("\n") + 1 for label in curves}
     for label, at in spread_out(ends, {n: 0.105 * k for n, k in lines.items()}).items():
-        ax.annotate(
-            wrap_label(label, LABEL_WIDTH, 2),
-            (1.0, at),
-            xycoords="axes fraction",
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            ha="left",
-            color=styles[label].colour,
-            fontsize=7,
-            linespacing=0.95,
-            annotation_clip=False,
-        )
+        place = {"xycoords": "axes fraction", "xytext": (4, 0), "textcoords": "offset points"}
+        look = {"color": styles[label].colour, "fontsize": 7, "linespacing": 0.95}
+        align = {"va": "center", "ha": "left", "annotation_clip": False}
+        ax.annotate(wrap_label(label, LABEL_WIDTH, 2), (1.0, at), **place, **look, **align)
 
 
 def spread_out(heights: Mapping[str, float], room: Mapping[str, float]) -> dict[str, float]:

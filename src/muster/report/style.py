@@ -49,6 +49,12 @@ class LineStyle:
         colours = OKABE_ITO + MORE
         return cls(colours[i % len(colours)], DASHES[i % len(DASHES)], MARKERS[i % len(MARKERS)])
 
+    @property
+    def error_bar(self) -> dict[str, Any]:
+        """The options of a point with error bars."""
+        size = {"markersize": 5, "capsize": 2.5, "linewidth": 1.4}
+        return {"color": self.colour, "marker": self.marker, **size}
+
 
 def class_colours(n: int) -> list[tuple[float, float, float]]:
     """Return colours for n classes: Okabe and Ito's, then greedily the farthest from all before.
@@ -89,6 +95,16 @@ def to_lab(rgb: Float64) -> Float64:
     f = np.where(xyz > (6 / 29) ** 3, np.cbrt(xyz), xyz / (3 * (6 / 29) ** 2) + 4 / 29)
     x, y, z = f[..., 0], f[..., 1], f[..., 2]
     return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], axis=-1)
+
+
+def new_figure(width: float, height: float) -> Any:
+    """Return an empty figure for files: the user's backend and open figures are not touched."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    fig = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(fig)
+    return fig
 
 
 def save_figure(fig: Any, path: Path, **options: Any) -> None:

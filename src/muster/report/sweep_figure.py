@@ -22,7 +22,7 @@ from ..results.measures import MEASURES, Measure
 from .curves import Curve
 from .figure import HEIGHT, WIDTH, check_figure_path
 from .intervals import format_seeds
-from .style import LEGEND_WIDTH, LineStyle, add_legend, save_figure, tidy
+from .style import LEGEND_WIDTH, LineStyle, add_legend, new_figure, save_figure, tidy
 from .text import escape_mathtext, format_value, name_keys, split_value
 
 ROWS = 6  # most rows of panels in one figure
@@ -40,9 +40,6 @@ def draw_sweep_figure(
 ) -> Path:
     """Draw a sweep to a file: measures across, the values of the other keys down; each panel has
     every method's mean against the swept key `along`, with its 95 % interval."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     path = check_figure_path(path)
     measures = [MEASURES[name] for name in summary["measure"].unique(maintain_order=True)]
     labels = summary["method"].unique(maintain_order=True).to_list()
@@ -57,8 +54,7 @@ def draw_sweep_figure(
     styles = {label: LineStyle.of(i) for i, label in enumerate(labels)}
     aside = 0.08 * min(max(map(len, labels)), LEGEND_WIDTH) + 0.3
     size = (WIDTH * len(measures) + 2 * aside, HEIGHT * len(rows) + 0.6)
-    fig = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(fig)
+    fig = new_figure(*size)
     axes = fig.subplots(len(rows), len(measures), squeeze=False)
     for down, values in enumerate(rows):
         here = summary
@@ -125,18 +121,9 @@ def draw_sweep_panel(
         order = np.argsort(x)
         mean = mine["mean"].to_numpy()[order] * measure.scale
         half = mine["half"].cast(pl.Float64).to_numpy()[order] * measure.scale
-        ax.errorbar(
-            scale.inverted().transform(x[order]),
-            mean,
-            yerr=error_bars(mean, half, measure),
-            color=style.colour,
-            marker=style.marker,
-            linestyle=style.dashes if numeric else "none",
-            markersize=5,
-            capsize=2.5,
-            linewidth=1.4,
-            zorder=3 + i / 100,
-        )
+        bars = {**style.error_bar, "yerr": error_bars(mean, half, measure), "zorder": 3 + i / 100}
+        line = style.dashes if numeric else "none"
+        ax.errorbar(scale.inverted().transform(x[order]), mean, linestyle=line, **bars)
     ax.tick_params(labelsize=FONT_SIZE)
     ax.set_xlabel(escape_mathtext(label), fontsize=FONT_SIZE)
     tidy(ax)

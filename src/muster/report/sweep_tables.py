@@ -14,9 +14,9 @@ from ..base.lazy import pl
 from ..results.measures import MEASURES, Measure, find_measures
 from .intervals import (
     cell_coverage_notes,
-    check_measured,
     format_seeds,
     read_variation,
+    require_measures,
     summary_row,
 )
 from .table_layout import Column, TerminalTable
@@ -29,7 +29,7 @@ def choose_sweep_measures(
 ) -> tuple[Measure, ...]:
     """Return the measures of a sweep: those named, or the default ones that it has."""
     if names:
-        return check_measured([set(frame.columns)], find_measures(names))
+        return require_measures([set(frame.columns)], find_measures(names))
     return tuple(m for m in MEASURES.values() if m.compared and m.name in frame.columns)
 
 

@@ -96,11 +96,11 @@ def describe(recipe: ModelRecipe, rows: Tensor, width: int, ending: str) -> dict
         "shape": ["rows", *rows.shape[1:]],
     }
     if inputs.text is not None:
-        taken["text"] = inputs.text.table()
+        taken["text"] = inputs.text.to_dict()
     elif inputs.columns is not None:
         taken["columns"] = list(inputs.columns)
-    if inputs.prepare is not None:
-        taken["levels"] = {name: list(known) for name, known in inputs.prepare.levels.items()}
+    if inputs.encoder is not None:
+        taken["levels"] = {name: list(known) for name, known in inputs.encoder.levels.items()}
     columns = list(name_answers(recipe, width))
     return {"takes": taken, "gives": {"name": ANSWERS, "dtype": "float64", "columns": columns}}
 
@@ -109,7 +109,7 @@ def build_exportable(module: nn.Module, recipe: ModelRecipe) -> nn.Module:
     """Return the module with preparation and interpretation: from columns as numbers to answers."""
     inputs, task = recipe.inputs, recipe.get_task()
     dtype = next((p.dtype for p in module.parameters()), torch.float32)
-    made, scale = inputs.prepare, inputs.scale
+    made, scale = inputs.encoder, inputs.scaler
 
     class FromColumns(nn.Module):
         mean: Tensor
@@ -159,8 +159,8 @@ def prepare(made: TableEncoder, x: Tensor) -> Tensor:
 def make_rows(inputs: Inputs, n: int) -> Tensor:
     """Draw rows of the form the graph takes."""
     draw = torch.Generator().manual_seed(n)
-    made = inputs.prepare
-    if inputs.kind == PIXELS and inputs.scale is None:
+    made = inputs.encoder
+    if inputs.kind == PIXELS and inputs.scaler is None:
         return torch.randint(0, 256, (n, *inputs.shape), generator=draw, dtype=torch.uint8)
     if inputs.kind == WHOLE:
         return torch.randint(0, 2, (n, *inputs.shape), generator=draw)

@@ -342,9 +342,9 @@ def _home(measure: Measure) -> tuple[str, str]:
 def compute_measures(population: Population, view: Evaluation) -> dict[str, float]:
     """Return a row's measures of a model, from all clients' view of it. Clients without a value
     are left out."""
-    for score in (view.called, *view.train.more):
+    for score in (view.score_name, *view.train.more):
         add_score(score)
-    views = {score: view.of(score) for score in (view.called, *view.train.more)}
+    views = {score: view.with_score(score) for score in (view.score_name, *view.train.more)}
     found: dict[str, float] = {}
     for m in MEASURES.values():
         scored = views.get(m.score) if m.score else view

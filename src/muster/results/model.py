@@ -74,12 +74,12 @@ class ModelRecipe:
     def table(self) -> dict[str, Any]:
         """Return all of it but the module, as plain values."""
         rest = {k: v for k, v in vars(self).items() if k not in ("module", "inputs")}
-        return {**rest, "inputs": self.inputs.table()}
+        return {**rest, "inputs": self.inputs.to_dict()}
 
     @classmethod
     def from_table(cls, table: dict[str, Any]) -> ModelRecipe:
         """Read a recipe from plain values."""
-        return cls(**{**table, "inputs": Inputs.of_table(table["inputs"])})
+        return cls(**{**table, "inputs": Inputs.from_dict(table["inputs"])})
 
     def get_task(self) -> Task | None:
         """Return its task; None for the user's own."""
@@ -192,7 +192,7 @@ def use_tokenizer(recipe: ModelRecipe, tokenizer: str | Tokenizer | None) -> Mod
         return recipe
     if inputs.text is None:
         raise MusterError("tokenizer: the rows of this run are not texts; leave it out")
-    return replace(recipe, inputs=replace(inputs, text=inputs.text.read_by(tokenizer)))
+    return replace(recipe, inputs=replace(inputs, text=inputs.text.with_tokenizer(tokenizer)))
 
 
 def use_scale(recipe: ModelRecipe, scale: str | Path | None) -> ModelRecipe:
@@ -222,5 +222,5 @@ def use_scale(recipe: ModelRecipe, scale: str | Path | None) -> ModelRecipe:
         raise MusterError(
             f"{scale}: {len(mean)} features in [mean]; the model takes rows of shape {inputs.shape}"
         )
-    agreed = replace(inputs, columns=columns, scale=Scaler(mean, std), scaled=True)
+    agreed = replace(inputs, columns=columns, scaler=Scaler(mean, std), scaled=True)
     return replace(recipe, inputs=agreed)

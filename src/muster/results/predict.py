@@ -19,11 +19,14 @@ from numpy.typing import NDArray
 from ..base.arrays import Float64
 from ..base.lazy import nn, pl, torch
 from ..data.files.image_folders import is_image, takes_images
-from ..data.files.new_rows import array_rows, as_frame, columns_of, read_images, read_rows
+from ..data.files.new_rows import convert_array, read_images, read_rows, split_frame, to_frame
 from ..federation import Inputs
 from ..federation.ragged_rows import features
-from ..tasks.base import Multiclass, Scoring, StandardTask, Task
-from ..tasks.other import Binary, Multilabel, NextToken, Numbers, Poisson, Survival
+from ..tasks.base import Scoring, StandardTask, Task
+from ..tasks.classification import Binary, Multiclass, Multilabel
+from ..tasks.regression import NumberTask, Poisson
+from ..tasks.survival import Survival
+from ..tasks.tokens import NextToken
 from .model import ModelRecipe
 
 if TYPE_CHECKING:
@@ -57,12 +60,12 @@ def name_answers(recipe: ModelRecipe, width: int) -> tuple[str, ...]:
         return tuple(f"{CHANCE}{name}" for name in inputs.names)
     if isinstance(task, Survival):
         return (LOG_RISK,)
-    if isinstance(task, Numbers) and width == 1:
+    if isinstance(task, NumberTask) and width == 1:
         return (ANSWER,)
     if isinstance(task, Multilabel | NextToken):
         head = CHANCE
     else:
-        head = f"{ANSWER if isinstance(task, Numbers) else OUTPUT}_"
+        head = f"{ANSWER if isinstance(task, NumberTask) else OUTPUT}_"
     return tuple(f"{head}{name}" for name in name_targets(inputs, width))
 
 
@@ -128,14 +131,14 @@ def predict_rows(
     elif place is not None:
         x, y = read_rows(place, inputs)
     elif isinstance(rows, Mapping) or hasattr(rows, "columns"):
-        x, y = columns_of(as_frame(rows), inputs)
+        x, y = split_frame(to_frame(rows), inputs)
     elif inputs.text is not None and isinstance(next(iter(rows), None), str):
-        x, y = columns_of(pl.DataFrame({inputs.text.column: list(rows)}), inputs)
+        x, y = split_frame(pl.DataFrame({inputs.text.column: list(rows)}), inputs)
     else:
-        x, y = array_rows(np.asarray(rows), inputs), None
+        x, y = convert_array(np.asarray(rows), inputs), None
     # Of a long sequence with many tokens, only the outputs at its end are needed.
     last = isinstance(task, NextToken) and y is None
-    z = compute_outputs(module, inputs.prepared(x), (lambda z: z[:, -1:]) if last else lambda z: z)
+    z = compute_outputs(module, inputs.transform(x), (lambda z: z[:, -1:]) if last else lambda z: z)
     answers = interpret(task, inputs.classes, torch.from_numpy(z)).numpy()
     table = pl.DataFrame(
         {
@@ -155,13 +158,13 @@ def compute_scores(task: Task, z: Float64, y: NDArray[Any]) -> dict[str, float]:
         targets = targets.long()
     scoring, ones = Scoring(task), np.ones(len(y))
     found: dict[int, float] = {}
-    for i, of_row in scoring.rows:
+    for i, of_row in scoring.row_scores:
         mean = of_row(outs, targets).double().mean().numpy()
-        found[i] = float(scoring.finished(i, mean))
-    for i, of_all in scoring.of_all:
+        found[i] = float(scoring.from_mean(i, mean))
+    for i, of_all in scoring.set_scores:
         found[i] = of_all(z, y, ones)
     if isinstance(task, StandardTask):
-        loss = task.of_rows(outs, targets, torch.from_numpy(ones))
+        loss = task.set_loss(outs, targets, torch.from_numpy(ones))
     else:
         loss = task.loss(outs, targets).mean()
     return {**{scoring.scores[i].title: found[i] for i in sorted(found)}, "loss": float(loss)}

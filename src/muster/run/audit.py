@@ -133,7 +133,7 @@ def with_a_root(case: Case) -> Found:
     weights = [case.counted(root | group)[1] for group in tried]
     share = np.array([w[group].sum() / w.sum() for w, group in zip(weights, tried, strict=True)])
     trial = case.ask([case.counted(root)[1], *weights], root)
-    at = case.trust.choose_group(trial.words, roster.pick(root).share, share)
+    at = case.trust.choose_group(trial.values, roster.pick(root).share, share)
     return root if at is None else root | tried[at], trial, history
 
 
@@ -151,7 +151,7 @@ def among_peers(case: Case) -> Found:
     weights = [case.counted(inside ^ one)[1] for one in others]
     trial = case.ask([case.counted(inside)[1], *weights], kin)
     weight = 1 / case.inquiry.copies[kin]
-    effect = estimate_effects(trial.words[1:], inside[tried], alone[tried], weight, trust.loudest)
+    effect = estimate_effects(trial.values[1:], inside[tried], alone[tried], weight, trust.loudest)
     if effect is None:
         return inside, trial, history
     history = added(history, who[tried], trust.recall, effect=effect, told=np.ones(len(effect)))

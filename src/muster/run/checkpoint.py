@@ -45,7 +45,7 @@ def save_checkpoint(
     for part, table in state.server.items():
         tensors |= {f"server/{part}/{k}": t for k, t in table.items()}
     if state.clients is not None:
-        tensors |= {f"clients/{k}": t for k, t in state.clients.saved().items()}
+        tensors |= {f"clients/{k}": t for k, t in state.clients.to_tensors().items()}
     with writing(place), atomic_folder(place) as new:
         safetensors.save_file(
             {k: t.cpu().contiguous() for k, t in tensors.items()}, new / "s.safetensors"
@@ -166,7 +166,7 @@ def from_saved(beginning: RunState, round: int, tensors: dict[str, Tensor]) -> R
     refuse_other_form("model", beginning.model, model)
     pool = {"present": torch.from_numpy(beginning.present)}
     refuse_other_form("pool", pool, {"present": torch.from_numpy(present)})
-    memories = beginning.clients and beginning.clients.restored(clients)
+    memories = beginning.clients and beginning.clients.restore(clients)
     known = beginning.server
     server = {p: reorder(t, known.get(p, ())) for p, t in reorder(server, known).items()}
     return replace(

@@ -292,7 +292,7 @@ class LocalClients:
         """Return all clients' evaluation of a state."""
         memories, get_own = state.clients, None
         if memories is not None and "own" in memories.table.start:
-            get_own = lambda who: memories.of(who)["own"]  # noqa: E731
+            get_own = lambda who: memories.get(who)["own"]  # noqa: E731
         view = self.evaluate_model(state.model, get_own, np.arange(self.fed.n))
         return self.add_tuned(view, state.round, state.model, np.arange(self.fed.n))
 
@@ -350,7 +350,7 @@ class LocalClients:
             train.append(self.engine.appraise_each(models, some))
             if self.fed.test is not None:
                 test.append(self.engine.appraise_each(models, some, "test"))
-        return Appraisal.joined(train), Appraisal.joined(test) if test else None
+        return Appraisal.concat(train), Appraisal.concat(test) if test else None
 
     @cached_property
     def useful_thresholds(self) -> Float64:

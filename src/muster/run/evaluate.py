@@ -17,8 +17,9 @@ from ..base.lazy import pl
 from ..engines.row_results import Split
 from ..federation import Federation
 from ..protocol import Appraisal, Evaluation
-from ..tasks.base import Multiclass, StandardTask, Task, averages_rows
-from ..tasks.other import Binary, Numbers
+from ..tasks.base import StandardTask, Task, averages_rows
+from ..tasks.classification import Binary, Multiclass
+from ..tasks.regression import NumberTask
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,11 +67,11 @@ def constant_losses(fed: Federation, clients: Int64, task: Task) -> Float64:
 
 def constant_loss(task: StandardTask, y: Tensor, classes: int = 0) -> float:
     """Return the loss of the best constant prediction of these targets; NaN where there is none."""
-    if task.silent(y):
+    if task.has_no_loss(y):
         return float("nan")
     z = task.guess(y, classes)
     z = z.expand(len(y), *z.shape[1:])
-    return float(task.of_rows(z, y, z.new_ones(len(y))))
+    return float(task.set_loss(z, y, z.new_ones(len(y))))
 
 
 def get_requirements(fed: Federation, clients: Int64, split: Split) -> Float64:
@@ -106,7 +107,7 @@ def build_view(
         called: the name of their score
     """
     useful = is_below(train.loss, useful_below)
-    view = Evaluation(train, test, useful, own=own, own_test=own_test, called=called)
+    view = Evaluation(train, test, useful, own=own, own_test=own_test, score_name=called)
     if fed.requirement is None:
         return view
     meets = is_below(train.loss, get_requirements(fed, clients, "train"))
@@ -153,7 +154,7 @@ def compute_baselines(fed: Federation, task: Task = Multiclass()) -> dict[str, A
 def _compute_mean_baseline(fed: Federation, task: Task) -> dict[str, Any]:
     """Return the loss of predicting the mean of all rows of the objective, for numeric targets."""
     members = np.flatnonzero(fed.objective > 0)
-    if not isinstance(task, Numbers) or not len(members):
+    if not isinstance(task, NumberTask) or not len(members):
         return {}
     weight = fed.objective[members]
     rows = [fed.train.client(int(k))[1].double() for k in members]
@@ -167,10 +168,10 @@ def find_clients_without_loss(fed: Federation, task: Task) -> list[str]:
     """Return a warning about clients whose training rows have no loss, where there are any."""
     if averages_rows(task) or not isinstance(task, StandardTask):
         return []
-    silent = [k for k in range(fed.n) if task.silent(fed.train.client(k)[1])]
+    silent = [k for k in range(fed.n) if task.has_no_loss(fed.train.client(k)[1])]
     if not silent:
         return []
-    called = fed.population.called(silent[0])
+    called = fed.population.get_name(silent[0])
     own = sum(bool(fed.importance[k] > 0) for k in silent)
     return [
         f"{len(silent)} of {plural(fed.n, 'client')} ({own} in the objective) hold no event, the "

@@ -26,7 +26,8 @@ from ..models.specs import Spec, as_module
 from ..parts.guard import ReportLimits
 from ..parts.participation import Participation
 from ..parts.threats.attacks import Attack
-from ..tasks.base import Multiclass, Scoring, Task, as_task
+from ..tasks.base import Scoring, Task, as_task
+from ..tasks.classification import Multiclass
 from ..tasks.compatibility import match_task
 
 DecideOn = Literal["train", "held_out"]
@@ -101,7 +102,7 @@ class Job:
                 "some, or decide on 'train'"
             )
         if self.decide_on == "held_out" and fed.test is not None and not fed.test.sizes.all():
-            who = fed.population.called(int(fed.test.sizes.argmin()))
+            who = fed.population.get_name(int(fed.test.sizes.argmin()))
             raise MusterError(
                 f"decide_on: 'held_out', and client {who} has no held-out rows; give it some, or "
                 "decide on 'train'"

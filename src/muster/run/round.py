@@ -210,7 +210,7 @@ def conclude(
             let_in = verdict.weight > 0
             mean.add(answers.replies.pick(let_in), verdict.weight[let_in])
             parts[-1] = (answers.without_models(), *parts[-1][1:])
-    answers = Answers.joined([a for a, _, _ in parts])
+    answers = Answers.concat([a for a, _, _ in parts])
     verdict = Verdict.joined([v for _, v, _ in parts])
     honest = None
     if answers.truth is not None:
@@ -240,7 +240,7 @@ def conclude(
 
 def remembered(state: RunState, roster: Roster) -> State:
     """What these clients remember, as stacks."""
-    return {} if state.clients is None else state.clients.of(roster.clients)
+    return {} if state.clients is None else state.clients.get(roster.clients)
 
 
 class Mean:
@@ -317,7 +317,7 @@ def offer_of(setup: Setup, state: RunState) -> Offer:
         population=int((~setup.population.unseen).sum()),
         trainable=setup.clients.trainable,
         server={part: state.server[part] for part in job.method.solver.needs},
-        called=job.scoring.first.name,
+        score_name=job.scoring.first.name,
         higher=job.scoring.first.higher,
     )
 
@@ -351,7 +351,7 @@ def warned(setup: Setup, answers: Answers, odd: Int64) -> list[tuple[int, str]]:
 def counting(method: Method, answers: Answers, verdict: Verdict) -> tuple[Int64, State]:
     """Whose new memory counts, and what it is. What a client remembers together with the server
     (SCAFFOLD's c_k) counts only if its reply did."""
-    who, own = answers.replies.roster.clients, answers.memory
+    who, own = answers.replies.roster.clients, answers.state
     if not method.solver.joint or verdict.admitted.all():
         return who, own
     kept = verdict.admitted
@@ -413,7 +413,7 @@ def tried(traffic: Traffic, roster: Roster, trial: Trial | None, model: int) -> 
     """The same with the bytes of a trial: its models down, a number for each of them up."""
     if trial is None:
         return traffic
-    models = len(trial.words) - 1  # those who are asked hold the round's
+    models = len(trial.values) - 1  # those who are asked hold the round's
     up = np.full(len(trial.clients), SCALAR * (models + 1))
     down = np.full(len(trial.clients), models * model)
     if trial.traffic is not None:
@@ -428,7 +428,7 @@ def tried(traffic: Traffic, roster: Roster, trial: Trial | None, model: int) -> 
 
 def trials_of(trial: Trial | None) -> int:
     """How many appraisals of candidate models were asked for."""
-    return 0 if trial is None else (len(trial.words) - 1) * len(trial.clients)
+    return 0 if trial is None else (len(trial.values) - 1) * len(trial.clients)
 
 
 def record(
@@ -482,11 +482,11 @@ def record(
         "reason": reason,
         "weight": spread(verdict.weight, 0.0),
         "claim": spread(answers.replies.claim, np.nan),
-        "loss": answers.measured.loss,
-        offer.called: answers.measured.score,
+        "loss": answers.appraisal.loss,
+        offer.score_name: answers.appraisal.score,
         "steps": spread(answers.steps, 0),
         "bytes_up": traffic.up,
         "bytes_down": traffic.down,
     }
     share = float(sound / objective.sum()) if objective.sum() > 0 else 1.0
-    return LedgerEntry(row, columns, heard=share)
+    return LedgerEntry(row, columns, answered=share)

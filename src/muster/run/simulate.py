@@ -17,7 +17,8 @@ from ..parts.participation import Participation
 from ..parts.threats.attacks import Adversary, Attack, draw_attackers
 from ..results.model import ModelRecipe
 from ..results.run import OnRound, Run
-from ..tasks.base import Multiclass, RowFunction, Task, as_task
+from ..tasks.base import RowFunction, Task, as_task
+from ..tasks.classification import Multiclass
 from ..tasks.compatibility import match_task
 from . import evaluate
 from .clients import LocalClients

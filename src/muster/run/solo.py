@@ -21,7 +21,8 @@ from ..local import Local
 from ..models.specs import Spec, as_module
 from ..parts.solvers import SGD
 from ..protocol import Appraisal, Offer
-from ..tasks.base import Multiclass, RowFunction, Task
+from ..tasks.base import RowFunction, Task
+from ..tasks.classification import Multiclass
 from ..tasks.compatibility import match_task
 
 TOGETHER = 256  # clients trained at once: bounds the memory their models take
@@ -64,7 +65,7 @@ def solo(
                 test.append(work.appraise_each(done.models, some, "test"))
     finally:
         work.close()
-    return SoloModels(Appraisal.joined(train), Appraisal.joined(test) if test else None)
+    return SoloModels(Appraisal.concat(train), Appraisal.concat(test) if test else None)
 
 
 def with_solo(

@@ -84,7 +84,7 @@ def build_initial_state(setup: Setup, start: Params, memory: State) -> RunState:
     server = setup.job.method.step.memory(start, seen)
     if setup.job.method.trust is not None:
         server = {**server, **remembered(setup.population.n)}
-    memories = ClientStates.beginning(memory, setup.population.n) if memory else None
+    memories = ClientStates.create(memory, setup.population.n) if memory else None
     return RunState(0, start, server, memories, seen)
 
 
@@ -155,7 +155,7 @@ def _run_rounds(
             # How torch's threads would split a sum shows in its last bits.
             with one_thread():
                 following, entry = play_round(setup, cache, state)
-                if entry.heard < setup.quorum:
+                if entry.answered < setup.quorum:
                     raise NoQuorum(unheard(setup, entry))
                 due = following.round % every == 0 or following.round == rounds
                 measured = (
@@ -234,7 +234,7 @@ def own_models(state: RunState) -> ClientModels | None:
             stacklevel=4,
         )
         return None
-    saved = memories.saved()
+    saved = memories.to_tensors()
     models = {n.removeprefix("own/"): t.numpy() for n, t in saved.items() if n.startswith("own/")}
     return ClientModels(saved["who"].numpy(), models)
 
@@ -266,12 +266,13 @@ def unheard(setup: Setup, entry: LedgerEntry) -> str:
     failed = np.strings.startswith(columns["reason"], "failed")
     lost = (objective[columns["client"]] > 0) & (failed | columns["joined"] & ~columns["admitted"])
     why = "; ".join(
-        f"{population.called(k)}: {reason}"
+        f"{population.get_name(k)}: {reason}"
         for k, reason in zip(columns["client"][lost], columns["reason"][lost], strict=True)
     )
     return (
-        f"round {entry.round['round']}: heard {entry.heard:.2f} of the objective's weight, and the "
-        f"quorum is {setup.quorum:g} ({why}); the rounds before it are kept: run it again to go on"
+        f"round {entry.round['round']}: heard {entry.answered:.2f} of the objective's weight, and "
+        f"the quorum is {setup.quorum:g} ({why}); the rounds before it are "
+        "kept: run it again to go on"
     )
 
 

@@ -90,7 +90,7 @@ class Tune:
 
     @property
     def best(self) -> Direction:
-        """Which way is better."""
+        """The direction in which the score is better."""
         if self.direction != "auto":
             return self.direction
         return "min" if find_measures(self.measure)[0].lower else "max"
@@ -100,7 +100,7 @@ SETTINGS = tuple(field.name for field in fields(Tune))
 
 
 class TuningInterrupted(KeyboardInterrupt):
-    """Ctrl-C during a tuning; what is finished is in its folder."""
+    """Ctrl-C during a tuning; the finished runs are in its folder."""
 
 
 def tune(
@@ -116,7 +116,7 @@ def tune(
         table: a configuration, as a table or a TOML file, with [tune]
         over: in place of [tune]: lists of values by key, and `seeds`, `share`, `measure`,
             `direction`, `budget`
-        folder: candidates are kept here as they finish, and not run again; `tuning.parquet` and
+        folder: candidates are saved here as they finish, and not run again; `tuning.parquet` and
             `chosen.toml` are written here
         jobs: as in `muster.sweep`
         on_cell: as in `muster.sweep`
@@ -135,7 +135,7 @@ def tune(
 
 @dataclass(frozen=True)
 class TuningPlan:
-    """A tuning before it is run."""
+    """The plan of a tuning: its settings, and the candidates of every method."""
 
     base: Table
     given: Table
@@ -149,7 +149,7 @@ class TuningPlan:
 def plan_tuning(
     table: Mapping[str, Any] | str | Path, over: Mapping[str, Any] | None, trusted: bool = False
 ) -> TuningPlan:
-    """Every candidate of every method, checked; `trusted` as in `config.load`."""
+    """Return the plan of a tuning, every candidate checked; `trusted` as in `config.load`."""
     parts = catalogue(trusted)
     base = read_base(table)
     own = base.pop("tune", {})
@@ -359,7 +359,7 @@ def conclude(plan: TuningPlan, folder: Path) -> Tuning:
         plan.grids,
         wrong.lines(),
         folder,
-        Variation.together(varies),
+        Variation.combine(varies),
     )
 
 

@@ -107,7 +107,7 @@ class Tuning:
         tables += [Text(f"at the edge: {text}; the best value may lie beyond") for text in edges]
         several = summary["half"].is_not_null().any()
         seeds = plural(int(summary["seeds"].to_numpy().max()), "validation seed")
-        covers = [Text(self.variation.said(seeds))] if several else []
+        covers = [Text(self.variation.interval_note(seeds))] if several else []
         return Group(*tables, *covers, *format_warnings(self.warnings))
 
     def __repr__(self) -> str:

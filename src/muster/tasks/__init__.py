@@ -1,13 +1,16 @@
 """Tasks by name, for `muster.simulate(..., task=muster.tasks.regression())`.
 
-A function of outputs and targets that gives the loss of each row is a task too; `custom` gives it a
-score of its own.
+A function of outputs and targets that returns the loss of each row is a task too; `custom` gives it
+a score.
 """
 
 from __future__ import annotations
 
-from .base import Custom, Multiclass, Task
-from .other import Binary, Huber, Multilabel, NextToken, Poisson, Regression, Survival
+from .base import Custom, Task
+from .classification import Binary, Multiclass, Multilabel
+from .regression import Huber, Poisson, Regression
+from .survival import Survival
+from .tokens import NextToken
 
 __all__ = [
     "Task",

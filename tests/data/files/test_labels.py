@@ -136,6 +136,6 @@ def test_a_node_reads_them_too(trial):
 
 
 def test_label_columns_survive_being_written_down():
-    again = Inputs.of_table(Inputs((2,), 0, label=("days", "died"), target=(2,)).table())
+    again = Inputs.from_dict(Inputs((2,), 0, label=("days", "died"), target=(2,)).to_dict())
     assert again.label_columns == ("days", "died")
     assert Inputs((2,), 2, label="ill").label_columns == ("ill",)

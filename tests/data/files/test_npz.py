@@ -11,7 +11,7 @@ import pytest
 
 from muster.base.errors import MusterError
 from muster.data import from_folder
-from muster.data.files.npz import npz_arrays
+from muster.data.files.npz import load_npz
 
 
 def saved(path, **arrays):
@@ -34,14 +34,14 @@ def lying(shape):
 
 def test_arrays_read_back_as_they_were_saved(tmp_path):
     given = {"x": np.arange(6.0).reshape(3, 2).T.copy().T, "y": np.array([0, 1, 1])}
-    found = npz_arrays(saved(tmp_path / "a.npz", **given))
+    found = load_npz(saved(tmp_path / "a.npz", **given))
     assert {k: v.tolist() for k, v in found.items()} == {k: v.tolist() for k, v in given.items()}
 
 
 @pytest.mark.parametrize("shape", [b"(999999999, 99)", b"(-4, 2)", b"(4, 3)", b"(0, 2)", b"(4.0,)"])
 def test_headers_that_lie_are_refused_before_anything_is_read(tmp_path, shape):
     with pytest.raises(MusterError, match=r"a\.npz: not readable as npz"):
-        npz_arrays(saved(tmp_path / "a.npz", x=lying(shape), y=np.zeros(4)))
+        load_npz(saved(tmp_path / "a.npz", x=lying(shape), y=np.zeros(4)))
 
 
 def test_an_array_that_unpacks_to_more_than_there_is_room_for_is_refused(tmp_path, monkeypatch):
@@ -49,7 +49,7 @@ def test_an_array_that_unpacks_to_more_than_there_is_room_for_is_refused(tmp_pat
     assert path.stat().st_size < 10**5
     monkeypatch.setattr("muster.base.memory.free_memory", lambda device=None: 10**6)
     with pytest.raises(MusterError, match=r"array x of .* need 8\.0 MB"):
-        npz_arrays(path)
+        load_npz(path)
 
 
 @pytest.mark.parametrize("name", ["data.csv", "data.parquet", "data.npz"])

@@ -64,7 +64,7 @@ def test_only_training_rows_are_fitted_to(folder):
     how = {**HOW, "test_fraction": None, "split": "split", "client": "client"}
     with pytest.warns(muster.MusterWarning, match="features need scaling"):
         fed = muster.Federation.from_folder(folder.parent / "all.csv", **how)
-    assert fed.prepare.mean[2] == pytest.approx(np.mean([5.0, 6.0, 4.0, 8.0, 5.5]))
+    assert fed.encoder.mean[2] == pytest.approx(np.mean([5.0, 6.0, 4.0, 8.0, 5.5]))
 
 
 def test_from_files_to_a_prediction_of_raw_rows(folder, capsys):
@@ -80,7 +80,7 @@ def test_from_files_to_a_prediction_of_raw_rows(folder, capsys):
     rows = capsys.readouterr().out.splitlines()
     assert rows[0] == "row,prediction,p_0,p_1"
     run = muster.load("runs/pain")
-    made = run.recipe.inputs.prepare
+    made = run.recipe.inputs.encoder
     x = made(np.array([[55.0, 2.0, np.nan], [np.nan, np.nan, 6.0]]))
     p = torch.sigmoid(run.model()(torch.from_numpy(x))[:, 0]).tolist()
     assert [float(r.split(",")[3]) for r in rows[1:]] == pytest.approx(p, abs=1e-6)
@@ -94,8 +94,8 @@ def test_what_a_model_takes_survives_being_written_down():
     made = TableEncoder(
         ("a", "b"), {"b": ("x", "y")}, ("a",), (1.5, 0.0), (2.0, 1.0), True, nothing
     )
-    inputs = Inputs((4,), 2, columns=("a", "b"), prepare=made)
-    again = Inputs.of_table(inputs.table()).prepare
+    inputs = Inputs((4,), 2, columns=("a", "b"), encoder=made)
+    again = Inputs.from_dict(inputs.to_dict()).encoder
     assert vars(again) == vars(made)
 
 
@@ -116,14 +116,14 @@ def test_what_cannot_be_is_said_in_one_line(folder, how, says):
 def test_a_priority_scale_is_that_of_the_priority_clients(folder):
     """Levels and holes are everybody's; means and deviations those of the clients it is for."""
     fed = muster.Federation.from_folder(folder, **HOW, scale="priority", priority=["north"])
-    made, ages, sugar = fed.prepare, np.array([60, 50, 40, 70.0]), np.array([5.0, 7.0, 6.0])
+    made, ages, sugar = fed.encoder, np.array([60, 50, 40, 70.0]), np.array([5.0, 7.0, 6.0])
     assert made.mean[0] == pytest.approx(ages.mean(), rel=1e-12)
     assert made.std[2] == pytest.approx(sugar.std(), rel=1e-12)
     assert made.holes == ("age", "pain", "sugar")
     assert made.levels == {"pain": ("dull", "none", "sharp")}
-    everyone = muster.Federation.from_folder(folder, **HOW, scale="priority").prepare
+    everyone = muster.Federation.from_folder(folder, **HOW, scale="priority").encoder
     assert vars(everyone) == vars(
-        muster.Federation.from_folder(folder, **HOW, scale="pooled").prepare
+        muster.Federation.from_folder(folder, **HOW, scale="pooled").encoder
     )
 
 
@@ -204,8 +204,8 @@ def test_a_priority_scale_takes_from_everybody_what_the_priority_clients_lack(fo
     (folder / "north.csv").write_text(north)
     fed = muster.Federation.from_folder(folder, **HOW, scale="priority", priority=["north"])
     sugar = np.array([4.0, 8.0, 5.5])
-    assert fed.prepare.mean[2] == pytest.approx(sugar.mean())
-    assert fed.prepare.std[2] == pytest.approx(sugar.std())
+    assert fed.encoder.mean[2] == pytest.approx(sugar.mean())
+    assert fed.encoder.std[2] == pytest.approx(sugar.std())
 
 
 def test_a_table_may_be_all_categories(tmp_path):

@@ -67,7 +67,7 @@ BAD = {
     "split": ({"north": NORTH.replace("1.5", "trian"), "manifest": "split = 'dose'"},
               "north.csv: column 'dose', row 1: 'trian'; allowed: train, test"),
     "priority twice": ({"north": NORTH, "manifest": "priority = 1\nclients.north.priority = true"},
-                       "priority and clients.NAME.priority; say it in one place"),
+                       "priority and clients.NAME.priority; give it in one place"),
     "std 0": ({"north": NORTH, "manifest": "mean = {age = 1, dose = 1}\nstd = {age = 0, dose = 1}"},
               "std.age: 0.0; allowed: above 0"),
     "mean of some": ({"north": NORTH, "manifest": "mean = {age = 1}\nstd = {age = 1}"},
@@ -100,7 +100,7 @@ BAD = {
     "first line empty": ({"north": "\n" + NORTH}, "its first line is empty; give a header"),
     "nothing": ({}, "h: holds no data"),
     "same features": ({"north": NORTH, "manifest": "features = ['age', 'age']"}, "different names"),
-    "label as feature": ({"north": NORTH, "manifest": "features = ['label']"}, "something else"),
+    "label as feature": ({"north": NORTH, "manifest": "features = ['label']"}, "has another role"),
 }  # fmt: skip
 
 

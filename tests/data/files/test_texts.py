@@ -134,7 +134,7 @@ def test_nothing_is_imported_because_data_or_a_network_says_so(reviews):
 @pytest.mark.parametrize(
     ("how", "says"),
     [
-        ({"tokenizer": None}, "tokenizer: missing; give a function of a text"),
+        ({"tokenizer": None}, "tokenizer: missing; give a function from a text"),
         ({"text": "reveiw"}, "no feature column 'reveiw'; did you mean 'review'"),
         ({"text": None}, "tokenizer: it is for texts; name their column with text="),
         ({"features": ("stars",)}, "features: given together with text"),
@@ -173,5 +173,5 @@ def test_exported_it_takes_tokens(reviews):
 
 def test_it_survives_being_written_down():
     text = TextEncoder("review", 4, 0, "mine:words", words)
-    again = Inputs.of_table(Inputs((4,), 2, columns=("review",), text=text).table()).text
+    again = Inputs.from_dict(Inputs((4,), 2, columns=("review",), text=text).to_dict()).text
     assert vars(again) == {**vars(text), "tokenizer": None}

@@ -65,7 +65,7 @@ def test_fashion_mnist_as_the_paper_splits_it():
     assert pixels.std(dtype=np.float64) / 255 == pytest.approx(0.3530, abs=1e-4)
     for k in (0, 59):
         y = fed.test.client(k)[1].numpy()
-        weight = fed.test.counts_by(fed.test.positions(np.array([k])))
+        weight = fed.test.row_weights(fed.test.positions(np.array([k])))
         assert np.bincount(y, weight, minlength=10) == pytest.approx(counts[k] / 1000)
         assert len(y) == 1000 * np.count_nonzero(counts[k])
 

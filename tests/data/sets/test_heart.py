@@ -67,7 +67,7 @@ def test_what_was_not_measured_is_missing_in_training_and_in_new_patients(folder
     cells[HEART_COLUMNS.index("trestbps") + 1] = cells[HEART_COLUMNS.index("thal") + 1] = "0"
     table.write_text("\n".join([lines[0], ",".join(cells), *lines[2:]]))
     fed = muster.data.heart(folders[0])
-    assert fed.prepare.levels["thal"] == ("3", "6", "7"), "0 is no result of a scan"
+    assert fed.encoder.levels["thal"] == ("3", "6", "7"), "0 is no result of a scan"
     run = muster.simulate(
         fed, muster.methods.fedavg(), muster.models.Linear(), 3, task=muster.tasks.binary()
     )

@@ -330,7 +330,7 @@ def test_an_official_test_set_takes_each_clients_label_proportions(
     for k, part in enumerate(parts):
         own = [label for label in y[part] if label in y_test]
         rows = held.client(k)[0][:, 0].long().numpy()
-        weight = held.counts_by(held.positions(np.array([k])))
+        weight = held.row_weights(held.positions(np.array([k])))
         assert sorted(rows) == [i for i, label in enumerate(y_test) if label in own]
         assert weight.sum() == pytest.approx(1)
         for row, w in zip(rows, weight, strict=True):

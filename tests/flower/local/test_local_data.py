@@ -73,7 +73,7 @@ def test_nodes_read_their_part_of_the_tables_and_agree_on_features(tmp_path, end
     real = case.run()
     assert case.surveyed == 4, "columns are agreed on as across machines"
     assert_same(real, case.simulate())
-    assert real.recipe.inputs.prepare.levels == {"pain": ("9", "10", "dull", "none", "sharp")}
+    assert real.recipe.inputs.encoder.levels == {"pain": ("9", "10", "dull", "none", "sharp")}
     new = pl.DataFrame({"age": ["60"], "pain": ["sharp"], "sugar": [None], "tag": ["7"]})
     assert real.predict(new)["p_yes"].is_between(0, 1).all()
 
@@ -106,7 +106,7 @@ def test_arrays_are_scaled_together_too(tmp_path):
     real = case.run()
     assert case.surveyed == 3
     assert_same(real, case.simulate())
-    assert real.recipe.inputs.scale.mean[0] > 40
+    assert real.recipe.inputs.scaler.mean[0] > 40
 
 
 def test_where_the_terms_say_nothing_of_files_rows_are_the_simulators(tmp_path):

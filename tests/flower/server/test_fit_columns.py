@@ -20,7 +20,7 @@ from flower_tables import Tables, patients
 from muster.cli.main import main
 from muster.config.experiment import load
 from muster.config.network import Network, members_of
-from muster.data.files.tables import measured
+from muster.data.files.tabular import null_na_values
 from muster.data.sets import heart
 from muster.flower.client.node_data import own_data, own_statistics
 from muster.flower.server.app import federate
@@ -92,9 +92,9 @@ def test_a_federation_of_tables_is_the_simulated_one(tables, scale):
     assert_same(real, simulated)
     assert real.clients["admitted"].sum() > 6, "others join too"
     here, there = simulated.recipe.inputs, real.recipe.inputs
-    assert vars(here.prepare) == vars(there.prepare), "to the bit, whatever the order of clients"
-    assert here.prepare.levels == {"pain": ("9", "10", "dull", "none", "sharp")}
-    assert here.prepare.holes == ("pain", "sugar")
+    assert vars(here.encoder) == vars(there.encoder), "to the bit, whatever the order of clients"
+    assert here.encoder.levels == {"pain": ("9", "10", "dull", "none", "sharp")}
+    assert here.encoder.holes == ("pain", "sugar")
     assert len(surveys(grid)) == 4
     assert len(carriers(grid)) == 4, "once for each client, and then by its hash"
 
@@ -134,7 +134,7 @@ def test_arrays_are_scaled_alike_too(setup, tmp_path):
     )
     real = case.run()
     assert_same(real, case.simulate(fed))
-    assert np.array_equal(real.recipe.inputs.scale.std, fed.scale.std)
+    assert np.array_equal(real.recipe.inputs.scaler.std, fed.scaler.std)
     raw = np.load(tmp_path / "0.npz")["x"]
     assert real.predict(raw[:5])["p_1"].is_finite().all()
 
@@ -144,7 +144,7 @@ def test_four_hospitals_with_a_file_each_come_to_the_data_set(tmp_path):
     """Real records: each node reads its own, and the model is that of `muster.data.heart`."""
     fed = muster.data.heart(SHARED, priority=["va"])
     everybody = heart.patients(heart.load_local(heart.HEART, SHARED).arrays)
-    everybody = measured(everybody, heart.NA_VALUES)
+    everybody = null_na_values(everybody, heart.NA_VALUES)
     sites = []
     for name in fed.names.tolist():
         file = tmp_path / f"{name}.csv"
@@ -165,7 +165,7 @@ def test_four_hospitals_with_a_file_each_come_to_the_data_set(tmp_path):
     compute = chosen.settings.compute
     simulated = muster.run_job(fed, chosen.job, compute=compute, keep=chosen.keep)
     assert_same(real, simulated)
-    assert vars(real.recipe.inputs.prepare) == vars(replace(fed.prepare, nothing={}))
+    assert vars(real.recipe.inputs.encoder) == vars(replace(fed.encoder, nothing={}))
 
 
 LIES = {
@@ -256,9 +256,9 @@ def test_a_liar_is_left_out_and_moves_nothing(tables):
     moves = run.moves.filter(pl.col("client") == 0)["move"].to_list()
     assert moves == ["not in: column 'age': impossible mean inf"]
     assert "without east: column 'age': impossible mean inf" in case.said
-    made = run.recipe.inputs.prepare
+    made = run.recipe.inputs.encoder
     (case.folder / "clinics" / "east.csv").unlink()
-    alone = case.chosen.federation(0).prepare
+    alone = case.chosen.federation(0).encoder
     assert vars(made) == vars(alone)
     assert set(run.clients["client"]) == {1, 2, 3}
 
@@ -266,13 +266,13 @@ def test_a_liar_is_left_out_and_moves_nothing(tables):
 def test_a_liar_that_is_believed_moves_no_priority_scale(tables):
     """Plausible lies are not found out; by `scale = "priority"` they change nothing."""
     case = tables(FEDALIGN, network={"scale": "priority"}, rounds=1, evaluate_every=0)
-    honest = case.simulate().recipe.inputs.prepare
+    honest = case.simulate().recipe.inputs.encoder
     case.nodes[0].tamper = told(mean=lambda v: [1e9, *v[1:]], spread=lambda v: [1e12, *v[1:]])
-    assert vars(case.run().recipe.inputs.prepare) == vars(honest)
+    assert vars(case.run().recipe.inputs.encoder) == vars(honest)
     for node in case.nodes:
         node.state.clear()
     case.network = replace(case.network, scale="pooled")
-    moved = case.run(name="pooled").recipe.inputs.prepare
+    moved = case.run(name="pooled").recipe.inputs.encoder
     assert moved.mean[0] > 1e8, "as docs/federate.md says of scale = 'pooled'"
 
 
@@ -314,10 +314,10 @@ def test_a_server_that_comes_back_goes_on_with_what_was_fitted(tables):
     assert not surveys(grid)
     assert len(carriers(grid)) == 2
     assert "without west: it was not in when the run began" in case.said
-    assert vars(run.recipe.inputs.prepare) == vars(whole.recipe.inputs.prepare)
+    assert vars(run.recipe.inputs.encoder) == vars(whole.recipe.inputs.encoder)
     assert all(np.array_equal(run.weights[name], w) for name, w in whole.weights.items())
     assert not (place / "checkpoints").exists(), "model.json has it from here on"
-    assert store.load(place).recipe.inputs.prepare.levels == run.recipe.inputs.prepare.levels
+    assert store.load(place).recipe.inputs.encoder.levels == run.recipe.inputs.encoder.levels
 
 
 class Forgetful(LocalGrid):
@@ -397,7 +397,7 @@ def test_a_manifest_leaves_to_the_federation_what_is_to_be_agreed_on(tmp_path):
     manifest.write_text(
         "mean = {age = 50, sugar = 1e6, tag = 7}\nstd = {age = 9, sugar = 2e5, tag = 1}"
     )
-    assert own_data(config, network, 0).scale.mean.tolist() == [50, 1e6, 7], "as before"
+    assert own_data(config, network, 0).scaler.mean.tolist() == [50, 1e6, 7], "as before"
     with pytest.raises(muster.MusterError, match=r"scale: 'pooled' next to \[mean\] and \[std\]"):
         own_data(config, replace(network, scale="pooled"), 0)
 

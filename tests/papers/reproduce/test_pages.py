@@ -53,7 +53,7 @@ def test_every_claim_has_a_verdict():
     text = (DOCS / "claims.md").read_text()
     for experiment in EXPERIMENTS:
         for verdict in pages.judge_claims(
-            experiment, panel_results.load_with_used(experiment, FOLDER)
+            experiment, panel_results.load_results(experiment, FOLDER)
         ):
             assert verdict.says in text
             assert verdict.kind in KINDS
@@ -68,9 +68,7 @@ def test_every_claim_has_a_verdict():
 def test_every_claim_is_in_the_overview_and_the_counts_add_up():
     text = (DOCS / "claims.md").read_text()
     every = [
-        v
-        for p in EXPERIMENTS
-        for v in pages.judge_claims(p, panel_results.load_with_used(p, FOLDER))
+        v for p in EXPERIMENTS for v in pages.judge_claims(p, panel_results.load_results(p, FOLDER))
     ]
     glance = text.split("at a glance")[1].split("\n## ")[0] + text.split("at a glance")[2]
     assert all(v.says in glance for v in every)
@@ -85,10 +83,10 @@ def test_kept_results_are_of_the_file_as_it_is_or_said_not_to_be_and_pass_its_ch
     found = panel_results.load(FOLDER, experiment.id)
     if found is None:
         pytest.skip(f"not run here: muster reproduce {experiment.id} --keep")
-    whole = panel_results.load_with_used(experiment, FOLDER)
+    whole = panel_results.load_results(experiment, FOLDER)
     assert whole is not None
     lacks = {*experiment.panel_tables, *experiment.studies} - {*whole.provenance, *whole.missing}
-    if whole.find_outdated(experiment) or whole.earlier or lacks:
+    if whole.outdated_parts(experiment) or whole.earlier or lacks:
         said = pages.describe_runs(experiment, whole)
         assert pages.EARLIER in said or all(f"{name}: not run" in said for name in lacks)
         pytest.skip(f"of an earlier version of its file: muster reproduce {experiment.id} --keep")
@@ -104,7 +102,7 @@ def test_kept_results_are_of_the_file_as_it_is_or_said_not_to_be_and_pass_its_ch
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experiment: experiment.id)
 def test_claims_can_be_judged_by_the_panels_of_a_quick_run_alone(experiment):
-    whole = panel_results.load_with_used(experiment, FOLDER)
+    whole = panel_results.load_results(experiment, FOLDER)
     if whole is None or not whole.frame.height:
         pytest.skip(f"no runs of its own: muster reproduce {experiment.id} --keep")
     left_out = experiment.skipped_panels("quick")

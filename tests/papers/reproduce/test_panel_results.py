@@ -113,7 +113,7 @@ def test_what_is_kept_is_read_again_and_finished_runs_are_not_run_again(
     assert again.frame.equals(found.frame)
     assert again.provenance == found.provenance
     assert re.fullmatch(r"\d+ training rows a client \(in seed 0\)", again.provenance["low"].data)
-    assert again.find_outdated(experiment) == []
+    assert again.outdated_parts(experiment) == []
 
     def never(*_, **__):
         raise AssertionError("run again")
@@ -204,11 +204,11 @@ def test_results_of_an_earlier_file_are_said_and_seeds_are_counted(experiment, r
 def test_a_panel_run_by_itself_takes_the_place_of_its_earlier_results(experiment, ran, tmp_path):
     _, found = ran
     changed = dataclasses.replace(experiment, common={**experiment.common, "rounds": 4})
-    assert found.find_outdated(changed) == ["low"]
+    assert found.outdated_parts(changed) == ["low"]
     new = run_panels.run(changed, tmp_path, jobs=1, only=["low"])
     assert set(new.frame["panel"]) == {"low"}
     both = panel_results.merge_results(found, new, changed)
-    assert both.find_outdated(changed) == []
+    assert both.outdated_parts(changed) == []
     low, swept = (both.frame.filter(pl.col("panel") == name) for name in ("low", "swept"))
     assert low["round"].max() == 4
     before = found.frame.filter(pl.col("panel") == "swept")
@@ -236,7 +236,7 @@ def test_panels_of_the_same_name_are_kept_apart(experiment, ran, tmp_path, monke
         panel_results.save(found, tmp_path, id)
     other = dataclasses.replace(experiment, id="other", common={**experiment.common, "rounds": 9})
     monkeypatch.setattr(panel_results, "find_experiment", lambda id: other)
-    both = panel_results.load_with_used(dataclasses.replace(experiment, uses=("other",)), tmp_path)
+    both = panel_results.load_results(dataclasses.replace(experiment, uses=("other",)), tmp_path)
     assert both is not None
     assert set(both.frame["panel"]) == {"low", "swept", "other/low", "other/swept"}
     assert both.earlier == ["other"]
@@ -333,7 +333,7 @@ def test_a_quick_run_says_so_and_gives_no_verdict(experiment, tmp_path, monkeypa
     verdicts = [
         v.word
         for v in pages.judge_claims(
-            experiment, panel_results.load_with_used(experiment, tmp_path / "quick-2seeds")
+            experiment, panel_results.load_results(experiment, tmp_path / "quick-2seeds")
         )
     ]
     assert verdicts

@@ -77,14 +77,14 @@ def ran(tmp_path_factory):
 def test_results_know_the_code_they_were_made_with(ran, tmp_path):
     experiment, found = ran
     assert found.provenance["weights"].digest == study.digest("weights")
-    assert found.find_outdated(experiment) == []
+    assert found.outdated_parts(experiment) == []
     panel_results.save(found, tmp_path, "toy")
     again = panel_results.load(tmp_path, "toy")
     assert again is not None
-    assert again.find_outdated(experiment) == []
+    assert again.outdated_parts(experiment) == []
     for other in ("", "another"):
         made = {"weights": dataclasses.replace(found.provenance["weights"], digest=other)}
-        assert dataclasses.replace(found, provenance=made).find_outdated(experiment) == ["weights"]
+        assert dataclasses.replace(found, provenance=made).outdated_parts(experiment) == ["weights"]
     assert describe_time(experiment, found).endswith("(full size)")
 
 
@@ -93,6 +93,6 @@ def test_kept_studies_are_of_the_code_as_it_is(experiment):
     found = panel_results.load(find_checkout() / RESULTS, experiment.id)
     assert found is not None
     assert set(found.studies) == set(experiment.studies)
-    assert found.find_outdated(experiment) == [], (
+    assert found.outdated_parts(experiment) == [], (
         f"run muster reproduce {experiment.id} --keep again"
     )

@@ -1,1 +1,1 @@
-"""Federations from files of one's own."""
+"""Federations from your own files: tables, npz, images, Hugging Face."""

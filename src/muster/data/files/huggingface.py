@@ -1,4 +1,4 @@
-"""A Hugging Face data set, cut by a partitioner of flwr-datasets: each partition is a client.
+"""Hugging Face data sets, divided by a partitioner of flwr-datasets: each partition is a client.
 
 Needs the extra `huggingface`. Nothing of it is imported here: a partitioner brings its data set.
 """
@@ -15,9 +15,9 @@ from ...base.errors import MusterError, nearest
 from ...base.lazy import pl
 from ...base.registry import Code, import_object, part
 from ...federation import Federation
-from .assemble import TEST_FRACTION, assemble
-from .manifest import Options, laid_over
-from .tables import Block
+from .assembly import TEST_FRACTION, assemble
+from .manifest import Options, override_options
+from .tabular import Block
 
 
 @part(Federation, "huggingface")
@@ -29,9 +29,9 @@ def from_partitioner(
     test_fraction: float = TEST_FRACTION,
     seed: int = 0,
 ) -> Federation:
-    """A federation from a flwr-datasets partitioner whose `dataset` is set.
+    """Read a federation from a flwr-datasets partitioner whose `dataset` is set.
 
-    In a configuration the partitioner is what a function of yours returns, `module:function`.
+    In a configuration the partitioner is the result of your function, `module:function`.
     Images become uint8 arrays (channels, height, width); numbers and lists of numbers of one
     length become float32, column after column.
 
@@ -53,17 +53,19 @@ def from_partitioner(
                 f"{block.where}: rows have shape {block.x.shape[1:]}, those of partition 0 "
                 f"{blocks[0].x.shape[1:]}; give images and lists of one size"
             )
-    given = {"priority": priority, "test_fraction": test_fraction}
-    called = getattr(partitioner.dataset.features[label], "names", None)  # a ClassLabel has them
-    if called is None:
-        return assemble(blocks, laid_over(Options(), given), seed, "huggingface")
-    numbers = tuple(range(len(called)))
-    fed = assemble(blocks, laid_over(Options(classes=numbers), given), seed, "huggingface")
-    return replace(fed, labels=tuple(called))
+    settings = {"priority": priority, "test_fraction": test_fraction}
+    labels = getattr(partitioner.dataset.features[label], "names", None)  # a ClassLabel has them
+    if labels is None:
+        return assemble(blocks, override_options(Options(), settings), seed, "huggingface")
+    numbers = tuple(range(len(labels)))
+    fed = assemble(
+        blocks, override_options(Options(classes=numbers), settings), seed, "huggingface"
+    )
+    return replace(fed, labels=tuple(labels))
 
 
 def read_partition(rows: Any, k: int, label: str, features: tuple[str, ...] | None) -> Block:
-    """The rows of partition k: the label column, and the feature columns side by side."""
+    """Read the rows of partition k: the label column, and the feature columns side by side."""
     where, names = f"partition {k}", rows.column_names
     chosen = tuple(name for name in names if name != label) if features is None else features
     for name in (label, *chosen):
@@ -81,7 +83,7 @@ def read_partition(rows: Any, k: int, label: str, features: tuple[str, ...] | No
 
 
 def as_features(column: NDArray[Any], where: str) -> NDArray[Any]:
-    """A column as rows of features: images as bytes, channels first, everything else float32."""
+    """Return a column as rows of features: images as bytes, channels first; all else as float32."""
     array = np.asarray(column)
     if array.dtype.kind not in "fiub":
         raise MusterError(

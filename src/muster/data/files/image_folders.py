@@ -1,6 +1,6 @@
 """Folders of images: FOLDER/client/class/*.png, or FOLDER/class/*.png of a single client.
 
-Rows are bytes (channels, height, width), classes are called as their folders are. Gray images have
+Rows are bytes (channels, height, width), classes are named after their folders. Gray images have
 one channel, all others three; transparency is dropped.
 """
 
@@ -19,9 +19,9 @@ from ...base.lazy import Image, pl
 from ...base.untrusted_files import TABLE, open_file
 from ...federation import Inputs
 from ...federation.inputs import PIXELS
-from .assemble import natural
+from .assembly import natural_key
 from .manifest import MANIFEST, Options
-from .tables import Block, broken
+from .tabular import Block, read_error
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -29,43 +29,45 @@ if TYPE_CHECKING:
 Size = tuple[int, ...]  # height and width
 
 ENDINGS = (".png", ".jpg", ".jpeg")
-FORMATS = ("PNG", "JPEG")  # what files so called may be, whatever else Pillow reads
-COLUMNS = ("label", "client", "features", "split", "categories", "missing", "text", "tokenizer",
-           "length", "pad")  # fmt: skip
+FORMATS = ("PNG", "JPEG")  # the only formats that Pillow may read
+COLUMN_SETTINGS = (
+    *("label", "client", "features", "split", "categories", "missing"),
+    *("text", "tokenizer", "length", "pad"),
+)
 GRAY = ("1", "L", "LA")
 DEEP = ("I", "I;16", "I;16B", "I;16L", "F")  # more than a byte for each pixel
 
 
 def is_image(path: Path) -> bool:
-    """Whether a file is called like an image."""
+    """Return True if a file is named like an image."""
     return path.suffix.lower() in ENDINGS
 
 
 def holds_images(place: Path) -> bool:
-    """Whether a folder is one of folders of images, and of nothing else."""
+    """Return True if a folder has only folders, and images in them."""
     if not place.is_dir():
         return False
-    inside = contents(place)
-    return bool(inside) and all(path.is_dir() for path in inside) and any(
-        is_image(file) for depth in ("*/*", "*/*/*") for file in place.glob(depth)
-    )  # fmt: skip
+    inside = list_folder(place)
+    if not inside or not all(path.is_dir() for path in inside):
+        return False
+    return any(is_image(file) for depth in ("*/*", "*/*/*") for file in place.glob(depth))
 
 
-def contents(folder: Path) -> list[Path]:
-    """What lies in a folder, but hidden files, notes (.md) and manifests."""
+def list_folder(folder: Path) -> list[Path]:
+    """Return the files and folders in a folder, without hidden files, notes (.md) and manifests."""
     inside = [p for p in folder.iterdir() if not p.name.startswith(".") and p.suffix != ".md"]
-    return sorted((p for p in inside if p.name != MANIFEST), key=lambda p: natural(p.name))
+    return sorted((p for p in inside if p.name != MANIFEST), key=lambda p: natural_key(p.name))
 
 
-def image_blocks(place: Path, options: Options) -> tuple[Options, list[Block]]:
-    """The images of each client, and the settings with the classes there are."""
-    for name in COLUMNS:
+def read_image_blocks(place: Path, options: Options) -> tuple[Options, list[Block]]:
+    """Read the images of each client; return the settings with their classes, and the blocks."""
+    for name in COLUMN_SETTINGS:
         if getattr(options, name) is not None:
             raise MusterError(f"{name}: images have no columns; leave it out for these")
     if options.targets == "numbers" or options.scale not in (None, "none"):
-        raise MusterError("targets, scale: images have classes, and are seen as 0 to 1")
-    alone, found = by_client(place)
-    names = sorted({name for classes in found.values() for name in classes}, key=natural)
+        raise MusterError("targets, scale: images have classes, and are scaled to 0 to 1")
+    alone, found = find_clients(place)
+    names = sorted({name for classes in found.values() for name in classes}, key=natural_key)
     if options.classes is None:
         options = replace(options, classes=tuple(names))
     blocks: list[Block] = []
@@ -75,34 +77,34 @@ def image_blocks(place: Path, options: Options) -> tuple[Options, list[Block]]:
         if not files:
             raise MusterError(f"{place / client}: holds no image; every client needs one")
         x, first = read_images(files, first, options.resize)
-        said = [name for name, inside in classes.items() for _ in inside]
+        labels = [name for name, inside in classes.items() for _ in inside]
         where = str(place if alone else place / client)
-        blocks.append(Block(client, where, x, pl.Series("class", said)))
+        blocks.append(Block(client, where, x, pl.Series("class", labels)))
     return options, blocks
 
 
-def by_client(place: Path) -> tuple[bool, dict[str, dict[str, list[Path]]]]:
-    """The images of each class of each client; and whether it is a single client's folder."""
-    folders = contents(place)
+def find_clients(place: Path) -> tuple[bool, dict[str, dict[str, list[Path]]]]:
+    """Find the images of each class of each client; True if it is a single client's folder."""
+    folders = list_folder(place)
     direct = [any(is_image(path) for path in folder.iterdir()) for folder in folders]
     if all(direct):
-        return True, {place.resolve().name: by_class(place)}
+        return True, {place.resolve().name: find_classes(place)}
     if any(direct):
         one, other = folders[direct.index(True)], folders[direct.index(False)]
         raise MusterError(
             f"{one}: holds images, and {other} none; give folders as client/class/*.png, or as "
             "class/*.png of a single client"
         )
-    return False, {folder.name: by_class(folder) for folder in folders}
+    return False, {folder.name: find_classes(folder) for folder in folders}
 
 
-def by_class(folder: Path) -> dict[str, list[Path]]:
-    """The images of each class, whose folders are called by it."""
+def find_classes(folder: Path) -> dict[str, list[Path]]:
+    """Find the images of each class, one folder each."""
     found: dict[str, list[Path]] = {}
-    for inner in contents(folder):
+    for inner in list_folder(folder):
         if not inner.is_dir():
             raise MusterError(f"{inner}: allowed here: a folder of images for each class")
-        found[inner.name] = contents(inner)
+        found[inner.name] = list_folder(inner)
         for file in found[inner.name]:
             if not is_image(file) or not file.is_file():
                 raise MusterError(f"{file}: allowed here: {', '.join(ENDINGS)} images; move it")
@@ -112,32 +114,33 @@ def by_class(folder: Path) -> dict[str, list[Path]]:
 def read_images(
     files: Sequence[Path], first: tuple[Path, Size] | None, resize: Size | None
 ) -> tuple[NDArray[np.uint8], tuple[Path, Size]]:
-    """Images as one array, all of the shape of the first that was read, which is named."""
-    made: NDArray[np.uint8] | None = None
+    """Read images as one array, all of the shape of the first, which is returned with its file."""
+    array: NDArray[np.uint8] | None = None
     for i, file in enumerate(files):
-        image = as_bytes(file, resize)
+        image = read_image(file, resize)
         first = first or (file, image.shape)
         if image.shape != first[1]:
             raise MusterError(
-                f"{file}: {in_words(image.shape)}, and {first[0]} {in_words(first[1])} (height x "
-                "width); give images of one kind and size, or resize = [height, width]"
+                f"{file}: {describe_shape(image.shape)}, and {first[0]} "
+                f"{describe_shape(first[1])} (height x width); give images of one kind and size, "
+                "or resize = [height, width]"
             )
-        if made is None:
-            made = np.empty((len(files), *image.shape), np.uint8)
-        made[i] = image
-    assert made is not None
+        if array is None:
+            array = np.empty((len(files), *image.shape), np.uint8)
+        array[i] = image
+    assert array is not None
     assert first is not None
-    return made, first
+    return array, first
 
 
-def in_words(shape: Size) -> str:
-    """The shape of an image, as people say it."""
+def describe_shape(shape: Size) -> str:
+    """Describe the shape of an image in words."""
     channels, height, width = shape
     return f"{'gray' if channels == 1 else 'colour'} {height} x {width}"
 
 
-def as_bytes(file: Path, resize: Size | None) -> NDArray[np.uint8]:
-    """An image as bytes, (channels, height, width)."""
+def read_image(file: Path, resize: Size | None) -> NDArray[np.uint8]:
+    """Read an image as bytes, (channels, height, width)."""
     try:
         with open_file(file, TABLE, follow=True) as raw, Image.open(raw, formats=FORMATS) as image:
             if image.mode in DEEP:
@@ -145,10 +148,10 @@ def as_bytes(file: Path, resize: Size | None) -> NDArray[np.uint8]:
             picture: Picture = image.convert("L" if image.mode in GRAY else "RGB")
     except MusterError:
         raise
-    except Exception as error:  # whatever Pillow stumbles over
+    except Exception as error:  # Pillow raises many
         if "cannot identify" in str(error):
             error = ValueError("no PNG or JPEG image")
-        raise broken(file, error) from None
+        raise read_error(file, error) from None
     if resize is not None:
         picture = picture.resize((resize[1], resize[0]))
     array = np.asarray(picture)
@@ -156,18 +159,18 @@ def as_bytes(file: Path, resize: Size | None) -> NDArray[np.uint8]:
 
 
 def takes_images(inputs: Inputs) -> bool:
-    """Whether a model's rows are images."""
+    """Return True if a model's rows are images."""
     return inputs.kind == PIXELS and len(inputs.image or inputs.shape) == 3
 
 
-def new_images(path: Path, inputs: Inputs) -> tuple[NDArray[Any], list[str] | None, list[str]]:
-    """New images for a trained model: one, a folder of them, or one of a folder for each class.
-    Next to the images, their classes where those are known, and their files."""
+def read_new_images(path: Path, inputs: Inputs) -> tuple[NDArray[Any], list[str] | None, list[str]]:
+    """Read new images for a trained model: one, a folder of them, or a folder for each class.
+    Return the images, their classes where those are known, and their files."""
     shape = inputs.image or inputs.shape
-    inside = [path] if path.is_file() else contents(path)
+    inside = [path] if path.is_file() else list_folder(path)
     labels = None
     if any(p.is_dir() for p in inside):
-        found = by_class(path)
+        found = find_classes(path)
         labels = [name for name, files in found.items() for _ in files]
         inside = [file for files in found.values() for file in files]
     for file in inside:
@@ -179,8 +182,8 @@ def new_images(path: Path, inputs: Inputs) -> tuple[NDArray[Any], list[str] | No
     x, (first, found_shape) = read_images(inside, None, resize)
     if found_shape != shape:
         raise MusterError(
-            f"{first}: {in_words(found_shape)}; the model was trained on {in_words(shape)} "
-            "(height x width)"
+            f"{first}: {describe_shape(found_shape)}; the model was trained on "
+            f"{describe_shape(shape)} (height x width)"
         )
     base = path.parent if path.is_file() else path
     return x, labels, [str(file.relative_to(base)) for file in inside]

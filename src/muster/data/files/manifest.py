@@ -1,8 +1,8 @@
-"""What is to be known about somebody's own files: which column is what, and who the clients are.
+"""Settings for reading files, as arguments or in a manifest: columns, and roles of the clients.
 
-Every setting is an argument of `from_folder` and may instead stand in a manifest next to the data,
-so that the data says itself how it is to be read. Arguments win. Only a manifest has tables:
-`[clients.NAME]` for roles and requirements, `[mean]` and `[std]` for an agreed scale.
+Every setting is an argument of `from_folder` and may instead be in a manifest next to the data.
+Arguments win. Only a manifest has tables: `[clients.NAME]` for roles and requirements, `[mean]` and
+`[std]` for a common scaler.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from ...base.checks import check_above, require
 from ...base.errors import MusterError
 from ...base.schema import as_table, build, convert
 from ...base.untrusted_files import NotRegular, read_toml
+from ...federation import TextEncoder
 from ...federation.population import check_role
 
 MANIFEST = "manifest.toml"
-LABEL = "label"  # a column so called need not be named
+LABEL = "label"  # the default name of the label column
+LENGTH, PAD = 64, 0  # defaults: tokens of a text, and the token that fills it up
+ALONE = ("features", "categories", "missing", "scale")  # settings that a text excludes
 
 
 @dataclass(frozen=True)
 class Options:
-    """How files are read; `from_folder` says what each setting means."""
+    """Settings for reading files, as described in `from_folder`."""
 
     label: str | tuple[str, ...] | None = None
     client: str | None = None
@@ -52,12 +55,12 @@ class Options:
 
     @property
     def label_column(self) -> str | tuple[str, ...]:
-        """The same, one by its name alone."""
+        """The columns of labels; a single one as its name."""
         return self.labels if len(self.labels) > 1 else self.labels[0]
 
     @property
     def numbers(self) -> bool:
-        """Whether labels are numbers to predict: several for each row cannot be classes."""
+        """True if labels are numbers to predict: several for each row cannot be classes."""
         return self.targets == "numbers" or len(self.labels) > 1
 
     def __post_init__(self) -> None:
@@ -70,8 +73,8 @@ class Options:
         size = self.resize
         ok = size is None or (len(size) == 2 and min(size) >= 1)
         require(ok, "resize", size, "[height, width], each 1 or more")
-        held = self.test_fraction
-        require(held is None or 0 <= held < 1, "test_fraction", held, "0 (none) to below 1")
+        share = self.test_fraction
+        require(share is None or 0 <= share < 1, "test_fraction", share, "0 (none) to below 1")
         for name in ("label", "features", "classes", "categories"):
             values = getattr(self, name)
             if isinstance(values, tuple) and (
@@ -82,7 +85,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Role:
-    """What a client is, as its manifest entry says."""
+    """A client's role in its manifest entry."""
 
     priority: bool = False
     requirement: float | None = None
@@ -92,7 +95,7 @@ class Role:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest, checked. `path` is None where there is none."""
+    """A manifest after all checks. `path` is None where there is none."""
 
     path: Path | None = None
     options: Options = Options()
@@ -102,21 +105,21 @@ class Manifest:
 
 
 def find_manifest(path: Path) -> Path | None:
-    """The manifest of a folder or a file, if there is one."""
-    # A link to nowhere counts: roles that cannot be read must not be passed over.
+    """Return the manifest of a folder or a file, if there is one."""
+    # A broken link counts: roles that cannot be read must not be ignored.
     places = manifest_places(path)
     return next((place for place in places if place.exists() or place.is_symlink()), None)
 
 
 def manifest_places(path: Path) -> list[Path]:
-    """A folder's manifest.toml; next to a file, NAME.manifest.toml or else manifest.toml."""
+    """Return a folder's manifest.toml; next to a file, NAME.manifest.toml and manifest.toml."""
     if path.is_dir():
         return [path / MANIFEST]
     return [path.with_name(f"{path.stem}.{MANIFEST}"), path.with_name(MANIFEST)]
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a manifest; every key is checked, and a misspelt one is answered with the nearest."""
+    """Read a manifest and check every key; the error for a misspelt one names the nearest."""
     try:
         table = read_toml(path, follow=True)
     except OSError as error:
@@ -138,7 +141,7 @@ def read_manifest(path: Path) -> Manifest:
     options = read(build, Options, table, "", also=("clients", "mean", "std"))
     if options.tokenizer is not None:
         raise MusterError(
-            f"{path}: tokenizer: a manifest is data, and no code is imported because of it; give "
+            f"{path}: tokenizer: a manifest is data, and no code is imported for it; give "
             "tokenizer=..., or data.tokenizer in the configuration"
         )
     roles = {
@@ -148,13 +151,13 @@ def read_manifest(path: Path) -> Manifest:
     for name, role in roles.items():
         read(check_entry, name, role)
     if options.priority is not None and any(role.priority for role in roles.values()):
-        raise MusterError(f"{path}: priority and clients.NAME.priority; say it in one place")
+        raise MusterError(f"{path}: priority and clients.NAME.priority; give it in one place")
     read(check_scale, mean, std, options.scale)
     return Manifest(path, options, roles, mean, std)
 
 
 def check_entry(name: str, role: Role) -> None:
-    """What a manifest says of a client, while its name is known."""
+    """Check a client's role, with its name in errors."""
     rho = role.requirement
     ok = rho is None or math.isfinite(rho)
     require(ok, f"clients.{name}.requirement", rho, "a finite number")
@@ -162,7 +165,7 @@ def check_entry(name: str, role: Role) -> None:
 
 
 def check_scale(mean: dict[str, Any], std: dict[str, Any], scale: str | None) -> None:
-    """An agreed scale is a finite number for each feature in both tables, deviations above 0."""
+    """Check a common scaler: a finite number for each feature in both tables, std above 0."""
     if (mean or std) and scale not in (None, "none"):
         raise MusterError(f"scale: '{scale}' next to [mean] and [std]; give one of the two")
     if set(mean) != set(std):
@@ -174,8 +177,8 @@ def check_scale(mean: dict[str, Any], std: dict[str, Any], scale: str | None) ->
         check_above(f"std.{name}", convert(std[name], float, f"std.{name}"))
 
 
-def laid_over(options: Options, given: dict[str, Any]) -> Options:
-    """The options with the arguments that were given (not None) in their place, checked alike."""
+def override_options(options: Options, given: dict[str, Any]) -> Options:
+    """Return the options with those that are given (not None) in their place, checked."""
     table = {key: list(v) if isinstance(v, tuple) else v for key, v in given.items()}
     mine: Options = build(Options, {k: v for k, v in table.items() if v is not None}, "")
     changes = {k: v for k, v in vars(mine).items() if v is not None}
@@ -184,3 +187,23 @@ def laid_over(options: Options, given: dict[str, Any]) -> Options:
     elif mine.split is not None:
         changes["test_fraction"] = None
     return dataclasses.replace(options, **changes)
+
+
+def build_text_encoder(options: Options) -> TextEncoder | None:
+    """Return the encoder of a column of text; None without one."""
+    if options.text is None:
+        for name in ("tokenizer", "length", "pad"):
+            if getattr(options, name) is not None:
+                raise MusterError(f"{name}: it is for texts; name their column with text=...")
+        return None
+    for name in ALONE:
+        if getattr(options, name) not in (None, "none", "error"):
+            raise MusterError(f"{name}: given together with text, then the only input of a model")
+    if options.tokenizer is None:
+        raise MusterError(
+            "tokenizer: missing; give a function from a text to whole numbers, or its import "
+            "path, tokenizer = 'module:name'"
+        )
+    length = LENGTH if options.length is None else options.length
+    text = TextEncoder(options.text, length, PAD if options.pad is None else options.pad)
+    return text.with_tokenizer(options.tokenizer)

@@ -1,7 +1,7 @@
-"""New rows for a trained model: the same columns as its training rows, labels where they are known.
+"""Reader of new rows for a trained model: the columns of its training rows, and labels if known.
 
-What is read is decided by the model's `Inputs`: features by name, in the model's order; a column of
-labels if there is one; other columns only where training passed over them too.
+The model's `Inputs` decide what is read: features by name, in the model's order; a column of labels
+if there is one; other columns only where training ignored them too.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from ...base.arrays import Int64
 from ...base.errors import MusterError, MusterWarning, first_line, nearest
 from ...base.lazy import pl
 from ...federation import Inputs, TableEncoder
-from .image_folders import new_images
-from .npz import array_block, npz_arrays
-from .tables import (
+from .image_folders import read_new_images
+from .npz import build_block, load_npz
+from .tabular import (
     ENDINGS,
-    HOLES,
+    MISSING,
     TABLES,
-    as_level,
-    coded,
-    header,
-    measured,
-    numbers,
-    rows_of,
-    tokens,
-    values,
+    encode_categories,
+    null_na_values,
+    read_columns,
+    read_header,
+    read_levels,
+    read_numbers,
+    read_tokens,
+    read_values,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def read_rows(path: Path, inputs: Inputs) -> Rows:
-    """The features of a file, and its labels (None: it has none): the numbers of classes, or
+    """Read the features of a file, and its labels (None: it has none): the numbers of classes, or
     numbers to predict."""
     if not path.exists():
         raise MusterError(f"{path}: no such file; give a {', '.join(ENDINGS)} file")
@@ -48,12 +48,12 @@ def read_rows(path: Path, inputs: Inputs) -> Rows:
         raise MusterError(f"{path}: {what}; allowed: {', '.join(ENDINGS)} files")
     if path.suffix not in TABLES:
         return read_arrays(path, inputs)
-    names = chosen(header(path), inputs, path)
-    return columns_of(rows_of(path, names), inputs, path)
+    names = select_columns(read_header(path), inputs, path)
+    return split_frame(read_columns(path, names), inputs, path)
 
 
-def chosen(names: list[str], inputs: Inputs, where: Path) -> list[str]:
-    """The columns to read of those there are; the model's must all be there, and no others."""
+def select_columns(names: list[str], inputs: Inputs, where: Path) -> list[str]:
+    """Select the columns to read; the model's must all be there, and no others."""
     if inputs.columns is None:
         shape = ", ".join(map(str, inputs.shape))
         raise MusterError(
@@ -74,44 +74,45 @@ def chosen(names: list[str], inputs: Inputs, where: Path) -> list[str]:
     extra = [name for name in names if name not in known]
     if extra and inputs.aside is not None:
         raise MusterError(
-            f"{where}: column '{extra[0]}' is none that the model was trained on; remove it"
+            f"{where}: column '{extra[0]}' is not one the model was trained on; remove it"
         )
     return [*inputs.columns, *labels]
 
 
-def columns_of(frame: pl.DataFrame, inputs: Inputs, where: Path = Path("rows")) -> Rows:
-    """Features and labels of a frame."""
-    names = chosen(frame.columns, inputs, where)
+def split_frame(frame: pl.DataFrame, inputs: Inputs, where: Path = Path("rows")) -> Rows:
+    """Split a frame into features and labels."""
+    names = select_columns(frame.columns, inputs, where)
     if not len(frame):
         raise MusterError(f"{where}: no rows; give at least one")
-    exact = inputs.scale is not None
-    made = inputs.prepare
-    if made is not None:
-        frame = measured(frame, made.nothing)
+    encoder = inputs.encoder
+    if encoder is not None:
+        frame = null_na_values(frame, encoder.nothing)
     if inputs.text is not None:
-        x = tokens(frame, inputs.text, where)
-    elif made is not None:
-        texts = {name: as_level(frame[name], where, made.fills) for name in made.levels}
-        warn_of_new_holes(texts, made, where)
-        plain = [name for name in made.columns if name not in made.levels]
-        x = numbers(frame, plain, where, True, "fix it or drop the row", made.fills)
-        x = coded(x, texts, made.columns, made.levels, str(where))
+        x = read_tokens(frame, inputs.text, where)
+    elif encoder is not None:
+        texts = {name: read_levels(frame[name], where, encoder.fills) for name in encoder.levels}
+        warn_missing_levels(texts, encoder, where)
+        plain = [name for name in encoder.columns if name not in encoder.levels]
+        x = read_numbers(frame, plain, where, True, "fix it or drop the row", encoder.fills)
+        x = encode_categories(x, texts, encoder.columns, encoder.levels, str(where))
     else:
-        x = plain_numbers(frame, inputs, where, exact)
+        x = read_numbers(
+            frame, inputs.columns or (), where, inputs.scaler is not None, "fix it or drop the row"
+        )
     labels = inputs.label_columns
     if not labels or labels[0] not in names:
         return x, None
     if not inputs.classes:
-        told = numbers(frame, labels, where, True, "fix it or drop the row")
-        return x, told if inputs.target else told[:, 0]
-    return x, classes_of(values(frame[labels[0]], where, "labels", HOLES), inputs, where)
+        targets = read_numbers(frame, labels, where, True, "fix it or drop the row")
+        return x, targets if inputs.target else targets[:, 0]
+    return x, encode_classes(read_values(frame[labels[0]], where, "labels", MISSING), inputs, where)
 
 
-def warn_of_new_holes(texts: dict[str, pl.Series], made: TableEncoder, where: Path) -> None:
-    """A missing number has its mean to stand in for it; a missing category has nothing, where
-    training had no feature for that."""
+def warn_missing_levels(texts: dict[str, pl.Series], encoder: TableEncoder, where: Path) -> None:
+    """Warn about missing categories in columns without a feature for them: a missing number is
+    imputed by the mean, a missing category is not."""
     for name, text in texts.items():
-        if name not in made.holes and text.null_count():
+        if name not in encoder.holes and text.null_count():
             row = int(text.is_null().arg_max() or 0)
             warnings.warn(
                 f"{where}: column '{name}', row {row + 1}: is missing, as it is in no training "
@@ -121,14 +122,9 @@ def warn_of_new_holes(texts: dict[str, pl.Series], made: TableEncoder, where: Pa
             )
 
 
-def plain_numbers(frame: pl.DataFrame, inputs: Inputs, where: Path, exact: bool) -> NDArray[Any]:
-    """The columns that are features."""
-    return numbers(frame, inputs.columns or (), where, exact, "fix it or drop the row")
-
-
-def classes_of(y: pl.Series, inputs: Inputs, where: Path) -> Int64:
-    """Labels as the numbers of classes, by the names the model knows them by; whole numbers as they
-    are written there."""
+def encode_classes(y: pl.Series, inputs: Inputs, where: Path) -> Int64:
+    """Encode labels as the numbers of classes, by their names in the model; whole numbers in the
+    spelling used there."""
     text = y.cast(pl.String)
     whole = text.cast(pl.Float64, strict=False)
     whole = whole.set(whole.fill_null(0.5) != whole.fill_null(0.5).floor(), None)
@@ -149,29 +145,29 @@ def classes_of(y: pl.Series, inputs: Inputs, where: Path) -> Int64:
 
 
 def read_images(path: Path, inputs: Inputs) -> tuple[NDArray[np.uint8], Int64 | None, list[str]]:
-    """Images: one, a folder of them, or a folder for each class; with their files."""
+    """Read images: one, a folder of them, or a folder for each class; with their files."""
     if not path.exists():
         raise MusterError(f"{path}: no such file; give an image, or a folder of them")
-    x, labels, files = new_images(path, inputs)
+    x, labels, files = read_new_images(path, inputs)
     if labels is None:
         return x, None, files
-    return x, classes_of(pl.Series("class", labels), inputs, path), files
+    return x, encode_classes(pl.Series("class", labels), inputs, path), files
 
 
 def read_arrays(path: Path, inputs: Inputs) -> Rows:
-    """The x of an npz file, and its y if it has one."""
-    arrays = npz_arrays(path)
+    """Read the x of an npz file, and its y if it has one."""
+    arrays = load_npz(path)
     if "x" not in arrays:
         raise MusterError(f"{path}: no array 'x'; it holds {', '.join(arrays) or 'none'}")
-    given = "y" in arrays
-    if not given:
+    has_labels = "y" in arrays
+    if not has_labels:
         arrays["y"] = np.zeros(len(arrays["x"]), np.int64)
-    block = array_block(path, arrays, "x", "y", test=False)
-    x = array_rows(block.x, inputs, path)
-    if not given:
+    block = build_block(path, arrays, "x", "y", test=False)
+    x = convert_array(block.x, inputs, path)
+    if not has_labels:
         return x, None
     if inputs.classes:
-        return x, classes_of(block.y, inputs, path)
+        return x, encode_classes(block.y, inputs, path)
     y = block.numbers
     if y is None or y.dtype.kind not in "fiub" or y.shape[1:] != inputs.target:
         shape = ", ".join(map(str, ("rows", *inputs.target)))
@@ -179,17 +175,17 @@ def read_arrays(path: Path, inputs: Inputs) -> Rows:
     return x, y
 
 
-def array_rows(x: NDArray[Any], inputs: Inputs, where: Path = Path("rows")) -> NDArray[Any]:
-    """An array of rows; where features are made of a table's columns and it has those, they are
-    read as such: categories as their values."""
-    made = inputs.prepare
-    if made is None or x.ndim != 2 or x.shape[1] != len(made.columns):
+def convert_array(x: NDArray[Any], inputs: Inputs, where: Path = Path("rows")) -> NDArray[Any]:
+    """Return an array of rows; where an encoder computes features from a table's columns and the
+    array has those, they are encoded."""
+    encoder = inputs.encoder
+    if encoder is None or x.ndim != 2 or x.shape[1] != len(encoder.columns):
         return x
-    return columns_of(as_frame(dict(zip(made.columns, x.T, strict=True))), inputs, where)[0]
+    return split_frame(to_frame(dict(zip(encoder.columns, x.T, strict=True))), inputs, where)[0]
 
 
-def as_frame(rows: Any) -> pl.DataFrame:
-    """Columns as a polars frame: a frame, a mapping, or another library's frame."""
+def to_frame(rows: Any) -> pl.DataFrame:
+    """Convert a mapping or another library's frame to a polars frame."""
     if isinstance(rows, pl.DataFrame):
         return rows
     names = list(rows) if isinstance(rows, Mapping) else list(rows.columns)
@@ -197,8 +193,8 @@ def as_frame(rows: Any) -> pl.DataFrame:
     def column(name: Any) -> pl.Series:
         values = np.asarray(rows[name])
         # Numbers next to text or to None: polars finds a type for them all.
-        told = values.tolist() if values.dtype == object else values
-        return pl.Series(str(name), told, strict=False)
+        plain = values.tolist() if values.dtype == object else values
+        return pl.Series(str(name), plain, strict=False)
 
     try:
         return pl.DataFrame([column(name) for name in names])

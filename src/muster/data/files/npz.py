@@ -1,4 +1,4 @@
-"""Rows from npz files: arrays x and y, with errors that name file, array and row."""
+"""Reader of npz files: arrays x and y, with errors that name file, array and row."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ...base.errors import MusterError, nearest
 from ...base.lazy import pl
 from ...base.memory import require_memory
 from ...base.untrusted_files import TABLE, open_file
-from .tables import HOLES, Block, present, readable
+from .tabular import MISSING, Block, file_errors, require_present
 
 ARRAYS = ("x", "y", "x_test", "y_test")
-WEIGHT = "weight_test"  # how much each test row counts, where they do not all count alike
+WEIGHT = "weight_test"  # the array of weights of test rows, where they differ
 
 
-def npz_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of an npz file, by name."""
-    with readable(path), open_file(path, TABLE, follow=True) as raw:
+def load_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """Load the arrays of an npz file, by name."""
+    with file_errors(path), open_file(path, TABLE, follow=True) as raw:
         if raw.read(6) == np.lib.format.MAGIC_PREFIX:
             raise MusterError(f"{path}: a single array; save x and y with numpy.savez")
         with zipfile.ZipFile(raw) as archive:
-            return {key: array_in(archive, key, path) for key in keys_of(archive, path)}
+            return {key: read_array(archive, key, path) for key in list_keys(archive, path)}
 
 
-def keys_of(archive: zipfile.ZipFile, path: Path) -> list[str]:
-    """The names of the arrays in an npz file; any but ours are refused."""
+def list_keys(archive: zipfile.ZipFile, path: Path) -> list[str]:
+    """Return the names of the arrays in an npz file; unknown ones are an error."""
     keys = [name.removesuffix(".npy") for name in archive.namelist()]
     known = (*ARRAYS, WEIGHT)
     for key in keys:
@@ -39,21 +39,21 @@ def keys_of(archive: zipfile.ZipFile, path: Path) -> list[str]:
     return keys
 
 
-def array_in(archive: zipfile.ZipFile, key: str, path: Path) -> NDArray[Any]:
-    """An array of an npz file. Its header says how large it is before it is read, and the archive
-    the same, or it is not read."""
+def read_array(archive: zipfile.ZipFile, key: str, path: Path) -> NDArray[Any]:
+    """Read an array of an npz file, after its size in its header and in the archive was compared
+    and found to fit into memory."""
     with archive.open(f"{key}.npy") as file:
-        shape, _, dtype = header_of(file)
+        shape, _, dtype = read_array_header(file)
         size, begin = math.prod(shape) * dtype.itemsize, file.tell()
         if dtype.hasobject or size != archive.getinfo(f"{key}.npy").file_size - begin:
-            raise ValueError(f"{key} is not the {dtype} of shape {shape} that it says it is")
+            raise ValueError(f"{key} is not the {dtype} of shape {shape} that its header states")
     require_memory(f"array {key} of {path}", size, "give fewer rows")
     with archive.open(f"{key}.npy") as file:
         return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
 
-def header_of(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """The shape, order and type of a saved array."""
+def read_array_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return the shape, order and type of a saved array."""
     version = np.lib.format.read_magic(file)
     if version == (1, 0):
         return np.lib.format.read_array_header_1_0(file)
@@ -61,22 +61,22 @@ def header_of(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 
 def read_npz(path: Path) -> list[Block]:
-    """The arrays x and y of an npz file, then x_test and y_test (and weight_test) if they are
-    there."""
-    arrays = npz_arrays(path)
+    """Read the arrays x and y of an npz file, then x_test and y_test (and weight_test) if they
+    are there."""
+    arrays = load_npz(path)
     tested = any(key.endswith("_test") for key in arrays)
     for key in ARRAYS if tested else ARRAYS[:2]:
         if key not in arrays:
             raise MusterError(f"{path}: no array '{key}'; it holds {', '.join(arrays) or 'none'}")
     return [
-        array_block(path, arrays, x, y, test)
+        build_block(path, arrays, x, y, test)
         for x, y, test in (("x", "y", False), ("x_test", "y_test", True))
         if x in arrays
     ]
 
 
-def array_block(path: Path, arrays: dict[str, NDArray[Any]], x: str, y: str, test: bool) -> Block:
-    """One half of an npz file. Bytes (pixels), float32 and float64 stay what they are."""
+def build_block(path: Path, arrays: dict[str, NDArray[Any]], x: str, y: str, test: bool) -> Block:
+    """Build the block of one half of an npz file. Bytes (pixels), float32 and float64 are kept."""
     rows, labels = arrays[x], arrays[y]
     if rows.dtype.kind not in "fiub" or labels.dtype.kind not in "fiubU":
         key, kind = (y, labels) if rows.dtype.kind in "fiub" else (x, rows)
@@ -106,7 +106,7 @@ def array_block(path: Path, arrays: dict[str, NDArray[Any]], x: str, y: str, tes
     if labels.dtype.kind != "U":
         labels = labels.astype(np.float64 if labels.dtype.kind == "f" else np.int64)
     single = labels if labels.ndim == 1 else np.zeros(len(labels), np.int64)
-    column = present(pl.Series(y, single), path, HOLES)
+    column = require_present(pl.Series(y, single), path, MISSING)
     weight = arrays.get(WEIGHT) if test else None
     if weight is not None and not (
         weight.shape == labels.shape[:1]
@@ -115,5 +115,5 @@ def array_block(path: Path, arrays: dict[str, NDArray[Any]], x: str, y: str, tes
         and np.isfinite(weight).all()
     ):
         raise MusterError(f"{path}: {WEIGHT}: give a number above 0 for each row of {x}")
-    held = np.full(len(rows), test)
-    return Block(path.stem, where, rows, column, test=held, weight=weight, numbers=labels)
+    mask = np.full(len(rows), test)
+    return Block(path.stem, where, rows, column, test=mask, weight=weight, numbers=labels)

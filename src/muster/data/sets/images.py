@@ -175,7 +175,7 @@ def femnist(
         x, y = as_pair(local.arrays[f"{half}x"], local.arrays[f"{half}y"], "femnist")
         return RaggedRows(x, y, mine.offsets, mine.rows)
 
-    fed = Federation.from_ragged(
+    fed = Federation.from_rows(
         select(parts, "", at[chosen]),
         select(tests, "test_", at_test[chosen]),
         first_clients(priority, n),

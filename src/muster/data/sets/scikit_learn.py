@@ -104,4 +104,4 @@ def diabetes(
         name="diabetes",
         varies="split",
     )
-    return replace(fed, columns=DIABETES_COLUMNS, label_column="progression", scale=scale)
+    return replace(fed, columns=DIABETES_COLUMNS, label_column="progression", scaler=scale)

@@ -202,7 +202,7 @@ def synth(
         own = pool_rows([(tests[0][at_test], tests[1][at_test]), (trains[0][at], trains[1][at])])
         x, y = swap_in(own, random_data * level, world(k), draw)
         data.append((x, perturb(y, label_noise * level, draw)))
-    return Federation.from_ragged(
+    return Federation.from_rows(
         from_pairs([(x[h:], y[h:]) for (x, y), h in zip(data, held, strict=True)], "train"),
         from_pairs([(x[:h], y[:h]) for (x, y), h in zip(data, held, strict=True)], "test"),
         priority=np.arange(priority),

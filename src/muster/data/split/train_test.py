@@ -168,7 +168,7 @@ def federate(
     elif test_parts is not None:
         own = check_parts(test_parts, len(labels), "test_parts")
         held_out = RaggedRows(features, labels, own.offsets, own.rows)
-    return Federation.from_ragged(
+    return Federation.from_rows(
         train,
         held_out,
         first_clients(priority, len(parts)),

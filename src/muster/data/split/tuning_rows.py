@@ -107,8 +107,8 @@ def split_by_seed(fed: Federation, share: float, seed: int) -> tuple[RaggedRows,
     alone = np.flatnonzero(train.sizes < 2)
     if len(alone):
         raise MusterError(
-            f"tune: client {fed.population.called(int(alone[0]))} has one training row, and tuning "
-            "holds out a part of them; give clients of two rows and more"
+            f"tune: client {fed.population.get_name(int(alone[0]))} has one training row, and "
+            "tuning holds out a part of them; give clients of two rows and more"
         )
     rows = train.base(np.arange(train.offsets[-1]))
     labels = train.y.cpu().numpy() if fed.classes else np.zeros(len(train.y), np.int64)
@@ -176,6 +176,6 @@ def refuse_empty(fed: Federation, train: RaggedRows, share: float) -> None:
     if len(empty):
         raise MusterError(
             f"left_out: {share} of all rows are left out, and client "
-            f"{fed.population.called(int(empty[0]))} has no other to train on; give clients of "
+            f"{fed.population.get_name(int(empty[0]))} has no other to train on; give clients of "
             "more rows, or a smaller share"
         )

@@ -77,7 +77,9 @@ class Node:
             view = self.stack.add_tuned(view, offer.round, offer.model, HERE)
         said, decides = figures(view), PREFIX[self.job.split]
         if self.method.serves == "global":
-            diary.note_appraisal(offer.round, said[f"{decides}loss"], said[decides + view.called])
+            diary.note_appraisal(
+                offer.round, said[f"{decides}loss"], said[decides + view.score_name]
+            )
         cache = self.build_cache(offer, diary)
         said["stays"] = float(self.stack.decide_to_stay(HERE, cache)[0])
         note(cache, offer, diary)
@@ -92,7 +94,7 @@ class Node:
     def trial(self, offer: Offer, models: Sequence[Params], diary: Diary) -> dict[str, Any]:
         """What it makes of the offer's model and of others that might follow it."""
         cache = self.build_cache(offer, diary)
-        words = self.stack.try_models(offer, models, HERE, cache).words[:, 0]
+        words = self.stack.try_models(offer, models, HERE, cache).values[:, 0]
         note(cache, offer, diary)
         return self.word(offer.round) | {"trial": [float(value) for value in words]}
 
@@ -115,13 +117,13 @@ class Node:
         }
         if not joined:
             return word, None
-        diary.write(offer.round + 1, answers.memory)
+        diary.write(offer.round + 1, answers.state)
         word["steps"] = int(answers.steps[0])
         if self.method.reports:
             word["loss"] = float(answers.replies.appraisal.loss[0])
             score = float(answers.replies.appraisal.score[0])
             if not np.isnan(score):  # its rows may leave it without one
-                word[offer.called] = score
+                word[offer.score_name] = score
         if self.method.claim.needs_requirement:
             word["claim"] = float(answers.replies.claim[0])
         return word, answers.replies
@@ -141,9 +143,9 @@ def figures(view: Evaluation) -> dict[str, float]:
         SPLITS, (view.train, view.test, view.own, view.own_test), strict=True
     ):
         of = appraisal or Appraisal.unknown(1)
-        told = {"loss": of.loss, view.called: of.score, **of.more}
+        told = {"loss": of.loss, view.score_name: of.score, **of.more}
         said |= {prefix + name: float(values[0]) for name, values in told.items()}
-    tuned = {f"tuned_{view.called}": view.tuned}
+    tuned = {f"tuned_{view.score_name}": view.tuned}
     for name, value in (tuned | {n: getattr(view, n, None) for n in SAID}).items():
         said[name] = np.nan if value is None else float(value[0])
     return said

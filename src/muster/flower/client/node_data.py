@@ -18,7 +18,7 @@ import numpy as np
 
 from ...base.errors import MusterError, nearest
 from ...config.network import Network
-from ...data.files.folder import Source, read_folder
+from ...data.files.folder import FolderData, read_folder
 from ...data.files.image_folders import holds_images
 from ...data.files.manifest import manifest_places
 from ...federation import Federation, TableEncoder
@@ -113,7 +113,7 @@ def own_files(
     network: Network,
     targets: Targets | None,
     columns: tuple[str, ...],
-) -> Source:
+) -> FolderData:
     """The file that a node's owner names, read as the federation's terms say."""
     path = config.get("data-path")
     if not isinstance(path, str) or not path:

@@ -18,11 +18,11 @@ import tomli_w
 from ...base.lazy import pl
 from ...config.experiment import Experiment
 from ...config.network import Network
-from ...data.files.assemble import parted
-from ...data.files.folder import Source, data_files, read_folder
+from ...data.files.assembly import assign_rows
+from ...data.files.folder import FolderData, data_files, read_folder
 from ...data.files.image_folders import holds_images
 from ...data.files.manifest import MANIFEST
-from ...data.files.tables import rows_of
+from ...data.files.tabular import read_columns
 from ...federation import Federation, Inputs
 
 READING = ("scale", "categories", "missing", "text", "length", "pad", "resize")  # data's and terms'
@@ -72,17 +72,17 @@ def hand_out(chosen: Experiment, fed: Federation, folder: Path) -> Handout:
         owner |= {"tokenizer": source.text.called} if source.text else {}
     said = {key: getattr(source.options, key) for key in READING}
     agreed = {key: value for key, value in said.items() if value is not None}
-    columns = source.blocks[0].features if source.fits else ()
+    columns = source.blocks[0].features if source.needs_fit else ()
     return Handout(replace(network, columns=columns, **agreed), owners, None)
 
 
-def tables(source: Source, seed: int, folder: Path) -> list[Path]:
+def tables(source: FolderData, seed: int, folder: Path) -> list[Path]:
     """Each client's rows of tables as a table of its own, values as they stand. A manifest next to
     it names the column by which it holds out the rows that it holds out in a simulation."""
     options, first = source.options, source.blocks[0]
-    rows = parted(source.blocks, options, seed, source.roles)
+    rows = assign_rows(source.blocks, options, seed, source.roles)
     names = [*options.labels, *first.features]
-    frames = [rows_of(file, names) for file in data_files(source.place)]
+    frames = [read_columns(file, names) for file in data_files(source.place)]
     whole = pl.concat(frames, how="vertical_relaxed")
     whole = whole.with_columns(pl.Series(SPLIT, np.where(rows.test, "test", "train")))
     files = [folder / f"client{k}.parquet" for k in range(len(rows.names))]
@@ -122,7 +122,7 @@ def write_client(
     if fed.test is not None:
         test_x, test_y = fed.test.client(k)
         arrays |= {"x_test": test_x.numpy(), "y_test": told(test_y)}
-        weight = fed.test.counts_by(fed.test.positions(np.array([k])))
+        weight = fed.test.row_weights(fed.test.positions(np.array([k])))
         if weight is not None:
             arrays["weight_test"] = weight
     np.savez(file, **arrays)

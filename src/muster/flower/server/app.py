@@ -161,10 +161,10 @@ def inputs_of(
 ) -> Inputs:
     """What the model takes. Unless that was agreed on here, what rows are made of and how they are
     scaled stays with the clients; `pixels` are scaled by nobody."""
-    prepare = fitted if isinstance(fitted, TableEncoder) else None
+    encoder = fitted if isinstance(fitted, TableEncoder) else None
     text = TextEncoder(network.text, network.length, network.padding or 0) if network.text else None
     kind = WHOLE if space.whole else PIXELS if pixels else ""
-    columns = (text.column,) if text else prepare.columns if prepare else network.columns
+    columns = (text.column,) if text else encoder.columns if encoder else network.columns
     return Inputs(
         space.shape,
         space.classes,
@@ -174,10 +174,10 @@ def inputs_of(
         columns=columns or None,
         label=network.label,
         aside=None if network.columns or network.text else (),
-        scale=fitted if isinstance(fitted, Scaler) else None,
+        scaler=fitted if isinstance(fitted, Scaler) else None,
         scaled=fitted is not None or bool(network.text) or pixels,
         target=space.target,
-        prepare=prepare,
+        encoder=encoder,
         text=text,
         resized=bool(network.resize),
         pad=space.pad,

@@ -25,7 +25,7 @@ from flwr.serverapp import Grid
 
 from ...base.errors import MusterError
 from ...config.network import Member, Network
-from ...data.files.folder import in_order
+from ...data.files.folder import sort_levels
 from ...federation import ColumnStatistics, Scaler, TableEncoder
 from ..transport.requests import Limits, exchange
 from ..transport.wire import OFFER, WORD, line
@@ -59,15 +59,15 @@ class Told:
 def as_text(fitted: Fitted) -> str:
     """What features are made by, as it travels and is kept; `of_text` reads it to the same bits."""
     shape = {"shape": list(fitted.mean.shape)} if isinstance(fitted, Scaler) else {}
-    return json.dumps({**fitted.table(), **shape})
+    return json.dumps({**fitted.to_dict(), **shape})
 
 
 def of_text(text: str) -> Fitted:
     """What a text says."""
     table: dict[str, Any] = json.loads(text)
     if "columns" in table:
-        return TableEncoder.of_table(table)
-    return Scaler.of_table(table, tuple(table["shape"]))
+        return TableEncoder.from_dict(table)
+    return Scaler.from_dict(table, tuple(table["shape"]))
 
 
 def named(text: str) -> str:
@@ -171,12 +171,12 @@ def fit(told: Sequence[Told], priority: Any, network: Network) -> Fitted:
     counts = priority if network.scale == "priority" else np.ones(len(told), np.bool_)
     columns = network.columns or told[0].columns
     if not told[0].columns:
-        return Scaler.fitted(stacked(told), counts, told[0].shape)
+        return Scaler.fit(stacked(told), counts, told[0].shape)
     levels = {
         name: {level for t in told for level in t.levels[name]} for name in network.categories
     }
-    return TableEncoder.fitted(
-        stacked(told, columns), counts, columns, in_order(levels), network.scale != "none",
+    return TableEncoder.fit(
+        stacked(told, columns), counts, columns, sort_levels(levels), network.scale != "none",
         network.missing == "mean",
     )  # fmt: skip
 

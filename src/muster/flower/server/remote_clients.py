@@ -292,7 +292,7 @@ class Remote:
         population = int((~self.population.unseen).sum())
         return Offer(
             self.job.seed, t, self.job.rounds, self.deliver(model),
-            population=population, trainable=self.trainable, called=self._score,
+            population=population, trainable=self.trainable, score_name=self._score,
         )  # fmt: skip
 
     def _seat(self, k: int, steps: int = -1, counted: int = UNSAID) -> Seat:
@@ -374,7 +374,7 @@ class Remote:
         """What every client that is in the run makes of a state."""
         assert state.clients is not None, "what was counted is remembered from the start"
         n = self.population.n
-        counted = counted_of(state.clients.of(np.arange(n)), n)
+        counted = counted_of(state.clients.get(np.arange(n)), n)
         inside = np.flatnonzero(self.population.sizes)
         seats = [self._seat(int(k), counted=int(counted[k])) for k in inside]
         said = self._measure(state.round, state.model, seats)
@@ -447,7 +447,7 @@ class Remote:
             answers,
             replies=stacked(offer, roster.pick(sound), heard, Appraisal(loss, score).pick(sound)),
             steps=np.array([r.word.get("steps", 0) for r in heard], np.int64),
-            memory={COUNTED: {"round": torch.full((len(heard),), offer.round + 1)}},
+            state={COUNTED: {"round": torch.full((len(heard),), offer.round + 1)}},
         )
 
 

@@ -170,7 +170,7 @@ def write_offer(
         "round": offer.round,
         "rounds": offer.rounds,
         "loss": offer.loss,
-        offer.called: offer.score,
+        offer.score_name: offer.score,
         "eps": offer.eps,
         "lr": offer.lr,
         "population": offer.population,
@@ -210,7 +210,7 @@ def read_offer(
         lr=float(said["lr"]),
         population=int(said["population"]),
         server=parts(content, SERVER, dtype),
-        called=score.name,
+        score_name=score.name,
         higher=score.higher,
         frozen=str(said["frozen"]),
     )

@@ -133,10 +133,10 @@ def word_verdict(every: Sequence[Finding]) -> str:
     if not found:
         return f"not tested: {' or '.join(dict.fromkeys(f.why for f in every))}"
     none = [f for f in every if f.answer == "no test"]
-    return word_tested(found) + (f"; no test when {describe_cells(none, every)}" if none else "")
+    return word_cells(found) + (f"; no test when {describe_cells(none, every)}" if none else "")
 
 
-def word_tested(found: Sequence[Finding]) -> str:
+def word_cells(found: Sequence[Finding]) -> str:
     """Word the verdict from the findings of the cells that test a claim."""
     answers, yes = {f.answer for f in found}, confirmed_cells(found)
     if answers == {"holds"}:
@@ -154,10 +154,10 @@ def word_tested(found: Sequence[Finding]) -> str:
         return f"mixed: {'; '.join([here, *no])}" if no else here
     if no:
         return "does not hold: " + "; ".join(no)
-    return f"undecided: {explain_undecided(found)}"
+    return f"undecided: {explain_no_decision(found)}"
 
 
-def explain_undecided(found: Sequence[Finding]) -> str:
+def explain_no_decision(found: Sequence[Finding]) -> str:
     """Explain why nothing is decided."""
     lost = sum(f.diverged for f in found)
     if lost:

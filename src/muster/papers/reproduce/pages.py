@@ -21,7 +21,7 @@ from ..theory.verdicts import verdicts as judge_study
 from .draw import draw_figure, list_columns, write_caption
 from .findings import Finding
 from .judge import KINDS, Verdict, describe_cell, describe_outcome, find_failures, judge
-from .panel_results import Results, describe_tuning, load_with_used
+from .panel_results import Results, describe_tuning, load_results
 from .paper_experiment import PaperExperiment
 
 PAPERS = {"fedalign": "FedALIGN (Prioritized FL)", "maxfl": "MaxFL (Global Model Appeal)"}
@@ -106,7 +106,7 @@ def find_faults(experiment: PaperExperiment, results: Results) -> list[str]:
 def claims_page(experiments: Sequence[PaperExperiment], folder: Path) -> str:
     """Return docs/claims.md: all verdicts in an overview, then every experiment with its
     numbers."""
-    found = {experiment.id: load_with_used(experiment, folder) for experiment in experiments}
+    found = {experiment.id: load_results(experiment, folder) for experiment in experiments}
     every = {
         experiment.id: judge_claims(experiment, found[experiment.id]) for experiment in experiments
     }
@@ -263,7 +263,7 @@ def describe_runs(experiment: PaperExperiment, results: Results | None) -> str:
         return "Not run here.\n"
     panels = [name for name in experiment.panel_tables if name in results.provenance]
     lines = describe_panels(experiment, results)
-    old = set(results.find_outdated(experiment))
+    old = set(results.outdated_parts(experiment))
     lines += [
         f"{name}: at full size" + (" (of an earlier version of its code)" if name in old else "")
         for name in results.studies
@@ -296,10 +296,10 @@ def describe_panel(experiment: PaperExperiment, name: str, results: Results) -> 
     rounds, seeds = int(frame["round"].to_numpy().max()), frame["seed"].n_unique()
     less = experiment.panel(name, made.size).less
     size = f"; smaller than the file's full size ({format_settings(less)})" if less else ""
-    if name in results.find_outdated(experiment):  # the file no longer describes this size
+    if name in results.outdated_parts(experiment):  # the file no longer describes this size
         size = f" ({EARLIER})"
     data = f"; {made.data}" if made.data else ""
-    over = read_variation(frame).over(seeds)
+    over = read_variation(frame).describe(seeds)
     return f"{name}: {rounds} rounds, {over}{size}{data}{describe_tuning(made.tuning)}"
 
 
@@ -330,7 +330,7 @@ def gallery_page(experiments: Sequence[PaperExperiment], folder: Path, docs: Pat
     """Return docs/gallery.md, and draw its figures next to it."""
     parts = [GALLERY.format(banded=MAX_BANDS)]
     for experiment in experiments:
-        results = load_with_used(experiment, folder)
+        results = load_results(experiment, folder)
         if results is None:
             continue
         runs = describe_runs(experiment, results)

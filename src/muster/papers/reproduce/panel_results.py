@@ -82,7 +82,7 @@ class Results:
         """Seconds of work, all panels and studies together."""
         return sum(made.seconds for made in self.provenance.values())
 
-    def find_outdated(self, experiment: PaperExperiment) -> list[str]:
+    def outdated_parts(self, experiment: PaperExperiment) -> list[str]:
         """Return the panels that were run by an earlier version of the experiment's file, and the
         studies whose code has changed."""
 
@@ -170,7 +170,7 @@ def load(folder: Path, id: str) -> Results | None:
         return Results(read_frame(path), about["keys"], made, about["missing"], studies)
 
 
-def load_with_used(experiment: PaperExperiment, folder: Path) -> Results | None:
+def load_results(experiment: PaperExperiment, folder: Path) -> Results | None:
     """Load an experiment's results with those it uses; None where there are none at all."""
     used = {id: found for id in experiment.uses if (found := load(folder, id)) is not None}
     own = load(folder, experiment.id)
@@ -188,7 +188,7 @@ def load_with_used(experiment: PaperExperiment, folder: Path) -> Results | None:
         mine.provenance,
         mine.missing,
         {name: frame for r in every for name, frame in r.studies.items()},
-        [id for id, r in used.items() if r.find_outdated(find_experiment(id))],
+        [id for id, r in used.items() if r.outdated_parts(find_experiment(id))],
     )
 
 

@@ -155,7 +155,7 @@ def problem(fed: Federation, lam: float) -> Problem:
     for k in range(fed.n):
         x, y = fed.train.client(k)
         rows = features(x, torch.float64).flatten(1).numpy()
-        counts = fed.train.counts_by(fed.train.positions(np.array([k])))
+        counts = fed.train.row_weights(fed.train.positions(np.array([k])))
         weight = np.full(len(rows), 1.0 / len(rows)) if counts is None else counts
         padded = np.concatenate([rows, np.ones((len(rows), 1))], axis=1)
         clients.append(SoftmaxObjective(padded, y.numpy(), weight, fed.classes, lam))

@@ -298,7 +298,7 @@ def require_classes(fed: Federation, attack: str) -> None:
     """Refuse an attack on classes where there are none."""
     if not fed.classes:
         raise MusterError(
-            f"attack {attack}: it changes classes, and these targets are {fed.about_targets()}; "
+            f"attack {attack}: it changes classes, and these targets are {fed.describe_targets()}; "
             "choose another attack"
         )
 

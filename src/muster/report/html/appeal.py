@@ -16,7 +16,7 @@ PREFIXES = ["gm_appeal", "fairness", "preferred_", "test_", "mean_test_", "own_t
 PREFIXES.append("others_test_")
 
 
-def find_measures(content: Content) -> list[Measure]:
+def appeal_measures(content: Content) -> list[Measure]:
     """Return the measures of appeal, fairness and held-out scores that any run has."""
     measured = {name for run in content.all_runs for name in run.rounds.columns}
     return [
@@ -29,7 +29,7 @@ def find_measures(content: Content) -> list[Measure]:
 
 def section(content: Content) -> Section:
     """Return the section: these measures as curves, and after the last round in a table."""
-    measures = find_measures(content)
+    measures = appeal_measures(content)
     curves = make_panels(content, [m for m in measures if not m.name.startswith("test_")])
     rows = []
     for measure in measures:

@@ -1,7 +1,7 @@
 """Each client before and after training, and alone against federated.
 
 Before is the client's loss the first time it measured the model, after is that of the last model.
-Alone is its loss without the federation: of its own model where the method `local` ran on the same
+Alone is its loss without the federation: that of its model where the method `local` ran on the same
 seeds, else its requirement, which by default is the same.
 """
 

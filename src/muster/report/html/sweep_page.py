@@ -36,11 +36,6 @@ def write_sweep_report(
     Args:
         summary: one row per cell, method and measure
         over: the swept keys, each with its values
-        labels: the methods
-        seeds: the seeds of every cell
-        path: the file
-        title: the title; empty: built from the keys
-        warnings: warnings about the runs
     """
     path = Path(path)
     keys = list(over)

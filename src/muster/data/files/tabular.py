@@ -1,8 +1,9 @@
-"""Rows from tables: CSV and parquet as arrays, with errors that name file, column and row.
+"""Reader of tables: CSV and parquet as arrays, with errors that name file, column and row.
 
-A file becomes a `Block`: features as one array, labels and owners as columns. Nothing is done row
-by row; only when a whole array turns out to hold something wrong is the first culprit looked for.
-Rows are counted from 1 and a header is not counted.
+A file becomes a `Block`: features as one array, labels and clients as columns. Nothing is done row
+by row; only when a whole array holds something wrong is the first wrong row searched. Rows are
+counted from 1, without the header. Missing values are found here; they are imputed by
+`federation.TableEncoder`, which also encodes categories one-hot.
 """
 
 from __future__ import annotations
@@ -37,19 +38,19 @@ from ...federation import TextEncoder
 
 TABLES = (".csv", ".parquet")
 ENDINGS = (*TABLES, ".npz")
-LONGEST = 255  # letters of a client's name, as of a file's
-HOLES = ("", "?", "NA", "nan", "NaN")  # what stands where something is missing
+LONGEST = 255  # characters of a client's name, as of a file's
+MISSING = ("", "?", "NA", "nan", "NaN")  # spellings of a missing value
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Which column is what. `features` None: all that are nothing else.
+    """The columns to read. `features` None: all that have no other role.
 
     Attributes:
-        categories: features that are text or numbers to be told apart, not measured
-        holes: whether features may be missing
-        text: how the one feature, a column of text, becomes tokens
-        nothing: by column, numbers that mean that nothing was measured
+        categories: features that are categories, text or numbers
+        allow_missing: True if features may have missing values
+        text: encoder of the one feature, a column of text
+        na_values: numbers that stand for missing values, by column
     """
 
     labels: tuple[str, ...]
@@ -57,14 +58,14 @@ class Columns:
     split: str | None = None
     features: tuple[str, ...] | None = None
     categories: tuple[str, ...] = ()
-    holes: bool = False
+    allow_missing: bool = False
     text: TextEncoder | None = None
-    nothing: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    na_values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def prepared(self) -> bool:
-        """Whether features are to be made of columns."""
-        return bool(self.categories) or self.holes
+        """True if an encoder computes the features from the columns."""
+        return bool(self.categories) or self.allow_missing
 
     @property
     def roles(self) -> dict[str, str]:
@@ -90,12 +91,12 @@ class Block:
     numbers: NDArray[Any] | None = None  # targets, where there may be several for each row
 
 
-def header(path: Path) -> list[str]:
-    """The column names of a table, which must differ."""
+def read_header(path: Path) -> list[str]:
+    """Read the column names of a table, which must differ."""
     if path.suffix == ".parquet":
-        with readable(path):
+        with file_errors(path):
             return frame_columns(path)
-    with readable(path), as_text(path, "utf-8-sig", "strict") as file:
+    with file_errors(path), open_text(path, "utf-8-sig", "strict") as file:
         names = next(csv.reader(file), [])
     if not names:
         what = "its first line is empty" if path.stat().st_size else "empty"
@@ -109,21 +110,21 @@ def header(path: Path) -> list[str]:
 
 
 @contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """Whatever is wrong with the bytes of a file is one line that names it."""
+def file_errors(path: Path) -> Iterator[None]:
+    """Turn any error about the bytes of a file into one line that names it."""
     try:
         yield
     except NotRegular:
         raise
     except (
-        ValueError, OSError, EOFError, KeyError, OverflowError, NotImplementedError,
-        zipfile.BadZipFile, zlib.error, csv.Error, tokenize.TokenError, SyntaxError,
-    ) as error:  # fmt: skip
-        raise broken(path, error) from None
+        *(ValueError, OSError, EOFError, KeyError, OverflowError, NotImplementedError, SyntaxError),
+        *(zipfile.BadZipFile, zlib.error, csv.Error, tokenize.TokenError),
+    ) as error:
+        raise read_error(path, error) from None
 
 
-def broken(path: Path, error: Exception) -> MusterError:
-    """The error for a file that cannot be read, with the first line of the reason."""
+def read_error(path: Path, error: Exception) -> MusterError:
+    """Return the error for a file that cannot be read, with the first line of the reason."""
     reason = first_line(error)
     if isinstance(error, UnicodeDecodeError) or "utf-8" in reason:
         return MusterError(f"{path}: its text is not UTF-8; save it as CSV in UTF-8")
@@ -131,12 +132,12 @@ def broken(path: Path, error: Exception) -> MusterError:
 
 
 def read_table(path: Path, columns: Columns, like: Block | None, exact: bool) -> Block:
-    """A CSV or parquet file. Features are float64 when `exact`, else float32.
+    """Read a CSV or parquet file. Features are float64 if `exact`, else float32.
 
     Args:
-        like: the first file read, whose features every other file must have too
+        like: the first file, whose features every other file must have too
     """
-    names = header(path)
+    names = read_header(path)
     for role, column in columns.roles.items():
         if column not in names:
             raise MusterError(
@@ -152,10 +153,10 @@ def read_table(path: Path, columns: Columns, like: Block | None, exact: bool) ->
         raise MusterError(f"{path}: no feature column; it has only {', '.join(names)}")
     for name in features:
         if name in columns.roles.values():
-            raise MusterError(f"{path}: column '{name}' is a feature and something else as well")
+            raise MusterError(f"{path}: column '{name}' is a feature and has another role as well")
         if name not in names:
-            told = "" if like is None else f", which {like.where} has"
-            raise MusterError(f"{path}: no feature column '{name}'{told}; {nearest(name, names)}")
+            known = "" if like is None else f", which {like.where} has"
+            raise MusterError(f"{path}: no feature column '{name}'{known}; {nearest(name, names)}")
     extra = [name for name in others if name not in features]
     if columns.features is None and extra:
         assert like is not None
@@ -166,50 +167,54 @@ def read_table(path: Path, columns: Columns, like: Block | None, exact: bool) ->
     for name in columns.categories:
         if name not in features:
             raise MusterError(f"{path}: category '{name}' is no feature; {nearest(name, features)}")
-    frame = measured(rows_of(path, [*columns.roles.values(), *features]), columns.nothing)
+    frame = null_na_values(
+        read_columns(path, [*columns.roles.values(), *features]), columns.na_values
+    )
     if not len(frame):
         raise MusterError(f"{path}: no rows; give at least one")
     if columns.text is not None:
-        x = tokens(frame, columns.text, path)
+        x = read_tokens(frame, columns.text, path)
     else:
         plain = [name for name in features if name not in columns.categories]
-        x = numbers(frame, plain, path, exact or columns.prepared, holes=columns.holes)
+        x = read_numbers(
+            frame, plain, path, exact or columns.prepared, allow_missing=columns.allow_missing
+        )
     targets = None
     if len(columns.labels) > 1:
         advice = "write it as one, or drop the row"
-        targets = numbers(frame, columns.labels, path, True, advice)
+        targets = read_numbers(frame, columns.labels, path, True, advice)
     return Block(
         path.stem,
         str(path),
         x,
-        values(frame[columns.labels[0]], path, "labels", HOLES),
+        read_values(frame[columns.labels[0]], path, "labels", MISSING),
         features,
-        None if columns.client is None else owners(frame[columns.client], path),
-        None if columns.split is None else is_test(frame[columns.split], path),
-        texts={c: as_level(frame[c], path, columns.holes) for c in columns.categories},
+        None if columns.client is None else read_clients(frame[columns.client], path),
+        None if columns.split is None else parse_split(frame[columns.split], path),
+        texts={c: read_levels(frame[c], path, columns.allow_missing) for c in columns.categories},
         numbers=targets,
     )
 
 
-def tokens(frame: pl.DataFrame, text: TextEncoder, path: Path) -> NDArray[Any]:
-    """A column of text as tokens."""
-    texts = values(frame[text.column], path, "texts").cast(pl.String)
+def read_tokens(frame: pl.DataFrame, text: TextEncoder, path: Path) -> NDArray[Any]:
+    """Read a column of text as tokens."""
+    texts = read_values(frame[text.column], path, "texts").cast(pl.String)
     return text(texts.to_list(), str(path))
 
 
-def measured(frame: pl.DataFrame, nothing: Mapping[str, tuple[float, ...]]) -> pl.DataFrame:
-    """The frame without numbers that mean that nothing was measured."""
+def null_na_values(frame: pl.DataFrame, na_values: Mapping[str, tuple[float, ...]]) -> pl.DataFrame:
+    """Replace numbers that stand for missing values by nulls."""
 
     def empty(name: str) -> pl.Expr:
         number = pl.col(name).cast(pl.String).cast(pl.Float64, strict=False)
-        return number.is_in(nothing[name]).fill_null(False)
+        return number.is_in(na_values[name]).fill_null(False)
 
-    return frame.with_columns(pl.when(~empty(name)).then(pl.col(name)) for name in nothing)
+    return frame.with_columns(pl.when(~empty(name)).then(pl.col(name)) for name in na_values)
 
 
-def as_level(column: pl.Series, path: Path, holes: bool) -> pl.Series:
-    """A column of categories as text, numbers alike however they are written. With `holes`, null
-    where one is missing."""
+def read_levels(column: pl.Series, path: Path, allow_missing: bool) -> pl.Series:
+    """Read a column of categories as text, whole numbers in one spelling. With `allow_missing`,
+    null where a value is missing."""
     try:
         text = column.cast(pl.String).str.strip_chars()
     except pl.exceptions.PolarsError:
@@ -220,20 +225,24 @@ def as_level(column: pl.Series, path: Path, holes: bool) -> pl.Series:
     whole = number.set((number != number.floor()).fill_null(True), None)
     whole = whole.cast(pl.Int64, strict=False).cast(pl.String)
     text = pl.select(pl.coalesce(whole, text).alias(column.name)).to_series()
-    return text.set(text.is_in(HOLES), None) if holes else present(text, path, HOLES)
+    return (
+        text.set(text.is_in(MISSING), None)
+        if allow_missing
+        else require_present(text, path, MISSING)
+    )
 
 
-def coded(
+def encode_categories(
     x: NDArray[Any],
     texts: dict[str, pl.Series],
     features: tuple[str, ...],
     levels: dict[str, tuple[str, ...]],
     where: str = "",
 ) -> NDArray[Any]:
-    """All features in their order: numbers, and categories as the places of their levels; NaN where
-    something is missing. A level that nobody had in training is an error."""
-    made = np.full((len(x), len(features)), np.nan)
-    made[:, [j for j, name in enumerate(features) if name not in levels]] = x
+    """Return all features in their order: numbers, and categories as positions of their levels; NaN
+    for missing values. A level that no training row has is an error."""
+    table = np.full((len(x), len(features)), np.nan)
+    table[:, [j for j, name in enumerate(features) if name not in levels]] = x
     for name, text in texts.items():
         known = levels[name]
         at = text.replace_strict(known, range(len(known)), default=None, return_dtype=pl.Int64)
@@ -244,16 +253,16 @@ def coded(
                 f"{where}: column '{name}', row {row + 1}: '{text[row]}' is no level the model "
                 f"knows; {nearest(str(text[row]), known)}"
             )
-        made[:, features.index(name)] = at.cast(pl.Float64).fill_null(np.nan).to_numpy()
-    return made
+        table[:, features.index(name)] = at.cast(pl.Float64).fill_null(np.nan).to_numpy()
+    return table
 
 
-def rows_of(path: Path, names: Sequence[str]) -> pl.DataFrame:
-    """The named columns. Those of a CSV come as text, so that any wrong value can be quoted."""
+def read_columns(path: Path, names: Sequence[str]) -> pl.DataFrame:
+    """Read the named columns; those of a CSV as text, so that errors can quote any wrong value."""
     if path.suffix == ".parquet":
-        with readable(path):
+        with file_errors(path):
             return read_frame(path, names, follow=True)
-    with readable(path):
+    with file_errors(path):
         try:
             with open_file(path, TABLE, follow=True) as file, table_errors():
                 frame = pl.read_csv(
@@ -272,7 +281,7 @@ def rows_of(path: Path, names: Sequence[str]) -> pl.DataFrame:
 
 
 def blank_lines(path: Path) -> int:
-    """How many empty lines a file ends with, which editors leave there."""
+    """Count the empty lines at the end of a file, which editors leave there."""
     with open_file(path, TABLE, follow=True) as file:
         file.seek(0, 2)
         file.seek(max(0, file.tell() - 4096))
@@ -280,14 +289,14 @@ def blank_lines(path: Path) -> int:
     return max(0, tail[len(tail.rstrip()) :].count(b"\n") - 1)
 
 
-def as_text(path: Path, encoding: str, errors: str) -> TextIOWrapper:
-    """A file, open to be read line by line."""
+def open_text(path: Path, encoding: str, errors: str) -> TextIOWrapper:
+    """Open a file to read it line by line."""
     return TextIOWrapper(open_file(path, TABLE, follow=True), encoding, errors, newline="")
 
 
 def check_fields(path: Path) -> None:
     """Find the row of a CSV that has more fields than the header."""
-    with as_text(path, "utf-8", "replace") as file:
+    with open_text(path, "utf-8", "replace") as file:
         rows = csv.reader(file)
         width = len(next(rows))
         for i, row in enumerate(rows, start=1):
@@ -295,16 +304,16 @@ def check_fields(path: Path) -> None:
                 raise MusterError(f"{path}: row {i} has {len(row)} fields, the header {width}")
 
 
-def numbers(
+def read_numbers(
     frame: pl.DataFrame,
     names: Sequence[str],
     path: Path,
     exact: bool,
     advice: str = "write it as one, or leave the column out with features=[...]",
-    holes: bool = False,
+    allow_missing: bool = False,
 ) -> NDArray[Any]:
-    """Columns as one array of finite numbers; `advice` is for what is no number. With `holes`, NaN
-    where one is missing."""
+    """Read columns as one array of finite numbers; `advice` ends the error about what is no number.
+    With `allow_missing`, NaN for missing values."""
     if not names:
         return np.empty((len(frame), 0))
     frame = frame.select(names)
@@ -316,9 +325,9 @@ def numbers(
     parsed = frame.with_columns(pl.col(text).cast(pl.Float64, strict=False))
     x: NDArray[Any] = parsed.select(pl.all().cast(wanted)).to_numpy(order="c")
     wrong = ~np.isfinite(x)
-    if holes and wrong.any():
-        nothing = pl.all().is_null() | pl.all().cast(pl.String).is_in(HOLES)
-        wrong &= ~frame.select(nothing).to_numpy()
+    if allow_missing and wrong.any():
+        absent = pl.all().is_null() | pl.all().cast(pl.String).is_in(MISSING)
+        wrong &= ~frame.select(absent).to_numpy()
     if wrong.any():
         i, j = (int(at[0]) for at in np.nonzero(wrong))
         value, name = frame[i, j], frame.columns[j]
@@ -332,11 +341,11 @@ def numbers(
     return x
 
 
-def present(column: pl.Series, path: Path, holes: Sequence[str] = ("",)) -> pl.Series:
-    """A column without holes, which are written in one of these ways."""
-    hole = column.is_null() | (column.is_in(holes) if column.dtype == pl.String else False)
-    if hole.any():
-        row = hole.arg_max()
+def require_present(column: pl.Series, path: Path, missing: Sequence[str] = ("",)) -> pl.Series:
+    """Return a column, or raise an error if it has a missing value, in one of these spellings."""
+    absent = column.is_null() | (column.is_in(missing) if column.dtype == pl.String else False)
+    if absent.any():
+        row = absent.arg_max()
         assert row is not None
         written = f" ('{column[row]}')" if column[row] else ""
         raise MusterError(
@@ -346,43 +355,45 @@ def present(column: pl.Series, path: Path, holes: Sequence[str] = ("",)) -> pl.S
     return column
 
 
-def values(column: pl.Series, path: Path, what: str, holes: Sequence[str] = ("",)) -> pl.Series:
-    """A column of names or numbers without holes; categories as the names they are."""
+def read_values(
+    column: pl.Series, path: Path, what: str, missing: Sequence[str] = ("",)
+) -> pl.Series:
+    """Read a column of names or numbers without missing values; categories as their names."""
     if column.dtype in (pl.Categorical, pl.Enum):
         column = column.cast(pl.String)
     if not (column.dtype.is_numeric() or column.dtype in (pl.String, pl.Boolean)):
         raise MusterError(
             f"{path}: column '{column.name}' holds {column.dtype}; {what} are text or whole numbers"
         )
-    return present(column, path, holes)
+    return require_present(column, path, missing)
 
 
-def owners(column: pl.Series, path: Path) -> pl.Series:
-    """Each row's client, by name."""
+def read_clients(column: pl.Series, path: Path) -> pl.Series:
+    """Read each row's client, by name."""
     if column.dtype.is_float():
         raise MusterError(
             f"{path}: column '{column.name}' holds {column.dtype}; clients are text or whole "
             "numbers"
         )
-    named = values(column, path, "clients").cast(pl.String)
+    named = read_values(column, path, "clients").cast(pl.String)
     long = named.str.len_chars() > LONGEST
     if long.any():
         row = int(long.arg_max() or 0)
         raise MusterError(
             f"{path}: column '{column.name}', row {row + 1}: a client's name of "
-            f"{len(str(named[row]))} letters; allowed: up to {LONGEST}"
+            f"{len(str(named[row]))} characters; allowed: up to {LONGEST}"
         )
     return named
 
 
-def is_test(column: pl.Series, path: Path) -> Bool:
-    """Which rows a split column keeps for testing."""
-    held = values(column, path, "splits").cast(pl.String)
-    wrong = ~held.is_in(["train", "test"])
+def parse_split(column: pl.Series, path: Path) -> Bool:
+    """Return the mask of the test rows of a split column."""
+    splits = read_values(column, path, "splits").cast(pl.String)
+    wrong = ~splits.is_in(["train", "test"])
     if wrong.any():
         row = wrong.arg_max()
         assert row is not None
         raise MusterError(
-            f"{path}: column '{column.name}', row {row + 1}: '{held[row]}'; allowed: train, test"
+            f"{path}: column '{column.name}', row {row + 1}: '{splits[row]}'; allowed: train, test"
         )
-    return (held == "test").to_numpy()
+    return (splits == "test").to_numpy()

@@ -1,7 +1,7 @@
-"""From rows to a federation: blocks of rows end to end, each row with an owner.
+"""Assembly of a federation from blocks of rows: owners, label encoding, train/test split.
 
-Whatever files or partitions the rows came from, from here on nothing depends on it: owners, labels
-and held-out rows are columns over all rows, and a client is the rows it owns.
+Nothing here depends on the files or partitions that rows were read from: owners, labels and
+held-out rows are columns over all rows, and a client is the rows it owns.
 """
 
 from __future__ import annotations
@@ -27,23 +27,22 @@ from ...federation.ragged_rows import RaggedRows, as_tensor
 from ...federation.row_hashes import hash_rows
 from ..split.train_test import draw_test_rows, first_clients
 from .manifest import Options, Role
-from .tables import Block
+from .tabular import Block
 
 Names = NDArray[np.str_]
 
 TEST_FRACTION = 0.2
-FEW = 1000  # classes that labels may make however few rows there are; more than rows is a mistake
+ENOUGH_CLASSES = 1000  # always allowed; beyond it, more classes than rows are a mistake
 
 
 @dataclass(frozen=True, eq=False)
-class Parted:
-    """All rows before features are made of them: whose each is, what is to be predicted, and which
-    are held out; and who the clients are.
+class ClientRows:
+    """All rows before features are computed: owners, targets, held-out rows, and the clients.
 
     Attributes:
-        owner: of each row, a position in `names`
-        labels: what classes are called; None: targets are numbers
-        drawn: whether the rows that are held out are drawn by the seed
+        owner: the client of each row, a position in `names`
+        labels: names of the classes; None: targets are numbers
+        drawn: True if the held-out rows are drawn by the seed
     """
 
     owner: Int64
@@ -57,7 +56,7 @@ class Parted:
     unseen: Bool
 
     def statistics(self, x: NDArray[Any]) -> ColumnStatistics:
-        """What each client would tell of its training rows; `x` has the columns of all rows."""
+        """Return each client's column statistics of its training rows; `x` has all rows."""
         rows = np.flatnonzero(~self.test)
         rows = rows[np.argsort(self.owner[rows], kind="stable")]
         return ColumnStatistics.of(
@@ -65,34 +64,36 @@ class Parted:
         )
 
 
-Rescale = Callable[[NDArray[Any], Parted], NDArray[Any]]
+Rescale = Callable[[NDArray[Any], ClientRows], NDArray[Any]]
 
 
-def parted(
+def assign_rows(
     blocks: Sequence[Block],
     options: Options,
     seed: int,
-    roles_of: Callable[[Names], Mapping[str, Role]] = lambda names: {},
-) -> Parted:
-    """The rows of all blocks: by their client column, or a client for each source.
+    get_roles: Callable[[Names], Mapping[str, Role]] = lambda names: {},
+) -> ClientRows:
+    """Assign the rows of all blocks to clients: by their client column, or one for each source.
 
     Args:
-        roles_of: from the clients' names, what each is; nothing when nothing is said
+        get_roles: returns the clients' roles by their names; empty if none are given
     """
-    owner, names = owners_of(blocks)
-    roles = list(roles_of(names).values())
+    owner, names = assign_owners(blocks)
+    roles = list(get_roles(names).values())
     labels: tuple[str, ...] | None
     if options.numbers:
-        y, labels = numbers_of(blocks), None
+        y, labels = numeric_targets(blocks), None
     else:
-        y, labels = encode(pl.concat(same_kind([b.y for b in blocks])), options.classes, blocks)
+        y, labels = encode_labels(
+            pl.concat(unify_types([b.y for b in blocks])), options.classes, blocks
+        )
     strata = np.zeros(len(y), np.int64) if labels is None else y
-    test = held_out(blocks, strata, owner, names, options, seed)
+    test = mark_test_rows(blocks, strata, owner, names, options, seed)
     unseen = np.zeros(len(names), np.bool_)
     unseen[: len(roles)] = [role.unseen for role in roles]
-    priority = as_priority(priority_of(options, roles, names), unseen)
-    drawn = bool(test.any()) and not tells_test(blocks, options)
-    return Parted(owner, names, y, labels, test, drawn, roles, priority, unseen)
+    priority = as_priority(select_priority(options, roles, names), unseen)
+    drawn = bool(test.any()) and not has_test_rows(blocks, options)
+    return ClientRows(owner, names, y, labels, test, drawn, roles, priority, unseen)
 
 
 def assemble(
@@ -100,27 +101,29 @@ def assemble(
     options: Options,
     seed: int,
     name: str,
-    roles_of: Callable[[Names], Mapping[str, Role]] = lambda names: {},
+    get_roles: Callable[[Names], Mapping[str, Role]] = lambda names: {},
     rescale: Rescale = lambda x, rows: x,
 ) -> Federation:
-    """The federation of all blocks.
+    """Build the federation of all blocks.
 
     Args:
-        rescale: from all columns and what is known of the rows, the features a model sees
+        rescale: computes the features of a model from all columns and the rows' clients
     """
-    rows = parted(blocks, options, seed, roles_of)
+    rows = assign_rows(blocks, options, seed, get_roles)
     owner, names, y, labels, test = rows.owner, rows.names, rows.y, rows.labels, rows.test
-    asked = [role.requirement for role in rows.roles if role.requirement is not None]
-    given = join([block.x for block in blocks])
-    x = rescale(given, rows)
-    # What features are made by may change with the seed; what rows are told apart by does not.
-    content = None if x is given else hash_rows(given, y)
-    train = ragged(x, y, owner, ~test, names, "training", content)
-    fed = Federation.from_ragged(
+    requirements = [role.requirement for role in rows.roles if role.requirement is not None]
+    raw = concatenate([block.x for block in blocks])
+    x = rescale(raw, rows)
+    # Scaler and encoder may change with the seed; the hashes of rows do not.
+    content = None if x is raw else hash_rows(raw, y)
+    train = select_rows(x, y, owner, ~test, names, "training", content)
+    fed = Federation.from_rows(
         train,
-        ragged(x, y, owner, test, names, "test", content, weights(blocks)) if test.any() else None,
+        select_rows(x, y, owner, test, names, "test", content, row_weights(blocks))
+        if test.any()
+        else None,
         priority=rows.priority,
-        requirement=asked or None,
+        requirement=requirements or None,
         importance=np.array([role.importance for role in rows.roles]) if rows.roles else 0.0,
         classes=0 if labels is None else len(labels),
         name=name,
@@ -128,22 +131,22 @@ def assemble(
         varies="split" if rows.drawn else "training",
     )
     if labels is not None:
-        warn_of_single_class(fed, names)
+        warn_single_class(fed, names)
     columns = blocks[0].features
-    # Where features are made of columns, whoever makes them knows what they are called.
-    told = columns if columns and x.shape[1:] == (len(columns),) else None
-    fed = replace(fed, names=names, labels=labels, columns=told)
+    # Where an encoder computes features from columns, it also names them.
+    named = columns if columns and x.shape[1:] == (len(columns),) else None
+    fed = replace(fed, names=names, labels=labels, columns=named)
     for sentence in find_data_warnings(fed):
         warnings.warn(sentence, MusterWarning, stacklevel=4)
     return fed
 
 
-def owners_of(blocks: Sequence[Block]) -> tuple[Int64, Names]:
-    """Whose each row is, as a position in the clients' names: by a column, or by file."""
+def assign_owners(blocks: Sequence[Block]) -> tuple[Int64, Names]:
+    """Return the client of each row, a position in the clients' names: by a column, or by file."""
     columns = [block.client for block in blocks if block.client is not None]
     if columns:
         owner = pl.concat(columns)
-        names = sorted(owner.unique().to_list(), key=natural)
+        names = sorted(owner.unique().to_list(), key=natural_key)
         return owner.cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64), np.array(names)
     names = list(dict.fromkeys(block.source for block in blocks))
     place = {name: k for k, name in enumerate(names)}
@@ -151,10 +154,10 @@ def owners_of(blocks: Sequence[Block]) -> tuple[Int64, Names]:
     return np.repeat([place[block.source] for block in blocks], sizes), np.array(names)
 
 
-def natural(name: str) -> tuple[list[str | tuple[int, str]], str]:
-    """A key that sorts numbers in names by size.
+def natural_key(name: str) -> tuple[list[str | tuple[int, str]], str]:
+    """Return a sort key that orders numbers in names by size.
 
-    >>> sorted(["c10", "c9", "b"], key=natural)
+    >>> sorted(["c10", "c9", "b"], key=natural_key)
     ['b', 'c9', 'c10']
     """
     parts = re.split(r"([0-9]+)", name)  # text and digits take turns, so like meets like
@@ -162,36 +165,36 @@ def natural(name: str) -> tuple[list[str | tuple[int, str]], str]:
     return [(len(bare[i]), bare[i]) if i % 2 else part for i, part in enumerate(parts)], name
 
 
-def same_kind(columns: Sequence[pl.Series]) -> list[pl.Series]:
-    """Columns of one type: their own when they agree, or else text."""
+def unify_types(columns: Sequence[pl.Series]) -> list[pl.Series]:
+    """Cast columns to one type: their common type, or else text."""
     kinds = {column.dtype for column in columns}
     return [c.alias("") if len(kinds) == 1 else c.cast(pl.String).alias("") for c in columns]
 
 
-def encode(
+def encode_labels(
     y: pl.Series, classes: Sequence[str | int] | None, blocks: Sequence[Block]
 ) -> tuple[Int64, tuple[str, ...]]:
-    """Labels as numbers from 0, and what each number stands for."""
+    """Encode labels as numbers from 0; return them and the names of the classes."""
     for block in blocks:
         if block.numbers is not None and block.numbers.ndim > 1:
             raise MusterError(
                 f"{block.where}: y has shape {block.numbers.shape}; give one label for each row, "
                 'or targets = "numbers"'
             )
-    whole = as_whole(y, blocks)
+    whole = as_integers(y, blocks)
     if classes is None and whole is not None:
         if (low := int(whole.min())) < 0:
             row = int(np.argmax(whole < 0))
-            given = np.unique(whole)
+            found = np.unique(whole)
             raise MusterError(
-                f"{place_of(blocks, row)}: label {low} is below 0; say which labels there are: "
-                f"classes=[{', '.join(map(str, given[:10]))}{', ...' if len(given) > 10 else ''}], "
+                f"{locate_row(blocks, row)}: label {low} is below 0; say which labels there are: "
+                f"classes=[{', '.join(map(str, found[:10]))}{', ...' if len(found) > 10 else ''}], "
                 'or that they are numbers to predict: targets="numbers"'
             )
-        if (top := int(whole.max())) >= max(FEW, len(whole)):
+        if (top := int(whole.max())) >= max(ENOUGH_CLASSES, len(whole)):
             raise MusterError(
-                f"{place_of(blocks, int(whole.argmax()))}: label {top} makes {top + 1} classes of "
-                f"{len(whole)} rows; name the labels there are with classes=[...]"
+                f"{locate_row(blocks, int(whole.argmax()))}: label {top} makes {top + 1} classes "
+                f"of {len(whole)} rows; name the labels there are with classes=[...]"
             )
         return whole, tuple(str(c) for c in range(top + 1))
     numeric = whole is not None and all(isinstance(c, int) for c in classes or ())
@@ -201,14 +204,14 @@ def encode(
     if codes.null_count():
         row = int(codes.is_null().arg_max() or 0)
         raise MusterError(
-            f"{place_of(blocks, row)}: label '{text[row]}' is not among classes; "
+            f"{locate_row(blocks, row)}: label '{text[row]}' is not among classes; "
             f"{nearest(str(text[row]), known)}"
         )
     return codes.to_numpy(), tuple(known)
 
 
-def numbers_of(blocks: Sequence[Block]) -> NDArray[Any]:
-    """Targets that are numbers, as many for each row as the files have."""
+def numeric_targets(blocks: Sequence[Block]) -> NDArray[Any]:
+    """Return targets that are numbers, one or several for each row."""
     parts: list[NDArray[Any]] = []
     for block in blocks:
         given = block.numbers
@@ -229,11 +232,11 @@ def numbers_of(blocks: Sequence[Block]) -> NDArray[Any]:
                 "number to predict; fix it or drop the row"
             )
         parts.append(given)
-    return join(parts)
+    return concatenate(parts)
 
 
-def as_whole(y: pl.Series, blocks: Sequence[Block]) -> Int64 | None:
-    """Labels that are whole numbers, or None when they are names (or beyond 64 bits)."""
+def as_integers(y: pl.Series, blocks: Sequence[Block]) -> Int64 | None:
+    """Return labels as whole numbers, or None if they are names (or beyond 64 bits)."""
     if y.dtype == pl.Boolean:
         return None
     if y.dtype.is_integer() or y.dtype == pl.String:
@@ -247,39 +250,40 @@ def as_whole(y: pl.Series, blocks: Sequence[Block]) -> Int64 | None:
     if wrong.any():
         row = int(np.argmax(wrong))
         raise MusterError(
-            f"{place_of(blocks, row)}: label {y[row]}; labels are classes: whole numbers, or names"
+            f"{locate_row(blocks, row)}: label {y[row]}; labels are classes: whole numbers, or "
+            "names"
         )
     return None if named or np.abs(array).max() >= 2.0**63 else array.astype(np.int64)
 
 
-def place_of(blocks: Sequence[Block], row: int) -> str:
-    """The file, label column and row of a row in all."""
+def locate_row(blocks: Sequence[Block], row: int) -> str:
+    """Describe a row of all blocks: its file, label column and row there."""
     ends = np.cumsum([len(block.x) for block in blocks])
     at = int(np.searchsorted(ends, row, side="right"))
     here = row - int(ends[at]) + len(blocks[at].x) + 1
     return f"{blocks[at].where}: column '{blocks[at].y.name}', row {here}"
 
 
-def held_out(
+def mark_test_rows(
     blocks: Sequence[Block], y: Int64, owner: Int64, names: Names, options: Options, seed: int
 ) -> Bool:
-    """Which rows are for testing: as the files say, or drawn."""
-    said = [np.zeros(len(b.x), np.bool_) if b.test is None else b.test for b in blocks]
-    test = np.concatenate(said)
-    if tells_test(blocks, options):
+    """Return the mask of test rows: as marked in the files, or drawn."""
+    marked = [np.zeros(len(b.x), np.bool_) if b.test is None else b.test for b in blocks]
+    test = np.concatenate(marked)
+    if has_test_rows(blocks, options):
         if options.test_fraction is not None:
             raise MusterError(f"test_fraction: {blocks[0].where} has test rows; leave it out")
         return test
     fraction = TEST_FRACTION if options.test_fraction is None else options.test_fraction
-    return draw_test(y, owner, names, fraction, seed) if fraction else test
+    return draw_test_mask(y, owner, names, fraction, seed) if fraction else test
 
 
-def tells_test(blocks: Sequence[Block], options: Options) -> bool:
-    """True where the files mark their test rows."""
+def has_test_rows(blocks: Sequence[Block], options: Options) -> bool:
+    """Return True if the files mark their test rows."""
     return options.split is not None or any(b.test is not None and b.test.any() for b in blocks)
 
 
-def draw_test(y: Int64, owner: Int64, names: Names, fraction: float, seed: int) -> Bool:
+def draw_test_mask(y: Int64, owner: Int64, names: Names, fraction: float, seed: int) -> Bool:
     """Hold out a fraction of each client's rows, and of each of its classes.
 
     The draw is keyed by the client's name, so that a client holds out the same rows whether its
@@ -298,19 +302,19 @@ def draw_test(y: Int64, owner: Int64, names: Names, fraction: float, seed: int) 
     return test
 
 
-def join(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Arrays end to end; a single one is not copied."""
+def concatenate(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Concatenate arrays; a single one is not copied."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def weights(blocks: Sequence[Block]) -> Float64 | None:
-    """How much each row counts, where a file says so; rows of other files count alike."""
+def row_weights(blocks: Sequence[Block]) -> Float64 | None:
+    """Return the weight of each row, 1 in files without weights; None without any."""
     if all(block.weight is None for block in blocks):
         return None
-    return join([np.ones(len(b.x)) if b.weight is None else b.weight for b in blocks])
+    return concatenate([np.ones(len(b.x)) if b.weight is None else b.weight for b in blocks])
 
 
-def ragged(
+def select_rows(
     x: NDArray[Any],
     y: NDArray[Any],
     owner: Int64,
@@ -320,8 +324,8 @@ def ragged(
     content: UInt64 | None = None,
     weight: Float64 | None = None,
 ) -> RaggedRows:
-    """The chosen rows, client after client, each client's in the order of its file; the weights of
-    a client's rows sum to 1."""
+    """Return the chosen rows, client after client, each client's in the order of its file; the
+    weights of a client's rows sum to 1."""
     rows = np.flatnonzero(chosen)
     sizes = np.bincount(owner[rows], minlength=len(names))
     if sizes.min() == 0:
@@ -337,8 +341,8 @@ def ragged(
     return RaggedRows(as_tensor(x, "x"), as_tensor(y, "y"), offsets, rows, weight, content)
 
 
-def priority_of(options: Options, roles: Sequence[Role], names: Names) -> ArrayLike | None:
-    """The priority clients; a client alone is its own."""
+def select_priority(options: Options, roles: Sequence[Role], names: Names) -> ArrayLike | None:
+    """Return the priority clients; None: all of them, also a single one."""
     if len(names) == 1:
         return None
     if options.priority is None:
@@ -353,9 +357,9 @@ def priority_of(options: Options, roles: Sequence[Role], names: Names) -> ArrayL
     return np.array([place[k] if isinstance(k, str) else k for k in options.priority], np.int64)
 
 
-def warn_of_single_class(fed: Federation, names: Names) -> None:
-    """Say which clients hold one class only."""
-    one = fed.one_class()
+def warn_single_class(fed: Federation, names: Names) -> None:
+    """Warn about clients that hold one class only."""
+    one = fed.find_single_class()
     if len(one):
         warnings.warn(
             f"{len(one)} of {fed.n} clients hold a single class (the first is '{names[one[0]]}'): "
