@@ -22,7 +22,7 @@ from muster.config.experiment import Experiment, load
 from muster.config.network import members_of
 from muster.flower.local.loopback import write_client
 from muster.flower.server.app import federate
-from muster.flower.testing.faults import AGAIN, TWICE, WIRE, BrokenGrid
+from muster.flower.testing.faults import AGAIN, TWICE, WIRE, FaultyGrid
 from muster.flower.testing.in_process import Site
 from muster.papers.trust_study import format_interval, points
 from muster.parts.threats.faults import FAULTS, Faults
@@ -126,7 +126,7 @@ def run_federation(case: Case) -> tuple[muster.Run, int]:
         for k in range(fed.n):
             write_client(fed, k, folder / f"{k}.npz")
             sites.append(Site({"data-path": str(folder / f"{k}.npz")}))
-        grid = BrokenGrid(sites, case.fault, 0.0 if case.fault == NONE else RATE, ROUNDS)
+        grid = FaultyGrid(sites, case.fault, 0.0 if case.fault == NONE else RATE, ROUNDS)
         members = members_of(fed, [site.key.decode() for site in sites])
         here = replace(chosen, members=members, network=replace(chosen.network, classes=10))
         for stops in range(MOST_STOPS + 1):

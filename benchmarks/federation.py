@@ -40,7 +40,7 @@ from muster.flower.local.loopback import (
     write_client,
 )
 from muster.flower.server.app import federate
-from muster.flower.server.identities import Registry
+from muster.flower.server.identities import KeyRegistry
 from muster.flower.testing.in_process import InProcess, Site
 from muster.models.specs import as_module
 from muster.results import store
@@ -233,13 +233,13 @@ def keys() -> list[list[str]]:
     for n in (100, 1000, 10_000):
         sites = [Site({}) for _ in range(n)]
         members = tuple(Member(f"c{k}", s.key.decode(), k == 0) for k, s in enumerate(sites))
-        registry = Registry.of(members)
+        registry = KeyRegistry.from_members(members)
         nodes = [SimpleNamespace(node_id=k, public_key=s.key + b"\n") for k, s in enumerate(sites)]
         grid = SimpleNamespace(get_nodes=lambda nodes=nodes: nodes)
         spent = []
         for _ in range(4):
             began = time.perf_counter()
-            registry.connected(grid)
+            registry.find_nodes(grid)
             spent.append(1e3 * (time.perf_counter() - began))
         rows.append([f"{n:,}", f"{n:,}", f"{spent[0]:.1f}", f"{min(spent[1:]):.1f}"])
     return rows

@@ -315,6 +315,37 @@ class Answers:
 
 
 @dataclass(frozen=True)
+class Admission:
+    """The server's admission of replies, one entry per reply.
+
+    Attributes:
+        extent: how far each was admitted, 0 (refused) to 1 (in full)
+        weight: its share of the step
+        reason: why it was refused
+    """
+
+    extent: Float64
+    weight: Float64
+    reason: Text
+
+    @property
+    def admitted(self) -> Bool:
+        """True for replies that were not refused."""
+        return self.extent > 0
+
+    def normalize(self) -> Admission:
+        """Return the same with weights that sum to 1, unless all are 0."""
+        total = float(self.weight.sum())
+        return replace(self, weight=self.weight / total) if total > 0 else self
+
+    @classmethod
+    def concat(cls, parts: Sequence[Admission]) -> Admission:
+        """Concatenate the admissions of portions of replies."""
+        fields = ("extent", "weight", "reason")
+        return cls(*(np.concatenate([getattr(p, f) for p in parts]) for f in fields))
+
+
+@dataclass(frozen=True)
 class Trial:
     """Appraisals of the round's model and of candidates to follow it.
 

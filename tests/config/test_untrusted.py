@@ -19,7 +19,7 @@ from muster.config.experiment import Experiment
 from muster.config.network import Member, Network
 from muster.config.settings import Settings
 from muster.federation import Federation
-from muster.flower.terms import check_agreed, read_terms, shared_terms
+from muster.flower.terms import check_terms, read_terms, shared_terms
 from muster.local import Local
 from muster.methods import Method
 from muster.models.specs import Spec
@@ -155,8 +155,8 @@ def test_terms_are_compared_before_anything_is_built(trap, monkeypatch):
         agreed.replace("[local]", f'[local.optimizer2]\nkind = "{TRAP}:boom"\n[local]'),
     ):
         assert said != agreed
-        with pytest.raises(muster.MusterError, match="terms: the server asks for something else"):
-            check_agreed(said, agreed)
+        with pytest.raises(muster.MusterError, match="terms: the server's request differs"):
+            check_terms(said, agreed)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_terms_are_compared_before_anything_is_built(trap, monkeypatch):
 )
 def test_terms_that_are_no_terms_are_one_line(text):
     agreed = shared_terms(load({}))
-    for read in (read_terms, lambda said: check_agreed(said, agreed)):
+    for read in (read_terms, lambda said: check_terms(said, agreed)):
         with pytest.raises(muster.MusterError) as error:
             read(text)
         assert "\n" not in str(error.value)

@@ -15,9 +15,9 @@ from flwr.cli.build import build_fab_from_disk
 import muster
 from muster.cli.main import main as command
 from muster.config.experiment import load
-from muster.flower.app_folder import app_hash, read_roster, roster_of, terms_in, write_app
+from muster.flower.app_folder import app_hash, read_app_terms, read_roster, roster_path, write_app
 from muster.flower.server import app as server_app
-from muster.flower.terms import check_agreed, read_terms, shared_terms
+from muster.flower.terms import check_terms, read_terms, shared_terms
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_the_bundle_names_nobody(written):
 
 def test_the_roster_is_the_servers_users_alone(written, home):
     case, app, _ = written
-    file = roster_of("hospitals")
+    file = roster_path("hospitals")
     assert file.parent.parent == home
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
@@ -95,7 +95,7 @@ def test_an_app_without_its_roster_says_what_to_do(written, home):
         read_roster({**config, "federation": "../x"})
     with pytest.raises(muster.MusterError, match="other terms than this app; write the app again"):
         read_roster({**config, "terms": config["terms"].replace("rounds = 3", "rounds = 4")})
-    roster_of("hospitals").unlink()
+    roster_path("hospitals").unlink()
     with pytest.raises(muster.MusterError, match="roster of this federation cannot be read"):
         read_roster(config)
 
@@ -116,14 +116,14 @@ def test_the_hash_stands_for_the_terms_and_not_for_who_takes_part(written):
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern")
 def test_terms_are_read_from_the_bundle_and_not_from_the_run(written):
     case, app, _ = written
-    assert terms_in(bundle(app)) == shared_terms(case.experiment())
+    assert read_app_terms(bundle(app)) == shared_terms(case.experiment())
     (app / "pyproject.toml").write_text(
         (app / "pyproject.toml")
         .read_text()
         .replace("terms = ", f'more = "{"x" * 2**20}"\nterms = ')
     )
     with pytest.raises(muster.MusterError, match="the app's terms have over 1048576 bytes"):
-        terms_in(bundle(app))
+        read_app_terms(bundle(app))
 
 
 TABLE = {"rounds": 3, "method": {"name": "fedalign"}, "local": {"steps": 5}}
@@ -132,7 +132,7 @@ TABLE = {"rounds": 3, "method": {"name": "fedalign"}, "local": {"steps": 5}}
 def test_terms_that_were_not_agreed_on_are_refused():
     agreed = shared_terms(load({**TABLE, "network": {}}))
     found = {**TABLE, "network": {"features": [64], "classes": 10}}
-    check_agreed(shared_terms(load(found)), agreed)  # left open, and found
+    check_terms(shared_terms(load(found)), agreed)  # left open, and found
     for other in (
         {"rounds": 4},
         {"local": {"steps": 1}},
@@ -145,11 +145,11 @@ def test_terms_that_were_not_agreed_on_are_refused():
         {"requirement": 1.0},
         {"trust": False},
     ):
-        with pytest.raises(muster.MusterError, match="terms: the server asks for something else"):
-            check_agreed(shared_terms(load({**TABLE, "network": {}, **other})), agreed)
+        with pytest.raises(muster.MusterError, match="terms: the server's request differs"):
+            check_terms(shared_terms(load({**TABLE, "network": {}, **other})), agreed)
     settled = shared_terms(load(found))
-    with pytest.raises(muster.MusterError, match="terms: the server asks"):
-        check_agreed(
+    with pytest.raises(muster.MusterError, match="terms: the server's request"):
+        check_terms(
             shared_terms(load({**found, "network": {"features": [63], "classes": 10}})),
             settled,
         )
@@ -162,4 +162,4 @@ def test_the_command_prints_the_hash_that_clients_agree_to(written, capsys):
     assert command(["federate", "--app", str(app)]) == 0
     assert capsys.readouterr().out.split() == ["app", "hash:", name]
     assert command(["federate", "--app", str(app / "nowhere")]) == 2
-    assert "no app of a federation" in capsys.readouterr().err
+    assert "not the app of a federation" in capsys.readouterr().err

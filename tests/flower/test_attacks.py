@@ -38,7 +38,7 @@ from muster.flower.local.loopback import client_names, descendants, loopback, st
 from muster.flower.local.processes import program
 from muster.flower.transport.certificates import CA
 from muster.flower.transport.proxy import ALLOWED
-from muster.flower.transport.wire import WORD
+from muster.flower.transport.wire import REPORT
 from muster.results import store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -222,7 +222,7 @@ def test_a_server_runs_no_command_at_a_site(tmp_path, monkeypatch):
         said = []
         link.run(app, said.append)
         text = " ".join(log(link, name) for name in client_names(fed))
-    assert "terms: the server asks for something else than the app that was agreed on" in text
+    assert "terms: the server's request differs from the app that was agreed on" in text
     assert not mark.exists()
     assert not (tmp_path / "results" / "run.toml").exists()
 
@@ -251,7 +251,7 @@ def attacked(folder, **table):
 
 
 def withheld(raw, message, honest):
-    announced = raw.message(message.metadata, raw.records({WORD: sound_word(raw, message)}))
+    announced = raw.message(message.metadata, raw.records({REPORT: sound_word(raw, message)}))
     return announced, set(raw.contents) - {announced.tree.object_id}
 
 

@@ -15,8 +15,8 @@ from flower_grid import LocalGrid, Node
 from flower_setup import DATA
 from muster.config.network import Member
 from muster.flower.local.loopback import write_client
-from muster.flower.testing.faults import in_training, word
-from muster.flower.transport.wire import MODEL, OFFER, WORD
+from muster.flower.testing.faults import change_report, train_only
+from muster.flower.transport.wire import MODEL, OFFER, REPORT
 
 FEDALIGN = {"name": "fedalign", "epsilon": 0.6, "warmup": 1}
 
@@ -86,7 +86,7 @@ def test_an_abstention_carries_no_weights_and_costs_less_than_a_kilobyte(setup):
     assert (silent["bytes_up"] > 0).all()
     assert (asked.filter(pl.col("joined"))["bytes_up"] > 64 * 10 * 8).all()
     for _, reply in grid.log:
-        said = reply.content.config_records[WORD]
+        said = reply.content.config_records[REPORT]
         if "joined" in said and not said["joined"]:
             assert not reply.content.array_records
 
@@ -139,7 +139,7 @@ def test_requirements_and_losses_stay_with_the_clients_of_maxfl(setup):
     case = setup("maxfl", requirement={"steps": 5})
     grid = case.grid()
     run = case.run(grid)
-    said = {key for _, r in grid.log for key in r.content.config_records[WORD]}
+    said = {key for _, r in grid.log for key in r.content.config_records[REPORT]}
     assert "claim" in said
     assert not said & {"loss", "accuracy", "requirement"}
     assert run.final["requirement"].is_null().all()
@@ -255,7 +255,7 @@ def test_a_reply_that_came_too_late_does_not_move_the_clients_memory(setup):
         seen.append(1)
         return None if len(seen) == 2 else reply
 
-    case.nodes[3].tamper = in_training(late_once)
+    case.nodes[3].tamper = train_only(late_once)
     run = case.run()
     assert run.rounds["failed"].to_list() == [0, 1, 0, 0]
     # The same as if it had not been asked in round 2 at all.
@@ -268,7 +268,7 @@ def test_a_reply_that_came_too_late_does_not_move_the_clients_memory(setup):
             raise RuntimeError
         return reply
 
-    other.nodes[3].tamper = in_training(away_once)
+    other.nodes[3].tamper = train_only(away_once)
     assert same(run, other.run(name="other"))
 
 
@@ -305,8 +305,8 @@ def test_a_node_that_lost_the_model_is_sent_it_again(setup):
 def test_impossible_opinions_are_left_out_of_the_measures(setup):
     def boast(message, reply):
         if message.metadata.message_type == MessageType.EVALUATE:
-            said = {**reply.content.config_records[WORD], "loss": 1e12, "test_accuracy": 40.0}
-            reply.content[WORD] = ConfigRecord(said)
+            said = {**reply.content.config_records[REPORT], "loss": 1e12, "test_accuracy": 40.0}
+            reply.content[REPORT] = ConfigRecord(said)
         return reply
 
     # Of a client that is not priority: whatever a priority client can have measured counts.
@@ -322,7 +322,7 @@ def test_impossible_opinions_are_left_out_of_the_measures(setup):
 def introduce(**values):
     def tamper(message, reply):
         if message.metadata.message_type == "query.hello":
-            reply.content[WORD] = ConfigRecord({**reply.content.config_records[WORD], **values})
+            reply.content[REPORT] = ConfigRecord({**reply.content.config_records[REPORT], **values})
         return reply
 
     return tamper
@@ -337,9 +337,9 @@ MISFITS = {
 }
 
 
-@pytest.mark.parametrize("misfit", MISFITS)
-def test_clients_that_do_not_fit_are_left_out_and_noted(setup, misfit):
-    tamper, reason = MISFITS[misfit]
+@pytest.mark.parametrize("find_mismatch", MISFITS)
+def test_clients_that_do_not_fit_are_left_out_and_noted(setup, find_mismatch):
+    tamper, reason = MISFITS[find_mismatch]
     case = setup("fedavg")
     case.nodes[3].tamper = tamper
     run = case.run()
@@ -409,7 +409,7 @@ def test_unseen_clients_judge_and_never_train(setup):
 
 def test_word_tampering_helper_really_tampers(setup):
     case = setup("fedavg", rounds=1, evaluate_every=0)
-    case.nodes[2].tamper = word(rows=1)
+    case.nodes[2].tamper = change_report(rows=1)
     assert case.run().rounds["refused"].to_list() == [1]
 
 
@@ -440,6 +440,6 @@ def test_tables_whose_columns_lie_differently_are_told_apart(tmp_path):
 
     said = []
     assert set(run("mixed").clients["client"]) == {0, 1}
-    assert any("without client2: its columns are others" in line for line in said)
+    assert any("without client2: its columns differ" in line for line in said)
     named = run("named", columns=["b", "a"])
     assert set(named.clients["client"]) == {0, 1, 2}

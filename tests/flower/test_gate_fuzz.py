@@ -12,7 +12,7 @@ from uvicorn.server import ServerState
 
 from flower_signed import Signer, Superlink
 from muster.flower.transport import proxy_log
-from muster.flower.transport.proxy import ALLOWED, Gate, Log, Watched, configured
+from muster.flower.transport.proxy import ALLOWED, IdleTimeoutProtocol, Log, Proxy, build_config
 
 NODE, STRANGER = Signer(), Signer()
 PATH = "/v1/fleet/push-object"
@@ -62,7 +62,7 @@ class Wire:
         client = httpx.AsyncClient(
             transport=httpx.ASGITransport(app=self.superlink), base_url="https://inside"
         )
-        self.config = configured(Gate("inside", client, Log(self.said.append)))
+        self.config = build_config(Proxy("inside", client, Log(self.said.append)))
         self.config.load()
         self.state = ServerState()
 
@@ -71,7 +71,7 @@ class Wire:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: self.uncaught.append(context))
         line = Line()
-        protocol = Watched(self.config, self.state, {}, loop)
+        protocol = IdleTimeoutProtocol(self.config, self.state, {}, loop)
         protocol.connection_made(line)
         for part in parts:
             if not line.closed:

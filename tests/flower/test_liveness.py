@@ -13,8 +13,8 @@ from flwr.app import Array, ArrayRecord, Error, Message
 import muster
 from flower_parity import assert_same
 from muster.cli.main import main as command
-from muster.flower.server.failures import Strikes
-from muster.flower.testing.faults import in_training
+from muster.flower.server.tallies import Failures
+from muster.flower.testing.faults import train_only
 from muster.flower.transport.wire import MODEL
 from muster.results.run import NoQuorum
 
@@ -32,7 +32,7 @@ def fails(rounds, times=99):
             return Message(Error(5, "gone"), reply_to=message)
         return reply
 
-    return in_training(change)
+    return train_only(change)
 
 
 def asked_again(run):
@@ -97,7 +97,7 @@ def test_replies_that_are_refused_are_no_quorum_either(setup):
 
     case = setup(**QUICK)
     for k in (0, 1):
-        case.nodes[k].tamper = in_training(diverged)
+        case.nodes[k].tamper = train_only(diverged)
     with pytest.raises(NoQuorum, match=r"round 1: heard 0.00 .*client0: malformed: not finite"):
         case.run()
 
@@ -142,7 +142,7 @@ def test_a_chronic_failure_is_set_aside_and_taken_back_when_it_answers(setup):
     def silent(message, reply):
         return None if message.content.config_records["offer"]["round"] < 5 else reply
 
-    case.nodes[3].tamper = in_training(silent)
+    case.nodes[3].tamper = train_only(silent)
     began = time.monotonic()
     run = case.run()
     assert time.monotonic() - began < 30
@@ -161,16 +161,16 @@ def test_a_chronic_failure_is_set_aside_and_taken_back_when_it_answers(setup):
     assert "client3 taken back: it answered" in case.said
 
 
-def test_strikes_are_counted_by_kind_of_request():
-    strikes = Strikes(2)
-    assert strikes.note("train", 1, "why") == ""
-    assert strikes.note("evaluate", 1, "") == ""  # it measures, and never trains
-    assert strikes.note("train", 1, "why").startswith("set aside after 2 failures")
-    assert strikes.note("train", 1, "why") == ""
-    assert strikes.note("evaluate", 1, "") == ""
-    assert strikes.aside() == {1}
-    assert strikes.note("train", 1, "") == "taken back: it answered"
-    assert strikes.aside() == frozenset()
+def test_failures_are_counted_by_kind_of_request():
+    failures = Failures(2)
+    assert failures.record("train", 1, "why") == ""
+    assert failures.record("evaluate", 1, "") == ""  # it measures, and never trains
+    assert failures.record("train", 1, "why").startswith("set aside after 2 failures")
+    assert failures.record("train", 1, "why") == ""
+    assert failures.record("evaluate", 1, "") == ""
+    assert failures.aside == {1}
+    assert failures.record("train", 1, "") == "taken back: it answered"
+    assert failures.aside == frozenset()
 
 
 # A run in which every round is skipped.

@@ -19,9 +19,9 @@ from muster.engines import choose
 from muster.engines.compute import Compute
 from muster.federation import Federation, Population
 from muster.flower.client import app
-from muster.flower.client.node import seated
+from muster.flower.client.node import assign_role
 from muster.flower.server import remote_clients
-from muster.flower.transport.wire import WORD, Seat
+from muster.flower.transport.wire import REPORT, ClientRole
 from muster.models.specs import as_module
 from muster.parts import SGD, PowerOfChoice
 from muster.protocol import Offer
@@ -49,17 +49,17 @@ def test_a_client_trains_alike_alone_and_among_others():
     """Its batches are drawn by its number, not by its place among the rows at hand."""
     fed = muster.data.digits(clients=5, priority=2)
     for k in (0, 3):
-        alone = trained(seated(own(fed, k), Seat(k, k < 2, float(k < 2))), 0)
+        alone = trained(assign_role(own(fed, k), ClientRole(k, k < 2, float(k < 2))), 0)
         among = trained(fed, k)
         assert all(np.array_equal(alone[n].numpy(), among[n].numpy()) for n in among)
-    other = trained(seated(own(fed, 3), Seat(4, False, 0.0)), 0)
+    other = trained(assign_role(own(fed, 3), ClientRole(4, False, 0.0)), 0)
     assert not np.array_equal(other["1.weight"].numpy(), among["1.weight"].numpy())
 
 
 def test_client_number_a_million_costs_what_client_number_one_does():
     fed = own(muster.data.digits(clients=5, priority=2), 0)
     tracemalloc.start()
-    here = seated(fed, Seat(NUMBER, False, 0.0))
+    here = assign_role(fed, ClientRole(NUMBER, False, 0.0))
     assert here.n == 1
     assert here.population.ids.tolist() == [NUMBER]
     trained(here, 0)
@@ -71,13 +71,13 @@ def test_client_number_a_million_costs_what_client_number_one_does():
 def test_the_server_holds_no_rows(tmp_path, monkeypatch):
     case = Setup(tmp_path)
     seen = []
-    real = remote_clients.Remote.__post_init__
+    real = remote_clients.RemoteClients.__post_init__
 
     def look(self):
         seen.append(self)
         real(self)
 
-    monkeypatch.setattr(remote_clients.Remote, "__post_init__", look)
+    monkeypatch.setattr(remote_clients.RemoteClients, "__post_init__", look)
     case.run()
     (server,) = seen
     assert isinstance(server.population, Population)
@@ -90,8 +90,8 @@ def states(rows):
     """A client that states another number of rows, in all it says."""
 
     def tamper(message, reply):
-        said = {**reply.content.config_records[WORD], "rows": rows}
-        reply.content[WORD] = ConfigRecord(said)
+        said = {**reply.content.config_records[REPORT], "rows": rows}
+        reply.content[REPORT] = ConfigRecord(said)
         return reply
 
     return tamper

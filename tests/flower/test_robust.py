@@ -26,15 +26,23 @@ from flower_parity import assert_same
 from muster.cli.main import main as command
 from muster.config.network import Network, members_of
 from muster.flower.app_folder import write_app
-from muster.flower.client.node_data import own_data
+from muster.flower.client.node_data import read_own_data
 from muster.flower.local import loopback as here
 from muster.flower.local.processes import Guardian
 from muster.flower.server import app as server_app
 from muster.flower.server import enrolment
-from muster.flower.testing.faults import in_training, word
+from muster.flower.testing.faults import change_report, train_only
 from muster.flower.testing.in_process import InProcess, travel
 from muster.flower.transport.certificates import make_keys
-from muster.flower.transport.wire import MODEL, SAYS, WORD, Expected, as_sent, pack, read_reply
+from muster.flower.transport.wire import (
+    MODEL,
+    REPORT,
+    REPORT_TYPES,
+    ExpectedReply,
+    apply_precision,
+    pack,
+    read_reply,
+)
 
 FEDALIGN = {"name": "fedalign", "epsilon": 0.6, "warmup": 0}
 
@@ -43,7 +51,7 @@ scalars = st.one_of(
     st.binary(max_size=50),
 )  # fmt: skip
 values = scalars | st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4) | st.lists(st.floats())
-keys = st.sampled_from([*SAYS, "shape", "classes", "more", ""])
+keys = st.sampled_from([*REPORT_TYPES, "shape", "classes", "more", ""])
 numbers = st.dictionaries(keys, values, max_size=6)
 
 
@@ -82,20 +90,20 @@ def answer(content):
 def test_no_reply_raises(said, model, sound):
     right = {"round": 1, "client": 2, "rows": 5, "joined": True, "steps": 3}
     message = answer(
-        {WORD: ConfigRecord(right if sound else {**right, **said}), MODEL: ArrayRecord(model)}
+        {REPORT: ConfigRecord(right if sound else {**right, **said}), MODEL: ArrayRecord(model)}
     )
     for shapes in (None, {"w": (2, 3)}):
-        reply = read_reply(message, Expected(1, 2, 5, torch.float64, "exact", shapes, steps=3))
+        reply = read_reply(message, ExpectedReply(1, 2, 5, torch.float64, "exact", shapes, steps=3))
         if not reply.wrong and shapes is not None:
             assert reply.model is None or reply.model["w"].shape == (2, 3)
-            assert 0 <= reply.word.get("steps", 0) <= 3
+            assert 0 <= reply.report.get("steps", 0) <= 3
 
 
 @settings(max_examples=300, deadline=None)
 @given(numbers, st.lists(st.integers(-3, 2**62), max_size=10), st.integers(-3, 2**62))
 def test_an_introduction_is_possible_or_refused(said, shape, classes):
     for content in (said, {"rows": 3, "shape": shape, "classes": classes}):
-        told = enrolment.introduction(answer({WORD: ConfigRecord(content)}))
+        told = enrolment.read_introduction(answer({REPORT: ConfigRecord(content)}))
         if not isinstance(told, str):
             assert 0 < np.prod([float(n) for n in told["shape"]]) * told["classes"] <= 1e14
             assert all(type(n) is int for n in told["shape"])
@@ -104,7 +112,7 @@ def test_an_introduction_is_possible_or_refused(said, shape, classes):
 def introduced(**said):
     def tamper(message, reply):
         if message.metadata.message_type == "query.hello":
-            reply.content[WORD] = ConfigRecord({**reply.content.config_records[WORD], **said})
+            reply.content[REPORT] = ConfigRecord({**reply.content.config_records[REPORT], **said})
         return reply
 
     return tamper
@@ -126,8 +134,8 @@ def test_a_priority_client_far_from_the_others_is_believed_and_pointed_out(setup
 
     def boast(message, reply):
         if message.metadata.message_type == MessageType.EVALUATE:
-            said = {**reply.content.config_records[WORD], "loss": 1e12}
-            reply.content[WORD] = ConfigRecord(said)
+            said = {**reply.content.config_records[REPORT], "loss": 1e12}
+            reply.content[REPORT] = ConfigRecord(said)
         return reply
 
     case = setup(FEDALIGN, evaluate_every=0)
@@ -142,9 +150,9 @@ def test_a_priority_client_far_from_the_others_is_believed_and_pointed_out(setup
 class Broken(LocalGrid):
     """One client's answers cannot be put together, as Flower finds while it fetches them."""
 
-    def announced(self, asked):
+    def find_reply(self, asked):
         reply = self.replies.get(asked)
-        found = super().announced(asked)
+        found = super().find_reply(asked)
         said = reply and (reply.metadata.src_node_id, reply.metadata.message_type)
         if said == (103, "train"):
             raise ValueError("unknown object type")
@@ -162,7 +170,7 @@ def test_an_answer_that_cannot_be_put_together_costs_nobody_else_anything(setup)
 
 def test_more_steps_than_were_asked_for_are_impossible(setup):
     case = setup("fedavg", evaluate_every=0)
-    case.nodes[2].tamper = word(steps=2**63 - 1)
+    case.nodes[2].tamper = change_report(steps=2**63 - 1)
     run = case.run()
     assert run.rounds["steps"].to_list() == [80] * 3
     assert set(run.clients.filter(pl.col("client") == 2)["reason"]) == {
@@ -172,7 +180,7 @@ def test_more_steps_than_were_asked_for_are_impossible(setup):
 
 def test_what_a_client_writes_is_part_of_one_line(setup):
     case = setup("fedavg", evaluate_every=0)
-    case.nodes[2].tamper = word(**{"a\nb\x1b[2J": 1})
+    case.nodes[2].tamper = change_report(**{"a\nb\x1b[2J": 1})
     reasons = case.run().clients.filter(pl.col("client") == 2)["reason"]
     assert set(reasons) == {"malformed: unknown key 'a b [2J'"}
 
@@ -196,7 +204,7 @@ def test_half_precision_holds_what_is_too_large_for_it():
     sent = torch.from_numpy(pack(model, "float16")["v"].numpy().copy())
     assert sent.dtype == torch.float16
     expected = torch.tensor([65504.0, -65504.0, 1.5, torch.inf, torch.nan])
-    for arrived in (sent.float(), as_sent(model, "float16")["v"]):
+    for arrived in (sent.float(), apply_precision(model, "float16")["v"]):
         torch.testing.assert_close(arrived, expected, equal_nan=True)
 
 
@@ -210,7 +218,7 @@ def test_two_nodes_with_one_memory_folder_do_not_take_each_others_memory(setup, 
             case.nodes[k].state.clear()
         return reply
 
-    case.nodes[4].tamper = in_training(restarted)  # after all others have answered
+    case.nodes[4].tamper = train_only(restarted)  # after all others have answered
     run = case.run()
     second = run.clients.filter((pl.col("round") == 2) & pl.col("client").is_in([2, 3]))
     # The file is that of the client who wrote last; the other has no memory, and says so.
@@ -267,7 +275,7 @@ def test_a_federation_whose_every_round_was_skipped_ends_with_an_error(setup, ca
     case = setup("fedavg", rounds=2)
     case.network = replace(case.network, quorum=0.0)
     for node in case.nodes:
-        node.tamper = in_training(raises)
+        node.tamper = train_only(raises)
     with pytest.raises(muster.MusterError, match="no success: every round was skipped"):
         in_app(case, case.grid(), case.folder / "results")
     assert "muster| error: no success: every round was skipped" in capsys.readouterr().out
@@ -301,7 +309,7 @@ def test_the_reason_why_a_run_stopped_reaches_who_started_it(setup, capsys, monk
     assert "client0: a priority client, and its client app failed (code 2: data-path: mis" in line
 
     def run(app, say):
-        say(line.partition(app.PREFIX)[2])
+        say(line.partition(server_app.PREFIX)[2])
         return 1
 
     @contextmanager
@@ -311,7 +319,7 @@ def test_the_reason_why_a_run_stopped_reaches_who_started_it(setup, capsys, monk
     monkeypatch.setattr(here, "loopback", loopback)
     monkeypatch.setattr(here, "start_nodes", lambda link, chosen, *rest: chosen)
     with pytest.raises(muster.MusterError, match=r"^clients\.client0: a priority client"):
-        here.federate_here(case.chosen, 5, case.folder / "x", lambda said: None)
+        here.federate_local(case.chosen, 5, case.folder / "x", lambda said: None)
 
 
 BAD = {
@@ -338,17 +346,17 @@ def test_names_of_classes_must_be_agreed_on(tmp_path):
     file.write_text("a,label\n" + "1,ill\n2,well\n" * 20)
     config = {"data-path": str(file)}
     with pytest.raises(muster.MusterError, match="its labels are names, which every client must"):
-        own_data(config, Network(), 0)
-    assert own_data(config, Network(classes=("well", "ill")), 0).classes == 2
+        read_own_data(config, Network(), 0)
+    assert read_own_data(config, Network(classes=("well", "ill")), 0).classes == 2
     for key in ("requirement", "test-fraction"):
         with pytest.raises(muster.MusterError, match=f"{key}: 'low'; give a (finite )?number"):
-            own_data({**config, key: "low"}, Network(classes=("well", "ill")), 0)
+            read_own_data({**config, key: "low"}, Network(classes=("well", "ill")), 0)
 
 
 @pytest.mark.parametrize(
     ("hosts", "clients", "message"),
     [
-        (["höst"], [], "server 'höst': give the name or address"),
+        (["höst"], [], "server 'höst': give a host name or an address"),
         (["a b"], [], "server 'a b': give"),
         ([], ["a", "a"], "client 'a': twice"),
         ([], ["a", "a.pub"], r"client 'a\.pub': twice"),
@@ -398,8 +406,8 @@ def test_the_server_app_of_an_unfinished_run_ends_before_its_clients_do(tmp_path
 
 def test_being_told_to_end_is_like_ctrl_c():
     code = (
-        "import os, signal\nfrom muster.flower.local.loopback import told_to_end\n"
-        "try:\n    with told_to_end():\n        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "import os, signal\nfrom muster.flower.local.loopback import interrupt_on_signal\n"
+        "try:\n    with interrupt_on_signal():\n        os.kill(os.getpid(), signal.SIGTERM)\n"
         "except KeyboardInterrupt:\n    print('cleaned up')\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -19,8 +19,8 @@ from muster.base.errors import MusterError
 from muster.cli.main import main
 from muster.config.experiment import load
 from muster.config.network import Network, members_of
-from muster.flower.client.node_data import own_data
-from muster.flower.local.local_data import hand_out
+from muster.flower.client.node_data import read_own_data
+from muster.flower.local.local_data import write_node_files
 
 WORDS = ["", "a", "bad", "film", "fine", "good", "one", "poor"]
 TERMS = {"label": "liked", "classes": ["no", "yes"], "text": "review", "length": 6,
@@ -87,7 +87,7 @@ def test_a_federation_of_texts_is_the_simulated_one(tmp_path, capsys):
 def test_who_makes_other_tokens_is_left_out(tmp_path):
     case = Texts(tmp_path, ("mine:tokens", "mine:tokens", "mine:others"))
     real = case.run()
-    assert any("without shop2: its columns are others" in line for line in case.said)
+    assert any("without shop2: its columns differ" in line for line in case.said)
     assert any("its tokenizer makes other tokens" in line for line in case.said)
     assert real.final.filter(pl.col("rows") > 0)["name"].to_list() == ["shop0", "shop1"]
 
@@ -105,7 +105,7 @@ def test_the_terms_import_nothing_and_a_manifest_neither(tmp_path):
     (tmp_path / "a.manifest.toml").write_text('tokenizer = "mine:tokens"')
     config = {"data-path": str(tmp_path / "a.csv")}
     with pytest.raises(MusterError, match="start the node with --tokenizer"):
-        own_data(config, Network(**{**TERMS, "classes": ("no", "yes")}), 0)
+        read_own_data(config, Network(**{**TERMS, "classes": ("no", "yes")}), 0)
 
 
 @pytest.mark.parametrize("also", [{"scale": "pooled"}, {"columns": ["stars"]}, {"missing": "mean"}])
@@ -117,7 +117,7 @@ def test_a_text_is_all_a_model_reads(also):
 def test_on_this_machine_nodes_are_given_their_texts(tmp_path):
     case = Texts(tmp_path)
     (tmp_path / "work").mkdir()
-    given = hand_out(case.chosen, case.fed, tmp_path / "work")
+    given = write_node_files(case.chosen, case.fed, tmp_path / "work")
     case.nodes, case.network = [Node(owner) for owner in given.owners], given.network
     assert pl.read_parquet(given.owners[0]["data-path"])["review"].dtype == pl.String
     assert_same(case.run(LocalGrid(case.nodes)), case.simulate())
@@ -161,7 +161,7 @@ def test_nodes_that_are_given_tokens_know_what_fills_them_up(tmp_path):
     case.chosen = replace(case.chosen, data=data, network=terms)
     case.fed = case.chosen.federation(0)
     (tmp_path / "work").mkdir()
-    given = hand_out(case.chosen, case.fed, tmp_path / "work")
+    given = write_node_files(case.chosen, case.fed, tmp_path / "work")
     case.nodes, case.network = [Node(owner) for owner in given.owners], given.network
     assert given.owners[0]["data-path"].endswith(".npz")
     assert_same(case.run(LocalGrid(case.nodes)), case.simulate())

@@ -13,8 +13,8 @@ from flower_parity import assert_same
 from flower_setup import DATA
 from muster.config.network import Network
 from muster.flower.server.remote_clients import TRY
-from muster.flower.testing.faults import in_training
-from muster.flower.transport.wire import MODEL, WORD
+from muster.flower.testing.faults import train_only
+from muster.flower.transport.wire import MODEL, REPORT
 from muster.parts import Audit
 
 FEDALIGN = {"name": "fedalign", "epsilon": 5.0, "warmup": 0}
@@ -56,7 +56,7 @@ def turned(message, reply):
 
 def test_a_client_that_turns_its_update_is_refused_with_a_reason(setup):
     case = setup(FEDALIGN, trust=True, evaluate_every=0)
-    case.nodes[3].tamper = in_training(turned)
+    case.nodes[3].tamper = train_only(turned)
     run = case.run()
     liar = run.clients.filter(pl.col("client") == 3)
     assert not liar["admitted"].any()
@@ -71,8 +71,8 @@ def tried(value):
 
     def tamper(message, reply):
         if message.metadata.message_type == TRY:
-            said = {**reply.content.config_records[WORD], **value()}
-            reply.content[WORD] = ConfigRecord(said)
+            said = {**reply.content.config_records[REPORT], **value()}
+            reply.content[REPORT] = ConfigRecord(said)
         return reply
 
     return tamper
@@ -123,5 +123,5 @@ def test_a_trial_is_no_training(setup):
         if message.metadata.message_type == TRY:
             assert not reply.content.array_records
             tried = sum(key.startswith("trial.") for key in message.content.array_records)
-            assert len(reply.content.config_records[WORD]["trial"]) == tried + 1
+            assert len(reply.content.config_records[REPORT]["trial"]) == tried + 1
     assert kinds.index(TRY) > kinds.index(MessageType.TRAIN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi.routing import iter_route_contexts
 from flwr.superlink.main import create_app
 
-from muster.flower.transport.wire import MODEL, NONCE, OFFER, WORD
+from muster.flower.transport.wire import MODEL, NONCE, OFFER, REPORT
 
 
 def every_route():
@@ -43,21 +43,21 @@ def less_nested_json(raw, message, found):
 
 def nested_objects(raw, message, found):
     """Records in records in records."""
-    inner = raw.records({WORD: sound_word(raw, message)})
+    inner = raw.records({REPORT: sound_word(raw, message)})
     for _ in range(20):
-        inner = raw.records({WORD: inner})
+        inner = raw.records({REPORT: inner})
     return raw.message(message.metadata, inner)
 
 
 def misplaced_objects(raw, message, found):
     """A message in a message: shallow enough, and nothing that belongs there."""
-    records = raw.records({WORD: sound_word(raw, message)})
+    records = raw.records({REPORT: sound_word(raw, message)})
     inside = raw.message(message.metadata, records).tree
     return raw.message(message.metadata, inside)
 
 
 def with_arrays(raw, message, **arrays):
-    named = {WORD: sound_word(raw, message), MODEL: raw.arrays(arrays)}
+    named = {REPORT: sound_word(raw, message), MODEL: raw.arrays(arrays)}
     return raw.message(message.metadata, raw.records(named))
 
 
@@ -77,19 +77,19 @@ def many_objects(raw, message, found):
 
 
 def huge_object(raw, message, found):
-    return raw.message(message.metadata, raw.records({WORD: raw.word({"reason": "x" * 10**6})}))
+    return raw.message(message.metadata, raw.records({REPORT: raw.word({"reason": "x" * 10**6})}))
 
 
 def unannounced(raw, message, found):
     """It refers to an object that it does not announce."""
-    announced = raw.message(message.metadata, raw.records({WORD: sound_word(raw, message)}))
+    announced = raw.message(message.metadata, raw.records({REPORT: sound_word(raw, message)}))
     del announced.tree.children[:]
     return announced
 
 
 def other_content(raw, message, found):
     """The object is not the one that was announced."""
-    announced = raw.message(message.metadata, raw.records({WORD: sound_word(raw, message)}))
+    announced = raw.message(message.metadata, raw.records({REPORT: sound_word(raw, message)}))
     raw.contents[announced.tree.children[0].object_id] += b" "
     return announced
 

@@ -11,7 +11,7 @@ from flwr.common.serde import metadata_to_proto
 from flwr.proto.message_pb2 import Message as ProtoMessage
 from flwr.proto.message_pb2 import ObjectTree
 
-from muster.flower.transport.object_fetch import Announced
+from muster.flower.transport.object_fetch import Announcement
 
 
 class Raw:
@@ -60,4 +60,4 @@ class Raw:
             created_at=asked.created_at, ttl=asked.ttl, message_type=asked.message_type,
         )  # fmt: skip
         body = ProtoMessage(metadata=metadata_to_proto(said)).SerializeToString()
-        return Announced(said.src_node_id, self.add("Message", (records,), body))
+        return Announcement(said.src_node_id, self.add("Message", (records,), body))

@@ -71,7 +71,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
         folder = resumed
     if not store.is_run(folder):
         try:
-            loopback.federate_here(experiment, int(local), folder, partial(print_line, console))
+            loopback.federate_local(experiment, int(local), folder, partial(print_line, console))
         except KeyboardInterrupt:
             again = f"muster federate --local {local} --resume {folder}"
             print_line(console, f"interrupted; continue with: {again}")
@@ -122,6 +122,6 @@ def read_experiment(arguments: argparse.Namespace, clients: int | None) -> tuple
                 stacklevel=2,
             )
         experiment = load(override(table, [("data.clients", str(clients))]), trusted=True)
-    app_folder.check(experiment)
+    app_folder.check_federated(experiment)
     places = numbered_paths(Path(experiment.settings.out) / experiment.settings.name)
     return experiment, next(place for place in places if not place.exists())

@@ -53,11 +53,11 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     for flag in ("requirement", "test_fraction"):
         if (text := getattr(arguments, flag)) is not None:
             key = flag.replace("_", "-")
-            config[key] = node_data.number({key: text}, key)
+            config[key] = node_data.read_number({key: text}, key)
     if arguments.tokenizer is not None:
         import_object(arguments.tokenizer, "--tokenizer")  # reports what is wrong with it
         config["tokenizer"] = arguments.tokenizer
-    settings = supervisor.Settled(
+    settings = supervisor.NodeOptions(
         arguments.server,
         Path(arguments.ca),
         Path(arguments.key),
@@ -65,5 +65,5 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
         config,
         parse_port(arguments.port, 0),
     )
-    supervisor.Node(settings, partial(print_line, console)).run()
+    supervisor.Supervisor(settings, partial(print_line, console)).run()
     return 0

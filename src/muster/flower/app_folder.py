@@ -1,8 +1,8 @@
-"""The app that `flwr run` takes and every node is sent, and the roster that stays on the server.
+"""The app that `flwr run` sends to every node, and the roster that stays on the server.
 
 The app names muster's own client and server apps and carries the terms of the experiment: nothing
-else goes to nodes. Who takes part, by what key and in what role, and where results go is in the
-roster, a file of the server's user; the server app finds it by the federation's name.
+else goes to nodes. The roster, a file of the server's user, has the clients with their keys and
+roles, and the folder of results; the server app finds it by the federation's name.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from ..base.errors import MusterError
 from ..config.experiment import Experiment, load
 from ..federation import Inputs
 from .compat import build_fab_from_disk
-from .server.identities import Registry
-from .terms import MOST_TERMS, shared_terms
+from .server.identities import KeyRegistry
+from .terms import MAX_TERMS, shared_terms
 from .transport.private_files import write_private
 
 HOME = "MUSTER_HOME"  # the environment variable that names the folder of the server's rosters
 
 
-def check(chosen: Experiment) -> None:
-    """Refuse an experiment that is none for a real federation."""
+def check_federated(chosen: Experiment) -> None:
+    """Refuse an experiment that cannot run on a real federation."""
     if len(chosen.methods) != 1:
         raise MusterError("methods: a federation runs one; give one [method]")
     if chosen.settings.attack is not None:
@@ -44,11 +44,11 @@ def check(chosen: Experiment) -> None:
         )
 
 
-def registered(chosen: Experiment) -> Registry:
-    """The clients an experiment lists."""
+def build_registry(chosen: Experiment) -> KeyRegistry:
+    """Return the registry of the clients that an experiment lists."""
     if not chosen.members:
         raise MusterError("clients: nobody is registered; list them as [[clients]] name, key")
-    return Registry.of(chosen.members)
+    return KeyRegistry.from_members(chosen.members)
 
 
 def write_app(
@@ -58,16 +58,16 @@ def write_app(
     environment: Mapping[str, str] = os.environ,
     inputs: Inputs | None = None,
 ) -> str:
-    """Write the app of an experiment, and its roster; returns the app's hash, by which owners of
+    """Write the app of an experiment, and its roster; return the app's hash, by which owners of
     nodes agree to it.
 
     Args:
-        results: where results go
-        environment: of the superlink that will run it
-        inputs: how clients' rows were made, where that is known here: it is kept with the model
+        results: the folder for results
+        environment: of the SuperLink that will run it
+        inputs: the description of clients' rows, where that is known here; saved with the model
     """
-    check(chosen)
-    registered(chosen)
+    check_federated(chosen)
+    build_registry(chosen)
     name = chosen.settings.name
     table = {
         "project": {"name": "muster-federation", "version": "1.0.0", "dependencies": []},
@@ -89,34 +89,34 @@ def write_app(
     roster = {"folder": str(results.resolve()), "experiment": chosen.with_keys().resolved()}
     if inputs is not None:
         roster["inputs"] = json.dumps(inputs.to_dict())
-    write_private(roster_of(name, environment), tomli_w.dumps(roster))
+    write_private(roster_path(name, environment), tomli_w.dumps(roster))
     return app_hash(folder)
 
 
 def app_hash(folder: Path) -> str:
-    """The hash of an app, as it will be sent."""
+    """Return the hash of an app, as it will be sent."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # Flower's own, of a library
+            warnings.simplefilter("ignore", DeprecationWarning)  # of a library of Flower's
             bundle = build_fab_from_disk(folder)
     except (ValueError, OSError) as error:
-        raise MusterError(f"{folder}: no app of a federation ({error})") from None
+        raise MusterError(f"{folder}: not the app of a federation ({error})") from None
     return hashlib.sha256(bundle).hexdigest()
 
 
-def roster_of(name: str, environment: Mapping[str, str] = os.environ) -> Path:
-    """Where a federation's roster is kept."""
+def roster_path(name: str, environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the file of a federation's roster."""
     home = environment.get(HOME)
     return (Path(home) if home else Path.home() / ".muster") / "federations" / f"{name}.toml"
 
 
 def read_roster(config: Mapping[str, Any]) -> tuple[Experiment, Path, Inputs | None]:
-    """The experiment that an app stands for, with everyone who takes part, where its results go,
-    and how rows were made, where that is known."""
+    """Read the experiment of an app from its roster, with its clients; return it with the folder
+    of results and the description of rows, where that is known."""
     name = str(config["federation"])
     if "/" in name or name.startswith("."):
         raise MusterError(f"federation '{name}': give a plain name")
-    file = roster_of(name)
+    file = roster_path(name)
     try:
         found = tomllib.loads(file.read_text())
     except OSError as error:
@@ -127,7 +127,7 @@ def read_roster(config: Mapping[str, Any]) -> tuple[Experiment, Path, Inputs | N
     chosen = load(found["experiment"], trusted=True)  # the roster is the server's own file
     if shared_terms(chosen) != config["terms"]:
         raise MusterError(
-            f"federation '{name}': its roster is of other terms than this app; write the app "
+            f"federation '{name}': its roster has other terms than this app; write the app "
             "again with `muster federate --app`, and let the clients agree to it"
         )
     known = found.get("inputs")
@@ -135,11 +135,11 @@ def read_roster(config: Mapping[str, Any]) -> tuple[Experiment, Path, Inputs | N
     return chosen, Path(found["folder"]), inputs
 
 
-def terms_in(bundle: bytes) -> str:
-    """The terms in an app as it was sent: read, and never run."""
+def read_app_terms(bundle: bytes) -> str:
+    """Read the terms in an app as it was sent, without running any of it."""
     with zipfile.ZipFile(io.BytesIO(bundle)) as files:
         inside = files.getinfo("pyproject.toml")
-        if inside.file_size > MOST_TERMS:
-            raise MusterError(f"the app's terms have over {MOST_TERMS} bytes")
+        if inside.file_size > MAX_TERMS:
+            raise MusterError(f"the app's terms have over {MAX_TERMS} bytes")
         table = tomllib.loads(files.read(inside).decode())
     return str(table["tool"]["flwr"]["app"]["config"]["terms"])

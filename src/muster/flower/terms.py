@@ -1,9 +1,9 @@
-"""What clients are told of an experiment, and agree to before it starts: its terms.
+"""The terms of an experiment: what clients receive of it, and agree to before it starts.
 
 The terms are the method, the model, the local work, the rounds, the requirement: everything that
 decides what happens to a client's data. They travel in the app, by whose hash an owner agrees to
-them, and with every request; a client that is told other terms than were agreed on does nothing.
-Who else takes part, and where results go, is the server's alone.
+them, and with every request; a client that is sent other terms than were agreed on does nothing.
+Other clients, and the folder of results, are the server's alone.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ from ..config.dotted_keys import rename_keys
 from ..config.experiment import Experiment, load
 from ..config.network import Network
 
-MOST_TERMS = 2**20  # characters of terms, in an app or in a message
+MAX_TERMS = 2**20  # characters of terms, in an app or in a message
 
-SERVERS = (  # settings that do not concern clients
+# Settings that do not concern clients, and those of the network.
+SERVER_SETTINGS = (
     "data", "name", "out", "seeds", "report_at", "checkpoint_every", "processes", "evaluate_every",
     "measures", "panels", "figures",
 )  # fmt: skip
-SERVERS_NETWORK = (  # and those of the network
+SERVER_NETWORK = (
     "timeout", "enrolment_timeout", "min_clients", "max_rows", "max_share", "quorum", "retries",
     "failures", "max_levels",
 )  # fmt: skip
-LEFT_OPEN = ("features", "classes")  # what is agreed on as clients introduce themselves
+LEFT_OPEN = ("features", "classes")  # may be set at enrolment
 
 
 def shared_terms(chosen: Experiment) -> str:
-    """What clients must know of an experiment, as TOML: not where results go, nor who else is in
-    it, nor what may be changed before a run goes on."""
+    """Return the terms of an experiment as TOML: without the folder of results, the other clients
+    and what may be changed before a run is resumed."""
     table = replace(chosen, members=()).resolved()
-    for key in SERVERS:
+    for key in SERVER_SETTINGS:
         table.pop(key, None)
     if "network" in table:
         table["network"] = network_terms(table["network"])
@@ -46,20 +47,20 @@ def shared_terms(chosen: Experiment) -> str:
 
 
 def network_terms(network: Table) -> Table:
-    """The settings of the network that concern clients."""
-    return {key: value for key, value in network.items() if key not in SERVERS_NETWORK}
+    """Return the settings of the network that concern clients."""
+    return {key: value for key, value in network.items() if key not in SERVER_NETWORK}
 
 
 @lru_cache(maxsize=8)
 def read_terms(text: str) -> Experiment:
-    """The experiment that terms describe, of installed parts only: they came over a network."""
-    return load(parse(text))
+    """Return the experiment that terms describe, of installed parts only: they are untrusted."""
+    return load(parse_terms(text))
 
 
-def parse(text: str) -> Table:
-    """Terms as a table, of which nothing is built."""
-    if len(text) > MOST_TERMS:
-        raise MusterError(f"terms: over {MOST_TERMS} characters; nothing was done")
+def parse_terms(text: str) -> Table:
+    """Parse terms as a table, from which nothing is built."""
+    if len(text) > MAX_TERMS:
+        raise MusterError(f"terms: over {MAX_TERMS} characters; nothing was done")
     try:
         table = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -70,27 +71,27 @@ def parse(text: str) -> Table:
 
 
 @lru_cache(maxsize=8)
-def check_agreed(said: str, agreed: str) -> None:
-    """Refuse terms that are not those agreed on, before anything is built of them. What the
-    agreement leaves open, the shape of a row and the classes, is as the federation found it."""
-    told, given = parse(said), parse(agreed)
+def check_terms(text: str, agreed: str) -> None:
+    """Refuse terms other than those agreed on, before anything is built from them. The shape of a
+    row and the classes may be left open by the agreement and set at enrolment."""
+    sent, given = parse_terms(text), parse_terms(agreed)
     usual = network_terms(to_table(Network()))
-    for table in (told, given):
+    for table in (sent, given):
         found = table.get("network", {})
         table["network"] = {**usual, **(found if isinstance(found, dict) else {"": found})}
     for name in LEFT_OPEN:
         if not given["network"].get(name):
-            told["network"].pop(name, None)
+            sent["network"].pop(name, None)
             given["network"].pop(name, None)
-    keys = sorted(told.keys() | given.keys())
-    other = [key for key in keys if as_text(told, key) != as_text(given, key)]
+    keys = sorted(sent.keys() | given.keys())
+    other = [key for key in keys if as_json(sent, key) != as_json(given, key)]
     if other:
         raise MusterError(
-            "terms: the server asks for something else than the app that was agreed on "
+            "terms: the server's request differs from the app that was agreed on "
             f"({', '.join(map(repr, other))}); nothing was done"
         )
 
 
-def as_text(table: Table, key: str) -> str:
-    """The value of a key as JSON text, in which nan equals nan; "" where it is missing."""
+def as_json(table: Table, key: str) -> str:
+    """Return the value of a key as JSON, in which nan equals nan; "" where it is missing."""
     return json.dumps(table[key], sort_keys=True, default=str) if key in table else ""

@@ -236,7 +236,7 @@ class LocalClients:
         assignment = Assignment(None if steps is None else steps[decision.yes])
         work, taken = self.engine.train(method.solver, offer, joined.clients, own, assignment)
         rho = self.get_decision_requirements(joined.clients)
-        tuned = self.appraise_tuned(offer, joined.clients, true.pick(decision.yes))
+        tuned = self.appraise_after_tuning(offer, joined.clients, true.pick(decision.yes))
         claim = np.full(len(joined), np.nan)
         if method.claim.needs_requirement:
             claim = method.claim(self.apply_attack(offer, joined.clients, tuned, rho), rho)
@@ -273,7 +273,9 @@ class LocalClients:
         gap = torch.from_numpy(loss - self.get_requirements(clients))
         return np.asarray(torch.sigmoid(gap).numpy(), np.float64)
 
-    def appraise_tuned(self, offer: Offer, clients: Int64, appraisal: Appraisal) -> Appraisal:
+    def appraise_after_tuning(
+        self, offer: Offer, clients: Int64, appraisal: Appraisal
+    ) -> Appraisal:
         """Return the appraisals for the claims: after a few local steps, where the method has them
         (MaxFL, step 7), otherwise the given ones."""
         steps = self.job.method.tune_steps
@@ -294,9 +296,9 @@ class LocalClients:
         if memories is not None and "own" in memories.table.start:
             get_own = lambda who: memories.get(who)["own"]  # noqa: E731
         view = self.evaluate_model(state.model, get_own, np.arange(self.fed.n))
-        return self.add_tuned(view, state.round, state.model, np.arange(self.fed.n))
+        return self.add_tuning(view, state.round, state.model, np.arange(self.fed.n))
 
-    def add_tuned(self, view: Evaluation, t: int, model: Params, clients: Int64) -> Evaluation:
+    def add_tuning(self, view: Evaluation, t: int, model: Params, clients: Int64) -> Evaluation:
         """Add to these clients' view their evaluation of the model after t rounds and a few local
         steps more, where the job has `tuned_steps`. Nothing else depends on these steps."""
         job = self.job
@@ -309,7 +311,7 @@ class LocalClients:
             clients,
             self.max_replies(model),
         )
-        return evaluate.add_tuned(self.fed, clients, view, train, test)
+        return evaluate.add_tuning(self.fed, clients, view, train, test)
 
     def evaluate_model(
         self, model: Params, get_own: Callable[[Int64], Params] | None, clients: Int64
@@ -329,7 +331,9 @@ class LocalClients:
             train = engine.appraise(model, clients)
             test = engine.appraise(model, clients, "test") if tested else None
         thresholds, score = self.useful_thresholds[clients], self.job.scoring.first.name
-        return evaluate.build_view(self.fed, clients, thresholds, train, test, own, own_test, score)
+        return evaluate.build_evaluation(
+            self.fed, clients, thresholds, train, test, own, own_test, score
+        )
 
     def adapt(self, model: Params, clients: Int64) -> Params:
         """Return the models after the one step that a method such as Per-FedAvg trains for."""

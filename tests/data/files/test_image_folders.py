@@ -176,10 +176,10 @@ def test_what_cannot_be_is_one_line(photos, change, how, says):
 def test_a_node_reads_the_folder_of_its_client(photos):
     pytest.importorskip("flwr")
     from muster.config.network import Network
-    from muster.flower.client.node_data import own_data
+    from muster.flower.client.node_data import read_own_data
 
     network = Network(classes=("left", "middle", "right"))
-    fed = own_data({"data-path": "photos/north", "test-fraction": 0.0}, network, seed=0)
+    fed = read_own_data({"data-path": "photos/north", "test-fraction": 0.0}, network, seed=0)
     x, y = (t.numpy() for t in fed.train.client(0))
     assert fed.labels == ("left", "middle", "right")
     assert y.tolist() == [0] * 6 + [2] * 6

@@ -127,11 +127,11 @@ def test_several_columns_are_no_classes(trial):
 def test_a_node_reads_them_too(trial):
     pytest.importorskip("flwr")
     from muster.config.network import Network
-    from muster.flower.client.node_data import own_data
+    from muster.flower.client.node_data import read_own_data
 
     trial.filter(pl.col("site") == "north").drop("site").write_csv("north.csv")
     config = {"data-path": "north.csv", "test-fraction": 0.0}
-    fed = own_data(config, Network(label=("days", "died")), 0, "numbers")
+    fed = read_own_data(config, Network(label=("days", "died")), 0, "numbers")
     assert (fed.target, fed.columns, fed.n) == ((2,), ("age", "dose"), 1)
 
 

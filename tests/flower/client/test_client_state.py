@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from flwr.app import Message, MessageType, RecordDict
 
-from muster.flower.client.client_state import Diary
+from muster.flower.client.client_state import ClientState
 from muster.flower.testing.in_process import InProcess, travel
-from muster.flower.transport.wire import EXTRA, MODEL, Expected, read_reply, write_reply
+from muster.flower.transport.wire import EXTRA, MODEL, ExpectedReply, read_reply, write_reply
 
 
 def of_model(value):
@@ -23,10 +23,10 @@ def ordered_alike(one, other):
 
 def test_a_diary_read_from_its_folder_keeps_the_order_of_the_module(tmp_path):
     new = {part: {n: t[0] for n, t in of_model(0.0).items()} for part in ("own", "control")}
-    Diary(RecordDict(), "run", 0, torch.float32, tmp_path).write(
+    ClientState(RecordDict(), "run", 0, torch.float32, tmp_path).put_memory(
         1, {part: of_model(1.0) for part in new}
     )
-    restarted = Diary(RecordDict(), "run", 1, torch.float32, tmp_path).memory(new)
+    restarted = ClientState(RecordDict(), "run", 1, torch.float32, tmp_path).get_memory(new)
     assert ordered_alike(restarted, new)
     assert all(bool((t == 1.0).all()) for model in restarted.values() for t in model.values())
 
@@ -40,7 +40,9 @@ def test_a_reply_is_read_in_the_order_of_the_offer():
     InProcess([])
     asked = Message(RecordDict(), dst_node_id=1, message_type=MessageType.TRAIN)
     message = travel(Message(content, reply_to=asked))
-    expected = Expected(0, 0, 5, torch.float32, shapes=shapes, extra={"change": shapes}, steps=1)
+    expected = ExpectedReply(
+        0, 0, 5, torch.float32, shapes=shapes, extra={"change": shapes}, steps=1
+    )
     reply = read_reply(message, expected)
     assert reply.why == ""
     assert list(reply.model) == list(reply.extra["change"]) == list(shapes)

@@ -8,12 +8,12 @@ import pytest
 from muster.base.errors import MusterError
 from muster.config.network import Network
 from muster.flower.client import node_data
-from muster.flower.client.node_data import MOST_KEPT, kept
+from muster.flower.client.node_data import MAX_CACHED, read_cached
 
 
 @pytest.fixture
 def readings(monkeypatch):
-    monkeypatch.setattr(node_data, "_kept", {})
+    monkeypatch.setattr(node_data, "_cache", {})
     return []
 
 
@@ -33,8 +33,8 @@ def test_the_same_question_of_the_same_file_is_answered_from_what_was_read(tmp_p
     file = tmp_path / "own.npz"
     np.savez(file, x=np.zeros((3, 2)))
     read = reader(file, readings)
-    first = kept(owner(file), ("terms", 0), read)
-    assert kept(owner(file), ("terms", 0), read) is first
+    first = read_cached(owner(file), ("terms", 0), read)
+    assert read_cached(owner(file), ("terms", 0), read) is first
     assert len(readings) == 1
 
 
@@ -43,7 +43,7 @@ def test_whatever_changes_is_read_again(tmp_path, readings, change):
     file, config, asked = tmp_path / "own.npz", owner(tmp_path / "own.npz"), ("terms", 0)
     np.savez(file, x=np.zeros((3, 2)))
     read = reader(file, readings)
-    kept(config, asked, read)
+    read_cached(config, asked, read)
     if change == "rows":
         np.savez(file, x=np.zeros((4, 2)))
     elif change == "touched":
@@ -54,7 +54,7 @@ def test_whatever_changes_is_read_again(tmp_path, readings, change):
         asked = ("terms", 1)
     else:
         config = config | {"test-fraction": 0.5}
-    kept(config, asked, read)
+    read_cached(config, asked, read)
     assert len(readings) == 2
 
 
@@ -62,10 +62,10 @@ def test_an_image_more_in_a_folder_is_seen(tmp_path, readings):
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat" / "1.png").write_bytes(b"1")
     read = reader(tmp_path, readings)
-    kept(owner(tmp_path), "terms", read)
-    kept(owner(tmp_path), "terms", read)
+    read_cached(owner(tmp_path), "terms", read)
+    read_cached(owner(tmp_path), "terms", read)
     (tmp_path / "cat" / "2.png").write_bytes(b"2")
-    kept(owner(tmp_path), "terms", read)
+    read_cached(owner(tmp_path), "terms", read)
     assert len(readings) == 2
 
 
@@ -76,14 +76,14 @@ def test_an_error_is_not_kept(tmp_path, readings):
 
     for _ in range(2):
         with pytest.raises(MusterError, match="no such file"):
-            kept(owner(tmp_path / "none.npz"), "terms", fails)
+            read_cached(owner(tmp_path / "none.npz"), "terms", fails)
     assert len(readings) == 2
 
 
 def test_no_more_than_a_few_owners_rows_are_held(tmp_path, readings):
-    for k in range(MOST_KEPT + 5):
-        kept(owner(tmp_path / f"{k}.npz"), "terms", reader(tmp_path / f"{k}.npz", readings))
-    assert len(node_data._kept) == MOST_KEPT
+    for k in range(MAX_CACHED + 5):
+        read_cached(owner(tmp_path / f"{k}.npz"), "terms", reader(tmp_path / f"{k}.npz", readings))
+    assert len(node_data._cache) == MAX_CACHED
 
 
 def test_a_requirement_may_be_below_0_and_a_share_may_not(tmp_path):
@@ -91,9 +91,9 @@ def test_a_requirement_may_be_below_0_and_a_share_may_not(tmp_path):
     file = tmp_path / "own.npz"
     np.savez(file, x=np.random.default_rng(0).normal(size=(8, 2)), y=np.arange(8) % 2)
     config = {"data-path": str(file), "test-fraction": 0.25, "requirement": "-1.5"}
-    fed = node_data.own_data(config, Network(), 0)
+    fed = node_data.read_own_data(config, Network(), 0)
     assert fed.requirement.tolist() == [-1.5]
     with pytest.raises(MusterError, match="requirement: 'inf'; give a finite number"):
-        node_data.own_data(config | {"requirement": "inf"}, Network(), 0)
+        node_data.read_own_data(config | {"requirement": "inf"}, Network(), 0)
     with pytest.raises(MusterError, match="test-fraction: -1; give a number from 0"):
-        node_data.own_data(config | {"test-fraction": -1}, Network(), 0)
+        node_data.read_own_data(config | {"test-fraction": -1}, Network(), 0)

@@ -16,19 +16,19 @@ import pytest
 import muster
 from muster.cli.main import main as command
 from muster.flower.client import supervisor
-from muster.flower.client.supervisor import Kept, Node, Settled
+from muster.flower.client.supervisor import NodeOptions, RestartingProcess, Supervisor
 from muster.flower.transport.certificates import make_keys
 
 HASH = "0123456789abcdef" * 4
 
 
 @pytest.fixture
-def settled(tmp_path):
+def options(tmp_path):
     make_keys(tmp_path / "keys", ["server.example"], ["north"])
     data = tmp_path / "north.csv"
     data.write_text("a,label\n")
     data.chmod(0o600)
-    return Settled(
+    return NodeOptions(
         "server.example:9092", tmp_path / "keys" / "ca.crt", tmp_path / "keys" / "north", (HASH,),
         {"data-path": str(data), "memory-path": str(tmp_path / "memory")},
     )  # fmt: skip
@@ -52,27 +52,27 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_cannot_work_is_said_before_anything_is_started(settled, case, monkeypatch):
+def test_what_cannot_work_is_said_before_anything_is_started(options, case, monkeypatch):
     change, message = BAD[case]
     monkeypatch.setattr(subprocess, "Popen", None)
     with pytest.raises(muster.MusterError, match=message):
-        Node(replace(settled, **change), print).run()
+        Supervisor(replace(options, **change), print).run()
 
 
-def test_sound_settings_pass_and_the_memory_is_the_owners_alone(settled, tmp_path):
-    assert settled.check() == []
+def test_sound_settings_pass_and_the_memory_is_the_owners_alone(options, tmp_path):
+    assert options.check() == []
     assert (tmp_path / "memory").stat().st_mode & 0o777 == 0o700
 
 
-def test_the_supernode_is_told_nothing_of_the_data(settled, tmp_path):
-    supernode, worker = Node(settled, print)._processes(b"secret")
+def test_the_supernode_is_told_nothing_of_the_data(options, tmp_path):
+    supernode, worker = Supervisor(options, print)._processes(b"secret")
     line = " ".join(supernode.command())
     assert "north.csv" not in line
     assert "--node-config" not in line
-    assert "--isolation process" in line
-    assert supernode.said == b"secret"
+    assert "--isolation=process" in line
+    assert supernode.stdin == b"secret"
     assert "north.csv" not in " ".join(worker.command())  # nor whoever lists processes
-    assert b"north.csv" in worker.said
+    assert b"north.csv" in worker.stdin
 
 
 def python(code):
@@ -83,40 +83,42 @@ def test_a_process_that_ends_is_started_again_after_a_pause(tmp_path, monkeypatc
     monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.1)
     monkeypatch.setattr(supervisor, "LONGEST_PAUSE", 0.3)
     log, said = tmp_path / "log", []
-    kept = Kept("worker", lambda: python(f"open({str(log)!r}, 'a').write('x')"), pause=0.1)
+    process = RestartingProcess(
+        "worker", lambda: python(f"open({str(log)!r}, 'a').write('x')"), pause=0.1
+    )
 
     def times():
-        kept.keep(os.environ, said.append)
+        process.restart_if_due(os.environ, said.append)
         return log.exists() and len(log.read_text()) >= 3
 
     wait_for(times)
     assert said[0] == "the worker ended with code 0; starting it again in 0.1 s"
     assert said[1].endswith("again in 0.2 s")
-    kept.stop()
+    process.stop()
 
 
 def test_it_is_told_what_it_needs_on_its_standard_input(tmp_path):
     log = tmp_path / "log"
     code = f"import sys; open({str(log)!r}, 'w').write(sys.stdin.read())"
-    kept = Kept("worker", lambda: python(code), b'{"secret": 1}')
-    kept.keep(os.environ, print)
+    process = RestartingProcess("worker", lambda: python(code), b'{"secret": 1}')
+    process.restart_if_due(os.environ, print)
     wait_for(lambda: log.exists() and log.read_text() == '{"secret": 1}')
     assert log.stat().st_mode & 0o077 == 0
-    kept.stop()
+    process.stop()
 
 
-def test_killed_processes_come_back_and_all_end_together(settled, tmp_path, monkeypatch):
+def test_killed_processes_come_back_and_all_end_together(options, tmp_path, monkeypatch):
     """The whole of it, with processes that only sleep."""
     monkeypatch.setattr(supervisor, "FIRST_PAUSE", 0.1)
     pids = tmp_path / "pids"
     pids.mkdir()
     sleep = "import os, time; open(f'{0}/{1}-{{os.getpid()}}', 'w').close(); time.sleep(60)"
-    node = Node(settled, lambda line: None)
+    node = Supervisor(options, lambda line: None)
 
     def processes(secret):
         assert len(secret) == 32
         return [
-            Kept(name, lambda name=name: python(sleep.format(pids, name)), pause=0.1)
+            RestartingProcess(name, lambda name=name: python(sleep.format(pids, name)), pause=0.1)
             for name in ("supernode", "worker")
         ]
 
@@ -140,9 +142,9 @@ def test_killed_processes_come_back_and_all_end_together(settled, tmp_path, monk
 
 def test_being_told_to_end_ends_it():
     code = (
-        "import os, signal, threading\nfrom muster.flower.client.supervisor import told_to_end\n"
+        "import os, signal, threading\nfrom muster.flower.client.supervisor import set_on_signal\n"
         "ended = threading.Event()\n"
-        "with told_to_end(ended):\n    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "with set_on_signal(ended):\n    os.kill(os.getpid(), signal.SIGTERM)\n"
         "    assert ended.wait(5)\nprint('ended')\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -16,8 +16,8 @@ from flwr.supercore.run import RunNotRunningException
 
 from muster.flower.app_folder import write_app
 from muster.flower.client import app, worker
-from muster.flower.client.worker import Desk
-from muster.flower.transport.wire import MODEL, OFFER, WORD
+from muster.flower.client.worker import WorkerOptions
+from muster.flower.transport.wire import MODEL, OFFER, REPORT
 
 pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern")
 
@@ -42,10 +42,10 @@ class Case:
 
     def answer(self, message, app=None, agreed=None, state=None, **owner):
         """What the worker answers, with a state of its own."""
-        desk = Desk("", b"", {**self.owner, **owner}, frozenset(agreed or {self.hash}))
+        options = WorkerOptions("", b"", {**self.owner, **owner}, frozenset(agreed or {self.hash}))
         state = RecordDict() if state is None else state
         context = Context(1, 102, {"data-path": "/nonsense"}, state, {"agreed": "nonsense"})
-        return worker.answer(desk, message, context, app or fab(self.app))
+        return worker.reply_to(options, message, context, app or fab(self.app))
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def sealed(monkeypatch):
     def opened(*_):
         raise AssertionError("data was opened")
 
-    monkeypatch.setattr(app, "own_data", opened)
+    monkeypatch.setattr(app, "read_own_data", opened)
 
 
 def test_an_agreed_app_is_answered_as_in_any_federation(case):
@@ -68,7 +68,7 @@ def test_an_agreed_app_is_answered_as_in_any_federation(case):
     for message, expected in zip(case.messages, case.replies, strict=True):
         reply = case.answer(message, state=state)
         assert not reply.has_error()
-        assert dict(reply.content[WORD]) == dict(expected.content[WORD])
+        assert dict(reply.content[REPORT]) == dict(expected.content[REPORT])
         if MODEL in expected.content:
             for name, array in expected.content[MODEL].items():
                 np.testing.assert_array_equal(reply.content[MODEL][name].numpy(), array.numpy())
@@ -130,7 +130,7 @@ def test_other_terms_than_were_agreed_on_are_refused_before_data_is_opened(case,
         reply = case.answer(message)
         assert reply.error.code == 2
         assert reply.error.reason == "MusterError; the node's log says more"
-    assert "terms: the server asks for something else" in capsys.readouterr().out
+    assert "terms: the server's request differs" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("key", ["task", "attack", "method"])
@@ -151,7 +151,7 @@ def test_a_server_that_names_code_in_its_terms_runs_nothing(case, sealed, tmp_pa
         said["experiment"] = f"{tomli_w.dumps(table)}\n{place}"
         message.content[OFFER] = ConfigRecord(said)
         assert case.answer(message).error.code == 2
-    assert "terms: the server asks for something else" in capsys.readouterr().out
+    assert "terms: the server's request differs" in capsys.readouterr().out
     assert not mark.exists()
 
 
@@ -165,7 +165,9 @@ def test_what_is_said_of_data_stays_in_the_nodes_log(case, tmp_path, capsys):
 
 
 def test_data_that_everybody_can_read_is_not_opened(case, tmp_path, sealed, monkeypatch, capsys):
-    monkeypatch.setattr("muster.flower.transport.private_files.open_to", lambda path: (True, True))
+    monkeypatch.setattr(
+        "muster.flower.transport.private_files.find_access", lambda path: (True, True)
+    )
     assert case.answer(case.messages[0]).error.code == 2
     assert "everybody on this machine can read or change it" in capsys.readouterr().out
 
@@ -174,7 +176,7 @@ def test_any_other_error_is_told_by_its_kind_too(case, monkeypatch, capsys):
     def fails(*_):
         raise RuntimeError("row 3: Jane Doe")
 
-    monkeypatch.setattr(app, "own_data", fails)
+    monkeypatch.setattr(app, "read_own_data", fails)
     reply = case.answer(case.messages[0])
     assert reply.error.reason == "RuntimeError; the node's log says more"
     assert "Jane Doe" in capsys.readouterr().out
@@ -188,10 +190,10 @@ def test_a_task_that_is_lost_is_a_line_and_the_next_one_is_taken(monkeypatch, ca
         def AcquireTask(self, wanted):
             raise next(lost)
 
-    monkeypatch.setattr(worker, "connection", lambda *_: Supernode())
-    monkeypatch.setattr(worker, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(worker, "connect", lambda *_: Supernode())
+    monkeypatch.setattr(worker, "POLL_INTERVAL", 0.0)
     with pytest.raises(KeyboardInterrupt):
-        worker.serve(Desk("", b"secret", {}, frozenset()))
+        worker.serve(WorkerOptions("", b"secret", {}, frozenset()))
     said = capsys.readouterr().out.splitlines()
     assert said == [
         "muster node: a task was lost: RunNotRunningException()",

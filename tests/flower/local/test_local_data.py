@@ -16,9 +16,9 @@ from flower_setup import Setup
 from flower_tables import AGREED, ROWS, patients
 from muster.config.experiment import load
 from muster.config.network import members_of
-from muster.flower.local.local_data import hand_out
+from muster.flower.local.local_data import write_node_files
 from muster.flower.server.app import federate
-from muster.flower.server.fit_columns import SURVEY
+from muster.flower.server.fit_columns import COLUMNS_QUERY
 
 SETTINGS = {
     "name": "test",
@@ -37,7 +37,7 @@ class Handed(Setup):
         self.folder, self.chosen = folder, load({**SETTINGS, **table})
         self.fed = self.chosen.federation(0)
         (folder / "work").mkdir()
-        self.given = hand_out(self.chosen, self.fed, folder / "work")
+        self.given = write_node_files(self.chosen, self.fed, folder / "work")
         self.nodes = [Node(owner) for owner in self.given.owners]
         self.surveyed = 0
 
@@ -47,7 +47,7 @@ class Handed(Setup):
         grid = LocalGrid(self.nodes)
         self.said = []
         done = federate(grid, listed, self.folder / "run", self.said.append, self.given.inputs)
-        self.surveyed = sum(m.metadata.message_type == SURVEY for m, _ in grid.log)
+        self.surveyed = sum(m.metadata.message_type == COLUMNS_QUERY for m, _ in grid.log)
         return done
 
 

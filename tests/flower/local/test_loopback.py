@@ -72,8 +72,8 @@ def test_a_federation_over_tls_with_registered_keys_gives_the_simulators_weights
     fed = chosen.federation(0)
     with loopback(client_names(fed), tmp_path / "logs") as link:
         # TLS: nothing is spoken in the clear, nor to who does not trust the federation's own CA.
-        trusting = ssl.create_default_context(cafile=str(link.work / "keys" / CA))
-        assert answers(f"https://{link.address}/health", context=trusting)
+        tls_context = ssl.create_default_context(cafile=str(link.work / "keys" / CA))
+        assert answers(f"https://{link.address}/health", context=tls_context)
         assert not answers(f"https://{link.address}/health")
         assert not answers(f"http://{link.address}/health")
         # A node whose key nobody registered, which says that it is one of the priority clients.

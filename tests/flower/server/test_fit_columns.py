@@ -22,20 +22,20 @@ from muster.config.experiment import load
 from muster.config.network import Network, members_of
 from muster.data.files.tabular import null_na_values
 from muster.data.sets import heart
-from muster.flower.client.node_data import own_data, own_statistics
+from muster.flower.client.node_data import read_own_data, read_own_statistics
 from muster.flower.server.app import federate
 from muster.flower.server.fit_columns import (
-    FITTED,
+    COLUMNS_QUERY,
     LEVELS,
-    SURVEY,
-    Told,
-    read_fitted,
-    read_told,
+    TRANSFORM,
+    ClientStatistics,
+    read_statistics,
+    read_transform,
 )
-from muster.flower.terms import check_agreed, shared_terms
+from muster.flower.terms import check_terms, shared_terms
 from muster.flower.testing.in_process import travel
 from muster.flower.transport.requests import exchange
-from muster.flower.transport.wire import NONCE, OFFER, WORD
+from muster.flower.transport.wire import NONCE, OFFER, REPORT
 from muster.results import store
 from small_data import SHARED, shared
 
@@ -52,23 +52,23 @@ def kind(message):
 
 
 def surveys(grid):
-    return [m for m, _ in grid.log if kind(m) == SURVEY]
+    return [m for m, _ in grid.log if kind(m) == COLUMNS_QUERY]
 
 
 def carriers(grid):
     """Messages that carry what features are made by, besides the first question."""
-    return [m for m, _ in grid.log if FITTED in m.content and "client" in m.content[OFFER]]
+    return [m for m, _ in grid.log if TRANSFORM in m.content and "client" in m.content[OFFER]]
 
 
 def told(**changes):
     """Tampers with what a client tells of its columns."""
 
     def tamper(message, reply):
-        if kind(message) == SURVEY:
-            said = dict(reply.content.config_records[WORD])
+        if kind(message) == COLUMNS_QUERY:
+            said = dict(reply.content.config_records[REPORT])
             for key, change in changes.items():
                 said[key] = change(said[key]) if callable(change) else change
-            reply.content[WORD] = ConfigRecord(said)
+            reply.content[REPORT] = ConfigRecord(said)
         return reply
 
     return tamper
@@ -76,7 +76,7 @@ def told(**changes):
 
 def levels(change):
     def tamper(message, reply):
-        if kind(message) == SURVEY:
+        if kind(message) == COLUMNS_QUERY:
             known = dict(reply.content.config_records[LEVELS])
             reply.content[LEVELS] = ConfigRecord(change(known))
         return reply
@@ -220,9 +220,9 @@ def surveyed(tmp_path_factory):
     case = Tables(tmp_path_factory.mktemp("surveyed"), rounds=1, evaluate_every=0)
     grid = case.grid()
     case.run(grid)
-    heard = {m.metadata.dst_node_id: (m, r) for m, r in grid.log if kind(m) == SURVEY}
+    heard = {m.metadata.dst_node_id: (m, r) for m, r in grid.log if kind(m) == COLUMNS_QUERY}
     for _, reply in heard.values():
-        del reply.content[WORD][NONCE]  # the inbox has seen to it
+        del reply.content[REPORT][NONCE]  # the inbox has seen to it
     return heard[102], heard[101]
 
 
@@ -230,11 +230,11 @@ def surveyed(tmp_path_factory):
 def test_what_no_rows_have_is_refused_with_a_reason(surveyed, lie):
     network = Network(categories=("pain",), missing="mean", scale="pooled")
     (_, first), (asked, reply) = surveyed
-    known = read_told(first, network, None)
-    assert isinstance(known, Told)
-    assert isinstance(read_told(reply, network, known), Told)
+    known = read_statistics(first, network, None)
+    assert isinstance(known, ClientStatistics)
+    assert isinstance(read_statistics(reply, network, known), ClientStatistics)
     tamper, reason = LIES[lie]
-    heard = read_told(tamper(asked, travel(reply)), network, known)
+    heard = read_statistics(tamper(asked, travel(reply)), network, known)
     assert isinstance(heard, str)
     assert reason in heard
     assert heard.isprintable()
@@ -244,7 +244,7 @@ def test_what_no_rows_have_is_refused_with_a_reason(surveyed, lie):
 def test_numbers_that_may_not_be_missing_are_all_there(surveyed):
     (_, reply), _ = surveyed
     strict = Network(categories=("pain",), scale="pooled")
-    assert "column 'pain': impossible count 18 of 24" in read_told(reply, strict, None)
+    assert "column 'pain': impossible count 18 of 24" in read_statistics(reply, strict, None)
 
 
 def test_a_liar_is_left_out_and_moves_nothing(tables):
@@ -335,7 +335,7 @@ def test_a_node_that_lost_it_is_sent_it_again(tables):
     assert_same(case.run(grid), case.simulate())
     assert len(carriers(grid)) == 5
     lost = [reply for _, reply in grid.log if reply.has_error()]
-    assert ["and is not held" in reply.error.reason for reply in lost] == [True]
+    assert ["nor stored before" in reply.error.reason for reply in lost] == [True]
 
 
 def test_a_level_that_came_up_later_is_the_clients_failure(tables):
@@ -366,9 +366,9 @@ FIT = {"columns": ["a"], "levels": {}, "holes": [], "mean": [1.0], "std": [2.0]}
 )  # fmt: skip
 def test_a_client_refuses_what_does_not_fit_the_terms(change):
     network = Network(scale="pooled", columns=("a",))
-    assert read_fitted(json.dumps(FIT), network).mean == (1.0,)
-    with pytest.raises(muster.MusterError, match="does not fit the terms; nothing was done"):
-        read_fitted(json.dumps({**FIT, **change}), network)
+    assert read_transform(json.dumps(FIT), network).mean == (1.0,)
+    with pytest.raises(muster.MusterError, match="do not match the terms; nothing was done"):
+        read_transform(json.dumps({**FIT, **change}), network)
 
 
 def test_nothing_is_told_that_was_not_agreed_to(tables):
@@ -378,11 +378,11 @@ def test_nothing_is_told_that_was_not_agreed_to(tables):
                                                       missing="error"))  # fmt: skip
     question = RecordDict({OFFER: ConfigRecord({"experiment": shared_terms(asks), "seed": 0})})
     grid = case.grid()
-    came = exchange(grid, {1: (101, question)}, SURVEY, 0.3, {})
-    assert "ask for no statistics" in came.answers[1].error.reason
+    came = exchange(grid, {1: (101, question)}, COLUMNS_QUERY, 0.3, {})
+    assert "ask for no statistics" in came.replies[1].error.reason
     text = shared_terms(case.experiment())
-    with pytest.raises(muster.MusterError, match="something else than the app that was agreed on"):
-        check_agreed(text, shared_terms(asks))
+    with pytest.raises(muster.MusterError, match="differs from the app that was agreed on"):
+        check_terms(text, shared_terms(asks))
 
 
 def test_a_manifest_leaves_to_the_federation_what_is_to_be_agreed_on(tmp_path):
@@ -391,15 +391,15 @@ def test_a_manifest_leaves_to_the_federation_what_is_to_be_agreed_on(tmp_path):
     network = Network(label="ill", classes=("no", "yes"))
     manifest = tmp_path / "manifest.toml"
     manifest.write_text('scale = "pooled"')
-    with pytest.raises(muster.MusterError, match=r"scale is for all clients to agree on"):
-        own_data(config, network, 0)
-    assert own_statistics(config, replace(network, scale="pooled"), 0).columns[0] == "age"
+    with pytest.raises(muster.MusterError, match=r"scale must be the same for all clients"):
+        read_own_data(config, network, 0)
+    assert read_own_statistics(config, replace(network, scale="pooled"), 0).columns[0] == "age"
     manifest.write_text(
         "mean = {age = 50, sugar = 1e6, tag = 7}\nstd = {age = 9, sugar = 2e5, tag = 1}"
     )
-    assert own_data(config, network, 0).scaler.mean.tolist() == [50, 1e6, 7], "as before"
+    assert read_own_data(config, network, 0).scale.mean.tolist() == [50, 1e6, 7], "as before"
     with pytest.raises(muster.MusterError, match=r"scale: 'pooled' next to \[mean\] and \[std\]"):
-        own_data(config, replace(network, scale="pooled"), 0)
+        read_own_data(config, replace(network, scale="pooled"), 0)
 
 
 def test_the_settings_in_the_docs_are_settings():

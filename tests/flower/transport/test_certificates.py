@@ -86,9 +86,9 @@ def test_clients_can_be_added_and_nothing_is_replaced(folder):
     before = {p.name: p.read_bytes() for p in folder.iterdir()}
     make_keys(folder, [], ["east"])
     for clients in (["south"], ["west", "north"]):
-        with pytest.raises(muster.MusterError, match="is there already; use another folder"):
+        with pytest.raises(muster.MusterError, match="exists already; use another folder"):
             make_keys(folder, [], clients)
-    with pytest.raises(muster.MusterError, match=r"ca\.crt: is there already"):
+    with pytest.raises(muster.MusterError, match=r"ca\.crt: exists already"):
         make_keys(folder, ["fl.example.org"], [])
     after = {p.name: p.read_bytes() for p in folder.iterdir()}
     assert set(after) - set(before) == {"east", "east.pub"}

@@ -7,16 +7,16 @@ import asyncio
 import pytest
 
 from muster.flower.transport import connections
-from muster.flower.transport.connections import Visitors, neighbourhood
-from muster.flower.transport.proxy_log import Refused
+from muster.flower.transport.connections import Connections, address_block
+from muster.flower.transport.proxy_log import Refusal
 
 
 def test_an_ipv6_address_counts_for_its_network_and_any_other_for_itself():
-    assert neighbourhood("2001:db8:1:2:3::4") == neighbourhood("2001:db8:1:2:ffff::1")
-    assert neighbourhood("2001:db8:1:2::1") != neighbourhood("2001:db8:1:3::1")
-    assert neighbourhood("192.0.2.1") == "192.0.2.1" == neighbourhood("::ffff:192.0.2.1")
-    assert neighbourhood("fe80::1%eth0") == neighbourhood("fe80::2%eth1")
-    assert neighbourhood("nonsense") == "nonsense"
+    assert address_block("2001:db8:1:2:3::4") == address_block("2001:db8:1:2:ffff::1")
+    assert address_block("2001:db8:1:2::1") != address_block("2001:db8:1:3::1")
+    assert address_block("192.0.2.1") == "192.0.2.1" == address_block("::ffff:192.0.2.1")
+    assert address_block("fe80::1%eth0") == address_block("fe80::2%eth1")
+    assert address_block("nonsense") == "nonsense"
 
 
 def visiting(act):
@@ -24,10 +24,10 @@ def visiting(act):
     out = []
 
     async def run():
-        there = Visitors(most=5)
+        there = Connections(limit=5)
 
         def come(host, port):
-            there.came((host, port), lambda: out.append(port))
+            there.add((host, port), lambda: out.append(port))
 
         await act(there, come)
         return there
@@ -36,7 +36,7 @@ def visiting(act):
 
 
 def test_of_too_many_strangers_the_oldest_is_shown_out(monkeypatch):
-    monkeypatch.setattr(connections, "STRANGERS_OF_ADDRESS", 2)
+    monkeypatch.setattr(connections, "MAX_UNAUTHENTICATED_PER_ADDRESS", 2)
 
     async def act(there, come):
         for port in (1, 2, 3):
@@ -46,43 +46,43 @@ def test_of_too_many_strangers_the_oldest_is_shown_out(monkeypatch):
 
     there, out = visiting(act)
     assert out == [1, 2]  # of its own address, then of all
-    assert [port for _, port in there.strangers] == [3, 4, 5, 6, 7]
+    assert [port for _, port in there.unauthenticated] == [3, 4, 5, 6, 7]
 
 
 def test_a_stranger_that_takes_too_long_is_shown_out_and_a_node_is_not(monkeypatch):
-    monkeypatch.setattr(connections, "KNOWN_WITHIN", 0.05)
+    monkeypatch.setattr(connections, "AUTHENTICATION_TIMEOUT", 0.05)
 
     async def act(there, come):
         come("192.0.2.1", 1)
         come("192.0.2.1", 2)
-        there.known(("192.0.2.1", 2), b"key")
+        there.authenticate(("192.0.2.1", 2), b"key")
         await asyncio.sleep(0.2)
 
     there, out = visiting(act)
     assert out == [1]
     assert there.nodes == {("192.0.2.1", 2): b"key"}
-    there.left(("192.0.2.1", 2))
+    there.remove(("192.0.2.1", 2))
     assert not there.nodes
-    assert not there.strangers
+    assert not there.unauthenticated
 
 
 def test_any_number_of_nodes_may_share_an_address_and_none_has_too_many_connections(monkeypatch):
-    monkeypatch.setattr(connections, "STRANGERS_OF_ADDRESS", 2)
-    monkeypatch.setattr(connections, "OF_KEY", 3)
+    monkeypatch.setattr(connections, "MAX_UNAUTHENTICATED_PER_ADDRESS", 2)
+    monkeypatch.setattr(connections, "MAX_PER_KEY", 3)
 
     async def act(there, come):
         for port in range(100):
             come("192.0.2.1", port)
-            there.known(("192.0.2.1", port), str(port).encode())
+            there.authenticate(("192.0.2.1", port), str(port).encode())
         for port in range(1000, 1003):
             come("192.0.2.1", port)
-            there.known(("192.0.2.1", port), b"one")
-            there.known(("192.0.2.1", port), b"one")  # its next request
+            there.authenticate(("192.0.2.1", port), b"one")
+            there.authenticate(("192.0.2.1", port), b"one")  # its next request
         come("192.0.2.1", 1003)
-        with pytest.raises(Refused, match="over 3 connections of one node"):
-            there.known(("192.0.2.1", 1003), b"one")
-        there.left(("192.0.2.1", 1003))
-        there.known(("192.0.2.1", 1002), b"one")
+        with pytest.raises(Refusal, match="over 3 connections of one node"):
+            there.authenticate(("192.0.2.1", 1003), b"one")
+        there.remove(("192.0.2.1", 1003))
+        there.authenticate(("192.0.2.1", 1002), b"one")
 
     _, out = visiting(act)
     assert out == []

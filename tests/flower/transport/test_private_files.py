@@ -16,9 +16,9 @@ from muster.flower.transport.certificates import make_keys
 from muster.flower.transport.private_files import (
     check_data,
     check_key,
-    for_oneself,
-    open_to,
-    private_folder,
+    find_access,
+    make_private_folder,
+    private_umask,
     write_private,
 )
 
@@ -49,25 +49,25 @@ def file(folder, mode):
     ],
 )  # fmt: skip
 def test_a_mode_says_who_can_read(street, mode, group, others):
-    assert open_to(file(street, mode)) == (group, others)
+    assert find_access(file(street, mode)) == (group, others)
 
 
 def test_a_closed_folder_keeps_everybody_out_whatever_the_file_says(street):
     inner = street / "a" / "b"
     inner.mkdir(parents=True)
     path = file(inner, 0o666)
-    assert open_to(path) == (True, True)
+    assert find_access(path) == (True, True)
     (street / "a").chmod(0o750)
-    assert open_to(path) == (True, False)
+    assert find_access(path) == (True, False)
     (street / "a").chmod(0o700)
-    assert open_to(path) == (False, False)
+    assert find_access(path) == (False, False)
 
 
 def test_a_link_is_as_open_as_what_it_leads_to(street):
     (street / "closed").mkdir(mode=0o700)
     path = file(street / "closed", 0o644)
     (street / "link").symlink_to(path)
-    assert open_to(street / "link") == (False, False)
+    assert find_access(street / "link") == (False, False)
 
 
 def test_private_keys_that_others_can_read_are_refused(street):
@@ -102,8 +102,8 @@ def test_what_holds_secrets_is_written_for_its_owner_alone(street):
     write_private(street / "deep" / "roster.toml", "others")
     assert (street / "deep" / "roster.toml").read_text() == "others"
     (street / "open").mkdir(mode=0o755)
-    assert mode_of(private_folder(street / "open")) == 0o700
-    with for_oneself():
+    assert mode_of(make_private_folder(street / "open")) == 0o700
+    with private_umask():
         (street / "results").mkdir()
         (street / "results" / "weights").touch()
     assert mode_of(street / "results") == 0o700
@@ -123,4 +123,4 @@ def test_a_gate_whose_key_others_can_read_does_not_open(street):
     (street / "keys").chmod(0o755)
     (street / "keys" / "server.key").chmod(0o644)
     with pytest.raises(muster.MusterError, match="others can read this private key"):
-        proxy.server(street / "keys", "127.0.0.1", 1, "127.0.0.1:1")
+        proxy.build_server(street / "keys", "127.0.0.1", 1, "127.0.0.1:1")

@@ -23,7 +23,7 @@ from flower_signed import Signer, Superlink
 from muster.flower.local.processes import free_ports
 from muster.flower.transport import connections, proxy, proxy_log
 from muster.flower.transport.certificates import make_keys
-from muster.flower.transport.proxy import ALLOWED, PUSH, Gate, Log
+from muster.flower.transport.proxy import ALLOWED, PUSH, Log, Proxy
 
 HOST = "127.0.0.1"
 
@@ -40,7 +40,7 @@ class Door:
         if transport is not None:
             way = transport(way)
         client = httpx.AsyncClient(transport=way, base_url="https://inside")
-        self.gate = Gate("inside", client, Log(self.said.append))
+        self.gate = Proxy("inside", client, Log(self.said.append))
 
     def ask(
         self, path, body=b"", method="POST", raw=None, query=b"", headers=(), events=None,
@@ -214,14 +214,14 @@ def test_slow_requests_of_one_node_hold_no_connection_and_nobody_up(door):
                     events=[{"type": "http.request", "body": b"a", "more_body": True}],
                 )
             )
-            for _ in range(2 * proxy.AT_ONCE)
+            for _ in range(2 * proxy.MAX_REQUESTS)
         ]
         await asyncio.sleep(0.2)
         async with asyncio.timeout(20):
             answer = await door.asking("/v1/fleet/get-run", signed=other.headers())
         assert answer == (200, b"fine")
         assert [path for _, path, _, _ in door.superlink.asked] == ["/v1/fleet/get-run"]
-        assert door.gate.room._value == proxy.AT_ONCE - proxy.AT_ONCE_OF_KEY
+        assert door.gate.slots._value == proxy.MAX_REQUESTS - proxy.MAX_REQUESTS_PER_KEY
         for task in slow:
             task.cancel()
         await asyncio.gather(*slow, return_exceptions=True)
@@ -263,7 +263,7 @@ def test_no_request_is_larger_than_it_need_be(door, path):
 
 
 def test_a_request_that_does_not_come_is_not_waited_for(door, monkeypatch):
-    monkeypatch.setattr(proxy, "IDLE", 0.1)
+    monkeypatch.setattr(proxy, "IDLE_TIMEOUT", 0.1)
     events = [{"type": "http.request", "body": b"a", "more_body": True}]
     assert door.ask("/v1/fleet/push-object", events=events)[0] == 408
     assert door.ask("/v1/fleet/push-object", events=[{"type": "http.disconnect"}])[0] == 400
@@ -274,7 +274,7 @@ def test_an_answer_that_does_not_come_is_not_waited_for(monkeypatch):
     async def never(request):
         await asyncio.sleep(3600)
 
-    monkeypatch.setattr(proxy, "WHOLE", 0.1)
+    monkeypatch.setattr(proxy, "REQUEST_TIMEOUT", 0.1)
     door = Door(lambda way: httpx.MockTransport(never))
     door.gate.registered.keys = frozenset([NODE.key])
     door.gate.registered.asked = float("inf")
@@ -324,7 +324,7 @@ def test_a_flood_does_not_fill_the_log(door, monkeypatch):
 @contextmanager
 def opened(keys, superlink, say=lambda text: None):
     (port,) = free_ports(1)
-    server = proxy.server(keys, HOST, port, superlink, say)
+    server = proxy.build_server(keys, HOST, port, superlink, say)
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.uvicorn.started:
@@ -373,7 +373,7 @@ def test_it_speaks_tls_and_refuses_like_that_too(keys):
 
 
 def test_a_connection_that_asks_for_nothing_is_closed(keys, monkeypatch):
-    monkeypatch.setattr(proxy, "IDLE", 0.6)
+    monkeypatch.setattr(proxy, "IDLE_TIMEOUT", 0.6)
     with opened(keys, f"{HOST}:1") as port:
         for said in (b"", b"POST /v1/fleet/get-run HTTP/1.1\r\nhost: a\r\n"):
             with (
@@ -393,7 +393,7 @@ def calling(keys, port):
 
 def test_no_address_keeps_others_of_it_out(keys, monkeypatch):
     """The stranger that has been there longest goes; nodes stay."""
-    monkeypatch.setattr(connections, "STRANGERS_OF_ADDRESS", 3)
+    monkeypatch.setattr(connections, "MAX_UNAUTHENTICATED_PER_ADDRESS", 3)
     (nobody,) = free_ports(1)
     with opened(keys, f"{HOST}:{nobody}") as port:
         held = [calling(keys, port) for _ in range(3)]
@@ -406,7 +406,7 @@ def test_no_address_keeps_others_of_it_out(keys, monkeypatch):
 
 
 def test_a_connection_that_never_begins_tls_is_closed(keys, monkeypatch):
-    monkeypatch.setattr(connections, "KNOWN_WITHIN", 0.5)
+    monkeypatch.setattr(connections, "AUTHENTICATION_TIMEOUT", 0.5)
     with (
         opened(keys, f"{HOST}:1") as port,
         socket.create_connection((HOST, port), timeout=10) as silent,
@@ -418,14 +418,14 @@ def test_a_port_that_is_taken_is_one_line(keys):
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(muster.MusterError, match=rf"{port}: cannot listen there \(Address"):
-            proxy.server(keys, HOST, port, f"{HOST}:1")
+            proxy.build_server(keys, HOST, port, f"{HOST}:1")
 
 
 def test_a_superlink_that_can_be_reached_past_the_gate_is_refused(monkeypatch, keys):
     with socket.create_server(("0.0.0.0", 0)) as listening:
         port = listening.getsockname()[1]
         with monkeypatch.context() as patch:  # an address of this machine that others can reach
-            patch.setattr(proxy, "outward", lambda: {"127.0.0.1"})
+            patch.setattr(proxy, "public_addresses", lambda: {"127.0.0.1"})
             with pytest.raises(muster.MusterError, match=rf"also answers at 127\.0\.0\.1:{port}"):
                 proxy.check_local(f"127.0.0.1:{port}")
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -433,9 +433,9 @@ def test_a_superlink_that_can_be_reached_past_the_gate_is_refused(monkeypatch, k
     for elsewhere in ("0.0.0.0:9093", "10.0.0.1:9093", "example.org:9093", "127.0.0.1", "x"):
         with pytest.raises(muster.MusterError, match="give an address on this machine"):
             proxy.check_local(elsewhere)
-    assert not any(a.startswith("127.") for a in proxy.outward())
+    assert not any(a.startswith("127.") for a in proxy.public_addresses())
 
 
 def test_without_its_keys_it_does_not_open(tmp_path, keys):
     with pytest.raises(muster.MusterError, match=r"ca\.crt: no such file; make it with"):
-        proxy.server(tmp_path, HOST, 1, f"{HOST}:1")
+        proxy.build_server(tmp_path, HOST, 1, f"{HOST}:1")

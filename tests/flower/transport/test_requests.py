@@ -32,10 +32,10 @@ from flower_hostile import (
 )
 from flower_raw import Raw
 from flower_setup import Setup
-from muster.flower.testing.faults import in_training
+from muster.flower.testing.faults import train_only
 from muster.flower.transport import requests
-from muster.flower.transport.object_fetch import Lost, Superlink, post_of
-from muster.flower.transport.wire import MODEL, NONCE, OFFER, WORD
+from muster.flower.transport.object_fetch import MissingObject, SuperLinkReplies, reply_source
+from muster.flower.transport.wire import MODEL, NONCE, OFFER, REPORT
 
 BAD = 103  # the node of client 3, which is not priority
 FEDALIGN = {"name": "fedalign", "epsilon": 5.0, "warmup": 0}
@@ -55,10 +55,10 @@ class Hostile(LocalGrid):
         self.asked = {**getattr(self, "asked", {}), **dict(zip(ids, messages, strict=True))}
         return ids
 
-    def announced(self, asked):
+    def find_reply(self, asked):
         message = self.asked[asked]
         meta = message.metadata
-        found = super().announced(asked)
+        found = super().find_reply(asked)
         if meta.dst_node_id != BAD or meta.message_type != self.kind or found is None:
             return found
         raw = Raw()
@@ -93,7 +93,7 @@ def hostile(case, attack, kind="train"):
 def without(tmp_path_factory):
     """The model the others make without client 3."""
     case = Setup(tmp_path_factory.mktemp("without"), **QUICK)
-    case.nodes[3].tamper = in_training(lambda m, reply: Message(Error(5, "gone"), reply_to=m))
+    case.nodes[3].tamper = train_only(lambda m, reply: Message(Error(5, "gone"), reply_to=m))
     return case.run().weights
 
 
@@ -111,11 +111,11 @@ def test_a_hostile_answer_is_its_senders_failure_and_costs_no_memory(setup, atta
     class Measured(Hostile):
         attack = staticmethod(measured)
 
-        def received(self, message):
+        def confirm(self, message):
             if tracemalloc.is_tracing():
                 peaks.append(tracemalloc.get_traced_memory()[1])
                 tracemalloc.stop()
-            super().received(message)
+            super().confirm(message)
 
     run = case.run(case.grid(grid=Measured))
     rows = run.clients.filter(pl.col("client") == 3)
@@ -181,10 +181,10 @@ class Forging(LocalGrid):
         by_node = {m.metadata.dst_node_id: i for i, m in zip(ids, messages, strict=True)}
         if messages[0].metadata.message_type == self.kind and BAD in by_node:
             victim, own = self.replies[by_node[100]], self.replies[by_node[BAD]]
-            said = {**victim.content.config_records[WORD]}
-            said[NONCE] = own.content.config_records[WORD][NONCE]  # the only one it was sent
+            said = {**victim.content.config_records[REPORT]}
+            said[NONCE] = own.content.config_records[REPORT][NONCE]  # the only one it was sent
             if self.source is None:
-                victim.content[WORD] = ConfigRecord(said)
+                victim.content[REPORT] = ConfigRecord(said)
             else:
                 victim.metadata.__dict__["_src_node_id"] = self.source
             if MODEL in victim.content:
@@ -195,7 +195,7 @@ class Forging(LocalGrid):
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        (None, "forged: does not repeat the nonce of the question"),
+        (None, "forged: does not repeat the nonce of the request"),
         (BAD, "forged: comes from a node that was not asked"),
     ],
 )
@@ -226,14 +226,14 @@ class Withholding(LocalGrid):
 
     held, lost = (0,), False
 
-    def fetch(self, name):
+    def fetch_object(self, name):
         for k in self.held:
             names = self.kept.get(100 + k, [])
             if name in names[1:]:
                 if self.lost:
-                    raise Lost(name)
+                    raise MissingObject(name)
                 return None
-        return super().fetch(name)
+        return super().fetch_object(name)
 
     def push_messages(self, messages):
         messages = list(messages)
@@ -243,11 +243,11 @@ class Withholding(LocalGrid):
         self.kept = {}
         return ids
 
-    def announced(self, asked):
-        found = super().announced(asked)
+    def find_reply(self, asked):
+        found = super().find_reply(asked)
         meta = self.pushed[asked].metadata
         if found is not None and meta.message_type == "train":
-            self.kept[meta.dst_node_id] = requests.names_in(found.tree, requests.Limits(1000))
+            self.kept[meta.dst_node_id] = requests.list_objects(found.tree, requests.Limits(1000))
         return found
 
 
@@ -287,7 +287,7 @@ def test_a_dead_superlink_is_nobodys_failure(setup):
     import httpx
 
     class Dead(LocalGrid):
-        def announced(self, asked):
+        def find_reply(self, asked):
             raise httpx.ConnectError("refused")
 
     case = setup(**QUICK)
@@ -333,11 +333,11 @@ def test_the_post_of_a_real_grid_is_its_runtime_client():
         run = SimpleNamespace(run_id=7)
 
     grid = Grid("127.0.0.1:1", insecure=True, token="0" * 64)
-    post = post_of(grid)
-    assert isinstance(post, Superlink)
-    assert post.run == 7
+    source = reply_source(grid)
+    assert isinstance(source, SuperLinkReplies)
+    assert source.run == 7
     for call in ("PullMessages", "PullObject", "ConfirmMessageReceived"):
-        assert callable(getattr(post.client, call))
+        assert callable(getattr(source.client, call))
     grid.close()
     with pytest.raises(muster.MusterError, match="this version's grid is another"):
-        post_of(SimpleNamespace())
+        reply_source(SimpleNamespace())

@@ -12,12 +12,12 @@ from flwr.proto.node_pb2 import NodeInfo
 from flower_hostile import every_route
 from flower_signed import Signer, Superlink
 from muster.flower.transport import signatures
-from muster.flower.transport.signatures import LIST_NODES, Registered
+from muster.flower.transport.signatures import LIST_NODES, RegisteredKeys
 
 
 def registered(superlink):
     way = httpx.ASGITransport(app=superlink)
-    return Registered(httpx.AsyncClient(transport=way, base_url="https://inside"))
+    return RegisteredKeys(httpx.AsyncClient(transport=way, base_url="https://inside"))
 
 
 def test_strangers_do_not_make_the_gate_ask_without_end():
@@ -33,7 +33,7 @@ def test_strangers_do_not_make_the_gate_ask_without_end():
 
 
 def test_a_key_that_is_registered_later_is_let_in_and_one_that_goes_is_not(monkeypatch):
-    monkeypatch.setattr(signatures, "PAUSE", 0.0)
+    monkeypatch.setattr(signatures, "RETRY_PAUSE", 0.0)
     superlink = Superlink()
     keys = registered(superlink)
 
@@ -43,7 +43,7 @@ def test_a_key_that_is_registered_later_is_let_in_and_one_that_goes_is_not(monke
         assert await keys.has(b"key")
         superlink.keys.clear()
         assert await keys.has(b"key")  # for a minute: the superlink itself refuses it at once
-        monkeypatch.setattr(signatures, "GOOD_FOR", 0.0)
+        monkeypatch.setattr(signatures, "CACHE_TIMEOUT", 0.0)
         assert not await keys.has(b"key")
 
     asyncio.run(knock())
@@ -54,11 +54,11 @@ def test_a_superlink_that_does_not_answer_keeps_no_known_key_waiting():
         await asyncio.sleep(3600)
 
     way = httpx.MockTransport(never)
-    keys = Registered(httpx.AsyncClient(transport=way, base_url="https://inside"))
+    keys = RegisteredKeys(httpx.AsyncClient(transport=way, base_url="https://inside"))
 
     async def knock():
         keys.keys = frozenset([b"key"])
-        keys.asked = asyncio.get_running_loop().time() - signatures.PAUSE - 1
+        keys.asked = asyncio.get_running_loop().time() - signatures.RETRY_PAUSE - 1
         stranger = asyncio.create_task(keys.has(b"other"))
         await asyncio.sleep(0.05)
         async with asyncio.timeout(5):
@@ -72,7 +72,7 @@ def test_a_key_that_was_unregistered_is_not_registered():
     gone = NodeInfo(public_key=b"gone", status="unregistered")
     answer = ListNodesResponse(nodes_info=[gone]).SerializeToString()
     way = httpx.MockTransport(lambda request: httpx.Response(200, content=answer))
-    keys = Registered(httpx.AsyncClient(transport=way, base_url="https://inside"))
+    keys = RegisteredKeys(httpx.AsyncClient(transport=way, base_url="https://inside"))
     assert not asyncio.run(keys.has(b"gone"))
 
 

@@ -1,10 +1,10 @@
 """The Flower client app: five requests, each answered by a `Node` on its own data.
 
-survey    what are your columns like, that features may be made of them as everybody does
-hello     how many rows, of what shape
-evaluate  what do you make of this model
-train     here is an offer: join, or abstain
-trial     what would you make of each of these models, next to the round's
+survey    send column statistics, from which the server fits one scaler and encoder for all
+hello     enrol: the number of rows, and their shape
+evaluate  evaluate the model
+train     join and train, or abstain
+trial     evaluate each of these models, next to the round's
 """
 
 from __future__ import annotations
@@ -27,50 +27,50 @@ from ...federation import Federation
 from ...protocol import Offer
 from ...tasks.base import target_kind
 from ...tasks.compatibility import match_task
-from ..server.fit_columns import FITTED, Fitted, read_fitted, write_told
-from ..terms import check_agreed, read_terms
+from ..server.fit_columns import TRANSFORM, Transform, read_transform, write_statistics
+from ..terms import check_terms, read_terms
 from ..transport.wire import (
     MODEL,
     NONCE,
     OFFER,
+    REPORT,
     TRIAL,
-    UNSAID,
-    WORD,
-    Seat,
-    parts,
+    UNSTATED,
+    ClientRole,
     read_offer,
+    read_parts,
     write_reply,
 )
-from .client_state import Diary
-from .node import Node, required, seated
-from .node_data import MOST_KEPT, kept, own_data, own_statistics
+from .client_state import ClientState
+from .node import Node, assign_role, set_requirement
+from .node_data import MAX_CACHED, read_cached, read_own_data, read_own_statistics
 
-AGREED = "agreed"  # the terms that the node's owner agreed to, where a node keeps to them
+AGREED = "agreed"  # key of the run configuration: the terms that the node's owner agreed to
 
-_nodes: dict[Hashable, tuple[Hashable, Federation, Node]] = {}  # by owner: what, whose, built
+_nodes: dict[Hashable, tuple[Hashable, Federation, Node]] = {}  # by owner: request, data, node
 
 app = ClientApp()
 
 
 @app.query("survey")
-def survey(message: Message, context: Context) -> Message:
-    """What this client's columns are like, where its owner has agreed to tell."""
-    chosen = _agreed(message, context)
+def send_statistics(message: Message, context: Context) -> Message:
+    """Send the statistics of this client's columns, if its owner has agreed to it."""
+    chosen = _read_experiment(message, context)
     if not chosen.network.fits:
-        raise MusterError("survey: the terms ask for no statistics; nothing was told")
-    said = message.content.config_records[OFFER]
-    wants = target_kind(chosen.settings.task)
-    told = own_statistics(context.node_config, chosen.network, int(str(said["seed"])), wants)
-    return answer(message, write_told(told))
+        raise MusterError("survey: the terms ask for no statistics; nothing was sent")
+    seed = int(str(message.content.config_records[OFFER]["seed"]))
+    targets = target_kind(chosen.settings.task)
+    statistics = read_own_statistics(context.node_config, chosen.network, seed, targets)
+    return reply_to(message, write_statistics(statistics))
 
 
 @app.query("hello")
 def hello(message: Message, context: Context) -> Message:
-    """What the server must know of this client to count it in: sample count and shapes."""
-    chosen = _agreed(message, context)
-    own = _own(message, context, chosen, carried(message))
+    """Send the sample count and the shapes that the server needs to enrol this client."""
+    chosen = _read_experiment(message, context)
+    own = _read_data(message, context, chosen, carried_transform(message))
     own, _ = match_task(own, chosen.settings.task)
-    word: dict[str, ConfigRecordValues] = {
+    report: dict[str, ConfigRecordValues] = {
         "rows": int(own.train.sizes[0]),
         "shape": list(own.train.x.shape[1:]),
         "classes": own.classes,
@@ -80,85 +80,86 @@ def hello(message: Message, context: Context) -> Message:
         "columns": digest(own.text.fingerprint() if own.text else "\n".join(own.columns or ())),
         "version": __version__,
     }
-    return answer(message, RecordDict({WORD: ConfigRecord(word)}))
+    return reply_to(message, RecordDict({REPORT: ConfigRecord(report)}))
 
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
-    """What this client makes of the model."""
-    node, seat, offer, diary, precision = _ready(message, context)
-    word = node.measure(offer, seat, diary)
-    return answer(message, write_reply(word, precision))
+    """Evaluate the model on this client's data."""
+    node, role, offer, state, precision = _prepare(message, context)
+    report = node.measure(offer, role, state)
+    return reply_to(message, write_reply(report, precision))
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Join and train, or abstain."""
-    node, seat, offer, diary, precision = _ready(message, context)
-    word, replies = node.train(offer, seat, diary)
+    node, role, offer, state, precision = _prepare(message, context)
+    report, replies = node.train(offer, role, state)
     if replies is None:
-        return answer(message, write_reply(word, precision))
+        return reply_to(message, write_reply(report, precision))
     model = {name: t[0] for name, t in replies.models.items()}
     extra = {part: {n: t[0] for n, t in m.items()} for part, m in replies.extra.items()}
     if node.method.serves == "own":
-        model = {}  # its own model is its own
-    return answer(message, write_reply(word, precision, model, extra))
+        model = {}  # its own model stays with it
+    return reply_to(message, write_reply(report, precision, model, extra))
 
 
 @app.query("trial")
 def trial(message: Message, context: Context) -> Message:
-    """What this client makes of models that might follow the round's."""
-    node, _, offer, diary, precision = _ready(message, context)
-    tried = parts(message.content, TRIAL, node.dtype)
-    word = node.trial(offer, [tried[key] for key in sorted(tried, key=int)], diary)
-    return answer(message, write_reply(word, precision))
+    """Evaluate models that might follow the round's."""
+    node, _, offer, state, precision = _prepare(message, context)
+    tried = read_parts(message.content, TRIAL, node.dtype)
+    report = node.trial(offer, [tried[key] for key in sorted(tried, key=int)], state)
+    return reply_to(message, write_reply(report, precision))
 
 
-def answer(message: Message, content: RecordDict) -> Message:
-    """An answer to a message: it repeats the nonce, which nobody else was sent."""
+def reply_to(message: Message, content: RecordDict) -> Message:
+    """Return the reply to a message, with its nonce, which nobody else was sent."""
     nonce = message.content.config_records[OFFER][NONCE]
-    content[WORD] = ConfigRecord({**content.config_records[WORD], NONCE: nonce})
+    content[REPORT] = ConfigRecord({**content.config_records[REPORT], NONCE: nonce})
     return Message(content, reply_to=message)
 
 
 def digest(text: str) -> str:
-    """A short name for a text."""
+    """Return a short hash of a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def carried(message: Message) -> str:
-    """What came with a message of what features are made by; "" when nothing did."""
-    record = message.content.config_records.get(FITTED)
+def carried_transform(message: Message) -> str:
+    """Return the text of the scaler and encoder that a message carries; "": none."""
+    record = message.content.config_records.get(TRANSFORM)
     return "" if record is None else str(record["text"])
 
 
-def _agreed(message: Message, context: Context) -> Experiment:
-    """The experiment, if it is the one that was agreed on."""
+def _read_experiment(message: Message, context: Context) -> Experiment:
+    """Return the experiment of a message, if it is the one that was agreed on."""
     text = str(message.content.config_records[OFFER]["experiment"])
     if AGREED in context.run_config:
-        check_agreed(text, str(context.run_config[AGREED]))
+        check_terms(text, str(context.run_config[AGREED]))
     return read_terms(text)
 
 
-def _fitted(text: str, chosen: Experiment) -> Fitted | None:
-    """What features are made by, where the terms say that it is agreed on."""
+def _read_transform(text: str, chosen: Experiment) -> Transform | None:
+    """Return the scaler and encoder of features, if the terms ask for them."""
     if chosen.network.fits != bool(text):
         raise MusterError(
-            "features: the server and the terms do not say alike whether they are fitted together"
+            "features: the server and the terms differ in whether one scaler and encoder is fitted "
+            "for all; nothing was done"
         )
-    return read_fitted(text, chosen.network) if text else None
+    return read_transform(text, chosen.network) if text else None
 
 
-def _own(message: Message, context: Context, chosen: Experiment, fitted: str) -> Federation:
-    """This client's data, its features made by what was `fitted`."""
-    said = message.content.config_records[OFFER]
-    seed, config = int(str(said["seed"])), context.node_config
+def _read_data(message: Message, context: Context, chosen: Experiment, text: str) -> Federation:
+    """Return this client's data, its features made by a transform (as text)."""
+    offer = message.content.config_records[OFFER]
+    seed, config = int(str(offer["seed"])), context.node_config
 
     def read() -> Federation:
-        made_by, wants = _fitted(fitted, chosen), target_kind(chosen.settings.task)
-        return own_data(config, chosen.network, seed, wants, made_by)
+        transform, targets = _read_transform(text, chosen), target_kind(chosen.settings.task)
+        return read_own_data(config, chosen.network, seed, targets, transform)
 
-    own = kept(config, (str(said["experiment"]), seed, fitted), read)
+    own = read_cached(config, (str(offer["experiment"]), seed, text), read)
     if chosen.settings.decide_on == "held_out" and own.test is None:
         raise MusterError(
             "decide_on: this federation decides on held-out rows, and this client has none"
@@ -166,50 +167,53 @@ def _own(message: Message, context: Context, chosen: Experiment, fitted: str) ->
     return own
 
 
-def _ready(message: Message, context: Context) -> tuple[Node, Seat, Offer, Diary, Any]:
-    """The node, its seat, the offer, and the diary, for one message."""
-    said = message.content.config_records[OFFER]
-    chosen = _agreed(message, context)
-    text, seed, made_by = str(said["experiment"]), int(str(said["seed"])), str(said["fitted"])
+def _prepare(
+    message: Message, context: Context
+) -> tuple[Node, ClientRole, Offer, ClientState, Any]:
+    """Return the node, its role, the offer, its state and the precision, for one message."""
+    record = message.content.config_records[OFFER]
+    chosen = _read_experiment(message, context)
+    text, seed, name = str(record["experiment"]), int(str(record["seed"])), str(record["fitted"])
     job = chosen.job.with_seed(seed)
-    # Its number too: a folder that two nodes share by mistake is nobody's memory.
-    run = digest(f"{seed} {int(str(said['client']))} {text}{made_by}")
+    # With its number: a folder that two nodes share by mistake holds the state of neither.
+    run = digest(f"{seed} {int(str(record['client']))} {text}{name}")
     where = context.node_config.get("memory-path")
     dtype = get_dtype(chosen.settings.dtype)
-    counted = int(str(said["counted"])) if job.has_client_state else UNSAID
-    diary = Diary(context.state, run, counted, dtype, Path(str(where)) if where else None)
-    own = _own(message, context, chosen, diary.fitted(made_by, carried(message)))
-    held = diary.held(int(str(said["round"])))
-    offer, seat = read_offer(message.content, dtype, held, job.scoring.first)
+    counted = int(str(record["counted"])) if job.has_client_state else UNSTATED
+    state = ClientState(context.state, run, counted, dtype, Path(str(where)) if where else None)
+    transform = state.update_transform(name, carried_transform(message))
+    own = _read_data(message, context, chosen, transform)
+    held = state.get_model(int(str(record["round"])))
+    offer, role = read_offer(message.content, dtype, held, job.scoring.first)
     if MODEL in message.content:
-        diary.hold(offer.round, offer.model)
+        state.put_model(offer.round, offer.model)
 
     def build() -> Node:
-        fed = required(seated(own, seat), chosen, job, diary)
+        fed = set_requirement(assign_role(own, role), chosen, job, state)
         return Node(job, fed, chosen.settings.compute)
 
-    role = (seat.client, seat.priority, seat.importance)
-    node = kept_node(context.node_config, own, (run, role), build)
+    identity = (role.client, role.priority, role.importance)
+    node = get_node(context.node_config, own, (run, identity), build)
     if offer.frozen != node.frozen:
         raise MusterError(
-            "model: its frozen parameters are not the server's, and they do not travel; build the "
-            "same model from the same files"
+            "model: its frozen parameters differ from the server's, and they do not travel; build "
+            "the same model from the same files"
         )
-    return node, seat, replace(offer, trainable=node.stack.trainable), diary, said["precision"]
+    return node, role, replace(offer, trainable=node.stack.trainable), state, record["precision"]
 
 
-def kept_node(
+def get_node(
     config: Mapping[str, Any], own: Federation, asked: Hashable, build: Callable[[], Node]
 ) -> Node:
-    """The node built for an owner's last message, if it was about the same run, in the same role,
-    on the same rows; a new one otherwise. One is kept for each owner."""
+    """Return the node built for an owner's last message, if it was about the same run, in the same
+    role, on the same rows; build a new one otherwise. One is cached for each owner."""
     owner = tuple(sorted(config.items()))
     found = _nodes.pop(owner, None)
     if found is None or found[0] != asked or found[1] is not own:
         if found is not None:
             found[2].stack.close()
         found = (asked, own, build())
-    _nodes[owner] = found  # the last one used stands last
-    if len(_nodes) > MOST_KEPT:
+    _nodes[owner] = found  # the last used is the last
+    if len(_nodes) > MAX_CACHED:
         _nodes.pop(next(iter(_nodes)))[2].stack.close()
     return found[2]

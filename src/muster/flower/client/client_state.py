@@ -1,13 +1,12 @@
-"""A client's diary: what it remembers between rounds, kept where the client is.
+"""A client's state between rounds, stored where the client is.
 
-Flower keeps a record of each client's state while a run lasts. With a folder of its own the diary
-outlives that: a server that is restarted goes on with clients that remember.
+Flower stores a record of each client's state while a run lasts. In a folder the state outlives
+that: a server that is restarted goes on with clients that still have theirs.
 
-What a client did in a round counts only once the server says so. A reply that came too late, or
-was lost with a server that died, must not move the client's memory: so the diary keeps two, the
-one its last training began from and the one it ended with, and every message says which of them
-counts. Nothing is dropped before the client trains again: a server that dies may come back with
-the state it had before.
+A client's work in a round counts only once the server says so. A reply that came too late, or was
+lost with a server that died, must not change the client's state: so two are stored, the one before
+its last training and the one after it, and every message says which of them counts. Nothing is
+dropped before the client trains again: a server that dies may come back with its earlier state.
 """
 
 from __future__ import annotations
@@ -24,17 +23,24 @@ from safetensors.torch import save_file
 from ...base.durable import atomic_file
 from ...base.errors import MusterError
 from ...base.params import Params, State, reorder
-from ..server.fit_columns import named
-from ..transport.private_files import private_folder
-from ..transport.wire import UNSAID, pack, unpack
+from ..server.fit_columns import hash_transform
+from ..transport.private_files import make_private_folder
+from ..transport.wire import UNSTATED, pack, unpack
 
 NOTES = "notes"
 HELD = "held"
 BASE, LATEST = "base.", "latest."  # before the name of a part
 
 
-class Diary:
-    """The memory of one client in one run, over a Flower state record."""
+class ClientState:
+    """The state of one client in one run, in a Flower state record and a file.
+
+    Args:
+        state: the record that Flower stores
+        run: a hash of the run; the state of another run is dropped
+        counted: the last round (from 1) whose reply counted, by the server
+        folder: of the file; None: there is none
+    """
 
     def __init__(
         self,
@@ -47,64 +53,64 @@ class Diary:
         self.state, self.run, self.dtype, self.folder = state, run, dtype, folder
         if not state.config_records.get(NOTES) and folder is not None:
             self._load(folder)
-        if self.note("run", "") != run:
+        if self.get("run", "") != run:
             state.clear()
             state[NOTES] = ConfigRecord({"run": run})
-        self.counted, self.counts = counted, self._counting(counted)
+        self.counted, self.counts = counted, self._find_counted(counted)
 
-    def note(self, name: str, default: Any) -> Any:
-        """Something noted, or else a default."""
+    def get(self, name: str, default: Any) -> Any:
+        """Return a stored value, or else a default."""
         notes = self.state.config_records.get(NOTES)
         return default if notes is None else notes.get(name, default)
 
-    def write_note(self, **values: Any) -> None:
-        """Note something."""
+    def put(self, **values: Any) -> None:
+        """Store values by name."""
         self.state[NOTES] = ConfigRecord({**self.state.config_records[NOTES], **values})
 
-    def held(self, t: int) -> Params | None:
-        """The model of round t, if it came before."""
-        if self.note("held", -1) != t:
+    def get_model(self, t: int) -> Params | None:
+        """Return the model of round t, if it is stored."""
+        if self.get("held", -1) != t:
             return None
         return unpack(self.state.array_records[HELD], self.dtype)
 
-    def hold(self, t: int, model: Params) -> None:
-        """Keep the model of round t for the next message about it."""
+    def put_model(self, t: int, model: Params) -> None:
+        """Store the model of round t for the next message about it."""
         self.state[HELD] = pack(model)
-        # A run that goes on from an earlier round may come to another model for the same one.
-        self.write_note(held=t, appraised=-1)
+        # A run that is resumed from an earlier round may have another model for the same round.
+        self.put(held=t, appraised=-1)
 
-    def fitted(self, name: str, carried: str) -> str:
-        """What features are made by, as it came with this message or before; "": nothing is. It
-        goes by its hash."""
-        text = carried or self.note("fitted", "")
-        if (named(text) if text else "") != name:
-            raise MusterError("features: what they are made by did not come, and is not held")
+    def update_transform(self, name: str, carried: str) -> str:
+        """Return the scaler and encoder of features (as text; "": none) with a hash: the one that
+        this message carries, which is stored, or the stored one."""
+        text = carried or self.get("fitted", "")
+        if (hash_transform(text) if text else "") != name:
+            raise MusterError("features: their scaler and encoder were not sent, nor stored before")
         if carried:
-            self.write_note(fitted=text)
+            self.put(fitted=text)
         return text
 
-    def appraisal(self, t: int) -> tuple[float, float] | None:
-        """Its loss and score at the model of round t, if it measured them."""
-        if self.note("appraised", -1) != t:
+    def get_appraisal(self, t: int) -> tuple[float, float] | None:
+        """Return its loss and score at the model of round t, if they are stored."""
+        if self.get("appraised", -1) != t:
             return None
-        return self.note("loss", 0.0), self.note("score", 0.0)
+        return self.get("loss", 0.0), self.get("score", 0.0)
 
-    def note_appraisal(self, t: int, loss: float, score: float) -> None:
-        """Keep what it measured."""
-        self.write_note(appraised=t, loss=loss, score=score)
+    def put_appraisal(self, t: int, loss: float, score: float) -> None:
+        """Store its loss and score at the model of round t."""
+        self.put(appraised=t, loss=loss, score=score)
 
-    def solo(self) -> tuple[float, float, float] | None:
-        """What it has alone (loss, held-out loss, held-out score), if it knows."""
-        found = self.note("solo", [])
+    def get_solo(self) -> tuple[float, float, float] | None:
+        """Return the loss, held-out loss and held-out score of training alone, if stored."""
+        found = self.get("solo", [])
         return (found[0], found[1], found[2]) if found else None
 
-    def note_solo(self, loss: float, test_loss: float, test_score: float) -> None:
-        """Keep what it has alone."""
-        self.write_note(solo=[loss, test_loss, test_score])
+    def put_solo(self, loss: float, test_loss: float, test_score: float) -> None:
+        """Store the results of training alone."""
+        self.put(solo=[loss, test_loss, test_score])
         self.save()
 
-    def memory(self, new: State) -> State:
-        """What the client remembers, as a stack of one: of the last counted round, or new."""
+    def get_memory(self, new: State) -> State:
+        """Return the client's memory, as a stack of one: of the last counted round, or new."""
         found = self._parts(self.counts) if self.counts else {}
         fresh = found or new
         return {
@@ -112,28 +118,28 @@ class Diary:
             for part, m in reorder(fresh, new).items()
         }
 
-    def write(self, round: int, memory: State) -> None:
-        """The memory (a stack of one) after a round; it counts once the server says so."""
+    def put_memory(self, round: int, memory: State) -> None:
+        """Store the memory (a stack of one) after a round; it counts once the server says so."""
         if self.counts != BASE:
-            self._put(BASE, self._parts(self.counts) if self.counts else {})
-            self.write_note(base=self.counted)
+            self._put_parts(BASE, self._parts(self.counts) if self.counts else {})
+            self.put(base=self.counted)
             self.counts = BASE
-        self._put(LATEST, {p: {n: t[0] for n, t in m.items()} for p, m in memory.items()})
-        self.write_note(latest=round)
+        self._put_parts(LATEST, {p: {n: t[0] for n, t in m.items()} for p, m in memory.items()})
+        self.put(latest=round)
         self.save()
 
-    def _counting(self, counted: int) -> str:
-        """Which memory is that of the last counted round; "": none, the client begins anew."""
-        base, latest = self.note("base", 0), self.note("latest", 0)
-        if counted in (base, UNSAID):
+    def _find_counted(self, counted: int) -> str:
+        """Return the prefix of the memory of the last counted round; "": the client starts new."""
+        base, latest = self.get("base", 0), self.get("latest", 0)
+        if counted in (base, UNSTATED):
             return BASE
         if counted == latest:
             return LATEST
         if counted == 0:
             return ""
         raise MusterError(
-            f"memory: the server counts on round {counted} and this client remembers rounds "
-            f"{base} and {latest}; give the node its memory-path of that run, or start anew"
+            f"memory: the server's last counted round is {counted}, and this client has stored "
+            f"{base} and {latest}; give the node its memory-path of that run, or start a new run"
         )
 
     def _parts(self, prefix: str) -> State:
@@ -143,7 +149,7 @@ class Diary:
             if key.startswith(prefix)
         }
 
-    def _put(self, prefix: str, memory: State) -> None:
+    def _put_parts(self, prefix: str, memory: State) -> None:
         for key in [k for k in self.state if k.startswith(prefix)]:
             del self.state[key]
         for part, m in memory.items():
@@ -154,10 +160,10 @@ class Diary:
         return None if self.folder is None else self.folder / "memory.safetensors"
 
     def save(self) -> None:
-        """Write the diary to its folder, whole or not at all."""
+        """Write the state to its folder, whole or not at all."""
         if self.folder is None or self._file is None:
             return
-        private_folder(self.folder)
+        make_private_folder(self.folder)
         tensors = {
             f"{prefix}{part}/{name}": t.contiguous()
             for prefix in (BASE, LATEST)
@@ -178,7 +184,7 @@ class Diary:
                 tensors = {key: saved.get_tensor(key) for key in saved.keys()}  # noqa: SIM118
         except (OSError, ValueError, KeyError, SafetensorError) as error:
             raise MusterError(
-                f"{file}: cannot be read ({error}); remove it to start anew"
+                f"{file}: cannot be read ({error}); remove it to start with a new state"
             ) from None
         self.state[NOTES] = ConfigRecord(notes)
         memory: State = {}

@@ -1,7 +1,7 @@
-"""A node's own data: one client, read from the file its owner names, and again when that changed.
+"""A node's own data: one client, read from the file its owner names, and again when that changes.
 
-A round asks several things of a node, and its process stays up between rounds: rows are kept as
-they were read for as long as the files are the same, by size and time of change.
+A round sends several requests to a node, and its process stays up between rounds: rows are cached
+for as long as the files are the same, by size and time of change.
 """
 
 from __future__ import annotations
@@ -23,102 +23,104 @@ from ...data.files.image_folders import holds_images
 from ...data.files.manifest import manifest_places
 from ...federation import Federation, TableEncoder
 from ...tasks.base import Targets
-from ..server.fit_columns import Fitted, Told
+from ..server.fit_columns import ClientStatistics, Transform
 
-# What an owner may set.
-OWNERS = ("data-path", "requirement", "memory-path", "test-fraction", "tokenizer")
-MOST_KEPT = 64  # owners in one process: one on a node, several where a federation is tried out
+# Keys that an owner may set.
+OWNER_KEYS = ("data-path", "requirement", "memory-path", "test-fraction", "tokenizer")
+MAX_CACHED = 64  # owners in one process: one on a node, several where all run in one process
 
-_kept: dict[Hashable, tuple[Hashable, Federation]] = {}
+_cache: dict[Hashable, tuple[Hashable, Federation]] = {}
 
 
-def kept(config: Mapping[str, Any], asked: Hashable, read: Callable[[], Federation]) -> Federation:
-    """What `read` gives for an owner's configuration: what it gave when last `asked` the same, if
-    no file has changed since. One reading is kept for each owner."""
+def read_cached(
+    config: Mapping[str, Any], asked: Hashable, read: Callable[[], Federation]
+) -> Federation:
+    """Return the data that `read` returns for an owner's configuration, from the cache if the last
+    request `asked` the same and no file has changed. One result is cached for each owner."""
     if not config.get("data-path"):
-        return read()  # which says what is missing
+        return read()  # which raises
     owner = tuple(sorted(config.items()))
     state = (asked, stamps(Path(str(config["data-path"])).expanduser()))
-    found = _kept.pop(owner, None)
+    found = _cache.pop(owner, None)
     if found is None or found[0] != state:
         found = (state, read())
-    _kept[owner] = found  # the last one used stands last
-    if len(_kept) > MOST_KEPT:
-        del _kept[next(iter(_kept))]
+    _cache[owner] = found  # the last used is the last
+    if len(_cache) > MAX_CACHED:
+        del _cache[next(iter(_cache))]
     return found[1]
 
 
 def stamps(place: Path) -> tuple[tuple[str, int, int, int], ...]:
-    """The files that data is read from: where, which, how large and when changed."""
+    """Return the path, inode, size and time of change of every file that data is read from."""
     files = [place, *manifest_places(place)]
     if place.is_dir():
         files += sorted(file for depth in ("*", "*/*", "*/*/*") for file in place.glob(depth))
     found = []
     for file in files:
-        with suppress(OSError):  # no such file, or one that reading will complain about
+        with suppress(OSError):  # reading will raise, if it is needed
             s = os.stat(file)
             found.append((str(file), s.st_ino, s.st_size, s.st_mtime_ns))
     return tuple(found)
 
 
-def own_data(
+def read_own_data(
     config: Mapping[str, Any],
     network: Network,
     seed: int,
     targets: Targets | None = None,
-    fitted: Fitted | None = None,
+    transform: Transform | None = None,
 ) -> Federation:
-    """The federation of one that a node's owner configured with --node-config.
+    """Read the data that a node's owner configured, as a federation of one client.
 
     data-path      a table (parquet, CSV) or npz with this client's rows, or a folder of images,
-                   class/*.png; a manifest beside it is read as everywhere, but for what is to be
-                   agreed on
-    requirement    the loss it asks the model to stay below, where its owner sets one
+                   class/*.png; a manifest beside it is read as everywhere, but for what the
+                   terms set
+    requirement    the loss that a model must beat, where its owner sets one
     test-fraction  the share of its rows it holds out, where the file does not say
-    memory-path    a folder for what it remembers between rounds
-    tokenizer      the import path of what makes tokens of texts, where the terms name a column of
-                   them: code is the owner's to name
+    memory-path    a folder for its state between rounds
+    tokenizer      the import path of a tokenizer, where the terms name a column of texts: only the
+                   owner names code
 
-    Its features are made by what was `fitted` together with the other clients.
+    Its features are made by a `transform` that was fitted together with the other clients.
     """
-    columns = fitted.columns if isinstance(fitted, TableEncoder) else network.columns
-    source = own_files(config, network, targets, columns)
-    fed = source.federation(seed, fitted)
+    columns = transform.columns if isinstance(transform, TableEncoder) else network.columns
+    source = read_own_files(config, network, targets, columns)
+    fed = source.federation(seed, transform)
     if fed.n != 1:
         raise MusterError(f"{source.place}: holds {fed.n} clients; a node reads the file of one")
     named = any(not name.isdecimal() for name in fed.labels or ())
     if named and not network.classes:
         raise MusterError(
-            f"{source.place}: its labels are names, which every client must number alike; list "
-            'them in the run\'s configuration: [network] classes = ["...", "..."]'
+            f"{source.place}: its labels are names, which every client must number the same way; "
+            'list them in the run\'s configuration: [network] classes = ["...", "..."]'
         )
     fed = replace(fed, image=network.image or None, pad=network.padding)
     if config.get("requirement") is None:
         return fed
-    return replace(fed, requirement=np.array([number(config, "requirement", -math.inf)]))
+    return replace(fed, requirement=np.array([read_number(config, "requirement", -math.inf)]))
 
 
-def own_statistics(
+def read_own_statistics(
     config: Mapping[str, Any], network: Network, seed: int, targets: Targets | None = None
-) -> Told:
-    """What this client tells of its columns, so that features can be fitted."""
-    source = own_files(config, network, targets, network.columns)
+) -> ClientStatistics:
+    """Return the statistics of this client's columns, for fitting a transform."""
+    source = read_own_files(config, network, targets, network.columns)
     first = source.blocks[0]
     shape = (len(first.features),) if source.tables else first.x.shape[1:]
-    return Told(first.features, tuple(shape), source.statistics(seed), source.levels())
+    return ClientStatistics(first.features, tuple(shape), source.statistics(seed), source.levels())
 
 
-def own_files(
+def read_own_files(
     config: Mapping[str, Any],
     network: Network,
     targets: Targets | None,
     columns: tuple[str, ...],
 ) -> FolderData:
-    """The file that a node's owner names, read as the federation's terms say."""
+    """Read the file that a node's owner names, as the terms say."""
     path = config.get("data-path")
     if not isinstance(path, str) or not path:
         given = next(iter(config), "")
-        hint = f"; {nearest(given, OWNERS)}" if given else ""
+        hint = f"; {nearest(given, OWNER_KEYS)}" if given else ""
         raise MusterError(
             f"data-path: missing; start the node with --node-config 'data-path=\"FILE\"'{hint}"
         )
@@ -132,33 +134,33 @@ def own_files(
         names = network.classes
         options["classes"] = names if isinstance(names, tuple) else tuple(range(names))
     if "test-fraction" in config:
-        options["test_fraction"] = number(config, "test-fraction")
+        options["test_fraction"] = read_number(config, "test-fraction")
     if network.text:
-        options["tokenizer"] = tokenizer_of(config)
+        options["tokenizer"] = get_tokenizer(config)
     source = read_folder(path, options | network.reading)
     for key in ("scale", "categories", "missing"):
         own = getattr(source.options, key)
         if key not in network.reading and own not in (None, "none", "error"):
             raise MusterError(
-                f"{source.manifest.path}: {key} is for all clients to agree on; say it in the "
+                f"{source.manifest.path}: {key} must be the same for all clients; set it in the "
                 f"run's configuration, [network] {key}, and take it out here"
             )
     return source
 
 
-def tokenizer_of(config: Mapping[str, Any]) -> str:
-    """The tokenizer that a node's owner names."""
+def get_tokenizer(config: Mapping[str, Any]) -> str:
+    """Return the import path of the tokenizer that a node's owner names."""
     given = config.get("tokenizer")
     if not isinstance(given, str) or ":" not in given:
         raise MusterError(
             "tokenizer: this federation reads texts; start the node with --tokenizer MODULE:NAME, "
-            "a function of a text that gives whole numbers"
+            "a function from a text to whole numbers"
         )
     return given
 
 
-def number(config: Mapping[str, Any], key: str, least: float = 0.0) -> float:
-    """A finite number that an owner set, at least this."""
+def read_number(config: Mapping[str, Any], key: str, least: float = 0.0) -> float:
+    """Return a finite number that an owner set; refuse one below `least`."""
     try:
         value = float(config[key])
     except (TypeError, ValueError):

@@ -1,9 +1,9 @@
-"""`muster node`: a client's two processes, kept running.
+"""The supervisor of a client's two processes (`muster node`): it restarts either when it ends.
 
-The supernode speaks to the server and knows nothing of the data. The worker opens the data and
-speaks to the supernode alone. Either is started again when it ends: Flower's supernode gives up
-when it is started within a minute of having been killed, because the server still takes it for
-connected. Both end with this process, however it ends.
+The SuperNode connects to the server and knows nothing of the data. The worker opens the data and
+connects to the SuperNode alone. Restarts are needed: Flower's SuperNode gives up when it is started
+within a minute of having been killed, because the server still takes it for connected. Both
+processes end with this one, however it ends.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from typing import Any
 from ...base.checks import check_whole
 from ...base.errors import MusterError
 from ..local.processes import HOST, free_ports, python, quiet
-from ..transport.private_files import check_data, check_key, private_folder
+from ..transport.private_files import check_data, check_key, make_private_folder
 
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 20.0  # seconds before a process is started again
-STEADY = 120.0  # seconds after which it counts as having run well
+STEADY = 120.0  # seconds of running after which the pause is the first one again
 GRACE = 10.0  # seconds for a process to end by itself
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Settled:
-    """What the owner of a node has settled.
+class NodeOptions:
+    """The options of a node, set by its owner.
 
     Attributes:
-        server: where the gate is, as HOST:PORT
-        ca: the certificate by which the node knows the server
+        server: address of the proxy (`muster gate`), as HOST:PORT
+        ca: the certificate authority that the node trusts
         key: its private key
         agreed: hashes of the apps it may run
-        owner: what `node_data` reads: data-path, memory-path, requirement, test-fraction, tokenizer
-        port: of the supernode's own interface, on this machine; 0: any that is free
+        owner: values of `node_data.OWNER_KEYS`
+        port: of the SuperNode's own interface, on this machine; 0: any that is free
     """
 
     server: str
@@ -54,7 +54,7 @@ class Settled:
     port: int = 0
 
     def check(self) -> list[str]:
-        """Refuse what cannot work or is not safe; returns what the owner should be told."""
+        """Refuse options that cannot work or are not safe; return warnings for the owner."""
         if not self.ca.is_file():
             raise MusterError(f"--ca: {self.ca}: no such file; give the server's ca.crt")
         check_key(self.key)
@@ -67,26 +67,26 @@ class Settled:
         for name in self.agreed:
             if len(name) != 64 or set(name) - set("0123456789abcdef"):
                 raise MusterError(f"--app-hash: '{name}'; give the 64 letters and digits of a hash")
-        said = check_data(Path(str(self.owner["data-path"])))
+        warning = check_data(Path(str(self.owner["data-path"])))
         if "memory-path" in self.owner:
-            private_folder(Path(str(self.owner["memory-path"])))
-        return [said] if said else []
+            make_private_folder(Path(str(self.owner["memory-path"])))
+        return [warning] if warning else []
 
 
 @dataclass
-class Kept:
+class RestartingProcess:
     """A process that is started again when it ends."""
 
     name: str
     command: Callable[[], list[str]]
-    said: bytes = b""  # what it is told on its standard input
+    stdin: bytes = b""  # written to its standard input
     process: subprocess.Popen[bytes] | None = None
     pause: float = FIRST_PAUSE
     due: float = 0.0
     since: float = 0.0
 
-    def keep(self, environment: Mapping[str, str], say: Say) -> None:
-        """Start it if it is due; notice when it has ended."""
+    def restart_if_due(self, environment: Mapping[str, str], say: Say) -> None:
+        """Start it if it is not running and the pause is over; log when it has ended."""
         now = time.monotonic()
         if self.process is not None and (code := self.process.poll()) is not None:
             self.pause = FIRST_PAUSE if now - self.since > STEADY else self.pause
@@ -99,11 +99,11 @@ class Kept:
             )
             self.since = now
             assert self.process.stdin is not None
-            with suppress(BrokenPipeError), self.process.stdin as told:
-                told.write(self.said)
+            with suppress(BrokenPipeError), self.process.stdin as stdin:
+                stdin.write(self.stdin)
 
     def stop(self) -> None:
-        """End it, gently if it lets us."""
+        """Terminate it, and kill it if it does not end."""
         if self.process is None:
             return
         self.process.terminate()
@@ -115,37 +115,42 @@ class Kept:
 
 
 @dataclass
-class Node:
-    """The two processes of a client."""
+class Supervisor:
+    """The supervisor of the two processes of a client."""
 
-    settled: Settled
+    options: NodeOptions
     say: Say
     ended: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        """Keep both processes running until told to end."""
-        for line in self.settled.check():
+        """Run both processes until a signal or `ended` stops them."""
+        for line in self.options.check():
             self.say(f"warning: {line}")
         processes = self._processes(secrets.token_bytes(32))
-        with told_to_end(self.ended):
+        with set_on_signal(self.ended):
             try:
                 while not self.ended.wait(0.2):
                     for process in processes:
-                        process.keep(quiet(os.environ), self.say)
+                        process.restart_if_due(quiet(os.environ), self.say)
             finally:
                 for process in processes:
                     process.stop()
 
-    def _processes(self, secret: bytes) -> list[Kept]:
-        s, own = self.settled, str(os.getpid())
+    def _processes(self, secret: bytes) -> list[RestartingProcess]:
+        s, own = self.options, str(os.getpid())
         port = s.port or free_ports(1)[0]
         supernode = python(
-            "muster.flower.client.supernode", own, "--superlink", s.server,
-            "--root-certificates", str(s.ca), "--auth-supernode-private-key", str(s.key),
-            "--host", HOST, "--port", str(port),
-            "--isolation", "process", "--superexec-auth-secret-file", "/dev/stdin",
-        )  # fmt: skip
-        desk: dict[str, Any] = {
+            "muster.flower.client.supernode",
+            own,
+            f"--superlink={s.server}",
+            f"--root-certificates={s.ca}",
+            f"--auth-supernode-private-key={s.key}",
+            f"--host={HOST}",
+            f"--port={port}",
+            "--isolation=process",
+            "--superexec-auth-secret-file=/dev/stdin",
+        )
+        config: dict[str, Any] = {
             "address": f"{HOST}:{port}",
             "secret": secret.hex(),
             "owner": dict(s.owner),
@@ -153,14 +158,14 @@ class Node:
         }
         worker = python("muster.flower.client.worker", own)
         return [
-            Kept("supernode", lambda: supernode, secret),
-            Kept("worker", lambda: worker, json.dumps(desk).encode()),
+            RestartingProcess("supernode", lambda: supernode, secret),
+            RestartingProcess("worker", lambda: worker, json.dumps(config).encode()),
         ]
 
 
 @contextmanager
-def told_to_end(ended: threading.Event) -> Iterator[None]:
-    """Within, being told to end (by Ctrl-C, `kill` or a service manager) sets an event."""
+def set_on_signal(ended: threading.Event) -> Iterator[None]:
+    """Set an event on a signal to stop (Ctrl-C, `kill`, a service manager), within the block."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

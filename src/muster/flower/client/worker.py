@@ -1,11 +1,11 @@
-"""The process that answers for a client, and the only one that opens its data.
+"""The worker process of a client: it answers requests, and is the only one that opens the data.
 
-A Flower node, left to itself, starts whatever app a run brings along. Here the node hands its tasks
-to this process instead, which loads no code from any app: it compares the app's hash with those its
-owner agreed to, reads the terms of the experiment in it, and runs the client app that is installed
-with muster. Anything else is refused before data is opened: a line in the log, an error to the
-server. What goes wrong here is told in full in the node's own log, and to the server by its kind
-alone, since errors about data may quote it.
+A Flower node by itself runs any app that a run brings along. Here the node passes its tasks to this
+process instead, which loads no code from any app: it compares the app's hash with those its owner
+agreed to, reads the terms of the experiment in it, and runs the client app that is installed with
+muster. Anything else is refused before data is opened: a line in the log, an error to the server.
+Errors are logged in full at the node; the server receives their kind alone, since errors about data
+may quote it.
 
     python -P -m muster.flower.client.worker PARENT < task.json     (started by `muster node`)
 """
@@ -27,7 +27,7 @@ import httpx
 from flwr.app import Context, Error, Message
 
 from ...base.errors import MusterError
-from ..app_folder import terms_in
+from ..app_folder import read_app_terms
 from ..compat import (
     AcquireTaskRequest,
     ErrorCode,
@@ -50,23 +50,23 @@ from ..compat import (
 )
 from ..local.processes import end_with
 from ..transport.private_files import check_data
-from ..transport.wire import line
+from ..transport.wire import clean_line
 from .app import AGREED
 from .app import app as client_app
 from .supernode import PULL_TIMEOUT, set_pull_timeout
 
-LOOK_EVERY = 0.3  # seconds between looks for a task
+POLL_INTERVAL = 0.3  # seconds between polls for a task
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 
 
 @dataclass(frozen=True)
-class Desk:
-    """What a node's owner has settled.
+class WorkerOptions:
+    """The options of a worker.
 
     Attributes:
         address: of the node's own interface, on this machine
-        secret: by which this process proves to the node that it is the one
-        owner: what the owner may set: data-path, memory-path, requirement, test-fraction, tokenizer
+        secret: by which this process authenticates to the node
+        owner: values of `node_data.OWNER_KEYS`
         agreed: hashes of the apps the owner agreed to
     """
 
@@ -77,55 +77,55 @@ class Desk:
 
 
 def say(text: str) -> None:
-    """A line in the node's log."""
+    """Print a line to the node's log."""
     print(f"muster node: {text}", flush=True)
 
 
-def connection(
-    desk: Desk, proof: ProtobufClientInterceptor, insist: RetryInvoker | None = None
+def connect(
+    options: WorkerOptions, auth: ProtobufClientInterceptor, retry: RetryInvoker | None = None
 ) -> RuntimeHttpClient:
-    """A connection to the node. It does not leave the machine."""
+    """Connect to the node, on this machine."""
     return RuntimeHttpClient.from_server_address(
-        server_address=desk.address,
+        server_address=options.address,
         insecure=True,
         root_certificates=None,
-        interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"), proof],
-        retry_invoker=insist,
+        interceptors=[RuntimeVersionHttpInterceptor(component_name="flwr-clientapp"), auth],
+        retry_invoker=retry,
     )
 
 
-def serve(desk: Desk) -> None:
+def serve(options: WorkerOptions) -> None:
     """Take one task after another, for ever. Tasks of every kind are taken: one that nobody takes
-    would hold up the node."""
-    proof = SuperExecAuthHttpInterceptor(
-        master_secret=desk.secret, protected_methods=frozenset({ACQUIRE})
+    would block the node."""
+    auth = SuperExecAuthHttpInterceptor(
+        master_secret=options.secret, protected_methods=frozenset({ACQUIRE})
     )
-    node = connection(desk, proof)
-    wanted = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP, TaskType.AGENT_APP])
+    node = connect(options, auth)
+    request = AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP, TaskType.AGENT_APP])
     while True:
         try:
-            found = node.AcquireTask(wanted)
+            found = node.AcquireTask(request)
             if found.HasField("task") and found.token:
-                work(desk, found.token)
+                run_task(options, found.token)
                 continue
         except httpx.TransportError:
             pass  # the node is being started (again)
         except (Exception, RunNotRunningException) as error:  # the latter is no Exception
-            say(f"a task was lost: {line(repr(error), 200)}")
-        time.sleep(LOOK_EVERY)
+            say(f"a task was lost: {clean_line(repr(error), 200)}")
+        time.sleep(POLL_INTERVAL)
 
 
-def work(desk: Desk, token: str) -> None:
-    """One task: what it asks for, and the answer to it."""
-    node = connection(desk, RuntimeTokenHttpInterceptor(token), make_simple_http_retry_invoker())
-    alive = HeartbeatSender(make_task_heartbeat_fn_http(node))
-    alive.start()
+def run_task(options: WorkerOptions, token: str) -> None:
+    """Do one task: pull its message, reply to it, push the reply; send heartbeats meanwhile."""
+    node = connect(options, RuntimeTokenHttpInterceptor(token), make_simple_http_retry_invoker())
+    heartbeat = HeartbeatSender(make_task_heartbeat_fn_http(node))
+    heartbeat.start()
     try:
         message, context, _, app = pull_task_input(node)
-        reply = answer(desk, message, context, app)
+        reply = reply_to(options, message, context, app)
         push_message(node, reply, context)
         done = not reply.has_error()
-        # A task that failed leaves no trace in what the client remembers.
+        # A task that failed does not change the client's state.
         push_task_output(
             node,
             context if done else None,
@@ -133,24 +133,24 @@ def work(desk: Desk, token: str) -> None:
             "" if done else str(reply.error.reason),
         )
     finally:
-        if alive.is_running:
-            alive.stop()
+        if heartbeat.is_running:
+            heartbeat.stop()
         node.close()
 
 
-def answer(desk: Desk, message: Message, context: Context, app: Fab) -> Message:
-    """The answer to a message of an app that was agreed to; an error to any other."""
+def reply_to(options: WorkerOptions, message: Message, context: Context, app: Fab) -> Message:
+    """Reply to a message of an app that was agreed to; return an error to any other."""
     name = hashlib.sha256(app.content).hexdigest()
-    if name not in desk.agreed:
+    if name not in options.agreed:
         say(f"refused: app {name} of run {context.run_id}, which its owner has not agreed to")
         return Message(
             Error(ErrorCode.INVALID_FAB, "this node's owner has not agreed to this app"),
             reply_to=message,
         )
     try:
-        context.node_config = dict(desk.owner)
-        context.run_config = {AGREED: terms_in(app.content)}
-        data = desk.owner.get("data-path")
+        context.node_config = dict(options.owner)
+        context.run_config = {AGREED: read_app_terms(app.content)}
+        data = options.owner.get("data-path")
         if isinstance(data, str):
             check_data(Path(data))
         return client_app(message, context)
@@ -158,7 +158,7 @@ def answer(desk: Desk, message: Message, context: Context, app: Fab) -> Message:
         if isinstance(error, MusterError):
             say(f"failed: {error}")
         else:
-            say(f"failed: {line(repr(error), 500)}")
+            say(f"failed: {clean_line(repr(error), 500)}")
             traceback.print_exc()
         return Message(
             Error(
@@ -170,15 +170,15 @@ def answer(desk: Desk, message: Message, context: Context, app: Fab) -> Message:
 
 
 def main() -> None:
-    """Read from standard input what the owner has settled, and serve."""
+    """Read the options from standard input, and serve."""
     end_with(int(sys.argv[1]))
     os.umask(0o077)
-    said = json.load(sys.stdin)
-    secret = bytes.fromhex(said["secret"])
-    desk = Desk(said["address"], secret, said["owner"], frozenset(said["agreed"]))
+    config = json.load(sys.stdin)
+    secret = bytes.fromhex(config["secret"])
+    options = WorkerOptions(config["address"], secret, config["owner"], frozenset(config["agreed"]))
     set_pull_timeout(PULL_TIMEOUT)
     with suppress(KeyboardInterrupt):
-        serve(desk)
+        serve(options)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""What each node of a federation on this machine is given: its own rows, and the terms.
+"""The data files of nodes on this machine: each has its own client's rows.
 
 Where the terms say how clients read their own files (scale, categories, missing, text, resize), a
-node is given its part of the files as it is, so that all of what a real federation does before its
-first round happens here too; what the data says itself of that becomes part of the terms. All other
-data is split as the simulator has it: as arrays.
+node gets its part of the files unchanged, so that everything a real federation does before its
+first round happens here too; the data's own options become part of the terms. All other data is
+written as the simulator has it: as arrays.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Owner = dict[str, str | float]
 
 
 @dataclass(frozen=True)
-class Handout:
-    """What nodes are given.
+class NodeFiles:
+    """The data files of nodes, and the terms they imply.
 
     Attributes:
-        network: the terms, as far as the data decides them
-        owners: what the owner of each node would set
-        inputs: how rows were made, where that is known here
+        network: the terms of the network, with those that the data decides
+        owners: the values of each node's owner
+        inputs: the description of rows, where that is known here
     """
 
     network: Network
@@ -46,8 +46,8 @@ class Handout:
     inputs: Inputs | None
 
 
-def hand_out(chosen: Experiment, fed: Federation, folder: Path) -> Handout:
-    """Every client's own rows as files in a folder."""
+def write_node_files(chosen: Experiment, fed: Federation, folder: Path) -> NodeFiles:
+    """Write every client's own rows as files in a folder."""
     network = replace(
         chosen.network,
         image=fed.image or (),
@@ -55,13 +55,13 @@ def hand_out(chosen: Experiment, fed: Federation, folder: Path) -> Handout:
         label=fed.label_column or chosen.network.label,
     )
     if not network.reading or chosen.data["name"] != "folder":
-        return as_arrays(fed, network, folder)
+        return write_arrays(fed, network, folder)
     data = chosen.read_as()
     rest = {key: value for key, value in data.items() if key not in ("name", "path")}
     source = read_folder(data["path"], rest)
     held = None if source.tables else source.options.test_fraction
     if source.tables:
-        files = tables(source, chosen.settings.seed, folder)
+        files = write_tables(source, chosen.settings.seed, folder)
     elif holds_images(source.place):
         files = [Path(block.where) for block in source.blocks]
     else:
@@ -70,15 +70,15 @@ def hand_out(chosen: Experiment, fed: Federation, folder: Path) -> Handout:
     for owner in owners:
         owner |= {} if held is None else {"test-fraction": held}
         owner |= {"tokenizer": source.text.called} if source.text else {}
-    said = {key: getattr(source.options, key) for key in READING}
-    agreed = {key: value for key, value in said.items() if value is not None}
+    options = {key: getattr(source.options, key) for key in READING}
+    agreed = {key: value for key, value in options.items() if value is not None}
     columns = source.blocks[0].features if source.needs_fit else ()
-    return Handout(replace(network, columns=columns, **agreed), owners, None)
+    return NodeFiles(replace(network, columns=columns, **agreed), owners, None)
 
 
-def tables(source: FolderData, seed: int, folder: Path) -> list[Path]:
-    """Each client's rows of tables as a table of its own, values as they stand. A manifest next to
-    it names the column by which it holds out the rows that it holds out in a simulation."""
+def write_tables(source: FolderData, seed: int, folder: Path) -> list[Path]:
+    """Write each client's rows as a table, with unchanged values. A manifest next to it names the
+    column by which it holds out the same rows as in a simulation."""
     options, first = source.options, source.blocks[0]
     rows = assign_rows(source.blocks, options, seed, source.roles)
     names = [*options.labels, *first.features]
@@ -92,8 +92,8 @@ def tables(source: FolderData, seed: int, folder: Path) -> list[Path]:
     return files
 
 
-def as_arrays(fed: Federation, network: Network, folder: Path) -> Handout:
-    """Each client's rows as the simulator has them."""
+def write_arrays(fed: Federation, network: Network, folder: Path) -> NodeFiles:
+    """Write each client's rows as arrays, as the simulator has them."""
     files = [folder / f"client{k}.npz" for k in range(fed.n)]
     for k, file in enumerate(files):
         write_client(fed, k, file, fed.labels)
@@ -102,26 +102,33 @@ def as_arrays(fed: Federation, network: Network, folder: Path) -> Handout:
         owners = [owner | {"test-fraction": 0.0} for owner in owners]
     # Features are made already, as they are in the simulator.
     network = replace(
-        network, features=fed.shape, columns=fed.columns or (), scale="none", categories=(),
-        missing="error", text="", pad=fed.pad, resize=(),
-    )  # fmt: skip
-    return Handout(network, owners, fed.inputs)
+        network,
+        features=fed.shape,
+        columns=fed.columns or (),
+        scale="none",
+        categories=(),
+        missing="error",
+        text="",
+        pad=fed.pad,
+        resize=(),
+    )
+    return NodeFiles(network, owners, fed.inputs)
 
 
 def write_client(
     fed: Federation, k: int, file: Path, labels: tuple[str, ...] | None = None
 ) -> None:
-    """One client's rows as the file its node reads; labels as numbers, or by these names."""
+    """Write one client's rows as the file its node reads; labels as numbers, or these names."""
     called = np.arange(fed.classes) if labels is None else np.array(labels)
 
-    def told(y: Any) -> Any:
+    def name_labels(y: Any) -> Any:
         return called[y.numpy()] if fed.classes else y.numpy()
 
     x, y = fed.train.client(k)
-    arrays: dict[str, Any] = {"x": x.numpy(), "y": told(y)}
+    arrays: dict[str, Any] = {"x": x.numpy(), "y": name_labels(y)}
     if fed.test is not None:
         test_x, test_y = fed.test.client(k)
-        arrays |= {"x_test": test_x.numpy(), "y_test": told(test_y)}
+        arrays |= {"x_test": test_x.numpy(), "y_test": name_labels(test_y)}
         weight = fed.test.row_weights(fed.test.positions(np.array([k])))
         if weight is not None:
             arrays["weight_test"] = weight

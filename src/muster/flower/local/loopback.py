@@ -1,8 +1,8 @@
-"""A whole federation on this machine: superlink, gate, nodes and a run, with TLS and keys.
+"""A whole federation on this machine: SuperLink, proxy, nodes and a run, with TLS and keys.
 
-What runs here is what runs across machines: the same processes, certificates, registered keys and
-messages. Everything started here is stopped here, whatever happens; by a guardian, should this
-process be killed.
+The processes, certificates, registered keys and messages are those of a federation across machines.
+Everything started here is stopped here, whatever happens; by a guardian, should this process be
+killed.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from ...federation import Federation
 from ..app_folder import HOME, write_app
 from ..server.app import ERROR, PREFIX
 from ..transport.certificates import CA, CERTIFICATE, KEY, make_keys
-from .local_data import hand_out
 from .local_data import write_client as write_client
+from .local_data import write_node_files
 from .processes import HOST, Guardian, free_ports, program, python, quiet, signal_all
 from .processes import descendants as descendants
 
 MUSTER = python("muster.cli")
-FLAGS = {  # of `muster node`, by what they set
+FLAGS = {  # of `muster node`, by key of the owner
     "data-path": "--data",
     "memory-path": "--memory",
     "requirement": "--requirement",
     "test-fraction": "--test-fraction",
     "tokenizer": "--tokenizer",
 }
-PATIENCE = 60.0  # seconds for a process to come up
+START_TIMEOUT = 60.0  # seconds for a process to come up
 GRACE = 5.0  # seconds for a process to end by itself
 
 Say = Callable[[str], None]
@@ -65,29 +65,34 @@ class Loopback:
 
     @property
     def address(self) -> str:
-        """Where the superlink listens, for the server itself."""
+        """The address of the SuperLink, for the server itself."""
         return f"{HOST}:{self.port}"
 
     @property
     def gate(self) -> str:
-        """Where nodes knock."""
+        """The address of the proxy, for nodes."""
         return f"{HOST}:{self.gate_port}"
 
     def start(self, name: str, command: Sequence[str]) -> None:
-        """Start a process in a group of its own; its output goes to a log."""
+        """Start a process in a separate group; its output goes to a log."""
         with open_log(self.logs / f"{name}.log") as log:
             process = subprocess.Popen(
-                command, stdout=log, stderr=log, env=self.environment, start_new_session=True,
-                stdin=subprocess.DEVNULL, umask=0o077,
-            )  # fmt: skip
-        self._keep(name, process)
+                command,
+                stdout=log,
+                stderr=log,
+                env=self.environment,
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                umask=0o077,
+            )
+        self._add(name, process)
 
-    def _keep(self, name: str, process: subprocess.Popen[bytes]) -> None:
+    def _add(self, name: str, process: subprocess.Popen[bytes]) -> None:
         self.processes[name] = process
         self.guardian.watch([process.pid for process in self.processes.values()])
 
     def start_superlink(self) -> None:
-        """The superlink, with TLS and a list of keys; returns when it answers."""
+        """Start the SuperLink, with TLS and registered keys; return when it answers."""
         keys = self.work / "keys"
         self.start(
             "superlink",
@@ -102,7 +107,7 @@ class Loopback:
         self.wait_for("superlink", self.address)
 
     def start_gate(self) -> None:
-        """The gate that nodes come through; returns when it answers."""
+        """Start the proxy that nodes connect to; return when it answers."""
         self.start(
             "gate",
             [
@@ -113,26 +118,26 @@ class Loopback:
         self.wait_for("gate", self.gate)
 
     def wait_for(self, name: str, address: str) -> None:
-        """Wait until something answers there, with the federation's own certificate."""
+        """Wait until a process answers at an address, with the federation's own certificate."""
         trust = ssl.create_default_context(cafile=str(self.work / "keys" / CA))
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + START_TIMEOUT
         while True:
             try:
                 with urllib.request.urlopen(f"https://{address}/health", context=trust):
                     return
             except urllib.error.HTTPError:
-                return  # an answer, if none that we like: the gate's
+                return  # the proxy refuses, so it answers
             except (urllib.error.URLError, OSError) as error:
                 self.check(name)
                 if time.monotonic() > until:
                     raise MusterError(
-                        f"{name}: no answer after {PATIENCE:g} s ({error}); "
+                        f"{name}: no answer after {START_TIMEOUT:g} s ({error}); "
                         f"see {self.logs / f'{name}.log'}"
                     ) from None
             time.sleep(0.2)
 
     def register(self, names: Sequence[str]) -> None:
-        """Tell the superlink the clients' keys."""
+        """Register the clients' keys with the SuperLink."""
         asked = [
             subprocess.Popen(
                 [
@@ -144,31 +149,33 @@ class Loopback:
             for name in names
         ]  # fmt: skip
         for name, process in zip(names, asked, strict=True):
-            said = process.communicate()[0].decode(errors="replace")
+            output = process.communicate()[0].decode(errors="replace")
             if process.returncode:
-                raise MusterError(f"{name}: its key was not registered: {_last(said)}")
+                raise MusterError(f"{name}: its key was not registered: {_last_line(output)}")
 
     def start_node(self, name: str, config: Mapping[str, str | float], agreed: str) -> None:
-        """A client's node with its own key and data, which agrees to one app."""
+        """Start a client's node with its own key and data, which agrees to one app."""
         keys = self.work / "keys"
-        settled = [word for key, value in config.items() for word in (FLAGS[key], str(value))]
+        flags = [text for key, value in config.items() for text in (FLAGS[key], str(value))]
         self.start(
             name,
             [
                 *MUSTER, "node", "--server", self.gate, "--ca", str(keys / CA),
-                "--key", str(keys / name), "--app-hash", agreed, *settled,
+                "--key", str(keys / name), "--app-hash", agreed, *flags,
             ],
         )  # fmt: skip
 
     def run(self, app: Path, say: Say) -> int:
-        """`flwr run`, passing on what our server app says; returns its exit code."""
+        """Run `flwr run`, passing on the lines of muster's server app; return its exit code."""
         with open_log(self.logs / "run.log") as log:
             process = subprocess.Popen(
                 [program("flwr"), "run", str(app), "dep", "--stream"],
-                env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                env=self.environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
                 start_new_session=True,
-            )  # fmt: skip
-            self._keep("run", process)
+            )
+            self._add("run", process)
             assert process.stdout is not None
             with process.stdout as stream:
                 for line in stream:
@@ -180,14 +187,14 @@ class Loopback:
             return process.wait()
 
     def check(self, name: str) -> None:
-        """Complain when a process has ended."""
+        """Raise an error if a process has ended."""
         if self.processes[name].poll() is not None:
             log = self.logs / f"{name}.log"
-            said = _last(log.read_text(errors="replace"))
-            raise MusterError(f"{name}: stopped by itself ({said}); see {log}")
+            last = _last_line(log.read_text(errors="replace"))
+            raise MusterError(f"{name}: stopped by itself ({last}); see {log}")
 
     def stop(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
-        """End a process and all it started, which Flower puts into sessions of their own."""
+        """Stop a process and all it started, which Flower puts into separate sessions."""
         self._stop([name], how)
 
     def _stop(self, names: Sequence[str], how: signal.Signals = signal.SIGTERM) -> None:
@@ -196,39 +203,39 @@ class Loopback:
         family = [pid for process in processes for pid in descendants(process.pid)]
         signal_all(own, how)
         until = time.monotonic() + GRACE
-        # Who is told a second time to end waits no longer.
+        # A second Ctrl-C ends the wait.
         with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
             for process in processes:
                 process.wait(max(0.0, until - time.monotonic()))
-        # What a process does not end itself is ended here.
+        # Processes that do not stop are killed.
         signal_all([*own, *family], signal.SIGKILL)
         for process in processes:
             process.wait()
 
     def stop_all(self) -> None:
-        """End everything: first the run, then the nodes, then the superlink."""
+        """Stop everything: first the run, then the nodes, then the SuperLink."""
         run, link = self.processes.get("run"), self.processes.get("superlink")
         if run is not None and run.poll() is None and link is not None:
-            # The server app of an unfinished run goes before its clients do: it would go on
-            # without them, and call the run finished.
+            # The server app of an unfinished run stops before its clients: it would go on without
+            # them, and finish the run.
             signal_all(descendants(link.pid), signal.SIGKILL)
         self._stop([name for name in self.processes if name != "superlink"])
         self._stop(list(self.processes))
 
 
-def _last(text: str) -> str:
+def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:200] if lines else "it said nothing"
+    return lines[-1][:200] if lines else "no output"
 
 
 @contextmanager
-def told_to_end() -> Iterator[None]:
-    """Within, being told to end (by `kill`, or as the terminal closes) is like Ctrl-C."""
+def interrupt_on_signal() -> Iterator[None]:
+    """Treat a signal to stop (`kill`, a terminal that closes) like Ctrl-C, within the block."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    heeded = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
-    before = {s: signal.signal(s, signal.default_int_handler) for s in heeded}
+    handled = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
+    before = {s: signal.signal(s, signal.default_int_handler) for s in handled}
     try:
         yield
     finally:
@@ -238,7 +245,7 @@ def told_to_end() -> Iterator[None]:
 
 @contextmanager
 def loopback(names: Sequence[str], logs: Path) -> Iterator[Loopback]:
-    """A superlink that knows the keys of these clients; all processes end with the block."""
+    """Run a SuperLink that knows the keys of these clients; all processes stop with the block."""
     logs.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="muster-") as temporary:
         work = Path(temporary)
@@ -270,23 +277,23 @@ def loopback(names: Sequence[str], logs: Path) -> Iterator[Loopback]:
 
 
 def client_names(fed: Federation) -> list[str]:
-    """What the clients of a federation on this machine are called."""
+    """Return the names of the clients of a federation on this machine."""
     return [f"client{k}" for k in range(fed.n)]
 
 
 def start_nodes(link: Loopback, chosen: Experiment, fed: Federation, folder: Path) -> Path:
-    """Write the app, give every client its own rows and start its node; returns the app.
+    """Write the app and every client's own rows, and start its node; return the app.
 
-    Results go to `folder`, and what clients remember, so that a run can go on after everything
-    was stopped.
+    Results go to `folder`, and clients' states, so that a run can be resumed after everything was
+    stopped.
     """
     names = client_names(fed)
     members = members_of(fed, [link.work / "keys" / f"{name}.pub" for name in names])
-    given = hand_out(chosen, fed, link.work)
+    files = write_node_files(chosen, fed, link.work)
     app = link.work / "app"
-    listed = replace(chosen, members=members, network=given.network)
-    agreed = write_app(app, listed, folder, link.environment, given.inputs)
-    for k, (name, owner) in enumerate(zip(names, given.owners, strict=True)):
+    listed = replace(chosen, members=members, network=files.network)
+    agreed = write_app(app, listed, folder, link.environment, files.inputs)
+    for k, (name, owner) in enumerate(zip(names, files.owners, strict=True)):
         config = {**owner, "memory-path": str(folder.resolve() / "nodes" / name)}
         if chosen.requirement is None and fed.requirement is not None:
             config["requirement"] = float(fed.requirement[k])
@@ -294,7 +301,7 @@ def start_nodes(link: Loopback, chosen: Experiment, fed: Federation, folder: Pat
     return app
 
 
-def federate_here(chosen: Experiment, clients: int, folder: Path, say: Say = print) -> None:
+def federate_local(chosen: Experiment, clients: int, folder: Path, say: Say = print) -> None:
     """Split an experiment's data over nodes on this machine and run it; results go to `folder`."""
     fed = replace(chosen, requirement=None).federation(chosen.settings.seed)
     if fed.n != clients:
@@ -316,7 +323,7 @@ def federate_here(chosen: Experiment, clients: int, folder: Path, say: Say = pri
         else:
             say(line)
 
-    with told_to_end(), loopback(client_names(fed), folder / "logs") as link:
+    with interrupt_on_signal(), loopback(client_names(fed), folder / "logs") as link:
         code = link.run(start_nodes(link, chosen, fed, folder), on_line)
     if why:
         raise MusterError(why[-1])

@@ -1,9 +1,9 @@
-"""No process outlives the one that started it, however that one ended.
+"""Child processes: how they are started, and how they end with the process that started them.
 
-A process of ours that Flower does not watch asks the kernel to be ended with its parent, or looks
-for it once a second. A whole federation on one machine has a guardian besides: a process that
-holds one end of a pipe. When the other end closes without a word, its owner was killed; the
-guardian then ends everything that was started, and removes the folder of keys and data.
+A process that Flower does not watch asks the kernel to be stopped with its parent, or looks for it
+once a second. A whole federation on one machine has a guardian besides: a process that holds one
+end of a pipe. When the other end closes without a message, its owner was killed; the guardian then
+stops everything that was started, and removes the folder of keys and data.
 
     python -P -m muster.flower.local.processes < pipe   (by `muster federate --local`)
 """
@@ -30,12 +30,12 @@ from ...base.errors import MusterError
 
 HOST = "127.0.0.1"
 PARENT_DEATH_SIGNAL = 1  # of prctl(2)
-LOOK_EVERY = 1.0  # seconds between looks for a parent, where the kernel does not tell
-REMOVED_WITHIN = 10.0  # seconds
+POLL_INTERVAL = 1.0  # seconds between looks for a parent, where the kernel sends no signal
+REMOVAL_TIMEOUT = 10.0  # seconds
 
 
 def program(name: str) -> str:
-    """One of Flower's commands, next to the running Python or on the path."""
+    """Return the path of one of Flower's commands, next to the running Python or on the path."""
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:
@@ -44,13 +44,13 @@ def program(name: str) -> str:
 
 
 def python(module: str, *words: str) -> list[str]:
-    """A command that runs one of our modules; what lies in the current folder (a `torch.py`, say)
-    is not taken for an installed module."""
+    """Return a command that runs a module of muster; files in the current folder (a `torch.py`,
+    say) are not taken for installed modules."""
     return [sys.executable, "-P", "-m", module, *words]
 
 
 def free_ports(n: int) -> list[int]:
-    """Ports nobody listens on."""
+    """Return ports that nobody listens on."""
     sockets = [socket.socket() for _ in range(n)]
     try:
         for s in sockets:
@@ -62,7 +62,7 @@ def free_ports(n: int) -> list[int]:
 
 
 def quiet(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment in which Flower's commands find each other, and report to nobody."""
+    """Return an environment in which Flower's commands find each other, without telemetry."""
     beside = str(Path(sys.executable).parent)
     return {
         "FLWR_TELEMETRY_ENABLED": "0",
@@ -88,19 +88,19 @@ def end_with(parent: int) -> None:
 
 def _watch(parent: int) -> None:
     while os.getppid() == parent:
-        time.sleep(LOOK_EVERY)
+        time.sleep(POLL_INTERVAL)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def signal_all(pids: Sequence[int], how: signal.Signals) -> None:
-    """Send a signal to processes, as far as they are there."""
+    """Send a signal to those of the processes that exist."""
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, how)
 
 
 def descendants(pid: int) -> list[int]:
-    """Every process that this one started, or that those started."""
+    """Return every process that a process started, or that those started."""
     listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True)
     children: dict[int, list[int]] = {}
     for line in listed.stdout.splitlines():
@@ -135,23 +135,23 @@ class Guardian:
         self.watch([])
 
     def watch(self, pids: Sequence[int]) -> None:
-        """Tell it which processes there are now."""
-        self._say({"folder": str(self.folder), "pids": list(pids)})
+        """Send it the processes that it must stop."""
+        self._send({"folder": str(self.folder), "pids": list(pids)})
 
     def dismiss(self) -> None:
-        """Tell it that there is nothing to clean up."""
-        self._say(None)
+        """Stop it: there is nothing to clean up."""
+        self._send(None)
         self.process.communicate()
 
-    def _say(self, word: object) -> None:
+    def _send(self, message: object) -> None:
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):
-            self.process.stdin.write(json.dumps(word).encode() + b"\n")
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
             self.process.stdin.flush()
 
 
 def main() -> None:
-    """Wait for the end of the pipe, then end and remove what is left."""
+    """Wait for the end of the pipe, then stop and remove what is left."""
     left = None
     for line in sys.stdin:
         left = json.loads(line)
@@ -159,10 +159,10 @@ def main() -> None:
         return
     pids = [pid for own in left["pids"] for pid in (own, *descendants(own))]
     signal_all(pids, signal.SIGKILL)
-    until = time.monotonic() + REMOVED_WITHIN
+    until = time.monotonic() + REMOVAL_TIMEOUT
     while os.path.exists(left["folder"]) and time.monotonic() < until:
         shutil.rmtree(left["folder"], ignore_errors=True)
-        time.sleep(0.1)  # who is being killed may still write
+        time.sleep(0.1)  # a process that is being killed may still write
 
 
 if __name__ == "__main__":

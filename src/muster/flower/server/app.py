@@ -1,9 +1,9 @@
-"""The Flower server app: gather the registered clients, then run rounds as the simulator does.
+"""The Flower server app: enrol the registered clients, then run rounds as the simulator does.
 
-Everything the server decides (whom to ask, whom to admit, how much each counts, how the model
-moves, what is written down) is the code of the simulator, on clients that are across a network.
-It holds no data. A run that is stopped, or whose server dies, goes on from its last checkpoint
-when it is started again with the same folder.
+Every decision of the server (whom to invite and admit, weights, the step, what is saved) is the
+code of the simulator, on clients that are across a network. It holds no data. A run that is
+stopped, or whose server dies, resumes from its last checkpoint when it is started again with the
+same folder.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ from ...run.checkpoint import read_identity
 from ...run.round import Setup
 from ...run.training_loop import Keep, Provenance, build_initial_state, run_rounds
 from ...tasks.scores import Score
-from ..app_folder import check, read_roster, registered
+from ..app_folder import build_registry, check_federated, read_roster
 from ..terms import shared_terms
-from ..transport.private_files import for_oneself
-from .enrolment import awaited, gather
-from .fit_columns import Fitted, as_text, of_text, survey
-from .remote_clients import Remote, Say, nothing_counted
+from ..transport.private_files import private_umask
+from .enrolment import enrol, wait_for_clients
+from .fit_columns import Transform, dump_transform, fit_columns, load_transform
+from .remote_clients import RemoteClients, Say, init_counted
 
-PREFIX = "muster| "  # before every line of ours in the stream of a run's log
+PREFIX = "muster| "  # before muster's lines in the log of a Flower run
 ERROR = "error: "  # and before the reason why a run stops
 
-# What a checkpoint says of who counts for how many rows, and of how features are made.
-COUNTED, MADE_AS, MADE_BY = "rows", "features", "fitted"
+# Keys of a checkpoint: rows that each client counts for, settings of features, their transform.
+ROWS, FEATURES, FITTED = "rows", "features", "fitted"
 
 app = ServerApp()
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Run the experiment that the app stands for, with the clients of its roster."""
-    # Results hold weights, and what clients said.
-    with for_oneself():
+    """Run the experiment of the app, with the clients of its roster."""
+    # Results hold weights and clients' reports.
+    with private_umask():
         try:
             chosen, place, inputs = read_roster(context.run_config)
-            _run(grid, chosen, unfinished(place), inputs)
+            _run(grid, chosen, free_folder(place), inputs)
         except MusterError as error:
             log(f"{ERROR}{error}")
             raise
@@ -71,13 +71,13 @@ def _run(grid: Grid, chosen: Experiment, folder: Path, inputs: Inputs | None) ->
     if result.idle:
         raise MusterError(
             "no success: every round was skipped, so nothing was learned; clients.parquet "
-            f"in {folder} says of every client why its reply did not count"
+            f"in {folder} has the reason why each client's reply did not count"
         )
 
 
-def unfinished(folder: Path) -> Path:
-    """Where results go: this folder or, as it holds a finished run, the first of `folder-2`,
-    `folder-3`, ... that does not."""
+def free_folder(folder: Path) -> Path:
+    """Return the folder for results: this one or, if it holds a finished run, the first of
+    `folder-2`, `folder-3`, ... that does not."""
     place, i = folder, 2
     while (place / "run.toml").exists():
         place, i = folder.with_name(f"{folder.name}-{i}"), i + 1
@@ -85,36 +85,47 @@ def unfinished(folder: Path) -> Path:
 
 
 def log(line: str) -> None:
-    """Say a line in the run's log, marked as ours."""
+    """Print a line to the log of the Flower run, marked as muster's."""
     print(PREFIX + line, flush=True)
 
 
 def federate(
     grid: Grid, chosen: Experiment, folder: Path, say: Say = print, inputs: Inputs | None = None
 ) -> Run:
-    """Run an experiment on the clients of a grid and save everything to a folder, like the
-    simulator's; from the folder's last checkpoint, if it has one. `inputs` is how clients' rows
-    were made, where that is known beforehand."""
-    check(chosen)
-    registry = registered(chosen)
+    """Run an experiment on the clients of a grid and save it to a folder, as the simulator does;
+    resume from the folder's last checkpoint, if it has one.
+
+    Args:
+        say: prints a line of progress
+        inputs: the description of clients' rows, where that is known beforehand
+    """
+    check_federated(chosen)
+    registry = build_registry(chosen)
     s, network = chosen.settings, chosen.network
-    nodes = awaited(grid, registry, network, say)
-    terms_told = shared_terms(chosen)
-    fitted, without = kept(folder / "checkpoints", network)
-    if network.fits and fitted is None:
-        fitted, without = survey(grid, nodes, chosen.members, network, terms_told, s.seed)
-    made_by = "" if fitted is None else as_text(fitted)
-    came = gather(grid, registry, nodes, network, terms_told, s.seed, say, made_by, without)
-    population = came.population()
-    # Clients build the same model from the shapes that were agreed on.
-    named = network.classes if isinstance(network.classes, tuple) else came.classes
-    agreed = replace(network, features=came.shape, classes=named)
+    nodes = wait_for_clients(grid, registry, network, say)
+    terms = shared_terms(chosen)
+    transform, without = read_saved_transform(folder / "checkpoints", network)
+    if network.fits and transform is None:
+        transform, without = fit_columns(grid, nodes, chosen.members, network, terms, s.seed)
+    transform_text = "" if transform is None else dump_transform(transform)
+    enrolment = enrol(grid, registry, nodes, network, terms, s.seed, say, transform_text, without)
+    population = enrolment.population()
+    # Clients build the same model from these shapes.
+    named = network.classes if isinstance(network.classes, tuple) else enrolment.classes
+    agreed = replace(network, features=enrolment.shape, classes=named)
     text = shared_terms(replace(chosen, network=agreed))
     job, image = chosen.job, network.image or None
-    space = RowShape(came.shape, came.classes, image, came.target, came.whole, network.padding)
+    space = RowShape(
+        enrolment.shape,
+        enrolment.classes,
+        image,
+        enrolment.target,
+        enrolment.whole,
+        network.padding,
+    )
     module = as_module(job.model, space, job.seed, job.task)
-    taken = inputs or inputs_of(space, network, fitted, came.pixels)
-    remote = Remote(
+    model_inputs = inputs or build_inputs(space, network, transform, enrolment.pixels)
+    remote = RemoteClients(
         grid,
         registry,
         population,
@@ -123,32 +134,36 @@ def federate(
         needs_two_rows(module),
         network,
         text,
-        made_by,
+        transform_text,
         params.frozen_digest(module),
-        events=came.events,
+        events=enrolment.events,
         say=say,
     )
     setup = Setup(population, job, remote, network.quorum)
     start = params.get_params(module, get_dtype(s.dtype), remote.device)
-    # Clients that remember keep the last two rounds: a server may fall back by one, not by more.
+    # Clients keep their state of the last two rounds: a server may fall back by one, not by more.
     often = 1 if job.has_client_state else s.checkpoint_every
     origin = Provenance(
         identity={
             "dtype": s.dtype,
-            "clients": ", ".join(f"{m.name} ({role(m)})" for m in chosen.members),
-            COUNTED: json.dumps(population.rows.tolist()),
+            "clients": ", ".join(f"{m.name} ({describe_role(m)})" for m in chosen.members),
+            ROWS: json.dumps(population.rows.tolist()),
             "module": params.signature(module, space.example()),
-            **({MADE_AS: made_as(network), MADE_BY: made_by} if made_by else {}),
+            **(
+                {FEATURES: describe_transform(network), FITTED: transform_text}
+                if transform_text
+                else {}
+            ),
         },
-        recipe=ModelRecipe.of(job.model, module, taken, job.task, job.method.serves),
+        recipe=ModelRecipe.of(job.model, module, model_inputs, job.task, job.method.serves),
     )
     result = run_rounds(
         setup,
         module,
-        build_initial_state(setup, start, nothing_counted()),
+        build_initial_state(setup, start, init_counted()),
         Keep(s.evaluate_every, folder / "checkpoints", often, resume=True),
         origin,
-        reporter(s.rounds, say, job.scoring.first),
+        round_logger(s.rounds, say, job.scoring.first),
     )
     result = replace(result, config=chosen.resolved())
     store.save(result, folder)
@@ -156,26 +171,26 @@ def federate(
     return result
 
 
-def inputs_of(
-    space: RowShape, network: Network, fitted: Fitted | None, pixels: bool = False
+def build_inputs(
+    space: RowShape, network: Network, transform: Transform | None, pixels: bool = False
 ) -> Inputs:
-    """What the model takes. Unless that was agreed on here, what rows are made of and how they are
-    scaled stays with the clients; `pixels` are scaled by nobody."""
-    encoder = fitted if isinstance(fitted, TableEncoder) else None
+    """Return the description of the model's inputs. Unless the terms set them, the columns of rows
+    and their scale stay with the clients; `pixels` are not scaled."""
+    encoder = transform if isinstance(transform, TableEncoder) else None
     text = TextEncoder(network.text, network.length, network.padding or 0) if network.text else None
     kind = WHOLE if space.whole else PIXELS if pixels else ""
     columns = (text.column,) if text else encoder.columns if encoder else network.columns
     return Inputs(
         space.shape,
         space.classes,
-        kind=kind if fitted is None else REAL,
+        kind=kind if transform is None else REAL,
         labels=network.classes if isinstance(network.classes, tuple) else None,
         image=space.image,
         columns=columns or None,
         label=network.label,
         aside=None if network.columns or network.text else (),
-        scaler=fitted if isinstance(fitted, Scaler) else None,
-        scaled=fitted is not None or bool(network.text) or pixels,
+        scaler=transform if isinstance(transform, Scaler) else None,
+        scaled=transform is not None or bool(network.text) or pixels,
         target=space.target,
         encoder=encoder,
         text=text,
@@ -184,15 +199,15 @@ def inputs_of(
     )
 
 
-def role(member: Member) -> str:
-    """What a client is to the run."""
+def describe_role(member: Member) -> str:
+    """Return the role of a client, in words."""
     if member.priority:
         return "priority"
     return "unseen" if member.unseen else f"importance {member.importance:g}"
 
 
-def reporter(rounds: int, say: Say, score: Score) -> OnRound:
-    """Says a line a round."""
+def round_logger(rounds: int, say: Say, score: Score) -> OnRound:
+    """Return a callback that prints a line a round."""
 
     def on_round(row: dict[str, Any]) -> None:
         loss = row.get("loss", np.nan)
@@ -209,22 +224,26 @@ def reporter(rounds: int, say: Say, score: Score) -> OnRound:
     return on_round
 
 
-def made_as(network: Network) -> str:
-    """How features are made of columns, in a line."""
+def describe_transform(network: Network) -> str:
+    """Return the settings by which features are made from columns, in a line."""
     return f"scale {network.scale}, categories {network.categories}, missing {network.missing}"
 
 
-def kept(folder: Path, network: Network) -> tuple[Fitted | None, dict[int, str]]:
-    """What features are made by in a run that goes on: fitted once, it stays as it is. And who
-    stays out of it, because it was not in when the run began."""
+def read_saved_transform(folder: Path, network: Network) -> tuple[Transform | None, dict[int, str]]:
+    """Read the transform of features from the checkpoint of a run that is resumed.
+
+    Returns:
+        The transform, if there is one, and the reason of each client that was not enrolled when the
+        run began and stays out.
+    """
     saved = read_identity(folder)
-    rows = json.loads(saved.get(COUNTED, "[]"))
+    rows = json.loads(saved.get(ROWS, "[]"))
     late = {k: "it was not in when the run began" for k, n in enumerate(rows) if not n}
-    if MADE_BY not in saved:
+    if FITTED not in saved:
         return None, late
-    if saved.get(MADE_AS) != made_as(network):
+    if saved.get(FEATURES) != describe_transform(network):
         raise MusterError(
-            f"resume: the checkpoint in {folder} was made with {saved.get(MADE_AS)}, this run has "
-            f"{made_as(network)}; resume with the same settings or use another folder"
+            f"resume: the checkpoint in {folder} was made with {saved.get(FEATURES)}, this run has "
+            f"{describe_transform(network)}; resume with the same settings or use another folder"
         )
-    return of_text(saved[MADE_BY]), late
+    return load_transform(saved[FITTED]), late

@@ -1,7 +1,7 @@
-"""Who takes part: clients that came, and how many rows of what shape each says it has.
+"""Enrolment: the clients that take part in a run, with the rows and shapes that each states.
 
-The priority clients must come, all of them; others who are not there when the waiting ends, or do
-not fit, are left out of the run with a reason.
+All priority clients must enrol; others that are not connected by the timeout, or do not match the
+federation, are left out of the run with a reason.
 """
 
 from __future__ import annotations
@@ -22,21 +22,28 @@ from ...base.schema import Table
 from ...config.network import Network, counted_rows
 from ...federation import Population
 from ..transport.requests import exchange
-from ..transport.wire import OFFER, WORD, line
-from .fit_columns import FITTED, lacking
-from .identities import Registry
-from .remote_clients import LOOK_EVERY, Say
+from ..transport.wire import OFFER, REPORT, clean_line
+from .fit_columns import TRANSFORM, missing_client_error
+from .identities import KeyRegistry
+from .remote_clients import POLL_INTERVAL, Say
 
 HELLO = "query.hello"
-MOST_FEATURES, MOST_CLASSES, MOST_AXES = 10**8, 10**6, 8  # of a row that a client may state
+MAX_FEATURES, MAX_CLASSES, MAX_AXES = 10**8, 10**6, 8  # limits of a row
 
 
 @dataclass(frozen=True)
-class Attendance:
-    """Who came: each client's sample count (0: it did not) and what it counts for, the shapes they
-    share, and whether rows are tokens (`whole`) or all of them bytes of images (`pixels`)."""
+class Enrolment:
+    """The clients of a run, and the shapes they share.
 
-    registry: Registry
+    Attributes:
+        rows: each client's sample count; 0: it is not enrolled
+        counted: the rows that each client counts for
+        events: client and text, for the ledger
+        whole: True if rows are tokens
+        pixels: True if all rows are bytes of images
+    """
+
+    registry: KeyRegistry
     rows: Int64
     counted: Int64
     shape: tuple[int, ...]
@@ -47,81 +54,91 @@ class Attendance:
     pixels: bool = False
 
     def population(self) -> Population:
-        """The clients as their server knows them: who, in what role, with how many rows."""
+        """Return the clients as their server knows them: keys, roles and numbers of rows."""
         members = self.registry.members
         priority = np.array([m.priority for m in members])
         importance = np.array([1.0 if m.priority else m.importance for m in members])
         unseen = (self.rows == 0) | np.array([m.unseen for m in members])
         names = np.array([m.name for m in members], np.str_)
         return Population(
-            np.arange(len(members)), priority, importance * ~unseen, unseen, self.rows, names,
+            np.arange(len(members)),
+            priority,
+            importance * ~unseen,
+            unseen,
+            self.rows,
+            names,
             self.counted,
-        )  # fmt: skip
+        )
 
 
-def awaited(grid: Grid, registry: Registry, network: Network, say: Say = print) -> dict[int, int]:
-    """Wait for the clients; the node of each that came."""
+def wait_for_clients(
+    grid: Grid, registry: KeyRegistry, network: Network, say: Say = print
+) -> dict[int, int]:
+    """Wait for the clients to connect; return the node of each that did."""
     n = len(registry.members)
     say(f"waiting for {plural(n, 'client')}")
     until = time.monotonic() + network.enrolment_timeout
     while True:
-        nodes, _ = registry.connected(grid)
+        nodes, _ = registry.find_nodes(grid)
         if len(nodes) == n or time.monotonic() >= until:
             return nodes
-        time.sleep(min(LOOK_EVERY, max(0.0, until - time.monotonic())))
+        time.sleep(min(POLL_INTERVAL, max(0.0, until - time.monotonic())))
 
 
-def gather(
+def enrol(
     grid: Grid,
-    registry: Registry,
+    registry: KeyRegistry,
     nodes: Mapping[int, int],
     network: Network,
     text: str,
     seed: int,
     say: Say = print,
-    fitted: str = "",
+    transform: str = "",
     without: Mapping[int, str] | None = None,
-) -> Attendance:
-    """Ask each client that came how many rows it has, of what shape; `fitted` is what features are
-    made by, and `without` says who is left out already.
+) -> Enrolment:
+    """Ask each connected client how many rows it has, of what shape, and enrol those that match.
 
-    All priority clients must enrol, and `min_clients` clients altogether; others that are missing
-    when the time is over, or do not fit, are left out of the run.
+    All priority clients must enrol, and `min_clients` clients altogether; others are left out.
+
+    Args:
+        text: the terms of the run
+        transform: the scaler and encoder of features, as text; "": none
+        without: the reasons of clients that are left out already
     """
     members, n = registry.members, len(registry.members)
-    question = RecordDict({OFFER: ConfigRecord({"experiment": text, "seed": seed})})
-    if fitted:
-        question[FITTED] = ConfigRecord({"text": fitted})
-    left = dict(without or {})
-    contents = {k: (node, question) for k, node in nodes.items() if k not in left}
-    came = exchange(grid, contents, HELLO, network.timeout, {})
-    heard: dict[int, Table | str] = {**left, **came.refused}
-    heard |= {k: introduction(said) for k, said in came.answers.items()}
-    order = sorted(heard, key=lambda k: (not members[k].priority, k))
+    request = RecordDict({OFFER: ConfigRecord({"experiment": text, "seed": seed})})
+    if transform:
+        request[TRANSFORM] = ConfigRecord({"text": transform})
+    left_out = dict(without or {})
+    contents = {k: (node, request) for k, node in nodes.items() if k not in left_out}
+    done = exchange(grid, contents, HELLO, network.timeout, {})
+    found: dict[int, Table | str] = {**left_out, **done.refused}
+    found |= {k: read_introduction(reply) for k, reply in done.replies.items()}
+    order = sorted(found, key=lambda k: (not members[k].priority, k))
     rows = np.zeros(n, np.int64)
-    words = {k: heard[k] for k in order}
+    reports = {k: found[k] for k in order}
     shape, classes = network.features, network.class_count
     if not classes:
-        sound = (w for k, w in words.items() if members[k].priority and not isinstance(w, str))
-        classes = max((int(w["classes"]) for w in sound), default=0)
+        sound = (r for k, r in reports.items() if members[k].priority and not isinstance(r, str))
+        classes = max((int(r["classes"]) for r in sound), default=0)
     why: dict[int, str] = {}
     columns, whole, pixels = "", False, True
     target: tuple[int, ...] | None = None
-    for k, word in words.items():
-        if isinstance(word, str):
-            why[k] = word
-        elif wrong := misfit(word, shape, columns, classes, target, network.max_rows):
-            why[k] = wrong
+    for k, report in reports.items():
+        if isinstance(report, str):
+            why[k] = report
+        elif mismatch := find_mismatch(report, shape, columns, classes, target, network.max_rows):
+            why[k] = mismatch
         else:
-            rows[k], shape = word["rows"], shape or tuple(word["shape"])
-            columns = columns or word["columns"]
-            target = tuple(word["target"]) if target is None else target
-            whole, pixels = whole or word["whole"], pixels and word["pixels"]
+            rows[k], shape = report["rows"], shape or tuple(report["shape"])
+            columns = columns or report["columns"]
+            target = tuple(report["target"]) if target is None else target
+            whole, pixels = whole or report["whole"], pixels and report["pixels"]
     for k in range(n):
         if not rows[k]:
-            reason = why.get(k, came.missing.get(k, "it has not connected"))
+            reason = why.get(k, done.missing.get(k, "it has not connected"))
             if members[k].priority:
-                raise lacking(members[k], reason)
+                raise missing_client_error(members[k], reason)
             why[k] = reason
     if int((rows > 0).sum()) < network.min_clients:
         raise MusterError(
@@ -137,62 +154,72 @@ def gather(
         by = "declared" if members[k].rows else f"network.max_share {network.max_share:g}"
         events.append((k, f"counts for {counted[k]} rows, not the {rows[k]} it states ({by})"))
         say(f"{members[k].name} {events[-1][1]}")
-    for k, other in ((k, str(w["version"])) for k, w in words.items() if not isinstance(w, str)):
+    for k, other in ((k, str(w["version"])) for k, w in reports.items() if not isinstance(w, str)):
         if rows[k] and other != __version__:
-            differs = f"runs muster {line(other, 20)}, the server {__version__}"
+            differs = f"runs muster {clean_line(other, 20)}, the server {__version__}"
             say(f"{members[k].name} {differs}: results may differ; install the same version")
             events.append((k, differs))
     say(f"{int((rows > 0).sum())} of {plural(n, 'client')} are in, with {int(rows.sum())} rows")
-    return Attendance(registry, rows, counted, shape, classes, events, target or (), whole, pixels)
+    return Enrolment(registry, rows, counted, shape, classes, events, target or (), whole, pixels)
 
 
-def introduction(message: Message) -> Table | str:
-    """A client's answer to hello, or what is wrong with it."""
+def read_introduction(message: Message) -> Table | str:
+    """Read a client's introduction, or return what is wrong with it."""
     if message.has_error():
-        said = line(message.error.reason or "", 200)
-        return f"its client app failed (code {message.error.code}{said and ': '}{said})"
+        reason = clean_line(message.error.reason or "", 200)
+        return f"its client app failed (code {message.error.code}{reason and ': '}{reason})"
     try:
-        word: Table = dict(message.content.config_records[WORD])
-        kinds = {"rows": int, "shape": list, "classes": int, "columns": str, "version": str,
-                 "target": list, "whole": bool, "pixels": bool}  # fmt: skip
-        if all(type(word.get(key)) is kind for key, kind in kinds.items()) and possible(word):
-            return word
+        report: Table = dict(message.content.config_records[REPORT])
+        kinds = {
+            "rows": int,
+            "shape": list,
+            "classes": int,
+            "columns": str,
+            "version": str,
+            "target": list,
+            "whole": bool,
+            "pixels": bool,
+        }
+        if all(type(report.get(key)) is kind for key, kind in kinds.items()) and is_possible(
+            report
+        ):
+            return report
     except Exception as error:
         return f"its answer is malformed ({type(error).__name__})"
     return "its answer is malformed"
 
 
-def possible(word: Table) -> bool:
-    """Whether there are rows of the shape and classes a client states, and room for a model of
-    them."""
-    shapes = (word["shape"], word["target"])
-    whole = all(len(s) <= MOST_AXES and all(type(n) is int and n > 0 for n in s) for s in shapes)
-    small = whole and all(math.prod(s) <= MOST_FEATURES for s in shapes)
-    return small and 0 <= word["classes"] <= MOST_CLASSES
+def is_possible(report: Table) -> bool:
+    """Return True if rows can have the shape and classes that a client states, and a model of them
+    fits in memory."""
+    shapes = (report["shape"], report["target"])
+    whole = all(len(s) <= MAX_AXES and all(type(n) is int and n > 0 for n in s) for s in shapes)
+    small = whole and all(math.prod(s) <= MAX_FEATURES for s in shapes)
+    return small and 0 <= report["classes"] <= MAX_CLASSES
 
 
-def misfit(
-    word: Table,
+def find_mismatch(
+    report: Table,
     shape: tuple[int, ...],
     columns: str,
     classes: int,
     target: tuple[int, ...] | None,
     max_rows: int,
 ) -> str:
-    """Why a client does not fit the federation; "" when it does."""
-    if not 1 <= word["rows"] <= max_rows:
-        return f"it states {word['rows']} rows (allowed: 1 to {max_rows})"
-    if shape and tuple(word["shape"]) != shape:
-        return f"its rows have shape {tuple(word['shape'])}, the federation's {shape}"
-    if columns and word["columns"] != columns:
+    """Return why a client does not match the federation; "" when it does."""
+    if not 1 <= report["rows"] <= max_rows:
+        return f"it states {report['rows']} rows (allowed: 1 to {max_rows})"
+    if shape and tuple(report["shape"]) != shape:
+        return f"its rows have shape {tuple(report['shape'])}, the federation's {shape}"
+    if columns and report["columns"] != columns:
         return (
-            "its columns are others, or in another order: list them in network.columns (of texts: "
-            "its tokenizer makes other tokens)"
+            "its columns differ, or their order does: list them in network.columns (of texts: its "
+            "tokenizer makes other tokens)"
         )
-    if target is not None and tuple(word["target"]) != target:
-        return f"its targets have shape {tuple(word['target'])}, the federation's {target}"
-    if (word["classes"] == 0) != (classes == 0):
+    if target is not None and tuple(report["target"]) != target:
+        return f"its targets have shape {tuple(report['target'])}, the federation's {target}"
+    if (report["classes"] == 0) != (classes == 0):
         return "its targets are numbers" if classes else "its targets are classes"
-    if classes and word["classes"] > classes:
-        return f"it has {word['classes']} classes, the federation {classes}"
+    if classes and report["classes"] > classes:
+        return f"it has {report['classes']} classes, the federation {classes}"
     return ""

@@ -1,13 +1,14 @@
-"""The survey: before the first round everybody comes to make features of columns in the same way.
+"""Clients send column statistics; the server fits one scaler and encoder for all.
 
-Each client tells the statistics of its training rows and the levels of its categories; the server
-fits them together with the simulator's own code and sends everybody what came of it, under its
-hash, by which a client knows whether it has it. It is fitted once: a server that is started again
-finds it in its checkpoint, and it is kept with the model, for new rows.
+Before the first round each client sends the statistics of its training rows and the levels of its
+categories. The server fits them together with the simulator's own code and sends the result (the
+transform: scaler, encoder, fill values) to every client, under its hash. It is fitted once: a
+server that is started again finds it in its checkpoint, and it is saved with the model, for new
+rows.
 
-What a client tells is untrusted. `read_told` takes any message and says in a few words what is
-wrong with it; such a client is left out of the run. What a server sends is not believed either:
-`read_fitted` refuses what does not fit the terms that were agreed on.
+Statistics from a client are untrusted: `read_statistics` accepts any message and returns in a few
+words what is wrong with it; such a client is left out of the run. A transform from a server is
+checked too: `read_transform` refuses one that does not match the terms that were agreed on.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ from ...config.network import Member, Network
 from ...data.files.folder import sort_levels
 from ...federation import ColumnStatistics, Scaler, TableEncoder
 from ..transport.requests import Limits, exchange
-from ..transport.wire import OFFER, WORD, line
+from ..transport.wire import OFFER, REPORT, clean_line
 
-SURVEY = "query.survey"
-LEVELS, FITTED = "levels", "fitted"  # records of levels, and of what was fitted
-MOST_BYTES = 2**24  # of what a client tells, besides its levels
-MOST_TEXT = 200  # characters in the name of a column or a level
-MOST_VALUE = 1e100  # the largest mean or deviation to believe
+COLUMNS_QUERY = "query.survey"
+LEVELS, TRANSFORM = "levels", "fitted"  # names of records
+MAX_BYTES = 2**24  # of a client's statistics, besides its levels
+MAX_TEXT = 200  # characters in the name of a column or a level
+MAX_VALUE = 1e100  # the largest mean or deviation to believe
 
-Fitted = TableEncoder | Scaler
+Transform = TableEncoder | Scaler
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
-    """What one client tells.
+class ClientStatistics:
+    """The column statistics that one client sends.
 
     Attributes:
-        columns: by name; none where rows are arrays
+        columns: their names; none where rows are arrays
         shape: of a row
         statistics: of its training rows, as a stack of one
         levels: of each category
@@ -56,54 +57,54 @@ class Told:
     levels: dict[str, tuple[str, ...]]
 
 
-def as_text(fitted: Fitted) -> str:
-    """What features are made by, as it travels and is kept; `of_text` reads it to the same bits."""
-    shape = {"shape": list(fitted.mean.shape)} if isinstance(fitted, Scaler) else {}
-    return json.dumps({**fitted.to_dict(), **shape})
+def dump_transform(transform: Transform) -> str:
+    """Write a transform as text; `load_transform` reads it to the same bits."""
+    shape = {"shape": list(transform.mean.shape)} if isinstance(transform, Scaler) else {}
+    return json.dumps({**transform.to_dict(), **shape})
 
 
-def of_text(text: str) -> Fitted:
-    """What a text says."""
+def load_transform(text: str) -> Transform:
+    """Read a transform from its text."""
     table: dict[str, Any] = json.loads(text)
     if "columns" in table:
         return TableEncoder.from_dict(table)
     return Scaler.from_dict(table, tuple(table["shape"]))
 
 
-def named(text: str) -> str:
-    """The name of a text: its hash."""
+def hash_transform(text: str) -> str:
+    """Return the hash of a transform's text, by which it is known."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 # At a client.
 
 
-def write_told(told: Told) -> RecordDict:
-    """What a client tells, as records. Of categories there is nothing to tell but how many rows
-    have one, and which."""
-    s = told.statistics
-    plain = [name not in told.levels for name in told.columns] or [True] * s.count.shape[1]
+def write_statistics(client: ClientStatistics) -> RecordDict:
+    """Write a client's statistics as records. A column of categories has a count and levels, and
+    neither mean nor spread."""
+    s = client.statistics
+    plain = [name not in client.levels for name in client.columns] or [True] * s.count.shape[1]
 
     def numbers(values: Any) -> list[float]:
-        kept = zip(values[0].tolist(), plain, strict=True)
-        return [value if is_plain else 0.0 for value, is_plain in kept]
+        pairs = zip(values[0].tolist(), plain, strict=True)
+        return [value if is_plain else 0.0 for value, is_plain in pairs]
 
-    word: dict[str, ConfigRecordValues] = {
+    report: dict[str, ConfigRecordValues] = {
         "rows": int(s.rows[0]),
-        "shape": list(told.shape),
-        "columns": list(told.columns),
+        "shape": list(client.shape),
+        "columns": list(client.columns),
         "count": s.count[0].tolist(),
         "mean": numbers(s.mean),
         "spread": numbers(s.spread),
     }
-    levels: dict[str, ConfigRecordValues] = {n: list(known) for n, known in told.levels.items()}
-    return RecordDict({WORD: ConfigRecord(word), LEVELS: ConfigRecord(levels)})
+    levels: dict[str, ConfigRecordValues] = {n: list(known) for n, known in client.levels.items()}
+    return RecordDict({REPORT: ConfigRecord(report), LEVELS: ConfigRecord(levels)})
 
 
-def read_fitted(text: str, network: Network) -> Fitted:
-    """What features are to be made by, as far as it is what the terms say."""
+def read_transform(text: str, network: Network) -> Transform:
+    """Read the transform that a server sends; refuse one that does not match the terms."""
     try:
-        made = of_text(text)
+        made = load_transform(text)
         mean, std = np.array(made.mean, np.float64), np.array(made.std, np.float64)
         sound = bool(np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all())
         sound &= std.shape == mean.shape if network.scale != "none" else not std.size
@@ -118,8 +119,7 @@ def read_fitted(text: str, network: Network) -> Fitted:
         sound = False
     if not sound:
         raise MusterError(
-            "features: what the server says they are made by does not fit the terms; nothing was "
-            "done"
+            "features: the server's scaler and encoder do not match the terms; nothing was done"
         )
     return made
 
@@ -127,64 +127,76 @@ def read_fitted(text: str, network: Network) -> Fitted:
 # On the server.
 
 
-def survey(
+def fit_columns(
     grid: Grid,
     nodes: Mapping[int, int],
     members: Sequence[Member],
     network: Network,
     text: str,
     seed: int,
-) -> tuple[Fitted, dict[int, str]]:
-    """Ask every client that is connected, and fit what they tell. Whoever tells what cannot be is
-    left out, and why is said; the priority clients are needed, all of them."""
-    question = RecordDict({OFFER: ConfigRecord({"experiment": text, "seed": seed})})
-    contents = {k: (node, question) for k, node in nodes.items()}
-    names = len(network.categories) * network.max_levels * 4 * MOST_TEXT
-    limits = dict.fromkeys(nodes, Limits(size=MOST_BYTES + names))
-    came = exchange(grid, contents, SURVEY, network.timeout, limits)
-    without = {**came.missing, **came.refused}
-    told: dict[int, Told] = {}
-    for k in sorted(came.answers, key=lambda k: (not members[k].priority, k)):
-        first = next(iter(told.values()), None)
-        heard = read_told(came.answers[k], network, first)
-        if isinstance(heard, str):
-            without[k] = heard
+) -> tuple[Transform, dict[int, str]]:
+    """Ask every connected client for its column statistics, and fit one transform to them.
+
+    Clients with impossible statistics are left out; all priority clients are needed.
+
+    Returns:
+        The transform, and the reason of each client that is left out.
+    """
+    request = RecordDict({OFFER: ConfigRecord({"experiment": text, "seed": seed})})
+    contents = {k: (node, request) for k, node in nodes.items()}
+    names = len(network.categories) * network.max_levels * 4 * MAX_TEXT
+    limits = dict.fromkeys(nodes, Limits(size=MAX_BYTES + names))
+    done = exchange(grid, contents, COLUMNS_QUERY, network.timeout, limits)
+    without = {**done.missing, **done.refused}
+    clients: dict[int, ClientStatistics] = {}
+    for k in sorted(done.replies, key=lambda k: (not members[k].priority, k)):
+        first = next(iter(clients.values()), None)
+        statistics = read_statistics(done.replies[k], network, first)
+        if isinstance(statistics, str):
+            without[k] = statistics
         else:
-            told[k] = heard
+            clients[k] = statistics
     for k, member in enumerate(members):
-        if member.priority and k not in told:
-            raise lacking(member, without.get(k, "it has not connected"))
-    priority = np.array([members[k].priority for k in told])
-    return fit(list(told.values()), priority, network), without
+        if member.priority and k not in clients:
+            raise missing_client_error(member, without.get(k, "it has not connected"))
+    priority = np.array([members[k].priority for k in clients])
+    return fit(list(clients.values()), priority, network), without
 
 
-def lacking(member: Member, reason: str) -> MusterError:
-    """A run cannot be without a priority client."""
+def missing_client_error(member: Member, reason: str) -> MusterError:
+    """Return the error for a run without one of its priority clients."""
     return MusterError(
         f"clients.{member.name}: a priority client, and {reason}; start its node, or take it off "
         "the list"
     )
 
 
-def fit(told: Sequence[Told], priority: Any, network: Network) -> Fitted:
-    """What features are made by: as the simulator fits it to the same clients' rows."""
-    counts = priority if network.scale == "priority" else np.ones(len(told), np.bool_)
-    columns = network.columns or told[0].columns
-    if not told[0].columns:
-        return Scaler.fit(stacked(told), counts, told[0].shape)
+def fit(clients: Sequence[ClientStatistics], priority: Any, network: Network) -> Transform:
+    """Fit a transform, as the simulator fits it to the same clients' rows."""
+    counts = priority if network.scale == "priority" else np.ones(len(clients), np.bool_)
+    columns = network.columns or clients[0].columns
+    if not clients[0].columns:
+        return Scaler.fit(stack_statistics(clients), counts, clients[0].shape)
     levels = {
-        name: {level for t in told for level in t.levels[name]} for name in network.categories
+        name: {level for client in clients for level in client.levels[name]}
+        for name in network.categories
     }
     return TableEncoder.fit(
-        stacked(told, columns), counts, columns, sort_levels(levels), network.scale != "none",
+        stack_statistics(clients, columns),
+        counts,
+        columns,
+        sort_levels(levels),
+        network.scale != "none",
         network.missing == "mean",
-    )  # fmt: skip
+    )
 
 
-def stacked(told: Sequence[Told], columns: tuple[str, ...] = ()) -> ColumnStatistics:
-    """The statistics of several clients, in the order of these columns."""
-    every = [t.statistics for t in told]
-    order = [[t.columns.index(name) for name in columns] for t in told]
+def stack_statistics(
+    clients: Sequence[ClientStatistics], columns: tuple[str, ...] = ()
+) -> ColumnStatistics:
+    """Stack the statistics of several clients, in the order of these columns."""
+    every = [client.statistics for client in clients]
+    order = [[client.columns.index(name) for name in columns] for client in clients]
 
     def stack(name: str) -> Any:
         rows = [getattr(s, name)[0] for s in every]
@@ -195,25 +207,27 @@ def stacked(told: Sequence[Told], columns: tuple[str, ...] = ()) -> ColumnStatis
     )
 
 
-def read_told(message: Message, network: Network, first: Told | None) -> Told | str:
-    """What a client tells, or what is wrong with it. Never raises, whatever was sent. All must have
-    the columns of the first."""
+def read_statistics(
+    message: Message, network: Network, first: ClientStatistics | None
+) -> ClientStatistics | str:
+    """Read a client's statistics, or return what is wrong with them. Never raises, whatever was
+    sent. All clients must have the columns of the first."""
     if message.has_error():
-        said = line(message.error.reason or "", 200)
-        return f"its client app failed (code {message.error.code}{said and ': '}{said})"
+        reason = clean_line(message.error.reason or "", 200)
+        return f"its client app failed (code {message.error.code}{reason and ': '}{reason})"
     try:
-        if set(message.content) != {WORD, LEVELS}:
+        if set(message.content) != {REPORT, LEVELS}:
             return "its statistics are malformed"
-        word: dict[str, Any] = dict(message.content.config_records[WORD])
+        report: dict[str, Any] = dict(message.content.config_records[REPORT])
         levels: dict[str, Any] = dict(message.content.config_records[LEVELS])
-        return _wrong(word, levels, network, first) or Told(
-            tuple(word["columns"]),
-            tuple(word["shape"]),
+        return _check_statistics(report, levels, network, first) or ClientStatistics(
+            tuple(report["columns"]),
+            tuple(report["shape"]),
             ColumnStatistics(
-                np.array([word["rows"]], np.int64),
-                np.array([word["count"]], np.int64),
-                np.array([word["mean"]], np.float64),
-                np.array([word["spread"]], np.float64),
+                np.array([report["rows"]], np.int64),
+                np.array([report["count"]], np.int64),
+                np.array([report["mean"]], np.float64),
+                np.array([report["spread"]], np.float64),
             ),
             {name: tuple(known) for name, known in levels.items()},
         )
@@ -224,26 +238,30 @@ def read_told(message: Message, network: Network, first: Told | None) -> Told | 
 KINDS = {"rows": int, "shape": int, "columns": str, "count": int, "mean": float, "spread": float}
 
 
-def _wrong(word: dict[str, Any], levels: dict[str, Any], network: Network, first: Any) -> str:
-    """What is wrong with what a client tells; "" when nothing is."""
-    if set(word) != set(KINDS) or type(word["rows"]) is not int:
+def _check_statistics(
+    report: dict[str, Any], levels: dict[str, Any], network: Network, first: Any
+) -> str:
+    """Return what is wrong with a client's statistics; "" when nothing is."""
+    if set(report) != set(KINDS) or type(report["rows"]) is not int:
         return "its statistics are malformed"
     lists = {name: kind for name, kind in KINDS.items() if name != "rows"}
-    if any(not _is_list(word[name], kind) for name, kind in lists.items()):
+    if any(not _is_list(report[name], kind) for name, kind in lists.items()):
         return "its statistics are malformed"
-    if not 1 <= word["rows"] <= network.max_rows:
-        return f"it states {word['rows']} rows (allowed: 1 to {network.max_rows})"
-    return _wrong_columns(word, network, first) or _wrong_numbers(word, levels, network) or (
-        _wrong_levels(word, levels, network)
-    )  # fmt: skip
+    if not 1 <= report["rows"] <= network.max_rows:
+        return f"it states {report['rows']} rows (allowed: 1 to {network.max_rows})"
+    return (
+        _check_columns(report, network, first)
+        or _check_numbers(report, levels, network)
+        or _check_levels(report, levels, network)
+    )
 
 
 def _is_list(value: Any, kind: type) -> bool:
     return type(value) is list and all(type(v) is kind for v in value)
 
 
-def _wrong_columns(word: dict[str, Any], network: Network, first: Told | None) -> str:
-    columns, shape = word["columns"], tuple(word["shape"])
+def _check_columns(report: dict[str, Any], network: Network, first: ClientStatistics | None) -> str:
+    columns, shape = report["columns"], tuple(report["shape"])
     if len(set(columns)) < len(columns) or not all(map(_is_name, columns)):
         return "its columns have no proper names"
     if columns and shape != (len(columns),):
@@ -251,10 +269,10 @@ def _wrong_columns(word: dict[str, Any], network: Network, first: Told | None) -
     known = network.columns or (first.columns if first else tuple(columns))
     if set(columns) != set(known):
         (name, *_) = sorted(set(columns) ^ set(known))
-        return f"column '{line(name, 40)}' is not in both its table and the federation's"
+        return f"column '{clean_line(name, 40)}' is not in both its table and the federation's"
     if first is not None and shape != first.shape:
         return f"its rows have shape {shape}, the federation's {first.shape}"
-    if any(n < 1 for n in shape) or any(len(word[n]) != math.prod(shape) for n in NUMBERS):
+    if any(n < 1 for n in shape) or any(len(report[n]) != math.prod(shape) for n in NUMBERS):
         return "its statistics are malformed"
     return ""
 
@@ -262,41 +280,41 @@ def _wrong_columns(word: dict[str, Any], network: Network, first: Told | None) -
 NUMBERS = ("count", "mean", "spread")
 
 
-def _wrong_numbers(word: dict[str, Any], levels: dict[str, Any], network: Network) -> str:
-    """Statistics that no rows have."""
-    rows, columns = word["rows"], word["columns"]
-    for j, (count, mean, spread) in enumerate(zip(*(word[n] for n in NUMBERS), strict=True)):
-        name = f"column '{line(columns[j], 40)}'" if columns else f"feature {j}"
+def _check_numbers(report: dict[str, Any], levels: dict[str, Any], network: Network) -> str:
+    """Return what is wrong with statistics that no rows can have; "" when nothing is."""
+    rows, columns = report["rows"], report["columns"]
+    for j, (count, mean, spread) in enumerate(zip(*(report[n] for n in NUMBERS), strict=True)):
+        name = f"column '{clean_line(columns[j], 40)}'" if columns else f"feature {j}"
         category = bool(columns) and columns[j] in levels
         least = 0 if network.missing == "mean" else rows
         if not least <= count <= rows:
             return f"{name}: impossible count {count} of {rows} rows"
-        # Of fewer than two numbers there is no spread, and of none (or of categories) no mean.
-        if not 0 <= spread <= count * MOST_VALUE**2 or (spread and (count < 2 or category)):
+        # Fewer than two numbers have no spread; none (or categories) have no mean.
+        if not 0 <= spread <= count * MAX_VALUE**2 or (spread and (count < 2 or category)):
             return f"{name}: impossible spread {spread:g}"
-        if not abs(mean) <= MOST_VALUE or (mean and (category or not count)):
+        if not abs(mean) <= MAX_VALUE or (mean and (category or not count)):
             return f"{name}: impossible mean {mean:g}"
     return ""
 
 
-def _wrong_levels(word: dict[str, Any], levels: dict[str, Any], network: Network) -> str:
-    if set(levels) != set(network.categories) or not set(levels) <= set(word["columns"]):
-        return "its categories are others than the federation's"
+def _check_levels(report: dict[str, Any], levels: dict[str, Any], network: Network) -> str:
+    if set(levels) != set(network.categories) or not set(levels) <= set(report["columns"]):
+        return "its categories differ from the federation's"
     for name, known in levels.items():
         if not _is_list(known, str) or len(set(known)) < len(known):
             return "its levels are malformed"
         if len(known) > network.max_levels:
             return (
-                f"column '{line(name, 40)}': {len(known)} levels (network.max_levels "
+                f"column '{clean_line(name, 40)}': {len(known)} levels (network.max_levels "
                 f"{network.max_levels})"
             )
         if not all(map(_is_name, known)):
-            return f"column '{line(name, 40)}': a level has no proper name"
-        if word["count"][word["columns"].index(name)] and not known:
-            return f"column '{line(name, 40)}': values, and no level"
+            return f"column '{clean_line(name, 40)}': a level has no proper name"
+        if report["count"][report["columns"].index(name)] and not known:
+            return f"column '{clean_line(name, 40)}': values, and no level"
     return ""
 
 
 def _is_name(text: str) -> bool:
-    """Whether a table could call a column or a level so."""
-    return 0 < len(text) <= MOST_TEXT and text.isprintable()
+    """Return True if a column or a level of a table could have this name."""
+    return 0 < len(text) <= MAX_TEXT and text.isprintable()

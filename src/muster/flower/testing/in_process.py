@@ -1,8 +1,8 @@
-"""A grid without processes: messages go straight to the client app, a context for each site.
+"""An in-process grid: messages go straight to the client app, with a context for each site.
 
 For tests and measurements, and to try a federation's files and settings before machines are set
-up. What a real grid does to messages is done here too: they are taken apart into the objects that
-travel and put together again, so nothing is shared by reference.
+up. As on a real grid, messages are divided into the objects that travel and assembled again, so
+nothing is shared by reference.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ..compat import (
     inflate_object_from_contents,
     no_object_id_recompute,
 )
-from ..transport.object_fetch import Announced
+from ..transport.object_fetch import Announcement
 
 FIRST = 100  # the number of the first node
 
 
 def travel(message: Message) -> Message:
-    """A message as it arrives: from the bytes of its objects."""
+    """Return a message as it arrives, assembled from the bytes of its objects."""
     with no_object_id_recompute():
         contents = {key: part.deflate() for key, part in get_all_nested_objects(message).items()}
         arrived = cast(Message, inflate_object_from_contents(message.object_id, contents))
@@ -39,7 +39,7 @@ def travel(message: Message) -> Message:
 
 
 class Site:
-    """A node: its owner's configuration, its key, its state, and whether it is connected."""
+    """A node: its owner's configuration, its key, its state; `online` if it is connected."""
 
     def __init__(self, config: dict[str, Any], key: bytes | None = None) -> None:
         new = ec.generate_private_key(ec.SECP384R1()).public_key()
@@ -53,22 +53,22 @@ class InProcess(Grid):
     """Sites of this process as the nodes of a grid."""
 
     def __init__(self, sites: Iterable[Site]) -> None:
-        # Outside a run of Flower's nobody has said whose messages these are.
+        # Outside a Flower run these are not set.
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
         self.nodes = dict(enumerate(sites, FIRST))
         self.replies: dict[str, Message] = {}
         self.arrived: dict[str, dict[str, bytes]] = {}  # the objects of each reply
 
     def get_node_ids(self) -> Iterable[int]:
-        """Who is connected."""
+        """Return the ids of connected nodes."""
         return [i for i, site in self.nodes.items() if site.online]
 
     def get_nodes(self) -> Iterable[NodeInfo]:
-        """Who is connected, with their keys."""
+        """Return connected nodes with their keys."""
         return [NodeInfo(node_id=i, public_key=self.nodes[i].key) for i in self.get_node_ids()]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Deliver at once, and keep the replies."""
+        """Deliver messages at once, and store the replies."""
         ids = []
         for message in messages:
             name = message.object_id
@@ -80,7 +80,7 @@ class InProcess(Grid):
         return ids
 
     def deliver(self, message: Message, site: Site) -> Message | None:
-        """What a site answers; None: nothing."""
+        """Return the reply of a site; None: there is none."""
         context = Context(1, message.metadata.dst_node_id, site.config, site.state, {})
         try:
             reply = app(message, context)
@@ -88,22 +88,22 @@ class InProcess(Grid):
             return Message(Error(2, str(error)), reply_to=message)
         return reply
 
-    def announced(self, asked: str) -> Announced | None:
-        """The reply to a message, if there is one."""
+    def find_reply(self, asked: str) -> Announcement | None:
+        """Return the reply to a message, if there is one."""
         reply = self.replies.pop(asked, None)
         if reply is None:
             return None
         with no_object_id_recompute():
             parts = {name: part.deflate() for name, part in get_all_nested_objects(reply).items()}
             self.arrived[reply.object_id] = parts
-            return Announced(reply.metadata.src_node_id, get_object_tree(reply))
+            return Announcement(reply.metadata.src_node_id, get_object_tree(reply))
 
-    def fetch(self, name: str) -> bytes | None:
-        """A part of a reply."""
+    def fetch_object(self, name: str) -> bytes | None:
+        """Return an object of a reply."""
         return next((parts[name] for parts in self.arrived.values() if name in parts), None)
 
-    def received(self, message: str) -> None:
-        """The server has what it wanted of a reply."""
+    def confirm(self, message: str) -> None:
+        """Drop a reply, of which the server needs no more."""
         self.arrived.pop(message, None)
 
     def _unused(self, *args: Any, **kwargs: Any) -> NoReturn:

@@ -1,6 +1,6 @@
-"""Keys and certificates: what a federation with TLS and registered clients needs, made at once.
+"""TLS certificates and client keys of a federation, as `muster keys` writes them.
 
-A certificate authority of the federation's own, a certificate of the server signed by it, and a
+A certificate authority for this federation alone, a certificate of the server signed by it, and a
 key pair for every client. Real federations may bring their own instead: any CA, and keys made by
 `ssh-keygen -t ecdsa -b 384`.
 """
@@ -27,7 +27,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from ...base.durable import create
 from ...base.errors import MusterError
 
-HERE = ("localhost", "127.0.0.1")  # how the server reaches itself
+LOCAL_NAMES = ("localhost", "127.0.0.1")  # by which the server reaches itself
 CA, CERTIFICATE, KEY = "ca.crt", "server.crt", "server.key"
 ONLY_OWNER, EVERYONE = 0o600, 0o644  # who may read a file
 Private = ec.EllipticCurvePrivateKey
@@ -35,12 +35,12 @@ Private = ec.EllipticCurvePrivateKey
 
 def make_keys(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int = 365) -> None:
     """Write `ca.crt`, `server.crt`, `server.key` and, for each client, `NAME` (private) and
-    `NAME.pub`. Nothing that is there is replaced.
+    `NAME.pub`. No existing file is replaced.
 
     Args:
         hosts: names and addresses under which clients will reach the server; its certificate is
-            good for the machine itself too, where the superlink is
-        days: how long the certificates are good for
+            valid for the machine itself too, where the SuperLink is
+        days: how long the certificates are valid
     """
     for name in clients:
         if not name or "/" in name or name.startswith(".") or name in (CA, CERTIFICATE, KEY):
@@ -49,15 +49,15 @@ def make_keys(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: 
     names += [n for name in clients for n in (name, f"{name}.pub")]
     for n in names:
         if names.count(n) > 1:
-            raise MusterError(f"client '{n}': twice; give each a name of its own")
-    subjects = [_name(host) for host in dict.fromkeys([*hosts, *HERE])]
-    there = [n for n in names if (folder / n).exists()]
-    if there:
-        raise MusterError(f"{folder / there[0]}: is there already; use another folder or name")
+            raise MusterError(f"client '{n}': twice; give each client another name")
+    subjects = [_general_name(host) for host in dict.fromkeys([*hosts, *LOCAL_NAMES])]
+    existing = [n for n in names if (folder / n).exists()]
+    if existing:
+        raise MusterError(f"{folder / existing[0]}: exists already; use another folder or name")
     contents: dict[str, bytes] = {}
     if hosts:
-        authority, ca = _authority(days)
-        key, certificate = _server(authority, hosts[0], subjects, days)
+        authority, ca = _make_authority(days)
+        key, certificate = _make_server(authority, hosts[0], subjects, days)
         contents[CA] = ca.public_bytes(Encoding.PEM)
         contents[CERTIFICATE] = certificate.public_bytes(Encoding.PEM)
         # Flower's server reads its key in this form.
@@ -65,24 +65,24 @@ def make_keys(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: 
             Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()
         )
     for name in clients:
-        own = _new()
+        own = _generate_key()
         public = own.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
         contents[name] = own.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
         contents[f"{name}.pub"] = public + f" {name}\n".encode()
     folder.mkdir(parents=True, exist_ok=True)
     secret = {KEY, *clients}
-    made: list[Path] = []
+    written: list[Path] = []
     try:
         for name, content in contents.items():
             create(folder / name, content, ONLY_OWNER if name in secret else EVERYONE)
-            made.append(folder / name)
+            written.append(folder / name)
     except BaseException:
-        for path in made:
+        for path in written:
             path.unlink()
         raise
 
 
-def _new() -> Private:
+def _generate_key() -> Private:
     return ec.generate_private_key(ec.SECP384R1())
 
 
@@ -101,8 +101,8 @@ def _builder(subject: str, issuer: str, days: int) -> x509.CertificateBuilder:
 AUTHORITY = "muster federation"
 
 
-def _authority(days: int) -> tuple[Private, x509.Certificate]:
-    key = _new()
+def _make_authority(days: int) -> tuple[Private, x509.Certificate]:
+    key = _generate_key()
     certificate = (
         _builder(AUTHORITY, AUTHORITY, days)
         .public_key(key.public_key())
@@ -114,10 +114,10 @@ def _authority(days: int) -> tuple[Private, x509.Certificate]:
     return key, certificate
 
 
-def _server(
+def _make_server(
     authority: Private, host: str, subjects: Sequence[x509.GeneralName], days: int
 ) -> tuple[Private, x509.Certificate]:
-    key = _new()
+    key = _generate_key()
     issuer = authority.public_key()
     certificate = (
         _builder(host[:64], AUTHORITY, days)
@@ -134,17 +134,23 @@ def _server(
 
 def _usage(sign_certificates: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
-        digital_signature=not sign_certificates, key_cert_sign=sign_certificates,
-        crl_sign=sign_certificates, content_commitment=False, key_encipherment=False,
-        data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
-    )  # fmt: skip
+        digital_signature=not sign_certificates,
+        key_cert_sign=sign_certificates,
+        crl_sign=sign_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
 
 
-def _name(host: str) -> x509.GeneralName:
+def _general_name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         pass
     if not re.fullmatch(r"[A-Za-z0-9*]([A-Za-z0-9.-]*[A-Za-z0-9])?", host):
-        raise MusterError(f"server '{host}': give the name or address by which it is reached")
+        raise MusterError(f"server '{host}': give a host name or an address")
     return x509.DNSName(host)

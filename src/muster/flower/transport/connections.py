@@ -1,9 +1,9 @@
-"""Who is connected to the gate: strangers, for a moment and not many, and nodes by their keys.
+"""Limits on the proxy's connections: few and short while unauthenticated, then counted by key.
 
-Every connection is a stranger's from the moment the kernel hands it over, before TLS has begun,
-until a request on it is signed by a registered key. A stranger that takes too long is shown out;
-so is the one that has been there longest, when its address has too many, or there are too many
-altogether. What nodes hold is counted by key, so that any number of them may share an address.
+Every connection is unauthenticated from the moment the kernel hands it over, before TLS has begun,
+until a request on it is signed by a registered key. One that takes too long is closed; so is the
+oldest one, when its address has too many, or there are too many altogether. Connections of nodes
+are counted by key, so that any number of nodes may share an address.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from .proxy_log import Refused
+from .proxy_log import Refusal
 
-KNOWN_WITHIN = 15.0  # seconds from a connection to the first signed request on it
-STRANGERS, STRANGERS_OF_ADDRESS = 512, 32  # connections
-OF_KEY = 64  # connections of one node
+AUTHENTICATION_TIMEOUT = 15.0  # seconds from a connection to the first signed request on it
+MAX_UNAUTHENTICATED, MAX_UNAUTHENTICATED_PER_ADDRESS = 512, 32  # connections
+MAX_PER_KEY = 64  # connections of one node
 
-Place = tuple[str, int]  # where a connection comes from
+Peer = tuple[str, int]  # address and port that a connection comes from
 
 
-def neighbourhood(host: str) -> str:
-    """The address that a connection counts for: for IPv6 the network of 64 bits, which is one
-    customer's."""
+def address_block(host: str) -> str:
+    """Return the address that a connection counts for: for IPv6 the network of 64 bits, which is
+    one customer's."""
     with suppress(ValueError):
         address = ipaddress.ip_address(host.partition("%")[0])
         if isinstance(address, ipaddress.IPv6Address):
@@ -39,78 +39,80 @@ def neighbourhood(host: str) -> str:
 
 
 @dataclass
-class Visitors:
-    """The connections there are.
+class Connections:
+    """The open connections of the proxy.
 
     Attributes:
-        most: strangers at a time
+        limit: the most that may be unauthenticated at a time
     """
 
-    most: int = STRANGERS
-    strangers: dict[Place, Callable[[], None]] = field(default_factory=dict)  # oldest first
-    nodes: dict[Place, bytes] = field(default_factory=dict)
-    _of_address: Counter[str] = field(default_factory=Counter)
-    _of_key: Counter[bytes] = field(default_factory=Counter)
+    limit: int = MAX_UNAUTHENTICATED
+    unauthenticated: dict[Peer, Callable[[], None]] = field(default_factory=dict)  # oldest first
+    nodes: dict[Peer, bytes] = field(default_factory=dict)
+    _per_address: Counter[str] = field(default_factory=Counter)
+    _per_key: Counter[bytes] = field(default_factory=Counter)
 
-    def came(self, place: Place, show_out: Callable[[], None]) -> None:
-        """Somebody connected, and can be shown out."""
-        home = neighbourhood(place[0])
-        if self._of_address[home] >= STRANGERS_OF_ADDRESS:
-            self._show_out(next(p for p in self.strangers if neighbourhood(p[0]) == home))
-        elif len(self.strangers) >= self.most:
-            self._show_out(next(iter(self.strangers)))
-        self.strangers[place] = show_out
-        self._of_address[home] += 1
-        asyncio.get_running_loop().call_later(KNOWN_WITHIN, self._expire, place, show_out)
+    def add(self, peer: Peer, disconnect: Callable[[], None]) -> None:
+        """Count a new connection, and close the oldest one where there are too many."""
+        block = address_block(peer[0])
+        if self._per_address[block] >= MAX_UNAUTHENTICATED_PER_ADDRESS:
+            self._disconnect(next(p for p in self.unauthenticated if address_block(p[0]) == block))
+        elif len(self.unauthenticated) >= self.limit:
+            self._disconnect(next(iter(self.unauthenticated)))
+        self.unauthenticated[peer] = disconnect
+        self._per_address[block] += 1
+        asyncio.get_running_loop().call_later(
+            AUTHENTICATION_TIMEOUT, self._expire, peer, disconnect
+        )
 
-    def known(self, place: Place, key: bytes) -> None:
-        """A connection turned out to be a node's."""
-        if self._forget(place):
-            self.nodes[place] = key
-            self._of_key[key] += 1
-        if self._of_key[key] > OF_KEY:
-            raise Refused(503, f"over {OF_KEY} connections of one node")
+    def authenticate(self, peer: Peer, key: bytes) -> None:
+        """Count a connection for the registered key that signed a request on it."""
+        if self._forget(peer):
+            self.nodes[peer] = key
+            self._per_key[key] += 1
+        if self._per_key[key] > MAX_PER_KEY:
+            raise Refusal(503, f"over {MAX_PER_KEY} connections of one node")
 
-    def left(self, place: Place) -> None:
-        """A connection is closed."""
-        self._forget(place)
-        key = self.nodes.pop(place, None)
+    def remove(self, peer: Peer) -> None:
+        """Forget a connection that was closed."""
+        self._forget(peer)
+        key = self.nodes.pop(peer, None)
         if key is not None:
-            self._of_key[key] -= 1
-            self._of_key += Counter()  # without those that are 0
+            self._per_key[key] -= 1
+            self._per_key += Counter()  # without those that are 0
 
-    def _expire(self, place: Place, show_out: Callable[[], None]) -> None:
-        if self.strangers.get(place) is show_out:
-            self._show_out(place)
+    def _expire(self, peer: Peer, disconnect: Callable[[], None]) -> None:
+        if self.unauthenticated.get(peer) is disconnect:
+            self._disconnect(peer)
 
-    def _show_out(self, place: Place) -> None:
-        show_out = self.strangers[place]
-        self._forget(place)
-        show_out()
+    def _disconnect(self, peer: Peer) -> None:
+        disconnect = self.unauthenticated[peer]
+        self._forget(peer)
+        disconnect()
 
-    def _forget(self, place: Place) -> bool:
-        if self.strangers.pop(place, None) is None:
+    def _forget(self, peer: Peer) -> bool:
+        if self.unauthenticated.pop(peer, None) is None:
             return False
-        home = neighbourhood(place[0])
-        self._of_address[home] -= 1
-        if not self._of_address[home]:
-            del self._of_address[home]
+        block = address_block(peer[0])
+        self._per_address[block] -= 1
+        if not self._per_address[block]:
+            del self._per_address[block]
         return True
 
 
-class Visit(socket.socket):
-    """A connection that says when it is closed."""
+class Connection(socket.socket):
+    """A connection that calls back when it is closed."""
 
     on_close: Callable[[], None] | None = None
 
     def close(self) -> None:
-        """Close it, and say so once."""
+        """Close it, and call back once."""
         super().close()
         if self.on_close is not None:
             self.on_close()
             self.on_close = None
 
-    def show_out(self) -> None:
+    def disconnect(self) -> None:
         """End it from this side; whoever reads from it then closes it."""
         with suppress(OSError):
             self.shutdown(socket.SHUT_RDWR)
@@ -119,20 +121,20 @@ class Visit(socket.socket):
 class Listener(socket.socket):
     """A listening socket whose connections are counted as they come."""
 
-    visitors: Visitors
+    connections: Connections
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next connection."""
+        """Return the next connection."""
         plain, address = super().accept()
-        place = (str(address[0]), int(address[1]))
-        visit = Visit(plain.family, plain.type, plain.proto, fileno=plain.detach())
-        visit.on_close = lambda: self.visitors.left(place)
-        self.visitors.came(place, visit.show_out)
-        return visit, address
+        peer = (str(address[0]), int(address[1]))
+        connection = Connection(plain.family, plain.type, plain.proto, fileno=plain.detach())
+        connection.on_close = lambda: self.connections.remove(peer)
+        self.connections.add(peer, connection.disconnect)
+        return connection, address
 
 
-def listen(host: str, port: int, visitors: Visitors) -> Listener:
-    """A socket that listens at an address of this machine."""
+def listen(host: str, port: int, connections: Connections) -> Listener:
+    """Return a socket that listens at an address of this machine."""
     kind = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = Listener(kind, socket.SOCK_STREAM)
     try:
@@ -142,5 +144,5 @@ def listen(host: str, port: int, visitors: Visitors) -> Listener:
         listener.close()
         raise
     listener.setblocking(False)
-    listener.visitors = visitors
+    listener.connections = connections
     return listener

@@ -1,8 +1,8 @@
-"""The post: how a server looks for answers and fetches them, one object at a time.
+"""Fetching of replies from the SuperLink, one object at a time.
 
-Flower's own `pull_messages` fetches a whole answer and puts it together, however large it is and
-however long its sender takes. Here a server learns first of which objects an answer consists, and
-asks for each of them without waiting; `inbox` decides how much of it to take.
+Flower's own `pull_messages` fetches a whole reply and assembles it, however large it is and however
+long its sender takes. Here a server first learns of which objects a reply consists, and fetches
+each of them without waiting; `requests` decides how much of it to take.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ..compat import (
 )
 
 
-class Lost(Exception):
-    """An object that was announced and will not come."""
+class MissingObject(Exception):
+    """An object that was announced and will never arrive."""
 
 
 @dataclass(frozen=True)
-class Announced:
-    """An answer that has been announced.
+class Announcement:
+    """A reply that has been announced.
 
     Attributes:
-        source: the node that it is said to come from
+        source: the node that it names as its sender
         tree: the objects of which it consists, by their hashes
     """
 
@@ -39,49 +39,53 @@ class Announced:
 
 
 @runtime_checkable
-class Post(Protocol):
-    """Where answers arrive."""
+class ReplySource(Protocol):
+    """The place where replies arrive."""
 
-    def announced(self, asked: str) -> Announced | None:
-        """The answer to a message, if there is one; it is given out once."""
+    def find_reply(self, message: str) -> Announcement | None:
+        """Return the reply to a message, if there is one; it is returned once."""
         ...
 
-    def fetch(self, name: str) -> bytes | None:
-        """An object, if it has come. Raises `Lost` when it never will."""
+    def fetch_object(self, name: str) -> bytes | None:
+        """Return an object, if it has arrived.
+
+        Raises:
+            MissingObject: it never will
+        """
         ...
 
-    def received(self, message: str) -> None:
-        """An answer is no longer needed."""
+    def confirm(self, message: str) -> None:
+        """Confirm a reply, which is then dropped."""
         ...
 
 
 @dataclass(frozen=True)
-class Superlink:
-    """The post of a real federation: what a run's server app may ask the superlink for."""
+class SuperLinkReplies:
+    """Replies of a real federation, fetched from its SuperLink."""
 
     client: Any
     node: Any
     run: int
 
-    def announced(self, asked: str) -> Announced | None:
-        """The answer to a message, if there is one. It is asked for alone: what the superlink
-        cannot give out must cost nobody else's answer."""
-        found = self.client.PullMessages(PullAppMessagesRequest(message_ids=[asked]))
-        for message, tree in zip(found.messages_list, found.message_object_trees, strict=True):
-            if message.metadata.reply_to_message_id == asked:
-                return Announced(message.metadata.src_node_id, tree)
+    def find_reply(self, message: str) -> Announcement | None:
+        """Return the reply to a message, if there is one. It is asked for alone: an error of the
+        SuperLink must not cost another client's reply."""
+        found = self.client.PullMessages(PullAppMessagesRequest(message_ids=[message]))
+        for reply, tree in zip(found.messages_list, found.message_object_trees, strict=True):
+            if reply.metadata.reply_to_message_id == message:
+                return Announcement(reply.metadata.src_node_id, tree)
         return None
 
-    def fetch(self, name: str) -> bytes | None:
-        """An object, if it has come."""
+    def fetch_object(self, name: str) -> bytes | None:
+        """Return an object, if it has arrived."""
         request = PullObjectRequest(node=self.node, run_id=self.run, object_id=name)
         found = self.client.PullObject(request)
         if not found.object_found:
-            raise Lost(name)
+            raise MissingObject(name)
         return cast(bytes, found.object_content) if found.object_available else None
 
-    def received(self, message: str) -> None:
-        """An answer is no longer needed."""
+    def confirm(self, message: str) -> None:
+        """Confirm a reply, which is then dropped."""
         self.client.ConfirmMessageReceived(
             ConfirmMessageReceivedRequest(
                 node=self.node, run_id=self.run, message_object_id=message
@@ -89,8 +93,8 @@ class Superlink:
         )
 
 
-def post_of(grid: Grid) -> Post:
-    """Where the answers to a grid's messages arrive."""
-    if isinstance(grid, Post):
+def reply_source(grid: Grid) -> ReplySource:
+    """Return the place where replies to a grid's messages arrive."""
+    if isinstance(grid, ReplySource):
         return grid
-    return Superlink(*runtime_connection(grid))
+    return SuperLinkReplies(*runtime_connection(grid))

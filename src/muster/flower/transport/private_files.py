@@ -1,8 +1,8 @@
-"""Files that are nobody else's: keys, data, rosters, and who can read them.
+"""Permissions of keys, data and rosters: files that are for their owner alone.
 
 A private key that anyone else can read is refused, as ssh does. So is a data file that everybody on
-the machine can read, or anybody else can change; one that its group can read is allowed, for a
-service user that is given access that way, and said.
+the machine can read, or anybody else can change; one that its group can read is allowed with a
+warning, for a service user that is given access that way.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ PRIVATE_FOLDER, PRIVATE_FILE = 0o700, 0o600
 
 
 @contextmanager
-def for_oneself() -> Iterator[None]:
-    """Within, whatever this process writes is for its own user alone."""
+def private_umask() -> Iterator[None]:
+    """Create files for this process's own user alone, within the block."""
     before = os.umask(0o077)
     try:
         yield
@@ -29,23 +29,23 @@ def for_oneself() -> Iterator[None]:
         os.umask(before)
 
 
-def private_folder(path: Path) -> Path:
-    """A folder for its owner alone, made if it is not there."""
+def make_private_folder(path: Path) -> Path:
+    """Make a folder for its owner alone, unless it exists; return it."""
     path.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
     path.chmod(PRIVATE_FOLDER)
     return path
 
 
 def write_private(path: Path, content: str | bytes) -> None:
-    """Write a file for its owner alone, in place of what is there."""
-    private_folder(path.parent)
+    """Write a file for its owner alone, atomic_file an existing one."""
+    make_private_folder(path.parent)
     with durable.atomic_file(path) as new:
         durable.create(new, content, PRIVATE_FILE)
 
 
-def open_to(path: Path) -> tuple[bool, bool]:
-    """Whether a file's group, and everybody, can read or change it: by its mode, and those of the
-    folders on the way to it."""
+def find_access(path: Path) -> tuple[bool, bool]:
+    """Return two booleans: True if a file's group, and if everybody, can read or change it, by its
+    mode and those of the folders on the way to it."""
     if os.name != "posix":
         return False, False
     here = path.resolve()
@@ -59,16 +59,16 @@ def open_to(path: Path) -> tuple[bool, bool]:
 
 
 def check_key(path: Path) -> None:
-    """Refuse a private key that is not its owner's alone, or is not there."""
-    group, others = _open_to(path, "key")
+    """Refuse a private key that others can read, or that is missing."""
+    group, others = _find_access(path, "key")
     if group or others:
         raise MusterError(f"{path}: others can read this private key; chmod 600 {path}")
 
 
 def check_data(path: Path) -> str:
-    """Refuse data that everybody on the machine can read, or that its group can change; returns
-    what is to be said of data that its group can read."""
-    group, others = _open_to(path, "data")
+    """Refuse data that everybody on the machine can read, or that its group can change; return a
+    warning about data that its group can read, or ""."""
+    group, others = _find_access(path, "data")
     if others:
         raise MusterError(
             f"{path}: everybody on this machine can read or change it; chmod 600 {path}"
@@ -78,9 +78,9 @@ def check_data(path: Path) -> str:
     return f"{path}: its group can read it; with chmod 600 only its owner can" if group else ""
 
 
-def _open_to(path: Path, what: str) -> tuple[bool, bool]:
+def _find_access(path: Path, what: str) -> tuple[bool, bool]:
     try:
-        return open_to(path)
+        return find_access(path)
     except OSError as error:
         raise MusterError(
             f"{path}: cannot be read ({error.strerror}); give the {what} of this client"

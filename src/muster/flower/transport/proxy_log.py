@@ -1,4 +1,4 @@
-"""Refusals of the gate: what is answered, and what is written down of them."""
+"""Refusals of the proxy, and a log of them that cannot fill a disk."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .wire import line
+from .wire import clean_line
 
-LINES_A_MINUTE = 30  # in the log, of refusals
-LONGEST_LINE = 250  # letters
+LINES_A_MINUTE = 30  # of the log
+LONGEST_LINE = 250  # characters
 
 Say = Callable[[str], None]
 
 
-class Refused(Exception):
-    """A request that is not passed on: with what status, and why."""
+class Refusal(Exception):
+    """A request that is not forwarded: the HTTP status and the reason."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -25,7 +25,7 @@ class Refused(Exception):
 
 @dataclass
 class Log:
-    """Says refusals, but not so many that they fill a disk."""
+    """A log that writes so many short lines a minute, and then counts."""
 
     say: Say
     minute: int = 0
@@ -39,17 +39,17 @@ class Log:
             self.minute, self.lines = now, 0
         self.lines += 1
         if self.lines <= LINES_A_MINUTE:
-            self.say(line(text, LONGEST_LINE))
+            self.say(clean_line(text, LONGEST_LINE))
 
 
 class LogHandler(logging.Handler):
-    """Sends what other packages log the same way: a line each, and not too many."""
+    """A logging handler that sends other packages' records to the same log."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)
         self.log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say one record; of an exception what it is, and not where it came from."""
+        """Log one record as a line, with its exception but no traceback."""
         error = record.exc_info[1] if record.exc_info else None
         self.log(f"{record.getMessage()} {error!r}" if error else record.getMessage())

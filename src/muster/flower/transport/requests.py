@@ -1,18 +1,15 @@
-"""The inbox: questions go out, answers are taken in as far as they can be true, and no further.
+"""Requests to clients, with a timeout, and their replies, checked against limits before assembly.
 
-An answer is a tree of objects: a message, its records, their arrays, the arrays' chunks. What a
-sound answer comes to is known before it is asked for, so everything is bounded before it is put
-together: how many objects there are, how deep they nest, how many bytes they are, and how many
-they become (an array may repeat a chunk). Whatever goes wrong with an answer is the failure of the
-client that was asked, and of nobody else.
+A reply is a tree of objects: a message, its records, their arrays, the arrays' chunks. The size of
+a sound reply is known before the request is sent, so everything is bounded before it is assembled:
+how many objects there are, how deep they nest, how many bytes they are, and how many they become
+(an array may repeat a chunk). Any error in a reply is the failure of its sender alone.
 
-Answers that are there are taken in, every one, before anybody is waited for. One that was announced
-and has not come is looked for again in every turn, until the patience ends: then that is its
-sender's failure, and nobody else has lost anything by it.
+Replies that have arrived are all read before anybody is waited for. One that was announced and has
+not arrived is polled in every turn, until the timeout: then it is its sender's failure.
 
-Every question carries a random nonce that its answer must repeat. Only the client that was asked
-has seen it, so no other can answer in its place, nor guess the message's number, which is a hash
-over it.
+Every request carries a random nonce that its reply must repeat. Only the client that was asked has
+seen it, so no other can reply in its place, nor guess the message's id, which is a hash over it.
 """
 
 from __future__ import annotations
@@ -38,17 +35,17 @@ from ..compat import (
     get_object_head_values_from_object_content,
     inflate_object_from_contents,
 )
-from .object_fetch import Announced, Lost, Post, post_of
-from .wire import NONCE, OFFER, WORD, Expected, size
+from .object_fetch import Announcement, MissingObject, ReplySource, reply_source
+from .wire import NONCE, OFFER, REPORT, ExpectedReply, message_size
 
-CHUNK = 2**20  # bytes of an array that may travel as an object of their own (Flower's: 5 MB)
-HEAD = 1024  # bytes that an object may say of itself, besides names
-POLL = 0.5  # seconds between looks for answers
-LONGEST_LIFE = 90 * 24 * 3600.0  # seconds of a message, where patience has no end
-TURN = 20.0  # seconds for fetching one answer before it is the next one's turn
+CHUNK = 2**20  # bytes of an array that may travel as a separate object (Flower's: 5 MB)
+HEAD = 1024  # bytes of an object's description of itself, besides names
+POLL_INTERVAL = 0.5  # seconds between polls for replies
+MAX_TTL = 90 * 24 * 3600.0  # seconds of a message, where the timeout is infinite
+FETCH_TURN = 20.0  # seconds for fetching one reply before it is the next one's turn
 NONCE_BYTES = 16
-NO_FAULT_OF_A_CLIENT = (httpx.TransportError, RunNotRunningException)
-INSIDE: dict[str, tuple[str, ...]] = {  # what an object of each kind may hold
+SERVER_ERRORS = (httpx.TransportError, RunNotRunningException)
+CHILDREN: dict[str, tuple[str, ...]] = {  # what an object of each kind may hold
     "Message": ("RecordDict",),
     "RecordDict": ("ConfigRecord", "ArrayRecord"),
     "ArrayRecord": ("Array",),
@@ -56,25 +53,25 @@ INSIDE: dict[str, tuple[str, ...]] = {  # what an object of each kind may hold
     "ConfigRecord": (),
     "ArrayChunk": (),
 }
-MOST_DEPTH = 2  # brackets within brackets in what an object says of itself
+MAX_DEPTH = 2  # brackets within brackets in an object's description of itself
 BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that an answer may come to.
+    """The size limits of a reply.
 
     Attributes:
         objects: how many it may consist of
-        size: bytes of all of them together, and of all arrays once they are put together
+        size: bytes of all of them together, and of all arrays once they are assembled
     """
 
     objects: int = 8
     size: int = 2**16
 
 
-def limits_of(expected: Expected) -> Limits:
-    """What a sound answer comes to at most: its word, and the arrays it is to carry."""
+def reply_limits(expected: ExpectedReply) -> Limits:
+    """Return the limits of a sound reply: its report, and the arrays it is to carry."""
     parts = [expected.shapes or {}, *expected.extra.values()]
     width = expected.width
     arrays = [width * math.prod(shape) for shapes in parts for shape in shapes.values()]
@@ -83,28 +80,28 @@ def limits_of(expected: Expected) -> Limits:
     return Limits(objects, Limits.size + sum(arrays) + names + HEAD * objects)
 
 
-class Refused(Exception):
-    """An answer that is not taken in, and why."""
+class BadReply(Exception):
+    """A reply that is refused, and why."""
 
 
-def too_much(what: str) -> Refused:
-    """For an answer beyond its limits, or of a form that no answer has."""
-    return Refused(f"malformed: {what}")
+def malformed(what: str) -> BadReply:
+    """Return the error for a reply beyond its limits, or of a form that no reply has."""
+    return BadReply(f"malformed: {what}")
 
 
 @dataclass
 class Exchange:
-    """What came of some questions, by client.
+    """The results of some requests, by client.
 
     Attributes:
-        answers: the messages that came back
-        refused: what is wrong with one that came back and could not be taken in
-        missing: why there is none
-        sent: bytes of each question
-        up: bytes that were fetched of each answer, whatever became of it
+        replies: the messages that arrived
+        refused: the fault of a reply that arrived and was refused
+        missing: the reason why there is no reply
+        sent: bytes of each request
+        up: bytes that were fetched of each reply, refused or not
     """
 
-    answers: dict[int, Message] = field(default_factory=dict)
+    replies: dict[int, Message] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
     missing: dict[int, str] = field(default_factory=dict)
     sent: dict[int, int] = field(default_factory=dict)
@@ -112,50 +109,50 @@ class Exchange:
 
 
 @dataclass
-class Question:
-    """A message to one client, and what has come of the answer to it."""
+class Request:
+    """A request to one client, and as much of its reply as has arrived."""
 
     client: int
     node: int
     nonce: bytes
     limits: Limits
-    announced: Announced | None = None
+    announced: Announcement | None = None
     objects: list[str] = field(default_factory=list)
     contents: dict[str, bytes] = field(default_factory=dict)
-    up: int = 0  # bytes that have come
+    up: int = 0  # bytes that have arrived
 
-    def take(self, post: Post, asked: str) -> Message | None:
-        """As much of the answer as is there; the message, once all of it is."""
-        until = time.monotonic() + TURN
+    def fetch_reply(self, source: ReplySource, message: str) -> Message | None:
+        """Fetch as much of the reply as has arrived; return it once it is whole."""
+        until = time.monotonic() + FETCH_TURN
         if self.announced is None:
-            self.announced = post.announced(asked)
+            self.announced = source.find_reply(message)
             if self.announced is None:
                 return None
-            self.objects = names_in(self.announced.tree, self.limits)
+            self.objects = list_objects(self.announced.tree, self.limits)
         for name in self.objects[len(self.contents) :]:
-            content = None if time.monotonic() >= until else post.fetch(name)
+            content = None if time.monotonic() >= until else source.fetch_object(name)
             if content is None:
                 return None
             self.contents[name] = content
             self.up += len(content)
             if self.up > self.limits.size:
-                raise too_much(f"over {self.limits.size} bytes")
-        return self.opened(self.announced)
+                raise malformed(f"over {self.limits.size} bytes")
+        return self.assemble(self.announced)
 
-    def opened(self, announced: Announced) -> Message:
-        """The answer put together: from the node that was asked, with the question's nonce."""
+    def assemble(self, announced: Announcement) -> Message:
+        """Assemble the reply, which must come from the node that was asked, with its nonce."""
         root = announced.tree.object_id
-        check(root, self.contents, self.limits)
+        check_objects(root, self.contents, self.limits)
         message = inflate_object_from_contents(root, dict(self.contents))
-        assert isinstance(message, Message)  # `check` has seen that it is
+        assert isinstance(message, Message)  # `check_objects` has verified it
         if message.has_error():
             return message
         if {announced.source, message.metadata.src_node_id} != {self.node}:
-            raise Refused("forged: comes from a node that was not asked")
-        word = message.content.config_records.get(WORD, ConfigRecord())
-        nonce = word.pop(NONCE, b"")
+            raise BadReply("forged: comes from a node that was not asked")
+        report = message.content.config_records.get(REPORT, ConfigRecord())
+        nonce = report.pop(NONCE, b"")
         if not isinstance(nonce, bytes) or not hmac.compare_digest(nonce, self.nonce):
-            raise Refused("forged: does not repeat the nonce of the question")
+            raise BadReply("forged: does not repeat the nonce of the request")
         return message
 
 
@@ -163,113 +160,116 @@ def exchange(
     grid: Grid,
     contents: Mapping[int, tuple[int, RecordDict]],
     kind: str,
-    patience: float,
+    timeout: float,
     limits: Mapping[int, Limits],
-    unawaited: frozenset[int] = frozenset(),
+    no_wait: frozenset[int] = frozenset(),
 ) -> Exchange:
-    """Send each client k its content (to a node) and take in the answers, for `patience` seconds
-    at most. Nobody waits for the `unawaited`: theirs count when they are there in time.
+    """Send each client k its content (to a node) and collect the replies.
+
+    Args:
+        timeout: seconds to wait at most
+        no_wait: clients that nobody waits for; their replies count if they arrive in time
     """
     done = Exchange()
     if not contents:
         return done
-    post = post_of(grid)
-    sent, questions = {}, []
+    source = reply_source(grid)
+    sent, requests = {}, []
     for k, (node, content) in contents.items():
         nonce = secrets.token_bytes(NONCE_BYTES)
-        # An answer that comes in time must not be too late for Flower.
-        life = min(2 * patience + 60, LONGEST_LIFE)
-        sent[k] = Message(asking(content, nonce), dst_node_id=node, message_type=kind, ttl=life)
-        questions.append(Question(k, node, nonce, limits.get(k, Limits())))
+        # A reply within the timeout must not be too late for Flower.
+        ttl = min(2 * timeout + 60, MAX_TTL)
+        sent[k] = Message(add_nonce(content, nonce), dst_node_id=node, message_type=kind, ttl=ttl)
+        requests.append(Request(k, node, nonce, limits.get(k, Limits())))
     ids = list(grid.push_messages(list(sent.values())))
-    pending = {i: question for i, question in zip(ids, questions, strict=False) if i}
-    delivered = {question.client for question in pending.values()}
-    until = time.monotonic() + patience
+    pending = {i: request for i, request in zip(ids, requests, strict=False) if i}
+    delivered = {request.client for request in pending.values()}
+    until = time.monotonic() + timeout
     while pending:
-        looked = time.monotonic()
-        for asked, question in list(pending.items()):
-            if look(post, asked, question, done):
-                del pending[asked]
-        awaited = any(question.client not in unawaited for question in pending.values())
-        if not awaited or time.monotonic() >= until:
+        started = time.monotonic()
+        for message, request in list(pending.items()):
+            if poll(source, message, request, done):
+                del pending[message]
+        waiting = any(request.client not in no_wait for request in pending.values())
+        if not waiting or time.monotonic() >= until:
             break
-        pause = max(POLL, time.monotonic() - looked)
+        pause = max(POLL_INTERVAL, time.monotonic() - started)
         time.sleep(max(0.0, min(pause, until - time.monotonic())))
-    for question in pending.values():
-        done.missing[question.client] = why_missing(question, patience, unawaited)
-    for question in questions:
-        done.up[question.client] = question.up
-        if question.client not in delivered:
-            done.missing[question.client] = "failed: the question could not be delivered"
+    for request in pending.values():
+        done.missing[request.client] = missing_reason(request, timeout, no_wait)
+    for request in requests:
+        done.up[request.client] = request.up
+        if request.client not in delivered:
+            done.missing[request.client] = "failed: the request could not be delivered"
     known: dict[str, int] = {}
-    done.sent = {k: size(message, known) for k, message in sent.items()}
+    done.sent = {k: message_size(content, known) for k, content in sent.items()}
     return done
 
 
-def asking(content: RecordDict, nonce: bytes) -> RecordDict:
-    """A question with its nonce."""
-    said = ConfigRecord({**content.config_records[OFFER], NONCE: nonce})
-    return RecordDict({**content, OFFER: said})
+def add_nonce(content: RecordDict, nonce: bytes) -> RecordDict:
+    """Return a request's content with its nonce."""
+    offer = ConfigRecord({**content.config_records[OFFER], NONCE: nonce})
+    return RecordDict({**content, OFFER: offer})
 
 
-def look(post: Post, asked: str, question: Question, done: Exchange) -> bool:
-    """Take in what is there of an answer; whether there is nothing more to wait for. Whatever it
-    raises is its sender's failure."""
-    k = question.client
+def poll(source: ReplySource, message: str, request: Request, done: Exchange) -> bool:
+    """Fetch what has arrived of a reply; return True if there is nothing more to wait for. Any
+    error it raises is its sender's failure."""
+    k = request.client
     try:
-        message = question.take(post, asked)
-        if message is None:
+        reply = request.fetch_reply(source, message)
+        if reply is None:
             return False
-        done.answers[k] = message
-    except NO_FAULT_OF_A_CLIENT:
+        done.replies[k] = reply
+    except SERVER_ERRORS:
         raise
-    except Refused as error:
+    except BadReply as error:
         done.refused[k] = str(error)
-    except Lost:
+    except MissingObject:
         done.missing[k] = "failed: announced an answer that never came"
     except Exception as error:
         done.refused[k] = f"malformed: unreadable ({type(error).__name__})"
-    question.contents.clear()
-    if question.announced is not None:
-        with suppress(httpx.HTTPStatusError):  # it goes with the run, then
-            post.received(question.announced.tree.object_id)
+    request.contents.clear()
+    if request.announced is not None:
+        with suppress(httpx.HTTPStatusError):  # it is then dropped with the run
+            source.confirm(request.announced.tree.object_id)
     return True
 
 
-def why_missing(question: Question, patience: float, unawaited: frozenset[int]) -> str:
-    """Why there is no answer."""
-    there, all_of_it = len(question.contents), len(question.objects)
-    if question.announced is not None:
+def missing_reason(request: Request, timeout: float, no_wait: frozenset[int]) -> str:
+    """Return the reason why there is no reply."""
+    arrived, total = len(request.contents), len(request.objects)
+    if request.announced is not None:
         return (
-            f"failed: announced an answer and withheld {all_of_it - there} of its {all_of_it} "
-            f"objects for {patience:g} s"
+            f"failed: announced an answer and withheld {total - arrived} of its {total} "
+            f"objects for {timeout:g} s"
         )
-    if question.client in unawaited:
+    if request.client in no_wait:
         return "failed: set aside, and no answer yet"
-    return f"failed: no answer within {patience:g} s"
+    return f"failed: no answer within {timeout:g} s"
 
 
-def names_in(tree: ObjectTree, limits: Limits) -> list[str]:
-    """The objects of an announced answer, each once; refused when they are too many, or nest
-    deeper than answers do."""
+def list_objects(tree: ObjectTree, limits: Limits) -> list[str]:
+    """Return the objects of an announced reply, each once; refuse too many, and such as nest
+    deeper than a reply does."""
     names: dict[str, None] = {}
     level = [tree]
-    for _ in range(len(INSIDE)):
+    for _ in range(len(CHILDREN)):
         names.update((node.object_id, None) for node in level)
         level = [child for node in level for child in node.children]
         if len(names) + len(level) > limits.objects:
-            raise too_much(f"over {limits.objects} objects")
+            raise malformed(f"over {limits.objects} objects")
     if level:
-        raise too_much("objects nested too deep")
+        raise malformed("objects nested too deep")
     return list(names)
 
 
-def check(root: str, contents: Mapping[str, bytes], limits: Limits) -> None:
-    """Refuse an answer whose objects are not what they are called, hold what they should not, or
-    become more than they may."""
+def check_objects(root: str, contents: Mapping[str, bytes], limits: Limits) -> None:
+    """Refuse a reply whose objects do not match their hashes, are in the wrong place, or become
+    more than they may."""
     for name, content in contents.items():
         if hashlib.sha256(content).hexdigest() != name:
-            raise too_much("an object that is not what it was announced as")
+            raise malformed("an object that is not what it was announced as")
     seen: set[str] = set()
     arrays = 0
 
@@ -277,44 +277,44 @@ def check(root: str, contents: Mapping[str, bytes], limits: Limits) -> None:
         nonlocal arrays
         content = contents.get(name)
         if content is None:
-            raise too_much("an object that was not announced")
+            raise malformed("an object that was not announced")
         kind, children, _ = get_object_head_values_from_object_content(content)
         if kind not in allowed:
-            raise too_much("objects in the wrong place")
+            raise malformed("objects in the wrong place")
         if name in seen:
             return
         seen.add(name)
         if len(children) > limits.objects:
-            raise too_much(f"over {limits.objects} objects")
+            raise malformed(f"over {limits.objects} objects")
         if kind in ("RecordDict", "ArrayRecord", "Array"):
-            said = body(content)
-            flat(said)
+            inner = body(content)
+            check_nesting(inner)
             if kind == "Array":
-                arrays += becomes(said, [contents.get(child, b"") for child in children])
+                arrays += array_size(inner, [contents.get(child, b"") for child in children])
                 if arrays > limits.size:
-                    raise too_much(f"arrays of over {limits.size} bytes")
+                    raise malformed(f"arrays of over {limits.size} bytes")
         for child in children:
-            visit(child, INSIDE[kind])
+            visit(child, CHILDREN[kind])
 
     visit(root, ("Message",))
 
 
 def body(content: bytes) -> bytes:
-    """What stands in an object, after its head."""
+    """Return the content of an object, without its head."""
     return content.partition(b"\0")[2]
 
 
-def flat(said: bytes) -> None:
-    """Refuse brackets nested deeper than in anything a sound answer says."""
+def check_nesting(text: bytes) -> None:
+    """Refuse brackets nested deeper than in any sound reply."""
     depth = 0
-    for mark in BRACKETS.findall(said):
+    for mark in BRACKETS.findall(text):
         depth += (mark in b"[{") - (mark in b"]}")
-        if depth > MOST_DEPTH:
-            raise too_much("nested too deep")
+        if depth > MAX_DEPTH:
+            raise malformed("nested too deep")
 
 
-def becomes(said: bytes, chunks: list[bytes]) -> int:
-    """Bytes of an array that is put together from its chunks, as often as it names each."""
-    named = json.loads(said)["arraychunk_ids"]
+def array_size(text: bytes, chunks: list[bytes]) -> int:
+    """Return the bytes of an array assembled from its chunks, as often as it names each."""
+    indices = json.loads(text)["arraychunk_ids"]
     sizes = [len(body(chunk)) for chunk in chunks]
-    return sum(sizes[i] for i in named)
+    return sum(sizes[i] for i in indices)

@@ -1,8 +1,8 @@
-"""Who sends a request: a registered key, and its signature over the time.
+"""Authentication of requests: a registered key, and its signature over the time.
 
-The superlink checks the same once more. The gate does it first, by Flower's own functions, so that
-nothing of a stranger's request is read, kept or passed on but its headers. Which keys are
-registered is the superlink's to say; it is asked when a key knocks that was not there before.
+The SuperLink checks the same once more. The proxy does it first, with Flower's own functions, so
+that nothing but the headers of an unauthenticated request is read, stored or forwarded. The
+SuperLink knows which keys are registered; it is asked when a request brings an unknown key.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from ..compat import (
     now,
     verify_signature,
 )
-from .proxy_log import Refused
+from .proxy_log import Refusal
 
 LIST_NODES = "/v1/control/list-nodes"
-PAUSE = 2.0  # seconds before the superlink is asked for its keys again, whoever knocks
-GOOD_FOR = 60.0  # seconds after which it is asked anyway
+RETRY_PAUSE = 2.0  # seconds before the SuperLink is asked for its keys again, for an unknown key
+CACHE_TIMEOUT = 60.0  # seconds after which it is asked anyway
 
 
 @dataclass
-class Registered:
-    """The public keys of the nodes that a superlink knows.
+class RegisteredKeys:
+    """The public keys of the nodes that are registered with a SuperLink.
 
     Attributes:
-        client: how the superlink is reached
+        client: the HTTP client that reaches the SuperLink
     """
 
     client: httpx.AsyncClient
@@ -53,7 +53,7 @@ class Registered:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def has(self, key: bytes) -> bool:
-        """True for a registered key; asks the superlink where what is known may be out of date."""
+        """Return True for a registered key; ask the SuperLink where the cache may be outdated."""
         if self._is_due(key):
             async with self.turn:
                 if self._is_due(key):  # and nobody has asked meanwhile
@@ -62,7 +62,7 @@ class Registered:
 
     def _is_due(self, key: bytes) -> bool:
         age = asyncio.get_running_loop().time() - self.asked
-        return age > (GOOD_FOR if key in self.keys else PAUSE)
+        return age > (CACHE_TIMEOUT if key in self.keys else RETRY_PAUSE)
 
     async def _ask(self) -> None:
         answer = await self.client.post(
@@ -78,8 +78,8 @@ class Registered:
         self.asked = asyncio.get_running_loop().time()
 
 
-async def sender(headers: Mapping[str, str], registered: Registered) -> bytes:
-    """The registered key that a request was signed by; any other request is refused."""
+async def authenticate(headers: Mapping[str, str], registered: RegisteredKeys) -> bytes:
+    """Return the registered key that signed a request; refuse any other request."""
     try:
         key = b64decode(headers[FLEET_HTTP_PUBLIC_KEY_HEADER], validate=True)
         signature = b64decode(headers[FLEET_HTTP_SIGNATURE_HEADER], validate=True)
@@ -87,20 +87,21 @@ async def sender(headers: Mapping[str, str], registered: Registered) -> bytes:
         age = (now() - datetime.datetime.fromisoformat(stated)).total_seconds()
         signed = stated.encode("ascii")
     except (KeyError, ValueError, TypeError, OverflowError, binascii.Error):
-        raise Refused(401, "not signed as a node's requests are") from None
+        raise Refusal(401, "not signed as a node's requests are") from None
     if not await registered.has(key):
-        raise Refused(
-            400, "this node's key is not registered; the server's people register it with "
+        raise Refusal(
+            400,
+            "this node's key is not registered; the server's people register it with "
             "`flwr supernode register`",
-        )  # fmt: skip
-    if not verify_signature(_loaded(key), signed, signature):
-        raise Refused(401, "the signature is not of this key")
+        )
+    if not verify_signature(_load_key(key), signed, signature):
+        raise Refusal(401, "the signature is not of this key")
     check_clock(age)
     return key
 
 
 def check_clock(age: float) -> None:
-    """Refuse a signature that was made too long ago, or is yet to be made.
+    """Refuse a signature that was made too long ago, or in the future.
 
     Args:
         age: seconds since it was made, by the two machines' clocks
@@ -111,11 +112,11 @@ def check_clock(age: float) -> None:
         off, allowed = f"{age:.0f} s slow", TIMESTAMP_TOLERANCE + SYSTEM_TIME_TOLERANCE
     else:
         return
-    raise Refused(
+    raise Refusal(
         400, f"this node's clock is {off}, and less than {allowed} s is allowed; set it (by NTP)"
     )
 
 
 @lru_cache(maxsize=2**16)
-def _loaded(key: bytes) -> EllipticCurvePublicKey:
+def _load_key(key: bytes) -> EllipticCurvePublicKey:
     return bytes_to_public_key(key)

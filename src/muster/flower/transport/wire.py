@@ -1,9 +1,9 @@
-"""The wire: what travels between server and client, as Flower records, and how it is read back.
+"""The messages between server and client, as Flower records, and how they are read back.
 
-Down goes an offer; up comes a `word` (a few named numbers) and, from a client that trained, its
-model. A client that abstains sends its word alone. Nothing is pickled: arrays travel in numpy's
-own format, numbers as numbers. Whatever comes up is untrusted: `read_reply` takes any message
-apart and says in a few words what is wrong with it, and never raises.
+The server sends an offer; a client replies with a report (a few named numbers) and, if it trained,
+its model. A client that abstains sends its report alone. Nothing is pickled: arrays travel in
+numpy's own format, numbers as numbers. Replies are untrusted: `read_reply` accepts any message,
+returns in a few words what is wrong with it, and never raises.
 """
 
 from __future__ import annotations
@@ -26,26 +26,33 @@ from ...protocol import Offer
 from ...tasks.scores import Score
 from ..compat import SType, get_all_nested_objects, no_object_id_recompute
 
-UNSAID = -1
-RAISED, AWAY = 2, 5  # Flower's codes: the client app raised, the node is gone
-OFFER, MODEL, WORD = "offer", "model", "word"
-NONCE = "nonce"  # what an answer repeats of its question
+UNSTATED = -1
+APP_RAISED, NODE_UNAVAILABLE = 2, 5  # error codes of Flower
+OFFER, MODEL, REPORT = "offer", "model", "word"  # names of records
+NONCE = "nonce"  # which a reply repeats from its request
 SERVER, EXTRA = "server.", "extra."  # before the name of a part of the memory
 TRIAL = "trial."  # before the number of a model that is tried out
-MOST_TRIALS = 64  # models that a client may be asked to try out at once
-SPLITS = ("", "test_", "own_", "own_test_")  # before the loss and the scores a client tells
-SAID = ("useful", "meets", "meets_test", "preferred", "meets_tuned", "stays")  # what else it tells
+MAX_TRIALS = 64  # models in one trial
+SPLITS = ("", "test_", "own_", "own_test_")  # before the loss and the scores
+EXTRA_FIGURES = (
+    "useful",
+    "meets",
+    "meets_test",
+    "preferred",
+    "meets_tuned",
+    "stays",
+)  # what else it tells
 
 
-def figures_of(scores: tuple[str, ...]) -> tuple[str, ...]:
-    """What a client may say of a model, each a number; left out where it has nothing to say. Scores
-    go by their names, the one that decides first."""
-    told = [f"{split}{name}" for split in SPLITS for name in ("loss", *scores)]
-    return (*told, *SAID, f"tuned_{scores[0]}")
+def figure_names(scores: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the numbers that a client may report of a model, given the names of its
+    scores, the deciding one first."""
+    measured = [f"{split}{name}" for split in SPLITS for name in ("loss", *scores)]
+    return (*measured, *EXTRA_FIGURES, f"tuned_{scores[0]}")
 
 
 PREFIX = {"train": "", "test": "test_"}  # before the names of figures on these rows
-SAYS: dict[str, tuple[type, ...]] = {  # keys of a word besides figures, and their types
+REPORT_TYPES: dict[str, tuple[type, ...]] = {  # keys of a report besides figures
     "round": (int,),
     "client": (int,),
     "rows": (int,),
@@ -57,31 +64,31 @@ SAYS: dict[str, tuple[type, ...]] = {  # keys of a word besides figures, and the
 }
 
 
-def halved(t: torch.Tensor) -> torch.Tensor:
-    """In half the bytes; what is too large for them (above 65504) as the largest there is."""
+def to_half(t: torch.Tensor) -> torch.Tensor:
+    """Return a tensor as float16; finite values above 65504 become the largest there is."""
     most = torch.finfo(torch.float16).max
     return torch.where(t.isinf(), t, t.clamp(-most, most)).to(torch.float16)
 
 
 def pack(model: Params, precision: Precision = "exact") -> ArrayRecord:
-    """Named arrays, as they are or in half the bytes."""
+    """Pack named tensors as arrays, exactly or as float16."""
     half = precision == "float16"
     return ArrayRecord(
         {
-            name: Array((halved(t) if half else t).detach().cpu().numpy())
+            name: Array((to_half(t) if half else t).detach().cpu().numpy())
             for name, t in model.items()
         }
     )
 
 
 def unpack(record: ArrayRecord, dtype: torch.dtype) -> Params:
-    """Named arrays in the run's dtype."""
-    return {name: torch.from_numpy(decoded(a).copy()).to(dtype) for name, a in record.items()}
+    """Unpack named arrays as tensors of the run's dtype."""
+    return {name: torch.from_numpy(decode(a).copy()).to(dtype) for name, a in record.items()}
 
 
-def decoded(array: Array) -> NDArray[Any]:
-    """An array from its bytes, in numpy's own format: a head that says what follows, and exactly
-    that. Nothing is set aside for what the head promises before it is there."""
+def decode(array: Array) -> NDArray[Any]:
+    """Return an array from its bytes, in numpy's own format: a head and exactly what it describes.
+    No memory is allocated for a head whose values are missing."""
     if array.stype != SType.NUMPY:
         raise TypeError(f"arrays travel as {SType.NUMPY}")
     head = io.BytesIO(array.data)
@@ -92,25 +99,25 @@ def decoded(array: Array) -> NDArray[Any]:
     return values.reshape(shape, order="F" if fortran else "C")
 
 
-def as_sent(model: Params, precision: Precision) -> Params:
-    """A model as it arrives: what the wire rounds away is gone on both sides."""
+def apply_precision(model: Params, precision: Precision) -> Params:
+    """Return a model as it arrives: rounded as in transport, the same way on both sides."""
     if precision == "exact":
         return model
-    return {name: halved(t).to(t.dtype) for name, t in model.items()}
+    return {name: to_half(t).to(t.dtype) for name, t in model.items()}
 
 
-def line(text: str, most: int = 64) -> str:
-    """What a client wrote, as part of one line of ours: short, and nothing a terminal acts on."""
+def clean_line(text: str, most: int = 64) -> str:
+    """Return a client's text as part of a line: short, and without control characters."""
     shown = "".join(c if c.isprintable() else " " for c in text[: 2 * most])
     return " ".join(shown.split())[:most]
 
 
-def size(message: Message, known: dict[str, int] | None = None) -> int:
-    """Bytes of a message: every object it is made of, as it is sent (not TLS and HTTP around it).
-    Chunks of an array that are equal are one object, and travel once.
+def message_size(message: Message, known: dict[str, int] | None = None) -> int:
+    """Return the bytes of a message: of every object in it, as it is sent (without TLS and HTTP).
+    Equal chunks of an array are one object, and travel once.
 
     Args:
-        known: sizes of objects by their number, for messages that share some
+        known: sizes of objects by their id, for messages that share some
     """
     known = {} if known is None else known
     total = 0
@@ -123,14 +130,14 @@ def size(message: Message, known: dict[str, int] | None = None) -> int:
 
 
 @dataclass(frozen=True)
-class Seat:
-    """What the server tells one client of itself.
+class ClientRole:
+    """The role that the server gives one client in a request.
 
     Attributes:
         client: its number k, by which its randomness is keyed
-        steps: how many local steps it is to take; -1: as many as `Local` asks
-        counted: the last round (from 1) whose reply of this client was counted; 0: none yet
-            (UNSAID: the question does not concern its memory)
+        steps: local steps to take; -1: as many as `Local` asks
+        counted: the last round (from 1) whose reply of this client was counted; 0: none yet;
+            UNSTATED: the request does not concern its memory
     """
 
     client: int
@@ -141,9 +148,9 @@ class Seat:
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedOffer:
     """The arrays of an offer, packed once for all clients and only when one needs them: the model,
-    and the server's memory that clients need (which travels with the request to train only)."""
+    and the server's state that clients need (which travels with the request to train only)."""
 
     offer: Offer
     precision: Precision
@@ -155,15 +162,19 @@ class Packed:
 
     @cached_property
     def server(self) -> dict[str, ArrayRecord]:
-        """The server's memory, by record."""
+        """The server's state, by record."""
         return {SERVER + part: pack(m, self.precision) for part, m in self.offer.server.items()}
 
 
 def write_offer(
-    packed: Packed, seat: Seat, experiment: str, carry: bool, fitted: str = ""
+    packed: PackedOffer, role: ClientRole, experiment: str, carry: bool, transform: str = ""
 ) -> RecordDict:
-    """An offer to one client. Without `carry` the model stays behind: the client holds it. `fitted`
-    is the name of what features are made by."""
+    """Write an offer to one client.
+
+    Args:
+        carry: True to send the model along; False: the client holds it
+        transform: the hash of the scaler and encoder of features
+    """
     offer = packed.offer
     numbers: dict[str, ConfigRecordValues] = {
         "seed": offer.seed,
@@ -174,15 +185,15 @@ def write_offer(
         "eps": offer.eps,
         "lr": offer.lr,
         "population": offer.population,
-        "client": seat.client,
-        "priority": seat.priority,
-        "importance": seat.importance,
-        "steps": seat.steps,
-        "counted": seat.counted,
+        "client": role.client,
+        "priority": role.priority,
+        "importance": role.importance,
+        "steps": role.steps,
+        "counted": role.counted,
         "precision": packed.precision,
         "experiment": experiment,
         "frozen": offer.frozen,
-        "fitted": fitted,
+        "fitted": transform,
     }
     content: dict[str, Any] = {OFFER: ConfigRecord(numbers), **packed.server}
     if carry:
@@ -192,40 +203,40 @@ def write_offer(
 
 def read_offer(
     content: RecordDict, dtype: torch.dtype, held: Params | None, score: Score
-) -> tuple[Offer, Seat]:
-    """The offer in a message, with the model it carries or the one this client holds. Which
-    parameters move by gradient, and what the score is, the client knows itself."""
-    said: Mapping[str, Any] = content.config_records[OFFER]
+) -> tuple[Offer, ClientRole]:
+    """Read the offer in a message, with the model it carries or the one this client holds. The
+    client knows itself which parameters are trainable, and what the score is."""
+    record: Mapping[str, Any] = content.config_records[OFFER]
     model = unpack(content.array_records[MODEL], dtype) if MODEL in content else held
     if model is None:
-        raise ValueError(f"round {said['round']}: no model came with the offer, and none is held")
+        raise ValueError(f"round {record['round']}: no model came with the offer, and none is held")
     offer = Offer(
-        seed=int(said["seed"]),
-        round=int(said["round"]),
-        rounds=int(said["rounds"]),
+        seed=int(record["seed"]),
+        round=int(record["round"]),
+        rounds=int(record["rounds"]),
         model=model,
-        loss=float(said["loss"]),
-        score=float(said[score.name]),
-        eps=float(said["eps"]),
-        lr=float(said["lr"]),
-        population=int(said["population"]),
-        server=parts(content, SERVER, dtype),
+        loss=float(record["loss"]),
+        score=float(record[score.name]),
+        eps=float(record["eps"]),
+        lr=float(record["lr"]),
+        population=int(record["population"]),
+        server=read_parts(content, SERVER, dtype),
         score_name=score.name,
         higher=score.higher,
-        frozen=str(said["frozen"]),
+        frozen=str(record["frozen"]),
     )
-    seat = Seat(
-        int(said["client"]),
-        bool(said["priority"]),
-        float(said["importance"]),
-        int(said["steps"]),
-        int(said["counted"]),
+    role = ClientRole(
+        int(record["client"]),
+        bool(record["priority"]),
+        float(record["importance"]),
+        int(record["steps"]),
+        int(record["counted"]),
     )
-    return offer, seat
+    return offer, role
 
 
-def parts(content: RecordDict, prefix: str, dtype: torch.dtype) -> State:
-    """The parts of a memory among the records."""
+def read_parts(content: RecordDict, prefix: str, dtype: torch.dtype) -> State:
+    """Read the parts of a state among the records."""
     return {
         key.removeprefix(prefix): unpack(record, dtype)
         for key, record in content.array_records.items()
@@ -234,13 +245,13 @@ def parts(content: RecordDict, prefix: str, dtype: torch.dtype) -> State:
 
 
 def write_reply(
-    word: Mapping[str, Any],
+    report: Mapping[str, Any],
     precision: Precision,
     model: Params | None = None,
     extra: State | None = None,
 ) -> RecordDict:
-    """A client's reply; with no model, its word alone."""
-    content: dict[str, Any] = {WORD: ConfigRecord(dict(word))}
+    """Write a client's reply; without a model, its report alone."""
+    content: dict[str, Any] = {REPORT: ConfigRecord(dict(report))}
     if model is not None:
         content[MODEL] = pack(model, precision)
         for part, memory in (extra or {}).items():
@@ -249,16 +260,15 @@ def write_reply(
 
 
 @dataclass(frozen=True)
-class Expected:
-    """What a sound reply to one request looks like.
+class ExpectedReply:
+    """The properties of a sound reply to one request.
 
     Attributes:
-        rows: the client's sample count, as it gave it when it joined the federation
+        rows: the client's sample count, as it stated it at enrolment
         shapes: of the model's arrays; None: the request was to measure, not to train
         extra: of the arrays the solver sends beside it, by part
         steps: the most it may have taken
-
-    figures what it may say of the model
+        figures: names of the numbers it may report of the model
     """
 
     round: int
@@ -269,7 +279,7 @@ class Expected:
     shapes: dict[str, tuple[int, ...]] | None = None
     extra: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
     steps: int = 0
-    figures: tuple[str, ...] = figures_of(("accuracy",))
+    figures: tuple[str, ...] = figure_names(("accuracy",))
 
     @property
     def travels(self) -> str:
@@ -285,14 +295,14 @@ class Expected:
 
 @dataclass(frozen=True)
 class Reply:
-    """What one client answered.
+    """The reply of one client.
 
     Attributes:
-        failed: why there is no answer ("" when there is one)
-        wrong: what is wrong with the answer ("" when nothing is)
+        failed: why there is no reply ("" when there is one)
+        wrong: what is wrong with the reply ("" when nothing is)
     """
 
-    word: dict[str, Any] = field(default_factory=dict)
+    report: dict[str, Any] = field(default_factory=dict)
     model: Params | None = None
     extra: State = field(default_factory=dict)
     failed: str = ""
@@ -300,21 +310,22 @@ class Reply:
 
     @property
     def why(self) -> str:
-        """Why there is nothing to go by ("" when there is)."""
+        """The reason why the reply does not count ("" when it does)."""
         return self.failed or self.wrong
 
     def figure(self, name: str) -> float:
-        """One of the numbers in its word; NaN when it did not say."""
-        return float(self.word.get(name, math.nan))
+        """Return one of the numbers in its report; NaN when it is missing."""
+        return float(self.report.get(name, math.nan))
 
 
-def read_reply(message: Message, expected: Expected) -> Reply:
-    """A reply, or what is wrong with it. Never raises, whatever was sent."""
+def read_reply(message: Message, expected: ExpectedReply) -> Reply:
+    """Read a reply, or what is wrong with it. Never raises, whatever was sent."""
     if message.has_error():
         code = message.error.code
-        why = {RAISED: "the client raised an error", AWAY: "the node went away"}.get(
-            code, "no answer"
-        )
+        why = {
+            APP_RAISED: "the client raised an error",
+            NODE_UNAVAILABLE: "the node went away",
+        }.get(code, "no answer")
         return Reply(failed=f"failed: {why} (code {code})")
     try:
         return _read(message.content, expected)
@@ -322,67 +333,67 @@ def read_reply(message: Message, expected: Expected) -> Reply:
         return Reply(wrong=f"malformed: {type(error).__name__}")
 
 
-def _read(content: RecordDict, expected: Expected) -> Reply:
-    known = {WORD, MODEL, *(EXTRA + part for part in expected.extra)}
-    strange = sorted(set(content) - known)
-    if strange:
-        return Reply(wrong=f"malformed: unknown record '{line(strange[0], 40)}'")
-    if WORD not in content.config_records:
-        return Reply(wrong="malformed: no word")
-    word = dict(content.config_records[WORD])
-    wrong = _wrong_word(word, expected)
+def _read(content: RecordDict, expected: ExpectedReply) -> Reply:
+    known = {REPORT, MODEL, *(EXTRA + part for part in expected.extra)}
+    unknown = sorted(set(content) - known)
+    if unknown:
+        return Reply(wrong=f"malformed: unknown record '{clean_line(unknown[0], 40)}'")
+    if REPORT not in content.config_records:
+        return Reply(wrong="malformed: no report")
+    report = dict(content.config_records[REPORT])
+    wrong = _check_report(report, expected)
     if wrong:
         return Reply(wrong=wrong)
     if expected.shapes is None:
-        return Reply(word)
-    carries = sorted(content.array_records)
-    if "joined" not in word:
-        return Reply(word, wrong="malformed: neither joined nor abstained")
-    if not word["joined"]:
-        return Reply(word, wrong="malformed: abstained, with arrays" if carries else "")
+        return Reply(report)
+    arrays = sorted(content.array_records)
+    if "joined" not in report:
+        return Reply(report, wrong="malformed: neither joined nor abstained")
+    if not report["joined"]:
+        return Reply(report, wrong="malformed: abstained, with arrays" if arrays else "")
     wanted = {MODEL: expected.shapes, **{EXTRA + p: s for p, s in expected.extra.items()}}
     for key, shapes in wanted.items():
         if key not in content.array_records:
-            return Reply(word, wrong=f"malformed: no {key}")
-        wrong = _wrong_arrays(content.array_records[key], shapes, expected)
+            return Reply(report, wrong=f"malformed: no {key}")
+        wrong = _check_arrays(content.array_records[key], shapes, expected)
         if wrong:
-            return Reply(word, wrong=wrong)
+            return Reply(report, wrong=wrong)
     model = reorder(unpack(content.array_records[MODEL], expected.dtype), expected.shapes)
-    extra = parts(content, EXTRA, expected.dtype)
-    return Reply(word, model, {p: reorder(extra[p], s) for p, s in expected.extra.items()})
+    extra = read_parts(content, EXTRA, expected.dtype)
+    return Reply(report, model, {p: reorder(extra[p], s) for p, s in expected.extra.items()})
 
 
-def _wrong_word(word: dict[str, Any], expected: Expected) -> str:
-    for key, value in word.items():
-        kinds = (float,) if key in expected.figures else SAYS.get(key)
+def _check_report(report: dict[str, Any], expected: ExpectedReply) -> str:
+    for key, value in report.items():
+        kinds = (float,) if key in expected.figures else REPORT_TYPES.get(key)
         if kinds is None:
-            return f"malformed: unknown key '{line(key, 40)}'"
+            return f"malformed: unknown key '{clean_line(key, 40)}'"
         if type(value) not in kinds:
             return f"malformed: {key} is no {kinds[0].__name__}"
-    told = word.get("trial", [])
-    if len(told) > MOST_TRIALS or any(type(value) is not float for value in told):
+    losses = report.get("trial", [])
+    if len(losses) > MAX_TRIALS or any(type(value) is not float for value in losses):
         return "malformed: trial is no list of floats"
-    if word.get("round") != expected.round:
-        return f"answers round {word.get('round')}, not {expected.round}"
-    if word.get("client") != expected.client:
+    if report.get("round") != expected.round:
+        return f"answers round {report.get('round')}, not {expected.round}"
+    if report.get("client") != expected.client:
         return "answers for another client"
-    if word.get("rows") != expected.rows:
+    if report.get("rows") != expected.rows:
         return "impossible sample count"
-    if not 0 <= word.get("steps", 0) <= expected.steps:
+    if not 0 <= report.get("steps", 0) <= expected.steps:
         return "impossible number of steps"
     return ""
 
 
-def _wrong_arrays(
-    record: ArrayRecord, shapes: dict[str, tuple[int, ...]], expected: Expected
+def _check_arrays(
+    record: ArrayRecord, shapes: dict[str, tuple[int, ...]], expected: ExpectedReply
 ) -> str:
     dtype = expected.travels
     if set(record) != set(shapes):
         return "malformed: names of arrays"
     for name, array in record.items():
-        # What it says it is, before a byte is read; then what it is.
-        if tuple(array.shape) != shapes[name] or decoded(array).shape != shapes[name]:
+        # Its stated shape and dtype before a byte is read; then the real ones.
+        if tuple(array.shape) != shapes[name] or decode(array).shape != shapes[name]:
             return "malformed: shapes of arrays"
-        if array.dtype != dtype or str(decoded(array).dtype) != dtype:
+        if array.dtype != dtype or str(decode(array).dtype) != dtype:
             return "malformed: dtype of arrays"
     return ""
