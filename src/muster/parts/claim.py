@@ -1,4 +1,4 @@
-"""Claim: the one number a client works out from what only it knows, and sends with its reply.
+"""Claim: the one number a client computes from private facts, and sends with its reply.
 
 Runs on the client. Its requirement rho_k never leaves it; what the server sees is the claim.
 """
@@ -52,7 +52,7 @@ class Claim(Protocol):
 @part(Claim, "nothing")
 @dataclass(frozen=True)
 class Nothing:
-    """Clients claim nothing; the server goes by what it knows itself."""
+    """No claim: the server uses what it knows itself."""
 
     needs_requirement: ClassVar[bool] = False
     most: ClassVar[float] = float("nan")
