@@ -12,7 +12,7 @@ import muster
 from muster.config.dotted_keys import RENAMED, override
 from muster.config.experiment import load, load_table
 from muster.config.network import Member, Network, check_members
-from muster.flower.terms import check_agreed
+from muster.flower.terms import check_terms
 from muster.study.sweep import plan_sweep
 
 KEY = "ecdsa-sha2-nistp384 AAAA"
@@ -88,7 +88,7 @@ def test_keys_of_earlier_versions_are_still_read(tmp_path):
     }
     shares = [one.chosen.network.max_share for one in plan_sweep(table, None).cells]
     assert shares == [1, 2]
-    check_agreed("[network]\npatience = 7", "[network]\ntimeout = 7")  # terms of a federation
+    check_terms("[network]\npatience = 7", "[network]\ntimeout = 7")  # terms of a federation
 
 
 @pytest.mark.parametrize(

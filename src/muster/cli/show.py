@@ -88,7 +88,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
 
 def explain_missing(folder: Path) -> str:
     """Return why a folder has no results to show, and what to do."""
-    if durable.is_locked(folder / "checkpoints"):
+    if durable.in_use(folder / "checkpoints"):
         return f"under way; follow it with: muster watch {folder}"
     if (folder / "checkpoints").exists():
         return f"not done yet; continue with: {get_resume_command(folder)}"
