@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from .base.checks import check_above, check_at_least
+from .base.checks import check_above, check_at_least, check_one_of
 from .base.registry import kinds, part
 from .method import Method as Method
 from .parts.admit import Band, Everyone, Objective
-from .parts.claim import Appeal, Unmet
+from .parts.claim import Appeal, Spread, Unmet
 from .parts.defences.trust import Audit, as_audit
 from .parts.effort import ByWeight
+from .parts.evidence import Stein
 from .parts.invite import Full, Invite, PowerOfChoice, Sample
 from .parts.join import Aligned, Available, Criterion, Join, Straggling
 from .parts.solvers import (
@@ -122,6 +123,39 @@ def maxfl(
         step=Adaptive(server_lr, epsilon),
         claim=Appeal(),
         tune_steps=tune_steps,
+        trust=as_audit(trust),
+    )
+
+
+@part(Method, "assist")
+def assist(
+    evidence: Literal["stein"] = "stein",
+    invite: Invite = Full(),
+    prox: float = 0.0,
+    server_lr: float = 1.0,
+    trust: bool | Audit = False,
+) -> Method:
+    """Help by evidence: w' = m_P + sum_j a_j (m_j - m_P), where m_P is the priority clients' mean
+    reply and a minimises an unbiased estimate of the distance to the reply of unlimited priority
+    rows. No epsilon, no warm-up, no threshold; one round moves the model by at most one standard
+    error of m_P from it.
+
+    Args:
+        evidence: "stein": the variance of m_P, from two halves of each priority client's rows
+        invite: whom the server asks each round: one of the invite parts
+        prox: weight of the proximal term in local training, as in FedProx
+        server_lr: the server's step towards the weighted average
+        trust: bound what clients outside the objective can do, and have the priority clients check
+            it (docs/trust.md)
+    """
+    check_one_of("evidence", evidence, ("stein",))
+    return Method(
+        "assist",
+        invite=invite,
+        solver=SGD(prox=prox),
+        weigh=Stein(),
+        claim=Spread(),
+        step=Average(server_lr),
         trust=as_audit(trust),
     )
 

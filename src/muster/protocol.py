@@ -201,6 +201,7 @@ class Replies:
         appraisal: F_k(w) and the score of the offered model, as the client reports them
         claim: the number a client derives from private facts (q_k, say); else NaN
         extra: what else the solver sends (a change of control variate, say)
+        trainable: names of the parameters that move by gradient; empty: all
     """
 
     roster: Roster
@@ -208,6 +209,7 @@ class Replies:
     appraisal: Appraisal
     claim: Float64
     extra: State = field(default_factory=dict)
+    trainable: tuple[str, ...] = ()
 
     def pick(self, rows: Bool) -> Replies:
         """Return some of the replies; the object itself when that is all."""
@@ -219,6 +221,7 @@ class Replies:
             self.appraisal.pick(rows),
             self.claim[rows],
             {part: select(table, rows) for part, table in self.extra.items()},
+            self.trainable,
         )
 
 

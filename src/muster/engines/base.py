@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -19,7 +19,7 @@ from ..base.arrays import Int64
 from ..base.lazy import functional, nn, torch
 from ..base.params import Buffers, Params, State, get_params, select, trainable_names
 from ..federation import Federation
-from ..federation.ragged_rows import RaggedRows, features
+from ..federation.ragged_rows import RaggedRows, RowLists, features
 from ..local import Local
 from ..parts.solvers import Solver, Work
 from ..protocol import Appraisal, Offer
@@ -47,11 +47,15 @@ class Assignment:
         steps: of each client; None: as `Local` asks
         local: in place of the engine's own local work
         purpose: keys the draw of batches, so that each purpose has its own
+        rows: the rows to train on in place of the clients' own, one list for each client
+        ids: the numbers that key their randomness, where rows are given
     """
 
     steps: Int64 | None = None
     local: Local | None = None
     purpose: str = "batches"
+    rows: RowLists | None = None
+    ids: Int64 | None = None
 
 
 class Engine(Protocol):
@@ -174,9 +178,13 @@ class EngineBase:
         self, solver: Solver, offer: Offer, clients: Int64, assignment: Assignment
     ) -> list[BatchPlan]:
         """Return the rows of every step of these clients."""
-        return plan_batches(
-            self.fed.train,
-            clients,
+        rows: RaggedRows | RowLists = self.fed.train
+        at, ids = clients, self.ids(clients)
+        if assignment.rows is not None and assignment.ids is not None:
+            rows, at, ids = assignment.rows, np.arange(len(clients)), assignment.ids
+        plans = plan_batches(
+            rows,
+            at,
             assignment.local or self.local,
             offer.seed,
             offer.round,
@@ -184,8 +192,9 @@ class EngineBase:
             assignment.steps,
             solver.draws,
             assignment.purpose,
-            self.ids(clients),
+            ids,
         )
+        return [replace(plan, clients=clients[plan.at]) for plan in plans]
 
     def data(self, split: Split) -> RaggedRows:
         """The rows of a split."""

@@ -22,7 +22,7 @@ from ..base import params, rng
 from ..base.arrays import Int64, UInt64
 from ..base.lazy import nn
 from ..base.params import Params
-from ..federation.ragged_rows import RaggedRows
+from ..federation.ragged_rows import RaggedRows, RowLists
 from ..local import Local
 
 WORTH = 2**23  # parameters times rows that are worth a hand-over: about half a millisecond
@@ -82,7 +82,7 @@ def needs_two_rows(module: nn.Module) -> bool:
 
 
 def plan_batches(
-    data: RaggedRows,
+    data: RaggedRows | RowLists,
     clients: Int64,
     local: Local,
     seed: int,
@@ -119,7 +119,9 @@ def plan_batches(
     return [_minibatches(data, clients, at, batches[at], wanted[at], local.batch_size, key)]
 
 
-def _full_batches(data: RaggedRows, clients: Int64, at: Int64, steps: Int64) -> BatchPlan:
+def _full_batches(
+    data: RaggedRows | RowLists, clients: Int64, at: Int64, steps: Int64
+) -> BatchPlan:
     """Return a plan of which every step takes all of a client's rows, in order."""
     sizes = data.sizes[clients[at]]
     slots = np.minimum(np.arange(sizes.max()), sizes[:, None] - 1)
@@ -135,7 +137,13 @@ def _full_batches(data: RaggedRows, clients: Int64, at: Int64, steps: Int64) -> 
 
 
 def _minibatches(
-    data: RaggedRows, clients: Int64, at: Int64, batches: Int64, steps: Int64, b: int, key: UInt64
+    data: RaggedRows | RowLists,
+    clients: Int64,
+    at: Int64,
+    batches: Int64,
+    steps: Int64,
+    b: int,
+    key: UInt64,
 ) -> BatchPlan:
     """Return a plan cut from as many shuffles of each client's rows as its steps need."""
     sizes = data.sizes[clients[at]]
@@ -166,7 +174,7 @@ def _minibatches(
 
 
 def _independent(
-    data: RaggedRows, clients: Int64, at: Int64, steps: Int64, b: int, key: UInt64
+    data: RaggedRows | RowLists, clients: Int64, at: Int64, steps: Int64, b: int, key: UInt64
 ) -> BatchPlan:
     """Return a plan of which every step takes the first b rows of a fresh shuffle."""
     sizes, starts = data.sizes[clients[at]], data.offsets[clients[at]]

@@ -361,8 +361,9 @@ def _row(memory: State, i: int) -> State:
 
 def one(assignment: Assignment, i: int) -> Assignment:
     """The i-th client's part of an assignment."""
-    return (
-        assignment
-        if assignment.steps is None
-        else replace(assignment, steps=assignment.steps[i : i + 1])
+    return replace(
+        assignment,
+        steps=None if assignment.steps is None else assignment.steps[i : i + 1],
+        rows=None if assignment.rows is None else assignment.rows.pick(i),
+        ids=None if assignment.ids is None else assignment.ids[i : i + 1],
     )

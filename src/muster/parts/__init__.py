@@ -18,11 +18,12 @@ from ..tasks.regression import Huber, Poisson, Regression
 from ..tasks.survival import Survival
 from ..tasks.tokens import NextToken
 from .admit import Admit, Band, Everyone, Objective
-from .claim import Appeal, Claim, Nothing, Unmet
+from .claim import Appeal, Claim, Nothing, Spread, Unmet
 from .defences.mixing import Bucketing, NearestNeighbours, NormBound
 from .defences.robust import CentredClipping, GeometricMedian, Krum, Median, TrimmedMean
 from .defences.trust import Audit
 from .effort import AsAsked, ByWeight, Effort
+from .evidence import Stein
 from .invite import Apart, Fraction, Full, Invite, PowerOfChoice, Sample, WithReplacement
 from .join import Aligned, Always, Available, Join, Straggling
 from .participation import Flexible, Participation
@@ -127,7 +128,9 @@ __all__ = [
     "ScaleUpdate",
     "Solo",
     "Solver",
+    "Spread",
     "Stay",
+    "Stein",
     "Step",
     "Straggling",
     "Survival",

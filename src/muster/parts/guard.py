@@ -119,7 +119,7 @@ def guard(
         return Decision(ok, reason)
     if n:
         for part in (replies.models, *replies.extra.values()):
-            refuse(~params.are_bounded(part, MOST_WEIGHT), "malformed: not finite")
+            refuse(~params.within_bound(part, MOST_WEIGHT), "malformed: not finite")
         for name, t in replies.models.items():
             if name.endswith("running_var"):
                 negative = params.as_rows(t < 0).any(1).cpu().numpy()

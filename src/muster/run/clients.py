@@ -21,7 +21,7 @@ from ..base.params import Params, State
 from ..engines.base import Assignment, Engine
 from ..federation import Federation
 from ..local import Local
-from ..parts.solvers import SGD
+from ..parts.solvers import SGD, Work
 from ..parts.threats.attacks import Adversary
 from ..protocol import (
     Answers,
@@ -36,6 +36,7 @@ from ..protocol import (
 )
 from . import evaluate
 from .evaluation_cache import EvaluationCache
+from .folds import train_with_spread
 from .job import Job
 
 REPLIES = 2**30  # bytes of models in memory at once
@@ -233,25 +234,40 @@ class LocalClients:
             none = build_no_replies(offer, roster)
             return Answers(decision, none, true, np.empty(0, np.int64), {}, nobody)
         own = {part: params.select(table, decision.yes) for part, table in memory.items()}
-        assignment = Assignment(None if steps is None else steps[decision.yes])
-        work, taken = self.engine.train(method.solver, offer, joined.clients, own, assignment)
+        asked_steps = None if steps is None else steps[decision.yes]
+        work, taken, claim = self.train(offer, joined, own, asked_steps)
         rho = self.get_decision_requirements(joined.clients)
         tuned = self.appraise_after_tuning(offer, joined.clients, true.pick(decision.yes))
-        claim = np.full(len(joined), np.nan)
+        honest_claim = claim
         if method.claim.needs_requirement:
+            honest_claim = method.claim(tuned, rho)
             claim = method.claim(self.apply_attack(offer, joined.clients, tuned, rho), rho)
         sent = work.models
         if self.adversary.attack is not None:
             sent = self.adversary.send(offer, joined.clients, sent)
-        replies = Replies(joined, sent, appraisal, claim, work.extra)
+        replies = Replies(joined, sent, appraisal, claim, work.extra, offer.trainable)
         truth = None
         if np.isin(joined.clients, self.attackers).any():
             honest = true.pick(decision.yes)
             joins = method.join(offer, joined, honest).yes
             if self.job.may_leave(offer.round):
                 joins = joins & self.would_stay(joined.clients, cache)
-            truth = HonestReplies(joins, honest, method.claim(tuned, rho))
+            truth = HonestReplies(joins, honest, honest_claim)
         return Answers(decision, replies, true, taken, work.memory, nobody, truth)
+
+    def train(
+        self, offer: Offer, roster: Roster, state: State, steps: Int64 | None
+    ) -> tuple[Work, Int64, Float64]:
+        """Train these clients; return their work, steps, and what training lets them claim."""
+        solver, clients, folds = self.job.method.solver, roster.clients, self.job.method.folds
+        if not folds:
+            work, taken = self.engine.train(solver, offer, clients, state, Assignment(steps))
+            return work, taken, np.full(len(roster), np.nan)
+        wanted = self.steps(clients) if steps is None else steps
+        local, rows = self.job.local, self.fed.train
+        return train_with_spread(
+            self.engine, rows, local, solver, offer, roster, state, wanted, folds
+        )
 
     def try_models(
         self, offer: Offer, models: Sequence[Params], clients: Int64, cache: EvaluationCache

@@ -127,6 +127,9 @@ def admit_replies(job: Job, offer: Offer, replies: Replies, server: State) -> Ad
     weight = np.zeros(len(extent))
     weight[admitted] = method.weigh(replies.pick(admitted), extent[admitted], server)
     reason = np.where(sound.yes, method.admit.reason, sound.reason)
+    if refuses := getattr(method.weigh, "refuses", ""):
+        useless = admitted & (weight == 0)
+        extent, reason = np.where(useless, 0.0, extent), np.where(useless, refuses, reason)
     return Admission(extent, weight, reason)
 
 
@@ -159,6 +162,7 @@ def train_and_step(
     method, server = setup.job.method, state.server
     most = max(1, setup.clients.max_replies(offer.model))
     streams = method.step.only_mean and state.clients is None and method.trust is None
+    streams = streams and not getattr(method.weigh, "at_once", False)
     n = len(roster)
     cuts = range(0, n, most) if streams and n > most else range(1)
     parts: list[tuple[Answers, Admission, Admission | None]] = []
@@ -364,7 +368,7 @@ def compute_traffic(
     # What a solver sends next to the model has the model's shapes, part by part.
     up = 0 if alone else model * (1 + len(method.solver.sends))
     up += SCALAR if method.reports else 0  # F_k(w)
-    up += SCALAR if method.claim.needs_requirement else 0
+    up += SCALAR if method.claims else 0
     polled = SCALAR * cache.polled[asked]  # F_k(w), before the invitation
     return Traffic(
         np.where(answers.decision.yes, up, 0) + polled,

@@ -127,7 +127,7 @@ class Node:
             score = float(answers.replies.appraisal.score[0])
             if not np.isnan(score):  # its rows may leave it without one
                 report[offer.score_name] = score
-        if self.method.claim.needs_requirement:
+        if self.method.claims:
             report["claim"] = float(answers.replies.claim[0])
         return report, answers.replies
 
