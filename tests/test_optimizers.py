@@ -257,7 +257,7 @@ def test_in_a_file_by_its_name():
              "local": {"steps": 2, "optimizer": {"kind": "sgd"}}}  # fmt: skip
     chosen = load(table)
     assert chosen.local.optimizer == GradientDescent()
-    assert chosen.resolved()["local"]["optimizer"] == {
+    assert chosen.resolve()["local"]["optimizer"] == {
         "kind": "sgd", "momentum": 0.0, "nesterov": False, "weight_decay": 0.0, "dampening": 0.0,
         "keep": False,
     }  # fmt: skip

@@ -107,6 +107,16 @@ class Method:
         return self.refers or self.losses
 
     @property
+    def folds(self) -> int:
+        """Folds of their rows that clients of the objective train on; 0: on all rows at once."""
+        return int(getattr(self.claim, "folds", 0))
+
+    @property
+    def claims(self) -> bool:
+        """True if clients send a claim with their reply."""
+        return self.claim.needs_requirement or self.folds > 0
+
+    @property
     def appraises(self) -> bool:
         """True if asked clients must measure the model on their data."""
         return self.reports or self.claim.needs_requirement
@@ -130,6 +140,11 @@ def check_compatible(method: Method) -> None:
     for name, role in ROLES.items():
         check_part(role, getattr(method, name), f"method {name}")
     step, solver = method.step, method.solver
+    if getattr(method.weigh, "needs_spread", False) and not method.folds:
+        raise MusterError(
+            f"method: weigh {type(method.weigh).__name__} needs each client's spread; use "
+            'claim = "spread"'
+        )
     kept = collect_names(step, "keeps")
     # A step that neither has `keeps` nor inherits from Step may keep anything.
     known = hasattr(step, "keeps") or Step in type(step).__mro__

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from .base.checks import check_above, check_at_least
+from .base.checks import check_above, check_at_least, check_one_of
 from .base.registry import kinds, part
 from .method import Method as Method
 from .parts.admit import Band, Everyone, Objective
-from .parts.claim import Appeal, Unmet
+from .parts.claim import Appeal, Spread, Unmet
 from .parts.defences.trust import Audit, as_audit
 from .parts.effort import ByWeight
+from .parts.evidence import Stein
 from .parts.invite import Full, Invite, PowerOfChoice, Sample
 from .parts.join import Aligned, Available, Criterion, Join, Straggling
 from .parts.solvers import (
@@ -41,7 +42,7 @@ from .schedules import Count, Schedule, as_schedule
 
 
 def sample_or_all(m: int | None) -> Invite:
-    """m clients a round uniformly, or everyone."""
+    """Return an invitation of m clients a round, drawn uniformly, or of everyone."""
     return Full() if m is None else Sample(m)
 
 
@@ -126,6 +127,39 @@ def maxfl(
     )
 
 
+@part(Method, "assist")
+def assist(
+    evidence: Literal["stein"] = "stein",
+    invite: Invite = Full(),
+    prox: float = 0.0,
+    server_lr: float = 1.0,
+    trust: bool | Audit = False,
+) -> Method:
+    """Help by evidence: w' = m_P + sum_j a_j (m_j - m_P), where m_P is the priority clients' mean
+    reply and a minimises an unbiased estimate of the distance to the reply of unlimited priority
+    rows. No epsilon, no warm-up, no threshold; one round moves the model by at most one standard
+    error of m_P from it.
+
+    Args:
+        evidence: "stein": the variance of m_P, from two halves of each priority client's rows
+        invite: whom the server asks each round: one of the invite parts
+        prox: weight of the proximal term in local training, as in FedProx
+        server_lr: the server's step towards the weighted average
+        trust: bound what clients outside the objective can do, and have the priority clients check
+            it (docs/trust.md)
+    """
+    check_one_of("evidence", evidence, ("stein",))
+    return Method(
+        "assist",
+        invite=invite,
+        solver=SGD(prox=prox),
+        weigh=Stein(),
+        claim=Spread(),
+        step=Average(server_lr),
+        trust=as_audit(trust),
+    )
+
+
 @part(Method, "fedavg")
 def fedavg(invite: Invite = Full(), server_lr: float = 1.0, warmup: Count = 0) -> Method:
     """FedAvg on every client ("All"): McMahan et al. 2017, w' = sum_k p_k w_k / sum_k p_k.
@@ -184,7 +218,7 @@ def fedprox(
 @part(Method, "scaffold")
 def scaffold(server_lr: float = 1.0, m: int | None = None) -> Method:
     """SCAFFOLD: Karimireddy et al. 2020, option II; control variates c, c_k correct client drift,
-    w_k <- w_k - lr (g - c_k + c); sampled clients count alike.
+    w_k <- w_k - lr (g - c_k + c); sampled clients have equal weight.
 
     Args:
         server_lr: the server's step along the clients' mean change
@@ -208,10 +242,10 @@ def perfedavg(
 ) -> Method:
     """Per-FedAvg: Fallah et al. 2020, trains the model to be good after one step of size alpha,
     first-order or with a second-order term (exact, or by a difference of gradients delta apart);
-    clients count alike.
+    clients have equal weight.
 
     Args:
-        alpha: the size of the step after which the model is to be good, and is judged
+        alpha: the size of the step after which the model is to be good, and is measured
         hessian_free: with the second-order term of the gradient, or without (first-order)
         delta: take that term from gradients this far apart, as printed; None: exactly
         m: clients asked each round, drawn uniformly; None: everyone
@@ -255,10 +289,10 @@ def pfedme(
 @part(Method, "qffl")
 def qffl(q: float = 1.0, m: int | None = None) -> Method:
     """q-FFL (q-FedAvg): Li et al. 2019, w' = w - sum F_k^q G_k / sum h_k, G_k = (w - w_k)/lr,
-    h_k = q F_k^(q-1) |G_k|^2 + F_k^q / lr; sampled clients count alike but for their loss.
+    h_k = q F_k^(q-1) |G_k|^2 + F_k^q / lr; sampled clients differ in weight by their loss alone.
 
     Args:
-        q: how much more a client of high loss counts; 0 is FedAvg with clients alike
+        q: how much more a client of high loss counts; 0 is FedAvg with equal weights
         m: clients asked each round, drawn uniformly; None: everyone
     """
     check_at_least("q", q)
@@ -311,10 +345,10 @@ def ditto(lam: float = 1.0, m: int | None = None) -> Method:
 @part(Method, "power_of_choice")
 def power_of_choice(d: int = 20, m: int = 10) -> Method:
     """Power-of-Choice: Cho et al. 2020, FedAvg on the m clients of highest loss among d drawn by
-    data share, counting alike.
+    data share, with equal weights.
 
     Args:
-        d: candidates drawn by data share, who tell their loss
+        d: candidates drawn by data share, who report their loss
         m: of them, how many train: those of highest loss
     """
     return Method("power_of_choice", invite=PowerOfChoice(m, d), weigh=Uniform())

@@ -201,6 +201,7 @@ class Replies:
         appraisal: F_k(w) and the score of the offered model, as the client reports them
         claim: the number a client derives from private facts (q_k, say); else NaN
         extra: what else the solver sends (a change of control variate, say)
+        trainable: names of the parameters that move by gradient; empty: all
     """
 
     roster: Roster
@@ -208,6 +209,7 @@ class Replies:
     appraisal: Appraisal
     claim: Float64
     extra: State = field(default_factory=dict)
+    trainable: tuple[str, ...] = ()
 
     def pick(self, rows: Bool) -> Replies:
         """Return some of the replies; the object itself when that is all."""
@@ -219,6 +221,7 @@ class Replies:
             self.appraisal.pick(rows),
             self.claim[rows],
             {part: select(table, rows) for part, table in self.extra.items()},
+            self.trainable,
         )
 
 
@@ -312,6 +315,37 @@ class Answers:
             truths[0] if truths else None,
             events=tuple(event for p in parts for event in p.events),
         )
+
+
+@dataclass(frozen=True)
+class Admission:
+    """The server's admission of replies, one entry per reply.
+
+    Attributes:
+        extent: how far each was admitted, 0 (refused) to 1 (in full)
+        weight: its share of the step
+        reason: why it was refused
+    """
+
+    extent: Float64
+    weight: Float64
+    reason: Text
+
+    @property
+    def admitted(self) -> Bool:
+        """True for replies that were not refused."""
+        return self.extent > 0
+
+    def normalize(self) -> Admission:
+        """Return the same with weights that sum to 1, unless all are 0."""
+        total = float(self.weight.sum())
+        return replace(self, weight=self.weight / total) if total > 0 else self
+
+    @classmethod
+    def concat(cls, parts: Sequence[Admission]) -> Admission:
+        """Concatenate the admissions of portions of replies."""
+        fields = ("extent", "weight", "reason")
+        return cls(*(np.concatenate([getattr(p, f) for p in parts]) for f in fields))
 
 
 @dataclass(frozen=True)

@@ -335,7 +335,7 @@ def test_the_locks_of_a_killed_process_are_released(tmp_path):
     )
     try:
         assert holder.stdout.readline() == b"held\n"
-        assert durable.is_locked(tmp_path / "a")
+        assert durable.in_use(tmp_path / "a")
         with (
             pytest.raises(MusterError, match="a: in use by another run; wait for it to end"),
             lock_folder(tmp_path / "a"),
@@ -344,11 +344,11 @@ def test_the_locks_of_a_killed_process_are_released(tmp_path):
     finally:
         holder.kill()
         holder.communicate()
-    assert not durable.is_locked(tmp_path / "a")
+    assert not durable.in_use(tmp_path / "a")
     with lock_folder(tmp_path / "a"), durable.lock_file(tmp_path / "x"):
         pass
 
 
 def test_a_folder_without_a_lock_file_is_free_and_gets_none(tmp_path):
-    assert not durable.is_locked(tmp_path)
+    assert not durable.in_use(tmp_path)
     assert everything(tmp_path) == []

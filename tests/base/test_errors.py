@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 import muster
-from muster.base.errors import format_known, nearest, plural, unknown_name
+from muster.base.errors import list_names, nearest, plural, unknown_name
 
 
 def test_a_list_of_nothing_says_so():
     assert str(unknown_name("key", "x", [])) == "unknown key 'x'; there are none"
     assert nearest("x", []) == "there are none"
-    assert format_known(["b", "a"]) == "known: a, b"
-    assert format_known(f"n{i:02}" for i in range(50)).endswith("n39 and 10 more")
+    assert list_names(["b", "a"]) == "known: a, b"
+    assert list_names(f"n{i:02}" for i in range(50)).endswith("n39 and 10 more")
 
 
 def test_an_unknown_key_of_what_takes_none():

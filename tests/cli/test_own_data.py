@@ -30,9 +30,9 @@ def test_a_path_in_a_configuration(here, capsys):
         assert fed.names.tolist() == ["north", "south"]
     chosen = load({"data": {"name": "./h", "test_fraction": 0.5}})
     assert chosen.federation(0).test.sizes.tolist() == [4, 4]
-    saved = chosen.resolved()
+    saved = chosen.resolve()
     assert saved["data"] == {"name": "folder", "path": "./h", "test_fraction": 0.5}
-    assert load(saved).resolved() == saved
+    assert load(saved).resolve() == saved
 
 
 def test_the_command_line_takes_a_path_and_resumes(here, capsys, monkeypatch):

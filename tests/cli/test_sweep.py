@@ -107,7 +107,7 @@ def test_ctrl_c_before_anything_ran_leaves_nothing(here, capsys, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(units, "find_mistakes", stop)
+    monkeypatch.setattr(units, "check_plans", stop)
     assert main(["sweep", "small.toml", "--sweep.data.priority", "2,3"]) == INTERRUPTED
     assert "interrupted before anything was run" in capsys.readouterr().out
     assert main(["tune", "small.toml", "--tune.local.lr", "0.1,0.2"]) == INTERRUPTED

@@ -116,10 +116,10 @@ def test_flags_name_parts_as_tables_do():
 @pytest.mark.parametrize("name", [*METHODS, "composed"])
 def test_the_resolved_configuration_runs_to_the_same_bits(name):
     chosen = one(COMPOSED if name == "composed" else name)
-    text = tomli_w.dumps(chosen.resolved())
+    text = tomli_w.dumps(chosen.resolve())
     again = load(tomllib.loads(text))
     assert again.job.method == chosen.job.method
-    assert tomli_w.dumps(again.resolved()) == text
+    assert tomli_w.dumps(again.resolve()) == text
     assert same(run(chosen), run(again))
 
 
@@ -159,7 +159,7 @@ BUILT_IN = [
 def test_every_part_runs_from_a_table_and_from_its_resolved_form(step, kind):
     table = {"name": "compose", step: {"kind": kind, **NEEDS.get(kind, {})}}
     chosen = one({**table, **TOGETHER.get((step, kind), {})})
-    again = load(chosen.resolved())
+    again = load(chosen.resolve())
     assert same(run(chosen), run(again))
 
 
@@ -214,10 +214,10 @@ def mine(tmp_path, monkeypatch):
 def test_a_part_of_ones_own_by_its_import_path(mine):
     chosen = one({"name": "fedavg", "weigh": {"kind": "my_parts:HalfShare", "other": 0.25}})
     assert chosen.jobs["fedavg"].method.weigh.other == 0.25
-    again = load(chosen.resolved(), trusted=True)
+    again = load(chosen.resolve(), trusted=True)
     assert same(run(chosen), run(again))
     with pytest.raises(muster.MusterError, match="is an import path"):  # imported before or not
-        load(chosen.resolved())
+        load(chosen.resolve())
 
 
 def test_a_method_of_ones_own_by_its_import_path(mine):
@@ -311,7 +311,7 @@ def test_a_comparison_made_with_another_dtype_is_not_gone_on_with(tmp_path):
 def test_how_decisions_and_tuning_are_set_reaches_the_run():
     chosen = one("fedalign", decide_on="held_out", tuned_steps=3)
     assert (chosen.job.decide_on, chosen.job.tuned_steps) == ("held_out", 3)
-    assert {"decide_on": "held_out", "tuned_steps": 3}.items() <= chosen.resolved().items()
+    assert {"decide_on": "held_out", "tuned_steps": 3}.items() <= chosen.resolve().items()
     flags = [("tuned_steps", "5"), ("attack.kind", "inflate_and_noise"), ("attack.stays", "true")]
     settings = load(override(dict(BASE), flags)).settings
     assert settings.tuned_steps == 5

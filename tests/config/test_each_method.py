@@ -12,7 +12,7 @@ from muster.base.registry import kinds
 from muster.config import load
 from muster.methods import METHODS
 from muster.parts import Average, ControlVariates, Scaffold, Solver
-from muster.study.experiment_runs import compared
+from muster.study.experiment_runs import compare_experiment
 
 DATA = {"name": "digits", "clients": 6, "priority": 2}
 BASE = {"data": DATA, "rounds": 3, "seeds": 1, "local": {"steps": 2, "batch_size": 8}}
@@ -39,22 +39,22 @@ def test_a_methods_local_is_laid_over_the_one_for_all():
     assert found.jobs["fedavg"].local == found.local == muster.Local(steps=2, batch_size=8)
     assert found.jobs["fast"].local == muster.Local(steps=2, batch_size=8, lr=0.5)
     assert found.jobs["epochs"].local == muster.Local(epochs=1, batch_size=8)
-    again = load(found.resolved())
-    assert again.resolved() == found.resolved(), "written out and read again"
+    again = load(found.resolve())
+    assert again.resolve() == found.resolve(), "written out and read again"
     assert again.own_local == found.own_local
 
 
 def test_runs_have_the_local_of_their_label(tmp_path):
     found = chosen("fedavg", {"name": "fedavg", "label": "fast", "local": {"lr": 0.5}})
-    done = compared(found, tmp_path)
+    done = compare_experiment(found, tmp_path)
     assert same_bits(done["fedavg"][0], alone(muster.methods.fedavg()))
     fast = muster.Local(steps=2, batch_size=8, lr=0.5)
     assert same_bits(done["fast"][0], alone(muster.methods.fedavg(), fast))
     other = chosen("fedavg", {"name": "fedavg", "label": "fast", "local": {"lr": 0.6}})
     with pytest.raises(MusterError, match=r"made with local fast = .*lr=0.5.*give another folder"):
-        compared(other, tmp_path)
+        compare_experiment(other, tmp_path)
     with pytest.raises(MusterError, match="made with settings local = by method"):
-        compared(chosen("fedavg"), tmp_path)
+        compare_experiment(chosen("fedavg"), tmp_path)
 
 
 def test_local_by_label_in_python_names_every_method():
@@ -145,7 +145,7 @@ def test_importance_from_a_table():
     each = [0, 0, 0.1, 0.2, 0.3, 0.4]
     found = chosen("fedavg", data={**DATA, "importance": each})
     assert found.federation(0).importance.tolist() == [1.0, 1.0, 0.1, 0.2, 0.3, 0.4]
-    again = load(found.resolved())
+    again = load(found.resolve())
     assert again.importance == found.importance == tuple(each)
     mixed = chosen("fedavg", data={"name": "fmnist", "importance": 0.5})
     assert mixed.importance == 0.5, "of any data set"

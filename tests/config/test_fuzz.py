@@ -47,7 +47,7 @@ def test_any_table_is_an_experiment_or_one_line(table):
         assert "\n" not in said
     else:
         assert isinstance(chosen, Experiment)
-        again = load(tomllib.loads(tomli_w.dumps(chosen.resolved())))
+        again = load(tomllib.loads(tomli_w.dumps(chosen.resolve())))
         assert again.methods.keys() == chosen.methods.keys()
 
 

@@ -12,8 +12,8 @@ import muster
 from muster.config.dotted_keys import RENAMED, override
 from muster.config.experiment import load, load_table
 from muster.config.network import Member, Network, check_members
-from muster.flower.terms import check_agreed
-from muster.study.sweep import planned
+from muster.flower.terms import check_terms
+from muster.study.sweep import plan_sweep
 
 KEY = "ecdsa-sha2-nistp384 AAAA"
 
@@ -86,9 +86,9 @@ def test_keys_of_earlier_versions_are_still_read(tmp_path):
     assert override({"network": {"patience": 7}}, [("network.timeout", "9")])["network"] == {
         "timeout": 9
     }
-    shares = [one.chosen.network.max_share for one in planned(table, None).cells]
+    shares = [one.chosen.network.max_share for one in plan_sweep(table, None).cells]
     assert shares == [1, 2]
-    check_agreed("[network]\npatience = 7", "[network]\ntimeout = 7")  # terms of a federation
+    check_terms("[network]\npatience = 7", "[network]\ntimeout = 7")  # terms of a federation
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_keys_of_earlier_versions_are_still_read(tmp_path):
     [
         lambda both: load({"network": dict(both)}),
         lambda both: override({}, [(f"network.{key}", str(value)) for key, value in both]),
-        lambda both: planned({}, {f"network.{key}": [value] for key, value in both}),
+        lambda both: plan_sweep({}, {f"network.{key}": [value] for key, value in both}),
     ],
 )
 def test_both_names_of_a_key_are_refused(give):

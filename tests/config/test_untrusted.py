@@ -134,6 +134,7 @@ def test_a_part_that_was_imported_for_its_user_is_no_part_for_others(tmp_path, m
         "@dataclass(frozen=True)\n"
         "class Half:\n"
         "    x: float = 1.0\n"
+        "    def __call__(self, round): ...\n"
     )
     monkeypatch.chdir(tmp_path)
     table = {"method": {"name": "fedavg", "weigh": "own_halves:Half"}}
@@ -217,8 +218,8 @@ def test_so_do_sweeps_and_tunings(tmp_path, monkeypatch, capsys, trap, command):
         f'method = "fedavg"\n[{command}]\n{lists[command]}\n'.replace("PATH", f"{TRAP}:boom")
     )
     if command == "sweep":
-        from muster.study.sweep_result import note
+        from muster.study.sweep_result import write_marker
 
-        note(folder, {"method.weigh": ["a"]}, labels=("fedavg",), seeds=(0,), measures=())
+        write_marker(folder, {"method.weigh": ["a"]}, labels=("fedavg",), seeds=(0,), measures=())
     assert main([command, "--resume", str(folder)]) == 2
     assert "is an import path" in capsys.readouterr().err

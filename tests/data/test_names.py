@@ -99,7 +99,7 @@ def test_a_partition_of_ones_own_is_named_in_a_configuration(registered):
     halves = [d.rows[d.offsets[1] : d.offsets[2]] for d in (fed.train, fed.test)]
     own = np.sort(np.concatenate(halves))
     assert own.tolist() == list(range(10, 1797, 3))
-    assert chosen.resolved()["data"]["partition"] == {"kind": "every_other", "start": 9}
+    assert chosen.resolve()["data"]["partition"] == {"kind": "every_other", "start": 9}
 
 
 def test_a_data_set_of_ones_own_is_named_by_its_path(mine):
@@ -113,7 +113,7 @@ def test_a_partitioner_is_named_by_its_path(mine):
     chosen = load({"data": table}, trusted=True)
     fed = chosen.federation(0)
     assert (fed.n, int(fed.priority.sum()), fed.classes) == (4, 2, 10)
-    again = load(chosen.resolved(), trusted=True).federation(0)
+    again = load(chosen.resolve(), trusted=True).federation(0)
     assert np.array_equal(fed.train.rows, again.train.rows)
     with pytest.raises(muster.MusterError, match=r"data\.partitioner: 'mine_for_names:Cat' cannot"):
         muster.data.from_partitioner("mine_for_names:Cat")

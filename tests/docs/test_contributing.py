@@ -69,7 +69,7 @@ def test_it_runs_from_a_table_on_both_engines(added, engine):
     assert all(np.isfinite(w).all() for w in run.weights.values())
     if added == "a measure":
         assert run.rounds["worst_loss"].min() > 0
-    again = load(chosen.resolved())
+    again = load(chosen.resolve())
     assert again.job.method == chosen.job.method
     assert again.settings.task == chosen.settings.task
     assert again.local == chosen.local

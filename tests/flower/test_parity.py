@@ -159,7 +159,7 @@ def test_local_work_of_a_methods_own_is_that_of_its_nodes(setup, name, work):
     method = {"name": name, "local": OWN_WORK[work]}
     case = setup(method, **settings_of(name), evaluate_every=0, local={"steps": 5, "lr": 0.2})
     assert case.chosen.job.local != case.chosen.local
-    assert case.chosen.job.remembers
+    assert case.chosen.job.has_client_state
     assert_same(case.run(), case.simulate())
 
 

@@ -14,7 +14,7 @@ import muster
 from flower_parity import assert_same
 from flower_setup import Setup
 from muster.base.params import get_dtype, get_params, trainable_names
-from muster.config.network import Member, members_by_name
+from muster.config.network import Member, order_members
 from muster.engines import choose
 from muster.engines.compute import Compute
 from muster.federation import Federation, Population
@@ -181,12 +181,12 @@ def test_a_liars_rows_are_not_what_others_work_is_measured_by(tmp_path):
 def test_clients_are_found_in_the_data_by_name():
     fed = muster.data.digits(clients=3, priority=1)
     members = [Member(name, "ecdsa-", name == "b", rows=n) for n, name in enumerate("cab", 1)]
-    assert [m.rows for m in members_by_name(members, fed)] == [1, 2, 3]
+    assert [m.rows for m in order_members(members, fed)] == [1, 2, 3]
     named = replace(fed, names=np.array(["a", "b", "c"]))
-    assert [m.rows for m in members_by_name(members, named)] == [2, 3, 1]
+    assert [m.rows for m in order_members(members, named)] == [2, 3, 1]
     for other in (replace(fed, names=np.array(["a", "b", "x"])), muster.data.digits(clients=4)):
         with pytest.raises(muster.MusterError, match="clients: 3 are listed and the data has"):
-            members_by_name(members, other)
+            order_members(members, other)
 
 
 @pytest.mark.parametrize("other", ["0.0.1", "9.9"])

@@ -13,7 +13,7 @@ import torch
 import muster
 import reference
 from helpers import admitted, federation, gap, layers_of, module_of, nine_clients, random_layers
-from muster.config.experiment import composed
+from muster.config.method_tables import build_method
 from muster.local import Local
 from muster.parts.invite import Apart, Fraction, Full, Sample, WithReplacement
 from muster.parts.step import Average, Estimate
@@ -258,8 +258,8 @@ def test_counts_and_fractions_that_cannot_be_are_refused():
         with pytest.raises(muster.MusterError, match=r"invite others: .* a fraction from 0.0 to 1"):
             Apart(1, wrong)
     table = {"name": "fedalign", "invite": {"kind": "apart", "priority": 2, "others": 1.0}}
-    assert composed(table).invite == Apart(2, 1.0)
-    assert isinstance(composed(table).invite.priority, int)
+    assert build_method(table).invite == Apart(2, 1.0)
+    assert isinstance(build_method(table).invite.priority, int)
 
 
 def test_reference_on_the_asked_needs_only_them(fed):

@@ -97,7 +97,7 @@ def test_a_clients_own_model_under_two_names(fed):
 
 def test_own_models_too_large_to_keep_are_said_to_be(fed, monkeypatch):
     monkeypatch.setattr("muster.run.training_loop.LARGE", 1)
-    with pytest.warns(muster.MusterWarning, match="not kept with the results"):
+    with pytest.warns(muster.MusterWarning, match="not saved with the results"):
         run = of(fed, M.ditto())
     with pytest.raises(muster.MusterError, match="ditto has no clients' own models"):
         run.model(client=0)

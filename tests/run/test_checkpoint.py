@@ -12,7 +12,7 @@ from helpers import nine_clients, same_bits
 from muster.base import durable
 from muster.results import ledger as ledgers
 from muster.run import training_loop
-from muster.run.audit import TRUST, remembered
+from muster.run.audit import TRUST, build_trust_state
 
 M = muster.methods
 
@@ -64,7 +64,7 @@ def test_a_flipped_bit_is_noticed_and_the_one_before_is_used(tmp_path, name, at)
     whole = muster.simulate(fed, **args())
     stopped(fed, tmp_path)
     flip(tmp_path / "round-00000006" / name, at)
-    with pytest.warns(muster.MusterWarning, match=f"{name} is not .*going on from round-00000004"):
+    with pytest.warns(muster.MusterWarning, match=f"{name} is not .*resuming from round-00000004"):
         resumed = muster.simulate(fed, **args(), checkpoint=tmp_path, resume=True)
     assert same_bits(whole, resumed)
 
@@ -73,7 +73,7 @@ def test_a_missing_file_and_lost_sums_are_noticed_too(tmp_path):
     fed = nine_clients()
     stopped(fed, tmp_path)
     (tmp_path / "round-00000006" / "s.safetensors").unlink()
-    with pytest.warns(muster.MusterWarning, match=r"s\.safetensors is missing; going on"):
+    with pytest.warns(muster.MusterWarning, match=r"s\.safetensors is missing; resuming"):
         muster.simulate(fed, **args(checkpoint_every=99), checkpoint=tmp_path, resume=True)
     for place in tmp_path.glob("round-*"):
         (place / "sums.json").write_text("[")
@@ -197,8 +197,8 @@ def test_a_checkpoint_that_lacks_what_is_remembered_now_is_refused(tmp_path, mon
     stopped(fed, tmp_path, **trusting)
 
     def more(n):
-        return {TRUST: {**remembered(n)[TRUST], "grudge": torch.zeros(n)}}
+        return {TRUST: {**build_trust_state(n)[TRUST], "grudge": torch.zeros(n)}}
 
-    monkeypatch.setattr(training_loop, "remembered", more)
-    with pytest.raises(muster.MusterError, match="holds no trust/grudge: it is of another version"):
+    monkeypatch.setattr(training_loop, "build_trust_state", more)
+    with pytest.raises(muster.MusterError, match="has no trust/grudge: it is of another version"):
         muster.simulate(fed, **args(**trusting), checkpoint=tmp_path, resume=True)

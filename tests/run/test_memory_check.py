@@ -30,7 +30,7 @@ def test_disk_for_what_clients_remember(monkeypatch):
     muster.simulate(fed, M.ditto(m=1), **ARGS)
     usage = memory_check.shutil.disk_usage("/")._replace(free=100)
     monkeypatch.setattr(memory_check.shutil, "disk_usage", lambda place: usage)
-    with pytest.raises(muster.MusterError, match=r"9 clients remember .* on disk, and 100 bytes"):
+    with pytest.raises(muster.MusterError, match=r"states of 9 clients .* on disk, and 100 bytes"):
         muster.simulate(fed, M.ditto(m=1), **ARGS)
     muster.simulate(fed, M.fedavg(), **ARGS)
 

@@ -36,7 +36,7 @@ def test_every_round_is_there_as_soon_as_it_is_done(fed, tmp_path):
 
     run(fed, tmp_path, on_round=look)
     assert seen == [(t, t, "under way", 6) for t in range(1, 7)]
-    assert not durable.is_locked(tmp_path / "checkpoints")
+    assert not durable.in_use(tmp_path / "checkpoints")
 
 
 def test_one_that_goes_on_begins_with_what_was_done(fed, tmp_path):

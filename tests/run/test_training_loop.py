@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import muster
-from muster.run.training_loop import with_names
+from muster.run.training_loop import add_names
 
 CALLED = np.array(["north", "south", "[red]", "", "east", "west"])
 
@@ -63,9 +63,9 @@ def test_a_run_goes_on_with_its_names(fed, tmp_path):
 
 def test_numbers_are_no_names_and_nobody_has_none():
     table = pl.DataFrame({"round": [1, 2], "client": [-1, 1], "move": ["turned away", "left"]})
-    assert with_names(table, None).columns == ["round", "client", "move"]
-    assert with_names(table, np.array(["0", "1"])).columns == ["round", "client", "move"]
-    named = with_names(table.clone(), np.array(["1", "0"]))
+    assert add_names(table, None).columns == ["round", "client", "move"]
+    assert add_names(table, np.array(["0", "1"])).columns == ["round", "client", "move"]
+    named = add_names(table.clone(), np.array(["1", "0"]))
     assert named["name"].to_list() == [None, "0"]
 
 

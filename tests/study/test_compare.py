@@ -19,7 +19,7 @@ import reference
 from helpers import federation, same_bits
 from muster.base.rng import as_seeds
 from muster.results import store
-from muster.study.compare import as_labelled
+from muster.study.compare import label_methods
 
 M = muster.methods
 METHODS = {"align": M.fedalign(0.4), "all": M.fedavg()}
@@ -80,8 +80,8 @@ def test_one_federation_serves_all_seeds():
 def test_methods_without_labels_are_called_by_their_names():
     others = [M.fedavg(), M.fedalign(0.1), M.fedavg(), M.fedavg(), M.Method("fedavg-2")]
     names = ["fedavg", "fedalign", "fedavg-2", "fedavg-3", "fedavg-2-2"]
-    assert list(as_labelled(others)) == names
-    assert list(as_labelled(others).values()) == others
+    assert list(label_methods(others)) == names
+    assert list(label_methods(others).values()) == others
 
 
 def test_the_summary_pairs_seed_with_seed():

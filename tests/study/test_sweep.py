@@ -19,7 +19,7 @@ from muster.base.errors import MusterError
 from muster.config import load, override
 from muster.results import store
 from muster.study import sweep, units
-from muster.study.experiment_runs import compared
+from muster.study.experiment_runs import compare_experiment
 
 BASE = {
     "data": {"name": "digits", "clients": 6},
@@ -47,7 +47,9 @@ def test_every_cell_is_a_comparison_by_itself(tmp_path):
     assert len(done.frame) == 2 * 2 * 2 * 2
     for priority in (2, 3):
         cell = muster.load(tmp_path / "s" / f"data.priority={priority}")
-        alone = compared(load({**BASE, "data": {**BASE["data"], "priority": priority}}), None)
+        alone = compare_experiment(
+            load({**BASE, "data": {**BASE["data"], "priority": priority}}), None
+        )
         for label in ("fedalign", "all"):
             for seed in (0, 1):
                 assert same_bits(cell[label][seed], alone[label][seed])
@@ -160,7 +162,7 @@ def test_what_is_not_finished_is_said_wherever_it_is_shown(tmp_path, monkeypatch
         muster.sweep(BASE, OVER, tmp_path, jobs=1)
     part = muster.load(tmp_path)
     said = f"not finished: 2 of 8 runs; continue with: muster sweep --resume {tmp_path}"
-    assert part.attention == (said, *part.concerns)
+    assert part.attention == (said, *part.warnings)
     page = part.report(tmp_path / "report.html").read_text()
     assert "not finished: 2 of 8 runs" in page
 
@@ -168,11 +170,11 @@ def test_what_is_not_finished_is_said_wherever_it_is_shown(tmp_path, monkeypatch
 def test_parts_reach_all_methods_and_what_only_some_go_by_those_alone():
     base = {**BASE, "methods": ["fedavg", "qffl", "fedalign"]}
     over = {"method.invite": ["full", {"kind": "sample", "m": 2}], "method.warmup": [0, 1]}
-    last = sweep.planned(base, over).cells[-1].chosen
+    last = sweep.plan_sweep(base, over).cells[-1].chosen
     for label in last.methods:
         assert last.jobs[label].method.invite == muster.parts.Sample(2)
         assert last.jobs[label].method.warmup == 1
-    last = sweep.planned(base, {"method.epsilon": [0.1, 0.4]}).cells[-1].chosen
+    last = sweep.plan_sweep(base, {"method.epsilon": [0.1, 0.4]}).cells[-1].chosen
     assert [m.get("epsilon") for m in last.methods.values()] == [None, None, 0.4]
 
 
@@ -207,9 +209,9 @@ def test_mistakes_of_any_cell_are_found_before_anything_runs(tmp_path, counted):
         ({"methods.all.name": ["fedavg", "fedprox"]}, "every cell has the same methods"),
         ({"method.name": ["fedavg", "fedprox"]}, "every cell has the same methods"),
         ({"local.": [1]}, "sweep.local.: cannot be swept"),
-        ({"methods.all.epsilon": [0.1, 0.2]}, "nothing in 'fedavg' goes by it"),
+        ({"methods.all.epsilon": [0.1, 0.2]}, "nothing in 'fedavg' uses it"),
         (3, "sweep: 3; give a table of keys"),
-        ({"methods.all.solver": ["sgd", "control_variates"]}, "give step = scaffold"),
+        ({"methods.all.solver": ["sgd", "control_variates"]}, 'use step = "scaffold"'),
         ({}, "sweep: over what?"),
     ):
         with pytest.raises(MusterError) as stop:
@@ -223,7 +225,7 @@ def test_keys_reach_the_methods_that_take_them():
     base = {**BASE, "methods": ["fedalign", "fedavg", {"name": "fedalign", "label": "x.y"}]}
 
     def epsilons(key, *values):
-        plan = sweep.planned(base, {key: list(values)})
+        plan = sweep.plan_sweep(base, {key: list(values)})
         return [
             [m.get("epsilon") for m in c.methods.values()]
             for c in (one.chosen for one in plan.cells)
@@ -231,11 +233,11 @@ def test_keys_reach_the_methods_that_take_them():
 
     assert epsilons("method.epsilon", 0.1, 0.9) == [[0.1, None, 0.1], [0.9, None, 0.9]]
     assert epsilons("methods.x.y.epsilon", 0.3) == [[None, None, 0.3]]
-    plan = sweep.planned(base, {"method.local.lr": [0.7]})
+    plan = sweep.plan_sweep(base, {"method.local.lr": [0.7]})
     assert [plan.first.jobs[label].local.lr for label in plan.first.methods] == [0.7] * 3
-    plan = sweep.planned(base, {"methods.fedavg.local.lr": [0.7]})
+    plan = sweep.plan_sweep(base, {"methods.fedavg.local.lr": [0.7]})
     assert [plan.first.jobs[label].local.lr for label in plan.first.methods] == [0.1, 0.7, 0.1]
-    plan = sweep.planned(base, {"method.step": ["average", {"kind": "momentum", "beta": 0.5}]})
+    plan = sweep.plan_sweep(base, {"method.step": ["average", {"kind": "momentum", "beta": 0.5}]})
     assert [
         type(plan.cells[1].chosen.jobs[label].method.step).__name__ for label in plan.first.methods
     ] == ["Momentum"] * 3
@@ -251,8 +253,8 @@ def test_flags_and_files_mean_the_same(tmp_path):
     path.write_text(
         '[data]\nname = "digits"\n[sweep]\n"data.priority" = [2, 3]\nmethod.epsilon = [0.1, 0.2]\n'
     )
-    assert sweep.planned(path, None).over == sweep.planned(table, None).over
-    assert sweep.planned(path, None).first.settings.name == "my"
+    assert sweep.plan_sweep(path, None).over == sweep.plan_sweep(table, None).over
+    assert sweep.plan_sweep(path, None).first.settings.name == "my"
     with pytest.raises(MusterError, match="run it with muster sweep"):
         load(table)
 
@@ -320,18 +322,18 @@ def alive(pid):
 def test_local_work_that_a_method_has_of_its_own_is_not_swept_over(own, key):
     base = {**BASE, "methods": ["fedalign", {"name": "fedavg", "label": "all", "local": own}]}
     with pytest.raises(MusterError, match=rf"sweep.{key}: all has .* sweep methods.all.{key}"):
-        sweep.planned(base, {key: [1, 2]})
-    cells = sweep.planned(base, {"local.batch_size": [4, 8]}).cells
+        sweep.plan_sweep(base, {key: [1, 2]})
+    cells = sweep.plan_sweep(base, {"local.batch_size": [4, 8]}).cells
     assert [cell.chosen.jobs["all"].local.batch_size for cell in cells] == [4, 8]
 
 
 def test_a_setting_of_the_default_part_needs_no_name_of_it():
-    cells = sweep.planned(BASE, {"local.optimizer.momentum": [0.0, 0.9]}).cells
+    cells = sweep.plan_sweep(BASE, {"local.optimizer.momentum": [0.0, 0.9]}).cells
     assert [cell.chosen.local.optimizer.momentum for cell in cells] == [0.0, 0.9]
-    cells = sweep.planned(BASE, {"data.partition.per_client": [2, 3]}).cells
-    assert cells[1].chosen.resolved()["data"]["partition"]["per_client"] == 3
+    cells = sweep.plan_sweep(BASE, {"data.partition.per_client": [2, 3]}).cells
+    assert cells[1].chosen.resolve()["data"]["partition"]["per_client"] == 3
     with pytest.raises(MusterError, match="kind"):
-        sweep.planned(BASE, {"local.optimizer.beta1": [0.9]})
+        sweep.plan_sweep(BASE, {"local.optimizer.beta1": [0.9]})
 
 
 def test_a_folder_of_before_left_out_is_no_place_for_runs_with_it(tmp_path):

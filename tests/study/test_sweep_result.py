@@ -9,7 +9,7 @@ from scipy import stats
 
 from muster.base.errors import MusterError
 from muster.report.sweep_figure import draw_sweep_figure
-from muster.study.grid import Cell, as_over, grid
+from muster.study.grid import Cell, grid, parse_lists
 from muster.study.sweep_result import Sweep
 
 LABELS = ("a", "b")
@@ -136,5 +136,5 @@ def test_names_of_cells_are_stable_readable_and_different():
 )
 def test_lists_are_lists(over, said):
     with pytest.raises(MusterError) as stop:
-        as_over(over)
+        parse_lists(over)
     assert said in str(stop.value)

@@ -157,14 +157,14 @@ def test_test_rows_are_never_looked_at(poisoned, how):
 
 def test_every_method_gets_as_many_candidates():
     over = {**TUNE, "methods.align.epsilon": [0.1, 0.2, 0.4]}
-    plan = tune.planned(BASE, over)
+    plan = tune.plan_tuning(BASE, over)
     assert {label: len(mine) for label, mine in plan.tried.items()} == {"fedavg": 2, "align": 2}
     every = {(c["local.lr"], c["epsilon"]) for c in plan.tried["align"]}
     assert len(every) == 2, "a sample without replacement"
-    assert plan.tried == tune.planned(BASE, over).tried, "the same again"
-    others = [tune.planned(BASE, {**over, "seed": s}).tried["align"] for s in range(5)]
+    assert plan.tried == tune.plan_tuning(BASE, over).tried, "the same again"
+    others = [tune.plan_tuning(BASE, {**over, "seed": s}).tried["align"] for s in range(5)]
     assert any(tried != plan.tried["align"] for tried in others)
-    assert len(tune.planned(BASE, {**over, "budget": 1}).tried["align"]) == 1
+    assert len(tune.plan_tuning(BASE, {**over, "budget": 1}).tried["align"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -186,13 +186,13 @@ def test_every_method_gets_as_many_candidates():
         ({"local.rate": [1.0, 2.0]}, "local.rate"),
         ({**TUNE, "direction": "up"}, "tune.direction: 'up'"),
         ({**TUNE, "seeds": 5}, "tune.seeds: 5; give a list of them"),
-        ({**TUNE, "methods.fedavg.epsilon": [0.1, 0.2]}, "nothing in 'fedavg' goes by it"),
+        ({**TUNE, "methods.fedavg.epsilon": [0.1, 0.2]}, "nothing in 'fedavg' uses it"),
         (3, "tune: 3"),
     ],
 )
 def test_mistakes_are_found_before_anything_runs(over, said):
     with pytest.raises(MusterError) as stop:
-        tune.planned(BASE, over)
+        tune.plan_tuning(BASE, over)
     assert said in str(stop.value)
 
 
@@ -202,7 +202,7 @@ def test_a_candidate_that_learned_nothing_is_not_chosen(tmp_path):
     done = muster.tune(one, over, tmp_path, jobs=1)
     assert done.chosen == {"fedavg": {"local.lr": 0.3}}
     assert done.frame["score"].to_list()[1] is None
-    assert any("every reply was refused" in said for said in done.concerns)
+    assert any("every reply was refused" in said for said in done.warnings)
     with pytest.raises(MusterError, match="no candidate has a score in every seed"):
         muster.tune(one, {**over, "local.lr": [1e20, 1e30]}, tmp_path / "none", jobs=1)
     assert not (tmp_path / "none" / "chosen.toml").exists()
@@ -230,7 +230,7 @@ def test_what_was_drawn_of_a_larger_grid_is_said_and_seeds_that_were_tuned_on_ar
 
 
 def test_seeds_direction_and_flags():
-    plan = tune.planned(BASE, {"local.lr": [0.1, 0.2]})
+    plan = tune.plan_tuning(BASE, {"local.lr": [0.1, 0.2]})
     assert plan.seeds == (2, 3, 4), "after the reported ones"
     assert tune.Tune(measure="test_loss").best == "min"
     assert tune.Tune(measure="test_accuracy").best == "max"
@@ -297,7 +297,7 @@ def test_no_reported_run_sees_a_row_that_settings_were_chosen_by(name, clinics):
     base = {"data": data_of(name, clinics), "seeds": 4, "methods": ["fedavg"]}
     if name == "diabetes":
         base |= {"task": "regression", "model": "linear"}
-    plan = tune.planned(base, {"local.lr": [0.1, 0.2], "seeds": [50, 51]})
+    plan = tune.plan_tuning(base, {"local.lr": [0.1, 0.2], "seeds": [50, 51]})
     assert plan.base["left_out"] == 0.25
     candidate = plan.cells["fedavg"][0].chosen
     judged, fitted = set(), set()
@@ -325,7 +325,7 @@ def test_rows_are_the_same_whatever_they_are_scaled_by(clinics):
     """Features are others in every seed where they are scaled by its training rows."""
     data = {**data_of("own files", clinics), "scale": "pooled"}
     base = {"data": data, "seeds": 3, "methods": ["fedavg"]}
-    plan = tune.planned(base, {"local.lr": [0.1, 0.2], "seeds": [50]})
+    plan = tune.plan_tuning(base, {"local.lr": [0.1, 0.2], "seeds": [50]})
     assert plan.base["left_out"] == 0.25
 
     def ages(part, fed):
@@ -352,7 +352,7 @@ def test_data_with_test_rows_of_its_own_is_tuned_on_its_training_rows(name, pois
             frame.write_csv(tmp_path / f"{who}.csv")
         data = {"name": "folder", "path": str(tmp_path), "split": "split", "priority": ["a"]}
     base = {"data": data, "seeds": 3, "methods": ["fedavg"]}
-    plan = tune.planned(base, {"local.lr": [0.1, 0.2], "seeds": [50, 51]})
+    plan = tune.plan_tuning(base, {"local.lr": [0.1, 0.2], "seeds": [50, 51]})
     assert "left_out" not in plan.base
     for seed in plan.seeds:
         whole = plan.cells["fedavg"][0].chosen.rows(seed)
@@ -365,9 +365,9 @@ def test_data_with_test_rows_of_its_own_is_tuned_on_its_training_rows(name, pois
 
 def test_what_is_left_out_already_is_what_candidates_are_scored_on(tmp_path):
     base = {**BASE, "left_out": 0.4}
-    assert tune.planned(base, TUNE).tune.share == 0.4
+    assert tune.plan_tuning(base, TUNE).tune.share == 0.4
     with pytest.raises(MusterError, match=r"tune.share: 0.3, and left_out = 0.4"):
-        tune.planned(base, {**TUNE, "share": 0.3})
+        tune.plan_tuning(base, {**TUNE, "share": 0.3})
     first = muster.tune(base, {**TUNE, "seeds": [5]}, tmp_path, jobs=1)
     again = muster.tune(first.table, {**TUNE, "seeds": [5]}, tmp_path, jobs=1)
     assert again.frame.equals(first.frame), "kept"
@@ -380,7 +380,7 @@ def test_what_is_left_out_already_is_what_candidates_are_scored_on(tmp_path):
 def test_a_method_with_nothing_to_tune_takes_nothing_from_the_others():
     base = {**BASE, "methods": ["fedavg", "fedalign", "fedprox"]}
     over = {"methods.fedalign.epsilon": [0.1, 0.2, 0.4], "methods.fedprox.mu": [0.1, 1.0]}
-    tried = tune.planned(base, over).tried
+    tried = tune.plan_tuning(base, over).tried
     assert {label: len(mine) for label, mine in tried.items()} == {
         "fedavg": 1, "fedalign": 2, "fedprox": 2,
     }  # fmt: skip
@@ -395,11 +395,11 @@ def test_ties_are_said_and_the_first_of_the_grid_is_chosen():
     assert done.chosen == {"fedavg": {"local.batch_size": 900}}
     said = io.StringIO()
     Console(file=said, width=120).print(done)
-    assert "the first of 2 alike" in said.getvalue()
+    assert "the first of 2 tied" in said.getvalue()
 
 
 def test_a_methods_own_value_is_tuned_in_its_place():
     base = {**BASE, "methods": [{"name": "fedavg", "local": {"lr": 7.0}}]}
-    plan = tune.planned(base, TUNE)
+    plan = tune.plan_tuning(base, TUNE)
     found = [cell.chosen.jobs["fedavg"].local.lr for cell in plan.cells["fedavg"]]
     assert found == [0.001, 0.3]

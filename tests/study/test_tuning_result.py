@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 import muster
-from muster.study.tuning_result import at_edge, edges_of
+from muster.study.tuning_result import describe_edges, find_edge
 
 
 def rows(values, chosen, method="q-FFL", key="local.lr"):
@@ -31,12 +31,12 @@ def rows(values, chosen, method="q-FFL", key="local.lr"):
     ],
 )
 def test_only_the_smallest_and_largest_of_several_numbers_are_edges(values, chosen, edge):
-    assert at_edge(rows(values, chosen), "local.lr") == edge
+    assert find_edge(rows(values, chosen), "local.lr") == edge
 
 
 def test_a_method_is_held_against_what_it_tried_itself():
     tried = rows([0.1, 0.2], 0.2, "A") + rows([0.1, 0.2, 0.4], 0.2, "B") + rows([1, 2], 1, "C", "q")
-    assert edges_of(tried, ["local.lr", "q"]) == [
+    assert describe_edges(tried, ["local.lr", "q"]) == [
         "local.lr = 0.2 is the largest tried (A)",
         "q = 1 is the smallest tried (C)",
     ]

@@ -37,7 +37,7 @@ from muster.cli.main import main
 from muster.cli.progress_bar import Progress
 from muster.config import load, load_table
 from muster.data.sources.readers import read_idx
-from muster.study.experiment_runs import check_all
+from muster.study.experiment_runs import check_experiment
 from mutation import NUMBERS, TEXTS, changed_bytes, changed_table, draw_of, finding
 
 ROWS = 12  # of a client
@@ -89,7 +89,7 @@ def bases():
             **base,
         }
         with contextlib.suppress(MusterError):
-            found.append(json.loads(json.dumps(load(table).resolved())))
+            found.append(json.loads(json.dumps(load(table).resolve())))
     assert len(found) >= 3
     return found
 
@@ -115,7 +115,7 @@ def check():
     try:
         chosen = load(load_table("case.toml"))
         seed = chosen.settings.all_seeds[0]
-        check_all(chosen, chosen.federation(seed), seed)
+        check_experiment(chosen, chosen.federation(seed), seed)
     except MusterError as error:
         print(f"muster: {one_line(str(error))}", file=sys.stderr)
         return 2

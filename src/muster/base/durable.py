@@ -174,7 +174,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
             filelock.unlock_descriptor(lock.fileno())
 
 
-def is_locked(folder: Path) -> bool:
+def in_use(folder: Path) -> bool:
     """Return True if a process holds a folder now; False where that cannot be known."""
     try:
         with os.fdopen(descriptor(folder / LOCK, os.O_RDWR), "r+b") as lock:
@@ -203,7 +203,7 @@ def _open_lock(place: Path) -> BinaryIO:
 
 
 def _try_lock(lock: BinaryIO) -> bool:
-    """Return True if the lock was acquired. `is_locked` holds it for a moment: try a few times."""
+    """Return True if the lock was acquired. `in_use` holds it for a moment: try a few times."""
     for _ in range(TRIES):
         if filelock.lock_descriptor(lock.fileno(), blocking=False):
             return True

@@ -81,10 +81,10 @@ def plural(n: int, what: str) -> str:
     return f"{n} {what}{'es' if what.endswith('s') else 's'}"
 
 
-def format_known(known: Iterable[str]) -> str:
+def list_names(known: Iterable[str]) -> str:
     """Return the list of known names for the end of an error, each once.
 
-    >>> format_known(["warmup", "epsilon", "warmup"]), format_known([])
+    >>> list_names(["warmup", "epsilon", "warmup"]), list_names([])
     ('known: epsilon, warmup', 'there are none')
     """
     names = sorted(set(known))
@@ -100,7 +100,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """
     names = sorted(known)
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
-    listing = format_known(names)
+    listing = list_names(names)
     return f"did you mean '{close[0]}'? {listing}" if close else listing
 
 

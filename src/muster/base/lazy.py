@@ -91,7 +91,7 @@ if TYPE_CHECKING:
     import safetensors.torch as safetensors
     import torch
     from PIL import Image
-    from scipy import sparse
+    from scipy import linalg, optimize, sparse
     from sklearn import datasets
     from torch import nn
     from torch.nn import functional
@@ -101,8 +101,10 @@ else:
     functional = lazy_module("torch.nn.functional")
     filelock = lazy_module("filelock")
     griffe = lazy_module("griffe")
+    linalg = lazy_module("scipy.linalg")
     metadata = lazy_module("importlib.metadata")
     nn = lazy_module("torch.nn")
+    optimize = lazy_module("scipy.optimize")
     pl = lazy_module("polars")
     platformdirs = lazy_module("platformdirs")
     pooch = lazy_module("pooch")
@@ -118,8 +120,10 @@ __all__ = [
     "functional",
     "griffe",
     "lazy_module",
+    "linalg",
     "metadata",
     "nn",
+    "optimize",
     "pl",
     "platformdirs",
     "pooch",

@@ -159,7 +159,7 @@ def broadcast_clients(each: Tensor, stack: Tensor) -> Tensor:
     return each.view(-1, *(1,) * (stack.dim() - 1))
 
 
-def are_bounded(stack: Params, most: float) -> NDArray[np.bool_]:
+def within_bound(stack: Params, most: float) -> NDArray[np.bool_]:
     """Return True for models of a stack whose numbers are finite and at most this large."""
     checks = [as_rows(t.abs() <= most).all(1) for t in stack.values()]
     return np.asarray(torch.stack(checks).all(0).cpu().numpy())

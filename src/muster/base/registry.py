@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from .errors import MusterError, format_known, nearest
+from .errors import MusterError, list_names, nearest
 from .lazy import metadata
 
 Part = TypeVar("Part", bound=Callable[..., Any])
@@ -124,7 +124,7 @@ class Catalogue:
         """Return the part of a role that a configuration names under the key `where`."""
         known = kinds(role)
         if not isinstance(name, str) or not name:
-            raise MusterError(f"{where}: which one? {format_known(known)}")
+            raise MusterError(f"{where}: which one? {list_names(known)}")
         if name not in known:
             if ":" in name:
                 self.code(name, where)

@@ -11,7 +11,7 @@ from ..base.errors import INTERRUPTED, plural
 from ..report.figure import draw_figures
 from ..report.table_files import write_tables
 from ..study.compare import ComparisonInterrupted
-from ..study.experiment_runs import check_all, compared
+from ..study.experiment_runs import check_experiment, compare_experiment
 from .arguments import CommandParser
 from .console import print_line
 from .options import add_configuration, load_experiment
@@ -33,7 +33,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     s = experiment.settings
     seeds = s.all_seeds
     first = experiment.federation(seeds[0])  # before anything is written: the data may be missing
-    check_all(experiment, first, seeds[0])
+    check_experiment(experiment, first, seeds[0])
     code = 0
     rounds = s.rounds * len(seeds) * len(experiment.methods)
     with (
@@ -42,7 +42,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
         open_trackers(trackers, s.name, folder, progress, console) as listeners,
     ):
         try:
-            result = compared(
+            result = compare_experiment(
                 experiment,
                 folder,
                 lambda seed: first if seed == seeds[0] else experiment.federation(seed),

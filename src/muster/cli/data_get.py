@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, TextColumn
 
-from ..base.errors import MusterError, format_known, unknown_name
+from ..base.errors import MusterError, list_names, unknown_name
 from ..data.sources.catalogue import CATALOGUE
 from ..data.sources.dataset import DataSet, LocalData, obtain
 from .arguments import CommandParser
@@ -27,7 +27,7 @@ def add_arguments(parser: CommandParser) -> None:
 def execute(arguments: argparse.Namespace, console: Console) -> int:
     """Run the command."""
     if len(arguments.names) != 1:
-        raise MusterError(f"data get: give one data set; {format_known(CATALOGUE)}")
+        raise MusterError(f"data get: give one data set; {list_names(CATALOGUE)}")
     (name,), folder = arguments.names, arguments.folder
     if folder is not None and not Path(folder).expanduser().is_dir():
         raise MusterError(f"--folder: {folder} is no folder; give the one with the files")

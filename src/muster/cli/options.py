@@ -13,7 +13,7 @@ from ..base.errors import MusterError
 from ..base.schema import Table
 from ..config.dotted_keys import override, parse_value
 from ..config.experiment import Experiment, load, load_table
-from ..study.load import goes_on, holds
+from ..study.load import find_kind, get_resume_command
 from .arguments import CommandParser, Execute
 from .help import format_keys
 
@@ -113,9 +113,9 @@ def find_resume_folder(arguments: argparse.Namespace) -> Path | None:
 def load_resume_folder(folder: Path, kind: str, trusted: bool) -> Experiment:
     """Return the configuration in a folder, which must hold results of a kind: a run, a comparison
     or a federation. Code that it names runs only if the user trusts it."""
-    found = holds(folder) or kind
+    found = find_kind(folder) or kind
     if found != kind:
-        raise MusterError(f"--resume {folder}: holds a {found}; use {goes_on(folder)}")
+        raise MusterError(f"--resume {folder}: holds a {found}; use {get_resume_command(folder)}")
     return load(load_table(folder / "config.toml", follow=False), trusted)
 
 

@@ -16,7 +16,7 @@ from rich.progress import (
 from rich.progress import Progress as Bar
 
 from ..base.errors import plural
-from ..study.units import Done
+from ..study.units import CellProgress
 from .console import print_line
 
 LINE_EVERY = 5.0  # seconds between plain lines
@@ -104,7 +104,7 @@ class Cells(Progress):
 
     what = "run"
 
-    def count(self, done: Done) -> None:
+    def count(self, done: CellProgress) -> None:
         """Count a seed of a cell."""
         self.done, self.resumed = done.done, done.kept
         self.label = f"{done.whole} of {plural(done.cells, 'cell')}"

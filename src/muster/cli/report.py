@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ..base.errors import MusterError
 from ..study.comparison import Comparison
-from ..study.load import load, together
+from ..study.load import combine, load
 from .arguments import CommandParser
 from .console import print_line
 from .options import add_flags
@@ -36,7 +36,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     out = arguments.out or (folders[0] / REPORT if len(folders) == 1 else REPORT)
     if Path(out).suffix.lower() not in (".html", ".htm"):
         raise MusterError(f"--out: '{out}'; give the name of an .html file")
-    found = load(folders[0]) if len(folders) == 1 else together(folders)
+    found = load(folders[0]) if len(folders) == 1 else combine(folders)
     if isinstance(found, Comparison) and not found.seeds:
         again = f"muster compare --resume {folders[0]}"
         raise MusterError(f"{folders[0]}: no seed is complete yet; continue with: {again}")

@@ -25,7 +25,7 @@ def open_folder(experiment: Experiment, resumed: Path | None) -> Iterator[Path]:
     folder without results is removed."""
     settings = experiment.settings
     folder = resumed or durable.new_folder(Path(settings.out) / settings.name)
-    durable.write(folder / "config.toml", tomli_w.dumps(experiment.resolved()))
+    durable.write(folder / "config.toml", tomli_w.dumps(experiment.resolve()))
     try:
         yield folder
     except MusterError:

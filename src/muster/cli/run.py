@@ -14,7 +14,7 @@ from ..report.tables import run_table
 from ..results import store
 from ..results.run import Interrupted
 from ..run.simulate import run_job
-from ..study.experiment_runs import check_all
+from ..study.experiment_runs import check_experiment
 from .arguments import CommandParser
 from .console import print_line
 from .options import add_configuration, load_experiment, refuse_several_methods
@@ -48,7 +48,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
             print_line(console, f"{resumed} is complete; there is nothing to continue")
             return report_idle([before], console)
     fed = experiment.federation(s.seed)  # before anything is written: the data may be missing
-    modules = check_all(experiment, fed, s.seed)
+    modules = check_experiment(experiment, fed, s.seed)
     code = 0
     with (
         open_folder(experiment, resumed) as folder,
@@ -72,7 +72,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     if len(result.rounds) == 0:
         print_line(console, "interrupted before the first round was done; nothing to save")
         return code
-    result = replace(result, config=experiment.resolved())
+    result = replace(result, config=experiment.resolve())
     store.save(result, folder)
     drawn = draw_figures({label: [result]}, folder, s.figures, s.shown_in_figure)
     console.print(run_table(result, s.measures))

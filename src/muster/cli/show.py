@@ -18,7 +18,7 @@ from ..report.tables import run_table
 from ..results import store
 from ..results.measures import find_measures
 from ..study.comparison import Comparison, is_comparison, load_comparison
-from ..study.load import goes_on
+from ..study.load import get_resume_command
 from ..study.sweep_result import is_sweep, load_sweep
 from .arguments import CommandParser
 from .console import print_line
@@ -88,10 +88,10 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
 
 def explain_missing(folder: Path) -> str:
     """Return why a folder has no results to show, and what to do."""
-    if durable.is_locked(folder / "checkpoints"):
+    if durable.in_use(folder / "checkpoints"):
         return f"under way; follow it with: muster watch {folder}"
     if (folder / "checkpoints").exists():
-        return f"not done yet; continue with: {goes_on(folder)}"
+        return f"not done yet; continue with: {get_resume_command(folder)}"
     if (folder / "tuning.parquet").exists():
         return (
             "a tuning; its scores are in tuning.parquet, and the chosen settings are run with: "

@@ -13,7 +13,7 @@ from ..config.experiment import load_table
 from ..config.settings import Settings
 from ..report.figure import parse_formats
 from ..report.table_files import write_tables
-from ..study.sweep import SweepInterrupted, planned, run_plan
+from ..study.sweep import SweepInterrupted, plan_sweep, run_sweep
 from ..study.sweep_result import Sweep, is_sweep
 from .arguments import CommandParser
 from .console import print_line
@@ -44,14 +44,14 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     else:
         table = load_table(resumed / "config.toml", follow=False)
     jobs = parse_whole(arguments.jobs, "--jobs")
-    plan = planned(table, None, trusted=resumed is None or arguments.trust_code)
+    plan = plan_sweep(table, None, trusted=resumed is None or arguments.trust_code)
     s = plan.first.settings
     folder = resumed or durable.new_folder(Path(s.out) / s.name)
     code = 0
     with explain_errors(folder, "sweep"):
         try:
             with Cells(sum(len(cell.seeds) for cell in plan.cells), console) as progress:
-                result = run_plan(plan, folder, jobs, progress.count)
+                result = run_sweep(plan, folder, jobs, progress.count)
         except SweepInterrupted as stop:
             result, code = stop.sweep, INTERRUPTED
     if code:

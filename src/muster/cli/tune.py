@@ -40,14 +40,14 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     if resumed is not None and "tune" not in table:
         raise MusterError(f"--resume {resumed}: holds no tuning")
     jobs = parse_whole(arguments.jobs, "--jobs")
-    plan = tune.planned(table, None, trusted=resumed is None or arguments.trust_code)
+    plan = tune.plan_tuning(table, None, trusted=resumed is None or arguments.trust_code)
     s = next(iter(plan.cells.values()))[0].chosen.settings
     folder = resumed or durable.new_folder(Path(s.out) / s.name)
     total = sum(len(cell.seeds) for cells in plan.cells.values() for cell in cells)
     with explain_errors(folder, "tune"):
         try:
             with Cells(total, console) as progress:
-                result = tune.run_plan(plan, folder, jobs, progress.count)
+                result = tune.run_tuning(plan, folder, jobs, progress.count)
         except tune.TuningInterrupted:
             print_line(console, explain_interrupt(folder, "tune"))
             return INTERRUPTED

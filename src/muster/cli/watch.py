@@ -19,9 +19,9 @@ from ..report.table_layout import Column, TerminalTable
 from ..results.measures import MEASURES
 from ..results.run import Run
 from ..run.progress import RunProgress, list_progress
-from ..study.comparison import is_comparison, read
+from ..study.comparison import is_comparison, read_marker
 from ..study.grid import grid
-from ..study.load import goes_on
+from ..study.load import get_resume_command
 from ..study.sweep_result import is_sweep, load_sweep
 from .arguments import CommandParser
 from .console import print_line
@@ -106,7 +106,7 @@ def count_runs(folder: Path) -> int:
         return len(grid(swept.over)) * len(swept.methods) * len(swept.seeds)
     if not is_comparison(folder):
         return 1
-    listed = read(folder)
+    listed = read_marker(folder)
     return len(listed["labels"]) * len(listed["seeds"])
 
 
@@ -126,7 +126,7 @@ def describe_end(seen: Sequence[RunProgress], folder: Path) -> str:
     last = next((s for s in seen if s.state != "done"), seen[-1])
     return (
         f"not under way: it stopped after round {len(last.rows)} of {last.label}, "
-        f"seed {last.seed}; continue with: {goes_on(folder)}"
+        f"seed {last.seed}; continue with: {get_resume_command(folder)}"
     )
 
 

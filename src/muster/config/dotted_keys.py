@@ -1,4 +1,4 @@
-"""Keys: one setting of a configuration by its dotted name, from a flag, a sweep or a tuning.
+"""Dotted keys: settings of a configuration by name, from flags, sweeps and tunings.
 
 `data.priority` is the key `priority` of the table `data`. One method of several is addressed by its
 label (`methods.fedalign.epsilon`); `method.epsilon` means the only one, and in a sweep all that
@@ -19,7 +19,7 @@ from ..base.schema import Table, as_named_table, label_and_key, parameters
 from ..methods import Method
 
 CHOSEN = {"data": "synth", "model": "softmax", "method": "fedalign"}  # by name, and by default
-SPECIAL = ("epsilon", "reference", "trust", "tune_steps")  # parts that only some methods go by
+SPECIAL = ("epsilon", "reference", "trust", "tune_steps")  # parts that only some methods use
 LISTS = ("sweep", "tune")  # tables whose keys are keys of the configuration, with lists of values
 RENAMED = {  # keys of earlier versions, which are still read
     "network.patience": "network.timeout",
@@ -61,9 +61,9 @@ def rename_keys(table: Table) -> Table:
 
 
 def override(table: Table, flags: list[tuple[str, str]]) -> Table:
-    """Lay command-line flags (`method.epsilon`, "0.3") over a table.
+    """Override a table with command-line flags (`method.epsilon`, "0.3").
 
-    A bare `--method NAME` chooses again, so it replaces the whole table of the method before.
+    A bare `--method NAME` replaces the whole table of the method.
     """
     table = rename_keys(deepcopy(table))
     names = current_names(key for key, _ in flags)
@@ -74,19 +74,19 @@ def override(table: Table, flags: list[tuple[str, str]]) -> Table:
             read = parse_list if head == "sweep" or "." in rest else parse_value
             table.setdefault(head, {})[rest] = read(text)
         else:
-            put(table, names[key], parse_value(text), f"--{key}")
-    return with_names(table)
+            set_key(table, names[key], parse_value(text), f"--{key}")
+    return fill_names(table)
 
 
-def with_names(table: Table) -> Table:
-    """The same with the default's name where a table of data, model or method has none."""
+def fill_names(table: Table) -> Table:
+    """Set the default name in tables of data, model and method that have none."""
     for name, default in CHOSEN.items():
         if isinstance(table.get(name), dict):
             table[name].setdefault("name", default)
     return table
 
 
-def put(
+def set_key(
     table: Table,
     key: str,
     value: Any,
@@ -97,8 +97,7 @@ def put(
     """Set one key in a table, in place.
 
     Args:
-        all_methods: True: `method.KEY` means every one of several methods that takes KEY, as
-            `parts` knows them
+        all_methods: True if `method.KEY` means all of several methods that take KEY
     """
     key = RENAMED.get(key, key)
     head, _, rest = key.partition(".")
@@ -110,19 +109,19 @@ def put(
         table[head] = value
         return
     if head == "methods":
-        listed = listed_methods(table)
-        entry, inner = addressed(listed, rest, where)
+        listed = list_methods(table)
+        entry, inner = find_method(listed, rest, where)
         table.pop("method", None)
         table["methods"] = listed
         _set(entry, inner, value, where)
         return
     if head == "method" and "method" not in table:
-        listed = listed_methods(table)
+        listed = list_methods(table)
         if len(listed) > 1:
             if not all_methods:
                 raise MusterError(f"{where}: the configuration has several methods; which one?")
             table["methods"] = listed
-            for entry in takes(listed, rest.partition(".")[0], where, parts):
+            for entry in find_takers(listed, rest.partition(".")[0], where, parts):
                 _set(entry, rest, value, where)
             return
         table.pop("methods", None)
@@ -130,8 +129,8 @@ def put(
     _set(table, key, value, where)
 
 
-def listed_methods(table: Table) -> list[Table]:
-    """The methods of a configuration as tables."""
+def list_methods(table: Table) -> list[Table]:
+    """Return the methods of a configuration as tables."""
     given = table.get("methods") or [table.get("method", CHOSEN["method"])]
     if not isinstance(given, list):
         raise MusterError("methods: give a list of tables, each with a name")
@@ -140,30 +139,30 @@ def listed_methods(table: Table) -> list[Table]:
     return [as_named_table("method", item) for item in given]
 
 
-def label_of(entry: Table) -> str:
-    """What a method of a configuration is called."""
+def get_label(entry: Table) -> str:
+    """Return the label of a method of a configuration."""
     return str(entry.get("label", entry["name"]))
 
 
-def addressed(listed: Sequence[Table], rest: str, where: str) -> tuple[Table, str]:
-    """The method that `LABEL.KEY` is about, and the key."""
-    found = label_and_key(map(label_of, listed), rest)
+def find_method(listed: Sequence[Table], rest: str, where: str) -> tuple[Table, str]:
+    """Return the method of `LABEL.KEY`, and the key."""
+    found = label_and_key(map(get_label, listed), rest)
     if found is None:
-        raise unknown_name(f"method in {where}:", rest.partition(".")[0], map(label_of, listed))
+        raise unknown_name(f"method in {where}:", rest.partition(".")[0], map(get_label, listed))
     label, key = found
-    return next(entry for entry in listed if label_of(entry) == label), key
+    return next(entry for entry in listed if get_label(entry) == label), key
 
 
-def takes(listed: Sequence[Table], key: str, where: str, parts: Catalogue) -> Sequence[Table]:
-    """The methods that a key is about: all of them, of a part that any method can be given; of
-    what means nothing to most, those that take it themselves, or all where none does."""
+def find_takers(listed: Sequence[Table], key: str, where: str, parts: Catalogue) -> Sequence[Table]:
+    """Return the methods that a key is for: all, if any method can have it; for a part that few
+    methods use, those that take it as a parameter, or all if none does."""
     makers = [parts.find(Method, entry["name"], "method.name") for entry in listed]
     takers = [e for e, maker in zip(listed, makers, strict=True) if key in parameters(maker)]
     any_has = key == "local" or key in parameters(Method, skip=("name",))
     if any_has and (key not in SPECIAL or not takers):
         return listed
     if not takers:
-        names = ", ".join(label_of(entry) for entry in listed)
+        names = ", ".join(get_label(entry) for entry in listed)
         raise MusterError(f"{where}: none of the methods ({names}) takes '{key}'")
     return takers
 
@@ -182,7 +181,7 @@ def _set(table: Table, key: str, value: Any, where: str) -> None:
 
 
 def parse_value(text: str) -> Any:
-    """A flag's value, read as TOML would read it; anything else is text.
+    """Return a flag's value, parsed as TOML; anything else is text.
 
     >>> parse_value("0.3"), parse_value("[1, 2]"), parse_value("fedavg"), parse_value("true")
     (0.3, [1, 2], 'fedavg', True)
@@ -194,11 +193,11 @@ def parse_value(text: str) -> Any:
 
 
 def parse_list(text: str) -> list[Any]:
-    """A flag's values, with commas between.
+    """Return a flag's values, separated by commas.
 
     >>> parse_list("2,6,12"), parse_list("low, high"), parse_list("0.5"), parse_list("[1, 2]")
     ([2, 6, 12], ['low', 'high'], [0.5], [1, 2])
-    >>> parse_list('iid, {kind = "dirichlet", alpha = 0.3}')  # tables have commas of their own
+    >>> parse_list('iid, {kind = "dirichlet", alpha = 0.3}')  # tables contain commas
     ['iid', {'kind': 'dirichlet', 'alpha': 0.3}]
     """
     whole = parse_value(text)

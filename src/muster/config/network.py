@@ -1,7 +1,6 @@
-"""A federation over a network, as its configuration says it: who may take part, and on what terms.
+"""A federation over a network in a configuration: its settings and its clients.
 
-Roles are granted here, by the server, to registered public keys. What a client says of its own
-role is not asked.
+The server grants roles here, to registered public keys. Clients are not asked for their roles.
 """
 
 from __future__ import annotations
@@ -107,30 +106,30 @@ class Network:
 
     @property
     def fits(self) -> bool:
-        """Whether clients agree on how features are made of columns before the first round."""
+        """True if clients agree on the preparation of columns before the first round."""
         return bool(self.preparing)
 
     @property
     def preparing(self) -> dict[str, Any]:
-        """How features are made of columns, as `from_folder` calls it; nothing: as they are."""
-        said = {"scale": self.scale, "categories": self.categories, "missing": self.missing}
-        return {key: value for key, value in said.items() if value not in ("none", "error", ())}
+        """Settings of `from_folder` that prepare columns; empty: columns are used as they are."""
+        settings = {"scale": self.scale, "categories": self.categories, "missing": self.missing}
+        return {key: value for key, value in settings.items() if value not in ("none", "error", ())}
 
     @property
     def reading(self) -> dict[str, Any]:
-        """How clients' own files are read, as `from_folder` calls it."""
+        """Settings of `from_folder` by which clients read their files."""
         if self.text:
             return {"text": self.text, "length": self.length, "pad": self.padding}
         return {"resize": self.resize} if self.resize else self.preparing
 
     @property
     def padding(self) -> int | None:
-        """The token that shorter texts are filled up with; None where rows may be no texts."""
+        """The token that fills up shorter texts; None if rows may not be texts."""
         return 0 if self.pad is None and self.text else self.pad
 
     @property
     def class_count(self) -> int:
-        """How many classes; 0 where that is left to the data."""
+        """The number of classes; 0: inferred from the data."""
         return self.classes if isinstance(self.classes, int) else len(self.classes)
 
 
@@ -139,12 +138,12 @@ class Member:
     """A client that may take part.
 
     Attributes:
-        key: its public key: a file, or the text of one (`ecdsa-sha2-nistp384 AAAA...`)
-        priority: whether the model is for it
-        importance: a_k, its weight in the objective when it is not priority
-        unseen: whether it never trains and only judges the model
-        rows: how many rows it counts for, whatever it states; 0: as it states, within
-            network.max_share unless it is priority
+        key: public key: a file, or its text (`ecdsa-sha2-nistp384 AAAA...`)
+        priority: True for a priority client
+        importance: a_k, weight in the objective of a client that is not priority
+        unseen: True for a client that never trains and only evaluates the model
+        rows: declared number of rows; 0: as the client reports, capped by network.max_share unless
+            it is priority
     """
 
     name: str
@@ -161,7 +160,7 @@ class Member:
         check_whole(f"clients.{self.name}.rows", self.rows, 0)
 
     def public_key(self) -> str:
-        """The text of its key."""
+        """Return the text of its key."""
         if self.key.startswith(("ecdsa-", "-----BEGIN")):
             return self.key
         try:
@@ -180,12 +179,12 @@ def check_members(members: tuple[Member, ...]) -> None:
         if names.count(name) > 1:
             raise MusterError(f"clients: two are called '{name}'; give each its own name")
     if members and not any(m.priority for m in members):
-        raise MusterError("clients: none is priority; say priority = true for at least one")
+        raise MusterError("clients: none is priority; give priority = true for at least one")
 
 
 def members_of(fed: Federation, keys: Sequence[str | Path]) -> tuple[Member, ...]:
-    """The clients of a federation as members in its roles, each with its key; by their names,
-    where they have plain ones."""
+    """Return the clients of a federation as members with their roles and keys, by name if their
+    names can be used."""
     named = fed.names is not None and all(name and "/" not in name for name in fed.names)
     return tuple(
         Member(
@@ -200,14 +199,12 @@ def members_of(fed: Federation, keys: Sequence[str | Path]) -> tuple[Member, ...
     )
 
 
-def counted_rows(
-    stated: Int64, members: Sequence[Member], priority: Bool, max_share: float
-) -> Int64:
-    """D_k as it counts in p_k, which is not for clients to say.
+def cap_rows(stated: Int64, members: Sequence[Member], priority: Bool, max_share: float) -> Int64:
+    """Return D_k as it counts in p_k, capped by the server.
 
-    Declared rows count as declared. What a priority client states is believed: the model is for
-    it. What any other states counts up to `max_share` times the rows of all priority clients
-    together. A client that states nothing has not come, and counts for nothing.
+    Declared rows count as declared. The number that a priority client reports is used as it is;
+    that of any other is capped at `max_share` times the rows of all priority clients together. A
+    client that reports none is absent, and counts for nothing.
     """
     declared = np.array([member.rows for member in members], np.int64)
     rows = np.where(declared > 0, declared, stated) * (stated > 0)
@@ -215,8 +212,8 @@ def counted_rows(
     return np.where(priority | (declared > 0), rows, np.minimum(rows, most))
 
 
-def members_by_name(members: Sequence[Member], fed: Federation) -> list[Member]:
-    """The members in the order of a federation's clients: by name, where the data has names."""
+def order_members(members: Sequence[Member], fed: Federation) -> list[Member]:
+    """Return the members in the order of a federation's clients, by name if the data has names."""
     named = {member.name: member for member in members}
     if fed.names is None and fed.n == len(members):
         return list(members)

@@ -1,4 +1,4 @@
-"""Settings: everything about an experiment that is not data, model, method or local work."""
+"""Settings of an experiment other than data, model, method and local work."""
 
 from __future__ import annotations
 
@@ -20,37 +20,36 @@ from ..tasks.classification import Multiclass
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Everything about an experiment that is not data, model, method or local work.
+    """Settings of an experiment other than data, model, method and local work.
 
     Attributes:
-        name: results go to OUT/NAME, numbered when that exists
-        rounds: communication rounds
-        seed: the seed of a single run
-        seeds: the seeds of a comparison: a count, or a list
+        name: name of the results, which go to OUT/NAME; numbered when that exists
+        rounds: number of communication rounds
+        seed: seed of a single run
+        seeds: seeds of a comparison: a number of seeds, or a list
         dtype: float32 or float64
         engine: auto, stacked or loop
         device: cpu or cuda
-        processes: cores to use; default: those this process may use
+        processes: number of cores to use; default: those this process may use
         participation: flexible: clients leave when the model fails their requirement
-        attack: what some clients do instead of their part
-        task: what the model is to be good at
-        decide_on: the rows all decisions go by: train or held_out
-        tuned_steps: measure the model after this many local steps of each client, too (0: do not)
-        left_out: the share of all rows that no run trains or tests on, because settings were tuned
-            by them: the same rows in every seed, by what is in them (`muster tune` sets it where it
-            has to); 0: none
-        tuned_on: seeds that settings were chosen on (`muster tune` writes them down): none of them
-            can be reported
-        trust: true: every method bounds and checks what clients outside the objective do; false:
-            none does; default: fedalign and maxfl do where the configuration is that of a real
-            federation, with a network or a list of clients
-        evaluate_every: measure the model every n rounds (0: only after the last)
+        attack: attack that some clients carry out
+        task: task of the model, which has its loss and scores
+        decide_on: split used for join, admit and leave decisions: train or held_out
+        tuned_steps: number of local steps of each client after which the model is evaluated as well
+            (0: none)
+        left_out: fraction of rows reserved for tuning; chosen by content hash, so the same in every
+            seed (set by `muster tune` where needed); 0: none
+        tuned_on: seeds that settings were tuned on (written by `muster tune`): they cannot be
+            reported
+        trust: true: every method bounds and checks clients outside the objective; false: none does;
+            default: fedalign and maxfl do in a real federation, with a network or a list of clients
+        evaluate_every: evaluate the model every n rounds (0: only after the last)
         checkpoint_every: save the state every n rounds
         report_at: rounds whose numbers a comparison prints; default: the last
-        measures: what tables and the figure show (loss, fairness, ...); default: the usual
-        panels: what the figure shows, by the names of measures; default: the measures
-        figures: the formats the figure is written in: png, pdf, svg
-        out: the folder all results go to
+        measures: measures of tables and figure (loss, fairness, ...); default: the usual
+        panels: measures of the figure; default: the measures
+        figures: formats of the figure: png, pdf, svg
+        out: folder of all results
     """
 
     name: str = "run"
@@ -90,7 +89,7 @@ class Settings:
                     "report others"
                 )
         check_one_of("decide_on", self.decide_on, DECIDE_ON)
-        assert self.compute  # made, and so checked
+        assert self.compute  # built, and so checked
         for at in self.report_at:
             check_whole("report_at", at, 1, self.rounds)
         if self.measures:
@@ -103,12 +102,12 @@ class Settings:
 
     @property
     def compute(self) -> Compute:
-        """On what the clients' work is run."""
+        """The engine, device, dtype and number of processes."""
         return Compute(self.engine, self.device, self.dtype, self.processes)
 
     @property
     def shown_in_figure(self) -> str | tuple[str, ...]:
-        """The panels asked for, or else the measures."""
+        """The panels, or else the measures."""
         return self.panels or self.measures
 
     @property

@@ -1,4 +1,4 @@
-"""Engines: how the clients' work is run. Chosen from the model, and can be forced."""
+"""Engines run the clients' work; chosen by the model, unless one is asked for."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def choose(
     local: Local,
     task: Task = Multiclass(),
 ) -> Engine:
-    """The engine for this model: stacked when every layer has a stacked form or the module can be
-    mapped over clients, else the loop. It says why it was chosen."""
+    """Return the engine for this model: stacked when every layer has a stacked form or the module
+    can be mapped over clients, else the loop. Its `why` is the reason."""
     if compute.engine == "stacked":
         return StackedEngine(module, fed, local, compute, task)
     why = "it was asked for"

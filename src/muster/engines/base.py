@@ -1,8 +1,8 @@
-"""What every engine shares: the module, the data, and measuring a model on clients' data.
+"""The base of every engine: the module, the data, and measuring a model on clients' data.
 
-An engine answers three questions over a leading client axis: what is the loss of this model on
-each of these clients (`appraise`), of each one's own model (`appraise_each`), and what do these
-clients send back after training (`train`). A round asks nothing else.
+An engine does three things over a leading client axis: measure one model on each client's rows
+(`appraise`), measure each client's own model (`appraise_each`), and train clients (`train`). A
+round needs nothing else.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -19,7 +19,7 @@ from ..base.arrays import Int64
 from ..base.lazy import functional, nn, torch
 from ..base.params import Buffers, Params, State, get_params, select, trainable_names
 from ..federation import Federation
-from ..federation.ragged_rows import RaggedRows, features
+from ..federation.ragged_rows import RaggedRows, RowLists, features
 from ..local import Local
 from ..parts.solvers import Solver, Work
 from ..protocol import Appraisal, Offer
@@ -29,7 +29,7 @@ from ..tasks.compatibility import refuse_mixing, refuse_targets
 from .batches import BatchPlan, count_steps, plan_batches
 from .compute import Compute
 from .probes import examples, writes_rows
-from .row_results import ClientRows, Split
+from .row_results import RowSelection, Split
 from .threads import ThreadPool
 
 if TYPE_CHECKING:
@@ -41,21 +41,25 @@ TRIED = 6  # rows on which a task is tried before anything trains
 
 @dataclass(frozen=True)
 class Assignment:
-    """What to do in place of an ordinary round's work.
+    """Work that differs from an ordinary round's.
 
     Attributes:
-        steps: for each client, where they differ from what `Local` asks
-        local: other local work altogether
-        purpose: what the batches are drawn for, so that each purpose has its own
+        steps: of each client; None: as `Local` asks
+        local: in place of the engine's own local work
+        purpose: keys the draw of batches, so that each purpose has its own
+        rows: the rows to train on in place of the clients' own, one list for each client
+        ids: the numbers that key their randomness, where rows are given
     """
 
     steps: Int64 | None = None
     local: Local | None = None
     purpose: str = "batches"
+    rows: RowLists | None = None
+    ids: Int64 | None = None
 
 
 class Engine(Protocol):
-    """How models are measured and trained, over a leading client axis."""
+    """Measures and trains models, over a leading client axis."""
 
     name: str
     why: str
@@ -63,11 +67,11 @@ class Engine(Protocol):
     trainable: tuple[str, ...]
 
     def appraise(self, model: Params, clients: Int64, split: Split = "train") -> Appraisal:
-        """Loss and score of one model on each client's rows."""
+        """Return the loss and score of one model on each client's rows."""
         ...
 
     def appraise_each(self, stack: Params, clients: Int64, split: Split = "train") -> Appraisal:
-        """Loss and score of each client's own model on its rows."""
+        """Return the loss and score of each client's own model on its rows."""
         ...
 
     def train(
@@ -78,20 +82,20 @@ class Engine(Protocol):
         memory: State,
         assignment: Assignment = Assignment(),
     ) -> tuple[Work, Int64]:
-        """The work of these clients, in their order, and the steps each took."""
+        """Train these clients; return their work, in their order, and the steps each took."""
         ...
 
     def steps(self, clients: Int64) -> Int64:
-        """How many steps `Local` asks of each client."""
+        """Return the number of steps that `Local` asks of each client."""
         ...
 
     def close(self) -> None:
-        """Let go of threads, processes and memory."""
+        """End threads and processes, and free memory."""
         ...
 
 
 class Replica:
-    """A module of one thread's own, so that a forward pass may keep things on the module."""
+    """One thread's copy of the module, so that a forward pass may keep things on it."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
@@ -114,7 +118,7 @@ class EngineBase:
     """A private copy of the user's module, the federation's data, and how to measure."""
 
     name = "base"
-    why = ""  # it was chosen, in a few words
+    why = ""  # the reason it was chosen
 
     def __init__(
         self,
@@ -144,13 +148,13 @@ class EngineBase:
         self.writes = writes_rows(self.main.module, examples(fed, self.dtype).to(self.device))
 
     def _targets(self, y: Tensor) -> Tensor:
-        """Targets as the task takes them: whole numbers as they are, others in the run's dtype,
-        unless rows are compared by them: times that differ must not become the same."""
+        """Return targets as the task takes them: whole numbers as they are, others in the run's
+        dtype, unless rows are compared by them: times that differ must not become the same."""
         real = y.is_floating_point() and averages_rows(self.task)
         return y.to(self.device, self.dtype if real else y.dtype)
 
     def _try_task(self) -> None:
-        """Refuse a task that does not go with what the module says of the first rows."""
+        """Refuse a task that does not fit the module's outputs for the first rows."""
         if self.task.cross_entropy:
             return
         x = features(self.x["train"][:TRIED].clone(), self.dtype)
@@ -160,10 +164,10 @@ class EngineBase:
         if isinstance(self.task, StandardTask):
             refuse_targets(self.fed, self.task, z.shape[-1])
 
-    merge_single = False  # whether a last batch of one row must join the one before it
+    merge_single = False  # True if a last batch of one row must be merged with the one before
 
     def steps(self, clients: Int64) -> Int64:
-        """How many steps `Local` asks of each client."""
+        """Return the number of steps that `Local` asks of each client."""
         return count_steps(self.fed.train.sizes[clients], self.local, self.merge_single)
 
     def ids(self, clients: Int64) -> Int64:
@@ -173,12 +177,24 @@ class EngineBase:
     def plans(
         self, solver: Solver, offer: Offer, clients: Int64, assignment: Assignment
     ) -> list[BatchPlan]:
-        """Rows for every step of these clients."""
-        return plan_batches(
-            self.fed.train, clients, assignment.local or self.local, offer.seed, offer.round,
-            self.merge_single, assignment.steps, solver.draws, assignment.purpose,
-            self.ids(clients),
-        )  # fmt: skip
+        """Return the rows of every step of these clients."""
+        rows: RaggedRows | RowLists = self.fed.train
+        at, ids = clients, self.ids(clients)
+        if assignment.rows is not None and assignment.ids is not None:
+            rows, at, ids = assignment.rows, np.arange(len(clients)), assignment.ids
+        plans = plan_batches(
+            rows,
+            at,
+            assignment.local or self.local,
+            offer.seed,
+            offer.round,
+            self.merge_single,
+            assignment.steps,
+            solver.draws,
+            assignment.purpose,
+            ids,
+        )
+        return [replace(plan, clients=clients[plan.at]) for plan in plans]
 
     def data(self, split: Split) -> RaggedRows:
         """The rows of a split."""
@@ -201,8 +217,8 @@ class EngineBase:
         at = torch.from_numpy(rows).to(self.device)
         return self.rows(split, at), self.y[split][at]
 
-    def lent(self, x: Tensor) -> Tensor:
-        """Rows to hand to the module: a copy, where it would write into them."""
+    def protect(self, x: Tensor) -> Tensor:
+        """Return rows that the module may take: a copy, if it writes into them."""
         return x.clone() if self.writes else x
 
     def replica(self) -> Replica:
@@ -210,21 +226,22 @@ class EngineBase:
         return Replica(copy.deepcopy(self.original).to(device=self.device, dtype=self.dtype))
 
     def prepare_replicas(self, tasks: int) -> list[Replica]:
-        """A replica for each thread that takes part in this many tasks, ready to measure."""
+        """Return a replica for each thread that takes part in this many tasks, ready to measure."""
         while len(self.replicas) < self.threads.seats(tasks):
             self.replicas.append(self.replica())
         for replica in self.replicas:
             replica.module.eval()
         return self.replicas
 
-    def look(self, module: nn.Module, seen: ClientRows, chunk: int) -> None:
-        """Loss and score of a module on one chunk of rows."""
+    def measure_chunk(self, module: nn.Module, seen: RowSelection, chunk: int) -> None:
+        """Measure a module on one chunk of rows."""
         span = slice(chunk * self.chunk, min((chunk + 1) * self.chunk, seen.n))
         x, y = self.batch(seen.split, span if seen.rows is None else seen.rows[span])
-        seen.results.put(span, module(self.lent(x)), y)
+        seen.results.put(span, module(self.protect(x)), y)
 
-    def chunks(self, seen: ClientRows) -> int:
-        """Into how many chunks rows are cut: by their size alone, whoever looks at them."""
+    def chunks(self, seen: RowSelection) -> int:
+        """Return the number of chunks of rows: by their size alone, whatever thread measures
+        them."""
         return -(-seen.n // self.chunk)
 
     def appraise(self, model: Params, clients: Int64, split: Split = "train") -> Appraisal:
@@ -233,7 +250,7 @@ class EngineBase:
         some = self.data(split).sizes[clients] > 0
         if not some.all():
             return self.appraise(model, clients[some], split).among(some)
-        seen = ClientRows(self.data(split), clients, split, self.task, self.scoring)
+        seen = RowSelection(self.data(split), clients, split, self.task, self.scoring)
         n = self.chunks(seen)
         seats = self.prepare_replicas(n)
 
@@ -241,7 +258,7 @@ class EngineBase:
         def work(seat: int, chunks: Iterator[int]) -> None:
             seats[seat].begin(model)
             for chunk in chunks:
-                self.look(seats[seat].module, seen, chunk)
+                self.measure_chunk(seats[seat].module, seen, chunk)
 
         self.threads.share(n, work)
         return seen.by_client()
@@ -255,7 +272,7 @@ class EngineBase:
             mine = select(stack, some)
             return self.appraise_each(mine, clients[some], split).among(some)
         if not n:
-            return ClientRows(data, clients, split, self.task, self.scoring).by_client()
+            return RowSelection(data, clients, split, self.task, self.scoring).by_client()
         seats = self.prepare_replicas(n)
         found: list[Appraisal | None] = [None] * n
 
@@ -263,16 +280,16 @@ class EngineBase:
         def work(seat: int, numbers: Iterator[int]) -> None:
             for i in numbers:
                 seats[seat].begin({name: t[i] for name, t in stack.items()})
-                seen = ClientRows(data, clients[i : i + 1], split, self.task, self.scoring)
+                seen = RowSelection(data, clients[i : i + 1], split, self.task, self.scoring)
                 for chunk in range(self.chunks(seen)):
-                    self.look(seats[seat].module, seen, chunk)
+                    self.measure_chunk(seats[seat].module, seen, chunk)
                 found[i] = seen.by_client()
 
         self.threads.share(n, work)
         return Appraisal.concat([one for one in found if one is not None])
 
     def close(self) -> None:
-        """Let go of the threads."""
+        """End the threads."""
         self.threads.close()
 
 

@@ -22,7 +22,7 @@ from ..base import params, rng
 from ..base.arrays import Int64, UInt64
 from ..base.lazy import nn
 from ..base.params import Params
-from ..federation.ragged_rows import RaggedRows
+from ..federation.ragged_rows import RaggedRows, RowLists
 from ..local import Local
 
 WORTH = 2**23  # parameters times rows that are worth a hand-over: about half a millisecond
@@ -49,18 +49,18 @@ class BatchPlan:
     count: Int64
 
     def cut(self, start: int, end: int) -> BatchPlan:
-        """The plan of some of these clients."""
+        """Return the plan of some of these clients."""
         return BatchPlan(*(getattr(self, f)[start:end] for f in self.__dataclass_fields__))
 
     def active(self) -> list[int]:
-        """How many clients (a prefix) take each step."""
+        """Return the number of clients (a prefix) that take each step."""
         steps = np.arange(self.steps.max(initial=0))
         counts: list[int] = np.searchsorted(-self.steps, -steps, side="left").tolist()
         return counts
 
 
 def count_steps(sizes: Int64, local: Local, merge_single: bool = False) -> Int64:
-    """How many steps `Local` asks of clients with this many rows."""
+    """Return the number of steps that `Local` asks of clients with this many rows."""
     if local.steps is not None:
         return np.full(len(sizes), local.steps)
     if local.batch_size is None:
@@ -69,7 +69,7 @@ def count_steps(sizes: Int64, local: Local, merge_single: bool = False) -> Int64
 
 
 def count_batches(sizes: Int64, size: int, merge_single: bool) -> Int64:
-    """Batches in one pass over each client's rows."""
+    """Return the number of batches in one pass over each client's rows."""
     batches = -(-sizes // size)
     if merge_single:
         batches -= (sizes % size == 1) & (batches > 1)
@@ -77,12 +77,12 @@ def count_batches(sizes: Int64, size: int, merge_single: bool) -> Int64:
 
 
 def needs_two_rows(module: nn.Module) -> bool:
-    """Whether a module cannot train on a batch of one row, as BatchNorm cannot."""
+    """Return True if a module cannot train on a batch of one row, as BatchNorm cannot."""
     return any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in module.modules())
 
 
 def plan_batches(
-    data: RaggedRows,
+    data: RaggedRows | RowLists,
     clients: Int64,
     local: Local,
     seed: int,
@@ -93,7 +93,7 @@ def plan_batches(
     purpose: str = "batches",
     ids: Int64 | None = None,
 ) -> list[BatchPlan]:
-    """Plans for these clients, in groups whose batches are of similar width.
+    """Return plans for these clients, in groups whose batches are of similar width.
 
     Args:
         merge_single: a last batch of a single row joins the one before it (BatchNorm cannot train
@@ -119,8 +119,10 @@ def plan_batches(
     return [_minibatches(data, clients, at, batches[at], wanted[at], local.batch_size, key)]
 
 
-def _full_batches(data: RaggedRows, clients: Int64, at: Int64, steps: Int64) -> BatchPlan:
-    """Every step on all of a client's rows, in their own order."""
+def _full_batches(
+    data: RaggedRows | RowLists, clients: Int64, at: Int64, steps: Int64
+) -> BatchPlan:
+    """Return a plan of which every step takes all of a client's rows, in order."""
     sizes = data.sizes[clients[at]]
     slots = np.minimum(np.arange(sizes.max()), sizes[:, None] - 1)
     rows = data.base(data.offsets[clients[at], None] + slots)
@@ -135,9 +137,15 @@ def _full_batches(data: RaggedRows, clients: Int64, at: Int64, steps: Int64) -> 
 
 
 def _minibatches(
-    data: RaggedRows, clients: Int64, at: Int64, batches: Int64, steps: Int64, b: int, key: UInt64
+    data: RaggedRows | RowLists,
+    clients: Int64,
+    at: Int64,
+    batches: Int64,
+    steps: Int64,
+    b: int,
+    key: UInt64,
 ) -> BatchPlan:
-    """Steps cut from as many shuffles of each client's rows as its steps need."""
+    """Return a plan cut from as many shuffles of each client's rows as its steps need."""
     sizes = data.sizes[clients[at]]
     shuffles = -(-steps // batches)
     who = np.repeat(np.arange(len(at)), shuffles)
@@ -166,9 +174,9 @@ def _minibatches(
 
 
 def _independent(
-    data: RaggedRows, clients: Int64, at: Int64, steps: Int64, b: int, key: UInt64
+    data: RaggedRows | RowLists, clients: Int64, at: Int64, steps: Int64, b: int, key: UInt64
 ) -> BatchPlan:
-    """Every step on the first b rows of a shuffle of its own."""
+    """Return a plan of which every step takes the first b rows of a fresh shuffle."""
     sizes, starts = data.sizes[clients[at]], data.offsets[clients[at]]
     most, width = int(steps.max(initial=0)), int(np.minimum(sizes, b).max(initial=0))
     rows = np.empty((len(at), most, width), np.int64)
@@ -184,7 +192,7 @@ def _independent(
 
 
 def cut_portions(group: BatchPlan, model: Params) -> list[BatchPlan]:
-    """A group's portions, nearly equal in clients: those with most steps come first."""
+    """Cut a group into portions, nearly equal in clients: those with most steps come first."""
     clients, width = len(group.at), group.rows.shape[2]
     step = clients * width * count_parameters(model)
     fits = -(-clients * params.nbytes(model) // CACHE)
@@ -194,9 +202,9 @@ def cut_portions(group: BatchPlan, model: Params) -> list[BatchPlan]:
 
 
 def blocks(group: BatchPlan, model: Params, threads: int) -> list[slice]:
-    """Consecutive clients of a portion for each hand-over to a thread: worth one, and no more of
-    them than even out the threads' shares. For clients that never meet in one product, so that the
-    number of threads may count here."""
+    """Cut a portion into consecutive clients for each hand-over to a thread: worth one, and no more
+    of them than even out the threads' shares. For clients that never meet in one product, so that
+    the number of threads may count here."""
     amount = estimate_work(group, model)
     done = np.cumsum(amount) // max(WORTH, int(amount.sum()) // (EVEN * threads))
     enough = np.diff(done, prepend=0) > 0
@@ -207,11 +215,11 @@ def blocks(group: BatchPlan, model: Params, threads: int) -> list[slice]:
 
 
 def estimate_work(group: BatchPlan, model: Params) -> Int64:
-    """Parameters times rows over all steps of each client."""
+    """Return parameters times rows over all steps of each client."""
     rows: Int64 = group.count.sum(1)
     return rows * count_parameters(model)
 
 
 def count_parameters(model: Params) -> int:
-    """How many parameters a model has."""
+    """Return the number of parameters of a model."""
     return sum(t.numel() for t in model.values())

@@ -1,4 +1,4 @@
-"""Descent as both engines run it: the optimizer, its memory and the learning rate of every step
+"""Descent as both engines run it: the optimizer, its state and the learning rate of every step
 (`LocalSteps`), along `g + pull (w - anchor) + correction`.
 
 FedProx pulls towards the broadcast model, SCAFFOLD corrects by its control variates, plain SGD
@@ -31,7 +31,7 @@ from .layers import Layer
 if TYPE_CHECKING:
     from torch import Tensor
 
-SLOT = "optimizer"  # what an optimizer remembers, as parts of a client's memory: optimizer0.mean
+SLOT = "optimizer"  # prefix of an optimizer's tables in a client's state: optimizer0.mean
 
 
 class LocalSteps:
@@ -39,43 +39,43 @@ class LocalSteps:
 
     Attributes:
         rates: the learning rate of each step, as many as the busiest client takes
-        even: the one rate of all steps; None where they differ
-        kept: what the optimizer remembers at the end, for the clients' memory
+        constant_rate: the one rate of all steps; None where they differ
+        optimizer_state: the optimizer's state at the end, for the clients' state
     """
 
     def __init__(self, local: Local, offer: Offer, steps: Int64, memory: State) -> None:
         self.optimizer: Optimizer = local.optimizer
         self.steps = steps
         most = int(steps.max(initial=0))
-        self.even = offer.lr if local.constant else None
+        self.constant_rate = offer.lr if local.constant else None
         self.rates = [
             offer.lr if local.constant else local.rate_at(offer.round, j, offer.rounds)
             for j in range(most)
         ]
         self._memory = {p: m for p, m in memory.items() if p.startswith(SLOT)}
-        self.kept: State = {}
+        self.optimizer_state: State = {}
         self._descents = 0
 
     @property
     def plain_rate(self) -> float | None:
         """The one rate of all steps where each is `w <- w - lr d`; None elsewhere."""
-        return self.even if self.optimizer.plain else None
+        return self.constant_rate if self.optimizer.plain else None
 
     def state(self, w: Params) -> State:
-        """What the optimizer remembers before a descent's first step, to be changed in place."""
+        """Return the optimizer's state before a descent's first step, to be changed in place."""
         slot = f"{SLOT}{self._descents}."
         self._descents += 1
         mine = {p: m for p, m in self._memory.items() if p.startswith(slot)}
         last = {part.removeprefix(slot): copy(table) for part, table in mine.items()}
         if not last:
             return self.optimizer.start(w)
-        self.kept |= {slot + part: table for part, table in last.items()}
+        self.optimizer_state |= {slot + part: table for part, table in last.items()}
         return last
 
 
 def initial_optimizer_state(optimizer: Optimizer, descents: int, model: Params) -> State:
-    """What each client begins with where an optimizer's state is to last: one model's worth for
-    each of the solver's descents a round."""
+    """Return a client's first optimizer state where it lasts over rounds: one for each of the
+    solver's descents in a round."""
     if not keeps_state(optimizer):
         return {}
     fresh = optimizer.start({name: t[None] for name, t in model.items()})
@@ -89,8 +89,8 @@ def initial_optimizer_state(optimizer: Optimizer, descents: int, model: Params) 
 def compute_drift(
     stack: Params, lr: float, pull: float, anchor: Params | None, correction: Params | None
 ) -> Params | None:
-    """What corrected SGD adds in every step whatever the batch, `lr (pull anchor - correction)`,
-    as a stack; None when it adds nothing."""
+    """Return what corrected SGD adds in every step whatever the batch, `lr (pull anchor -
+    correction)`, as a stack; None when it adds nothing."""
     if pull == 0.0 and correction is None:
         return None
     drift: Params = {}
@@ -105,7 +105,7 @@ def compute_drift(
 
 
 class DriftCache:
-    """The drift for each learning rate: worked out once where it does not change."""
+    """The drift for each learning rate: computed once where it does not change."""
 
     def __init__(
         self, stack: Params, pull: float, anchor: Params | None, correction: Params | None
@@ -116,7 +116,7 @@ class DriftCache:
         self._drift: Params | None = None
 
     def at(self, lr: float) -> Params | None:
-        """What a step at this learning rate adds whatever the batch."""
+        """Return what a step at this learning rate adds whatever the batch."""
         if lr != self._lr:
             self._lr = lr
             self._drift = compute_drift(self._stack, lr, self._pull, self._anchor, self._correction)
@@ -129,23 +129,23 @@ def direction(
     """`g + pull (w - anchor) + correction` for the first clients of a stack, as many as w has;
     `anchor` and `correction` are one model or a stack."""
 
-    def of(model: Params, name: str) -> torch.Tensor:
+    def take(model: Params, name: str) -> torch.Tensor:
         t = model[name]
         return t[: len(w[name])] if t.dim() == w[name].dim() else t
 
     total = dict(g)
     for name, t in w.items():
         if pull != 0.0 and anchor is not None:
-            total[name] = total[name] + pull * (t - of(anchor, name))
+            total[name] = total[name] + pull * (t - take(anchor, name))
         if correction is not None:
-            total[name] = total[name] + of(correction, name)
+            total[name] = total[name] + take(correction, name)
     return total
 
 
 def hessian_product(
     loss: Tensor, weights: Sequence[Tensor], v: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
-    """The Hessian of a loss times v, exactly: the gradient of `g . v` (Pearlmutter 1994)."""
+    """Return the Hessian of a loss times v, exactly: the gradient of `g . v` (Pearlmutter 1994)."""
     first = torch.autograd.grad(loss, weights, create_graph=True, materialize_grads=True)
     slope = torch.stack([(g * u).sum() for g, u in zip(first, v, strict=True)]).sum()
     if not slope.requires_grad:
@@ -154,7 +154,8 @@ def hessian_product(
 
 
 def fusable(layers: list[Layer]) -> list[str] | None:
-    """The prefixes of the Linear layers, when the model is (Flatten) Linear (ReLU Linear)*."""
+    """Return the prefixes of the Linear layers, when the model is (Flatten) Linear (ReLU
+    Linear)*."""
     kinds = [type(layer.module) for layer in layers]
     body = kinds[1:] if kinds[:1] == [nn.Flatten] else kinds
     plain = len(body) % 2 == 1 and all(
@@ -169,8 +170,8 @@ def fusable(layers: list[Layer]) -> list[str] | None:
 def backward(
     stack: Params, prefixes: list[str], x: Tensor, y: Tensor, scale: Tensor
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """From the last layer to the first: its prefix, the loss's gradient with respect to what it
-    says `[K, out, B]`, and what it is told `[K, in, B]`, for x `[K, B, F]` and labels `[K, B]`.
+    """Yield, from the last layer to the first: its prefix, the loss's gradient with respect to its
+    output `[K, out, B]`, and its input `[K, in, B]`, for x `[K, B, F]` and labels `[K, B]`.
 
     `scale` `[K, 1, B]` is 1/|batch| for rows that count and 0 for padding. A layer may be changed
     in place once it is given out: nothing asks for it again.
@@ -202,7 +203,7 @@ def fused_step(
     keep: float,
     drift: Params | None,
 ) -> None:
-    """One step in place, `w <- keep w + drift - lr g`, on the batch that `backward` takes. The
+    """Take one step in place, `w <- keep w + drift - lr g`, on the batch that `backward` takes. The
     affine form holds every corrected SGD: the pull towards an anchor and the correction do not
     depend on the batch."""
     for prefix, g, h in backward(stack, prefixes, x, y, scale):
@@ -219,8 +220,7 @@ def fused_step(
 def fused_gradient(
     stack: Params, prefixes: list[str], x: Tensor, y: Tensor, scale: Tensor
 ) -> Params:
-    """Each client's gradient on the batch that `backward` takes: what autograd finds, without
-    noting the way."""
+    """Return each client's gradient on the batch that `backward` takes, as autograd would."""
     found: Params = {}
     for prefix, g, h in backward(stack, prefixes, x, y, scale):
         found[prefix + "weight"] = torch.bmm(g, h.transpose(1, 2))

@@ -89,9 +89,19 @@ def _add(w: Any, bias: Any, x: Any, z: Any, n: int) -> None:
 
 @numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 def _run(
-    w: Any, bias: Any, x: Any, y: Any, rows: Any, count: Any, steps: Any,
-    lr: Any, keep: Any, w_drift: Any, bias_drift: Any, divisor: Any,
-) -> None:  # fmt: skip
+    w: Any,
+    bias: Any,
+    x: Any,
+    y: Any,
+    rows: Any,
+    count: Any,
+    steps: Any,
+    lr: Any,
+    keep: Any,
+    w_drift: Any,
+    bias_drift: Any,
+    divisor: Any,
+) -> None:
     classes, width, batch = w.shape[1], w.shape[2], rows.shape[2]
     xs = np.empty((batch, width), w.dtype)
     z = np.empty((batch, classes), w.dtype)
@@ -138,6 +148,16 @@ def softmax_regression(
     none = np.empty((0, 1, 1), w.dtype), np.empty((0, 1), w.dtype)
     w_drift, bias_drift = none if drift is None else drift
     _run(
-        w, bias, x, y, np.ascontiguousarray(rows), np.ascontiguousarray(count), steps,
-        kind(lr), kind(keep), w_drift, bias_drift, kind(255 if x.dtype == np.uint8 else 1),
-    )  # fmt: skip
+        w,
+        bias,
+        x,
+        y,
+        np.ascontiguousarray(rows),
+        np.ascontiguousarray(count),
+        steps,
+        kind(lr),
+        kind(keep),
+        w_drift,
+        bias_drift,
+        kind(255 if x.dtype == np.uint8 else 1),
+    )

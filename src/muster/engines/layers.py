@@ -47,8 +47,8 @@ class Layer:
 
 
 class DropoutDraws:
-    """What Dropout draws: for each client from a generator of its own, exactly what torch draws
-    when the client trains alone."""
+    """The numbers that Dropout draws: each client's from its own generator, exactly as torch draws
+    them when the client trains alone."""
 
     def __init__(self, seeds: Sequence[int]) -> None:
         self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
@@ -67,7 +67,7 @@ class DropoutDraws:
 
 
 def has_dropout(layers: list[Layer]) -> bool:
-    """Whether some layer draws numbers in training."""
+    """Return True if some layer draws numbers in training."""
     return any(type(layer.module) is nn.Dropout for layer in layers)
 
 
@@ -99,17 +99,17 @@ def _embedding(module: nn.Embedding, prefix: str) -> Apply:
     def apply(p: Params, h: Tensor) -> Tensor:
         w = p[prefix + "weight"]
         who = torch.arange(len(w), device=w.device).view(-1, *(1,) * (h.dim() - 1))
-        said = w[who, h]
+        vectors = w[who, h]
         if module.padding_idx is None:
-            return said
+            return vectors
         # The padding token's vector does not train.
-        return torch.where((h == module.padding_idx).unsqueeze(-1), said.detach(), said)
+        return torch.where((h == module.padding_idx).unsqueeze(-1), vectors.detach(), vectors)
 
     return apply
 
 
 def _leaf(module: nn.Module, prefix: str) -> Apply | None:
-    """The stacked form of one layer, where it has one."""
+    """Return the stacked form of one layer; None if it has none."""
     kind = type(module)
     if isinstance(module, nn.Linear) and kind is nn.Linear:
         return _linear(module, prefix)
@@ -127,7 +127,8 @@ def _leaf(module: nn.Module, prefix: str) -> Apply | None:
 
 
 def stackable(module: nn.Module, prefix: str = "") -> list[Layer] | str:
-    """The stacked layers of a module, or the name of the first part that has no stacked form."""
+    """Return the stacked layers of a module, or the name of the first part that has no stacked
+    form."""
     if module._forward_hooks or module._forward_pre_hooks:
         return f"{type(module).__name__} with a hook"  # which may do anything to what passes
     if type(module) is nn.Sequential:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 MOST_LOST = 3  # workers that may end in one run
 
-# How torch says that a module cannot be trained.
+# torch's messages about modules that cannot be trained.
 NO_GRADIENT = ("does not require grad", "modified by an inplace operation")
 
 
@@ -127,7 +127,7 @@ class LoopEngine(EngineBase):
             # Layers that draw numbers themselves (Dropout) draw them from the client's key.
             torch.manual_seed(rng.torch_seed(key))
             work = solver(LoopCohort(self, group, course, solver.draws), offer, memory)
-            return replace(work, memory=work.memory | course.kept), course.steps
+            return replace(work, memory=work.memory | course.optimizer_state), course.steps
 
     def _train_in_workers(
         self,
@@ -186,7 +186,7 @@ class LoopEngine(EngineBase):
         return Worker(self.train_one, [w.pipe for w in self.workers])
 
     def _replace_worker(self, worker: Worker, lost: WorkerExit) -> Worker:
-        """A new worker in the place of one that ended; too often is once too many."""
+        """Start a worker in the place of one that ended; raise when too many did."""
         self.lost += 1
         worker.close()
         if self.lost > MOST_LOST:
@@ -205,7 +205,7 @@ class LoopEngine(EngineBase):
         return self.workers[at]
 
     def close(self) -> None:
-        """End the workers and let go of the threads."""
+        """End the workers and the threads."""
         if self.watch is not None:
             self.watch.close()
             self.watch = None
@@ -247,7 +247,7 @@ class LoopCohort:
         self.engine.main.begin({name: t[0] for name, t in stack.items()})
 
     def _leave(self) -> Params:
-        # Anew, as a forward pass may have put other tensors in the place of buffers.
+        # Read again: a forward pass may have replaced buffers by other tensors.
         state = self.engine.main.module.state_dict()
         return {
             name: state[name].detach().clone(memory_format=torch.contiguous_format)[None]
@@ -272,7 +272,7 @@ class LoopCohort:
             }
             state = self.course.state(w)
             for lr, (batch,) in self._batches():
-                g = _named(self.engine.trainable, batch.gradient())
+                g = _as_stack(self.engine.trainable, batch.gradient())
                 step(w, direction(w, g, pull, anchor, correction), state, lr)
             return self._leave()
         drifts = DriftCache(stack, pull, anchor, correction)
@@ -307,7 +307,7 @@ class LoopBatch:
     def __call__(self, w: Params) -> Params:
         """The gradient at w, a stack of one."""
         self._enter(w)
-        return _named(self.engine.trainable, self.gradient())
+        return _as_stack(self.engine.trainable, self.gradient())
 
     def hessian(self, w: Params, v: Params) -> Params:
         """`H(w) v`: the gradient of the gradient along v."""
@@ -316,7 +316,7 @@ class LoopBatch:
             product = hessian_product(
                 self._loss(), self.weights, [v[n][0] for n in self.engine.trainable]
             )
-        return _named(self.engine.trainable, product)
+        return _as_stack(self.engine.trainable, product)
 
     def gradient(self) -> tuple[Tensor, ...]:
         """The gradient where the module is."""
@@ -340,15 +340,15 @@ class LoopBatch:
     def _loss(self) -> Tensor:
         module = self.engine.main.module
         module.train()
-        task, z = self.engine.task, module(self.engine.lent(self.x))
+        task, z = self.engine.task, module(self.engine.protect(self.x))
         if averages_rows(task):
             return task.loss(z, self.y).mean()
         together: Tensor = task.set_loss(z, self.y, z.new_ones(len(z)))  # type: ignore[attr-defined]
         return together
 
 
-def _named(names: Sequence[str], values: Sequence[Tensor]) -> Params:
-    """A stack of one model."""
+def _as_stack(names: Sequence[str], values: Sequence[Tensor]) -> Params:
+    """Return a stack of one model."""
     return {n: t[None] for n, t in zip(names, values, strict=True)}
 
 
@@ -361,8 +361,9 @@ def _row(memory: State, i: int) -> State:
 
 def one(assignment: Assignment, i: int) -> Assignment:
     """The i-th client's part of an assignment."""
-    return (
-        assignment
-        if assignment.steps is None
-        else replace(assignment, steps=assignment.steps[i : i + 1])
+    return replace(
+        assignment,
+        steps=None if assignment.steps is None else assignment.steps[i : i + 1],
+        rows=None if assignment.rows is None else assignment.rows.pick(i),
+        ids=None if assignment.ids is None else assignment.ids[i : i + 1],
     )

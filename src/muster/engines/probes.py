@@ -1,8 +1,8 @@
-"""What a module does with the rows it is given: write into them, or look across them.
+"""Probes of a module: does it write into its rows, does it look across them?
 
-Found out by trying a copy of it on a few rows. A module that writes into its rows
-(`ReLU(inplace=True)` first) is given copies, so that data stays what it was. One that looks across
-them (`x - x.mean(0)`) is shown the rows of one client at a time, and never padding.
+A copy of the module is tried on a few rows. One that writes into its rows (`ReLU(inplace=True)`
+first) gets copies, so that data stays unchanged. One that looks across rows (`x - x.mean(0)`) gets
+the rows of one client at a time, and never padding.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ LOOK_AT = 4  # rows that a module is tried on
 
 
 def examples(fed: Federation, dtype: torch.dtype) -> Tensor:
-    """A few rows as a module sees them, apart from the data. Of tokens there are also rows of one
-    token over and over: the least, with which texts are mostly filled up, and another."""
+    """Return copies of a few rows as a module sees them. For tokens also rows that repeat one
+    token: the smallest, which usually pads texts, and the largest."""
     x = features(fed.train.x[:LOOK_AT].clone(), dtype)
     if x.is_floating_point():
         return x
@@ -31,13 +31,13 @@ def examples(fed: Federation, dtype: torch.dtype) -> Tensor:
 
 
 def nearly_equal(a: Tensor, b: Tensor) -> bool:
-    """Whether two ways led to the same numbers, but for the last digits."""
+    """Return True if two tensors agree except for the last digits."""
     hair = 1e-8 if a.dtype == torch.float64 else 1e-4
     return torch.allclose(a, b, atol=hair, rtol=hair, equal_nan=True)
 
 
 def writes_rows(module: nn.Module, rows: Tensor) -> bool:
-    """Whether a module changes the rows it is given, in training or out of it."""
+    """Return True if a module changes its input rows, in training or in evaluation."""
 
     def look(twin: nn.Module) -> bool:
         for training in (True, False):
@@ -52,7 +52,7 @@ def writes_rows(module: nn.Module, rows: Tensor) -> bool:
 
 
 def mixes_rows(module: nn.Module, rows: Tensor, training: bool = False) -> bool:
-    """Whether what a module says of a row depends on the rows next to it."""
+    """Return True if a module's output for a row depends on the rows next to it."""
 
     def look(twin: nn.Module) -> bool:
         twin.train(training)
@@ -63,7 +63,7 @@ def mixes_rows(module: nn.Module, rows: Tensor, training: bool = False) -> bool:
 
 
 def _try(module: nn.Module, look: Callable[[nn.Module], bool]) -> bool:
-    """Whether something is seen of a copy of a module; what it cannot do shows when it has to."""
+    """Return the result of a probe of a copy of a module; False if it fails, which shows later."""
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             return look(deepcopy(module))

@@ -1,7 +1,7 @@
 """Worker processes: forked, so that they see data and module without copying either.
 
 A worker may die (out of memory) or be stopped and never go on. A stopped one is noticed because
-its heart no longer beats, and is ended; one that ended is replaced, and its client trained again
+it sends no heartbeat, and is ended; one that ended is replaced, and its client trained again
 by the new one, to the same bits.
 """
 
@@ -99,7 +99,7 @@ class Worker:
 
 
 class Watchdog:
-    """Ends workers whose heart has stopped, so that nobody waits for them for ever.
+    """Ends workers without a heartbeat, so that the run does not wait for them forever.
 
     It counts its own looks, not seconds: when the whole program is suspended and goes on, nobody
     is taken for dead.
@@ -132,7 +132,7 @@ def _beat(beats: Any) -> None:
 
 
 def _work(train: Train, pipe: Connection, inherited: list[Connection], beats: Any) -> None:
-    """A worker's life: take an offer, then train clients until the pipe closes."""
+    """Run a worker: take an offer, then train clients until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_beat, args=(beats,), daemon=True).start()
     for end in inherited:
@@ -168,7 +168,7 @@ def _work(train: Train, pipe: Connection, inherited: list[Connection], beats: An
 
 
 def send_tensors(pipe: Connection, tables: list[Params], names: list[str]) -> None:
-    """Named tensors as their shapes, then their raw bytes."""
+    """Send named tensors: their shapes, then their raw bytes."""
     header = [[(k, tuple(t.shape), str(t.dtype)[6:]) for k, t in p.items()] for p in tables]
     pipe.send((header, names))
     for table in tables:
@@ -177,7 +177,7 @@ def send_tensors(pipe: Connection, tables: list[Params], names: list[str]) -> No
 
 
 def receive_tensors(pipe: Connection) -> tuple[list[Params], list[str]]:
-    """The other end of `send_tensors`."""
+    """Receive what `send_tensors` sent."""
     header, names = pipe.recv()
     tables: list[Params] = []
     for part in header:

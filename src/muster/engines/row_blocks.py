@@ -1,8 +1,8 @@
-"""What clients look at when each measures a model of its own: which rows, which clients together.
+"""Blocks of rows in which clients measure their own models: the rows, and the clients together.
 
-Clients with rows of their own look at them side by side, padded to the longest of a few that have
-about as many. Clients that share rows look at one label's rows at a time, which are then made ready
-for the model once for all of them and not once for each.
+Clients with separate rows are measured side by side, padded to the longest of a few of similar
+size. Clients that share rows are measured on one label's rows at a time, which are then prepared
+for the model once for all of them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,13 @@ from .base import CHUNK
 
 @dataclass(frozen=True)
 class ClientGroup:
-    """Clients that look together: who they are, where each of their rows is noted, and which are
-    rows and not padding [client, row]."""
+    """Clients measured together.
+
+    Attributes:
+        who: their places in the list of clients
+        at: [client, row] where each row's result is stored
+        counts: [client, row] True for rows, False for padding
+    """
 
     who: Int64
     at: Int64
@@ -29,14 +34,14 @@ class ClientGroup:
 
 @dataclass(frozen=True)
 class RowBlock:
-    """Rows [client, row] of one group, or rows [row] that several groups look at in turn."""
+    """Rows [client, row] of one group, or rows [row] that several groups use in turn."""
 
     rows: Int64
     groups: list[ClientGroup]
 
 
 def row_blocks(data: RaggedRows, clients: Int64) -> Iterator[RowBlock]:
-    """Every row of every one of these clients, noted end to end in their order."""
+    """Yield every row of each of these clients; results are stored end to end in their order."""
     width = max(1, int(np.prod(data.x.shape[1:])))
     return (
         _by_label(data, clients, width)
@@ -46,7 +51,7 @@ def row_blocks(data: RaggedRows, clients: Int64) -> Iterator[RowBlock]:
 
 
 def _own(data: RaggedRows, clients: Int64, width: int) -> Iterator[RowBlock]:
-    """Clients of similar size together, as many as fit a chunk when padded to the longest."""
+    """Yield clients of similar size together, as many as fit a chunk when padded to the longest."""
     sizes = data.sizes[clients]
     before = np.cumsum(sizes) - sizes
     order = np.argsort(sizes, kind="stable")
@@ -69,11 +74,11 @@ def _own(data: RaggedRows, clients: Int64, width: int) -> Iterator[RowBlock]:
 
 
 def _by_label(data: SharedRows, clients: Int64, width: int) -> Iterator[RowBlock]:
-    """The rows of each label, a chunk at a time, and all clients that see them."""
+    """Yield the rows of each label, a chunk at a time, and all clients that see them."""
     sees = data.mix[clients] > 0
     sizes = data.sizes[clients]
     lengths = np.where(sees, data.count, 0)
-    # A client's rows are noted label after label.
+    # A client's results are stored label after label.
     first = (np.cumsum(sizes) - sizes)[:, None] + np.cumsum(lengths, 1) - lengths
     together = max(1, CHUNK // width)
     for label in np.flatnonzero(sees.any(0) & (data.count > 0)).tolist():

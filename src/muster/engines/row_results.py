@@ -1,4 +1,4 @@
-"""Measuring: which rows some clients look at, and what each client makes of its own.
+"""Results of rows under a model, and each client's loss and scores from its own rows.
 
 Losses and scores of rows are averaged over each client's rows. Scores of all rows together (AUC),
 and losses that tie rows together (Cox's), are taken from a client's outputs once they are all
@@ -26,7 +26,7 @@ Split = Literal["train", "test"]
 
 
 class RowResults:
-    """What is kept of n rows: their loss, their scores and, where something is worked out from all
+    """The results of n rows: their loss, their scores and, where something is computed from all
     rows together, the outputs themselves."""
 
     def __init__(self, task: Task, scoring: Scoring, n: int) -> None:
@@ -38,8 +38,8 @@ class RowResults:
         self._lock = threading.Lock()
 
     def put(self, at: slice | Int64, z: Tensor, y: Tensor, counts: Bool | None = None) -> None:
-        """Note what a model says (`z`) of the rows at these places; `counts` tells rows from
-        padding."""
+        """Store the results of a model's outputs `z` for the rows at these places; `counts` is
+        False for padding."""
 
         def flat(t: Tensor) -> NDArray[Any]:
             values: NDArray[Any] = t.cpu().numpy()
@@ -51,17 +51,17 @@ class RowResults:
             values[at] = flat(of(z, y))
         if self.alone and not self.scoring.set_scores:
             return
-        said = flat(z)
+        outputs = flat(z)
         with self._lock:
             if self.z is None:
-                self.z = np.empty((self.n, *said.shape[1:]), said.dtype)
-        self.z[at] = said
+                self.z = np.empty((self.n, *outputs.shape[1:]), outputs.dtype)
+        self.z[at] = outputs
 
     def by_client(
         self, data: RaggedRows, clients: Int64, at: Int64, place: Int64 | None = None
     ) -> Appraisal:
-        """Each client's loss and scores. `at` are the positions of their rows, end to end; `place`
-        where each was noted, unless in that order."""
+        """Return each client's loss and scores. `at` are the positions of their rows, end to end;
+        `place` where each was stored, unless in that order."""
         sizes = data.sizes[clients]
         weight = data.row_weights(at)
 
@@ -91,7 +91,7 @@ class RowResults:
 
 
 def _together(task: Task, z: NDArray[Any], y: Tensor, w: Float64) -> float:
-    """The loss of rows that are tied together; NaN where they say none."""
+    """Return the loss of rows that are tied together; NaN where they have none."""
     assert isinstance(task, StandardTask), "only our own tasks tie rows together"
     if task.has_no_loss(y):
         return float("nan")
@@ -101,15 +101,15 @@ def _together(task: Task, z: NDArray[Any], y: Tensor, w: Float64) -> float:
 
 
 def _means(values: Float64, sizes: Int64, weight: Float64 | None) -> Float64:
-    """Each client's mean over its rows (weighted, where rows have weights), in float64."""
+    """Return each client's mean over its rows (weighted, where rows have weights), in float64."""
     starts = np.cumsum(sizes) - sizes
     if weight is None:
         return np.asarray(np.add.reduceat(values, starts) / sizes)
     return np.asarray(np.add.reduceat(values * weight, starts))
 
 
-class ClientRows:
-    """The rows some clients look at, each once, and what each client makes of its own.
+class RowSelection:
+    """The rows of some clients, each measured once, and each client's results.
 
     Attributes:
         rows: which rows of the data; None: the first n as they lie
@@ -136,7 +136,7 @@ class ClientRows:
         self.results = RowResults(task, scoring, self.n)
 
     def by_client(self) -> Appraisal:
-        """Each client's loss and scores on its rows, weighted where rows have weights."""
+        """Return each client's loss and scores on its rows, weighted where rows have weights."""
         if isinstance(self.data, SharedRows):
             results = self.results
             if results.alone and not results.scoring.set_scores:
@@ -150,21 +150,21 @@ class ClientRows:
         return self.results.by_client(self.data, self.clients, self.at, listed)
 
     def _by_mix(self, data: SharedRows) -> Appraisal:
-        """Each client's mix of the labels' means."""
+        """Return each client's mix of the labels' means."""
         mix = data.mix[self.clients]
         count = data.count[self.labels]
         starts = np.cumsum(count) - count
         scoring = self.results.scoring
 
-        def mixed(values: Float64) -> Float64:
+        def mix_labels(values: Float64) -> Float64:
             mean = np.zeros(mix.shape[1])
             mean[self.labels] = np.add.reduceat(values, starts) / count
             # Summed over all labels, seen or not, so that it does not depend on who else is asked.
             return np.asarray((mix * mean).sum(axis=1))
 
         scores = [
-            scoring.from_mean(i, mixed(values))
+            scoring.from_mean(i, mix_labels(values))
             for (i, _), values in zip(scoring.row_scores, self.results.rows, strict=True)
         ]
         more = dict(zip(scoring.names[1:], scores[1:], strict=True))
-        return Appraisal(mixed(self.results.loss), scores[0], more)
+        return Appraisal(mix_labels(self.results.loss), scores[0], more)

@@ -90,7 +90,7 @@ class StackedEngine(EngineBase):
     def forward(self, stack: Params, x: Tensor, batch: StackedBatch | None = None) -> Tensor:
         """Outputs `[K, B, outputs]` of each client's model on its own inputs `[K, B, ...]`; with a
         batch, in training."""
-        x = self.lent(x)
+        x = self.protect(x)
         if self.mapped is not None:
             return self.mapped(stack, x, batch is not None)
         if self.frozen:
@@ -127,14 +127,14 @@ class StackedEngine(EngineBase):
                 draws = self.draws(offer, part.clients)
                 cohort = StackedCohort(self, part, course, solver.draws, draws)
                 done = solver(cohort, offer, own)
-                done = replace(done, memory=done.memory | course.kept)
+                done = replace(done, memory=done.memory | course.optimizer_state)
                 room.put(part.at, done, course.steps)
 
         self.threads.share(len(portions), take)
         return room.work(), room.steps
 
     def draws(self, offer: Offer, clients: Int64) -> DropoutDraws | None:
-        """What these clients' Dropout draws in a round; None where there is none."""
+        """Return these clients' draws for Dropout in a round; None without Dropout."""
         if not self.drops:
             return None
         keys = rng.keys(offer.seed, "layers", offer.round, self.ids(clients))
@@ -229,12 +229,12 @@ class StackedCohort:
             return self.iterate(
                 stack, lambda w, grads: direction(w, grads[0](w), pull, anchor, correction)
             )
-        drifts, even = DriftCache(stack, pull, anchor, correction), self.course.even
+        drifts, even = DriftCache(stack, pull, anchor, correction), self.course.constant_rate
         prefixes = self.engine.fused
         one = {name: t[0] for name, t in stack.items()}
         if prefixes is not None and even is not None and self._compiles(prefixes, one):
             parts = blocks(self.group, one, self.engine.threads.size)
-            self._compiled(stack, prefixes[0], even, 1.0 - even * pull, drifts.at(even), parts)
+            self._run_kernel(stack, prefixes[0], even, 1.0 - even * pull, drifts.at(even), parts)
             return stack
         for n, lr, (batch,) in self._batches():
             w = _first(stack, n)
@@ -250,11 +250,12 @@ class StackedCohort:
         return stack
 
     def _compiles(self, prefixes: list[str], model: Params) -> bool:
-        """Whether the compiled loop serves this model, and is worth loading for this much work."""
+        """Return True if the compiled loop fits this model, and is worth loading for this much
+        work."""
         fits = len(prefixes) == 1 and self.engine.device.type == "cpu"
         return fits and float(estimate_work(self.group, model).sum()) >= COMPILE_FROM
 
-    def _compiled(
+    def _run_kernel(
         self,
         stack: Params,
         prefix: str,
@@ -272,11 +273,9 @@ class StackedCohort:
         def walk(seat: int, numbers: Iterator[int]) -> None:
             for i in numbers:
                 at = parts[i]
-                own = None if moves is None else (_packed(moves[0], at), _packed(moves[1], at))
-                descend(
-                    w[at], bias[at], x, y, group.rows[at], group.count[at], self.steps[at],
-                    lr, keep, own,
-                )  # fmt: skip
+                own = None if moves is None else (_pack(moves[0], at), _pack(moves[1], at))
+                rows, count, steps = group.rows[at], group.count[at], self.steps[at]
+                descend(w[at], bias[at], x, y, rows, count, steps, lr, keep, own)
 
         # Clients are apart from each other here, so idle threads may take some of them.
         engine.threads.share(len(parts), walk)
@@ -314,7 +313,7 @@ class StackedBatch:
 
     @property
     def counts(self) -> list[int]:
-        """How many rows of each client count."""
+        """The number of rows of each client that count."""
         counts: list[int] = (self.scale > 0).sum(1).tolist()
         return counts
 
@@ -331,13 +330,13 @@ class StackedBatch:
             leaves, total = self._total(w)
             values = list(leaves.values())
             # A parameter the output does not depend on has a gradient of zeros.
-            return _named(leaves, torch.autograd.grad(total, values, materialize_grads=True))
+            return _by_name(leaves, torch.autograd.grad(total, values, materialize_grads=True))
 
     def hessian(self, w: Params, v: Params) -> Params:
         """Each client's `H(w) v`: the gradient of the gradient along v."""
         with torch.enable_grad():
             leaves, total = self._total(w)
-            return _named(
+            return _by_name(
                 leaves, hessian_product(total, list(leaves.values()), [v[n] for n in leaves])
             )
 
@@ -356,11 +355,11 @@ def total_loss(task: Task, z: Tensor, y: Tensor, scale: Tensor) -> Tensor:
     return total
 
 
-def _named(leaves: Params, values: Sequence[Tensor]) -> Params:
+def _by_name(leaves: Params, values: Sequence[Tensor]) -> Params:
     return dict(zip(leaves, values, strict=True))
 
 
-def _packed(drift: Tensor, at: slice) -> NDArray[Any]:
+def _pack(drift: Tensor, at: slice) -> NDArray[Any]:
     """Some clients' drift; just one where all clients share it as a view that repeats it."""
     return (drift[:1] if drift.stride(0) == 0 else drift[at]).contiguous().numpy()
 

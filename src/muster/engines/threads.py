@@ -1,4 +1,4 @@
-"""Cores: how many this process may use, and a crew of threads that shares work among them.
+"""The cores this process may use, and a pool of threads that shares work among them.
 
 torch's own threads split every operation and meet at a barrier after it, where they spin: next to
 a busy process, or under a CPU quota, they wait longer than they work, and their number decides in
@@ -30,7 +30,7 @@ def cores() -> int:
 
 def quota(root: Path = Path("/")) -> float:
     """Cores' worth of time that control groups allow this process, as in most containers;
-    infinity where nothing is said."""
+    infinity without a limit."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -55,7 +55,7 @@ def quota(root: Path = Path("/")) -> float:
 
 
 def _allowance(group: Path) -> float:
-    """What one control group allows: time a period over the period."""
+    """Return the cores that one control group allows: its time in a period over the period."""
     for files in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
         try:
             words = " ".join((group / name).read_text() for name in files).split()
@@ -116,7 +116,7 @@ class ThreadPool:
         self._helpers: ThreadPoolExecutor | None = None
 
     def seats(self, tasks: int) -> int:
-        """How many threads take part in this many tasks."""
+        """Return the number of threads that take part in this many tasks."""
         return max(1, min(self.size, tasks))
 
     def share(self, tasks: int, work: Callable[[int, Iterator[int]], None]) -> None:

@@ -1,8 +1,8 @@
-"""A module of any kind as a stack of many clients': mapped over the client axis by torch.func.
+"""Any module as a stack of many clients' modules, mapped over the client axis by torch.func.
 
-For what has no stacked form written by hand (attention, GroupNorm, residual blocks, modules of
-one's own). `refused` says why a module cannot be mapped, or had better not be; what it takes is
-tried out first on a few rows, against the module itself.
+For modules without a stacked form written by hand (attention, GroupNorm, residual blocks, the
+user's own). `find_obstacle` returns why a module cannot, or should not, be mapped; the mapped form
+is compared with the module itself on a few rows first.
 """
 
 from __future__ import annotations
@@ -43,12 +43,13 @@ class VmapModule:
             outputs: Tensor = torch.func.functional_call(module, weights, (rows,))
             return outputs
 
-        said: Tensor = torch.func.vmap(one)(stack, x)
-        return said
+        outputs: Tensor = torch.func.vmap(one)(stack, x)
+        return outputs
 
 
 def find_obstacle(module: nn.Module, example: Tensor, forced: bool = False) -> str:
-    """Why a module is not mapped over clients; "" when it is. `forced`: only what cannot be."""
+    """Return why a module is not mapped over clients; "" if it is. `forced`: only if it cannot
+    be."""
     for name, m in module.named_modules():
         kind = f"{type(m).__name__}{f' ({name})' if name else ''}"
         rate = m.p if isinstance(m, nn.modules.dropout._DropoutNd) else getattr(m, "dropout", 0.0)
@@ -72,7 +73,7 @@ def find_obstacle(module: nn.Module, example: Tensor, forced: bool = False) -> s
 
 
 def _try_vmap(module: nn.Module, example: Tensor) -> str:
-    """What is wrong with a module that is mapped over two clients; "" when nothing is."""
+    """Return what is wrong with a module mapped over two clients; "" if nothing is."""
     kind = type(module).__name__
     twin = deepcopy(module).double()
     mapped = VmapModule(lambda: deepcopy(twin))
@@ -91,9 +92,11 @@ def _try_vmap(module: nn.Module, example: Tensor) -> str:
             warnings.simplefilter("error")
             for training in (True, False):
                 twin.train(training)
-                said, slope = _differentiate(partial(mapped, x=x.clone(), training=training), stack)
+                together, slope = _differentiate(
+                    partial(mapped, x=x.clone(), training=training), stack
+                )
                 alone, steep = _differentiate(one_by_one, stack)
-                if not nearly_equal(said, alone):
+                if not nearly_equal(together, alone):
                     return f"{kind} gives other numbers when it is mapped"
                 if not all(map(nearly_equal, slope, steep)):
                     return f"{kind} has other gradients when it is mapped"
@@ -109,21 +112,21 @@ def _try_vmap(module: nn.Module, example: Tensor) -> str:
 def _differentiate(
     forward: Callable[[Params], Tensor], stack: Params
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """A module's outputs, and the gradient of their sum, in which each counts differently."""
+    """Return a module's outputs, and the gradient of their sum with different weights."""
     leaves = {n: t.clone().requires_grad_() for n, t in stack.items()}
-    said = forward(leaves)
-    counts = torch.linspace(0.5, 1.5, said.numel(), dtype=said.dtype).view(said.shape)
-    total = (said * counts).sum()
-    return said.detach(), torch.autograd.grad(total, [*leaves.values()], materialize_grads=True)
+    z = forward(leaves)
+    counts = torch.linspace(0.5, 1.5, z.numel(), dtype=z.dtype).view(z.shape)
+    total = (z * counts).sum()
+    return z.detach(), torch.autograd.grad(total, [*leaves.values()], materialize_grads=True)
 
 
 def _padding(module: nn.Module) -> nn.Module:
-    """The module with embeddings that leave the padding token's vector alone when they are mapped:
-    torch.func forgets `padding_idx`."""
+    """Return the module with embeddings that leave the padding token's vector alone when they are
+    mapped: torch.func forgets `padding_idx`."""
 
-    def hook(embedding: nn.Module, given: tuple[Tensor, ...], said: Tensor) -> Tensor:
-        padding = given[0].eq(embedding.padding_idx)  # type: ignore[arg-type]
-        return torch.where(padding.unsqueeze(-1), said.detach(), said)
+    def hook(embedding: nn.Module, inputs: tuple[Tensor, ...], z: Tensor) -> Tensor:
+        padding = inputs[0].eq(embedding.padding_idx)  # type: ignore[arg-type]
+        return torch.where(padding.unsqueeze(-1), z.detach(), z)
 
     for m in module.modules():
         if isinstance(m, nn.Embedding) and m.padding_idx is not None:

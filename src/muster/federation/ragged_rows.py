@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from ..base.arrays import Float64, Int64, UInt64
 from ..base.errors import MusterError
 from ..base.lazy import torch
-from ..base.rng import ramp
+from ..base.rng import permutations, ramp
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,6 +39,28 @@ def features(x: Tensor, dtype: torch.dtype) -> Tensor:
     if x.dtype == torch.uint8:
         return x.to(dtype).div_(255)
     return x.to(dtype) if x.is_floating_point() else x
+
+
+@dataclass(frozen=True)
+class RowLists:
+    """Lists of row numbers: list i is `rows[offsets[i]:offsets[i + 1]]`."""
+
+    offsets: Int64
+    rows: Int64
+
+    @cached_property
+    def sizes(self) -> Int64:
+        """Rows of each list."""
+        return np.diff(self.offsets)
+
+    def base(self, positions: Int64) -> Int64:
+        """Row numbers at these positions."""
+        return self.rows[positions]
+
+    def pick(self, i: int) -> RowLists:
+        """The i-th list alone."""
+        rows = self.rows[self.offsets[i] : self.offsets[i + 1]]
+        return RowLists(np.array([0, len(rows)]), rows)
 
 
 @dataclass(frozen=True)
@@ -77,6 +99,21 @@ class RaggedRows:
     def base(self, positions: Int64) -> Int64:
         """Row numbers in `x` and `y` at these positions."""
         return positions if self.rows is None else self.rows[positions]
+
+    def split_folds(self, clients: Int64, folds: int, key: UInt64) -> RowLists:
+        """Return each client's rows as `folds` disjoint folds, nearly equal in size: fold f of the
+        i-th of these clients is list `i folds + f` of the result.
+
+        Args:
+            key: of each client, from which its shuffle is drawn
+        """
+        sizes = self.sizes[clients]
+        shuffle, _ = permutations(key, sizes)
+        fold = np.repeat(np.arange(len(clients)) * folds, sizes) + ramp(sizes) % folds
+        at = np.repeat(self.offsets[clients], sizes) + shuffle
+        counts = np.bincount(fold, minlength=len(clients) * folds)
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        return RowLists(offsets, self.base(at[np.argsort(fold, kind="stable")]))
 
     def client(self, k: int) -> tuple[Tensor, Tensor]:
         """Return one client's rows, as stored."""

@@ -86,7 +86,7 @@ def write_app(
     }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pyproject.toml").write_text(tomli_w.dumps(table))
-    roster = {"folder": str(results.resolve()), "experiment": chosen.with_keys().resolved()}
+    roster = {"folder": str(results.resolve()), "experiment": chosen.with_keys().resolve()}
     if inputs is not None:
         roster["inputs"] = json.dumps(inputs.to_dict())
     write_private(roster_path(name, environment), tomli_w.dumps(roster))

@@ -38,7 +38,7 @@ LEFT_OPEN = ("features", "classes")  # may be set at enrolment
 def shared_terms(chosen: Experiment) -> str:
     """Return the terms of an experiment as TOML: without the folder of results, the other clients
     and what may be changed before a run is resumed."""
-    table = replace(chosen, members=()).resolved()
+    table = replace(chosen, members=()).resolve()
     for key in SERVER_SETTINGS:
         table.pop(key, None)
     if "network" in table:

@@ -1,4 +1,4 @@
-"""Models by name, `nn.Module`s of several inputs, and what makes either a module to train."""
+"""Models by name, modules of several inputs, and `as_module`, which builds the module to train."""
 
 from .multi_input import Joined, MultiInput
 from .specs import CNN, MLP, MODELS, Bag, Linear, Softmax, Spec, as_module

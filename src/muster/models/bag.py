@@ -1,4 +1,4 @@
-"""The module of `models.Bag`, in a file of its own because a base class loads torch."""
+"""The module of `models.Bag`, in a separate file because its base class loads torch."""
 
 from __future__ import annotations
 

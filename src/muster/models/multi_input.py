@@ -52,7 +52,7 @@ class MultiInput:
         return sum(map(math.prod, self.shapes.values()))
 
     def rows(self, **inputs: ArrayLike) -> NDArray[Any]:
-        """All inputs of some rows as one array, float32 unless one of them has float64."""
+        """Return all inputs of some rows as one array, float32 unless one of them has float64."""
         if set(inputs) != set(self.shapes):
             raise MusterError(f"joined: {sorted(inputs)}; give {', '.join(self.shapes)}")
         arrays = {name: np.asarray(inputs[name]) for name in self.shapes}
@@ -62,8 +62,8 @@ class MultiInput:
                 raise MusterError(
                     f"{name}: shape {array.shape}; it must be {(count, *self.shapes[name])}"
                 )
-            if name in self.whole and (array.dtype.kind not in "iub" or array.max(initial=0) > EXACT
-                                       or array.min(initial=0) < -EXACT):  # fmt: skip
+            small = array.dtype.kind in "iub" and array.min(initial=0) >= -EXACT
+            if name in self.whole and not (small and array.max(initial=0) <= EXACT):
                 raise MusterError(
                     f"{name}: {array.dtype} with values beyond whole numbers of up to {EXACT}; "
                     "give tokens"
@@ -72,8 +72,8 @@ class MultiInput:
         flat = [array.reshape(count, -1) for array in arrays.values()]
         return np.concatenate(flat, axis=1, dtype=np.float64 if exact else np.float32)
 
-    def apart(self, x: Tensor) -> tuple[Tensor, ...]:
-        """The inputs in rows that were joined."""
+    def split(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Return the inputs in rows that hold all of them."""
         if x.shape[-1] != self.width:
             raise MusterError(
                 f"joined: rows of {x.shape[-1]} numbers; its inputs have {self.width}"
@@ -85,13 +85,13 @@ class MultiInput:
         )
 
     def model(self, module: nn.Module) -> nn.Module:
-        """A copy of a module that takes such rows, and hands each input to its `forward`."""
-        taking = deepcopy(module)
-        taking.register_forward_pre_hook(self._hand_over)
-        return taking
+        """Return a copy of a module that takes such rows, and hands each input to its `forward`."""
+        twin = deepcopy(module)
+        twin.register_forward_pre_hook(self._hand_over)
+        return twin
 
     def _hand_over(self, module: nn.Module, given: tuple[Tensor]) -> tuple[Tensor, ...]:
-        return self.apart(given[0])
+        return self.split(given[0])
 
 
-Joined = MultiInput  # its first name
+Joined = MultiInput  # the earlier name

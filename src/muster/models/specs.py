@@ -36,10 +36,10 @@ NUMBER = 4  # bytes of a parameter as modules are built
 
 @runtime_checkable
 class Spec(Protocol):
-    """A model that waits for the shapes of the data."""
+    """A model that is built once the shapes of the data are known."""
 
     def build(self, of: RowSpec, seed: int) -> nn.Module:
-        """The module for these rows, with starting parameters drawn from the seed."""
+        """Return the module for these rows, with starting parameters drawn from the seed."""
         ...
 
 
@@ -99,7 +99,7 @@ class MLP:
             raise MusterError(f"model hidden: {list(self.hidden)}; layer widths are 1 and above")
 
     def build(self, of: RowSpec, seed: int) -> nn.Module:
-        with _seeded(seed):
+        with _SeededInit(seed):
             return _mlp((_width(of), *self.hidden, _outputs(of)))
 
 
@@ -118,11 +118,11 @@ class CNN:
     def build(self, of: RowSpec, seed: int) -> nn.Module:
         shape = self.image or of.image or of.shape
         if len(shape) != 3 or np.prod(shape) != _width(of) or shape[1] % 4 or shape[2] % 4:
-            said = "" if shape == of.shape else f" and are to be images of shape {shape}"
+            as_image = "" if shape == of.shape else f" and are to be images of shape {shape}"
             raise MusterError(
-                f"model cnn: rows have shape {of.shape}{said}; it needs images (channels, height, "
-                "width) with height and width divisible by 4: name the shape with model.image = "
-                "[1, 28, 28] where rows lie flat, or take --model mlp"
+                f"model cnn: rows have shape {of.shape}{as_image}; it needs images (channels, "
+                "height, width) with height and width divisible by 4: name the shape with "
+                "model.image = [1, 28, 28] where rows lie flat, or take --model mlp"
             )
         stand = [] if shape == of.shape else [nn.Unflatten(1, shape)]
         flat = 64 * (shape[1] // 4) * (shape[2] // 4)
@@ -131,7 +131,7 @@ class CNN:
             NUMBER * (25 * 32 * shape[0] + 512 * flat),
             "resize them",
         )
-        with _seeded(seed):
+        with _SeededInit(seed):
             model = nn.Sequential(
                 *stand,
                 *_conv(shape[0], 32),
@@ -184,7 +184,7 @@ class Bag:
         require_memory(
             f"the vectors of {self.vocabulary} tokens", size, "lower model.vocabulary or width"
         )
-        with _seeded(seed):
+        with _SeededInit(seed):
             return nn.Sequential(
                 bag.MeanOfTokens(self.vocabulary, self.width, pad),
                 nn.Linear(self.width, _outputs(of)),
@@ -199,7 +199,7 @@ def _dense(a: int, b: int) -> list[nn.Module]:
     return [nn.Linear(a, b), nn.BatchNorm1d(b), nn.ReLU()]
 
 
-class _seeded:
+class _SeededInit:
     """Draw a module's starting parameters from the key (seed, "model")."""
 
     def __init__(self, seed: int) -> None:
@@ -217,7 +217,7 @@ class _seeded:
 def as_module(
     model: nn.Module | Spec, of: RowSpec, seed: int, task: Task = Multiclass()
 ) -> nn.Module:
-    """The module to train, checked against the rows and labels it has to fit."""
+    """Return the module to train, checked against the rows and labels it has to fit."""
     outputs = task.outputs(target_size(of))
     if isinstance(model, type):
         name = model.__name__
@@ -253,16 +253,16 @@ def _largest(row: Tensor) -> str:
 
 
 def _twice(module: nn.Module, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """What a module says of the same rows two times: in training from the same seed and the same
-    buffers, as each client has them; out of it as it is, where nothing is to be drawn or kept."""
+    """Return a module's outputs for the same rows twice: in training from the same seed and
+    buffers, as each client has them; in evaluation as it is, where nothing may be drawn or kept."""
     buffers = Buffers(module)
 
     def once() -> Tensor:
         if module.training:
             torch.manual_seed(0)
             buffers.restore()
-        said: Tensor = module(rows.clone())
-        return said
+        z: Tensor = module(rows.clone())
+        return z
 
     return once(), once()
 
@@ -276,8 +276,8 @@ def _refuse_memory(z: Tensor, again: Tensor, what: str) -> None:
 
 
 def _probe(model: nn.Module, of: RowSpec, outputs: int, task: Task) -> None:
-    """Run two rows through the model: does it take these rows, does it keep nothing of them, and
-    has it enough outputs?"""
+    """Refuse a model that does not take these rows, keeps state between batches, or has the wrong
+    outputs."""
     first = next((p for p in model.parameters()), torch.zeros(1))
     row = features(of.example(), first.dtype).to(first.device)
     rows = torch.cat([row, row])  # BatchNorm's statistics need two

@@ -1,18 +1,14 @@
-"""The parts of a method, one module for each step of a round.
+"""The parts of a method, one module for each decision of a round.
 
-invite   which clients are asked                  join     a client's own decision to train
-solvers  how it trains                            claim    what it works out from what only it knows
-guard    what is malformed is refused             admit    the server's own rule
-weigh    how much each reply counts               step     how the model moves
-effort   how many local steps each takes          participation, attacks   who leaves, who lies
-robust   steps that liars cannot drag far          collusion   attackers who work together
-mixing   what is done to replies before           updates     replies as points
-faults   replies broken by nobody's intent
-trust    what strangers may do, and its check
-task     what a model is to be good at            optimizer   how a client's weights move
-other_tasks   numbers, labels, survival, tokens
+invite     the clients asked                   join           a client's own decision to train
+solvers    a client's local training           claim          a number from a client's private facts
+guard      malformed replies are refused       admit          the server's rule for replies
+weigh      the weight of each reply            step           the server's update
+effort     the local steps of each client      participation  clients that leave and return
+threats    attacks, collusion, faults          defences       robust steps, mixing, trust audit
 
-`from muster.parts import Aligned, Band, SGD` serves a method of your own.
+Optimizers (`muster.optimizers`) and tasks (`muster.tasks`) are here by name too. Each role (`Join`,
+`Step`, ...) documents what a part gets and returns, and has defaults to inherit.
 """
 
 from ..optimizers import GradientDescent, Optimizer
@@ -22,11 +18,12 @@ from ..tasks.regression import Huber, Poisson, Regression
 from ..tasks.survival import Survival
 from ..tasks.tokens import NextToken
 from .admit import Admit, Band, Everyone, Objective
-from .claim import Appeal, Claim, Nothing, Unmet
+from .claim import Appeal, Claim, Nothing, Spread, Unmet
 from .defences.mixing import Bucketing, NearestNeighbours, NormBound
 from .defences.robust import CentredClipping, GeometricMedian, Krum, Median, TrimmedMean
 from .defences.trust import Audit
 from .effort import AsAsked, ByWeight, Effort
+from .evidence import Stein
 from .invite import Apart, Fraction, Full, Invite, PowerOfChoice, Sample, WithReplacement
 from .join import Aligned, Always, Available, Join, Straggling
 from .participation import Flexible, Participation
@@ -131,7 +128,9 @@ __all__ = [
     "ScaleUpdate",
     "Solo",
     "Solver",
+    "Spread",
     "Stay",
+    "Stein",
     "Step",
     "Straggling",
     "Survival",

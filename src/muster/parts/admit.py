@@ -1,4 +1,4 @@
-"""Admit: the server's own rule, how far each reply is let in: 0 (refused) to 1 (in full).
+"""Admit: the server's rule for how far each reply counts, from 0 (refused) to 1 (in full).
 
 Runs on the server, from the offer it made and the appraisal each client reports.
 """
@@ -54,7 +54,7 @@ class Admit(Protocol):
 @part(Admit, "everyone")
 @dataclass(frozen=True)
 class Everyone:
-    """Every reply in full."""
+    """Admits every reply in full."""
 
     appraises: ClassVar[bool] = False
     reason: ClassVar[str] = "refused"
@@ -66,7 +66,7 @@ class Everyone:
 @part(Admit, "objective")
 @dataclass(frozen=True)
 class Objective:
-    """Every reply by its importance a_k: FedAvg on the objective, whatever the objective is."""
+    """Admits every reply by its importance a_k: FedAvg on the objective, whatever it is."""
 
     appraises: ClassVar[bool] = False
     reason: ClassVar[str] = "not in the objective"
@@ -78,11 +78,12 @@ class Objective:
 @part(Admit, "band")
 @dataclass(frozen=True)
 class Band:
-    """In full when the client's measure lies within eps_t of the priority clients' (Algorithm 1,
-    step 4; eq. 7, 18), otherwise by its importance a_k, which is 1 for priority clients:
+    """Admits a reply in full when the client's measure lies within eps_t of the priority clients'
+    (Algorithm 1, step 4; eq. 7, 18), otherwise by its importance a_k, which is 1 for priority
+    clients:
 
     loss   `|F_k(w) - F(w)| < eps_t`
-    score  `|s_k(w) - s(w)| < eps_t`, the task's score; `accuracy`, the paper's word, is the same
+    score  `|s_k(w) - s(w)| < eps_t`, the task's score; `accuracy`, the paper's name, is the same
 
     With importance between 0 and 1 this is generalized PFL (section 5): the client is always in
     the objective with a_k, and counts in full while it is aligned.

@@ -1,4 +1,4 @@
-"""Claim: the one number a client works out from what only it knows, and sends with its reply.
+"""Claim: the one number a client computes from private facts, and sends with its reply.
 
 Runs on the client. Its requirement rho_k never leaves it; what the server sees is the claim.
 """
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..base.arrays import Float64
+from ..base.checks import check_whole
 from ..base.lazy import torch
 from ..base.registry import part
 from ..protocol import Appraisal
@@ -52,7 +53,7 @@ class Claim(Protocol):
 @part(Claim, "nothing")
 @dataclass(frozen=True)
 class Nothing:
-    """Clients claim nothing; the server goes by what it knows itself."""
+    """No claim: the server uses what it knows itself."""
 
     needs_requirement: ClassVar[bool] = False
     most: ClassVar[float] = float("nan")
@@ -98,3 +99,27 @@ class Unmet:
     def __call__(self, appraisal: Appraisal, requirement: Float64) -> Float64:
         # NaN, which is no measurement at all, stays NaN for the guard to refuse.
         return np.where(np.isnan(appraisal.loss), np.nan, appraisal.loss >= requirement)
+
+
+@part(Claim, "spread")
+@dataclass(frozen=True)
+class Spread:
+    """v_k, how far a client's reply is from the reply of unlimited rows, as its folds show it.
+
+    Clients of the objective train on disjoint folds of their rows and reply with the mean; v_k is
+    the squared distance between the folds' models (`muster.run.folds`). Others claim 0.
+
+    Attributes:
+        folds: into how many a client's rows are split
+    """
+
+    folds: int = 2
+    needs_requirement: ClassVar[bool] = False
+    most: ClassVar[float] = 1e30  # the square of what a weight may be
+
+    def __post_init__(self) -> None:
+        check_whole("folds", self.folds, 2)
+
+    def __call__(self, appraisal: Appraisal, requirement: Float64) -> Float64:
+        """Training computes it, not an appraisal."""
+        return np.full(len(requirement), np.nan)

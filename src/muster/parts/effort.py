@@ -1,4 +1,4 @@
-"""Effort: how many local steps each asked client is to take."""
+"""Effort: the number of local steps of each asked client."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Effort(Protocol):
 @part(Effort, "as_asked")
 @dataclass(frozen=True)
 class AsAsked:
-    """As many steps as `Local` asks of each."""
+    """The number of steps that `Local` asks of each client."""
 
     def __call__(self, roster: Roster, steps: Int64, server: State) -> Int64:
         return steps

@@ -1,4 +1,4 @@
-"""Invite: which clients are asked this round, and the share each of them stands for.
+"""Invite: the clients asked in a round, and the share that each stands for.
 
 An invitation is drawn from a pool of clients (everyone, or only the objective's during warm-up)
 and returns the clients asked with the share each reply will count by. Usually that is p_k.

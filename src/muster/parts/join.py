@@ -1,4 +1,4 @@
-"""Join: a client's own decision to train, or to stay silent.
+"""Join: a client's own decision to train, or to abstain.
 
 Runs on the client, from the offer and its own appraisal. Those in the objective (importance
 above 0; the priority clients) always take part: the model is theirs.
@@ -55,7 +55,7 @@ UNKNOWN = "F(w) unknown"  # why nobody can tell whether it is aligned
 
 
 def member_reason(roster: Roster) -> Text:
-    """The reason of those who take part by right."""
+    """Return the reason of clients that are in the objective."""
     return np.where(roster.priority, "priority", "objective")
 
 
@@ -78,7 +78,7 @@ class Aligned:
 
     loss   `F_k(w) < F(w) + eps_t`
     score  `s_k(w) > s(w) - eps_t`, the task's score; where less of it is better, `s_k(w) < s(w) +
-           eps_t`. `accuracy`, the paper's word, is the same
+           eps_t`. `accuracy`, the paper's name, is the same
 
     Strict, so that eps = 0 admits nobody even where all losses tie (eq. 7, 18).
     """
@@ -129,8 +129,8 @@ class Available:
 @part(Join, "straggling")
 @dataclass(frozen=True)
 class Straggling:
-    """A client outside the objective is ready only every `period`-th round (eq. 54), at a phase
-    of its own; then `then` decides."""
+    """A client outside the objective is ready only every `period`-th round (eq. 54), at its
+    own phase; then `then` decides."""
 
     period: int
     then: Join = Always()
@@ -149,5 +149,5 @@ class Straggling:
 
 
 def only_available(there: Bool, decision: Decision) -> Decision:
-    """A decision that only those who are there can take."""
+    """Return the decision, limited to the clients that are available."""
     return Decision(there & decision.yes, np.where(there, decision.reason, "unavailable"))

@@ -1,4 +1,4 @@
-"""Participation: who is in the pool the server may ask, when clients are free to leave.
+"""Participation: the pool of clients that the server may ask, when clients are free to leave.
 
 Any method can run with clients who leave when the model no longer meets their requirement and
 come back when it does.

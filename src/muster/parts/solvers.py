@@ -1,8 +1,8 @@
-"""Solvers: how a client trains, written over a leading client axis.
+"""Solvers: a client's local training, written over a leading client axis.
 
 A solver never loops over clients or batches. It asks the `Cohort` it is given (the clients at
-work this round, however the engine runs them) to descend, or hands it a direction of its own. It
-says where to go; how far is up to the optimizer of the local work (`optimizer`).
+work this round, however the engine runs them) to descend, or hands it its own direction. It
+gives the direction; the optimizer of the local work (`optimizers`) takes the step.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ class Gradient(Protocol):
     """Each client's gradient of its mean loss on one batch."""
 
     def __call__(self, w: Params) -> Params:
-        """The gradient at w."""
+        """Return the gradient at w."""
         ...
 
     def hessian(self, w: Params, v: Params) -> Params:
-        """The Hessian at w times v, exactly: one more derivative, no matrix."""
+        """Return the Hessian at w times v, exactly: one more derivative, no matrix."""
         ...
 
 
 @dataclass(frozen=True)
 class Work:
-    """What a solver did: the trained stack, the clients' new memory, and what else they send."""
+    """The result of a solver: the trained stack, the clients' new state, and what else they
+    send."""
 
     models: Params
     memory: State = field(default_factory=dict)
@@ -46,7 +47,7 @@ class Cohort(Protocol):
     """Some clients at work: their batches, over a leading client axis.
 
     Attributes:
-        steps: how many each takes
+        steps: the number of local steps of each
     """
 
     steps: Int64
@@ -54,7 +55,7 @@ class Cohort(Protocol):
     @property
     def plain_rate(self) -> float | None:
         """The lr of a round in which every step is `w <- w - lr d` with the same lr: then
-        `(w - w_k) / (steps lr)` is the mean direction. None of any other round."""
+        `(w - w_k) / (steps lr)` is the mean direction. None in any other round."""
         ...
 
     def descend(
@@ -64,8 +65,8 @@ class Cohort(Protocol):
         anchor: Params | None = None,
         correction: Params | None = None,
     ) -> Params:
-        """All local steps along `g + pull (w - anchor) + correction`, as the optimizer takes them:
-        by plain SGD, `w <- w - lr (g + pull (w - anchor) + correction)`.
+        """Take all local steps along `g + pull (w - anchor) + correction`, as the optimizer takes
+        them: by plain SGD, `w <- w - lr (g + pull (w - anchor) + correction)`.
 
         `anchor` and `correction` may be one model or a stack. Takes `stack` over.
         """
@@ -74,7 +75,7 @@ class Cohort(Protocol):
     def iterate(
         self, stack: Params, update: Callable[[Params, Sequence[Gradient]], Params]
     ) -> Params:
-        """All local steps along a direction of one's own, as the optimizer takes them: by plain
+        """Take all local steps along a direction computed by `update`: by plain
         SGD, `w <- w - lr update(w, grads)`, where `grads[i](v)` is each client's gradient at v on
         the i-th of the step's batches (as many as the solver draws). Takes `stack` over."""
         ...
@@ -162,7 +163,7 @@ class SGD(Solver):
 @part(Solver, "solo")
 @dataclass(frozen=True)
 class Solo(Solver):
-    """Each client goes on training a model of its own, which nobody else sees."""
+    """Each client continues to train its own model, which nobody else sees."""
 
     def memory(self, model: Params) -> State:
         return {"own": model}
@@ -179,8 +180,8 @@ class ControlVariates(Solver):
 
     `w_k <- w_k - lr (g_k(w_k) - c_k + c)`, then `c_k'` is the mean of the gradients `g_k` of its
     steps. By plain SGD at one learning rate that is the paper's `c_k - c + (w - w_k) / (steps lr)`,
-    and worked out so; momentum, Adam, weight decay, clipping or a rate that changes from step to
-    step make something else of `w - w_k`, so there the gradients themselves are averaged.
+    and computed so; momentum, Adam, weight decay, clipping or a rate that changes from step to
+    step change what `w - w_k` is, so there the gradients themselves are averaged.
     """
 
     needs: ClassVar[tuple[str, ...]] = ("control",)
@@ -200,7 +201,7 @@ class ControlVariates(Solver):
         if rate:
             trained = cohort.descend(start, correction=correction)
         else:
-            trained, total = self.summed(cohort, start, correction)
+            trained, total = self.descend_and_sum(cohort, start, correction)
         for n, t in own.items():
             if n not in offer.trainable:  # statistics (BatchNorm's) move by no gradient
                 change[n] = torch.zeros_like(t)
@@ -213,8 +214,10 @@ class ControlVariates(Solver):
                 change[n][(steps == 0).to(t.device)] = 0.0
         return Work(trained, {"control": {n: own[n] + change[n] for n in own}}, {"change": change})
 
-    def summed(self, cohort: Cohort, start: Params, correction: Params) -> tuple[Params, Params]:
-        """The trained stack, and the sum of the gradients on the way."""
+    def descend_and_sum(
+        self, cohort: Cohort, start: Params, correction: Params
+    ) -> tuple[Params, Params]:
+        """Return the trained stack, and the sum of the gradients on the way."""
         total = {n: torch.zeros_like(t) for n, t in start.items()}
 
         def update(w: Params, grads: Sequence[Gradient]) -> Params:
@@ -268,7 +271,7 @@ class MetaGradient(Solver):
         return Work(cohort.iterate(params.expand(offer.model, len(cohort.steps)), update))
 
     def product(self, gradient: Gradient, w: Params, v: Params) -> Params:
-        """`H(w) v`, exactly or as the paper's difference."""
+        """Return `H(w) v`, exactly or as the paper's difference."""
         if self.delta is None:
             return gradient.hessian(w, v)
         up = gradient({n: t + self.delta * v[n] for n, t in w.items()})

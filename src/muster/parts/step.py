@@ -1,7 +1,7 @@
-"""Step: combine the admitted replies and move the model.
+"""Step: the server's update, which combines the admitted replies and moves the model.
 
-A step sees the offer it made, the admitted replies and their weights, and the server's memory; it
-returns the next model and the next memory. Statistics that do not move by gradient (BatchNorm's)
+A step gets the offer, the admitted replies and their weights, and the server's state; it returns
+the next model and the next state. Statistics that do not move by gradient (BatchNorm's)
 are always averaged.
 """
 
@@ -74,7 +74,7 @@ def decay(what: str, value: float) -> None:
 
 
 def towards(offer: Offer, mean: Params, by: Params) -> Params:
-    """The model moved by `by`; statistics take the mean of the replies."""
+    """Return the model moved by `by`; statistics take the mean of the replies."""
     return {n: w + by[n] if n in offer.trainable else mean[n] for n, w in offer.model.items()}
 
 
@@ -242,7 +242,7 @@ class Agnostic(Step):
 
 
 def project_to_simplex(v: Float64) -> Float64:
-    """The nearest point with entries >= 0 that sum to 1 (Duchi et al. 2008).
+    """Return the nearest point with entries >= 0 that sum to 1 (Duchi et al. 2008).
 
     >>> project_to_simplex(np.array([0.5, 1.5, -3.0])).tolist()
     [0.0, 1.0, 0.0]

@@ -1,4 +1,4 @@
-"""Weigh: how much each admitted reply counts in the server's step."""
+"""Weigh: the weight of each admitted reply in the server's step."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Weigh(Protocol):
 @part(Weigh, "data_share")
 @dataclass(frozen=True)
 class DataShare:
-    """By its share of the data, p_k, as far as it was admitted."""
+    """The client's share of the data, p_k, as far as its reply was admitted."""
 
     def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:
         return replies.roster.weight(extent)
@@ -51,7 +51,7 @@ class DataShare:
 @part(Weigh, "uniform")
 @dataclass(frozen=True)
 class Uniform:
-    """Every admitted reply counts alike, however much data is behind it."""
+    """The same weight for every admitted reply, whatever its amount of data."""
 
     def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:
         return np.where(extent > 0, 1.0, 0.0)
@@ -60,7 +60,7 @@ class Uniform:
 @part(Weigh, "claimed")
 @dataclass(frozen=True)
 class Claimed:
-    """By the number each client claims (MaxFL's q_k), as far as it was admitted."""
+    """The client's claim (MaxFL's q_k), as far as its reply was admitted."""
 
     def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:
         return replies.claim * extent
@@ -80,7 +80,7 @@ class LossPower:
 @part(Weigh, "mixture")
 @dataclass(frozen=True)
 class Mixture:
-    """By the server's mixture over clients, lambda_k (AFL, Mohri et al. 2019)."""
+    """The server's mixture over clients, lambda_k (AFL, Mohri et al. 2019)."""
 
     needs: ClassVar[tuple[str, ...]] = ("mixture",)  # of what the step keeps
 

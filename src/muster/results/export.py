@@ -143,7 +143,7 @@ def prepare(made: TableEncoder, x: Tensor) -> Tensor:
     lacking = torch.isnan(x)
     for j, name in enumerate(made.columns):
         lacks, column = lacking[:, j], x[:, j]
-        # Where nothing may be missing, missing values stay NaN: see `Preparation`.
+        # Where nothing may be missing, missing values stay NaN: see `TableEncoder`.
         if name in made.levels:
             known = [(column == place).double() for place in range(len(made.levels[name]))]
             columns += known if made.fills else [torch.where(lacks, torch.nan, k) for k in known]

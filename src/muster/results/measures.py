@@ -96,7 +96,7 @@ def weighted_mean(
     that gave one; NaN when none did. The weights sum to 1, or are all 0: then there is no such
     client, and no measure."""
 
-    def of(population: Population, view: Evaluation) -> float | None:
+    def compute(population: Population, view: Evaluation) -> float | None:
         appraisal, w = each(view), weights(population)
         if not w.any():
             return None
@@ -109,7 +109,7 @@ def weighted_mean(
         w = w[heard]
         return float(w @ values[heard] / w.sum()) if w.sum() > 0 else float("nan")
 
-    return of
+    return compute
 
 
 def on_objective(each: Callable[[Evaluation], Appraisal | None], what: str) -> MeasureFunction:
@@ -139,11 +139,11 @@ def over_clients(measure: Measure, each: PerClient) -> tuple[Measure, Measure]:
     """Return a measure in which each client counts the same, over those that take part; and its
     twin `_unseen`, over those that only evaluate, where there are any."""
 
-    def of_seen(population: Population, view: Evaluation) -> float | None:
+    def seen_mean(population: Population, view: Evaluation) -> float | None:
         values = each(view)
         return None if values is None else mean(values[~population.unseen])
 
-    def of_unseen(population: Population, view: Evaluation) -> float | None:
+    def unseen_mean(population: Population, view: Evaluation) -> float | None:
         values, unseen = each(view), population.unseen
         return None if values is None or not unseen.any() else mean(values[unseen])
 
@@ -153,11 +153,11 @@ def over_clients(measure: Measure, each: PerClient) -> tuple[Measure, Measure]:
         title=f"{measure.title}, unseen clients",
         short=f"{measure.head} unseen",
         held_out=measure.held_out and f"{measure.held_out}_unseen",
-        of=of_unseen,
+        of=unseen_mean,
         panel=False,
         whose="unseen",
     )
-    return replace(measure, of=of_seen, whose="seen"), twin
+    return replace(measure, of=seen_mean, whose="seen"), twin
 
 
 train = attrgetter("train")

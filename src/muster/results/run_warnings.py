@@ -59,7 +59,7 @@ def _last(rounds: pl.DataFrame, measure: str) -> float | None:
     return float(taken[-1]) if len(taken) else None
 
 
-def _last_served(rounds: pl.DataFrame, measure: str) -> float | None:
+def _last_in_use(rounds: pl.DataFrame, measure: str) -> float | None:
     """Return a measure of the models that clients use: their own, where the method has them."""
     own = f"own_{measure}"
     return _last(rounds, own if own in rounds.columns else measure)
@@ -145,7 +145,7 @@ def _check_movement(facts: Facts) -> str:
 
 def _check_loss(rounds: pl.DataFrame, facts: Facts) -> str:
     """Warn if the loss did not fall."""
-    before, after = facts.get("start_loss"), _last_served(rounds, "loss")
+    before, after = facts.get("start_loss"), _last_in_use(rounds, "loss")
     if before is None or not facts.get("moved", True):
         return ""
     if after is None:
@@ -160,7 +160,7 @@ def _check_loss(rounds: pl.DataFrame, facts: Facts) -> str:
 
 def _check_baselines(rounds: pl.DataFrame, facts: Facts) -> str:
     """Warn if the model is no better than a constant prediction."""
-    loss, guess = _last_served(rounds, "loss"), facts.get("constant_loss")
+    loss, guess = _last_in_use(rounds, "loss"), facts.get("constant_loss")
     if loss is not None and guess is not None and loss > guess + 1e-9 * abs(guess):
         classes = "majority_accuracy" in facts
         what = "answering with the labels' frequencies" if classes else "answering their mean"
@@ -168,7 +168,7 @@ def _check_baselines(rounds: pl.DataFrame, facts: Facts) -> str:
             f"the model is worse than a constant prediction: loss {loss:.4g}, where {what} has "
             f"{guess:.4g}; train longer, or with another local.lr"
         )
-    accuracy, most = _last_served(rounds, "test_accuracy"), facts.get("majority_test_accuracy")
+    accuracy, most = _last_in_use(rounds, "test_accuracy"), facts.get("majority_test_accuracy")
     if accuracy is not None and most is not None and accuracy <= most + 1e-12:
         return (
             f"test accuracy {accuracy:.3f} is no better than always answering the most frequent "

@@ -1,1 +1,1 @@
-"""Runs: one round, many rounds, and what they leave."""
+"""Running a job: one round, the training loop, evaluation, checkpoints, progress."""

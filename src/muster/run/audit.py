@@ -1,8 +1,7 @@
-"""The audit of a round: replies are bounded, some are tried out, and those that are worth it count.
+"""The trust audit of a round: replies are bounded, tried out, and admitted if they do no harm.
 
-What is checked, and why, is `parts.trust` (and `parts.peers`, where nobody is outside the
-objective); here is whom it concerns, and the one extra exchange: those who are trusted appraise a
-few candidate models (`Clients.trial`).
+The checks and their reasons are in `parts.defences.trust`; here they are applied to a round, with
+one extra exchange: trusted clients appraise a few candidate models (`Clients.try_models`).
 """
 
 from __future__ import annotations
@@ -12,41 +11,39 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..base.arrays import Bool, Float64, Int64, Text
+from ..base.arrays import Bool, Float64, Int64
 from ..base.lazy import torch
 from ..base.params import Params, State
 from ..federation import Population
 from ..methods import Method
 from ..parts.defences.trust import Audit, Inquiry, draw_replies, estimate_effects
-from ..protocol import Offer, Replies, Trial
+from ..protocol import Admission, Offer, Replies, Trial
 from .clients import Clients
 from .evaluation_cache import EvaluationCache
 
-TRUST = "trust"  # the part of the server's memory that audits keep
+TRUST = "trust"  # the part of the server's state that audits use
+TIMES = "told"  # its table of how often each client's effect was measured, as checkpoints name it
 
 
 @dataclass(frozen=True)
-class Ruling:
-    """What an audit leaves: the replies, bounded; how far each counts, and its weight; why not; the
-    trial, where there was one; and what is remembered."""
+class AuditResult:
+    """The result of an audit: bounded replies, their admission, the trial, where there was one, and
+    the audit's part of the server's state."""
 
     replies: Replies
-    extent: Float64
-    weight: Float64
-    refused: Bool
-    reason: Text
+    admission: Admission
     trial: Trial | None
     server: State
 
 
 @dataclass(frozen=True)
-class Case:
-    """The replies that were admitted, and what can be made of them.
+class AdmittedReplies:
+    """The replies that were admitted, and the models that would result from them.
 
     Attributes:
         extent: how far each was admitted
-        own: how far each counts in any case, for its own place in the objective
-        inquiry: what is known of them before anybody is asked
+        own: how far each counts in any case, by its client's importance in the objective
+        inquiry: what is known of them before any client is asked
     """
 
     clients: Clients
@@ -59,9 +56,9 @@ class Case:
     server: State
     cache: EvaluationCache
 
-    def counted(self, some: Bool) -> tuple[Float64, Float64]:
-        """How far replies count, and their weights, when some count in full, and the others only
-        for their own place in the objective."""
+    def weigh(self, some: Bool) -> tuple[Float64, Float64]:
+        """Return how far replies count, and their weights, if some count in full, and the others
+        only by their importance in the objective."""
         to = np.where(some, self.extent, np.minimum(self.extent, self.own))
         to[self.inquiry.barred] = 0.0
         weight, let_in = np.zeros(len(to)), to > 0
@@ -71,17 +68,17 @@ class Case:
             )
         return to, self.trust.cap_weights(weight, self.inquiry.root, self.inquiry.copies)
 
-    def model(self, weight: Float64) -> Params:
-        """The model that would come of these weights."""
+    def build_model(self, weight: Float64) -> Params:
+        """Return the model that a step with these weights would give."""
         let_in = weight > 0
         if not let_in.any():
             return self.offer.model
         replies = self.inquiry.replies.pick(let_in)
         return self.method.step(self.offer, replies, weight[let_in], self.server)[0]
 
-    def ask(self, weights: Sequence[Float64], voters: Bool) -> Trial:
-        """What these say of w, and of the model that would come of each of these weights."""
-        models = [self.clients.deliver(self.model(weight)) for weight in weights]
+    def try_weights(self, weights: Sequence[Float64], voters: Bool) -> Trial:
+        """Return the voters' losses of w, and of the model of each of these weights."""
+        models = [self.clients.deliver(self.build_model(weight)) for weight in weights]
         who = self.inquiry.replies.roster.pick(voters).clients
         return self.clients.try_models(self.offer, models, who, self.cache)
 
@@ -93,85 +90,93 @@ def audit(
     trust: Audit,
     offer: Offer,
     replies: Replies,
-    extent: Float64,
+    admission: Admission,
     server: State,
     cache: EvaluationCache,
-) -> Ruling:
-    """Bound, check and try out the replies that were admitted to this extent."""
+) -> AuditResult:
+    """Bound, check and try out the replies that were admitted."""
+    extent = admission.extent
     seen, heard = ~population.unseen, replies.roster.priority[extent > 0].any()
     # A method that is not for the priority clients may ask a round without any of them.
     everyone = bool(population.priority[seen].all()) or not (heard or method.refers)
     admitted = extent > 0
-    told, who = server[TRUST], replies.roster.clients[admitted]
-    was = told["like"].cpu()[who].numpy()
-    inquiry = trust.inquire(offer, replies.pick(admitted), everyone, float(told["norm"]), was)
+    before, who = server[TRUST], replies.roster.clients[admitted]
+    like = before["like"].cpu()[who].numpy()
+    inquiry = trust.inquire(offer, replies.pick(admitted), everyone, float(before["norm"]), like)
     own = np.zeros(int(admitted.sum())) if everyone else inquiry.replies.roster.importance
-    case = Case(clients, method, trust, offer, extent[admitted], own, inquiry, server, cache)
-    full, trial, history = among_peers(case) if everyone else with_a_root(case)
-    to, weight = case.counted(full)
+    case = AdmittedReplies(
+        clients, method, trust, offer, extent[admitted], own, inquiry, server, cache
+    )
+    full, trial, history = audit_among_peers(case) if everyone else audit_with_root(case)
+    to, weight = case.weigh(full)
     full_to, full_weight = np.zeros(len(extent)), np.zeros(len(extent))
     full_to[admitted], full_weight[admitted] = to, weight
     refused, reason = np.zeros(len(extent), np.bool_), np.full(len(extent), "", dtype="U40")
     refused[admitted] = (to == 0) | ~full
     reason[admitted] = inquiry.reason
-    after = put_back(replies, inquiry.replies, admitted)
+    reason = np.where(refused, reason, admission.reason)
     norm = torch.tensor(inquiry.norm, dtype=torch.float64)
-    return Ruling(
-        after, full_to, full_weight, refused, reason, trial, {TRUST: {**history, "norm": norm}}
+    return AuditResult(
+        replace_rows(replies, inquiry.replies, admitted),
+        Admission(full_to, full_weight, reason),
+        trial,
+        {TRUST: {**history, "norm": norm}},
     )
 
 
-Found = tuple[Bool, Trial | None, Params]  # who counts in full, who said so, what is remembered
+Finding = tuple[Bool, Trial | None, Params]  # replies that count in full, the trial, the history
 
 
-def with_a_root(case: Case) -> Found:
-    """The largest group that the priority clients find worth it counts next to them."""
+def audit_with_root(case: AdmittedReplies) -> Finding:
+    """Admit, next to the priority clients, the largest group by which the model improves for
+    them."""
     root, roster, history = case.inquiry.root, case.inquiry.replies.roster, case.server[TRUST]
-    tried = [group for group in case.inquiry.groups if group.any()]
-    if not tried:
+    groups = [group for group in case.inquiry.groups if group.any()]
+    if not groups:
         return root, None, history
-    weights = [case.counted(root | group)[1] for group in tried]
-    share = np.array([w[group].sum() / w.sum() for w, group in zip(weights, tried, strict=True)])
-    trial = case.ask([case.counted(root)[1], *weights], root)
+    weights = [case.weigh(root | group)[1] for group in groups]
+    share = np.array([w[group].sum() / w.sum() for w, group in zip(weights, groups, strict=True)])
+    trial = case.try_weights([case.weigh(root)[1], *weights], root)
     at = case.trust.choose_group(trial.values, roster.pick(root).share, share)
-    return root if at is None else root | tried[at], trial, history
+    return root if at is None else root | groups[at], trial, history
 
 
-def among_peers(case: Case) -> Found:
-    """Those count who are like the others, and whose updates have done no harm."""
+def audit_among_peers(case: AdmittedReplies) -> Finding:
+    """Admit replies that are like the others, and whose clients' updates have done no harm."""
     trust, kin, who = case.trust, case.inquiry.root, case.inquiry.replies.roster.clients
-    history = added(case.server[TRUST], who, trust.recall, like=case.inquiry.like)
+    history = update_history(case.server[TRUST], who, trust.recall, like=case.inquiry.like)
     if not kin.any():
         return kin, None, history
     alone = case.inquiry.copies == 1
-    inside = standing(history, who, kin, alone, trust.harm)
+    inside = find_harmless(history, who, kin, alone, trust.harm)
     inside = inside if inside.any() else kin
     tried = draw_replies(kin, trust.tried, case.offer, who)
     others = [np.arange(len(kin)) == k for k in tried]
-    weights = [case.counted(inside ^ one)[1] for one in others]
-    trial = case.ask([case.counted(inside)[1], *weights], kin)
+    weights = [case.weigh(inside ^ one)[1] for one in others]
+    trial = case.try_weights([case.weigh(inside)[1], *weights], kin)
     weight = 1 / case.inquiry.copies[kin]
     effect = estimate_effects(trial.values[1:], inside[tried], alone[tried], weight, trust.loudest)
     if effect is None:
         return inside, trial, history
-    history = added(history, who[tried], trust.recall, effect=effect, told=np.ones(len(effect)))
-    full = standing(history, who, kin, alone, trust.harm)
+    new = {"effect": effect, TIMES: np.ones(len(effect))}
+    history = update_history(history, who[tried], trust.recall, **new)
+    full = find_harmless(history, who, kin, alone, trust.harm)
     return full if full.any() else kin, trial, history
 
 
-def standing(history: Params, clients: Int64, kin: Bool, alone: Bool, harm: float) -> Bool:
-    """Which of those who are kin have done no harm, as far as is remembered: whose mean effect is
-    not below `-harm` times the median size of such a mean, copies aside."""
-    effect, told = (history[name].cpu()[clients].numpy() for name in ("effect", "told"))
-    mean = effect / np.maximum(told, 1e-300)
-    known = kin & alone & (told > 0)
+def find_harmless(history: Params, clients: Int64, kin: Bool, alone: Bool, harm: float) -> Bool:
+    """Return True for those of kin that have done no harm so far: whose mean effect is not below
+    `-harm` times the median size of such a mean, copies aside."""
+    effect, times = (history[name].cpu()[clients].numpy() for name in ("effect", TIMES))
+    mean = effect / np.maximum(times, 1e-300)
+    known = kin & alone & (times > 0)
     middle = float(np.median(np.abs(mean[known]))) if known.any() else 0.0
     return np.asarray(kin & (mean >= -harm * middle), np.bool_)
 
 
-def added(history: Params, clients: Int64, recall: float, **new: Float64) -> Params:
-    """What is remembered of clients after this round: sums in which the last rounds count most.
-    `effect / told` is a mean, `told` being the same sum of ones."""
+def update_history(history: Params, clients: Int64, recall: float, **new: Float64) -> Params:
+    """Add this round's numbers of some clients to sums in which the last rounds count most.
+    `effect` divided by `TIMES`, the same sum of ones, is a mean."""
     sums = {}
     for name, add in new.items():
         sums[name] = history[name].cpu().clone()  # a checkpoint is read onto the run's device
@@ -179,16 +184,16 @@ def added(history: Params, clients: Int64, recall: float, **new: Float64) -> Par
     return {**history, **sums}
 
 
-def remembered(n: int) -> State:
-    """What the server remembers before the first audit: no median update, and no client's likeness
-    or effect (`parts.peers`)."""
+def build_trust_state(n: int) -> State:
+    """Return the server's state before the first audit: no median update, and no client's likeness
+    or effect."""
     norm = torch.tensor(float("inf"), dtype=torch.float64)
-    nothing = {name: torch.zeros(n, dtype=torch.float64) for name in ("like", "effect", "told")}
-    return {TRUST: {"norm": norm, **nothing}}
+    zeros = {name: torch.zeros(n, dtype=torch.float64) for name in ("like", "effect", TIMES)}
+    return {TRUST: {"norm": norm, **zeros}}
 
 
-def put_back(replies: Replies, some: Replies, rows: Bool) -> Replies:
-    """The replies with some of them changed."""
+def replace_rows(replies: Replies, some: Replies, rows: Bool) -> Replies:
+    """Return the replies with the models of some rows replaced."""
     if rows.all():
         return some
     at = torch.from_numpy(np.flatnonzero(rows))

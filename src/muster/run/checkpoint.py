@@ -1,8 +1,7 @@
-"""Checkpoints: the state of a run under way, saved so that it goes on to the same bits.
+"""Checkpoints: the state of a run under way, saved so that it can resume with the same bits.
 
-Every file has its checksum, written last: a bit that flips on the disk is noticed, not computed
-with. The last two checkpoints are kept, so that a run whose last one is damaged goes on from the
-one before, and says so.
+Checksums of all files are written last, so that damage on disk is detected. The last two
+checkpoints stay: a run whose last one is damaged resumes from the one before, with a warning.
 """
 
 from __future__ import annotations
@@ -27,18 +26,18 @@ from ..results.validation import check_ledger
 if TYPE_CHECKING:
     from torch import Tensor
 
-KEPT = 2
+KEEP_LAST = 2
 SUMS = "sums.json"
 
 
 def save_checkpoint(
     folder: Path, state: RunState, ledger: Ledger, identity: dict[str, str]
 ) -> None:
-    """Save the state after a round; all but the last two go once this one is complete."""
+    """Save the state after a round, then delete all but the last two checkpoints."""
     place = folder / f"round-{state.round:08d}"
     if place.exists():
-        if not damage(place):
-            return  # the same state: a run goes the same way every time
+        if not find_damage(place):
+            return  # the same state: a run is deterministic
         shutil.rmtree(place)
     tensors = {f"model/{k}": t for k, t in state.model.items()}
     tensors["present/"] = torch.from_numpy(state.present)
@@ -54,14 +53,14 @@ def save_checkpoint(
         (new / "identity.json").write_text(json.dumps(identity))
         sums = {file.name: digest(file) for file in sorted(new.iterdir())}
         (new / SUMS).write_text(json.dumps(sums))
-    for old in list_checkpoints(folder)[:-KEPT]:
+    for old in list_checkpoints(folder)[:-KEEP_LAST]:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def damage(place: Path) -> str:
-    """What is wrong with the files of a checkpoint; "" when nothing is."""
+def find_damage(place: Path) -> str:
+    """Return what is wrong with the files of a checkpoint; "" when nothing is."""
     try:
-        for name, expected in texts(place / SUMS).items():
+        for name, expected in read_texts(place / SUMS).items():
             if digest(place / plain_name(name)) != expected:
                 return f"{name} is not what was written"
     except FileNotFoundError as error:
@@ -72,16 +71,16 @@ def damage(place: Path) -> str:
 
 
 def read_identity(folder: Path) -> dict[str, str]:
-    """What the last sound checkpoint in a folder was made with; nothing without any."""
-    sound = [place for place in list_checkpoints(folder) if not damage(place)]
+    """Read the identity of the run in the last sound checkpoint of a folder; {} without any."""
+    sound = [place for place in list_checkpoints(folder) if not find_damage(place)]
     if not sound:
         return {}
     with reading(sound[-1]):
-        return texts(sound[-1] / "identity.json")
+        return read_texts(sound[-1] / "identity.json")
 
 
-def texts(file: Path) -> dict[str, str]:
-    """The texts by name that a JSON file holds."""
+def read_texts(file: Path) -> dict[str, str]:
+    """Read a JSON file of texts by name."""
     found = read_json(file)
     if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
         raise ValueError(f"{file.name}: a table of texts belongs there")
@@ -95,10 +94,15 @@ def load_checkpoint(
     device: torch.device,
     score: str = SCORE,
 ) -> tuple[RunState, Ledger] | None:
-    """The last sound checkpoint, laid over the state a run begins with; None without any. One of
-    another run is refused. `score` is what the run's score is called."""
+    """Read the last sound checkpoint of a run; None without any. One of another run is refused.
+
+    Args:
+        identity: of the run that resumes (`training_loop.build_identity`)
+        beginning: the run's initial state, whose form the saved one must have
+        score: the name of the run's score
+    """
     found = list_checkpoints(folder)
-    wrong = {place: damage(place) for place in found}
+    wrong = {place: find_damage(place) for place in found}
     sound = [place for place in found if not wrong[place]]
     if not found:
         return None
@@ -110,14 +114,14 @@ def load_checkpoint(
     place = sound[-1]
     for bad in found[found.index(place) + 1 :]:
         warnings.warn(
-            f"{bad}: {wrong[bad]}; going on from {place.name} instead",
+            f"{bad}: {wrong[bad]}; resuming from {place.name} instead",
             MusterWarning,
             stacklevel=2,
         )
     with reading(place):
-        saved = texts(place / "identity.json")
-        with open_file(file := place / "s.safetensors", TENSORS) as held:
-            tensors = safetensors.load_file(descriptor_path(held, file), device=str(device))
+        saved = read_texts(place / "identity.json")
+        with open_file(file := place / "s.safetensors", TENSORS) as stream:
+            tensors = safetensors.load_file(descriptor_path(stream, file), device=str(device))
         ledger = Ledger.read(place, score)
     for key, value in identity.items():
         if saved.get(key) != value:
@@ -129,25 +133,25 @@ def load_checkpoint(
     lacks = [name for name in lacks if f"server/{name}" not in tensors]
     if lacks:
         raise MusterError(
-            f"resume: the checkpoint holds no {', '.join(lacks)}: it is of another version of "
-            "muster; go on with that one, or start again in another folder"
+            f"resume: the checkpoint has no {', '.join(lacks)}: it is of another version of "
+            "muster; resume with that one, or start again in another folder"
         )
     with reading(place):
         check_ledger(ledger, len(beginning.present))
-        return from_saved(beginning, get_round(place), tensors), ledger
+        return restore_state(beginning, get_round(place), tensors), ledger
 
 
-def refuse_other_form(what: str, begun: Params, saved: Params) -> None:
-    """Tensors that were saved must be like those a run begins with."""
-    if begun.keys() != saved.keys():
-        raise ValueError(f"{what}: {min(begun.keys() ^ saved.keys())} is not in both")
-    for name, t in begun.items():
+def check_same_form(what: str, expected: Params, saved: Params) -> None:
+    """Refuse saved tensors of other names, shapes or types than a run's."""
+    if expected.keys() != saved.keys():
+        raise ValueError(f"{what}: {min(expected.keys() ^ saved.keys())} is not in both")
+    for name, t in expected.items():
         if t.shape != saved[name].shape or t.dtype != saved[name].dtype:
-            raise ValueError(f"{what}: {name} is not of the shape and kind that this run has")
+            raise ValueError(f"{what}: {name} has another shape or type than in this run")
 
 
-def from_saved(beginning: RunState, round: int, tensors: dict[str, Tensor]) -> RunState:
-    """The state that was saved, over the one a run begins with."""
+def restore_state(beginning: RunState, round: int, tensors: dict[str, Tensor]) -> RunState:
+    """Return the state that was saved, in the order of names of the initial one."""
     model: dict[str, Tensor] = {}
     server: State = {}
     clients: dict[str, Tensor] = {}
@@ -163,9 +167,9 @@ def from_saved(beginning: RunState, round: int, tensors: dict[str, Tensor]) -> R
         else:
             part, _, name = name.partition("/")
             server.setdefault(part, {})[name] = t
-    refuse_other_form("model", beginning.model, model)
+    check_same_form("model", beginning.model, model)
     pool = {"present": torch.from_numpy(beginning.present)}
-    refuse_other_form("pool", pool, {"present": torch.from_numpy(present)})
+    check_same_form("pool", pool, {"present": torch.from_numpy(present)})
     memories = beginning.clients and beginning.clients.restore(clients)
     known = beginning.server
     server = {p: reorder(t, known.get(p, ())) for p, t in reorder(server, known).items()}

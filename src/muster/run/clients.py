@@ -21,7 +21,7 @@ from ..base.params import Params, State
 from ..engines.base import Assignment, Engine
 from ..federation import Federation
 from ..local import Local
-from ..parts.solvers import SGD
+from ..parts.solvers import SGD, Work
 from ..parts.threats.attacks import Adversary
 from ..protocol import (
     Answers,
@@ -36,6 +36,7 @@ from ..protocol import (
 )
 from . import evaluate
 from .evaluation_cache import EvaluationCache
+from .folds import train_with_spread
 from .job import Job
 
 REPLIES = 2**30  # bytes of models in memory at once
@@ -233,25 +234,40 @@ class LocalClients:
             none = build_no_replies(offer, roster)
             return Answers(decision, none, true, np.empty(0, np.int64), {}, nobody)
         own = {part: params.select(table, decision.yes) for part, table in memory.items()}
-        assignment = Assignment(None if steps is None else steps[decision.yes])
-        work, taken = self.engine.train(method.solver, offer, joined.clients, own, assignment)
+        asked_steps = None if steps is None else steps[decision.yes]
+        work, taken, claim = self.train(offer, joined, own, asked_steps)
         rho = self.get_decision_requirements(joined.clients)
-        tuned = self.appraise_tuned(offer, joined.clients, true.pick(decision.yes))
-        claim = np.full(len(joined), np.nan)
+        tuned = self.appraise_after_tuning(offer, joined.clients, true.pick(decision.yes))
+        honest_claim = claim
         if method.claim.needs_requirement:
+            honest_claim = method.claim(tuned, rho)
             claim = method.claim(self.apply_attack(offer, joined.clients, tuned, rho), rho)
         sent = work.models
         if self.adversary.attack is not None:
             sent = self.adversary.send(offer, joined.clients, sent)
-        replies = Replies(joined, sent, appraisal, claim, work.extra)
+        replies = Replies(joined, sent, appraisal, claim, work.extra, offer.trainable)
         truth = None
         if np.isin(joined.clients, self.attackers).any():
             honest = true.pick(decision.yes)
             joins = method.join(offer, joined, honest).yes
             if self.job.may_leave(offer.round):
                 joins = joins & self.would_stay(joined.clients, cache)
-            truth = HonestReplies(joins, honest, method.claim(tuned, rho))
+            truth = HonestReplies(joins, honest, honest_claim)
         return Answers(decision, replies, true, taken, work.memory, nobody, truth)
+
+    def train(
+        self, offer: Offer, roster: Roster, state: State, steps: Int64 | None
+    ) -> tuple[Work, Int64, Float64]:
+        """Train these clients; return their work, steps, and what training lets them claim."""
+        solver, clients, folds = self.job.method.solver, roster.clients, self.job.method.folds
+        if not folds:
+            work, taken = self.engine.train(solver, offer, clients, state, Assignment(steps))
+            return work, taken, np.full(len(roster), np.nan)
+        wanted = self.steps(clients) if steps is None else steps
+        local, rows = self.job.local, self.fed.train
+        return train_with_spread(
+            self.engine, rows, local, solver, offer, roster, state, wanted, folds
+        )
 
     def try_models(
         self, offer: Offer, models: Sequence[Params], clients: Int64, cache: EvaluationCache
@@ -273,7 +289,9 @@ class LocalClients:
         gap = torch.from_numpy(loss - self.get_requirements(clients))
         return np.asarray(torch.sigmoid(gap).numpy(), np.float64)
 
-    def appraise_tuned(self, offer: Offer, clients: Int64, appraisal: Appraisal) -> Appraisal:
+    def appraise_after_tuning(
+        self, offer: Offer, clients: Int64, appraisal: Appraisal
+    ) -> Appraisal:
         """Return the appraisals for the claims: after a few local steps, where the method has them
         (MaxFL, step 7), otherwise the given ones."""
         steps = self.job.method.tune_steps
@@ -294,9 +312,9 @@ class LocalClients:
         if memories is not None and "own" in memories.table.start:
             get_own = lambda who: memories.get(who)["own"]  # noqa: E731
         view = self.evaluate_model(state.model, get_own, np.arange(self.fed.n))
-        return self.add_tuned(view, state.round, state.model, np.arange(self.fed.n))
+        return self.add_tuning(view, state.round, state.model, np.arange(self.fed.n))
 
-    def add_tuned(self, view: Evaluation, t: int, model: Params, clients: Int64) -> Evaluation:
+    def add_tuning(self, view: Evaluation, t: int, model: Params, clients: Int64) -> Evaluation:
         """Add to these clients' view their evaluation of the model after t rounds and a few local
         steps more, where the job has `tuned_steps`. Nothing else depends on these steps."""
         job = self.job
@@ -309,7 +327,7 @@ class LocalClients:
             clients,
             self.max_replies(model),
         )
-        return evaluate.add_tuned(self.fed, clients, view, train, test)
+        return evaluate.add_tuning(self.fed, clients, view, train, test)
 
     def evaluate_model(
         self, model: Params, get_own: Callable[[Int64], Params] | None, clients: Int64
@@ -329,7 +347,9 @@ class LocalClients:
             train = engine.appraise(model, clients)
             test = engine.appraise(model, clients, "test") if tested else None
         thresholds, score = self.useful_thresholds[clients], self.job.scoring.first.name
-        return evaluate.build_view(self.fed, clients, thresholds, train, test, own, own_test, score)
+        return evaluate.build_evaluation(
+            self.fed, clients, thresholds, train, test, own, own_test, score
+        )
 
     def adapt(self, model: Params, clients: Int64) -> Params:
         """Return the models after the one step that a method such as Per-FedAvg trains for."""

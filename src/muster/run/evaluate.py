@@ -87,7 +87,7 @@ def is_below(loss: Float64, threshold: Float64) -> Float64:
     return np.where(np.isnan(threshold), np.nan, loss < threshold)
 
 
-def build_view(
+def build_evaluation(
     fed: Federation,
     clients: Int64,
     useful_below: Float64,
@@ -120,7 +120,7 @@ def build_view(
     return replace(view, preferred=np.where(meets == 1, test.score, fed.solo_score[clients]))
 
 
-def add_tuned(
+def add_tuning(
     fed: Federation, clients: Int64, view: Evaluation, train: Appraisal, test: Appraisal | None
 ) -> Evaluation:
     """Add to a view the same clients' evaluation of the model after local tuning: whether it then

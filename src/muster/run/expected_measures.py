@@ -40,11 +40,11 @@ def expect_measures(
     for score in scores:
         add_score(score)
     counted = {name for name, measure in MEASURES.items() if measure.of is None}
-    view = build_blank_view(fed, method, module, scores, tuned_steps, solo)
+    view = build_blank_evaluation(fed, method, module, scores, tuned_steps, solo)
     return counted | set(compute_measures(fed.population, view))
 
 
-def build_blank_view(
+def build_blank_evaluation(
     fed: Federation,
     method: Method,
     module: nn.Module,
@@ -63,9 +63,9 @@ def build_blank_view(
     own = train if personal and method.serves != "own" else None
     own_test = None if own is None else test
     every = np.arange(fed.n)
-    view = evaluate.build_view(fed, every, zeros, train, test, own, own_test, first)
+    view = evaluate.build_evaluation(fed, every, zeros, train, test, own, own_test, first)
     if solo and test is not None:
         view = replace(view, preferred=zeros)
     if tuned_steps and method.serves != "own":
-        view = evaluate.add_tuned(fed, every, view, train, test)
+        view = evaluate.add_tuning(fed, every, view, train, test)
     return view

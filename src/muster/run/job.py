@@ -1,8 +1,8 @@
-"""Job: one value that says what runs, from which everything takes it.
+"""The job: all settings that decide the numbers of a run, as one value.
 
 A simulation, each run of a comparison, the server of a federation and the node of each of its
-clients hold the same `Job`: what decides the numbers of a run, and nothing else. How it is computed
-(`Compute`) and what is kept of it (`Keep`) are elsewhere.
+clients have the same `Job`. How it is computed (`Compute`) and how often it is evaluated and saved
+(`Keep`) are separate.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DECIDE_ON = ("train", "held_out")
 
 @dataclass(frozen=True)
 class Job:
-    """A run before it runs: the method, the model, the local work and the settings of its rounds.
+    """The settings of a run: method, model, local work and rounds.
 
     Attributes:
         model: any nn.Module (its parameters are the starting point) or one of muster.models
@@ -88,12 +88,12 @@ class Job:
         object.__setattr__(self, "task", as_task(self.task))
 
     def with_seed(self, seed: int) -> Job:
-        """The same job with another seed."""
+        """Return the same job with another seed."""
         return replace(self, seed=seed)
 
     def check(self, fed: Federation) -> nn.Module:
-        """Build the module to train, or raise the error of the first setting that does not go with
-        this data, before anything is computed or written."""
+        """Build the module to train, or raise an error for the first setting that does not fit this
+        data, before anything is computed or written."""
         if not isinstance(fed, Federation):
             raise MusterError(f"fed: {type(fed).__name__}; give a Federation")
         if self.decide_on == "held_out" and fed.test is None:
@@ -119,40 +119,40 @@ class Job:
 
     @property
     def needs_requirement(self) -> bool:
-        """True where a run cannot do without each client's requirement rho_k."""
+        """True if a run needs each client's requirement rho_k."""
         return self.method.claim.needs_requirement or self.participation is not None
 
     @cached_property
     def scoring(self) -> Scoring:
-        """The scores that are reported of a model."""
+        """The scores of a model that are reported."""
         return Scoring(self.task)
 
     @cached_property
     def possible(self) -> ReportLimits:
-        """The reports that can be true."""
+        """Limits of plausible reports."""
         return ReportLimits.of(self.task)
 
     @property
     def split(self) -> Split:
-        """The rows that decisions are made on."""
+        """The split used for decisions."""
         return "test" if self.decide_on == "held_out" else "train"
 
     def may_leave(self, t: int) -> bool:
-        """True in a round in which clients are free to leave."""
+        """Return True if clients may leave in round t."""
         free = self.participation
         return free is not None and t >= free.starts(self.rounds)
 
     @cached_property
     def warmup(self) -> int:
-        """The number of rounds that ask only the objective's clients."""
+        """The number of warm-up rounds, which ask only the objective's clients."""
         return self.method.warmup_rounds(self.rounds)
 
     def eps(self, t: int) -> float:
-        """eps_t of this run."""
+        """Return eps_t of this run."""
         return self.method.eps(t, self.rounds)
 
     def memory(self, model: Params, trainable: tuple[str, ...]) -> State:
-        """The state of a client before its first round: of its solver and of its optimizer.
+        """Return the state of a client before its first round: of its solver and its optimizer.
 
         Args:
             trainable: names of the parameters that move by gradient (the rest are statistics)
@@ -166,5 +166,5 @@ class Job:
 
     @property
     def has_client_state(self) -> bool:
-        """True where clients keep state between rounds."""
+        """True if clients have state between rounds."""
         return bool(self.memory({}, ()))

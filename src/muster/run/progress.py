@@ -199,7 +199,7 @@ def read_progress(folder: Path) -> RunProgress:
         state = "done" if run.complete else "stopped"
         return RunProgress(folder, label, run.seed, rounds, rows, state, {"method": run.method})
     about, rows = read_log(folder)
-    under_way = durable.is_locked(folder / CHECKPOINTS)
+    under_way = durable.in_use(folder / CHECKPOINTS)
     state = "under way" if under_way else "stopped" if about else "waiting"
     name = label if seed.isdecimal() else str(about.get("method", folder.name))
     number = int(about.get("seed", seed if seed.isdecimal() else 0))

@@ -1,4 +1,4 @@
-"""Simulate: a method on a federation, round after round, with everything written down."""
+"""Simulation of a method on a federation, in this process."""
 
 from __future__ import annotations
 
@@ -55,29 +55,36 @@ def simulate(
         participation: None: everyone stays; Flexible(): clients leave when the model no longer
             meets their requirement, and return when it does
         attack: what a seeded share of the clients does instead of its part
-        evaluate_every: measure the model on every client every n rounds and after the last one; 0:
-            after the last only, so that a round costs what the asked clients cost
+        evaluate_every: evaluate the model on every client every n rounds and after the last one; 0:
+            after the last only, so that a round costs only the asked clients' work
         checkpoint: a folder: the state is saved there every `checkpoint_every` rounds
-        resume: go on from the last checkpoint in that folder, to the bit-identical end
+        resume: resume from the last checkpoint in that folder, with bit-identical results
         on_round: called with each round's row
         task: what the model is to be good at: one of muster.tasks, or a function of outputs and
             targets that gives the loss of each row
         decide_on: split used for join, admit and leave decisions, claims and F(w): "train" or
             "held_out"
-        tuned_steps: measure the model once more after this many local steps of each client's own
-            (gm_appeal_tuned, tuned_test_accuracy); training does not notice. 0: do not
-        compute: how the work is run, Compute(engine, device, dtype, processes); each of these may
-            be given by itself instead
+        tuned_steps: evaluate the model once more after this many local steps of each client
+            (gm_appeal_tuned, tuned_test_accuracy); training is not affected. 0: do not
+        compute: engine, device, dtype and processes, as Compute(...); each of these may also be
+            given alone
 
     `muster.run_job(fed, muster.Job(...))` is the same with the settings as one value.
     """
     job = Job(
-        method, model, local, rounds, seed, participation, attack, as_task(task), decide_on,
+        method,
+        model,
+        local,
+        rounds,
+        seed,
+        participation,
+        attack,
+        as_task(task),
+        decide_on,
         tuned_steps,
-    )  # fmt: skip
-    keep = Keep(
-        evaluate_every, None if checkpoint is None else Path(checkpoint), checkpoint_every, resume
     )
+    folder = None if checkpoint is None else Path(checkpoint)
+    keep = Keep(evaluate_every, folder, checkpoint_every, resume)
     return run_job(fed, job, compute=resolve_compute(compute, how), keep=keep, on_round=on_round)
 
 
@@ -93,10 +100,10 @@ def run_job(
     """Simulate a job on a federation and return everything that happened.
 
     Args:
-        compute: how the work is run
-        keep: how often it is measured and saved, and where
+        compute: engine, device, dtype and processes
+        keep: how often it is evaluated and saved, and where
         on_round: called with each round's row
-        module: what `job.check(fed)` returned, where that was done already
+        module: the result of `job.check(fed)`, where that was called before
     """
     module = job.check(fed) if module is None else module
     fed, task = match_task(fed, job.task)

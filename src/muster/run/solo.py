@@ -1,8 +1,7 @@
-"""Solo: what each client has without the federation, and so what it requires of the model.
+"""Solo models: each client trains alone, and its loss becomes its requirement rho_k.
 
 `rho_k` is the training loss of the client's own model after a few local SGD steps (MaxFL, section
-3), computed once and kept with the client. The solo model's held-out numbers are kept next to it:
-they say what the client would fall back on.
+3), computed once and stored with the client, next to the solo model's held-out loss and score.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from ..tasks.base import RowFunction, Task
 from ..tasks.classification import Multiclass
 from ..tasks.compatibility import match_task
 
-TOGETHER = 256  # clients trained at once: bounds the memory their models take
+TOGETHER = 256  # clients trained at once, to limit the memory of their models
 
 
 @dataclass(frozen=True)
 class SoloModels:
-    """Each client's own model, measured on its training and (where there is any) held-out data."""
+    """Appraisals of each client's solo model on its training rows, and held-out rows if any."""
 
     train: Appraisal
     test: Appraisal | None
@@ -45,7 +44,7 @@ def solo(
     compute: Compute | None = None,
     **how: Unpack[ComputeOptions],
 ) -> SoloModels:
-    """Train every client alone from the model's starting point and measure what it gets."""
+    """Train every client alone from the model's starting point, and measure each model."""
     chosen = resolve_compute(compute, how)
     fed, task = match_task(fed, task)
     module = as_module(model, fed, seed, task)
@@ -77,7 +76,7 @@ def with_solo(
     compute: Compute | None = None,
     **how: Unpack[ComputeOptions],
 ) -> Federation:
-    """The federation whose clients require what they have alone: `rho_k = F_k(w_k solo)`.
+    """Return the federation with requirements from solo models: `rho_k = F_k(w_k solo)`.
 
     >>> import muster
     >>> fed = muster.with_solo(muster.data.digits(clients=4), muster.models.Softmax())

@@ -1,4 +1,4 @@
-"""Round after round: play, measure, write down, and save, wherever the clients are."""
+"""The training loop: play rounds, evaluate the model, fill the ledger, save checkpoints, resume."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from ..results.model import ClientModels, ModelRecipe
 from ..results.run import Interrupted, NoQuorum, OnRound, Run
 from ..results.run_warnings import Facts
 from . import progress
-from .audit import remembered
+from .audit import build_trust_state
 from .checkpoint import load_checkpoint, save_checkpoint
 from .evaluation_cache import EvaluationCache
 from .round import Setup, play_round
 
-LARGE = 2**30  # bytes of clients' own models that are not kept with the results any more
+LARGE = 2**30  # bytes above which clients' own models are not saved with the results
 
 
 @dataclass(frozen=True)
 class Keep:
-    """How often a run is measured and saved, and where.
+    """Settings of evaluation and checkpoints.
 
     Attributes:
-        evaluate_every: measure the model on every client every n rounds and after the last one; 0:
+        evaluate_every: evaluate the model on every client every n rounds and after the last one; 0:
             after the last only
         checkpoint: the folder where the state is saved every `checkpoint_every` rounds; None:
             nowhere
-        resume: go on from the last state saved there
+        resume: resume from the last checkpoint there
     """
 
     evaluate_every: int = 1
@@ -58,7 +58,7 @@ class Keep:
         check_whole("evaluate_every", self.evaluate_every, 0)
         check_whole("checkpoint_every", self.checkpoint_every)
         if self.resume and self.checkpoint is None:
-            raise MusterError("resume: needs checkpoint=FOLDER, where the run left its state")
+            raise MusterError("resume: needs checkpoint=FOLDER, the folder of its checkpoints")
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class Provenance:
     """The data and model behind a run, for its results and its checkpoints.
 
     Attributes:
-        identity: tells one federation from another, so that a checkpoint is not taken for another's
-        holdings: who has which rows, where that is known here
+        identity: identifies the federation, so that a run does not resume another's checkpoint
+        holdings: each client's rows of each class, where they are known here
     """
 
     identity: dict[str, str]
@@ -78,18 +78,18 @@ class Provenance:
 
 
 def build_initial_state(setup: Setup, start: Params, memory: State) -> RunState:
-    """The state before the first round; `memory` is what each client begins with, if it is kept
-    here."""
+    """Return the state before the first round. `memory` is the initial state of a client, where it
+    is stored here."""
     seen = ~setup.population.unseen
     server = setup.job.method.step.memory(start, seen)
     if setup.job.method.trust is not None:
-        server = {**server, **remembered(setup.population.n)}
+        server = {**server, **build_trust_state(setup.population.n)}
     memories = ClientStates.create(memory, setup.population.n) if memory else None
     return RunState(0, start, server, memories, seen)
 
 
-def identity_of(setup: Setup, state: RunState, whose: dict[str, str]) -> dict[str, str]:
-    """What two runs must share for one to go on with the other's checkpoint."""
+def build_identity(setup: Setup, state: RunState, whose: dict[str, str]) -> dict[str, str]:
+    """Return the settings that two runs must share for one to resume the other's checkpoint."""
     job = setup.job
     return {
         "method": repr(job.method),
@@ -113,8 +113,8 @@ def run_rounds(
     origin: Provenance,
     on_round: OnRound | None = None,
 ) -> Run:
-    """Round after round from `state`, or from the last checkpoint, wherever the clients are. The
-    folder of checkpoints is held: two runs cannot write to it at the same time."""
+    """Play all rounds from `state`, or from the last checkpoint. The folder of checkpoints is
+    locked, so that two runs cannot write to it at the same time."""
     with nullcontext() if keep.checkpoint is None else lock_folder(keep.checkpoint):
         return _run_rounds(setup, module, state, keep, origin, on_round)
 
@@ -130,7 +130,7 @@ def _run_rounds(
     rounds, clients, n = setup.job.rounds, setup.clients, setup.population.n
     score = setup.job.scoring.first.name
     ledger = Ledger(score)
-    identity = identity_of(setup, state, origin.identity)
+    identity = build_identity(setup, state, origin.identity)
     start = state.model
     if keep.resume and keep.checkpoint is not None:
         found = load_checkpoint(keep.checkpoint, identity, state, clients.device, score)
@@ -138,7 +138,7 @@ def _run_rounds(
             state, ledger = found
 
     every = keep.evaluate_every or rounds
-    # Measured after every round, a state's view is what clients would measure at its offer.
+    # Evaluated after every round, a state needs no more appraisals at its offer.
     reuse = keep.evaluate_every == 1 and setup.job.method.serves == "global"
     cache = EvaluationCache(
         clients.appraise, clients.evaluate, n, setup.job.split if reuse else None
@@ -152,11 +152,11 @@ def _run_rounds(
     try:
         while state.round < rounds:
             began = time.perf_counter()
-            # How torch's threads would split a sum shows in its last bits.
+            # The last bits of a sum depend on how torch's threads split it.
             with one_thread():
                 following, entry = play_round(setup, cache, state)
                 if entry.answered < setup.quorum:
-                    raise NoQuorum(unheard(setup, entry))
+                    raise NoQuorum(explain_no_quorum(setup, entry))
                 due = following.round % every == 0 or following.round == rounds
                 measured = (
                     measures.compute_measures(setup.population, cache.evaluate(following))
@@ -177,16 +177,16 @@ def _run_rounds(
         raise
     except KeyboardInterrupt:
         complete = False
-        # The ledger may be one round ahead of the state: keep what both agree on.
+        # The ledger may be one round ahead of the state.
         ledger.cut(state.round)
         if keep.checkpoint is not None and state.round:
             save_checkpoint(keep.checkpoint, state, ledger, identity)
-    frames: dict[str, Any] = {**ledger.frames(), "final": final_of(setup, cache, state)}
+    frames: dict[str, Any] = {**ledger.frames(), "final": build_final_table(setup, cache, state)}
     if origin.holdings is not None:
         frames["holdings"] = origin.holdings
     for name in (*TABLES, "final"):
-        frames[name] = with_names(frames[name], setup.population.names)
-    own = own_models(state)
+        frames[name] = add_names(frames[name], setup.population.names)
+    own = collect_own_models(state)
     run = Run(
         weights=params.to_state_dict(module, state.model),
         **frames,
@@ -198,8 +198,8 @@ def _run_rounds(
         facts={
             **origin.facts,
             **ledger.facts,
-            "moved": moved(start, state.model) or own_moved(start, own),
-            **requirement_gap(frames["final"]),
+            "moved": differs(start, state.model) or own_models_differ(start, own),
+            **compute_requirement_gap(frames["final"]),
             "made_with": describe_environment(),
         },
         own=own,
@@ -210,26 +210,26 @@ def _run_rounds(
     return run
 
 
-def with_names(frame: pl.DataFrame, names: NDArray[np.str_] | None) -> pl.DataFrame:
-    """A table of clients with their names next to their numbers, where the data has names that are
-    more than these numbers. What concerns nobody who is known (client -1) has none."""
+def add_names(frame: pl.DataFrame, names: NDArray[np.str_] | None) -> pl.DataFrame:
+    """Add clients' names next to their numbers, where the data has names other than these numbers.
+    Client -1, which is unknown, has none."""
     if names is None or np.array_equal(names, np.arange(len(names)).astype(np.str_)):
         return frame
-    called, known = pl.Series("name", names.tolist(), pl.String), frame["client"]
-    name = called.gather(known.set(known < 0, None))
-    return frame.insert_column(frame.columns.index("client") + 1, name)
+    known, client = pl.Series("name", names.tolist(), pl.String), frame["client"]
+    column = known.gather(client.set(client < 0, None))
+    return frame.insert_column(frame.columns.index("client") + 1, column)
 
 
-def own_models(state: RunState) -> ClientModels | None:
-    """The models that clients keep for themselves, unless they are too large to hold at once."""
+def collect_own_models(state: RunState) -> ClientModels | None:
+    """Return the clients' own models, unless they are too large for memory."""
     memories = state.clients
     if memories is None or "own" not in memories.table.start:
         return None
     size = len(memories.written) * params.nbytes(memories.table.start["own"])
     if size > LARGE:
         warnings.warn(
-            f"clients' own models take {size / 2**30:.1f} GiB: they are not kept with the results, "
-            "and run.model(client=...) is not there",
+            f"clients' own models take {size / 2**30:.1f} GiB: they are not saved with the "
+            "results, and run.model(client=...) is not available",
             MusterWarning,
             stacklevel=4,
         )
@@ -239,19 +239,19 @@ def own_models(state: RunState) -> ClientModels | None:
     return ClientModels(saved["who"].numpy(), models)
 
 
-def requirement_gap(final: pl.DataFrame) -> Facts:
-    """The middle of `|F_k - rho_k|` at the end, where it is known what clients require."""
+def compute_requirement_gap(final: pl.DataFrame) -> Facts:
+    """Return the median of `|F_k - rho_k|` at the end, where requirements are known."""
     gap = (final["train_loss"] - final["requirement"]).abs().drop_nulls()
     return {"requirement_gap": float(gap.median())} if len(gap) else {}  # type: ignore[arg-type]
 
 
-def moved(start: Params, model: Params) -> bool:
-    """Whether training changed anything at all."""
+def differs(start: Params, model: Params) -> bool:
+    """Return True if training changed the model."""
     return any(not torch.equal(t, model[name].to(t.device)) for name, t in start.items())
 
 
-def own_moved(start: Params, own: ClientModels | None) -> bool:
-    """Whether training changed any client's own model, where the common one may stay."""
+def own_models_differ(start: Params, own: ClientModels | None) -> bool:
+    """Return True if training changed any client's own model."""
     return own is not None and any(
         bool((stack != start[name].cpu().numpy()).any())
         for name, stack in own.models.items()
@@ -259,8 +259,8 @@ def own_moved(start: Params, own: ClientModels | None) -> bool:
     )
 
 
-def unheard(setup: Setup, entry: LedgerEntry) -> str:
-    """Why a round does not count: whose answers are missing, and for what reasons."""
+def explain_no_quorum(setup: Setup, entry: LedgerEntry) -> str:
+    """Return why a round does not count: the clients without an admitted reply, and reasons."""
     population, objective = setup.population, setup.population.objective
     columns = entry.clients
     failed = np.strings.startswith(columns["reason"], "failed")
@@ -271,20 +271,19 @@ def unheard(setup: Setup, entry: LedgerEntry) -> str:
     )
     return (
         f"round {entry.round['round']}: heard {entry.answered:.2f} of the objective's weight, and "
-        f"the quorum is {setup.quorum:g} ({why}); the rounds before it are "
-        "kept: run it again to go on"
+        f"the quorum is {setup.quorum:g} ({why}); the rounds before it are saved: run it again to "
+        "resume"
     )
 
 
-def final_of(setup: Setup, cache: EvaluationCache, state: RunState) -> pl.DataFrame:
-    """One row per client: what it makes of the last model."""
-    population, view = setup.population, cache.evaluate(state)
-    train, test = view.train, view.test
+def build_final_table(setup: Setup, cache: EvaluationCache, state: RunState) -> pl.DataFrame:
+    """Return the table `final`, one row per client: its evaluation of the last model."""
+    population, evaluation = setup.population, cache.evaluate(state)
     everyone, unknown = np.arange(population.n), np.full(population.n, np.nan)
     scores = setup.job.scoring.names
-    alone = setup.clients.get_solo_scores(everyone)
+    solo = setup.clients.get_solo_scores(everyone)
 
-    def measured(split: str, values: Appraisal | None) -> dict[str, Float64]:
+    def get_columns(split: str, values: Appraisal | None) -> dict[str, Float64]:
         taken = {} if values is None else {"loss": values.loss, scores[0]: values.score}
         taken |= {} if values is None else values.more
         return {f"{split}_{name}": taken.get(name, unknown) for name in ("loss", *scores)}
@@ -296,10 +295,10 @@ def final_of(setup: Setup, cache: EvaluationCache, state: RunState) -> pl.DataFr
             "unseen": population.unseen,
             "attacker": np.isin(everyone, setup.clients.attackers),
             "rows": population.sizes,
-            **measured("train", train),
-            **measured("test", test),
+            **get_columns("train", evaluation.train),
+            **get_columns("test", evaluation.test),
             "requirement": setup.clients.get_requirements(everyone),
-            **({} if alone is None else {f"solo_{scores[0]}": alone}),
-            "useful": pl.Series(view.useful, nan_to_null=True).cast(pl.Boolean),
+            **({} if solo is None else {f"solo_{scores[0]}": solo}),
+            "useful": pl.Series(evaluation.useful, nan_to_null=True).cast(pl.Boolean),
         }
     ).fill_nan(None)

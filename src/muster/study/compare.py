@@ -1,7 +1,7 @@
-"""Compare: several methods on matched seeds, everything else alike.
+"""Compare several methods on matched seeds, everything else equal.
 
-For each seed all methods get the same data, starting point and batches, so that what differs
-between them is the method. `muster compare` prints what this returns.
+For each seed all methods get the same data, starting point and batches, so that they differ only in
+the method. `muster compare` prints the returned comparison.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from ..run.job import DecideOn, Job
 from ..run.simulate import run_job
 from ..run.training_loop import Keep
 from ..tasks.base import RowFunction, Task
-from .comparison import Comparison, gathered, note, place_of
+from .comparison import Comparison, collect_comparison, get_run_folder, write_marker
 
 OnStart = Callable[[str, int, int], None]
 
 
-class Settings(TypedDict, total=False):
-    """The settings of a comparison's runs as keywords: those of `Job` that all methods share, those
-    of `Keep`, and `Compute`, as a whole or each by itself."""
+class RunSettings(TypedDict, total=False):
+    """Settings of a comparison's runs as keywords: those of `Job` that all methods share, those of
+    `Keep`, and those of `Compute`, as one value or separately."""
 
     participation: Participation | None
     attack: Attack | None
@@ -57,7 +57,7 @@ class Settings(TypedDict, total=False):
 
 
 class ComparisonInterrupted(KeyboardInterrupt):
-    """Ctrl-C during a comparison; `comparison` holds the seeds that every method finished."""
+    """Ctrl-C during a comparison; `comparison` has the seeds that every method finished."""
 
     def __init__(self, comparison: Comparison) -> None:
         super().__init__(f"interrupted after {plural(len(comparison.seeds), 'seed')}")
@@ -80,29 +80,28 @@ def compare(
     config: Mapping[str, Any] | None = None,
     on_start: OnStart | None = None,
     on_round: OnRound | None = None,
-    **how: Unpack[Settings],
+    **how: Unpack[RunSettings],
 ) -> Comparison:
     """Run every method on every seed and return them side by side.
 
     Args:
-        data: a federation, the same for all seeds, or a function of the seed that makes one
-        methods: by label, or a list of them: then each is called by its own name, numbered when two
-            have the same
-        local: what a client does in a round; or that of each method, by its label
-        seeds: how many, or which
-        only: of these seeds, those to run now; the others are for another process, and the same
-            folder
-        report_at: the rounds whose numbers are printed; by default the last
-        measures: what is printed and drawn, such as "loss, fairness"; by default the usual
-        panels: what is drawn, where that is something else
-        folder: finished runs are saved here as they finish, and not run again by another call; an
-            interrupted one leaves its checkpoint and goes on from it, to the same bits
-        config: what to keep with every run as its configuration
-        on_start: called with label, seed and the rounds that need not be run when a run begins
+        data: a federation, the same for all seeds, or a function of the seed that returns one
+        methods: methods by label, or a list of methods, which are labelled by name and numbered
+            when two have the same
+        local: local work of a client in a round; or that of each method, by its label
+        seeds: number of seeds, or a list of them
+        only: the seeds to run now; the others are left to another process with the same folder
+        report_at: rounds to print; by default the last
+        measures: measures to print and draw, such as "loss, fairness"; by default the usual
+        panels: measures to draw, if others
+        folder: folder in which runs are saved as they finish, and not run again by another call; an
+            interrupted run continues from its checkpoint, to the same bits
+        config: configuration to store with every run
+        on_start: called with label, seed and number of finished rounds when a run starts
         on_round: called with each round's row
-        **how: everything else that `simulate` takes
+        **how: other arguments of `simulate`
 
-    Ctrl-C raises `ComparisonInterrupted`, which holds the comparison as far as it is done.
+    Ctrl-C raises `ComparisonInterrupted`, which has the comparison so far.
 
     >>> import muster
     >>> fed = muster.data.digits(clients=10, priority=2)
@@ -111,11 +110,11 @@ def compare(
     >>> list(both.runs), both.seeds
     (['fedalign', 'fedavg'], (0, 1))
     """
-    labelled = as_labelled(methods)
-    works = by_label(local, labelled)
+    labelled = label_methods(methods)
+    works = get_locals(local, labelled)
     for name in how:
-        if name not in Settings.__annotations__:
-            known = Settings.__annotations__
+        if name not in RunSettings.__annotations__:
+            known = RunSettings.__annotations__
             raise MusterError(f"compare: unknown argument '{name}'; {nearest(name, known)}")
     of_job = {f.name: how[f.name] for f in fields(Job) if f.name in how}  # type: ignore[literal-required]
     jobs = {
@@ -125,12 +124,20 @@ def compare(
     keep = Keep(how.get("evaluate_every", 1), checkpoint_every=how.get("checkpoint_every", 10))
     one_by_one = {name: how[name] for name in ComputeOptions.__annotations__ if name in how}  # type: ignore[literal-required]
     return compare_jobs(
-        data, jobs, seeds,
+        data,
+        jobs,
+        seeds,
         compute=resolve_compute(how.get("compute"), cast(ComputeOptions, one_by_one)),
-        keep=keep, only=only,
-        report_at=report_at, measures=measures, panels=panels, folder=folder, config=config,
-        on_start=on_start, on_round=on_round,
-    )  # fmt: skip
+        keep=keep,
+        only=only,
+        report_at=report_at,
+        measures=measures,
+        panels=panels,
+        folder=folder,
+        config=config,
+        on_start=on_start,
+        on_round=on_round,
+    )
 
 
 def compare_jobs(
@@ -162,20 +169,20 @@ def compare_jobs(
         "measures": tuple(m.name for m in find_measures(measures)) if measures else (),
         "panels": tuple(m.name for m in find_measures(panels, "panel")) if panels else (),
     }
-    made = description(jobs, compute, keep)
+    made = describe_jobs(jobs, compute, keep)
     where = None if folder is None else Path(folder)
     found: dict[tuple[str, int], Run] = {}
     try:
         for seed in now:
-            fed = federation_of(data, seed)
+            fed = get_federation(data, seed)
             seeded = {label: job.with_seed(seed) for label, job in jobs.items()}
-            # All of them first: the last one's error waits for no other.
+            # All are checked before the first runs.
             modules = {label: job.check(fed) for label, job in seeded.items()}
             if where is not None:
                 held = {str(seed): f"{fed.name} {fed!r} {fed.fingerprint()}"}
-                note(where, {**made, "data": held}, labels=[*jobs], seeds=[*every], **shown)
+                write_marker(where, {**made, "data": held}, labels=[*jobs], seeds=[*every], **shown)
             for label, job in seeded.items():
-                place = None if where is None else place_of(where, label, seed)
+                place = None if where is None else get_run_folder(where, label, seed)
                 kept = None if place is None else safe_path(place, "checkpoints")
                 run = None if place is None or not store.is_run(place) else store.load(place)
                 if on_start is not None:
@@ -183,43 +190,45 @@ def compare_jobs(
                     on_start(label, seed, before if run is None else len(run.rounds))
                 if run is None:
                     saved = replace(keep, checkpoint=kept, resume=kept is not None)
+                    module = modules.pop(label)
                     run = run_job(
-                        fed, job, compute=compute, keep=saved, on_round=on_round,
-                        module=modules.pop(label),
-                    )  # fmt: skip
+                        fed, job, compute=compute, keep=saved, on_round=on_round, module=module
+                    )
                     run = replace(run, config=dict(config or {}))
                     if place is not None and kept is not None:
                         store.save(run, place)
                         store.delete_checkpoints(kept)
                 found[label, seed] = run
     except KeyboardInterrupt:
-        raise ComparisonInterrupted(gathered(found, jobs, now, **shown)) from None
-    return gathered(found, jobs, now, **shown)
+        raise ComparisonInterrupted(collect_comparison(found, jobs, now, **shown)) from None
+    return collect_comparison(found, jobs, now, **shown)
 
 
-def description(jobs: Mapping[str, Job], compute: Compute, keep: Keep) -> dict[str, Any]:
-    """The settings that decide a comparison's numbers, as text: two calls on one folder must have
-    the same."""
+def describe_jobs(jobs: Mapping[str, Job], compute: Compute, keep: Keep) -> dict[str, Any]:
+    """Return the settings that decide a comparison's numbers, as text: two calls on one folder
+    must have the same."""
     first = next(iter(jobs.values()))
     shared = ("model", "rounds", "participation", "attack", "task", "decide_on", "tuned_steps")
     for name in shared:
         if any(getattr(job, name) != getattr(first, name) for job in jobs.values()):
             raise MusterError(f"jobs: they differ in {name}; only method and local may differ")
-    settings = {name: written(getattr(first, name)) for name in shared}
-    settings["evaluate_every"] = written(keep.evaluate_every)
-    settings |= {name: written(getattr(compute, name)) for name in ("engine", "device", "dtype")}
-    works = {label: written(job.local) for label, job in jobs.items()}
-    alike = len(set(works.values())) == 1
-    settings["local"] = next(iter(works.values())) if alike else "by method"
+    settings = {name: describe_value(getattr(first, name)) for name in shared}
+    settings["evaluate_every"] = describe_value(keep.evaluate_every)
+    settings |= {
+        name: describe_value(getattr(compute, name)) for name in ("engine", "device", "dtype")
+    }
+    works = {label: describe_value(job.local) for label, job in jobs.items()}
+    same = len(set(works.values())) == 1
+    settings["local"] = next(iter(works.values())) if same else "by method"
     return {
         "settings": settings,
-        "methods": {label: written(job.method) for label, job in jobs.items()},
-        **({} if alike else {"local": works}),
+        "methods": {label: describe_value(job.method) for label, job in jobs.items()},
+        **({} if same else {"local": works}),
     }
 
 
-def federation_of(data: Federation | Callable[[int], Federation], seed: int) -> Federation:
-    """The data of one seed; of data that are given as they are, seeds vary the training alone."""
+def get_federation(data: Federation | Callable[[int], Federation], seed: int) -> Federation:
+    """Return the data of one seed. If it is the same for all, seeds vary only the training."""
     fed = data(seed) if callable(data) else data
     if not isinstance(fed, Federation):
         raise MusterError(
@@ -229,11 +238,11 @@ def federation_of(data: Federation | Callable[[int], Federation], seed: int) -> 
     return fed if callable(data) else replace(fed, varies="training")
 
 
-def as_labelled(methods: Mapping[str, Method] | Sequence[Method]) -> dict[str, Method]:
-    """Methods by label; without labels by name, numbered when two have the same.
+def label_methods(methods: Mapping[str, Method] | Sequence[Method]) -> dict[str, Method]:
+    """Return methods by label; without labels by name, numbered when two have the same.
 
     >>> from muster.methods import fedalign, fedavg
-    >>> list(as_labelled([fedavg(), fedalign(0.1), fedalign(0.2)]))
+    >>> list(label_methods([fedavg(), fedalign(0.1), fedalign(0.2)]))
     ['fedavg', 'fedalign', 'fedalign-2']
     """
     labelled: dict[str, Method] = {}
@@ -259,8 +268,8 @@ def as_labelled(methods: Mapping[str, Method] | Sequence[Method]) -> dict[str, M
     return labelled
 
 
-def by_label(local: Local | Mapping[str, Local], labels: Iterable[str]) -> dict[str, Local]:
-    """The local work of each method, by its label."""
+def get_locals(local: Local | Mapping[str, Local], labels: Iterable[str]) -> dict[str, Local]:
+    """Return the local work of each method, by its label."""
     if not isinstance(local, Mapping):
         return dict.fromkeys(labels, local)
     labels = list(labels)
@@ -273,8 +282,8 @@ def by_label(local: Local | Mapping[str, Local], labels: Iterable[str]) -> dict[
     return {label: local[label] for label in labels}
 
 
-def written(value: Any) -> str:
-    """What a setting is, in words that are the same in another process."""
+def describe_value(value: Any) -> str:
+    """Return a setting as text that is the same in another process."""
     if isinstance(value, nn.Module):
         digest = 0
         for name, t in value.state_dict().items():

@@ -1,7 +1,7 @@
-"""A comparison: runs of several methods on matched seeds, and what they say together.
+"""A comparison: runs of several methods on matched seeds, and their joint tables and figures.
 
 On disk it is a folder with one run per method and seed (`LABEL-seedN`) and `comparison.toml`, which
-says what belongs to it, in which order, and what its runs were made with.
+lists its methods and seeds in order, and the settings of its runs.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 else:  # only what is shown needs it
     page = lazy_module("muster.report.html.page")
 
-MARKER = "comparison.toml"  # a folder that has it holds a comparison
+MARKER = "comparison.toml"  # file that marks the folder of a comparison
 
-TEXTS, NUMBERS = ("labels", "measures", "panels"), ("seeds", "report_at")  # what a marker lists
+TEXTS, NUMBERS = ("labels", "measures", "panels"), ("seeds", "report_at")  # lists of a marker file
 
-MOST = 10**6  # runs that are looked for
+MOST = 10**6  # largest number of runs
 
-Made = Mapping[str, Mapping[str, str]]  # what runs were made with, by kind and name
+Made = Mapping[str, Mapping[str, str]]  # settings of runs, by kind and name
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +55,10 @@ class Comparison:
     Attributes:
         runs: the runs of each method by its label, in the order of `seeds`
         seeds: the seeds that every method finished
-        complete: whether these are all that were asked for
-        report_at: the rounds whose numbers are printed; empty: the last
-        measures: what tables and the figure show; empty: the usual (see `muster.results.measures`)
-        panels: what the figure shows, by the names of measures; empty: the measures
+        complete: True if these are all that were asked for
+        report_at: rounds to print; empty: the last
+        measures: measures of tables and figure; empty: the usual (see `muster.results.measures`)
+        panels: measures of the figure; empty: those of the tables
     """
 
     runs: dict[str, list[Run]]
@@ -88,19 +88,19 @@ class Comparison:
 
     @property
     def rounds(self) -> int:
-        """How many rounds every run has."""
+        """The number of rounds that every run has."""
         return min(len(run.rounds) for mine in self.matched.values() for run in mine)
 
     @property
     def rounds_shown(self) -> tuple[int, ...]:
-        """The rounds whose numbers are printed."""
+        """The rounds to print."""
         return self.report_at or (self.rounds,)
 
     def summary(
         self, rounds: int | Sequence[int] | None = None, measures: str | Iterable[str] | None = None
     ) -> pl.DataFrame:
-        """One row for each method, round and measure: the mean with its 95 % interval, and the
-        paired difference to the first method with its own."""
+        """Return one row for each method, round and measure: the mean with its 95 % interval, and
+        the paired difference to the first method with its own."""
         chosen = [rounds] if isinstance(rounds, int) else rounds
         for round in () if chosen is None else chosen:
             check_whole("rounds", round, 1, self.rounds)
@@ -147,31 +147,30 @@ class Comparison:
         return f"Comparison({measure.name} after round {last}: {ends}; {seeds}{state})"
 
 
-def gathered(
+def collect_comparison(
     found: Mapping[tuple[str, int], Run], labels: Iterable[str], seeds: Iterable[int], **shown: Any
 ) -> Comparison:
-    """The comparison that these runs make: only seeds that every method finished are in it."""
+    """Return the comparison of runs, with only the seeds that every method finished."""
     labels, seeds = tuple(labels), tuple(seeds)
     whole = tuple(seed for seed in seeds if all((label, seed) in found for label in labels))
     runs = {label: [found[label, seed] for seed in whole] for label in labels}
     return Comparison(runs, whole, whole == seeds, **shown)
 
 
-def place_of(folder: Path, label: str, seed: int) -> Path:
-    """Where a comparison keeps a run."""
+def get_run_folder(folder: Path, label: str, seed: int) -> Path:
+    """Return the folder of a run in a comparison."""
     return safe_path(folder, f"{label}-seed{seed}")
 
 
 def is_comparison(folder: Path) -> bool:
-    """Whether a folder holds a comparison, finished or not."""
+    """Return True if a folder holds a comparison, finished or not."""
     return (folder / MARKER).exists()
 
 
-def note(folder: Path, made: Made, **listed: Any) -> None:
-    """Write down what belongs to a comparison and what its runs are made with.
+def write_marker(folder: Path, made: Made, **listed: Any) -> None:
+    """Write the marker file of a comparison: its methods and seeds, and the settings of its runs.
 
-    A folder whose runs were made otherwise is refused: they cannot stand next to new ones. Several
-    processes may note what they add to one comparison.
+    A folder whose runs have other settings is refused. Several processes may add to one comparison.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with durable.lock_file(folder / MARKER):
@@ -181,7 +180,7 @@ def note(folder: Path, made: Made, **listed: Any) -> None:
 def _note(folder: Path, made: Made, listed: Mapping[str, Any]) -> None:
     before: dict[str, dict[str, str]] = {}
     if is_comparison(folder):
-        before = read(folder)["made"]
+        before = read_marker(folder)["made"]
     elif next(folder.glob(f"*/{store.MARKER}"), None):
         raise MusterError(f"{folder}: holds runs of something else; give another folder")
     for kind, values in made.items():
@@ -196,8 +195,8 @@ def _note(folder: Path, made: Made, listed: Mapping[str, Any]) -> None:
     durable.write(folder / MARKER, tomli_w.dumps({**listed, "made": {**before, **all_runs}}))
 
 
-def read(folder: Path) -> dict[str, Any]:
-    """What is written down of a comparison."""
+def read_marker(folder: Path) -> dict[str, Any]:
+    """Read the marker file of a comparison."""
     with store.reading(folder / MARKER):
         listed = read_toml(folder / MARKER)
         check_lists(listed)
@@ -222,14 +221,14 @@ def check_lists(listed: Mapping[str, Any]) -> None:
 
 
 def load_comparison(folder: str | Path) -> Comparison:
-    """Read a comparison back, as far as it is done."""
+    """Read a comparison, finished or not."""
     folder = Path(folder)
-    listed = read(folder)
+    listed = read_marker(folder)
     found = {
         (label, seed): store.load(place)
         for label in listed["labels"]
         for seed in listed["seeds"]
-        if store.is_run(place := place_of(folder, label, seed))
+        if store.is_run(place := get_run_folder(folder, label, seed))
     }
     shown = {name: tuple(listed.get(name, ())) for name in ("report_at", "measures", "panels")}
-    return gathered(found, listed["labels"], listed["seeds"], **shown)
+    return collect_comparison(found, listed["labels"], listed["seeds"], **shown)

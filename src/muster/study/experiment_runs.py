@@ -1,4 +1,4 @@
-"""An experiment at work: from a checked configuration to runs, without a command line."""
+"""Runs of an experiment: from a checked configuration to a comparison."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .compare import OnStart, compare_jobs
 from .comparison import Comparison
 
 
-def check_all(
+def check_experiment(
     chosen: Experiment, fed: Federation, seed: int, solo: bool = False
 ) -> dict[str, nn.Module]:
-    """Find a bad setting of any method before anything is written, and a measure asked for that
-    none of them will take. Returns each method's module, as its job checked it.
+    """Check every method with its data, and that some method takes each measure, before anything
+    is written; return each method's module.
 
     Args:
-        solo: True: clients will have trained models of their own, which this federation has not
+        solo: True if clients will have models trained alone, which this federation has not
     """
     s = chosen.settings
     taken: set[str] = set()
@@ -45,7 +45,7 @@ def check_all(
     return modules
 
 
-def compared(
+def compare_experiment(
     chosen: Experiment,
     folder: Path | None,
     data: Callable[[int], Federation] | None = None,
@@ -53,10 +53,10 @@ def compared(
     on_start: OnStart | None = None,
     on_round: OnRound | None = None,
 ) -> Comparison:
-    """Every method of a configuration on its seeds: see `muster.compare`.
+    """Run every method of a configuration on its seeds: see `muster.compare`.
 
     Args:
-        data: the federation of a seed, where that is not simply the configuration's
+        data: function that returns the federation of a seed; default: the configuration's
     """
     s = chosen.settings
     return compare_jobs(
@@ -70,14 +70,14 @@ def compared(
         measures=s.measures,
         panels=s.panels,
         folder=folder,
-        config=chosen.resolved(),
+        config=chosen.resolve(),
         on_start=on_start,
         on_round=on_round,
     )
 
 
 def without_solo(chosen: Experiment) -> Experiment:
-    """The same with some requirement in place of those that clients would have to train for: all
-    that is needed to find bad settings."""
+    """Return the experiment with a constant in place of requirements that clients would have to
+    train for: enough to check its settings."""
     asks = chosen.requirement is not None
     return replace(chosen, requirement=1.0) if asks else chosen

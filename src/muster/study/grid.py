@@ -1,4 +1,4 @@
-"""Cells: the grid that lists of values span, each cell with a name that can be a folder's.
+"""Grids: the cells that lists of values span, each with a name that can be a folder's.
 
 {"data.priority": [2, 6], "local.lr": [0.1, 0.5]}  ->  4 cells, the last key changing first
 """
@@ -28,38 +28,40 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """What the cell is called, in a folder of its own.
+        """The name of the cell, and of its folder.
 
         >>> Cell({"data.priority": 2, "data.partition": {"kind": "iid"}}).name
         'data.priority=2,data.partition=iid'
         """
-        said = ",".join(f"{key}={shown(value)}" for key, value in self.values.items())
-        plain = re.sub(r"[^\w.,=+()-]+", "_", said)
-        if plain == said and len(said) <= LONGEST and not said.startswith("."):
-            return said
-        return f"{plain[:LONGEST].lstrip('.')}-{zlib.crc32(said.encode()):08x}"
+        text = ",".join(f"{key}={format_value(value)}" for key, value in self.values.items())
+        plain = re.sub(r"[^\w.,=+()-]+", "_", text)
+        if plain == text and len(text) <= LONGEST and not text.startswith("."):
+            return text
+        return f"{plain[:LONGEST].lstrip('.')}-{zlib.crc32(text.encode()):08x}"
 
 
-def shown(value: Any) -> str:
-    """A value as a person reads it: a part by its name, with what it was given.
+def format_value(value: Any) -> str:
+    """Return a value as text: a part by its name, with its settings.
 
-    >>> shown(0.1), shown(True), shown([1, 2]), shown({"kind": "dirichlet", "alpha": 0.3})
-    ('0.1', 'true', '1+2', 'dirichlet(alpha=0.3)')
+    >>> format_value(0.1), format_value(True), format_value([1, 2])
+    ('0.1', 'true', '1+2')
+    >>> format_value({"kind": "dirichlet", "alpha": 0.3})
+    'dirichlet(alpha=0.3)'
     """
     if isinstance(value, Mapping):
         rest = {k: v for k, v in value.items() if k not in ("kind", "name")}
         name = str(value.get("kind", value.get("name", "")))
-        inner = ",".join(f"{key}={shown(v)}" for key, v in rest.items())
+        inner = ",".join(f"{key}={format_value(v)}" for key, v in rest.items())
         return f"{name}({inner})" if inner else name
     if isinstance(value, (list, tuple)):
-        return "+".join(map(shown, value))
+        return "+".join(map(format_value, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def column_of(values: Sequence[Any]) -> list[Any]:
-    """Values as one column holds them: numbers as numbers, truth as truth, anything else as text.
+def as_column(values: Sequence[Any]) -> list[Any]:
+    """Return values as one column: numbers as numbers, booleans as booleans, others as text.
 
-    >>> column_of([1, 0.5]), column_of(["low", 1]), column_of([True, False]), column_of([1, 1.0])
+    >>> as_column([1, 0.5]), as_column(["low", 1]), as_column([True, False]), as_column([1, 1.0])
     ([1.0, 0.5], ['low', '1'], [True, False], ['1', '1.0'])
     """
     if all(isinstance(v, bool) for v in values):
@@ -68,16 +70,16 @@ def column_of(values: Sequence[Any]) -> list[Any]:
         return [int(v) for v in values]
     if all(is_number(v) for v in values):
         numbers = [float(v) for v in values]
-        # 1 and 1.0 may mean different things: a number of clients, and a share of them.
-        if len(set(numbers)) == len({shown(v) for v in values}):
+        # 1 and 1.0 may differ: a number of clients, and a fraction of them.
+        if len(set(numbers)) == len({format_value(v) for v in values}):
             return numbers
-    return [shown(v) for v in values]
+    return [format_value(v) for v in values]
 
 
-def as_over(over: Any, where: str = "sweep") -> dict[str, list[Any]]:
-    """Lists of values by dotted key; tables within tables are keys with dots.
+def parse_lists(over: Any, where: str = "sweep") -> dict[str, list[Any]]:
+    """Return lists of values by dotted key; nested tables are keys with dots.
 
-    >>> as_over({"data": {"priority": [2, 6]}, "local.lr": [0.1]})
+    >>> parse_lists({"data": {"priority": [2, 6]}, "local.lr": [0.1]})
     {'data.priority': [2, 6], 'local.lr': [0.1]}
     """
     if not isinstance(over, Mapping):
@@ -85,11 +87,11 @@ def as_over(over: Any, where: str = "sweep") -> dict[str, list[Any]]:
     found: dict[str, list[Any]] = {}
     for key, values in over.items():
         if isinstance(values, Mapping):
-            found |= {f"{key}.{inner}": v for inner, v in as_over(values, where).items()}
+            found |= {f"{key}.{inner}": v for inner, v in parse_lists(values, where).items()}
             continue
         if isinstance(values, str) or not isinstance(values, Sequence) or not len(values):
             raise MusterError(f"{where}.{key}: {values!r}; give a list of values")
-        every = [shown(v) for v in values]
+        every = [format_value(v) for v in values]
         if len(set(every)) < len(every):
             raise MusterError(f"{where}.{key}: {', '.join(every)}; give each value once")
         if any(v is None for v in values):
@@ -99,7 +101,7 @@ def as_over(over: Any, where: str = "sweep") -> dict[str, list[Any]]:
 
 
 def grid(over: Over) -> list[Cell]:
-    """Every combination of the values, the last key changing first.
+    """Return every combination of the values, the last key changing first.
 
     >>> [cell.name for cell in grid({"a": [1, 2], "b": ["x", "y"]})]
     ['a=1,b=x', 'a=1,b=y', 'a=2,b=x', 'a=2,b=y']

@@ -1,4 +1,4 @@
-"""Results of any kind, read back from their folder."""
+"""Results of any kind, read from their folder."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ..base.errors import MusterError
 from ..results import store
 from ..results.run import Run
 from ..run.progress import CHECKPOINTS, read_log
-from .comparison import Comparison, gathered, is_comparison, load_comparison
+from .comparison import Comparison, collect_comparison, is_comparison, load_comparison
 from .sweep_result import Sweep, is_sweep, load_sweep
 
 
 def load(folder: str | Path) -> Run | Comparison | Sweep:
-    """Read results back: the run, the comparison or the sweep that a folder holds."""
+    """Read the run, comparison or sweep in a folder."""
     folder = Path(folder)
     if is_sweep(folder):
         return load_sweep(folder)
@@ -23,9 +23,9 @@ def load(folder: str | Path) -> Run | Comparison | Sweep:
     return store.load(folder) if alone else load_comparison(folder)
 
 
-def together(folders: Iterable[str | Path]) -> Comparison:
-    """The runs of several folders as one comparison, on the seeds that all of them have. A method
-    whose label another folder has too is called by its folder as well."""
+def combine(folders: Iterable[str | Path]) -> Comparison:
+    """Return the runs of several folders as one comparison, on the seeds that all have. A label
+    that occurs twice gets the name of its folder."""
     found: dict[tuple[str, int], Run] = {}
     labels: dict[str, None] = {}
     places = [Path(folder) for folder in folders]
@@ -43,7 +43,7 @@ def together(folders: Iterable[str | Path]) -> Comparison:
             found |= {(name, run.seed): run for run in mine}
     refuse_other_data(found)
     every = sorted({seed for _, seed in found})
-    both = gathered(found, labels, every)
+    both = collect_comparison(found, labels, every)
     if not both.seeds:
         raise MusterError(
             "these runs have no seed in common, so they cannot be compared; give them one by one"
@@ -52,11 +52,15 @@ def together(folders: Iterable[str | Path]) -> Comparison:
 
 
 def refuse_other_data(found: Mapping[tuple[str, int], Run]) -> None:
-    """Runs on other data cannot be compared seed by seed: refuse them, and say what differs. What
-    was run from Python does not say what data it had."""
-    told = [(name, rows_of(run.config)) for (name, _), run in found.items() if "data" in run.config]
-    for name, data in told[1:]:
-        label, first = told[0]
+    """Refuse runs on different data, which cannot be compared seed by seed. The data of runs from
+    Python is not known."""
+    known = [
+        (name, get_data_settings(run.config))
+        for (name, _), run in found.items()
+        if "data" in run.config
+    ]
+    for name, data in known[1:]:
+        label, first = known[0]
         keys = [k for k in first if k in data and first[k] != data[k]]
         keys = ["name"] if "name" in keys else keys
         if keys:
@@ -67,14 +71,14 @@ def refuse_other_data(found: Mapping[tuple[str, int], Run]) -> None:
             )
 
 
-def rows_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a configuration says of its rows; of files, where they are whatever they are called."""
+def get_data_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a configuration's data, with the full path of files."""
     data = {**config["data"], "left_out": config.get("left_out", 0.0)}
     return {**data, "path": str(Path(data["path"]).resolve())} if "path" in data else data
 
 
-def holds(folder: Path) -> str:
-    """What a folder of results holds, finished or not: a run, a comparison, a sweep or a
+def find_kind(folder: Path) -> str:
+    """Return the kind of results in a folder, finished or not: a run, a comparison, a sweep or a
     federation; "" for none of them."""
     if is_sweep(folder):
         return "sweep"
@@ -87,7 +91,7 @@ def holds(folder: Path) -> str:
     return "run" if done or (folder / CHECKPOINTS).exists() else ""
 
 
-def goes_on(folder: Path) -> str:
-    """The command that goes on with what a folder holds."""
+def get_resume_command(folder: Path) -> str:
+    """Return the command that continues the results in a folder."""
     command = {"comparison": "compare", "sweep": "sweep", "federation": "federate --local N"}
-    return f"muster {command.get(holds(folder), 'run')} --resume {folder}"
+    return f"muster {command.get(find_kind(folder), 'run')} --resume {folder}"

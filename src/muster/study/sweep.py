@@ -1,8 +1,8 @@
 """Sweep: any key of a configuration over lists of values, several methods, matched seeds.
 
-Every cell of the grid is an experiment of its own, kept as a comparison; the unit of work is one
-seed of one cell. Units run side by side, those that are finished are not run again, and every
-setting of every cell is checked before the first unit runs.
+Every cell of the grid is an experiment, saved as a comparison; the unit of work is one seed of one
+cell. Units run in parallel, finished ones are not run again, and every setting of every cell is
+checked before the first unit runs.
 """
 
 from __future__ import annotations
@@ -22,25 +22,27 @@ from ..base.schema import Table, to_table
 from ..config.dotted_keys import (
     LISTS,
     current_names,
-    label_of,
-    listed_methods,
-    put,
+    fill_names,
+    get_label,
+    list_methods,
     rename_keys,
-    with_names,
+    set_key,
 )
-from ..config.experiment import Experiment, laid_over, load_table
+from ..config.experiment import Experiment, load_table, merge_local
 from ..results.measures import find_measures
-from .grid import as_over, grid
-from .sweep_result import Sweep, gathered, note
-from .units import CONFIG, OnCell, Planned, place_for, run_cells
+from .grid import grid, parse_lists
+from .sweep_result import Sweep, collect_sweep, write_marker
+from .units import CONFIG, CellPlan, OnCell, open_folder, run_cells
 
-# Keys of a configuration that make no cell: they are the same for all, or do not change a run.
-NEVER = ("method", "methods", "seed", "seeds", "name", "out", "measures", "panels", "figures",
-         "report_at", "clients", "network")  # fmt: skip
+# Keys that cannot be swept: they are the same in all cells, or do not change a run.
+NEVER = (
+    *("method", "methods", "clients", "network", "seed", "seeds", "name", "out"),
+    *("measures", "panels", "figures", "report_at"),
+)
 
 
 class SweepInterrupted(KeyboardInterrupt):
-    """Ctrl-C during a sweep; `sweep` holds what is finished."""
+    """Ctrl-C during a sweep; `sweep` has the finished runs."""
 
     def __init__(self, swept: Sweep) -> None:
         super().__init__(f"interrupted after {plural(len(swept.frame), 'row')}")
@@ -61,12 +63,12 @@ def sweep(
         over: lists of values by dotted key: `{"data.priority": [2, 6], "local.lr": [0.1, 0.5]}`; a
             method by its label, `"methods.fedalign.epsilon"`, or `"method.epsilon"` for all that
             take it; without it, the configuration's own [sweep]
-        folder: cells are kept here as they finish, and not run again by another call
-        jobs: processes that work side by side, each on one core; by default as many as cores (or
+        folder: cells are saved here as they finish, and not run again by another call
+        jobs: parallel processes, each on one core; by default as many as cores (or
             the configuration's `processes`); 1: all in this one
-        on_cell: called with `Done` after every seed of every cell
+        on_cell: called with `CellProgress` after every seed of every cell
 
-    Ctrl-C raises `SweepInterrupted`, which holds what is finished.
+    Ctrl-C raises `SweepInterrupted`, which has the finished runs.
 
     >>> import muster
     >>> small = {"data": {"name": "digits", "clients": 10}, "rounds": 2, "seeds": 2,
@@ -74,18 +76,18 @@ def sweep(
     >>> muster.sweep(small, {"data.priority": [2, 4]}, jobs=1)
     Sweep(data.priority: 2 cells, 2 methods, 2 seeds)
     """
-    plan = planned(table, over, trusted=True)
-    with place_for(folder) as place:
-        return run_plan(plan, place, jobs, on_cell)
+    plan = plan_sweep(table, over, trusted=True)
+    with open_folder(folder) as place:
+        return run_sweep(plan, place, jobs, on_cell)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A sweep before it is run: the configuration, what is swept, and every cell."""
+class SweepPlan:
+    """The plan of a sweep: the configuration, the swept keys and values, and every cell."""
 
     base: Table
     over: dict[str, list[Any]]
-    cells: list[Planned]
+    cells: list[CellPlan]
 
     @property
     def first(self) -> Experiment:
@@ -99,41 +101,43 @@ class Plan:
 
     @property
     def listed(self) -> dict[str, Any]:
-        """What the cells have in common, as it is written down."""
+        """The labels, seeds and measures that all cells share, for the marker file."""
         seeds = self.first.settings.all_seeds
         return {"labels": tuple(self.first.methods), "seeds": seeds, "measures": self.measures}
 
     def begin(self, folder: Path) -> None:
-        """Write down what is run."""
-        note(folder, self.over, **self.listed)
+        """Write the marker file and the configuration."""
+        write_marker(folder, self.over, **self.listed)
         table = {**to_table(self.base), "sweep": self.over}
         durable.write(folder / CONFIG, tomli_w.dumps(table))
 
 
-def planned(
+def plan_sweep(
     table: Mapping[str, Any] | str | Path, over: Mapping[str, Any] | None, trusted: bool = False
-) -> Plan:
-    """Every cell of a sweep, its keys and values checked; `trusted` as in `config.load`."""
-    base = as_base(table)
+) -> SweepPlan:
+    """Return the plan of a sweep, keys and values checked; `trusted` as in `config.load`."""
+    base = read_base(table)
     own = base.pop("sweep", {})
     base.pop("tune", None)
-    lists = as_over(own if over is None else over)
+    lists = parse_lists(own if over is None else over)
     if not lists:
         raise MusterError(
             'sweep: over what? give lists of values, as "data.priority" = [2, 6] in [sweep], or '
             "--sweep.data.priority 2,6"
         )
     for key in current_names(lists):
-        refuse_same_for_all(key)
-        refuse_own(base, key, lists[key])
+        refuse_fixed_key(key)
+        refuse_own_local(base, key, lists[key])
     parts = catalogue(trusted)
-    cells = [Planned.of(cell, laid(base, cell.values, parts), trusted) for cell in grid(lists)]
-    return Plan(base, lists, cells)
+    cells = [
+        CellPlan.of(cell, build_cell_table(base, cell.values, parts), trusted)
+        for cell in grid(lists)
+    ]
+    return SweepPlan(base, lists, cells)
 
 
-def refuse_same_for_all(key: str) -> None:
-    """Refuse what cells cannot differ in: which methods there are, the seeds, what becomes of the
-    results."""
+def refuse_fixed_key(key: str) -> None:
+    """Refuse a key in which cells cannot differ: the list of methods, the seeds, the output."""
     path = key.split(".")
     if path[0] in ("method", "methods") and path[-1] in ("name", "label"):
         raise MusterError(
@@ -147,46 +151,46 @@ def refuse_same_for_all(key: str) -> None:
         )
 
 
-def refuse_own(base: Table, key: str, values: Sequence[Any]) -> None:
+def refuse_own_local(base: Table, key: str, values: Sequence[Any]) -> None:
     """Refuse to sweep local work for all over a method's own, which would not change with it."""
     head, _, rest = key.partition(".")
     if head != "local":
         return
     whole = {name for value in values if isinstance(value, dict) for name in value}
     names = {rest.partition(".")[0]} if rest else whole
-    for entry in listed_methods(base):
+    for entry in list_methods(base):
         own = entry.get("local", {})
-        # Laid over what is swept, its own local work takes the place of it.
+        # Its own local work overrides the swept value.
         if isinstance(own, dict) and any(
-            laid_over({name: None}, own).get(name, 0) is not None for name in names
+            merge_local({name: None}, own).get(name, 0) is not None for name in names
         ):
-            label = label_of(entry)
+            label = get_label(entry)
             raise MusterError(
-                f"sweep.{key}: {label} has local work of its own ({', '.join(own)}), which "
+                f"sweep.{key}: {label} has its own local work ({', '.join(own)}), which "
                 f"stays as it is; sweep methods.{label}.{key}, or take that out"
             )
 
 
-def as_base(table: Mapping[str, Any] | str | Path) -> Table:
-    """A configuration as a table of our own; a file gives its name to the results."""
+def read_base(table: Mapping[str, Any] | str | Path) -> Table:
+    """Return a copy of a configuration; the name of a file becomes that of the results."""
     if isinstance(table, Mapping):
-        return with_names(rename_keys(deepcopy(dict(table))))
-    return with_names({"name": Path(table).stem, **load_table(table)})
+        return fill_names(rename_keys(deepcopy(dict(table))))
+    return fill_names({"name": Path(table).stem, **load_table(table)})
 
 
-def laid(base: Table, values: Mapping[str, Any], parts: Catalogue) -> Table:
-    """The configuration of one cell."""
+def build_cell_table(base: Table, values: Mapping[str, Any], parts: Catalogue) -> Table:
+    """Return the configuration of one cell."""
     table = deepcopy(base)
     for key, value in values.items():
-        put(table, key, deepcopy(value), f"sweep.{key}", all_methods=True, parts=parts)
-    return with_names(table)
+        set_key(table, key, deepcopy(value), f"sweep.{key}", all_methods=True, parts=parts)
+    return fill_names(table)
 
 
-def run_plan(plan: Plan, folder: Path, jobs: int | None, on_cell: OnCell | None) -> Sweep:
-    """Run what is not finished, and return all of it."""
+def run_sweep(plan: SweepPlan, folder: Path, jobs: int | None, on_cell: OnCell | None) -> Sweep:
+    """Run the unfinished cells, and return the whole sweep."""
     with durable.lock_folder(folder):
         try:
             run_cells(plan.cells, folder, jobs, on_cell, lambda: plan.begin(folder))
         except KeyboardInterrupt:
-            raise SweepInterrupted(gathered(folder, plan.over, **plan.listed)) from None
-        return gathered(folder, plan.over, **plan.listed)
+            raise SweepInterrupted(collect_sweep(folder, plan.over, **plan.listed)) from None
+        return collect_sweep(folder, plan.over, **plan.listed)

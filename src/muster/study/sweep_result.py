@@ -1,7 +1,7 @@
-"""A sweep: comparisons over a grid of settings, and what they say together.
+"""A sweep: comparisons over a grid of settings, and their joint tables and figures.
 
 On disk it is a folder with one comparison for each cell (`data.priority=2,local.lr=0.1`), and
-`sweep.toml`, which says what was swept over what, of which methods and seeds.
+`sweep.toml`, which lists the swept keys and values, the methods and the seeds.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ..report.sweep_figure import draw_sweep_figure
 from ..report.sweep_tables import summarize_sweep, sweep_tables
 from ..results import store
 from ..results.run_warnings import strip_numbers
-from .comparison import MOST, check_lists, place_of
-from .grid import Cell, Over, as_over, column_of, grid, shown
+from .comparison import MOST, check_lists, get_run_folder
+from .grid import Cell, Over, as_column, format_value, grid, parse_lists
 
 if TYPE_CHECKING:
     from ..report.html import sweep_page as html
@@ -49,10 +49,10 @@ class Sweep:
         over: the swept keys, each with its values
         methods: the labels of the methods
         seeds: the seeds of every cell
-        complete: whether every run that was asked for is in it
-        measures: what tables and the figure show; empty: the usual (see `muster.results.measures`)
-        concerns: what is wrong with some of the runs, and in how many
-        folder: where the cells are; each is a comparison: `muster.load(sweep.folder / name)`
+        complete: True if it has every run that was asked for
+        measures: measures of tables and figure; empty: the usual (see `muster.results.measures`)
+        warnings: warnings about runs, with the number of runs
+        folder: folder of the cells; each is a comparison: `muster.load(sweep.folder / name)`
     """
 
     frame: pl.DataFrame
@@ -61,7 +61,7 @@ class Sweep:
     seeds: tuple[int, ...]
     complete: bool = True
     measures: tuple[str, ...] = ()
-    concerns: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     folder: Path | None = None
 
     @property
@@ -71,16 +71,16 @@ class Sweep:
 
     @property
     def rounds(self) -> int:
-        """How many rounds every run has."""
+        """The number of rounds that every run has."""
         runs = self.frame.group_by(*self.keys, "method", "seed").agg(pl.col("round").max())
         return int(runs["round"].to_numpy().min())
 
     def summary(
         self, measures: str | Iterable[str] | None = None, round: int | None = None
     ) -> pl.DataFrame:
-        """One row for each cell, method and measure: the mean over the seeds that every method of
-        the cell finished, with its 95 % interval, and the paired difference to the first method
-        with its own. Measured after `round`, one that every run has; by default after the last."""
+        """Return one row for each cell, method and measure: the mean over the seeds that every
+        method of the cell finished, with its 95 % interval, and the paired difference to the first
+        method with its interval, after `round` (by default the last)."""
         self._some()
         if round is not None:
             check_whole("round", round, 1, self.rounds)
@@ -102,16 +102,16 @@ class Sweep:
         return draw_sweep_figure(self.summary(measures, round), self.keys, along, path)
 
     def report(self, path: str | Path, title: str = "") -> Path:
-        """Write what the sweep came to as one HTML file that opens anywhere. Each cell is a
-        comparison with a report of its own: `muster report FOLDER/CELL`."""
-        over = {key: [shown(value) for value in values] for key, values in self.over.items()}
+        """Write the sweep as one HTML file that opens anywhere. Each cell is a comparison with a
+        separate report: `muster report FOLDER/CELL`."""
+        over = {key: [format_value(value) for value in values] for key, values in self.over.items()}
         return html.write_sweep_report(
             self.summary(), over, self.methods, self.seeds, path, title, self.attention
         )
 
     @property
     def idle(self) -> int:
-        """In how many runs every round was skipped, so that nothing was learned."""
+        """The number of runs in which every round was skipped, so that nothing was learned."""
         if not len(self.frame):
             return 0
         each = self.frame.group_by(*self.keys, "method", "seed").agg(pl.col("skipped").all())
@@ -119,14 +119,13 @@ class Sweep:
 
     @property
     def attention(self) -> tuple[str, ...]:
-        """What a person must be told before they believe the tables: what is not finished, and
-        what is wrong with some of the runs."""
+        """Warnings to read before the tables: missing runs, and warnings about runs."""
         if self.complete:
-            return self.concerns
+            return self.warnings
         asked = len(grid(self.over)) * len(self.methods) * len(self.seeds)
         done = self.frame.select(*self.keys, "method", "seed").n_unique() if len(self.frame) else 0
         again = f"; continue with: muster sweep --resume {self.folder}" if self.folder else ""
-        return (f"not finished: {done} of {plural(asked, 'run')}{again}", *self.concerns)
+        return (f"not finished: {done} of {plural(asked, 'run')}{again}", *self.warnings)
 
     def __rich__(self) -> RenderableType:
         return Group(*sweep_tables(self.summary(), self.keys, self.attention))
@@ -143,70 +142,72 @@ class Sweep:
 
 
 def is_sweep(folder: Path) -> bool:
-    """Whether a folder holds a sweep, finished or not."""
+    """Return True if a folder holds a sweep, finished or not."""
     return (folder / MARKER).exists()
 
 
-def note(folder: Path, over: Over, **listed: Any) -> None:
-    """Write down what is swept over what: `labels`, `seeds` and `measures`."""
+def write_marker(folder: Path, over: Over, **listed: Any) -> None:
+    """Write the marker file: keys with their values, `labels`, `seeds` and `measures`."""
     folder.mkdir(parents=True, exist_ok=True)
     keys = [{"key": key, "values": list(values)} for key, values in over.items()]
     durable.write(folder / MARKER, tomli_w.dumps({**listed, "over": keys}))
 
 
 def load_sweep(folder: str | Path) -> Sweep:
-    """Read a sweep back, as far as it is done."""
+    """Read a sweep, finished or not."""
     folder = Path(folder)
     with store.reading(folder / MARKER):
         listed = read_toml(folder / MARKER)
         check_lists(listed)
-        over = as_over({str(entry["key"]): entry["values"] for entry in listed["over"]})
+        over = parse_lists({str(entry["key"]): entry["values"] for entry in listed["over"]})
         labels, seeds = tuple(listed["labels"]), tuple(listed["seeds"])
         if math.prod(map(len, (*over.values(), labels, seeds))) > MOST:
             raise ValueError(f"more than {MOST} runs")
-    return gathered(folder, over, labels, seeds, tuple(listed.get("measures", ())))
+    return collect_sweep(folder, over, labels, seeds, tuple(listed.get("measures", ())))
 
 
 @dataclass
-class Concerns:
-    """What is wrong with runs, each thing once for each method, with how often it is."""
+class WarningCounter:
+    """Warnings about runs, each once for each method, with the number of runs that have it."""
 
     found: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     runs: Counter[str] = field(default_factory=Counter)
 
     def add(self, label: str, cell: str, sentences: Sequence[str]) -> None:
-        """Take in what is wrong with one run; nothing, if nothing is."""
+        """Count a run and its warnings."""
         self.runs[label] += 1
         for sentence in sentences:
             self.found.setdefault((label, strip_numbers(sentence)), []).append(
                 f"{cell}: {sentence}"
             )
 
-    def said(self) -> tuple[str, ...]:
-        """Everything, a sentence each."""
+    def lines(self) -> tuple[str, ...]:
+        """Return a sentence for each warning."""
         return tuple(
             f"{label}, {len(cells)} of {plural(self.runs[label], 'run')}, the first in {cells[0]}"
             for (label, _), cells in self.found.items()
         )
 
 
-def gathered(
+def collect_sweep(
     folder: Path,
     over: Over,
     labels: Sequence[str],
     seeds: Sequence[int],
     measures: tuple[str, ...] = (),
 ) -> Sweep:
-    """The sweep that the runs in a folder make. A run is read, and only its rounds are kept."""
+    """Return the sweep of the runs in a folder. Only the rounds of each run are kept in memory."""
     cells = grid(over)
-    columns = {key: dict(zip(map(shown, v), column_of(v), strict=True)) for key, v in over.items()}
+    columns = {
+        key: dict(zip(map(format_value, v), as_column(v), strict=True)) for key, v in over.items()
+    }
     frames: list[pl.DataFrame] = []
-    wrong = Concerns()
+    wrong = WarningCounter()
     for cell in cells:
-        here = {key: columns[key][shown(value)] for key, value in cell.values.items()}
+        here = {key: columns[key][format_value(value)] for key, value in cell.values.items()}
         for label in labels:
             for seed in seeds:
-                place = place_of(safe_path(folder, cell.name), label, seed)
+                place = get_run_folder(safe_path(folder, cell.name), label, seed)
                 if not store.is_run(place):
                     continue
                 run = store.load(place)
@@ -214,7 +215,7 @@ def gathered(
                 rounds = run.rounds.with_columns(
                     pl.lit(value).alias(name) for name, value in seed_variation([run]).table.items()
                 )
-                frames.append(with_cell(rounds, here, label, seed))
+                frames.append(add_cell_columns(rounds, here, label, seed))
     frame = pl.concat(frames, how="diagonal_relaxed") if frames else pl.DataFrame()
     return Sweep(
         frame,
@@ -223,15 +224,15 @@ def gathered(
         tuple(seeds),
         len(frames) == len(cells) * len(labels) * len(seeds),
         measures,
-        wrong.said(),
+        wrong.lines(),
         folder,
     )
 
 
-def with_cell(
+def add_cell_columns(
     rounds: pl.DataFrame, values: Mapping[str, Any], label: str, seed: int
 ) -> pl.DataFrame:
-    """A run's rounds, with the cell, method and seed they are of in the first columns."""
+    """Return a run's rounds with its cell, method and seed in the first columns."""
     head = [pl.lit(v, pl.Int64 if is_whole(v) else None).alias(key) for key, v in values.items()]
     rest = [name for name in rounds.columns if name not in (*values, *FIRST)]
     return rounds.select(
@@ -239,7 +240,7 @@ def with_cell(
     )
 
 
-def finished(folder: Path, cell: Cell, labels: Iterable[str], seed: int) -> bool:
-    """Whether every method of a cell has its run of this seed."""
+def has_all_runs(folder: Path, cell: Cell, labels: Iterable[str], seed: int) -> bool:
+    """Return True if every method of a cell has its run of this seed."""
     place = safe_path(folder, cell.name)
-    return all(store.is_run(place_of(place, label, seed)) for label in labels)
+    return all(store.is_run(get_run_folder(place, label, seed)) for label in labels)

@@ -1,15 +1,15 @@
-"""Tune: a grid of settings for each method, the same number of candidates for all, chosen without
-a look at the reported seeds or at any test row.
+"""Tuning: a grid of settings for each method, the same number of candidates for all, chosen
+without the reported seeds and without any test row.
 
     [tune]
     seeds = [100, 101, 102]
     "local.lr" = [0.03, 0.1, 0.3]
     "methods.fedalign.epsilon" = [0.1, 0.2, 0.4]
 
-`local.KEY` is tuned for each method by itself, `method.KEY` for each method that takes it. Every
-candidate fits on some rows and is scored on others (`data.for_tuning`): on a part of the training
-rows; or, where every seed divides training and test rows anew, on rows that are the same in all
-seeds and that no run of the configuration that comes out has (`left_out`).
+`local.KEY` is tuned for each method separately, `method.KEY` for each method that takes it. Every
+candidate is trained on some rows and scored on others (`data.for_tuning`): on a part of the
+training rows; or, if every seed draws training and test rows again, on rows that are the same in
+all seeds and that no run of the resulting configuration uses (`left_out`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..base.errors import MusterError, MusterWarning
 from ..base.registry import Catalogue, catalogue
 from ..base.rng import as_seeds
 from ..base.schema import Table, as_table, build, to_table
-from ..config.dotted_keys import addressed, label_of, listed_methods, put, takes
+from ..config.dotted_keys import find_method, find_takers, get_label, list_methods, set_key
 from ..config.experiment import Experiment, load, load_table
 from ..config.settings import Settings
 from ..data.split.tuning_rows import splits_differ
@@ -40,12 +40,12 @@ from ..results import store
 from ..results.measures import find_measures
 from ..results.run import Run
 from ..tasks.base import Scoring
-from .comparison import place_of
-from .grid import Cell, as_over
-from .sweep import as_base
-from .sweep_result import Concerns
-from .tuning_result import Candidate, Direction, Tuning, best, candidates, scored
-from .units import CONFIG, OnCell, Planned, place_for, run_cells
+from .comparison import get_run_folder
+from .grid import Cell, parse_lists
+from .sweep import read_base
+from .sweep_result import WarningCounter
+from .tuning_result import Candidate, Direction, Tuning, build_frame, draw_candidates, find_best
+from .units import CONFIG, CellPlan, OnCell, open_folder, run_cells
 
 MARKER = "chosen.toml"  # the configuration with what was chosen
 LOOKED_AT = 3  # reported seeds whose rows are held against those of the first tuning seed
@@ -53,18 +53,20 @@ LOOKED_AT = 3  # reported seeds whose rows are held against those of the first t
 
 @dataclass(frozen=True)
 class Tune:
-    """How settings are chosen, next to the keys and their values.
+    """Settings of a tuning, next to the keys and their values.
 
     Attributes:
-        seeds: the seeds to tune on, none of them reported: a list; default: three after the
-            reported ones
-        share: the share of each client's training rows that candidates are scored on; of all rows,
-            where every seed divides training and test rows anew
-        measure: what is scored, on those rows; default: the task's first score, as `test_accuracy`
-        direction: whether the highest ("max") or the lowest ("min") is best; default: what is
-            better of that measure (the lowest loss, the highest accuracy)
-        budget: candidates of each method that has several; default: as many as the one with fewest
-        seed: of the draw, where a method's grid has more candidates than the budget
+        seeds: list of seeds to tune on, none of them reported; default: three after the reported
+            ones
+        share: fraction of each client's training rows that candidates are scored on; fraction of
+            all rows if every seed draws training and test rows again
+        measure: measure of the score on those rows; default: the task's first score, such as
+            `test_accuracy`
+        direction: "max" if the highest score is best, "min" if the lowest is; default: that of the
+            measure (the lowest loss, the highest accuracy)
+        budget: number of candidates of each method that has several; default: that of the method
+            with fewest
+        seed: seed of the draw, if a method's grid has more candidates than the budget
     """
 
     seeds: tuple[int, ...] = ()
@@ -88,7 +90,7 @@ class Tune:
 
     @property
     def best(self) -> Direction:
-        """Which way is better."""
+        """The direction in which the score is better."""
         if self.direction != "auto":
             return self.direction
         return "min" if find_measures(self.measure)[0].lower else "max"
@@ -98,7 +100,7 @@ SETTINGS = tuple(field.name for field in fields(Tune))
 
 
 class TuningInterrupted(KeyboardInterrupt):
-    """Ctrl-C during a tuning; what is finished is in its folder."""
+    """Ctrl-C during a tuning; the finished runs are in its folder."""
 
 
 def tune(
@@ -114,7 +116,7 @@ def tune(
         table: a configuration, as a table or a TOML file, with [tune]
         over: in place of [tune]: lists of values by key, and `seeds`, `share`, `measure`,
             `direction`, `budget`
-        folder: candidates are kept here as they finish, and not run again; `tuning.parquet` and
+        folder: candidates are saved here as they finish, and not run again; `tuning.parquet` and
             `chosen.toml` are written here
         jobs: as in `muster.sweep`
         on_cell: as in `muster.sweep`
@@ -126,14 +128,14 @@ def tune(
     >>> sorted(done.chosen), done.frame.height
     (['fedalign', 'fedavg'], 4)
     """
-    plan = planned(table, over, trusted=True)
-    with place_for(folder) as place:
-        return run_plan(plan, place, jobs, on_cell)
+    plan = plan_tuning(table, over, trusted=True)
+    with open_folder(folder) as place:
+        return run_tuning(plan, place, jobs, on_cell)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A tuning before it is run."""
+class TuningPlan:
+    """The plan of a tuning: its settings, and the candidates of every method."""
 
     base: Table
     given: Table
@@ -141,15 +143,15 @@ class Plan:
     seeds: tuple[int, ...]
     tried: dict[str, list[dict[str, Any]]]
     grids: dict[str, int]
-    cells: dict[str, list[Planned]]
+    cells: dict[str, list[CellPlan]]
 
 
-def planned(
+def plan_tuning(
     table: Mapping[str, Any] | str | Path, over: Mapping[str, Any] | None, trusted: bool = False
-) -> Plan:
-    """Every candidate of every method, checked; `trusted` as in `config.load`."""
+) -> TuningPlan:
+    """Return the plan of a tuning, every candidate checked; `trusted` as in `config.load`."""
     parts = catalogue(trusted)
-    base = as_base(table)
+    base = read_base(table)
     own = base.pop("tune", {})
     base.pop("sweep", None)
     given = deepcopy(as_table("tune", own if over is None else over))
@@ -159,7 +161,7 @@ def planned(
     if "seeds" in settings and not isinstance(settings["seeds"], list):
         raise MusterError(f"tune.seeds: {settings['seeds']}; give a list of them, as [100, 101]")
     chosen: Tune = build(Tune, settings, "tune")
-    lists = as_over({k: v for k, v in given.items() if k not in SETTINGS}, "tune")
+    lists = parse_lists({k: v for k, v in given.items() if k not in SETTINGS}, "tune")
     reported_runs = load(base, trusted)
     whole_run = reported_runs.settings
     if not chosen.measure:
@@ -172,49 +174,49 @@ def planned(
         raise MusterError(
             f"tune.seeds: {both[0]} is among the reported seeds {list(reported)}; give others"
         )
-    chosen, base = rows_apart(base, chosen, "share" in settings, reported_runs, seeds)
-    entries = listed_methods(base)
-    grids = {label_of(entry): own_lists(entry, lists, entries, parts) for entry in entries}
-    budget = budget_of(grids, chosen.budget)
-    tried = {label: candidates(mine, budget, chosen.seed) for label, mine in grids.items()}
+    chosen, base = reserve_rows(base, chosen, "share" in settings, reported_runs, seeds)
+    entries = list_methods(base)
+    grids = {get_label(entry): find_own_lists(entry, lists, entries, parts) for entry in entries}
+    budget = find_budget(grids, chosen.budget)
+    tried = {label: draw_candidates(mine, budget, chosen.seed) for label, mine in grids.items()}
     cells = {
         label: [
-            Planned.of(*candidate_cell(base, label, one, seeds, chosen.measure), trusted)
+            CellPlan.of(*candidate_cell(base, label, one, seeds, chosen.measure), trusted)
             for one in mine
         ]
         for label, mine in tried.items()
     }
-    sizes = {label: size_of(mine) for label, mine in grids.items()}
-    return Plan(base, given, chosen, seeds, tried, sizes, cells)
+    sizes = {label: count_candidates(mine) for label, mine in grids.items()}
+    return TuningPlan(base, given, chosen, seeds, tried, sizes, cells)
 
 
-def rows_apart(
-    base: Table, chosen: Tune, said: bool, reported: Experiment, seeds: Sequence[int]
+def reserve_rows(
+    base: Table, chosen: Tune, explicit: bool, reported: Experiment, seeds: Sequence[int]
 ) -> tuple[Tune, Table]:
-    """The tuning and the configuration with the share of rows that only tuning is judged by, where
-    they have to be set apart: it says so already, or every seed divides its rows anew.
+    """Return the tuning and the configuration with `left_out`, the fraction of rows reserved for
+    tuning, if it is set already or if every seed draws training and test rows again.
 
     Args:
-        said: whether the share was given
+        explicit: True if the share was given
     """
     left_out = reported.settings.left_out
-    if left_out and said and chosen.share != left_out:
+    if left_out and explicit and chosen.share != left_out:
         raise MusterError(
             f"tune.share: {chosen.share}, and left_out = {left_out}: candidates are scored on what "
             "is left out; give one of the two"
         )
     if left_out:
         return replace(chosen, share=left_out), base
-    with warnings.catch_warnings():  # they are said where the data is used
+    with warnings.catch_warnings():  # they are shown where the data is used
         warnings.simplefilter("ignore", MusterWarning)
         others = map(reported.rows, reported.settings.all_seeds[:LOOKED_AT])
-        anew = splits_differ(reported.rows(seeds[0]), others)
-    return chosen, {**base, "left_out": chosen.share} if anew else base
+        differ = splits_differ(reported.rows(seeds[0]), others)
+    return chosen, {**base, "left_out": chosen.share} if differ else base
 
 
-def budget_of(grids: Mapping[str, Mapping[str, list[Any]]], given: int | None) -> int:
-    """How many candidates each method gets. One that has nothing to choose from runs as it is."""
-    several = {label: size for label, mine in grids.items() if (size := size_of(mine)) > 1}
+def find_budget(grids: Mapping[str, Mapping[str, list[Any]]], given: int | None) -> int:
+    """Return the number of candidates of each method. A method without any runs as it is."""
+    several = {label: size for label, mine in grids.items() if (size := count_candidates(mine)) > 1}
     if not several:
         raise MusterError(
             'tune: nothing to choose from; give lists of two values and more, as "local.lr" = '
@@ -230,26 +232,26 @@ def budget_of(grids: Mapping[str, Mapping[str, list[Any]]], given: int | None) -
     return budget
 
 
-def size_of(lists: Mapping[str, list[Any]]) -> int:
-    """How many candidates lists of values make."""
+def count_candidates(lists: Mapping[str, list[Any]]) -> int:
+    """Return the number of candidates in lists of values."""
     return math.prod(map(len, lists.values()))
 
 
-def own_lists(
+def find_own_lists(
     entry: Table, lists: Mapping[str, list[Any]], entries: Sequence[Table], parts: Catalogue
 ) -> dict[str, list[Any]]:
-    """What is tried for one method: values by key, as within its own table."""
+    """Return the lists of values for one method, by key within its own table."""
     found: dict[str, list[Any]] = {}
     for key, values in lists.items():
         head, _, rest = key.partition(".")
         if head == "local" and rest:
             found[key] = values
         elif head == "method" and rest:
-            takers = takes(entries, rest.partition(".")[0], f"tune.{key}", parts)
+            takers = find_takers(entries, rest.partition(".")[0], f"tune.{key}", parts)
             if any(taker is entry for taker in takers):
                 found[rest] = values
         elif head == "methods" and rest:
-            whose, inner = addressed(entries, rest, f"tune.{key}")
+            whose, inner = find_method(entries, rest, f"tune.{key}")
             if whose is entry:
                 found[inner] = values
         else:
@@ -263,35 +265,35 @@ def own_lists(
 def candidate_cell(
     base: Table, label: str, values: Candidate, seeds: Sequence[int], measure: str
 ) -> tuple[Cell, Table]:
-    """The experiment of one candidate: its method alone, on the validation seeds."""
-    table = with_values(base, label, values)
-    table["methods"] = [e for e in table["methods"] if label_of(e) == label]
+    """Return the cell and table of one candidate: its method alone, on the validation seeds."""
+    table = set_values(base, label, values)
+    table["methods"] = [e for e in table["methods"] if get_label(e) == label]
     table["seeds"] = list(seeds)
     table["evaluate_every"] = 0  # it is scored after the last round
-    table["measures"] = [measure]  # which is known to be taken before anything runs
+    table["measures"] = [measure]  # so that it is checked before anything runs
     table["tuned_on"] = []  # they may be tuned on again
     return Cell({"method": label, **values}), table
 
 
-def with_values(base: Table, label: str, values: Candidate) -> Table:
-    """A configuration in which one method has these values of its own."""
+def set_values(base: Table, label: str, values: Candidate) -> Table:
+    """Return a configuration with these values set for one method."""
     table = deepcopy(base)
-    table["methods"] = listed_methods(table)
+    table["methods"] = list_methods(table)
     table.pop("method", None)
     for key, value in values.items():
-        put(table, f"methods.{label}.{key}", deepcopy(value), f"tune.{key}")
+        set_key(table, f"methods.{label}.{key}", deepcopy(value), f"tune.{key}")
     return table
 
 
-def run_plan(plan: Plan, folder: Path, jobs: int | None, on_cell: OnCell | None) -> Tuning:
-    """Run what is not finished, choose, and write down every score and the choice."""
+def run_tuning(plan: TuningPlan, folder: Path, jobs: int | None, on_cell: OnCell | None) -> Tuning:
+    """Run the unfinished candidates, choose, and write every score and the choice."""
 
     def begin() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         table = {**to_table(plan.base), "tune": to_table(plan.given)}
         durable.write(folder / CONFIG, tomli_w.dumps(table))
 
-    every = [as_begun(cell, folder) for mine in plan.cells.values() for cell in mine]
+    every = [continue_cell(cell, folder) for mine in plan.cells.values() for cell in mine]
     if (folder / CONFIG).exists():
         kept = load_table(folder / CONFIG, follow=False)
         for key, was, now in (
@@ -308,53 +310,62 @@ def run_plan(plan: Plan, folder: Path, jobs: int | None, on_cell: OnCell | None)
             run_cells(every, folder, jobs, on_cell, begin, plan.tune.share)
         except KeyboardInterrupt:
             raise TuningInterrupted("interrupted") from None
-        return concluded(plan, folder)
+        return conclude(plan, folder)
 
 
-def as_begun(planned: Planned, folder: Path) -> Planned:
-    """A candidate that was begun when candidates were measured in more rounds goes on that way:
-    what it is scored by is the same."""
-    begun = folder / planned.cell.name / CONFIG
+def continue_cell(plan: CellPlan, folder: Path) -> CellPlan:
+    """Return the plan of a candidate with the `evaluate_every` it was begun with, which may be that
+    of an earlier version: the score is the same."""
+    begun = folder / plan.cell.name / CONFIG
     if not begun.exists():
-        return planned
+        return plan
     often = load_table(begun, follow=False).get("evaluate_every", Settings.evaluate_every)
-    table = {**planned.table, "evaluate_every": often}
-    return Planned.of(planned.cell, table, planned.trusted)
+    table = {**plan.table, "evaluate_every": often}
+    return CellPlan.of(plan.cell, table, plan.trusted)
 
 
-def concluded(plan: Plan, folder: Path) -> Tuning:
-    """Choose from what was run."""
+def conclude(plan: TuningPlan, folder: Path) -> Tuning:
+    """Choose settings from the finished runs."""
     scores: dict[str, list[list[float]]] = {}
-    wrong = Concerns()
-    told: list[Table | None] = []
+    wrong = WarningCounter()
+    varies: list[Table | None] = []
     for label, mine in plan.cells.items():
         scores[label] = []
         for one in mine:
-            runs = [store.load(place_of(folder / one.cell.name, label, s)) for s in plan.seeds]
+            runs = [
+                store.load(get_run_folder(folder / one.cell.name, label, s)) for s in plan.seeds
+            ]
             for run in runs:
                 wrong.add(label, one.cell.name, run.warnings)
-                told.append(run.facts.get("varies"))
-            scores[label].append([score_of(run, label, plan.tune.measure) for run in runs])
-    at_best = {label: best(mine, plan.tune.best) for label, mine in scores.items()}
+                varies.append(run.facts.get("varies"))
+            scores[label].append([get_score(run, label, plan.tune.measure) for run in runs])
+    at_best = {label: find_best(mine, plan.tune.best) for label, mine in scores.items()}
     chosen = {label: plan.tried[label][first] for label, (first, *_) in at_best.items()}
     table = deepcopy(plan.base)
     for label, values in chosen.items():
-        table = with_values(table, label, values)
+        table = set_values(table, label, values)
     table["name"] = f"{table.get('name', 'run')}-tuned"
     table["tuned_on"] = sorted({*plan.seeds, *table.get("tuned_on", [])})
-    frame = scored(plan.tried, scores, plan.seeds, at_best)
+    frame = build_frame(plan.tried, scores, plan.seeds, at_best)
     with durable.atomic_file(folder / "tuning.parquet") as new:
         frame.write_parquet(new)
     durable.write(folder / MARKER, tomli_w.dumps(to_table(table)))
     return Tuning(
-        frame, chosen, table, plan.tune.measure, plan.tune.best, plan.grids, wrong.said(), folder,
-        Variation.combine(told),
-    )  # fmt: skip
+        frame,
+        chosen,
+        table,
+        plan.tune.measure,
+        plan.tune.best,
+        plan.grids,
+        wrong.lines(),
+        folder,
+        Variation.combine(varies),
+    )
 
 
-def score_of(run: Run, label: str, measure: str) -> float:
-    """What a candidate scored in one seed, after the last round; nan where it diverged, or every
-    round was skipped: then the number is that of a model nobody trained."""
+def get_score(run: Run, label: str, measure: str) -> float:
+    """Return the score of a candidate in one seed, after the last round; nan if it diverged, or if
+    every round was skipped and nothing was trained."""
     column = find_column(run, measure)
     if column is None:
         raise MusterError(f"tune.measure: {label} does not take '{measure}'; give another")

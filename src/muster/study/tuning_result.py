@@ -1,7 +1,7 @@
-"""A tuning: what every candidate of every method scored, and which was chosen.
+"""A tuning: the scores of every candidate of every method, and the chosen ones.
 
 On disk it is a folder with one comparison for each candidate, `tuning.parquet` with every score,
-and `chosen.toml`, a configuration in which each method has what was chosen for it.
+and `chosen.toml`, a configuration with the chosen settings of each method.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..report.intervals import Interval, correction_ratio
 from ..report.table_layout import Column, TerminalTable
 from ..report.tables import format_warnings
 from ..results.measures import MEASURES
-from .grid import Over, column_of, grid, shown
+from .grid import Over, as_column, format_value, grid
 
 Direction = Literal["max", "min"]
 Candidate = Mapping[str, Any]  # values by key, as within the method's own table
@@ -37,17 +37,16 @@ class Tuning:
 
     Attributes:
         frame: one row for each method, candidate and seed: the candidate's number and settings, its
-            `score`, whether it is `tied` with others for the best mean score, and whether it was
-            `chosen`: of several that are tied, the first of the grid
-        chosen: the settings that were chosen, by method
+            `score`, `tied` (it shares the best mean score) and `chosen` (the best, and of several
+            that are tied the first of the grid)
+        chosen: the chosen settings, by method
         table: the configuration with them, ready to be compared on the reported seeds
-        measure: what was scored, on rows that candidates did not fit on
-        direction: whether more of it is better ("max") or less ("min")
-        grids: how many candidates each method's grid has; where that is more than were tried, those
-            were drawn
-        concerns: what is wrong with some of the runs, and in how many
-        folder: where everything is
-        variation: what the validation seeds vary
+        measure: measure of the score, on rows that candidates were not trained on
+        direction: "max" if a higher score is better, "min" if a lower one is
+        grids: number of candidates in each method's grid; if more than were tried, those were drawn
+        warnings: warnings about runs, with the number of runs
+        folder: folder of the tuning
+        variation: variation between the validation seeds
     """
 
     frame: pl.DataFrame
@@ -56,13 +55,13 @@ class Tuning:
     measure: str
     direction: Direction
     grids: Mapping[str, int] = field(default_factory=dict)
-    concerns: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     folder: Path | None = None
     variation: Variation = Variation()
 
     def summary(self) -> pl.DataFrame:
-        """One row for each method and candidate: its settings, and the mean of its score with the
-        95 % interval."""
+        """Return one row for each method and candidate: its settings, and the mean of its score
+        with the 95 % interval."""
         rows = []
         keys = [name for name in self.frame.columns if name not in OWN]
         ratio = correction_ratio(self.variation, MEASURES[self.measure])
@@ -82,17 +81,17 @@ class Tuning:
         keys = [name for name in self.frame.columns if name not in OWN]
         for (label,), mine in summary.group_by("method", maintain_order=True):
             own = [key for key in keys if mine[key].null_count() < len(mine)]
-            said = [
-                ", ".join(f"{k} = {shown(row[k])}" for k in own) or "as it is"
+            settings = [
+                ", ".join(f"{k} = {format_value(row[k])}" for k in own) or "as it is"
                 for row in mine.iter_rows(named=True)
             ]
             scores = [
                 "-" if m is None else f"{m:.4f}" if h is None else f"{m:.4f}±{h:.4f}"
                 for m, h in mine.select("mean", "half").iter_rows()
             ]
-            alike = int(mine["tied"].sum())
+            ties = int(mine["tied"].sum())
             stars = [
-                ("chosen" + (f", the first of {alike} alike" if tied else ""))
+                ("chosen" + (f", the first of {ties} tied" if tied else ""))
                 if chosen
                 else ("as good" if tied else "")
                 for chosen, tied in mine.select("chosen", "tied").iter_rows()
@@ -103,33 +102,33 @@ class Tuning:
             rows = f"{head} on rows held out for tuning"
             title = f"{label}: {tried}{rows}, {seeds}; {better} is chosen"
             columns = [Column(head, scores), Column("", stars, left=True)]
-            tables.append(TerminalTable(title, [Column("candidate", said)], columns))
-        edges = edges_of(summary.iter_rows(named=True), keys)
-        tables += [Text(f"at the edge: {said}; what is best may lie beyond") for said in edges]
+            tables.append(TerminalTable(title, [Column("candidate", settings)], columns))
+        edges = describe_edges(summary.iter_rows(named=True), keys)
+        tables += [Text(f"at the edge: {text}; the best value may lie beyond") for text in edges]
         several = summary["half"].is_not_null().any()
         seeds = plural(int(summary["seeds"].to_numpy().max()), "validation seed")
         covers = [Text(self.variation.interval_note(seeds))] if several else []
-        return Group(*tables, *covers, *format_warnings(self.concerns))
+        return Group(*tables, *covers, *format_warnings(self.warnings))
 
     def __repr__(self) -> str:
-        said = "; ".join(
-            f"{label}: {', '.join(f'{k}={shown(v)}' for k, v in values.items())}"
+        text = "; ".join(
+            f"{label}: {', '.join(f'{k}={format_value(v)}' for k, v in values.items())}"
             for label, values in self.chosen.items()
         )
-        return f"Tuning({said})"
+        return f"Tuning({text})"
 
 
 # Columns of the frame that are no keys.
 OWN = ("method", "candidate", "seed", "score", "tied", "chosen")
 
 
-def candidates(over: Over, budget: int, seed: int) -> list[dict[str, Any]]:
-    """As many candidates of a grid as the budget allows: all of them in their order, or else a
-    sample without replacement.
+def draw_candidates(over: Over, budget: int, seed: int) -> list[dict[str, Any]]:
+    """Return the candidates of a grid, in order; if they are more than the budget, a sample of
+    them without replacement.
 
-    >>> [c["lr"] for c in candidates({"lr": [1, 2, 3, 4]}, 4, 0)]
+    >>> [c["lr"] for c in draw_candidates({"lr": [1, 2, 3, 4]}, 4, 0)]
     [1, 2, 3, 4]
-    >>> len(candidates({"lr": [1, 2, 3, 4], "mu": [0, 1]}, 3, 0))
+    >>> len(draw_candidates({"lr": [1, 2, 3, 4], "mu": [0, 1]}, 3, 0))
     3
     """
     every = [dict(cell.values) for cell in grid(over)]
@@ -139,11 +138,11 @@ def candidates(over: Over, budget: int, seed: int) -> list[dict[str, Any]]:
     return [every[i] for i in sorted(drawn)]
 
 
-def best(scores: Sequence[Sequence[float]], direction: Direction) -> list[int]:
-    """The candidates of the best mean score, in the order of the grid: the first is chosen. One
-    without a score in some seed (nan: its training diverged) is not among them.
+def find_best(scores: Sequence[Sequence[float]], direction: Direction) -> list[int]:
+    """Return the candidates of the best mean score, in the order of the grid; the first is chosen.
+    One without a score in some seed (nan: its training diverged) is not among them.
 
-    >>> best([[0.1, 0.3], [0.2, 0.4], [float("nan"), 1.0], [0.3, 0.3]], "max")
+    >>> find_best([[0.1, 0.3], [0.2, 0.4], [float("nan"), 1.0], [0.3, 0.3]], "max")
     [1, 3]
     """
     means = np.array([np.mean(mine) for mine in scores], np.float64)
@@ -158,11 +157,11 @@ def best(scores: Sequence[Sequence[float]], direction: Direction) -> list[int]:
     return found
 
 
-def at_edge(mine: Sequence[Candidate], key: str) -> str:
-    """The edge of a method's grid that its choice is at, "smallest" or "largest": a better value
-    may lie beyond. Empty where the choice is inside, or there was only one value.
+def find_edge(mine: Sequence[Candidate], key: str) -> str:
+    """Return the edge of a method's grid that its choice is at, "smallest" or "largest": a better
+    value may lie beyond. Empty if the choice is inside, or there is only one value.
 
-    >>> at_edge([{"lr": lr, "chosen": lr == 0.4} for lr in (0.1, 0.2, 0.4)], "lr")
+    >>> find_edge([{"lr": lr, "chosen": lr == 0.4} for lr in (0.1, 0.2, 0.4)], "lr")
     'largest'
     """
     values: list[Any] = [row.get(key) for row in mine]
@@ -172,14 +171,14 @@ def at_edge(mine: Sequence[Candidate], key: str) -> str:
     return {min(values): "smallest", max(values): "largest"}.get(chosen, "")
 
 
-def edges_of(rows: Iterable[Candidate], keys: Sequence[str]) -> list[str]:
-    """One sentence for each value that methods chose at an edge of what they tried.
+def describe_edges(rows: Iterable[Candidate], keys: Sequence[str]) -> list[str]:
+    """Return a sentence for each value that methods chose at an edge of their grid.
 
     Args:
         rows: the candidates of every method, one of each chosen
 
     >>> lr = [{"method": m, "lr": lr, "chosen": lr == 0.4} for m in "AB" for lr in (0.2, 0.4)]
-    >>> edges_of(lr, ["lr"])
+    >>> describe_edges(lr, ["lr"])
     ['lr = 0.4 is the largest tried (A, B)']
     """
     tried: dict[str, list[Candidate]] = {}
@@ -187,33 +186,33 @@ def edges_of(rows: Iterable[Candidate], keys: Sequence[str]) -> list[str]:
         tried.setdefault(row["method"], []).append(row)
     who: dict[str, list[str]] = {}
     for (method, mine), key in product(tried.items(), keys):
-        if side := at_edge(mine, key):
-            value = next(shown(row[key]) for row in mine if row["chosen"])
+        if side := find_edge(mine, key):
+            value = next(format_value(row[key]) for row in mine if row["chosen"])
             who.setdefault(f"{key} = {value} is the {side} tried", []).append(method)
-    return [f"{said} ({', '.join(methods)})" for said, methods in who.items()]
+    return [f"{text} ({', '.join(methods)})" for text, methods in who.items()]
 
 
-def scored(
+def build_frame(
     tried: Mapping[str, Sequence[Candidate]],
     scores: Mapping[str, Sequence[Sequence[float]]],
     seeds: Sequence[int],
     at_best: Mapping[str, Sequence[int]],
 ) -> pl.DataFrame:
-    """Every score as a frame. A key that a method does not have is null for it.
+    """Return every score as a frame. A key that a method does not have is null for it.
 
     Args:
-        at_best: of each method, the candidates of the best score; the first is chosen
+        at_best: candidates of the best score of each method; the first is chosen
     """
     keys = list(dict.fromkeys(k for mine in tried.values() for c in mine for k in c))
     typed: dict[str, dict[str, Any]] = {}
     for key in keys:
         values = [c[key] for mine in tried.values() for c in mine if key in c]
-        typed[key] = dict(zip(map(shown, values), column_of(values), strict=True))
+        typed[key] = dict(zip(map(format_value, values), as_column(values), strict=True))
     rows = [
         {
             "method": label,
             "candidate": i,
-            **{key: typed[key][shown(c[key])] if key in c else None for key in keys},
+            **{key: typed[key][format_value(c[key])] if key in c else None for key in keys},
             "seed": seed,
             "score": scores[label][i][j],
             "tied": len(at_best[label]) > 1 and i in at_best[label],

@@ -1,7 +1,7 @@
-"""Units of work: the seeds of many experiments, side by side, kept as they finish.
+"""Units of work: the seeds of many experiments, run in parallel, saved as they finish.
 
-A *cell* is one experiment, kept as a comparison in a folder of its own; a unit is one of its seeds.
-Every setting of every cell is checked before the first unit runs, and what is finished is not run
+A *cell* is one experiment, saved as a comparison in a separate folder; a unit is one of its seeds.
+Every setting of every cell is checked before the first unit runs, and finished units are not run
 again.
 """
 
@@ -24,26 +24,31 @@ from ..config.experiment import Experiment, load, load_table
 from ..config.settings import Settings
 from ..federation import Federation
 from ..local import Local
-from .experiment_runs import check_all, compared, without_solo
+from .experiment_runs import check_experiment, compare_experiment, without_solo
 from .grid import Cell
-from .sweep_result import finished
-from .workers import Crowd, jobs_for
+from .sweep_result import has_all_runs
+from .workers import WorkerPool, count_workers
 
 CONFIG = "config.toml"
-# What may differ between two sessions on one folder: it does not change what a run comes to.
-NO_MATTER = ("seeds", "seed", "name", "out", "measures", "panels", "figures", "report_at",
-             "checkpoint_every", "processes", "methods", "tuned_on")  # fmt: skip
+# Settings that may differ between two sessions on one folder: they do not change a run.
+IRRELEVANT = (
+    *("seeds", "seed", "tuned_on", "methods", "name", "out", "measures", "panels", "figures"),
+    *("report_at", "checkpoint_every", "processes"),
+)
 
 
 @dataclass(frozen=True)
-class Done:
-    """One seed of one cell is finished.
+class CellProgress:
+    """The progress of cells after a seed of one of them.
 
     Attributes:
-        done: seeds of cells that are finished, of all; `kept` of them were before
-        total: seeds of cells that are finished, of all; `kept` of them were before
-        whole: cells that are finished with all seeds, of all
-        cells: cells that are finished with all seeds, of all
+        cell: cell whose seed is finished
+        seed: the seed
+        done: number of finished seeds, over all cells
+        total: number of seeds, over all cells
+        kept: number of seeds that were finished before
+        whole: number of cells with all seeds finished
+        cells: number of cells
     """
 
     cell: str
@@ -55,12 +60,12 @@ class Done:
     cells: int
 
 
-OnCell = Callable[[Done], None]
+OnCell = Callable[[CellProgress], None]
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A cell before it is run: its name, its configuration, and the same as it was checked."""
+class CellPlan:
+    """The plan of a cell: its values, its configuration as a table, and as a checked experiment."""
 
     cell: Cell
     table: Table
@@ -68,9 +73,9 @@ class Planned:
     trusted: bool
 
     @classmethod
-    def of(cls, cell: Cell, table: Table, trusted: bool) -> Planned:
+    def of(cls, cell: Cell, table: Table, trusted: bool) -> CellPlan:
         """Check a cell's configuration; `trusted` as in `config.load`."""
-        with about(cell.name):
+        with prefix_errors(cell.name):
             return cls(cell, table, load(table, trusted), trusted)
 
     @property
@@ -80,11 +85,11 @@ class Planned:
 
 @dataclass(frozen=True)
 class Unit:
-    """One seed of one cell, as a worker is told of it.
+    """One seed of one cell, as it is sent to a worker.
 
     Attributes:
-        tuning: the share of each client's training rows to be judged by in place of its test rows;
-            of a configuration with `left_out`, the rows that are left out are
+        tuning: fraction of each client's training rows to evaluate on in place of its test rows; in
+            a configuration with `left_out`, the rows that are left out take their place
     """
 
     cell: str
@@ -97,8 +102,8 @@ class Unit:
 
 
 @contextmanager
-def place_for(folder: str | Path | None) -> Iterator[Path]:
-    """The folder that cells are kept in: the user's, or one for as long as it is needed."""
+def open_folder(folder: str | Path | None) -> Iterator[Path]:
+    """Provide the folder of cells: the user's, or a temporary one."""
     if folder is not None:
         yield Path(folder)
         return
@@ -107,8 +112,8 @@ def place_for(folder: str | Path | None) -> Iterator[Path]:
 
 
 @contextmanager
-def about(cell: str) -> Iterator[None]:
-    """Say of an error which cell it is about."""
+def prefix_errors(cell: str) -> Iterator[None]:
+    """Put the name of a cell before an error."""
     try:
         yield
     except MusterError as error:
@@ -116,39 +121,39 @@ def about(cell: str) -> Iterator[None]:
 
 
 def run_cells(
-    cells: Sequence[Planned],
+    cells: Sequence[CellPlan],
     folder: Path,
     jobs: int | None,
     on_cell: OnCell | None,
     begin: Callable[[], None],
     tuning: float | None = None,
 ) -> None:
-    """Run every seed of every cell that is not finished. `begin` is called when all settings are
-    known to be possible, before anything runs."""
+    """Run every unfinished seed of every cell. `begin` is called after all settings are checked,
+    before anything runs."""
     for one in cells:
-        check_kept(folder / one.cell.name, one.chosen)
+        check_settings(folder / one.cell.name, one.chosen)
     left = [
         (one, seed)
         for one in cells
         for seed in one.seeds
-        if not finished(folder, one.cell, one.chosen.methods, seed)
+        if not has_all_runs(folder, one.cell, one.chosen.methods, seed)
     ]
     waiting = {one.cell.name: one for one, _ in left}
     if jobs is None:
-        # As many as there are cores, or `processes`; a GPU is given one stream of work.
+        # As many as cores, or `processes`; a GPU has one worker.
         jobs = min(one.chosen.settings.compute.workers() for one in cells)
-    many = jobs_for(jobs, len(left))
+    many = count_workers(jobs, len(left))
     units = [
         Unit(name, one.table, one.trusted, seed, str(folder / name), many > 1, tuning)
         for one, seed in left
         for name in [one.cell.name]
     ]
-    with Crowd(many) as crowd:
-        find_mistakes(list(waiting.values()), crowd, tuning)
+    with WorkerPool(many) as crowd:
+        check_plans(list(waiting.values()), crowd, tuning)
         begin()
         for name, one in waiting.items():
             (folder / name).mkdir(exist_ok=True)
-            durable.write(folder / name / CONFIG, tomli_w.dumps(one.chosen.resolved()))
+            durable.write(folder / name / CONFIG, tomli_w.dumps(one.chosen.resolve()))
         total = sum(len(one.seeds) for one in cells)
         kept = done = total - len(units)
         missing = Counter(unit.cell for unit in units)
@@ -157,56 +162,58 @@ def run_cells(
             missing[unit.cell] -= 1
             if on_cell is not None:
                 whole = len(cells) - sum(n > 0 for n in missing.values())
-                on_cell(Done(unit.cell, unit.seed, done, total, kept, whole, len(cells)))
+                on_cell(CellProgress(unit.cell, unit.seed, done, total, kept, whole, len(cells)))
 
 
-Alike = tuple[list[tuple[str, Table, bool]], float | None]  # cells of the same data, and `tuning`
+CellGroup = tuple[
+    list[tuple[str, Table, bool]], float | None
+]  # cells of the same data, and `tuning`
 
 
-def find_mistakes(cells: Sequence[Planned], crowd: Crowd, tuning: float | None) -> None:
-    """Hold every method of every one of these cells against its data, before anything runs. Cells
-    of the same data are checked together, so that it is made once."""
-    alike: dict[str, list[tuple[str, Table, bool]]] = {}
+def check_plans(cells: Sequence[CellPlan], crowd: WorkerPool, tuning: float | None) -> None:
+    """Check every method of these cells with its data, before anything runs. Cells with the same
+    data are checked together, so that it is built once."""
+    groups: dict[str, list[tuple[str, Table, bool]]] = {}
     for one in cells:
         c = one.chosen
         data = repr((c.data, c.importance, c.members, c.requirement is None))
-        alike.setdefault(data, []).append((one.cell.name, one.table, one.trusted))
-    for _ in crowd.each(check_cells, [(group, tuning) for group in alike.values()]):
+        groups.setdefault(data, []).append((one.cell.name, one.table, one.trusted))
+    for _ in crowd.each(check_cells, [(group, tuning) for group in groups.values()]):
         pass
 
 
-def check_cells(alike: Alike) -> None:
-    """Find what is wrong with cells of the same data, without running them."""
-    cells, tuning = alike
+def check_cells(group: CellGroup) -> None:
+    """Check cells with the same data, without running them."""
+    cells, tuning = group
     fed: Federation | None = None
     for name, table, trusted in cells:
-        with about(name):
+        with prefix_errors(name):
             whole = load(table, trusted)
             chosen, solo = without_solo(whole), isinstance(whole.requirement, Local)
             seed = chosen.settings.all_seeds[0]
             fed = chosen.federation(seed, tuning) if fed is None else fed
-            check_all(chosen, fed, seed, solo)
+            check_experiment(chosen, fed, seed, solo)
 
 
 def run_unit(unit: Unit) -> None:
-    """Run one seed of a cell: the methods share the federation, which is made once."""
+    """Run one seed of a cell: the methods share the federation, which is built once."""
     table = {**unit.table, "processes": 1} if unit.one_core else unit.table
     chosen = load(table, unit.trusted)
 
     def data(seed: int) -> Federation:
         return chosen.federation(seed, unit.tuning)
 
-    with about(unit.cell):
-        compared(chosen, Path(unit.folder), data, only=[unit.seed])
+    with prefix_errors(unit.cell):
+        compare_experiment(chosen, Path(unit.folder), data, only=[unit.seed])
 
 
-def check_kept(folder: Path, chosen: Experiment) -> None:
-    """Refuse a cell whose finished runs were made with other settings."""
+def check_settings(folder: Path, chosen: Experiment) -> None:
+    """Refuse a cell whose finished runs have other settings."""
     if not (folder / CONFIG).exists():
         return
-    kept = load_table(folder / CONFIG, follow=False)
-    before, now = what_matters(kept), what_matters(to_table(chosen.resolved()))
-    # A method that is new, or is not asked for any more, takes nothing from the others' runs.
+    saved = load_table(folder / CONFIG, follow=False)
+    before, now = get_relevant_settings(saved), get_relevant_settings(to_table(chosen.resolve()))
+    # A method that is new, or was removed, does not change the others' runs.
     others = {key for key in before.keys() ^ now.keys() if key.startswith("methods.")}
     for key in (key for key in dict.fromkeys((*before, *now)) if key not in others):
         was, now_is = before.get(key, "none"), now.get(key, "none")
@@ -217,8 +224,8 @@ def check_kept(folder: Path, chosen: Experiment) -> None:
             )
 
 
-def with_defaults(local: Table) -> Table:
-    """Local work with every setting written out; how much of it there is always is."""
+def fill_local(local: Table) -> Table:
+    """Return local work with every default but the number of steps or epochs."""
     usual = {
         key: value
         for key, value in to_table(Local(steps=1)).items()
@@ -227,18 +234,18 @@ def with_defaults(local: Table) -> Table:
     return {**usual, **local}
 
 
-def what_matters(resolved: Table) -> Table:
-    """What decides what a run comes to: every setting but those of the session, each method by
-    itself. What an older version did not write down is as it is by default."""
+def get_relevant_settings(resolved: Table) -> Table:
+    """Return the settings that decide a run's results, as text: all but those of the session, each
+    method separately. Settings that an older version did not write have their default."""
     resolved = {**to_table(Settings()), **resolved}
-    kept = {key: value for key, value in resolved.items() if key not in NO_MATTER}
+    kept = {key: value for key, value in resolved.items() if key not in IRRELEVANT}
     local = resolved["local"]
     own = {
-        f"methods.{m['label']}": {**m, "local": with_defaults(m.get("local", local))}
+        f"methods.{m['label']}": {**m, "local": fill_local(m.get("local", local))}
         for m in resolved["methods"]
     }
     del kept["local"]
     if isinstance(kept.get("requirement"), dict):
-        kept["requirement"] = with_defaults(kept["requirement"])
-    # As text, in which a nan is like another.
+        kept["requirement"] = fill_local(kept["requirement"])
+    # As text, in which nan equals nan.
     return {key: json.dumps(value, sort_keys=True) for key, value in (kept | own).items()}

@@ -1,8 +1,8 @@
-"""Work side by side: independent tasks, one process for each core, each task on one core.
+"""Worker processes: independent tasks in parallel, each on one core.
 
-Tasks are plain values and the work is a function of a module, as they travel to other processes.
-What is done is reported as it is done, in any order. Ctrl-C ends the processes at once; one that
-lost its parent ends by itself.
+Tasks are plain values and the work is a function of a module, since they are sent to other
+processes. Results come in the order in which tasks are done. Ctrl-C ends the processes at once; one
+that lost its parent ends by itself.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 
-def jobs_for(jobs: int, tasks: int) -> int:
-    """How many processes to use for this many tasks."""
+def count_workers(jobs: int, tasks: int) -> int:
+    """Return the number of processes for this many tasks."""
     check_whole("jobs", jobs)
     return max(1, min(jobs, tasks))
 
 
-class Crowd:
-    """Processes that work side by side; with one job, this process. Use as a context manager."""
+class WorkerPool:
+    """A pool of processes, used as a context manager; with one job, this process."""
 
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs
@@ -43,11 +43,11 @@ class Crowd:
         self.pool: ProcessPoolExecutor | None = None
         self.safe: str | None = None
 
-    def __enter__(self) -> Crowd:
+    def __enter__(self) -> WorkerPool:
         if self.jobs > 1:
-            # Forked processes would share torch's threads and locks, in whatever state they are.
+            # Forked processes would share torch's threads and locks, in any state.
             context = multiprocessing.get_context("spawn")
-            # Each begins as `python -c`, and takes no module of the current folder for Python's.
+            # Each starts as `python -c`, and must not import modules of the current folder.
             self.safe = os.environ.get(SAFE_PATH)
             os.environ[SAFE_PATH] = "1"
             self.pool = ProcessPoolExecutor(self.jobs, mp_context=context, initializer=_begin)
@@ -56,16 +56,16 @@ class Crowd:
     def each(
         self, work: Callable[[Task], Result], tasks: Sequence[Task]
     ) -> Iterator[tuple[Task, Result]]:
-        """Each task with its result, as it is done. The first that fails ends it all: its error is
-        raised here."""
+        """Yield each task with its result, as it is done. The first error ends all, and is raised
+        here."""
         if self.pool is None:
             for task in tasks:
                 yield task, work(task)
             return
-        promised = {self.pool.submit(work, task): task for task in tasks}
+        futures = {self.pool.submit(work, task): task for task in tasks}
         try:
-            for future in as_completed(promised):
-                yield promised[future], future.result()
+            for future in as_completed(futures):
+                yield futures[future], future.result()
         except BrokenProcessPool:
             raise MusterError(
                 "jobs: a process ended before its work was done (out of memory?); if this is a "
@@ -91,8 +91,8 @@ class Crowd:
 
 
 def _begin() -> None:
-    """What a worker does first."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent has it too, and says what becomes
+    """Set up a worker process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it
     warnings.formatwarning = warning_line
     torch.set_num_threads(1)
     threading.Thread(target=_end_with_parent, daemon=True).start()

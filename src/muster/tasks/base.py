@@ -48,8 +48,8 @@ class Task(Protocol):
         cross_entropy: True if a row's loss is exactly -log softmax(z)_y: then engines may use a
             gradient in closed form
 
-    Muster's own tasks know more (`Usual`): several scores, scores of all rows together, a loss
-    that is no mean over rows, the best constant guess. A user's task need not.
+    Muster's own tasks know more (`StandardTask`): several scores, scores of all rows together, a
+    loss that is no mean over rows, the best constant guess. A user's task need not.
     """
 
     @property

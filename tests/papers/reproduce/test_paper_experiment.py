@@ -19,7 +19,7 @@ from muster.papers.reproduce.paper_experiment import (
     read_experiment,
 )
 from muster.results.measures import MEASURES
-from muster.study.sweep import planned
+from muster.study.sweep import plan_sweep
 
 SPEC = [
     *(f"fig{n}" for n in range(1, 11)), "decay", "bound",
@@ -39,7 +39,7 @@ def test_every_experiment_of_the_papers_is_there():
 @pytest.mark.parametrize("size", SIZES)
 def test_every_panel_is_a_configuration_that_can_run(id, size):
     for panel in EXPERIMENTS[id].panels(size):
-        experiment = planned(panel.config, panel.over or {"rounds": [panel.config["rounds"]]})
+        experiment = plan_sweep(panel.config, panel.over or {"rounds": [panel.config["rounds"]]})
         assert set(experiment.over) - {"rounds"} == set(panel.over)
 
 

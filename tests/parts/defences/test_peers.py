@@ -15,7 +15,7 @@ from muster.parts import Audit, LabelFlip, Liars
 from muster.parts.defences.trust import HARM, MOST_EFFECT, draw_replies, estimate_effects, find_kin
 from muster.parts.threats.attacks import draw_attackers
 from muster.protocol import Offer
-from muster.run.audit import TRUST, added, remembered, standing
+from muster.run.audit import TRUST, build_trust_state, find_harmless, update_history
 
 M = muster.methods
 
@@ -83,17 +83,19 @@ def test_effects_are_in_median_ones_and_nobody_speaks_too_loud():
 
 
 def test_harm_is_remembered_and_forgiven():
-    history, who = remembered(5)[TRUST], np.array([0, 2, 4])
+    history, who = build_trust_state(5)[TRUST], np.array([0, 2, 4])
     kin = alone = np.ones(3, bool)
-    assert standing(history, who, kin, alone, 2.5).all(), "nothing is known yet"
+    assert find_harmless(history, who, kin, alone, 2.5).all(), "nothing is known yet"
     once = np.ones(3)
-    history = added(history, who, 0.9, effect=np.array([1.0, -4.0, 1.0]), told=once)
-    assert standing(history, who, kin, alone, 2.5).tolist() == [True, False, True]
+    history = update_history(history, who, 0.9, effect=np.array([1.0, -4.0, 1.0]), told=once)
+    assert find_harmless(history, who, kin, alone, 2.5).tolist() == [True, False, True]
     assert history["told"].tolist() == [1, 0, 1, 0, 1]
     for _ in range(10):
-        history = added(history, who, 0.9, effect=once, told=once)
-    assert standing(history, who, kin, alone, 2.5).all()
-    assert remembered(5)[TRUST]["effect"].sum() == 0, "what is remembered is not changed in place"
+        history = update_history(history, who, 0.9, effect=once, told=once)
+    assert find_harmless(history, who, kin, alone, 2.5).all()
+    assert build_trust_state(5)[TRUST]["effect"].sum() == 0, (
+        "what is remembered is not changed in place"
+    )
 
 
 def test_who_is_tried_is_drawn_by_seed_round_and_client():

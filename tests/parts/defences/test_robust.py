@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import byzfl_reference
 import muster
 from helpers import nine_clients, roster_of
-from muster.config.experiment import composed
+from muster.config.method_tables import build_method
 from muster.parts import (
     Adaptive,
     Average,
@@ -147,7 +147,7 @@ def test_a_liar_of_any_size_does_not_move_it_far(name):
 def test_every_rule_runs_from_a_table_with_every_kind_of_method(name):
     fed = replace(nine_clients(), requirement=np.full(9, 1.2))
     model = muster.models.Softmax()
-    by_name = composed({"name": "fedavg", "step": {"kind": name}})
+    by_name = build_method({"name": "fedavg", "step": {"kind": name}})
     assert type(by_name.step) is type(RULES[name])
     assert not by_name.step.only_mean
     step = RULES[name]

@@ -13,7 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import muster
-from muster.config.experiment import composed, load
+from muster.config.experiment import load
+from muster.config.method_tables import build_method
 from muster.parts import (
     ALIE,
     IPM,
@@ -332,15 +333,18 @@ def test_from_tables():
     table = {"kind": "liars", "fraction": 0.2, "then": {"kind": "alie", "z": 2.0}, "from_round": 5}
     chosen = load({"attack": table, "method": {"name": "fedalign", "trust": True}})
     assert chosen.settings.attack == Liars(0.2, then=ALIE(z=2.0), from_round=5)
-    assert composed({"name": "fedavg", "trust": {"kind": "audit", "worth": 0.5}}).trust.worth == 0.5
-    assert composed({"name": "fedalign", "trust": {"kind": "audit"}}).trust == Audit()
+    assert (
+        build_method({"name": "fedavg", "trust": {"kind": "audit", "worth": 0.5}}).trust.worth
+        == 0.5
+    )
+    assert build_method({"name": "fedalign", "trust": {"kind": "audit"}}).trust == Audit()
     for bad, message in (
         ({"kind": "audit", "recall": 1.0}, "recall: 1.0; allowed"),
         ({"kind": "audit", "tried": 100}, "tried: 100; allowed"),
         ({"kind": "audit", "groups": [0.5, 1.0]}, "groups: .*; allowed: shares from 1.0 down"),
     ):
         with pytest.raises(muster.MusterError, match=message):
-            composed({"name": "fedavg", "trust": bad})
+            build_method({"name": "fedavg", "trust": bad})
 
 
 def of(table):
@@ -357,5 +361,5 @@ def test_where_it_is_on_by_default():
     assert of(two | {"trust": True}) == dict.fromkeys(("fedalign", "maxfl", "fedavg"), Audit())
     assert of({"method": {"name": "fedalign", "trust": False}, "network": {}}) == {"fedalign": None}
     assert of({"method": "local", "trust": True}) == {"local": None}
-    again = load(load(two | {"network": {}}).resolved())
+    again = load(load(two | {"network": {}}).resolve())
     assert again.jobs["fedalign"].method.trust == Audit()

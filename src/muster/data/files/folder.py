@@ -172,7 +172,7 @@ class FolderData:
         columns = self.blocks[0].features
         levels = fitted.levels if isinstance(fitted, TableEncoder) else self.levels()
         blocks = self.encode_categories(levels)
-        made: list[TableEncoder | Scaler] = []
+        transforms: list[TableEncoder | Scaler] = []
 
         def fit(x: NDArray[Any], rows: ClientRows) -> TableEncoder | Scaler:
             statistics = rows.statistics(x)
@@ -188,21 +188,21 @@ class FolderData:
         def rescale(x: NDArray[Any], rows: ClientRows) -> NDArray[Any]:
             if self.manifest.mean:
                 x, scale = manifest_scaler(x, blocks[0], self.manifest)
-                made.append(scale)
+                transforms.append(scale)
             elif self.needs_fit:
-                made.append(fit(x, rows) if fitted is None else fitted)
-            return made[0](x) if made else x
+                transforms.append(fit(x, rows) if fitted is None else fitted)
+            return transforms[0](x) if transforms else x
 
         fed = assemble(blocks, self.options, seed, self.place.resolve().stem, self.roles, rescale)
-        maker = made[0] if made else None
-        encoder = maker if isinstance(maker, TableEncoder) else None
+        transform = transforms[0] if transforms else None
+        encoder = transform if isinstance(transform, TableEncoder) else None
         options = self.options
         others = (options.client, options.split)
         return replace(
             fed,
             columns=encoder.names if encoder else tuple(self.manifest.mean) or fed.columns,
             encoder=encoder,
-            scaler=maker if isinstance(maker, Scaler) else None,
+            scaler=transform if isinstance(transform, Scaler) else None,
             text=self.text,
             pad=self.text.pad if self.text else None,
             resized=options.resize is not None,

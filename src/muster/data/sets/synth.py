@@ -1,7 +1,7 @@
 """SYNTH(alpha, beta) with noisy clients: generated data of adjustable alignment with priority.
 
 Priority clients hold the synthetic data of Li et al. (2018), each drawn from its own linear model.
-The other clients hold the priority clients' data made worse by degrees (FedALIGN, supplement C.2).
+The other clients hold the priority clients' data with increasing noise (FedALIGN, supplement C.2).
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def synth(
     fewest = min(LEAST, max_rows or LEAST) * (priority + others)
     require_memory(f"{fewest} rows or more", 4 * FEATURES * fewest, "ask for fewer clients")
     sizes = client_sizes(priority + others, seed, max_rows)
-    held = held_out_sizes(sizes, test_fraction)
+    held_out = held_out_sizes(sizes, test_fraction)
 
     def world(k: int) -> User:
         return User.draw(alpha, beta, rng.generator(seed, "synth user", client=k))
@@ -191,20 +191,20 @@ def synth(
         world(k).rows(int(sizes[k]), rng.generator(seed, "synth rows", client=k))
         for k in range(priority)
     ]
-    tests = pool_rows([(x[:h], y[:h]) for (x, y), h in zip(data, held, strict=False)])
-    trains = pool_rows([(x[h:], y[h:]) for (x, y), h in zip(data, held, strict=False)])
+    tests = pool_rows([(x[:h], y[:h]) for (x, y), h in zip(data, held_out, strict=False)])
+    trains = pool_rows([(x[h:], y[h:]) for (x, y), h in zip(data, held_out, strict=False)])
     for k, level in enumerate(noise_levels(others, skew), start=priority):
         draw = rng.generator(seed, "synth noise", client=k)
         draw_test = rng.generator(seed, "synth held out", client=k)
-        n, test = int(sizes[k]), int(held[k])
+        n, test = int(sizes[k]), int(held_out[k])
         at = draw_pool_rows(len(trains[1]), n - test, test, test_fraction, draw)
         at_test = sample(draw_test.permutation(len(tests[1])), test, draw_test)
         own = pool_rows([(tests[0][at_test], tests[1][at_test]), (trains[0][at], trains[1][at])])
         x, y = swap_in(own, random_data * level, world(k), draw)
         data.append((x, perturb(y, label_noise * level, draw)))
     return Federation.from_rows(
-        from_pairs([(x[h:], y[h:]) for (x, y), h in zip(data, held, strict=True)], "train"),
-        from_pairs([(x[:h], y[:h]) for (x, y), h in zip(data, held, strict=True)], "test"),
+        from_pairs([(x[h:], y[h:]) for (x, y), h in zip(data, held_out, strict=True)], "train"),
+        from_pairs([(x[:h], y[:h]) for (x, y), h in zip(data, held_out, strict=True)], "test"),
         priority=np.arange(priority),
         classes=CLASSES,
         name="synth",

@@ -111,11 +111,11 @@ def workspace(key: str) -> Iterator[Path]:
 
 
 @contextmanager
-def writable(made: AbstractContextManager[Path]) -> Iterator[Path]:
+def writable(creation: AbstractContextManager[Path]) -> Iterator[Path]:
     """Yield a folder created in the cache, or raise an error that says what to set."""
     with ExitStack() as stack:
         try:
-            folder = stack.enter_context(made)
+            folder = stack.enter_context(creation)
         except OSError as error:
             raise OSError(
                 f"{root() / 'arrays'}: cannot be written ({error.strerror}); set MUSTER_DATA to a "

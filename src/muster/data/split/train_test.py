@@ -37,8 +37,8 @@ def held_out_sizes(sizes: Int64, fraction: float) -> Int64:
             f"test_fraction: client {alone[0]} has {sizes[alone[0]]} row(s); holding out a test "
             "part needs at least 2: use fewer clients or more rows"
         )
-    held: Int64 = np.rint(fraction * sizes).astype(np.int64)
-    return held.clip(1, sizes - 1)
+    held_out: Int64 = np.rint(fraction * sizes).astype(np.int64)
+    return held_out.clip(1, sizes - 1)
 
 
 def hold_out(
@@ -50,8 +50,9 @@ def hold_out(
     sizes = whole.sizes
     keys = rng.keys(seed, "hold out", client=np.arange(len(whole)))
     drawn = draw_test_rows(labels[whole.rows], sizes, fraction, keys)
-    held = np.add.reduceat(drawn, whole.offsets[:-1], dtype=np.int64)
-    return Portions.cut(whole.rows[~drawn], sizes - held), Portions.cut(whole.rows[drawn], held)
+    test_sizes = np.add.reduceat(drawn, whole.offsets[:-1], dtype=np.int64)
+    train = Portions.cut(whole.rows[~drawn], sizes - test_sizes)
+    return train, Portions.cut(whole.rows[drawn], test_sizes)
 
 
 def draw_test_rows(y: Int64, sizes: Int64, fraction: float, key: UInt64) -> Bool:
@@ -110,12 +111,12 @@ def reweight_test(train: RaggedRows, x: torch.Tensor, y: torch.Tensor) -> Shared
     `prop_k[c] / count_test[c]`, so its labels weigh what they weigh in its training rows, and all
     its weights sum to 1. Labels the test set lacks are dropped and the rest renormalised.
     """
-    held = train.y.numpy()[train.base(np.arange(train.offsets[-1]))]
-    found, code = np.unique(np.concatenate([held, y.numpy()]), return_inverse=True)
+    trained = train.y.numpy()[train.base(np.arange(train.offsets[-1]))]
+    found, code = np.unique(np.concatenate([trained, y.numpy()]), return_inverse=True)
     clients, labels = len(train.offsets) - 1, len(found)
     who = np.repeat(np.arange(clients), train.sizes)
-    counts = np.bincount(who * labels + code[: len(held)], minlength=clients * labels)
-    in_test = np.bincount(code[len(held) :], minlength=labels)
+    counts = np.bincount(who * labels + code[: len(trained)], minlength=clients * labels)
+    in_test = np.bincount(code[len(trained) :], minlength=labels)
     counts = counts.reshape(clients, labels) * (in_test > 0)
     untested = np.flatnonzero(counts.sum(axis=1) == 0)
     if len(untested):
@@ -123,7 +124,7 @@ def reweight_test(train: RaggedRows, x: torch.Tensor, y: torch.Tensor) -> Shared
             f"test: it holds no row of any label of client {untested[0]}; give a test set with "
             "the labels of the training rows"
         )
-    return SharedRows.of(x, y, counts / counts.sum(axis=1, keepdims=True), code[len(held) :])
+    return SharedRows.of(x, y, counts / counts.sum(axis=1, keepdims=True), code[len(trained) :])
 
 
 def federate(

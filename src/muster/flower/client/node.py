@@ -74,7 +74,7 @@ class Node:
         own_of = (lambda who: memory["own"]) if "own" in memory else None
         view = self.stack.evaluate_model(offer.model, own_of, ONLY)
         if role.counted != UNSTATED:  # the whole view was requested, not what a round needs
-            view = self.stack.add_tuned(view, offer.round, offer.model, ONLY)
+            view = self.stack.add_tuning(view, offer.round, offer.model, ONLY)
         numbers, decides = figures(view), PREFIX[self.job.split]
         if self.method.serves == "global":
             state.put_appraisal(
@@ -127,7 +127,7 @@ class Node:
             score = float(answers.replies.appraisal.score[0])
             if not np.isnan(score):  # its rows may leave it without one
                 report[offer.score_name] = score
-        if self.method.claim.needs_requirement:
+        if self.method.claims:
             report["claim"] = float(answers.replies.claim[0])
         return report, answers.replies
 

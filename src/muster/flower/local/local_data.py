@@ -56,7 +56,7 @@ def write_node_files(chosen: Experiment, fed: Federation, folder: Path) -> NodeF
     )
     if not network.reading or chosen.data["name"] != "folder":
         return write_arrays(fed, network, folder)
-    data = chosen.read_as()
+    data = chosen.data_options()
     rest = {key: value for key, value in data.items() if key not in ("name", "path")}
     source = read_folder(data["path"], rest)
     held = None if source.tables else source.options.test_fraction

@@ -313,7 +313,7 @@ def federate_local(chosen: Experiment, clients: int, folder: Path, say: Say = pr
         )
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "config.toml").exists():
-        write(folder / "config.toml", tomli_w.dumps(chosen.resolved()))
+        write(folder / "config.toml", tomli_w.dumps(chosen.resolve()))
     say(f"starting a superlink, its gate and {fed.n} nodes on {HOST}; logs: {folder / 'logs'}")
     why: list[str] = []
 

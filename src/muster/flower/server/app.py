@@ -165,7 +165,7 @@ def federate(
         origin,
         round_logger(s.rounds, say, job.scoring.first),
     )
-    result = replace(result, config=chosen.resolved())
+    result = replace(result, config=chosen.resolve())
     store.save(result, folder)
     store.delete_checkpoints(folder / "checkpoints")
     return result

@@ -19,7 +19,7 @@ from ... import __version__
 from ...base.arrays import Int64
 from ...base.errors import MusterError, plural
 from ...base.schema import Table
-from ...config.network import Network, counted_rows
+from ...config.network import Network, cap_rows
 from ...federation import Population
 from ..transport.requests import exchange
 from ..transport.wire import OFFER, REPORT, clean_line
@@ -149,7 +149,7 @@ def enrol(
     for k, reason in why.items():
         say(f"without {members[k].name}: {reason}")
     priority = np.array([m.priority for m in members])
-    counted = counted_rows(rows, members, priority, network.max_share)
+    counted = cap_rows(rows, members, priority, network.max_share)
     for k in np.flatnonzero(counted != rows).tolist():
         by = "declared" if members[k].rows else f"network.max_share {network.max_share:g}"
         events.append((k, f"counts for {counted[k]} rows, not the {rows[k]} it states ({by})"))

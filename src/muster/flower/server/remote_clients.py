@@ -247,6 +247,8 @@ class RemoteClients:
         rows, dtype = int(self.population.sizes[k]), next(iter(offer.model.values())).dtype
         asked = int(count_steps(np.array([rows]), self.job.local, self.two_rows)[0])
         steps = asked if role.steps < 0 else role.steps
+        if role.importance > 0:
+            steps *= max(1, self.job.method.folds)  # as many on every fold of its rows
         common = (offer.round, k, rows, dtype, self.network.precision)
         if kind != MessageType.TRAIN:
             return ExpectedReply(*common, figures=self._figures)
@@ -451,7 +453,7 @@ def stack_replies(offer: Offer, roster: Roster, sent: list[Reply], appraisal: Ap
         for part, first in sent[0].extra.items()
     }
     claim = np.array([r.figure("claim") for r in sent])
-    return Replies(roster, models, appraisal, claim, extra)
+    return Replies(roster, models, appraisal, claim, extra, offer.trainable)
 
 
 def get_counted(memory: State, n: int) -> Int64:

@@ -19,8 +19,8 @@ from ...base.lazy import pl
 from ...base.schema import Table
 from ...base.untrusted_files import plain_name, read_frame, read_toml
 from ...results.store import reading
-from ...study.grid import shown
-from ...study.tuning_result import Tuning, edges_of
+from ...study.grid import format_value
+from ...study.tuning_result import Tuning, describe_edges
 from ..theory import study
 from .paper_experiment import PaperExperiment, Size, find_experiment
 
@@ -229,10 +229,10 @@ def describe_tuning(rows: Sequence[Table]) -> str:
     keys = list(dict.fromkeys(key for row in rows for key in row if key not in CANDIDATE_KEYS))
 
     def list_values(key: str) -> str:
-        return ", ".join(dict.fromkeys(shown(row[key]) for row in rows if key in row))
+        return ", ".join(dict.fromkeys(format_value(row[key]) for row in rows if key in row))
 
     def describe_choice(row: Table) -> str:
-        own: list[Any] = [shown(row[key]) for key in keys if key in row]
+        own: list[Any] = [format_value(row[key]) for key in keys if key in row]
         return f"{row['method']} {' / '.join(own) or 'as it is'}"
 
     grid = "; ".join(f"{key} of {list_values(key)}" for key in keys)
@@ -243,5 +243,5 @@ def describe_tuning(rows: Sequence[Table]) -> str:
     if "measure" in first:
         grid += f" by {first['measure']}"
     chosen = ", ".join(describe_choice(row) for row in rows if row["chosen"])
-    parts = "; ".join([f"{grid}: {chosen}", *edges_of(rows, keys)])
+    parts = "; ".join([f"{grid}: {chosen}", *describe_edges(rows, keys)])
     return f", tuned ({parts})"

@@ -23,9 +23,8 @@ from ...data.sources.dataset import locate
 from ...federation import Variation
 from ...results.measures import MEASURES
 from ...study.experiment_runs import without_solo
-from ...study.sweep import planned, sweep
-from ...study.tune import planned as planned_tuning
-from ...study.tune import tune
+from ...study.sweep import plan_sweep, sweep
+from ...study.tune import plan_tuning, tune
 from ...study.units import OnCell
 from ..theory import study
 from .panel_results import Provenance, Results, record_tuning, stack
@@ -121,7 +120,7 @@ def describe_data(panel: Panel) -> str:
     """Describe a panel's data: its clients' mean number of training rows, and the note on its data
     set."""
     over = panel.over or {"rounds": [panel.config["rounds"]]}
-    cells = planned(panel.config, over, trusted=False).cells
+    cells = plan_sweep(panel.config, over, trusted=False).cells
     rows: dict[str, int] = {}
     for cell in cells:
         chosen = without_solo(cell.chosen)
@@ -142,7 +141,7 @@ def tune_panel(
     """Tune a panel: return its configuration with the settings chosen for each method, every
     candidate with its score, and the seconds of work."""
     table = {**panel.config, "tune": panel.tune}
-    plan = planned_tuning(table, None, trusted=False)
+    plan = plan_tuning(table, None, trusted=False)
     units = sum(len(cell.seeds) for mine in plan.cells.values() for cell in mine)
     with on_work(f"{panel.name}: tuning", units) as on_cell:
         found = tune(table, folder=folder, jobs=jobs, on_cell=on_cell)

@@ -1,4 +1,4 @@
-"""Replies as points: their updates, how long they are, how far apart, and where their middle is.
+"""Geometry of replies: their updates as vectors, with norms, distances and medians.
 
 Distances are those of what moves by gradient; statistics (BatchNorm's) are looked at by themselves,
 so that neither hides in the other.
@@ -25,19 +25,19 @@ TOLERANCE = 1e-9  # by which shares of weight that should be equal may differ
 
 
 def gradient_names(offer: Offer) -> tuple[str, ...]:
-    """The parameters that move by gradient; all, where the offer does not say."""
+    """Return the names of the parameters that move by gradient; all, if the offer lists none."""
     return offer.trainable or tuple(offer.model)
 
 
 def updates(offer: Offer, models: Params, names: tuple[str, ...]) -> Tensor:
-    """`w_k - w` over these parameters, one row per reply, in float64."""
+    """Return `w_k - w` over these parameters, one row per reply, in float64."""
     return torch.cat([as_rows(models[n] - offer.model[n]).double() for n in names], 1)
 
 
 def directions(rows: Tensor) -> Tensor:
-    """Each row as a vector of length 1; a row of zeros as it is.
+    """Return each row scaled to length 1; a row of zeros as it is.
 
-    First by its largest number: the squares of very small ones are 0.
+    Scaled by its largest number first: the squares of very small ones are 0.
     """
     scaled = rows / rows.abs().amax(1, keepdim=True).clamp(min=SMALLEST)
     length: Tensor = scaled.norm(dim=1, keepdim=True)
@@ -45,7 +45,7 @@ def directions(rows: Tensor) -> Tensor:
 
 
 def shrink_updates(offer: Offer, models: Params, by: Float64, names: tuple[str, ...]) -> Params:
-    """`w + by_k (w_k - w)` for these parameters, the others as they are."""
+    """Return `w + by_k (w_k - w)` for these parameters, the others as they are."""
     out = dict(models)
     for n in names:
         w, t = offer.model[n], models[n]
@@ -56,7 +56,7 @@ def shrink_updates(offer: Offer, models: Params, by: Float64, names: tuple[str, 
 
 
 def bound_updates(offer: Offer, models: Params, most: Float64, names: tuple[str, ...]) -> Params:
-    """The replies with updates over these parameters no longer than `most`, one for each."""
+    """Return the replies with updates over these parameters no longer than `most`, one for each."""
     if not names:
         return models
     norm = updates(offer, models, names).norm(dim=1).cpu().numpy()
@@ -66,12 +66,12 @@ def bound_updates(offer: Offer, models: Params, most: Float64, names: tuple[str,
 
 
 def statistic_names(offer: Offer) -> tuple[str, ...]:
-    """What does not move by gradient."""
+    """Return the names of the parameters that do not move by gradient."""
     return tuple(n for n in offer.model if n not in gradient_names(offer))
 
 
 def weighted_median(values: Tensor, weight: Float64) -> Tensor:
-    """The median along the first axis of values that count by weight: where the weight below
+    """Return the median along the first axis of values that count by weight: where the weight below
     equals that above. Between two such values, their mean; with equal weights, the median.
 
     >>> weighted_median(torch.tensor([[1.0], [2.0], [10.0]]), np.array([1.0, 1.0, 3.0])).item()
@@ -85,14 +85,14 @@ def weighted_median(values: Tensor, weight: Float64) -> Tensor:
 
 
 def sorted_shares(values: Tensor, weight: Float64) -> tuple[Tensor, Tensor]:
-    """Values in order along the first axis, and the share of weight up to and with each."""
+    """Return values in order along the first axis, and the share of weight up to and with each."""
     ordered, at = values.sort(0)
     share = torch.from_numpy(weight / weight.sum()).to(values.device)
     return ordered, share[at].cumsum(0)
 
 
 def geometric_median(rows: Tensor, weight: Float64, nu: float, iterations: int) -> Tensor:
-    """Weiszfeld's iteration from 0: how much each row counts in the point nearest to all of them,
+    """Return the weight of each row in the point nearest to all, by Weiszfeld's iteration from 0:
     `b_k = p_k / max(nu, |x_k - z|)`, `z = sum_k b_k x_k / sum_k b_k`."""
     p, z = torch.from_numpy(weight / weight.sum()).to(rows), torch.zeros_like(rows[0])
     b = p
@@ -104,12 +104,12 @@ def geometric_median(rows: Tensor, weight: Float64, nu: float, iterations: int) 
 
 
 def squared_distances(rows: Tensor) -> Tensor:
-    """`|x_i - x_j|^2`, exactly 0 on the diagonal."""
+    """Return `|x_i - x_j|^2`, exactly 0 on the diagonal."""
     return torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist") ** 2
 
 
 def check_tolerance(f: Count) -> None:
-    """Refuse a number of liars that is no number, or a share of half and more."""
+    """Refuse a number of liars that is not a number, or a share of half or more."""
     if isinstance(f, float):
         require(0.0 <= f < 0.5, "f", f, "a whole number, or a share from 0.0 up to 0.5")
     else:

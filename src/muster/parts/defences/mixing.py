@@ -32,7 +32,7 @@ AVERAGE = Average()
 
 
 class Preprocessing(Step):
-    """What is done to replies before they are aggregated."""
+    """A step that changes replies, and hands them to another step."""
 
     then: Step
 
@@ -40,7 +40,7 @@ class Preprocessing(Step):
         return self.then.memory(model, seen)
 
     def prepare(self, offer: Offer, replies: Replies, weight: Float64) -> tuple[Replies, Float64]:
-        """The replies and weights that are handed on."""
+        """Return the replies and weights for the next step."""
         raise NotImplementedError
 
     def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: State) -> Moved:
@@ -121,7 +121,8 @@ class Bucketing(Preprocessing):
 
 
 def mix_replies(replies: Replies, mix: Float64, standing: Int64) -> Replies:
-    """Mixtures of the replies, one for each row of `mix`, each under the name of one of them."""
+    """Return mixtures of the replies, one for each row of `mix`, each with the roster entry of one
+    of them."""
     models = {
         n: torch.tensordot(torch.from_numpy(mix).to(t), t, dims=1)
         for n, t in replies.models.items()

@@ -1,6 +1,6 @@
-"""Robust steps: what a minority of replies, whatever they hold, cannot drag far away.
+"""Robust steps: aggregations that a minority of replies, whatever they hold, cannot drag far away.
 
-A robust step makes one reply of all of them, the *centre*, and hands it with their whole weight to
+A robust step reduces all replies to one, the *centre*, and hands it with their whole weight to
 `then`: `Median()` moves the model to the centre, `Median(Adaptive())` is MaxFL's step on it.
 Replies count by weight wherever the rule allows it; with equal weights the rules are those of
 their papers. Distances are those of what moves by gradient. Statistics (BatchNorm's) follow: number
@@ -41,7 +41,7 @@ AVERAGE = Average()
 
 
 def trimmed_mean(values: Tensor, weight: Float64, cut: float) -> Tensor:
-    """The mean along the first axis without the share `cut` of the weight at either end."""
+    """Return the mean along the first axis without the share `cut` of the weight at either end."""
     ordered, upto = sorted_shares(values, weight)
     inside = upto.clamp(cut, 1 - cut)
     kept = torch.diff(inside, dim=0, prepend=torch.full_like(inside[:1], cut))
@@ -49,12 +49,12 @@ def trimmed_mean(values: Tensor, weight: Float64, cut: float) -> Tensor:
 
 
 class Reduction(Step):
-    """A step that makes one reply of all, and hands it to another step."""
+    """A step that reduces all replies to one, and hands it to another step."""
 
     then: Step
 
     def check_then(self) -> None:
-        """The next step must ask for nothing but a mean: there is one reply left."""
+        """Refuse a next step that needs more than a mean: there is one reply left."""
         allowed = "a step that uses the mean alone (average, adaptive, momentum, adaptive_moments)"
         require(getattr(self.then, "only_mean", False), "then", type(self.then).__name__, allowed)
 
@@ -62,7 +62,7 @@ class Reduction(Step):
         return self.then.memory(model, seen)
 
     def centre(self, offer: Offer, replies: Replies, weight: Float64) -> Params:
-        """One model for all replies."""
+        """Return one model for all replies."""
         raise NotImplementedError
 
     def __call__(self, offer: Offer, replies: Replies, weight: Float64, server: State) -> Moved:
@@ -71,7 +71,7 @@ class Reduction(Step):
 
 
 def as_one(replies: Replies, weight: Float64, model: Params) -> tuple[Replies, Float64]:
-    """One reply, of the whole weight."""
+    """Return one reply with the total weight."""
     first = replies.pick(np.arange(len(weight)) == 0)
     models = {n: t[None] for n, t in model.items()}
     return replace(first, models=models), np.array([float(weight.sum())])
@@ -149,8 +149,8 @@ class Krum(Reduction):
     """Krum and multi-Krum (Blanchard et al. 2017): the mean, by weight, of the `m` replies whose
     `n - f - 2` nearest others are nearest, `score_k = sum |w_k - w_j|^2`.
 
-    It suits clients that are alike: among honest clients with different data it keeps those of one
-    kind.
+    It suits clients with similar data: among honest clients with different data it keeps those of
+    one kind.
 
     Attributes:
         f: how many liars are expected: a whole number, or a share of the replies

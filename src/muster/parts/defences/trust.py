@@ -1,4 +1,4 @@
-"""Trust: what clients outside the objective may do to the model, bound_updates, and checked by the
+"""Trust: bounds on what clients outside the objective may do to the model, and checks of it by the
 priority clients, who hold the data that the model is for.
 
 Four checks, each on the server, over the stack of replies. P are the priority clients that replied,
@@ -22,10 +22,9 @@ worth      the priority clients appraise the model that would come of P alone, w
 voice      in F, no priority client's change of loss counts for more than `voice` times the median
            change, so that none of them decides alone what counts.
 
-Peers: how clients check one another where nobody is outside the objective.
-
-There is no root of trust then: what follows holds while most clients of every kind of data are
-honest. D_k is an update, S are those that count.
+Peers: a federation without anybody outside the objective (MaxFL's usual one) has no such root of
+trust: there clients check one another. What follows holds while most clients of every kind of
+data are honest. D_k is an update, S are those that count.
 
 kin      `l_k = sum_j cos(D_k, D_j)^3 >= 0` over the others, copies aside. Of those below 0 the one
          that has been the least like over the rounds is left out first and no longer speaks for or
@@ -65,7 +64,7 @@ NO_ROOT = "no priority client to check it"
 
 @dataclass(frozen=True)
 class Inquiry:
-    """What is made of replies before anybody is asked about them.
+    """The server's findings about replies before any client appraises them.
 
     Attributes:
         replies: with updates no longer than the bound
@@ -181,7 +180,8 @@ class Audit:
     def bound(
         self, offer: Offer, replies: Replies, root: Bool, everyone: bool, middle: float
     ) -> Replies:
-        """No update longer than the bound; statistics (BatchNorm's) by themselves."""
+        """Return replies with no update longer than the bound; statistics (BatchNorm's) by
+        themselves."""
         factor = np.where(root & (not everyone), self.root_norm, self.norm)
         models = bound_updates(offer, replies.models, factor * middle, gradient_names(offer))
         others = statistic_names(offer)
@@ -191,13 +191,14 @@ class Audit:
         return replace(replies, models=models)
 
     def cap_weights(self, weight: Float64, root: Bool, copies: Int64) -> Float64:
-        """Copies share one weight, and no weight outside the root is above the largest in it."""
+        """Return weights of which copies share one, and none outside the root is above the largest
+        in it."""
         weight = weight / copies
         return np.where(root, weight, np.minimum(weight, weight[root].max(initial=0.0)))
 
     def choose_group(self, words: Float64, weight: Float64, share: Float64) -> int | None:
-        """Which group counts, from what its appraisers say: the place of the first that is worth
-        it; None when none is.
+        """Return the place of the first group that is worth it, from its appraisals; None when none
+        is.
 
         Args:
             words: `[model, appraiser]`: of w, of w_P, and of each group's model; lower is better
@@ -215,7 +216,7 @@ class Audit:
         return None
 
     def clip_changes(self, change: Float64) -> Float64:
-        """Changes of loss, none larger than `voice` median ones."""
+        """Return changes of loss, none larger than `voice` median ones."""
         most = self.voice * float(np.median(np.abs(change)))
         return np.clip(change, -most, most)
 
@@ -224,13 +225,14 @@ part(Audit, "audit")(Audit)
 
 
 def likeness(cosine: Float64) -> Float64:
-    """`sum_j cos^3` of each reply, from its cosines to others `[reply, other]`."""
+    """Return `sum_j cos^3` of each reply, from its cosines to others `[reply, other]`."""
     return np.asarray((cosine**3).sum(1), np.float64)
 
 
 def find_kin(cosine: Float64, copy: float, before: Float64) -> tuple[Bool, Float64]:
-    """Who is like the others, by their cosines `[reply, reply]`, and how like (l_k). Above `copy`
-    they are copies: they say nothing of each other, and speak of the others with the voice of one.
+    """Return which replies are like the others, and how like (l_k), by their cosines `[reply,
+    reply]`. Above `copy` they are copies: they do not count for each other, and count as one for
+    the others.
 
     Args:
         before: how like each was in the rounds before
@@ -246,7 +248,7 @@ def find_kin(cosine: Float64, copy: float, before: Float64) -> tuple[Bool, Float
 
 
 def draw_replies(some: Bool, most: int, offer: Offer, clients: Int64) -> Int64:
-    """The places of at most this many of some replies, drawn by seed, round and client."""
+    """Return the places of at most this many of some replies, drawn by seed, round and client."""
     key = np.where(some, rng.uniform(rng.keys(offer.seed, "tried", offer.round, clients)), np.inf)
     first = np.argsort(key, kind="stable")[: min(most, int(some.sum()))]
     return np.sort(first)
@@ -255,7 +257,8 @@ def draw_replies(some: Bool, most: int, offer: Offer, clients: Int64) -> Int64:
 def estimate_effects(
     words: Float64, inside: Bool, alone: Bool, weight: Float64, voice: float
 ) -> Float64 | None:
-    """The effect of each reply that was tried, in median ones; None when too few spoke.
+    """Return the effect of each reply that was tried, in median effects; None when too few
+    answered.
 
     Args:
         words: `[model, voter]`: of S, and of S without (with) each of them; lower is better
@@ -278,7 +281,7 @@ def estimate_effects(
 
 
 def as_audit(trust: bool | Audit) -> Audit | None:
-    """True is the audit with nothing to set."""
+    """Return the audit that a switch or an audit means; None for none."""
     if isinstance(trust, bool):
         return Audit() if trust else None
     return trust

@@ -1,12 +1,12 @@
-"""Attacks: what Byzantine clients say and send, and what it gains them.
+"""Attacks: the behaviours of Byzantine clients.
 
-An attack changes what an attacker reports of its loss, the model it sends, or the labels it
-trains on. Everything it does passes through the same guard and rules as an honest reply. `Liars`
-says who they are, when they begin, and whether they report what wins; any other attack says what
+An attack changes the loss that an attacker reports, the model it sends, or the labels it trains
+on. Everything it does passes through the same guard and rules as an honest reply. `Liars` chooses
+the attackers, when they begin, and whether they report the loss that wins; any other attack is what
 they send. Those that work together, knowing what honest clients send, are in `collusion`.
 
-Where clients are free to leave, an attacker leaves like an honest client, by what it really makes
-of the model; with `stays` it never does: it is not there for the model (MaxFL, Table 2).
+Where clients are free to leave, an attacker leaves like an honest client, by its true measure of
+the model; with `stays` it never does: it is not there for the model (MaxFL, Table 2).
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Attack(Protocol):
 
 
 def draw_attackers(fed: Federation, attack: Attack | None, seed: int) -> Int64:
-    """Who attacks: a seeded draw among the clients that may take part, or those of them that the
-    attack names. Where these are fewer than the attack's share, all of them."""
+    """Return the attackers: a seeded draw among the clients that may take part, or the group that
+    the attack names. Where these are fewer than the attack's share, all of them."""
     if attack is None:
         return np.empty(0, np.int64)
     seen = ~fed.unseen
@@ -179,8 +179,8 @@ class ForgeLoss(Honest):
 
 
 def winning_report(offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
-    """The report that counts most: exactly F(w) and its accuracy where they are broadcast, else
-    exactly rho_k."""
+    """Return the report that counts most: exactly F(w) and its accuracy where they are broadcast,
+    else exactly rho_k."""
     wins = requirement if np.isnan(offer.loss) else np.full(len(requirement), offer.loss)
     accuracy = appraisal.accuracy
     if not np.isnan(offer.accuracy):
@@ -219,7 +219,7 @@ class Liars:
         check_whole("attack every", self.every, 1)
 
     def asleep(self, offer: Offer) -> bool:
-        """Whether they are honest in this round."""
+        """Return True if they are honest in this round."""
         return offer.round < self.from_round or (offer.round - self.from_round) % self.every != 0
 
     def poison(self, fed: Federation, attackers: Int64) -> Federation:
@@ -240,11 +240,11 @@ class Liars:
             return models
         return self.then.collude(offer, models, clients, honest)
 
-    def vote(self, offer: Offer, words: Float64) -> Float64:
-        """The opposite of what they found: the best model is called the worst."""
+    def vote(self, offer: Offer, losses: Float64) -> Float64:
+        """Return the opposite of what they found: the best model is called the worst."""
         if self.asleep(offer):
-            return words
-        return np.asarray(words.max(0) + words.min(0) - words, np.float64)
+            return losses
+        return np.asarray(losses.max(0) + losses.min(0) - losses, np.float64)
 
 
 @part(Attack, "scale_update")
@@ -264,7 +264,7 @@ class ScaleUpdate(Honest):
 
 
 def scale_updates(offer: Offer, models: Params, factor: float) -> Params:
-    """`w + factor (w_k - w)`."""
+    """Return `w + factor (w_k - w)`."""
     return {n: w + factor * (models[n] - w) for n, w in offer.model.items()}
 
 
@@ -279,7 +279,7 @@ def sign_flip(fraction: float = 0.05, stays: bool = False) -> ScaleUpdate:
 class LabelFlip(Honest):
     """Train on (and judge the model by) turned labels, `y -> C - 1 - y`. The run's measures are
     taken on the labels clients hold, the attackers' included. Held-out rows keep their labels, also
-    where decisions go by them."""
+    where decisions use them."""
 
     fraction: float = 0.05
     stays: bool = False
@@ -304,8 +304,8 @@ def require_classes(fed: Federation, attack: str) -> None:
 
 
 def replace_rows(fed: Federation, clients: Int64, x: Tensor, y: Tensor) -> Federation:
-    """These clients' training rows in place of their own, in the same order: copies, since others
-    may hold the same rows."""
+    """Return the federation with these training rows in place of the clients' own, in the same
+    order: copies, since others may hold the same rows."""
     data = fed.train
     rows = data.base(np.arange(data.offsets[-1])).copy()
     rows[data.positions(clients)] = len(data.y) + np.arange(len(y))
@@ -342,7 +342,7 @@ class Backdoor(Honest):
         check_above("attack factor", self.factor)
 
     def mark(self, x: Tensor, most: Tensor) -> Tensor:
-        """Rows with the mark; `most` is the largest value."""
+        """Return rows with the mark; `most` is the largest value."""
         flat = x.clone().flatten(1)
         flat[:, : self.pixels] = most
         return flat.view(x.shape)
@@ -371,7 +371,7 @@ class Adversary:
     def report(
         self, offer: Offer, clients: Int64, appraisal: Appraisal, requirement: Float64
     ) -> Appraisal:
-        """Everyone's word: the attackers' is what their attack makes of it."""
+        """Return everyone's reports, the attackers' changed by their attack."""
         who = np.isin(clients, self.clients)
         if self.attack is None or not who.any():
             return appraisal
@@ -380,17 +380,18 @@ class Adversary:
         loss[who], accuracy[who] = lie.loss, lie.accuracy
         return Appraisal(loss, accuracy)
 
-    def vote(self, offer: Offer, clients: Int64, words: Float64) -> Float64:
-        """Everyone's word on candidate models."""
+    def vote(self, offer: Offer, clients: Int64, losses: Float64) -> Float64:
+        """Return everyone's appraisals of candidate models, the attackers' changed by their
+        attack."""
         who = np.isin(clients, self.clients)
         if self.attack is None or not who.any():
-            return words
-        words = words.copy()
-        words[:, who] = self.attack.vote(offer, words[:, who])
-        return words
+            return losses
+        losses = losses.copy()
+        losses[:, who] = self.attack.vote(offer, losses[:, who])
+        return losses
 
     def send(self, offer: Offer, clients: Int64, models: Params) -> Params:
-        """Everyone's models, the attackers' as they send them."""
+        """Return everyone's models, the attackers' as they send them."""
         who = np.flatnonzero(np.isin(clients, self.clients))
         if self.attack is None or not len(who):
             return models

@@ -1,6 +1,6 @@
 """Attackers who work together: they know what the honest clients send, and all send the same.
 
-With no honest client to look at (all of a portion of replies are theirs) they go by what they
+With no honest client to look at (all of a portion of replies are theirs) they use what they
 trained themselves.
 """
 
@@ -18,10 +18,10 @@ from .attacks import Attack, Honest, check_fraction
 
 
 class Collusion(Honest):
-    """Everyone sends the same, made from the updates of the honest."""
+    """Base of attacks in which all send the same model, computed from those of the honest."""
 
     def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
-        """Alone, they go by what they trained themselves."""
+        """Return what they send alone, from what they trained themselves."""
         return self.collude(offer, models, clients, models)
 
     def collude(self, offer: Offer, models: Params, clients: Int64, honest: Params) -> Params:
@@ -34,7 +34,7 @@ class Collusion(Honest):
         return sent
 
     def forge(self, w: torch.Tensor, honest: torch.Tensor) -> torch.Tensor:
-        """The model they send, from the offer's and those of the honest."""
+        """Return the model they send, from the offer's and those of the honest."""
         raise NotImplementedError
 
 

@@ -19,10 +19,9 @@ from ...base.registry import part
 from ...protocol import Appraisal, Offer
 from .attacks import Attack, Honest, check_fraction, scale_updates
 
-LOSSES = {"loss nan": np.nan, "loss negative": -1.0, "loss huge": 1e30}  # what is said instead
-FAULTS = (
-    "nan", "infinite", "zero", "huge", "scaled", "turned", "stale", "noise", "one bit", *LOSSES,
-)  # fmt: skip
+LOSSES = {"loss nan": np.nan, "loss negative": -1.0, "loss huge": 1e30}  # what is reported
+WEIGHTS = "nan", "infinite", "zero", "huge", "scaled", "turned", "stale", "noise", "one bit"
+FAULTS = (*WEIGHTS, *LOSSES)
 BIT = 2.0**30  # by how much a number grows when one bit of its exponent flips
 
 
@@ -50,7 +49,7 @@ class Faults(Honest):
             check_one_of("faults kinds", kind, FAULTS)
 
     def draw_faults(self, offer: Offer, clients: Int64) -> list[str]:
-        """What is wrong with the reply of each; "" for nothing."""
+        """Return the fault of each client's reply; "" for none."""
         kinds = self.kinds or FAULTS
         key = rng.keys(offer.seed, "faults", offer.round, clients)
         which = (rng.uniform(rng.fold(key, 1)) * len(kinds)).astype(np.int64)
@@ -58,7 +57,7 @@ class Faults(Honest):
         return [kinds[i] if bad else "" for i, bad in zip(which, broken, strict=True)]
 
     def report(self, offer: Offer, appraisal: Appraisal, requirement: Float64) -> Appraisal:
-        """Losses are broken where they are said; by place, since only replies have names."""
+        """Return reports, some with a broken loss: by place, since only replies have names."""
         loss = appraisal.loss.copy()
         for i, kind in enumerate(self.draw_faults(replace(offer, model={}), np.arange(len(loss)))):
             if kind in LOSSES:
@@ -75,7 +74,7 @@ class Faults(Honest):
 
 
 def break_tensor(kind: str, offer: Offer, one: Params, n: str, w: torch.Tensor) -> torch.Tensor:
-    """One tensor of a reply with a fault."""
+    """Return one tensor of a reply with a fault."""
     t = one[n][0]
     if kind in ("nan", "infinite"):
         return torch.full_like(t, float(kind[:3]))

@@ -1,0 +1,138 @@
+"""Training on folds: a client's mean reply, and how far its folds' replies lie apart.
+
+A client that trains on K disjoint folds of its rows instead of on all of them, in batches K times
+smaller, visits as many rows. Its reply is the mean `m_k` of the folds' models `m_kf`, and
+
+    v_k = sum_f |m_kf - m_k|^2 / (K (K - 1))
+
+is an unbiased estimate of `E|m_k - mu_k|^2`, the variance of that mean around the reply of
+unlimited rows, since folds share no row. It is one number, and costs no message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..base import params, rng
+from ..base.arrays import Bool, Float64, Int64
+from ..base.lazy import torch
+from ..base.params import Params, State
+from ..engines.base import Assignment, Engine
+from ..federation.ragged_rows import RaggedRows
+from ..local import Local
+from ..parts.solvers import Solver, Work
+from ..protocol import Offer, Roster
+
+LEAST = 2  # rows of a fold: BatchNorm cannot train on one
+
+
+def train_with_spread(
+    engine: Engine,
+    rows: RaggedRows,
+    local: Local,
+    solver: Solver,
+    offer: Offer,
+    roster: Roster,
+    state: State,
+    steps: Int64,
+    folds: int,
+) -> tuple[Work, Int64, Float64]:
+    """Train clients, those of the objective on folds of their rows; return work, steps and v_k.
+
+    A client of the objective with too few rows for folds trains on all of them, and claims the
+    squared length of its update: it knows nothing better. Others claim 0.
+
+    Args:
+        steps: of each client; on every fold it takes as many
+    """
+    clients, n = roster.clients, len(roster)
+    member = roster.importance > 0
+    split = member & (rows.sizes[clients] >= LEAST * folds)
+    spread = np.zeros(n)
+    parts: list[tuple[Bool, Work, Int64]] = []
+    if not split.all():
+        some = ~split
+        work, taken = engine.train(
+            solver, offer, clients[some], pick(state, some), Assignment(steps[some])
+        )
+        spread[some] = np.where(member[some], squared_lengths(offer, work.models), 0.0)
+        parts.append((some, work, taken))
+    if split.any():
+        key = rng.keys(offer.seed, "folds", offer.round, roster.ids[split])
+        size = None if local.batch_size is None else max(LEAST, local.batch_size // folds)
+        assignment = Assignment(
+            np.repeat(steps[split], folds),
+            replace(local, batch_size=size),
+            rows=rows.split_folds(clients[split], folds, key),
+            ids=(roster.ids[split][:, None] * folds + np.arange(folds)).ravel(),
+            purpose="folds",
+        )
+        each = np.repeat(np.flatnonzero(split), folds)
+        work, taken = engine.train(solver, offer, clients[each], pick(state, each), assignment)
+        spread[split] = spread_between(work.models, folds, offer.trainable)
+        parts.append((split, mean_over(work, folds), taken.reshape(-1, folds).sum(1)))
+    return (*join(parts, n), spread)
+
+
+def pick(state: State, rows: Bool | Int64) -> State:
+    """Return the state of some clients."""
+    return {part: params.select(table, rows) for part, table in state.items()}
+
+
+def squared_lengths(offer: Offer, models: Params) -> Float64:
+    """Return `|m_k - w|^2` of each model, over what moves by gradient."""
+    total = torch.zeros((), dtype=torch.float64)
+    for name in offer.trainable:
+        away = params.as_rows(models[name] - offer.model[name]).double()
+        total = total + away.pow(2).sum(1).cpu()
+    return np.asarray(total.numpy(), np.float64)
+
+
+def spread_between(models: Params, folds: int, names: tuple[str, ...]) -> Float64:
+    """Return v_k of each client from the models of its folds, over these parameters."""
+    total = torch.zeros((), dtype=torch.float64)
+    for name in names:
+        t = params.as_rows(models[name]).double()
+        t = t.view(-1, folds, t.shape[1])
+        total = total + (t - t.mean(1, keepdim=True)).pow(2).sum((1, 2)).cpu()
+    return np.asarray((total / (folds * (folds - 1))).numpy(), np.float64)
+
+
+def mean_over(work: Work, folds: int) -> Work:
+    """Return the mean over folds of the models, of the state and of what else is sent."""
+
+    def mean(table: Params) -> Params:
+        each = {name: t.view(-1, folds, *t.shape[1:]) for name, t in table.items()}
+        return {n: t.mean(1) if t.is_floating_point() else t[:, 0] for n, t in each.items()}
+
+    return Work(
+        mean(work.models),
+        {part: mean(table) for part, table in work.memory.items()},
+        {part: mean(table) for part, table in work.extra.items()},
+    )
+
+
+def join(parts: list[tuple[Bool, Work, Int64]], n: int) -> tuple[Work, Int64]:
+    """Return the work of several groups of clients in the clients' order."""
+    if len(parts) == 1:
+        return parts[0][1:]
+    order = np.argsort(np.concatenate([np.flatnonzero(some) for some, _, _ in parts]))
+    works = [work for _, work, _ in parts]
+
+    def together(tables: list[Params]) -> Params:
+        at = torch.from_numpy(order)
+        return {
+            name: torch.cat([table[name] for table in tables])[at.to(t.device)]
+            for name, t in tables[0].items()
+        }
+
+    return (
+        Work(
+            together([work.models for work in works]),
+            {part: together([work.memory[part] for work in works]) for part in works[0].memory},
+            {part: together([work.extra[part] for work in works]) for part in works[0].extra},
+        ),
+        np.concatenate([taken for _, _, taken in parts])[order],
+    )

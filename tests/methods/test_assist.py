@@ -1,0 +1,214 @@
+"""assist: one round against numpy, its guarantees on whole runs, and folds of clients' rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.optimize import minimize
+
+import muster
+from muster.base import rng
+from muster.methods import assist, fedavg, fedavg_priority
+
+LR, STEPS, CLASSES = 0.3, 3, 3
+
+
+def clients_of(seed=0, sizes=(12, 9, 40, 40), priority=(0, 1), shift=None):
+    """Small softmax problems; client k's rows have their means moved by shift[k]."""
+    draw = np.random.default_rng(seed)
+    centres = draw.normal(size=(CLASSES, 4)) * 2
+    train = []
+    for k, n in enumerate(sizes):
+        y = np.arange(n) % CLASSES
+        x = centres[y] + draw.normal(size=(n, 4)) + (0 if shift is None else shift[k])
+        train.append((x, y))
+    return muster.Federation.from_arrays(train=train, priority=list(priority))
+
+
+def descend(x, y, steps=STEPS):
+    """Full-batch gradient descent of softmax regression from zero, in numpy."""
+    w, b = np.zeros((CLASSES, x.shape[1])), np.zeros(CLASSES)
+    for _ in range(steps):
+        z = x @ w.T + b
+        p = np.exp(z - z.max(1, keepdims=True))
+        p = p / p.sum(1, keepdims=True) - np.eye(CLASSES)[y]
+        w, b = w - LR * p.T @ x / len(x), b - LR * p.mean(0)
+    return np.concatenate([w.ravel(), b])
+
+
+def halves(fed, k, seed=0):
+    """The two halves of a client's rows in the first round."""
+    key = rng.keys(seed, "folds", 0, np.array([k]))
+    lists = fed.train.split_folds(np.array([k]), 2, key)
+    return [lists.rows[lists.offsets[f] : lists.offsets[f + 1]] for f in range(2)]
+
+
+@pytest.mark.parametrize("engine", ["stacked", "loop"])
+def test_one_round_is_that_of_numpy(engine):
+    fed = clients_of()
+    x, y = fed.train.x.double().numpy(), fed.train.y.numpy()
+    share = fed.population.share[:2]
+    replies, spread = [], []
+    for k in range(2):
+        m1, m2 = (descend(x[rows], y[rows]) for rows in halves(fed, k))
+        replies.append((m1 + m2) / 2)
+        spread.append(((m1 - m2) ** 2).sum() / 4)
+    for k in (2, 3):
+        rows = fed.train.positions(np.array([k]))
+        replies.append(descend(x[rows], y[rows]))
+    m_p = share @ np.array(replies[:2]) / share.sum()
+    v = (share / share.sum()) ** 2 @ spread
+    d = np.array(replies[2:]) - m_p
+    found = minimize(
+        lambda a: a @ d @ d.T @ a - 2 * v * a.sum(),
+        [0.1, 0.1],
+        bounds=[(0, 1)] * 2,
+        constraints=[{"type": "ineq", "fun": lambda a: 1 - a.sum()}],
+        options={"ftol": 1e-16},
+    )
+    run = muster.simulate(
+        fed,
+        assist(),
+        muster.models.Softmax(),
+        rounds=1,
+        local=muster.Local(steps=STEPS, batch_size=None, lr=LR),
+        engine=engine,
+        dtype="float64",
+    )
+    table = run.clients.sort("client")
+    assert table["claim"].to_numpy() == pytest.approx([*spread, 0, 0], rel=1e-9)
+    assert table["weight"].to_numpy()[2:] == pytest.approx(found.x, abs=1e-5)
+    weight = table["weight"].to_numpy()
+    expected = weight @ np.array(replies)
+    got = np.concatenate([t.ravel() for t in run.weights.values()])
+    assert sorted(got) == pytest.approx(sorted(expected), abs=1e-12)
+    assert table["steps"].to_list() == [2 * STEPS, 2 * STEPS, STEPS, STEPS]
+
+
+def test_halves_are_disjoint_and_all_there_is():
+    fed = clients_of()
+    first, second = halves(fed, 0)
+    assert sorted([*first, *second]) == list(range(12))
+    assert abs(len(first) - len(second)) <= 1
+    other = halves(fed, 0, seed=1)[0]
+    assert sorted(other) != sorted(first)
+
+
+def final(fed, method, rounds=30, **more):
+    return muster.simulate(
+        fed,
+        method,
+        muster.models.Softmax(),
+        rounds=rounds,
+        local=muster.Local(steps=5, batch_size=8, lr=0.1),
+        **more,
+    )
+
+
+def helper_weight(run):
+    others = run.clients.filter(~pl.col("priority"))
+    return others.group_by("round").agg(pl.col("weight").sum())["weight"].mean()
+
+
+def test_helpers_of_the_same_kind_count_and_those_with_permuted_labels_hardly():
+    same = clients_of(1, (10, 400, 400), (0,))
+    draw = np.random.default_rng(3)
+    x, y = same.train.x.numpy().copy(), same.train.y.numpy().copy()
+    ends = same.train.offsets
+    wrong = [
+        (x[a:b], y[a:b] if k == 0 else draw.permutation(y[a:b]))
+        for k, (a, b) in enumerate(zip(ends, ends[1:], strict=False))
+    ]
+    far = muster.Federation.from_arrays(train=wrong, priority=[0])
+    near, away = helper_weight(final(same, assist())), helper_weight(final(far, assist()))
+    assert near > 0.3
+    assert away < near / 3
+
+
+def test_without_helpers_it_is_training_on_halves_alone():
+    fed = clients_of(2, (12, 9), (0, 1))
+    run = final(fed, assist())
+    assert run.clients["weight"].to_numpy().sum() == pytest.approx(30)
+    assert abs(run.rounds["loss"][-1] - final(fed, fedavg_priority()).rounds["loss"][-1]) < 0.1
+
+
+def test_a_round_without_the_objective_is_skipped():
+    fed = clients_of(4, (30, 30, 30, 30, 30, 30), (0,))
+    run = final(fed, assist(invite=muster.parts.Sample(2)), rounds=12)
+    without = (
+        run.clients.group_by("round").agg(pl.col("priority").any()).filter(~pl.col("priority"))
+    )
+    skipped = run.rounds.filter(pl.col("skipped"))["round"].to_list()
+    assert sorted(skipped) == sorted(without["round"].to_list())
+    assert 0 < len(skipped) < 12
+
+
+def test_a_client_with_too_few_rows_for_halves_claims_its_whole_update():
+    fed = clients_of(5, (3, 60, 60), (0,))
+    run = final(fed, assist(), rounds=1)
+    assert run.clients.filter(pl.col("client") == 0)["claim"][0] > 0
+    assert run.clients.filter(pl.col("client") == 0)["steps"][0] == 5
+
+
+def test_importance_between_0_and_1():
+    """A client that is half in the objective claims a spread, and can help beyond its half."""
+    fed = clients_of(6, (12, 40, 40), (0,))
+    half = muster.Federation.from_arrays(
+        train=[fed.train.client(k) for k in range(3)], priority=[0], importance=[1.0, 0.5, 0.0]
+    )
+    table = final(half, assist(), rounds=1).clients.sort("client")
+    assert (table["claim"].to_numpy()[:2] > 0).all()
+    assert table["claim"][2] == 0
+    assert table["weight"].sum() == pytest.approx(1)
+
+
+def test_stein_without_a_spread_is_refused():
+    with pytest.raises(
+        muster.MusterError, match='needs each client\'s spread; use claim = "spread"'
+    ):
+        muster.Method("x", weigh=muster.parts.Stein())
+
+
+def test_any_solver_optimizer_and_module(tmp_path):
+    """State kept by clients (SCAFFOLD's, a momentum's) is averaged over halves; resumed alike."""
+    fed = clients_of(7, (12, 9, 30), (0, 1))
+    momentum = muster.optimizers.sgd(momentum=0.9, keep=True)
+    method = muster.Method(
+        "x",
+        solver=muster.parts.ControlVariates(),
+        step=muster.parts.Scaffold(),
+        weigh=muster.parts.Stein(),
+        claim=muster.parts.Spread(),
+    )
+    for chosen, local in (
+        (method, muster.Local(steps=4, batch_size=8, lr=0.1)),
+        (assist(prox=0.1), muster.Local(epochs=2, batch_size=4, lr=0.05, optimizer=momentum)),
+    ):
+        for engine in ("stacked", "loop"):
+            arguments = {"model": muster.models.MLP((8,)), "rounds": 4, "local": local}
+            whole = muster.simulate(fed, chosen, engine=engine, **arguments)
+            folder = tmp_path / f"{chosen.name}-{engine}"
+            muster.simulate(fed, chosen, **{**arguments, "rounds": 4}, engine=engine,
+                            checkpoint=folder, checkpoint_every=2)  # fmt: skip
+            again = muster.simulate(
+                fed, chosen, **arguments, engine=engine, checkpoint=folder, resume=True
+            )
+            for name, t in whole.weights.items():
+                assert (again.weights[name] == t).all()
+        assert np.isfinite(whole.rounds["loss"].to_numpy()).all()
+
+
+def test_help_where_rows_are_few():
+    """20 rows of digits for each of two priority clients: better than alone, seed by seed."""
+    gains = []
+    for seed in range(3):
+        few = muster.data.Few(of=muster.data.IID(), first=2, rows=20)
+        fed = muster.data.digits(clients=10, priority=2, partition=few, seed=seed)
+        arguments = {"model": muster.models.Softmax(), "rounds": 60, "seed": seed}
+        score = {
+            m.name: muster.simulate(fed, m, **arguments).rounds["test_accuracy"][-1]
+            for m in (assist(), fedavg_priority(), fedavg())
+        }
+        gains.append(score["assist"] - score["fedavg_priority"])
+    assert np.mean(gains) > 0.02, gains

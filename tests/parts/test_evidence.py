@@ -1,0 +1,182 @@
+"""Evidence: the quadratic programme against its optimality conditions and another solver, and
+Stein's estimate against the true risk of Gaussian clients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from muster.parts.evidence import Stein, minimise
+from muster.protocol import Appraisal, Replies, Roster
+
+
+def problem(seed, n, p, size, kind):
+    """(G, c) of n helpers in p dimensions; the last helper may be a copy of the first."""
+    draw = np.random.default_rng(seed)
+    d = draw.normal(size=(n, p)) * size + draw.normal(size=p) * size * draw.random()
+    if kind == "copies" and n > 1:
+        d[-1] = d[0]
+    gram = d @ d.T
+    v = float(np.trace(gram)) / n * 10 ** draw.uniform(-3, 2)
+    return gram, np.full(n, v) if kind == "stein" else v * draw.normal(size=n)
+
+
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 12),
+    st.integers(1, 20),
+    st.sampled_from([1e-6, 1.0, 1e6]),
+    st.sampled_from(["stein", "any", "copies"]),
+)
+@settings(max_examples=200, deadline=None)
+def test_weights_meet_the_conditions_of_an_optimum(seed, n, p, size, kind):
+    """a >= 0, sum a <= 1; the derivative of a'Ga - 2c'a is some -lambda where a > 0 and no less
+    elsewhere, with lambda = 0 unless the sum is 1 (Karush, Kuhn and Tucker)."""
+    gram, c = problem(seed, n, p, size, kind)
+    a = minimise(gram, c)
+    slope = 2 * (gram @ a - c)
+    unit = max(float(np.trace(gram)) / n, float(np.abs(c).max()))
+    assert a.min() >= 0
+    assert a.sum() <= 1 + 1e-9
+    multiplier = max(0.0, float(-slope.min()))
+    assert multiplier <= 1e-5 * unit or a.sum() > 1 - 1e-5
+    assert (slope >= -multiplier - 1e-5 * unit).all()
+    assert (np.abs(slope + multiplier)[a > 1e-5] <= 1e-4 * unit).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_another_solver_finds_nothing_better(seed):
+    gram, c = problem(seed, 6, 9, 1.0, "stein" if seed % 2 else "any")
+    a = minimise(gram, c)
+
+    def value(x):
+        return x @ gram @ x - 2 * c @ x
+
+    found = minimize(
+        value,
+        np.full(6, 1 / 12),
+        jac=lambda x: 2 * (gram @ x - c),
+        bounds=[(0, 1)] * 6,
+        constraints=[{"type": "ineq", "fun": lambda x: 1 - x.sum()}],
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 500},
+    )
+    assert value(a) <= value(found.x) + 1e-5 * max(1.0, abs(found.fun))
+
+
+@pytest.mark.parametrize(("v", "weight"), [(0.0, 0.0), (1.0, 0.25), (4.0, 1.0), (99.0, 1.0)])
+def test_one_helper_gets_v_over_its_squared_distance(v, weight):
+    assert minimise(np.array([[4.0]]), np.array([v])) == pytest.approx([weight], abs=1e-7)
+
+
+def test_nothing_is_added_where_nothing_is_gained():
+    gram = np.array([[2.0, 0.5], [0.5, 1.0]])
+    assert minimise(gram, np.array([-1.0, 0.0])).tolist() == [0.0, 0.0]
+    assert minimise(gram, np.array([0.0, 0.0])).tolist() == [0.0, 0.0]
+    assert minimise(np.zeros((0, 0)), np.zeros(0)).tolist() == []
+    assert minimise(np.zeros((2, 2)), np.array([1.0, 1.0])).tolist() == [0.5, 0.5]
+
+
+def replies(models, priority, claim, importance=None, share=None):
+    """Replies of one vector each, as a round has them."""
+    models = np.asarray(models, np.float64)
+    n = len(models)
+    priority = np.asarray(priority)
+    roster = Roster(
+        np.arange(n),
+        priority,
+        np.where(priority, 1.0, 0.0) if importance is None else np.asarray(importance),
+        np.full(n, 1.0) if share is None else np.asarray(share),
+    )
+    return Replies(
+        roster, {"w": torch.from_numpy(models)}, Appraisal.unknown(n), np.asarray(claim, np.float64)
+    )
+
+
+def weights(models, priority, claim, **more):
+    return Stein()(replies(models, priority, claim, **more), np.ones(len(claim)), {})
+
+
+def test_weights_are_those_of_the_mixture():
+    """One priority client at 0 with variance 1, a helper at distance 2: a quarter of the way."""
+    assert weights([[0.0, 0.0], [2.0, 0.0]], [True, False], [1.0, 0.0]) == pytest.approx(
+        [0.75, 0.25], abs=1e-7
+    )
+
+
+def test_helpers_that_agree_with_each_other_on_average_count_together():
+    """Two helpers on opposite sides make up one good one: their mean is the priority's reply."""
+    got = weights([[0.0, 0.0], [5.0, 0.0], [-5.0, 0.0]], [True, False, False], [1.0, 0.0, 0.0])
+    assert got == pytest.approx([0.0, 0.5, 0.5], abs=1e-4)
+
+
+def test_without_the_objective_nobody_counts():
+    assert weights([[1.0], [2.0]], [False, False], [0.0, 0.0]).tolist() == [0.0, 0.0]
+
+
+def test_weights_sum_to_one_and_priority_clients_keep_their_proportions():
+    got = weights(
+        [[0.0], [1.0], [9.0]], [True, True, False], [0.3, 0.2, 0.0], share=[3.0, 1.0, 2.0]
+    )
+    assert got.sum() == pytest.approx(1)
+    assert got[0] == pytest.approx(3 * got[1])
+
+
+@given(st.integers(0, 10**6), st.integers(1, 8), st.sampled_from([1e-3, 1.0, 1e6]))
+@settings(max_examples=100, deadline=None)
+def test_whatever_helpers_send_the_step_moves_at_most_one_standard_error(seed, n, far):
+    """Adversaries anywhere, in any number: |step - m_P|^2 <= v."""
+    draw = np.random.default_rng(seed)
+    v = draw.random() * 2
+    models = np.concatenate([draw.normal(size=(1, 5)), draw.normal(size=(n, 5)) * far])
+    w = weights(models, [True] + [False] * n, [v, *[0.0] * n])
+    moved = ((w @ models - models[0]) ** 2).sum()
+    assert moved <= v * (1 + 1e-4) + 1e-9
+
+
+def risk_of(a, helpers, own, mu):
+    """Squared distance of the mixture to the truth, over draws."""
+    return ((own + np.einsum("j,tjp->tp", a, helpers - own[:, None]) - mu) ** 2).sum(1)
+
+
+@pytest.mark.parametrize("importance", [0.0, 0.5])
+def test_the_estimate_of_risk_is_unbiased(importance):
+    """Gaussian clients, weights fixed before the draw: the mean of `a'Ga - 2c'a` over 40,000
+    draws, plus v, is the mean squared distance to the truth. A helper that is itself in the
+    objective (importance 0.5) shares noise with m_P: its c is smaller."""
+    draw = np.random.default_rng(1)
+    p, n, trials = 6, 3, 40_000
+    mu = draw.normal(size=p)
+    centres = mu + draw.normal(size=(n, p)) * 0.7
+    sigma, sigmas = 0.8, np.array([0.3, 0.5, 0.4])
+    a = np.array([0.2, 0.3, 0.1])
+    own = mu + draw.normal(size=(trials, p)) * sigma / np.sqrt(p)
+    helpers = centres + draw.normal(size=(trials, n, p)) * sigmas[:, None] / np.sqrt(p)
+    base = np.array([1.0, importance, 0.0, 0.0])
+    base = base / base.sum()
+    mean = base[0] * own + np.einsum("j,tjp->tp", base[1:], helpers)
+    target = base[0] * mu + base[1:] @ centres
+    spread = np.array([sigma**2, *sigmas**2])
+    v = (base**2 * spread).sum()
+    c = v - base[1:] * spread[1:]
+    d = helpers - mean[:, None]
+    estimate = np.einsum("i,tip,j,tjp->t", a, d, a, d) - 2 * c @ a + v
+    true = ((mean + np.einsum("j,tjp->tp", a, d) - target) ** 2).sum(1)
+    gap = estimate - true
+    assert abs(gap.mean()) < 4 * gap.std() / np.sqrt(trials)
+    wrong = estimate + 2 * (c - v * np.ones(n)) @ a - true  # with c_j = v for everybody
+    if importance:
+        assert abs(wrong.mean()) > 8 * wrong.std() / np.sqrt(trials)
+
+
+def test_the_spread_of_halves_is_the_variance_of_their_mean():
+    """v_k = |m_1 - m_2|^2 / 4 is unbiased for E|m - mu|^2, m = (m_1 + m_2) / 2."""
+    draw = np.random.default_rng(2)
+    halves = draw.normal(size=(100_000, 2, 3))
+    v = ((halves[:, 0] - halves[:, 1]) ** 2).sum(1) / 4
+    true = (halves.mean(1) ** 2).sum(1)
+    assert v.mean() == pytest.approx(true.mean(), rel=0.02)
