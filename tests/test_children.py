@@ -32,7 +32,7 @@ def test_every_python_that_is_started_leaves_the_current_folder_alone():
 
 def test_modules_in_the_current_folder_are_not_imported(hostile):
     pytest.importorskip("flwr", reason="needs Flower: pip install 'muster-fl[flower]'")
-    from muster.flower.local.processes import python
+    from muster.flower.local.child_processes import python
 
     for command in (
         python("muster.cli", "methods"),
@@ -41,7 +41,7 @@ def test_modules_in_the_current_folder_are_not_imported(hostile):
             "muster.flower.client.worker", "1"
         ),  # its parent is another: it ends, once it is loaded
         python("muster.flower.client.supernode", "1"),
-        python("muster.flower.local.processes"),
+        python("muster.flower.local.child_processes"),
     ):
         done = subprocess.run(
             command, cwd=hostile, stdin=subprocess.DEVNULL, capture_output=True, text=True

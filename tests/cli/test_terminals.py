@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from muster.report.text import NEAREST, to_ascii
+from muster.report.text_format import NEAREST, to_ascii
 
 ASCII = {**os.environ, "PYTHONIOENCODING": "ascii", "LANG": "C", "LC_ALL": "C", "COLUMNS": "60"}
 

@@ -15,7 +15,7 @@ from muster.config import load
 from muster.results import measures
 
 PAGE = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
-BLOCKS = dict(re.findall(r"<!-- (.*?) -->\n```python\n(.*?)```", PAGE, re.DOTALL))
+BLOCKS = dict(re.findall(r"<!-- ([^>]*?) -->\n```python\n(.*?)```", PAGE, re.DOTALL))
 TABLE = {
     name: (int(files), int(lines))
     for name, files, lines in re.findall(r"^\| (an? .*?) \| (\d+) \| (\d+) \|$", PAGE, re.MULTILINE)

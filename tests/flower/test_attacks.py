@@ -34,8 +34,8 @@ from flower_setup import DATA
 from flower_siege import Siege
 from flower_signed import Signer
 from muster.config.experiment import load
+from muster.flower.local.child_processes import program
 from muster.flower.local.loopback import client_names, descendants, loopback, start_nodes
-from muster.flower.local.processes import program
 from muster.flower.transport.certificates import CA
 from muster.flower.transport.proxy import ALLOWED
 from muster.flower.transport.wire import REPORT

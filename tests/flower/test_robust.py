@@ -28,7 +28,7 @@ from muster.config.network import Network, members_of
 from muster.flower.app_folder import write_app
 from muster.flower.client.node_data import read_own_data
 from muster.flower.local import loopback as here
-from muster.flower.local.processes import Guardian
+from muster.flower.local.child_processes import Guardian
 from muster.flower.server import app as server_app
 from muster.flower.server import enrolment
 from muster.flower.testing.faults import change_report, train_only

@@ -13,7 +13,7 @@ import reference
 from helpers import federation
 from muster.base import params
 from muster.engines import Compute, choose
-from muster.engines.base import Assignment
+from muster.engines.engine import Assignment
 from muster.parts.solvers import ControlVariates, MetaGradient, Solver, Work
 from muster.protocol import Offer
 

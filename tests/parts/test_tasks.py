@@ -14,7 +14,7 @@ import muster
 import tasks as case
 from helpers import same_bits
 from muster.base.registry import kinds
-from muster.tasks.base import Scoring
+from muster.tasks.task import Scoring
 
 M, T = muster.methods, muster.tasks
 torch.manual_seed(0)

@@ -11,9 +11,9 @@ from sklearn import metrics
 from sklearn.calibration import calibration_curve
 
 from muster.tasks import scores
-from muster.tasks.base import Scoring
 from muster.tasks.classification import Binary, Multiclass, Multilabel
 from muster.tasks.regression import Regression
+from muster.tasks.task import Scoring
 from muster.tasks.tokens import NextToken
 
 N = 60

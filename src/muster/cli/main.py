@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from .. import __version__
 from ..base.errors import INTERRUPTED, MusterError, first_line, one_line, warning_line
 from ..base.lazy import lazy_module
-from ..report.text import replace_unprintable
+from ..report.text_format import replace_unprintable
 from .arguments import CommandParser
 
 if TYPE_CHECKING:

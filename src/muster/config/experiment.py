@@ -42,7 +42,7 @@ from ..models.specs import Spec
 from ..run.job import Job
 from ..run.solo import with_solo
 from ..run.training_loop import Keep
-from ..tasks.base import target_kind
+from ..tasks.task import target_kind
 from .dotted_keys import rename_keys
 from .method_tables import add_trust, build_method
 from .network import Member, Network, cap_rows, check_members, order_members

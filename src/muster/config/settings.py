@@ -14,8 +14,8 @@ from ..parts.threats.attacks import Attack
 from ..report.figure import parse_formats
 from ..results.measures import find_measures
 from ..run.job import DECIDE_ON, DecideOn
-from ..tasks.base import Task
 from ..tasks.classification import Multiclass
+from ..tasks.task import Task
 
 
 @dataclasses.dataclass(frozen=True)

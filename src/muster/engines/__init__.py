@@ -5,10 +5,10 @@ from __future__ import annotations
 from ..base.lazy import nn
 from ..federation import Federation
 from ..local import Local
-from ..tasks.base import Task
 from ..tasks.classification import Multiclass
-from .base import Engine
+from ..tasks.task import Task
 from .compute import Compute, ComputeOptions, resolve_compute
+from .engine import Engine
 from .layers import stackable
 from .loop_engine import LoopEngine
 from .probes import examples

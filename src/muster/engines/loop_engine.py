@@ -25,12 +25,12 @@ from ..federation import Federation
 from ..local import Local
 from ..parts.solvers import Gradient, Solver, Work
 from ..protocol import Appraisal, Offer
-from ..tasks.base import Task, averages_rows
 from ..tasks.classification import Multiclass
-from .base import Assignment, EngineBase, Replica, WorkBuffer
+from ..tasks.task import Task, averages_rows
 from .batches import BatchPlan, needs_two_rows
 from .compute import Compute
 from .descent import DriftCache, LocalSteps, direction, hessian_product
+from .engine import Assignment, EngineBase, Replica, WorkBuffer
 from .probes import examples, mixes_rows
 from .processes import Watchdog, Worker, WorkerExit
 from .row_results import Split

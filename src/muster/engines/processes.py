@@ -25,7 +25,7 @@ from ..base.lazy import torch
 from ..base.params import Params, State
 from ..parts.solvers import Solver, Work
 from ..protocol import Offer
-from .base import Assignment
+from .engine import Assignment
 from .threads import use_one_thread
 
 Train = Callable[[Solver, Offer, int, State, Assignment], tuple[Work, Int64]]

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..base.arrays import Bool, Int64
 from ..federation.ragged_rows import RaggedRows, SharedRows
-from .base import CHUNK
+from .engine import CHUNK
 
 
 @dataclass(frozen=True)

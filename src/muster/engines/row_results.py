@@ -17,7 +17,7 @@ from ..base.arrays import Bool, Float64, Int64
 from ..base.lazy import torch
 from ..federation.ragged_rows import RaggedRows, SharedRows
 from ..protocol import Appraisal
-from ..tasks.base import Scoring, StandardTask, Task, averages_rows
+from ..tasks.task import Scoring, StandardTask, Task, averages_rows
 
 if TYPE_CHECKING:
     from torch import Tensor

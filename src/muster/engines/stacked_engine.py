@@ -25,9 +25,8 @@ from ..federation.ragged_rows import features
 from ..local import Local
 from ..parts.solvers import Gradient, Solver, Work
 from ..protocol import Appraisal, Offer
-from ..tasks.base import Task, averages_rows
 from ..tasks.classification import Multiclass
-from .base import Assignment, EngineBase, WorkBuffer
+from ..tasks.task import Task, averages_rows
 from .batches import BatchPlan, blocks, cut_portions, estimate_work
 from .compute import Compute
 from .descent import (
@@ -39,6 +38,7 @@ from .descent import (
     fused_step,
     hessian_product,
 )
+from .engine import Assignment, EngineBase, WorkBuffer
 from .layers import DropoutDraws, has_dropout, stackable
 from .probes import examples
 from .row_blocks import row_blocks

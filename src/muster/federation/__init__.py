@@ -5,7 +5,7 @@ from .federation import Federation
 from .inputs import Inputs, Scaler, TableEncoder
 from .population import Population, RowShape, RowSpec
 from .ragged_rows import RaggedRows, SharedRows
-from .text import TextEncoder
+from .text_encoder import TextEncoder
 from .variation import ClientGroup, Variation, VariationKind
 
 __all__ = [

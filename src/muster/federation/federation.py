@@ -26,7 +26,7 @@ from ..base.registry import catalogue
 from .inputs import PIXELS, REAL, WHOLE, Inputs, Scaler, TableEncoder
 from .population import Population
 from .ragged_rows import Pair, RaggedRows, SharedRows, are_labels, check, from_pairs
-from .text import TextEncoder
+from .text_encoder import TextEncoder
 from .variation import KINDS, Variation, VariationKind
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from ..base.arrays import Bool, Float64
 from ..base.errors import MusterError
 from .column_statistics import ColumnStatistics
 from .population import RowShape
-from .text import TextEncoder
+from .text_encoder import TextEncoder
 
 if TYPE_CHECKING:
     from torch import Tensor

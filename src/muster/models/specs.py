@@ -21,8 +21,8 @@ from ..base.params import Buffers
 from ..base.registry import kinds, part
 from ..federation import RowShape, RowSpec
 from ..federation.ragged_rows import features
-from ..tasks.base import Task, target_size
 from ..tasks.classification import Multiclass
+from ..tasks.task import Task, target_size
 
 if TYPE_CHECKING:
     from torch import Tensor

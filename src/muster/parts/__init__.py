@@ -12,10 +12,10 @@ Optimizers (`muster.optimizers`) and tasks (`muster.tasks`) are here by name too
 """
 
 from ..optimizers import GradientDescent, Optimizer
-from ..tasks.base import Task
 from ..tasks.classification import Binary, Multiclass, Multilabel
 from ..tasks.regression import Huber, Poisson, Regression
 from ..tasks.survival import Survival
+from ..tasks.task import Task
 from ..tasks.tokens import NextToken
 from .admit import Admit, Band, Everyone, Objective
 from .claim import Appeal, Claim, Nothing, Spread, Unmet

@@ -13,8 +13,8 @@ import numpy as np
 from ..base import params
 from ..base.arrays import Bool
 from ..protocol import Appraisal, Decision, Offer, Replies
-from ..tasks.base import Scoring, Task, averages_rows, least_loss
 from ..tasks.scores import SCORES, Score
+from ..tasks.task import Scoring, Task, averages_rows, least_loss
 
 MOST_WEIGHT = 1e15  # beyond this a float32 square overflows, and with it every server optimizer
 MOST_LOSS = 100.0  # times the middle report of the round (or 1): beyond it, a lie or a bug

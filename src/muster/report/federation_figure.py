@@ -19,7 +19,7 @@ from ..base.arrays import Int64
 from ..base.errors import plural
 from ..federation import Federation
 from .style import class_colours, new_figure, save_figure, tidy
-from .text import escape_mathtext, shorten
+from .text_format import escape_mathtext, shorten
 
 BARS = 60  # most clients drawn as bars
 NAMED = 20  # most classes with a colour and a place in the legend

@@ -20,7 +20,7 @@ from ..results.run import Run
 from .curves import MAX_BANDS, draw_curves, mean_curve
 from .intervals import Runs, all_priority, all_runs, coverage_notes, summary
 from .style import LEGEND_WIDTH, LineStyle, add_legend, new_figure, save_figure, tidy
-from .text import escape_mathtext, sentence, shorten, wrap_label
+from .text_format import escape_mathtext, sentence, shorten, wrap_label
 
 FORMATS = (".png", ".pdf", ".svg")
 ACROSS = 3  # panels next to each other

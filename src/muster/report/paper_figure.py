@@ -34,7 +34,7 @@ from .intervals import (
     seed_variation,
 )
 from .style import LineStyle, add_legend, new_figure, save_figure
-from .text import escape_mathtext, wrap_label
+from .text_format import escape_mathtext, wrap_label
 
 COLUMN, PAGE = 3.4, 7.0  # inches: one of two columns, and both
 CURVES, GAPS = 1.5, 1.0  # inches of height

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..base.arrays import Float64
 from ..base.durable import atomic_file
-from .text import wrap_label
+from .text_format import wrap_label
 
 # Okabe and Ito, "Color Universal Design" (2008), without the yellow that is invisible on white.
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")

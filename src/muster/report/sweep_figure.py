@@ -23,7 +23,7 @@ from .curves import Curve
 from .figure import HEIGHT, WIDTH, check_figure_path
 from .intervals import format_seeds
 from .style import LEGEND_WIDTH, LineStyle, add_legend, new_figure, save_figure, tidy
-from .text import escape_mathtext, format_value, name_keys, split_value
+from .text_format import escape_mathtext, format_value, name_keys, split_value
 
 ROWS = 6  # most rows of panels in one figure
 LOG_RATIO = 30.0  # of the largest value to the smallest: above it the axis is logarithmic

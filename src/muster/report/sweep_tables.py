@@ -21,7 +21,7 @@ from .intervals import (
 )
 from .table_layout import Column, TerminalTable
 from .tables import format_difference, format_mean, format_warnings
-from .text import format_value, name_keys
+from .text_format import format_value, name_keys
 
 
 def choose_sweep_measures(

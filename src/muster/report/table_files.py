@@ -16,7 +16,7 @@ from ..base.errors import MusterError
 from ..base.lazy import pl
 from ..results.measures import MEASURES
 from .intervals import cell_coverage_notes
-from .text import format_value, name_keys
+from .text_format import format_value, name_keys
 
 ENDINGS = (".parquet", ".csv", ".tex")
 SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {

@@ -17,7 +17,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from .text import to_ascii
+from .text_format import to_ascii
 
 EDGES, GAP = 2, 3  # width of the box: in all, and between two columns
 MIN_LABEL = 12  # a label is not folded to less than that, unless a number would be

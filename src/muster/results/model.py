@@ -27,9 +27,9 @@ from ..base.registry import find_name, kinds
 from ..base.schema import convert, to_table
 from ..data.files.manifest import read_manifest
 from ..federation import Inputs, Scaler
-from ..federation.text import Tokenizer
+from ..federation.text_encoder import Tokenizer
 from ..models.specs import Spec
-from ..tasks.base import Task, target_size
+from ..tasks.task import Task, target_size
 
 if TYPE_CHECKING:
     Built = nn.Module | Spec | Callable[[], nn.Module]

@@ -22,10 +22,10 @@ from ..data.files.image_folders import is_image, takes_images
 from ..data.files.new_rows import convert_array, read_images, read_rows, split_frame, to_frame
 from ..federation import Inputs
 from ..federation.ragged_rows import features
-from ..tasks.base import Scoring, StandardTask, Task
 from ..tasks.classification import Binary, Multiclass, Multilabel
 from ..tasks.regression import NumberTask, Poisson
 from ..tasks.survival import Survival
+from ..tasks.task import Scoring, StandardTask, Task
 from ..tasks.tokens import NextToken
 from .model import ModelRecipe
 

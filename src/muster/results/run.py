@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..base.errors import MusterError, plural
 from ..base.lazy import get_provider, nn, pl
-from ..federation.text import Tokenizer
+from ..federation.text_encoder import Tokenizer
 from .export import check_export_path, export
 from .model import ClientModels, ModelRecipe, assemble, find_client, use_scale, use_tokenizer
 from .predict import predict_rows

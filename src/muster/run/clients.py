@@ -18,7 +18,7 @@ from ..base import params
 from ..base.arrays import Bool, Float64, Int64
 from ..base.lazy import torch
 from ..base.params import Params, State
-from ..engines.base import Assignment, Engine
+from ..engines.engine import Assignment, Engine
 from ..federation import Federation
 from ..local import Local
 from ..parts.solvers import SGD, Work

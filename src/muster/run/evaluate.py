@@ -17,9 +17,9 @@ from ..base.lazy import pl
 from ..engines.row_results import Split
 from ..federation import Federation
 from ..protocol import Appraisal, Evaluation
-from ..tasks.base import StandardTask, Task, averages_rows
 from ..tasks.classification import Binary, Multiclass
 from ..tasks.regression import NumberTask
+from ..tasks.task import StandardTask, Task, averages_rows
 
 if TYPE_CHECKING:
     from torch import Tensor

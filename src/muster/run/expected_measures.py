@@ -16,7 +16,7 @@ from ..federation import Federation
 from ..methods import Method
 from ..protocol import Appraisal, Evaluation
 from ..results.measures import MEASURES, add_score, compute_measures
-from ..tasks.base import Scoring, Task
+from ..tasks.task import Scoring, Task
 from . import evaluate
 
 if TYPE_CHECKING:

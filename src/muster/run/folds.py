@@ -19,7 +19,7 @@ from ..base import params, rng
 from ..base.arrays import Bool, Float64, Int64
 from ..base.lazy import torch
 from ..base.params import Params, State
-from ..engines.base import Assignment, Engine
+from ..engines.engine import Assignment, Engine
 from ..federation.ragged_rows import RaggedRows
 from ..local import Local
 from ..parts.solvers import Solver, Work

@@ -26,9 +26,9 @@ from ..models.specs import Spec, as_module
 from ..parts.guard import ReportLimits
 from ..parts.participation import Participation
 from ..parts.threats.attacks import Attack
-from ..tasks.base import Scoring, Task, as_task
 from ..tasks.classification import Multiclass
 from ..tasks.compatibility import match_task
+from ..tasks.task import Scoring, Task, as_task
 
 DecideOn = Literal["train", "held_out"]
 DECIDE_ON = ("train", "held_out")

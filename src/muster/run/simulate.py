@@ -17,15 +17,15 @@ from ..parts.participation import Participation
 from ..parts.threats.attacks import Adversary, Attack, draw_attackers
 from ..results.model import ModelRecipe
 from ..results.run import OnRound, Run
-from ..tasks.base import RowFunction, Task, as_task
 from ..tasks.classification import Multiclass
 from ..tasks.compatibility import match_task
+from ..tasks.task import RowFunction, Task, as_task
 from . import evaluate
 from .clients import LocalClients
 from .job import DecideOn, Job
 from .memory_check import check_memory
 from .round import Setup
-from .training_loop import Keep, Provenance, build_initial_state, run_rounds
+from .training_loop import Keep, RunOrigin, build_initial_state, run_rounds
 
 
 def simulate(
@@ -113,7 +113,7 @@ def run_job(
     work = choose(compute, module, fed, job.local, task)
     setup = Setup(fed.population, job, LocalClients(fed, job, work, adversary))
     start = params.get_params(module, compute.number, work.device)
-    origin = Provenance(
+    origin = RunOrigin(
         identity={
             "dtype": compute.dtype,
             "task": repr(task),

@@ -14,15 +14,15 @@ import numpy as np
 from ..base import params
 from ..base.lazy import nn
 from ..engines import Compute, ComputeOptions, choose, resolve_compute
-from ..engines.base import Assignment
+from ..engines.engine import Assignment
 from ..federation import Federation
 from ..local import Local
 from ..models.specs import Spec, as_module
 from ..parts.solvers import SGD
 from ..protocol import Appraisal, Offer
-from ..tasks.base import RowFunction, Task
 from ..tasks.classification import Multiclass
 from ..tasks.compatibility import match_task
+from ..tasks.task import RowFunction, Task
 
 TOGETHER = 256  # clients trained at once, to limit the memory of their models
 

@@ -62,7 +62,7 @@ class Keep:
 
 
 @dataclass(frozen=True)
-class Provenance:
+class RunOrigin:
     """The data and model behind a run, for its results and its checkpoints.
 
     Attributes:
@@ -110,7 +110,7 @@ def run_rounds(
     module: nn.Module,
     state: RunState,
     keep: Keep,
-    origin: Provenance,
+    origin: RunOrigin,
     on_round: OnRound | None = None,
 ) -> Run:
     """Play all rounds from `state`, or from the last checkpoint. The folder of checkpoints is
@@ -124,7 +124,7 @@ def _run_rounds(
     module: nn.Module,
     state: RunState,
     keep: Keep,
-    origin: Provenance,
+    origin: RunOrigin,
     on_round: OnRound | None,
 ) -> Run:
     rounds, clients, n = setup.job.rounds, setup.clients, setup.population.n

@@ -32,7 +32,7 @@ from ..results.run import OnRound, Run
 from ..run.job import DecideOn, Job
 from ..run.simulate import run_job
 from ..run.training_loop import Keep
-from ..tasks.base import RowFunction, Task
+from ..tasks.task import RowFunction, Task
 from .comparison import Comparison, collect_comparison, get_run_folder, write_marker
 
 OnStart = Callable[[str, int, int], None]

@@ -39,7 +39,7 @@ from ..report.intervals import find_column
 from ..results import store
 from ..results.measures import find_measures
 from ..results.run import Run
-from ..tasks.base import Scoring
+from ..tasks.task import Scoring
 from .comparison import get_run_folder
 from .grid import Cell, parse_lists
 from .sweep import read_base

@@ -6,10 +6,10 @@ a score.
 
 from __future__ import annotations
 
-from .base import Custom, Task
 from .classification import Binary, Multiclass, Multilabel
 from .regression import Huber, Poisson, Regression
 from .survival import Survival
+from .task import Custom, Task
 from .tokens import NextToken
 
 __all__ = [

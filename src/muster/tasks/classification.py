@@ -15,7 +15,7 @@ from ..base.errors import MusterError
 from ..base.lazy import functional, torch
 from ..base.registry import part
 from . import scores as metrics
-from .base import (
+from .task import (
     SMALL,
     RowFunction,
     SetFunction,

@@ -11,7 +11,7 @@ import numpy as np
 from ..base.errors import MusterError, first_line
 from ..base.lazy import torch
 from ..federation import Federation
-from .base import StandardTask, Task, as_task, target_kind
+from .task import StandardTask, Task, as_task, target_kind
 
 if TYPE_CHECKING:
     from torch import Tensor

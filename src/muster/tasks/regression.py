@@ -14,7 +14,7 @@ from ..base.checks import check_above
 from ..base.lazy import functional
 from ..base.registry import part
 from . import scores as metrics
-from .base import SMALL, RowFunction, SetFunction, StandardTask, Task, find_first_wrong
+from .task import SMALL, RowFunction, SetFunction, StandardTask, Task, find_first_wrong
 
 if TYPE_CHECKING:
     from torch import Tensor

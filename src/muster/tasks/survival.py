@@ -12,7 +12,7 @@ from ..base.checks import require
 from ..base.lazy import torch
 from ..base.registry import part
 from . import scores as metrics
-from .base import SetFunction, StandardTask, Task, find_first_wrong
+from .task import SetFunction, StandardTask, Task, find_first_wrong
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ..base.checks import check_share
 from ..base.lazy import functional, torch
 from ..base.registry import part
-from .base import SMALL, RowFunction, StandardTask, Task, find_first_wrong
+from .task import SMALL, RowFunction, StandardTask, Task, find_first_wrong
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -29,8 +29,8 @@ from flower_setup import DATA
 from helpers import alive
 from muster.config.experiment import load
 from muster.flower.app_folder import app_hash
+from muster.flower.local.child_processes import program
 from muster.flower.local.loopback import client_names, descendants, loopback, start_nodes
-from muster.flower.local.processes import program
 from muster.flower.transport.certificates import CA, make_keys
 from muster.results import store
 

@@ -20,7 +20,7 @@ from flwr.superlink.routers.fleet.router import router as fleet
 import muster
 from flower_hostile import every_route
 from flower_signed import Signer, Superlink
-from muster.flower.local.processes import free_ports
+from muster.flower.local.child_processes import free_ports
 from muster.flower.transport import connections, proxy, proxy_log
 from muster.flower.transport.certificates import make_keys
 from muster.flower.transport.proxy import ALLOWED, PUSH, Log, Proxy

@@ -36,7 +36,7 @@ ENOUGH_CLASSES = 1000  # always allowed; beyond it, more classes than rows are a
 
 
 @dataclass(frozen=True, eq=False)
-class ClientRows:
+class AssignedRows:
     """All rows before features are computed: owners, targets, held-out rows, and the clients.
 
     Attributes:
@@ -64,7 +64,7 @@ class ClientRows:
         )
 
 
-Rescale = Callable[[NDArray[Any], ClientRows], NDArray[Any]]
+Rescale = Callable[[NDArray[Any], AssignedRows], NDArray[Any]]
 
 
 def assign_rows(
@@ -72,7 +72,7 @@ def assign_rows(
     options: Options,
     seed: int,
     get_roles: Callable[[Names], Mapping[str, Role]] = lambda names: {},
-) -> ClientRows:
+) -> AssignedRows:
     """Assign the rows of all blocks to clients: by their client column, or one for each source.
 
     Args:
@@ -93,7 +93,7 @@ def assign_rows(
     unseen[: len(roles)] = [role.unseen for role in roles]
     priority = as_priority(select_priority(options, roles, names), unseen)
     drawn = bool(test.any()) and not has_test_rows(blocks, options)
-    return ClientRows(owner, names, y, labels, test, drawn, roles, priority, unseen)
+    return AssignedRows(owner, names, y, labels, test, drawn, roles, priority, unseen)
 
 
 def assemble(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ...base.errors import MusterError, nearest
 from ...base.registry import Code, part
 from ...federation import ColumnStatistics, Federation, Scaler, TableEncoder, TextEncoder
-from .assembly import ClientRows, Names, assemble, assign_rows, concatenate, natural_key
+from .assembly import AssignedRows, Names, assemble, assign_rows, concatenate, natural_key
 from .image_folders import holds_images, read_image_blocks
 from .manifest import (
     MANIFEST,
@@ -174,7 +174,7 @@ class FolderData:
         blocks = self.encode_categories(levels)
         transforms: list[TableEncoder | Scaler] = []
 
-        def fit(x: NDArray[Any], rows: ClientRows) -> TableEncoder | Scaler:
+        def fit(x: NDArray[Any], rows: AssignedRows) -> TableEncoder | Scaler:
             statistics = rows.statistics(x)
             mine = self.options.scale == "priority"
             counts = rows.priority if mine else np.ones(len(rows.names), np.bool_)
@@ -185,7 +185,7 @@ class FolderData:
                 statistics, counts, columns, levels, scaled, fills, self.na_values
             )
 
-        def rescale(x: NDArray[Any], rows: ClientRows) -> NDArray[Any]:
+        def rescale(x: NDArray[Any], rows: AssignedRows) -> NDArray[Any]:
             if self.manifest.mean:
                 x, scale = manifest_scaler(x, blocks[0], self.manifest)
                 transforms.append(scale)

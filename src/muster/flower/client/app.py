@@ -25,8 +25,8 @@ from ...base.params import get_dtype
 from ...config.experiment import Experiment
 from ...federation import Federation
 from ...protocol import Offer
-from ...tasks.base import target_kind
 from ...tasks.compatibility import match_task
+from ...tasks.task import target_kind
 from ..server.fit_columns import TRANSFORM, Transform, read_transform, write_statistics
 from ..terms import check_terms, read_terms
 from ..transport.wire import (

@@ -22,7 +22,7 @@ from ...data.files.folder import FolderData, read_folder
 from ...data.files.image_folders import holds_images
 from ...data.files.manifest import manifest_places
 from ...federation import Federation, TableEncoder
-from ...tasks.base import Targets
+from ...tasks.task import Targets
 from ..server.fit_columns import ClientStatistics, Transform
 
 # Keys that an owner may set.

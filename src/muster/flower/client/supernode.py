@@ -22,7 +22,7 @@ from ..compat import (
     run_supernode,
     unsupported,
 )
-from ..local.processes import end_with
+from ..local.child_processes import end_with
 
 SEND_TIMEOUT = 120.0  # seconds for a server to send a message's objects to its own SuperLink
 PULL_TIMEOUT = 600.0  # seconds for a node to pull them, over whatever line it has

@@ -23,7 +23,7 @@ from typing import Any
 
 from ...base.checks import check_whole
 from ...base.errors import MusterError
-from ..local.processes import HOST, free_ports, python, quiet
+from ..local.child_processes import HOST, free_ports, python, quiet
 from ..transport.private_files import check_data, check_key, make_private_folder
 
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 20.0  # seconds before a process is started again

@@ -48,7 +48,7 @@ from ..compat import (
     push_message,
     push_task_output,
 )
-from ..local.processes import end_with
+from ..local.child_processes import end_with
 from ..transport.private_files import check_data
 from ..transport.wire import clean_line
 from .app import AGREED

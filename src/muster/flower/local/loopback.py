@@ -32,10 +32,10 @@ from ...federation import Federation
 from ..app_folder import HOME, write_app
 from ..server.app import ERROR, PREFIX
 from ..transport.certificates import CA, CERTIFICATE, KEY, make_keys
+from .child_processes import HOST, Guardian, free_ports, program, python, quiet, signal_all
+from .child_processes import descendants as descendants
 from .local_data import write_client as write_client
 from .local_data import write_node_files
-from .processes import HOST, Guardian, free_ports, program, python, quiet, signal_all
-from .processes import descendants as descendants
 
 MUSTER = python("muster.cli")
 FLAGS = {  # of `muster node`, by key of the owner

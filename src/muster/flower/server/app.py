@@ -32,7 +32,7 @@ from ...results.model import ModelRecipe
 from ...results.run import OnRound, Run
 from ...run.checkpoint import read_identity
 from ...run.round import Setup
-from ...run.training_loop import Keep, Provenance, build_initial_state, run_rounds
+from ...run.training_loop import Keep, RunOrigin, build_initial_state, run_rounds
 from ...tasks.scores import Score
 from ..app_folder import build_registry, check_federated, read_roster
 from ..terms import shared_terms
@@ -143,7 +143,7 @@ def federate(
     start = params.get_params(module, get_dtype(s.dtype), remote.device)
     # Clients keep their state of the last two rounds: a server may fall back by one, not by more.
     often = 1 if job.has_client_state else s.checkpoint_every
-    origin = Provenance(
+    origin = RunOrigin(
         identity={
             "dtype": s.dtype,
             "clients": ", ".join(f"{m.name} ({describe_role(m)})" for m in chosen.members),

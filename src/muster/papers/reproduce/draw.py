@@ -19,7 +19,7 @@ from ...report.curves import Curve, draw_curves
 from ...report.intervals import Interval, correction_ratio, mean_and_half, read_variation
 from ...report.style import LineStyle, add_legend, save_figure, tidy
 from ...report.sweep_figure import draw_sweep_panel, error_bars
-from ...report.text import escape_mathtext, format_value, name_keys, wrap_label
+from ...report.text_format import escape_mathtext, format_value, name_keys, wrap_label
 from ...results.measures import MEASURES, Measure
 from .findings import average_rounds
 from .paper_experiment import Drawing

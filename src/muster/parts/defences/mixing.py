@@ -51,7 +51,7 @@ class Preprocessing(Step):
 @dataclass(frozen=True)
 class NormBound(Preprocessing):
     """No update longer than `most` times the median one (by weight): longer ones are shortened,
-    `w + (w_k - w) min(1, most med / |w_k - w|)`. Statistics are bound_updates in the same way, by
+    `w + (w_k - w) min(1, most med / |w_k - w|)`. Statistics are bounded in the same way, by
     themselves."""
 
     most: float = 1.0

@@ -103,6 +103,10 @@ def draw_attackers(fed: Federation, attack: Attack | None, seed: int) -> Int64:
 class Honest:
     """Base class of attacks: whatever a subclass does not override is done honestly."""
 
+    def __init_subclass__(cls) -> None:
+        if "say" in vars(cls):  # its name before 0.2: without this it would be honest in silence
+            raise MusterError(f"attack {cls.__name__}: its method `say` is called `report` now")
+
     stays: bool = False
     among: Among = "anyone"
 

@@ -16,7 +16,7 @@ from ...base.lazy import pl
 from ...results.run import Run
 from .content import CLIENT_BYTES, Content, client_names
 from .markup import Section, chart, column_numbers, lazy_table, paragraph, round_numbers
-from .participation import count_events
+from .participation_section import count_events
 
 ROLES = ("priority", "other", "unseen")
 COUNTS = ("asked", "admitted", "silent", "refused", "failed")

@@ -7,7 +7,7 @@ from typing import Any
 from ...base.lazy import pl
 from ..figure import panel_title
 from ..intervals import coverage_notes
-from ..text import sentence
+from ..text_format import sentence
 from .content import Content
 from .markup import Section, chart, escape, paragraph, round_numbers, table
 

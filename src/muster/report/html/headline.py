@@ -17,7 +17,7 @@ from ...results.measures import Measure
 from ..figure import panel_title
 from ..intervals import Interval, coverage_notes, value_at
 from ..tables import baseline_notes, data_notes, list_warnings
-from ..text import sentence
+from ..text_format import sentence
 from .content import Content
 from .markup import Section, paragraph, table
 

@@ -9,7 +9,7 @@ from ...results.measures import Measure
 from ..curves import axis_limits, mean_curve, needs_log_scale
 from ..figure import choose_panels, panel_title
 from ..intervals import coverage_notes
-from ..text import sentence
+from ..text_format import sentence
 from .content import Content
 from .markup import Section, chart, escape, lazy_table, paragraph, round_numbers, thin
 

@@ -28,7 +28,7 @@ from . import (
     differences,
     headline,
     learning_curves,
-    participation,
+    participation_section,
 )
 from .content import Content
 from .markup import Section, embed_json, escape, svg_dashes
@@ -38,7 +38,7 @@ SECTIONS = {
     "Result": headline,
     "Curves": learning_curves,
     "Differences": differences,
-    "Participation": participation,
+    "Participation": participation_section,
     "Clients": client_table,
     "Appeal": appeal,
     "Attackers": attackers,

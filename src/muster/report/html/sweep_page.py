@@ -14,7 +14,7 @@ from ...base.errors import plural
 from ...base.lazy import pl
 from ...results.measures import MEASURES, Measure
 from ..intervals import cell_coverage_notes
-from ..text import format_value, name_keys, sentence
+from ..text_format import format_value, name_keys, sentence
 from .learning_curves import render_panels
 from .markup import Section, paragraph, round_numbers, table
 from .page import assemble

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from muster.report.text import name_keys
+from muster.report.text_format import name_keys
 
 
 @pytest.mark.parametrize(

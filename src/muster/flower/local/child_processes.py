@@ -5,7 +5,7 @@ once a second. A whole federation on one machine has a guardian besides: a proce
 end of a pipe. When the other end closes without a message, its owner was killed; the guardian then
 stops everything that was started, and removes the folder of keys and data.
 
-    python -P -m muster.flower.local.processes < pipe   (by `muster federate --local`)
+    python -P -m muster.flower.local.child_processes < pipe   (by `muster federate --local`)
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Guardian:
 
     def __post_init__(self) -> None:
         self.process = subprocess.Popen(
-            python("muster.flower.local.processes"),
+            python("muster.flower.local.child_processes"),
             stdin=subprocess.PIPE,
             start_new_session=True,
         )

@@ -12,7 +12,7 @@ import pytest
 
 from helpers import alive
 from muster.flower.local import processes
-from muster.flower.local.processes import Guardian
+from muster.flower.local.child_processes import Guardian
 
 SLEEP = "import time; time.sleep(60)"
 
@@ -61,7 +61,7 @@ def test_a_process_whose_parent_is_gone_already_ends_at_once():
 GUARDED = """
 import subprocess, sys, time
 from pathlib import Path
-from muster.flower.local.processes import Guardian, descendants
+from muster.flower.local.child_processes import Guardian, descendants
 guardian = Guardian(Path(sys.argv[1]))
 grandchild = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {sys.argv[2]!r}])"
 child = subprocess.Popen([sys.executable, "-c", grandchild], start_new_session=True)

@@ -23,9 +23,9 @@ from ..federation.ragged_rows import RaggedRows, RowLists, features
 from ..local import Local
 from ..parts.solvers import Solver, Work
 from ..protocol import Appraisal, Offer
-from ..tasks.base import Scoring, StandardTask, Task, averages_rows
 from ..tasks.classification import Multiclass
 from ..tasks.compatibility import refuse_mixing, refuse_targets
+from ..tasks.task import Scoring, StandardTask, Task, averages_rows
 from .batches import BatchPlan, count_steps, plan_batches
 from .compute import Compute
 from .probes import examples, writes_rows

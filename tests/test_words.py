@@ -1,0 +1,117 @@
+"""The words of the project: banned turns, and names that say what a thing is or does.
+
+The glossary is in CONTRIBUTING.md. `python tests/test_words.py` lists every finding.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "muster"
+MODULES = sorted(SOURCE.rglob("*.py"))
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "experiments").glob("*.toml")),
+    *sorted((ROOT / "examples").glob("*.[pt][yo]*")),
+]
+BANNED = re.compile(
+    r"\b(?:makes? of|goes by|(is|are|was|were) said|told|tells? of|anew|alike|came of|of one's own"
+    r"|of its own(?=[.,;:)]|$))\b",
+    re.IGNORECASE,
+)
+FIRST = {"What", "Whether"}  # how no docstring begins
+PARTICIPLES = set(
+    "told kept made held said sent seen known given drawn built found taken chosen written shown "
+    "settled heard meant lost foreseen laid begun".split()
+)
+NOT_PARTICIPLES = {"seed", "need", "feed", "speed", "embed", "fed", "unseen"}
+# Names that stand for different things in different rooms, each for the reason given.
+REPEATED_FILES = {"__init__": "packages", "__main__": "programs"}
+REPEATED_CLASSES: dict[str, str] = {}
+
+
+def is_participle(name: str) -> bool:
+    """True if the last word of a name is a participle."""
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
+    last = words[-1].lower() if words else ""
+    return last in PARTICIPLES or (
+        last.endswith("ed") and len(last) > 3 and last not in NOT_PARTICIPLES
+    )
+
+
+def defined(path: Path) -> Iterator[ast.Module | ast.ClassDef | ast.FunctionDef]:
+    """A module and every class and function in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+            yield node
+
+
+def decorators(node: ast.ClassDef | ast.FunctionDef) -> str:
+    return " ".join(ast.unparse(d) for d in node.decorator_list)
+
+
+def findings() -> Iterator[str]:
+    """Every place that has a banned turn or a name that is not allowed."""
+    for path in [*MODULES, *PAGES]:
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if found := BANNED.search(line):
+                yield f"{path.relative_to(ROOT)}:{number}: '{found[0]}'"
+    for path in MODULES:
+        where = path.relative_to(ROOT)
+        if is_participle(path.stem):
+            yield f"{where}: a participle as a module's name"
+        for node in defined(path):
+            first = (ast.get_docstring(node) or "-").split()[0]
+            if first in FIRST:
+                yield f"{where}:{getattr(node, 'lineno', 1)}: a docstring that begins with {first}"
+            if isinstance(node, ast.Module):
+                continue
+            if is_participle(node.name) and "property" not in decorators(node):
+                yield f"{where}:{node.lineno}: a participle as a name: {node.name}"
+            if node.name == "of" and "classmethod" not in decorators(node):
+                yield f"{where}:{node.lineno}: a method called 'of' that is no classmethod"
+
+
+def repeated(names: Iterator[tuple[str, Path]]) -> dict[str, list[str]]:
+    """The names that stand in more than one place, with the places."""
+    places = defaultdict(list)
+    for name, path in names:
+        places[name].append(str(path.relative_to(SOURCE)))
+    return {name: where for name, where in places.items() if len(where) > 1}
+
+
+def classes() -> Iterator[tuple[str, Path]]:
+    for path in MODULES:
+        for node in defined(path):
+            if isinstance(node, ast.ClassDef):
+                yield node.name, path
+
+
+def test_words_are_plain():
+    assert list(findings()) == []
+
+
+def test_no_file_has_the_name_of_another():
+    assert set(repeated((path.stem, path) for path in MODULES)) == set(REPEATED_FILES)
+
+
+def test_no_class_has_the_name_of_another():
+    assert set(repeated(classes())) == set(REPEATED_CLASSES)
+
+
+def test_every_word_of_the_glossary_is_in_use():
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    terms = re.findall(r"^\| \*\*(.+?)\*\* \|", page, re.MULTILINE)
+    code = "\n".join(path.read_text() for path in MODULES).lower()
+    assert len(terms) >= 40
+    assert [term for term in terms if term.lower() not in code] == []
+
+
+if __name__ == "__main__":
+    print("\n".join(findings()))
