@@ -93,7 +93,7 @@ def test_every_name_is_used_and_no_other_is_taken():
                 used |= {alias.name for alias in node.names}
     inside = {"Grid", "start_client_internal", "flower_supernode"}
     assert taken - inside <= used
-    assert used - taken <= {"runtime_connection", "run_supernode", "unsupported"}
+    assert used - taken <= {"runtime_connection", "run_supernode", "version_error"}
 
 
 @pytest.mark.parametrize("name", PARAMETERS)

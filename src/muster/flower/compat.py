@@ -68,7 +68,7 @@ from ..base.errors import MusterError
 VERSIONS = "flwr>=1.41,<1.43"
 
 
-def unsupported(what: str) -> MusterError:
+def version_error(what: str) -> MusterError:
     """Return the error for a Flower whose private API has changed."""
     return MusterError(f"flower: {what}; install {VERSIONS}")
 
@@ -83,7 +83,7 @@ def runtime_connection(grid: Grid) -> tuple[Any, Any, int]:
         client, node = grid._runtime_client, grid.node  # type: ignore[attr-defined]
         return client, node, grid.run.run_id
     except AttributeError as error:
-        raise unsupported(f"this version's grid is another ({error})") from None
+        raise version_error(f"this version's grid is another ({error})") from None
 
 
 def run_supernode(pull: Callable[..., dict[str, bytes]]) -> None:

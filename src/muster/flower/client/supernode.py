@@ -20,7 +20,7 @@ from ..compat import (
     inflatable_utils,
     pull_objects,
     run_supernode,
-    unsupported,
+    version_error,
 )
 from ..local.child_processes import end_with
 
@@ -33,7 +33,7 @@ def set_pull_timeout(seconds: float) -> None:
     for name in ("pull_objects", "pull_and_inflate_object_from_tree"):
         defaults = getattr(getattr(inflatable_utils, name, None), "__kwdefaults__", None) or {}
         if "max_time" not in defaults:
-            raise unsupported(f"this version's {name} has no max_time")
+            raise version_error(f"this version's {name} has no max_time")
         defaults["max_time"] = seconds
 
 

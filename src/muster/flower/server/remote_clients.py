@@ -210,7 +210,7 @@ class RemoteClients:
             carried, contents, expected = {}, {}, {}
             for role in waiting:
                 k = role.client
-                expected[k] = self._expected(kind, offer, role)
+                expected[k] = self._expect_reply(kind, offer, role)
                 if k in nodes:
                     model = carry_all or self.held.get(k) != offer.round
                     content = write_offer(packed, role, self.experiment, model, name)
@@ -242,7 +242,7 @@ class RemoteClients:
             waiting = again
         return replies
 
-    def _expected(self, kind: str, offer: Offer, role: ClientRole) -> ExpectedReply:
+    def _expect_reply(self, kind: str, offer: Offer, role: ClientRole) -> ExpectedReply:
         k = role.client
         rows, dtype = int(self.population.sizes[k]), next(iter(offer.model.values())).dtype
         asked = int(count_steps(np.array([rows]), self.job.local, self.two_rows)[0])

@@ -68,11 +68,11 @@ def change_model(change: Callable[[Arrays], Arrays]) -> Tamper:
 def change_first(change: Callable[[NDArray[Any]], NDArray[Any]]) -> Tamper:
     """Return a tamper that changes the first of a model's arrays."""
 
-    def changed(arrays: Arrays) -> Arrays:
+    def replace_first(arrays: Arrays) -> Arrays:
         name = next(iter(arrays))
         return {**arrays, name: change(arrays[name])}
 
-    return change_model(changed)
+    return change_model(replace_first)
 
 
 def change_raw(**fields: Any) -> Tamper:

@@ -106,8 +106,8 @@ class InProcess(Grid):
         """Drop a reply, of which the server needs no more."""
         self.arrived.pop(message, None)
 
-    def _unused(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def _refuse_call(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError("a federation does not use this")
 
-    set_run = create_message = send_and_receive = pull_messages = _unused
-    run = property(_unused)
+    set_run = create_message = send_and_receive = pull_messages = _refuse_call
+    run = property(_refuse_call)

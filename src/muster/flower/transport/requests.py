@@ -84,7 +84,7 @@ class BadReply(Exception):
     """A reply that is refused, and why."""
 
 
-def malformed(what: str) -> BadReply:
+def malformed_reply(what: str) -> BadReply:
     """Return the error for a reply beyond its limits, or of a form that no reply has."""
     return BadReply(f"malformed: {what}")
 
@@ -136,7 +136,7 @@ class Request:
             self.contents[name] = content
             self.up += len(content)
             if self.up > self.limits.size:
-                raise malformed(f"over {self.limits.size} bytes")
+                raise malformed_reply(f"over {self.limits.size} bytes")
         return self.assemble(self.announced)
 
     def assemble(self, announced: Announcement) -> Message:
@@ -258,9 +258,9 @@ def list_objects(tree: ObjectTree, limits: Limits) -> list[str]:
         names.update((node.object_id, None) for node in level)
         level = [child for node in level for child in node.children]
         if len(names) + len(level) > limits.objects:
-            raise malformed(f"over {limits.objects} objects")
+            raise malformed_reply(f"over {limits.objects} objects")
     if level:
-        raise malformed("objects nested too deep")
+        raise malformed_reply("objects nested too deep")
     return list(names)
 
 
@@ -269,7 +269,7 @@ def check_objects(root: str, contents: Mapping[str, bytes], limits: Limits) -> N
     more than they may."""
     for name, content in contents.items():
         if hashlib.sha256(content).hexdigest() != name:
-            raise malformed("an object that is not what it was announced as")
+            raise malformed_reply("an object that is not what it was announced as")
     seen: set[str] = set()
     arrays = 0
 
@@ -277,22 +277,22 @@ def check_objects(root: str, contents: Mapping[str, bytes], limits: Limits) -> N
         nonlocal arrays
         content = contents.get(name)
         if content is None:
-            raise malformed("an object that was not announced")
+            raise malformed_reply("an object that was not announced")
         kind, children, _ = get_object_head_values_from_object_content(content)
         if kind not in allowed:
-            raise malformed("objects in the wrong place")
+            raise malformed_reply("objects in the wrong place")
         if name in seen:
             return
         seen.add(name)
         if len(children) > limits.objects:
-            raise malformed(f"over {limits.objects} objects")
+            raise malformed_reply(f"over {limits.objects} objects")
         if kind in ("RecordDict", "ArrayRecord", "Array"):
             inner = body(content)
             check_nesting(inner)
             if kind == "Array":
                 arrays += array_size(inner, [contents.get(child, b"") for child in children])
                 if arrays > limits.size:
-                    raise malformed(f"arrays of over {limits.size} bytes")
+                    raise malformed_reply(f"arrays of over {limits.size} bytes")
         for child in children:
             visit(child, CHILDREN[kind])
 
@@ -310,7 +310,7 @@ def check_nesting(text: bytes) -> None:
     for mark in BRACKETS.findall(text):
         depth += (mark in b"[{") - (mark in b"]}")
         if depth > MAX_DEPTH:
-            raise malformed("nested too deep")
+            raise malformed_reply("nested too deep")
 
 
 def array_size(text: bytes, chunks: list[bytes]) -> int:
