@@ -17,7 +17,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")),
     *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "experiments").glob("*.toml")),
+    *sorted(SOURCE.rglob("*.toml")),
     *sorted((ROOT / "examples").glob("*.[pt][yo]*")),
 ]
 BANNED = re.compile(

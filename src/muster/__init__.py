@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from .study.tune import TuningInterrupted, tune
     from .study.tuning_result import Tuning
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Where each name is: a module, or module:name. It is loaded when the name is first used.
 _HOME = {

@@ -179,7 +179,7 @@ def test_several_methods_from_flags_are_all_compared(here, capsys):
 
 
 def test_a_run_takes_fewer_rounds_than_its_file_reports_at(here, capsys):
-    args = ["run", str(ROOT / "examples/demo.toml"), "--method", "fedalign", "--rounds", "2"]
+    args = ["run", str("examples/demo.toml"), "--method", "fedalign", "--rounds", "2"]
     assert main([*args, "--method.epsilon", "0.4"]) == 0
     assert len(muster.load("runs/demo").rounds) == 2
 
@@ -429,7 +429,7 @@ def test_on_a_terminal_progress_is_a_bar_with_the_time_left(here):
 
 
 # Grids are run by tests/docs/test_commands.py, on the data their page makes.
-EXAMPLES = [p for p in sorted((ROOT / "examples").glob("*.toml")) if p.stem != "sweep"]
+EXAMPLES = sorted((ROOT / "src" / "muster" / "examples").glob("*.toml"))
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
@@ -464,7 +464,7 @@ def test_requirements_participation_and_attacks_come_from_the_file(here, capsys)
 def test_the_demo_configuration_is_what_the_readme_says():
     from muster.config.experiment import load, load_table
 
-    demo = load(load_table(ROOT / "examples/demo.toml"))
+    demo = load(load_table("examples/demo.toml"))
     assert list(demo.methods) == ["fedalign", "fedavg on priority", "fedavg on all"]
     assert len(demo.settings.all_seeds) >= 5
 

@@ -212,9 +212,15 @@ def get_file_options(network: Network, takes: typing.Container[str]) -> Table:
 
 
 def load_table(path: str | Path, follow: bool = True) -> Table:
-    """Read a TOML file; in a folder of results, links are not followed."""
+    """Read a TOML file; in a folder of results, links are not followed.
+
+    `examples/NAME.toml` that is not there is the example of that name in the package, so that an
+    installed wheel runs what the help shows.
+    """
+    packaged = Path(__file__).parents[1] / path
+    example = Path(path).parent == Path("examples") and not Path(path).exists()
     try:
-        table = read_toml(Path(path), follow)
+        table = read_toml(packaged if example and packaged.is_file() else Path(path), follow)
     except FileNotFoundError:
         raise MusterError(f"{path}: no such file; give a TOML configuration") from None
     except IsADirectoryError:

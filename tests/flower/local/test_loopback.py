@@ -205,7 +205,7 @@ def test_a_federation_that_is_killed_leaves_nothing_behind_and_goes_on_at_once(t
     environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), "MUSTER_HOME": str(tmp_path)}
     command = [sys.executable, "-P", "-m", "muster.cli", "federate", "--local", "3"]
     more = ["--data.clients", "3", "--method", "fedavg", "--rounds", "3", "--local.steps", "5"]
-    config = str(ROOT / "examples" / "federate.toml")
+    config = "examples/federate.toml"
     running = subprocess.Popen(
         [*command, config, *more], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
     )
