@@ -179,7 +179,7 @@ def test_several_methods_from_flags_are_all_compared(here, capsys):
 
 
 def test_a_run_takes_fewer_rounds_than_its_file_reports_at(here, capsys):
-    args = ["run", str("examples/demo.toml"), "--method", "fedalign", "--rounds", "2"]
+    args = ["run", "examples/demo.toml", "--method", "fedalign", "--rounds", "2"]
     assert main([*args, "--method.epsilon", "0.4"]) == 0
     assert len(muster.load("runs/demo").rounds) == 2
 
