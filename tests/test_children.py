@@ -53,10 +53,10 @@ def test_modules_in_the_current_folder_are_not_imported(hostile):
 TWO_JOBS = """
 import sys
 sys.path = [path for path in sys.path if path]
-from muster.study.workers import Crowd
+from muster.study.workers import WorkerPool
 
 if __name__ == "__main__":
-    with Crowd(2) as crowd:
+    with WorkerPool(2) as crowd:
         print(sorted(result for _, result in crowd.each(abs, [-1, -2])))
 """
 

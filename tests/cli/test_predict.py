@@ -145,7 +145,7 @@ def changed(name, change):
 
 @pytest.mark.parametrize(("make", "message"), [
     (lambda: changed("a.csv", lambda t: t.drop("mean_area")), "a.csv: no column 'mean_area'"),
-    (lambda: changed("b.csv", lambda t: t.with_columns(more=1)), "b.csv: column 'more' is none"),
+    (lambda: changed("b.csv", lambda t: t.with_columns(more=1)), "b.csv: column 'more' is not one"),
     (lambda: changed("c.csv", lambda t: t.head(0)), "c.csv: no rows; give at least one"),
     (lambda: changed("d.parquet", lambda t: t.head(0)), "d.parquet: no rows; give at least one"),
     (lambda: changed("e.csv", lambda t: t.with_columns(mean_area=pl.lit("large"))),

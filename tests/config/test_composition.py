@@ -138,6 +138,7 @@ TOGETHER = {  # parts that need another part next to them
     ("step", "multiplicative"): {"claim": "unmet"},
     ("weigh", "claimed"): {"claim": "appeal"},
     ("weigh", "loss_power"): {"losses": True},
+    ("weigh", "stein"): {"claim": "spread"},
     ("weigh", "mixture"): {"step": "agnostic", "losses": True},
     ("effort", "by_weight"): {"step": "multiplicative", "claim": "unmet"},
     ("admit", "band"): {"epsilon": 0.5},

@@ -110,7 +110,7 @@ def test_an_attack_that_inherits_is_honest_in_the_rest():
     assert same_bits(a, muster.simulate(FED, muster.methods.fedavg(), **HOW))
 
 
-@pytest.mark.parametrize("name", ["invite", "join", "solver", "admit", "step", "claim"])
+@pytest.mark.parametrize("name", ["join", "solver", "admit", "step", "claim"])
 def test_a_part_that_lacks_something_is_one_line_that_names_the_base_class(name):
     role = ROLES[name].__name__
     with pytest.raises(
@@ -156,3 +156,11 @@ def test_optimizer_participation_and_attack_name_what_is_missing():
         muster.simulate(FED, muster.methods.fedavg(), **HOW, attack=Bare())
     with pytest.raises(muster.MusterError, match=r"participation: Nobody has no starts; .*Part"):
         muster.simulate(FED, muster.methods.fedavg(), **HOW, participation=Nobody())
+
+
+def test_an_attack_of_before_is_refused_and_not_honest_in_silence():
+    with pytest.raises(muster.MusterError, match="`say` is called `report` now"):
+
+        class Old(muster.parts.Honest):
+            def say(self, offer, appraisal, requirement):
+                return appraisal

@@ -35,6 +35,8 @@ Part = TypeVar("Part", bound=Callable[..., Any])
 
 GROUP = "muster.parts"  # the entry points under which packages of parts list their modules
 
+OPTIONAL = {"max_clients"}  # of an Invite: a forecast of memory does without it
+
 OWN = (
     "muster.data",
     "muster.methods",
@@ -102,7 +104,7 @@ def check_part(role: Any, value: Any, where: str, base: str = "") -> None:
         raise MusterError(f"{where}: the class {value.__name__}; give an instance of it")
     if "__call__" in vars(role) and not callable(value):
         raise MusterError(f"{where}: {name} has no __call__; see muster.parts.{role.__name__}")
-    for needed in (n for n in vars(role) if not n.startswith("_")):
+    for needed in (n for n in vars(role) if not n.startswith("_") and n not in OPTIONAL):
         if not hasattr(type(value), needed) and needed not in getattr(value, "__dict__", ()):
             raise MusterError(
                 f"{where}: {name} has no {needed}; let the class inherit from "

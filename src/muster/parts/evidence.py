@@ -43,7 +43,7 @@ def minimise(gram: Float64, gain: Float64) -> Float64:
         gram: G, one row and column per helper; symmetric, no negative eigenvalue
         gain: c, one number per helper
 
-    >>> minimise(np.array([[4.0]]), np.array([1.0])).round(9).tolist()  # min(1, v / |d|^2)
+    >>> minimise(np.array([[4.0]]), np.array([1.0])).round(6).tolist()  # min(1, v / |d|^2)
     [0.25]
     """
     n = len(gain)
