@@ -38,7 +38,10 @@ class Version:
     """The muster of a source folder, ready to run a workload again and again."""
 
     def __init__(self, source: str, name: str) -> None:
-        paths = os.pathsep.join([str(Path(source).resolve()), str(HERE)])
+        # Workloads of that version, where its benchmarks are beside it: names may differ.
+        own = Path(source).resolve().parent / "benchmarks"
+        here = own if (own / "workloads.py").is_file() else HERE
+        paths = os.pathsep.join([str(Path(source).resolve()), str(here)])
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", SERVE, name],
             env={**os.environ, "PYTHONPATH": paths},

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from helpers import alive
-from muster.flower.local import processes
+from muster.flower.local import child_processes
 from muster.flower.local.child_processes import Guardian
 
 SLEEP = "import time; time.sleep(60)"
@@ -34,7 +34,7 @@ def parent(code, *words):
 
 
 CHILD = (
-    "import os, sys, time\nfrom muster.flower.local import processes as orphans\n"
+    "import os, sys, time\nfrom muster.flower.local import child_processes as orphans\n"
     "{platform}\norphans.end_with(int(sys.argv[1]))\nprint(os.getpid(), flush=True)\ntime.sleep(60)"
 )
 PARENT = (
@@ -101,5 +101,5 @@ def test_a_guardian_that_is_dismissed_touches_nothing(tmp_path):
 def test_a_process_that_is_gone_is_no_error():
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    processes.signal_all([child.pid], signal.SIGKILL)
-    assert os.getpid() not in processes.descendants(os.getpid())
+    child_processes.signal_all([child.pid], signal.SIGKILL)
+    assert os.getpid() not in child_processes.descendants(os.getpid())

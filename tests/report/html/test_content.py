@@ -16,7 +16,13 @@ import torch
 
 import muster
 from big_run import NASTY, big_run
-from muster.report.html import client_table, configuration, costs, headline, participation
+from muster.report.html import (
+    client_table,
+    configuration,
+    costs,
+    headline,
+    participation_section,
+)
 from muster.report.html.content import Content
 from muster.report.html.page import SECTIONS, render_inline, render_page
 
@@ -158,38 +164,40 @@ def test_the_cost_is_that_of_the_best(runs):
 
 def test_the_picture_has_what_happened_to_everyone():
     run = big_run(12, 9)
-    made = participation.encode_cells(run)
+    made = participation_section.encode_cells(run)
     cells = unpacked(made["cells"], np.uint8, made["shape"])
     for t, k, joined, admitted, reason, priority in run.clients.select(
         "round", "client", "joined", "admitted", "reason", "priority"
     ).rows():
         state, why = made["kinds"][cells[k, t - 1]]
         assert why == reason
-        expected = (
-            participation.FAILED if reason.startswith("failed")
-            else (participation.PRIORITY if priority else participation.HELPER) if admitted
-            else participation.REFUSED if joined else participation.SILENT
-        )  # fmt: skip
+        kind = participation_section
+        if reason.startswith("failed"):
+            expected = kind.FAILED
+        elif admitted:
+            expected = kind.PRIORITY if priority else kind.HELPER
+        else:
+            expected = kind.REFUSED if joined else kind.SILENT
         assert state == expected
 
 
 def test_those_who_left_are_away_until_they_return():
     run = big_run(4, 6)
     asked = run.clients.filter(~((pl.col("client") == 1) & pl.col("round").is_in([2, 3])))
-    made = participation.encode_cells(replace(run, clients=asked))
+    made = participation_section.encode_cells(replace(run, clients=asked))
     cells = unpacked(made["cells"], np.uint8, made["shape"])
-    states = [made["kinds"][c][0] == participation.LEFT for c in cells[1]]
+    states = [made["kinds"][c][0] == participation_section.LEFT for c in cells[1]]
     assert states == [False, True, True, False, False, False]
 
 
 def test_many_reasons_share_a_code_of_their_state():
     run = big_run(20, 60)
     own = run.clients.with_columns(reason=pl.lit("late by ") + pl.int_range(pl.len()).cast(str))
-    made = participation.encode_cells(replace(run, clients=own))
+    made = participation_section.encode_cells(replace(run, clients=own))
     cells = unpacked(made["cells"], np.uint8, made["shape"])
     assert len(made["kinds"]) <= 256
     states = {made["kinds"][c][0] for c in np.unique(cells)}
-    assert participation.NOT_ASKED not in states
+    assert participation_section.NOT_ASKED not in states
 
 
 def test_clients_before_after_and_alone(runs):
@@ -270,9 +278,9 @@ def test_a_thousand_clients_by_five_hundred_rounds_stay_small():
 
 
 def test_runs_that_do_not_fit_are_left_out_and_it_is_said(monkeypatch):
-    monkeypatch.setattr(participation, "CLIENT_BYTES", 1200)
+    monkeypatch.setattr(participation_section, "CLIENT_BYTES", 1200)
     seeds = [big_run(40, 60, seed=s) for s in range(3)]
-    made = participation.section(Content({"a": seeds}))
+    made = participation_section.section(Content({"a": seeds}))
     assert list(made.data["runs"]) == ["0/0"]
     assert "2 of 3 runs are left out here" in made.body
 
