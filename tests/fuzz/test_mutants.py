@@ -10,13 +10,13 @@ import pytest
 from mutants import findings
 
 
-@pytest.mark.parametrize(("kind", "cases"), [("configuration", 60), ("data", 80)])
+@pytest.mark.parametrize(("kind", "cases"), [("configuration", 40), ("data", 50)])
 def test_some_mutants_end_in_one_line(kind, cases):
     assert findings(kind, range(cases)) == []
 
 
 def test_some_damaged_results_end_in_one_line(base):
-    assert findings("results", range(12), base) == []
+    assert findings("results", range(8), base) == []
 
 
 @pytest.mark.slow

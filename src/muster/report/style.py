@@ -108,7 +108,7 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def save_figure(fig: Any, path: Path, **options: Any) -> None:
-    """Write a figure to a file in the format of its ending, atomic_file an existing one."""
+    """Write a figure to a file in the format of its ending, replacing an existing one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as new:
         fig.savefig(new, **options)

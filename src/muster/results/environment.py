@@ -10,20 +10,21 @@ import platform
 from functools import cache
 from pathlib import Path
 
+from .. import __version__
 from ..base.lazy import metadata
 
-PACKAGES = ("muster-fl", "torch", "numpy", "scipy", "polars", "flwr")
+PACKAGES = ("torch", "numpy", "scipy", "polars", "flwr")
 
 
 @cache
 def describe_environment() -> dict[str, str]:
     """Return the versions of the packages that compute, the system, the processor, its cores."""
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "muster": __version__}
     for name in PACKAGES:
         try:
-            found[name.removesuffix("-fl")] = metadata.version(name)
+            found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            continue  # an extra that is not installed, or muster run from its sources
+            continue  # an extra that is not installed
     found["system"] = f"{platform.system()} {platform.machine()}"
     found["processor"] = get_processor()
     found["cores"] = str(os.cpu_count() or 1)

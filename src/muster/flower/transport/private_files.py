@@ -37,7 +37,7 @@ def make_private_folder(path: Path) -> Path:
 
 
 def write_private(path: Path, content: str | bytes) -> None:
-    """Write a file for its owner alone, atomic_file an existing one."""
+    """Write a file for its owner alone, replacing an existing one."""
     make_private_folder(path.parent)
     with durable.atomic_file(path) as new:
         durable.create(new, content, PRIVATE_FILE)

@@ -17,7 +17,7 @@ from ...base.errors import MusterError, unknown_name
 from ...base.lazy import pl
 from ...report.figure import check_figure_path
 from ...report.intervals import mean_and_half
-from ...report.style import LineStyle, tidy
+from ...report.style import LineStyle, save_figure, tidy
 from .study_toy import LARGE_GAP, SMALL_GAP
 from .toy import GAMMA2
 from .verdicts_toy import slopes
@@ -54,8 +54,7 @@ def _panels(down: int, across: int, beside: float = 0.0, size: float = 1.0) -> t
 def _write(fig: Any, path: str | Path, caption: str) -> Path:
     path = check_figure_path(path)
     fig.supxlabel(caption, fontsize=8, x=0.01, ha="left", color="0.3")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fig.savefig(path, dpi=130)
+    save_figure(fig, path, dpi=130)
     return path
 
 
