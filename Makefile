@@ -13,7 +13,7 @@ demo: $(READY)
 	$(BIN)/muster compare examples/demo.toml
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m pytest -n logical --dist worksteal
 
 # Proofs that take minutes: the papers' claims on more seeds and larger problems.
 test-slow: $(READY)

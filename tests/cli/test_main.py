@@ -480,9 +480,10 @@ def test_a_federation_and_a_run_do_not_go_on_as_each_other(here, capsys):
     assert "holds a federation; use muster federate --local N --resume" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "command", [["run"], ["sweep", "--sweep.local.lr", "0.1,0.2", "--seeds", "1", "--jobs", "2"]]
-)
+SWEEP = ["sweep", "--sweep.local.lr", "0.1,0.2", "--seeds", "1", "--jobs", "2"]
+
+
+@pytest.mark.parametrize("command", [["run"], pytest.param(SWEEP, marks=pytest.mark.slow)])
 def test_a_warning_is_one_line_without_the_code_it_comes_from(here, command):
     rows = "".join(f"{5000 + 900 * (i % 7)},{i % 5 / 5},{i // 4 % 2},{i % 4}\n" for i in range(80))
     (here / "rows.csv").write_text(f"a,b,label,client\n{rows}")
