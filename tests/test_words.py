@@ -36,6 +36,7 @@ PUBLIC = {
     "Aligned", "AsAsked", "Claimed", "Interrupted", "ComparisonInterrupted", "SweepInterrupted",
     "TuningInterrupted", "mwfed", "sent140",
 }  # fmt: skip
+APART = {"method", "py", "examples"}  # Method's own module, the marker of types, configurations
 EXEMPT = {("src/muster/run/audit.py", "told"): "a key in checkpoints"}
 # Names that stand in two places, each for the reason given.
 REPEATED_FILES = {
@@ -126,6 +127,19 @@ def test_every_word_of_the_glossary_is_in_use():
     code = "\n".join(path.read_text() for path in MODULES).lower()
     assert len(terms) >= 40
     assert [term for term in terms if term.lower() not in code] == []
+
+
+def test_files_that_pages_name_are_there():
+    for page in PAGES:
+        for name in re.findall(r"`((?:src/muster|tests|[a-z]+)/[\w/]+\.py)`", page.read_text()):
+            if (SOURCE / name.split("/")[0]).is_dir() or name.startswith(("src/", "tests/")):
+                assert (ROOT / name).exists() or (SOURCE / name).exists(), f"{page.name}: {name}"
+
+
+def test_the_map_in_the_readme_names_what_is_there():
+    page = (ROOT / "README.md").read_text().partition("| where | what |")[2].partition("\n\n")[0]
+    rooms = set(re.findall(r"`(\w+)/?`", "\n".join(re.findall(r"^\| (`.*?`) \|", page, re.M))))
+    assert rooms == {p.stem for p in SOURCE.iterdir() if p.stem[0] != "_" and p.stem not in APART}
 
 
 if __name__ == "__main__":
