@@ -6,10 +6,12 @@ The methods by name (`fedalign`, `maxfl`, ...) are in `methods`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from .base.checks import check_one_of, check_whole, is_number
 from .base.errors import MusterError
+from .base.params import Params
 from .base.registry import check_part, kinds
 from .parts.admit import Admit, Everyone
 from .parts.claim import Claim, Nothing
@@ -25,6 +27,7 @@ from .parts.step import (
     Average,
     Step,
 )
+from .parts.tracks import PRODUCT, AgainstAlone, Tracks, cut
 from .parts.weigh import DataShare, Weigh
 from .schedules import Constant, Count, Schedule, as_schedule, count_rounds, value_after
 
@@ -51,6 +54,7 @@ class Method:
         reference: the clients that measure F(w): all priority clients (the paper), or those asked,
             whose cost does not grow with the population
         serves: the model that is evaluated: the global one, or each client's own
+        deploy: the rule by which the model is deployed; None: always the one just trained
         trust: bounds and checks on clients outside the objective; None (the papers): every reply
             that is not malformed is accepted
     """
@@ -70,6 +74,7 @@ class Method:
     warmup: Count = 0
     reference: Literal["all", "asked"] = "all"
     serves: Literal["global", "own"] = "global"
+    deploy: AgainstAlone | None = None
     trust: Audit | None = None
 
     def __post_init__(self) -> None:
@@ -111,6 +116,35 @@ class Method:
         """Folds of their rows that clients of the objective train on; 0: on all rows at once."""
         return int(getattr(self.claim, "folds", 0))
 
+    @cached_property
+    def tracks(self) -> Tracks | None:
+        """The models that are trained side by side; None: there is one."""
+        folds = int(getattr(self.weigh, "folds", 0))
+        if self.deploy is None:
+            return Tracks(folds) if folds else None
+        return Tracks(folds or self.deploy.folds, alone=True)
+
+    def product(self, model: Params) -> Params:
+        """Return the model that is evaluated and deployed, of those trained side by side."""
+        return model if self.tracks is None else cut(model, PRODUCT)
+
+    def trainings(self, member: bool) -> int:
+        """Return how often a client trains in a round: one of the objective, or a helper."""
+        if self.tracks is None:
+            return max(1, self.folds) if member else 1
+        sent = self.tracks.sent(member)
+        helped = self.tracks.folds + 1
+        times = sent.stop - sent.start
+        if member:
+            times += helped * (max(1, self.folds) - 1)  # Stein's halves of each helped track
+            times += self.tracks.folds if self.validates else 0
+        return times
+
+    @property
+    def validates(self) -> bool:
+        """True if the objective's clients also train on the fold that each track leaves out."""
+        return bool(getattr(self.weigh, "folds", 0))
+
     @property
     def claims(self) -> bool:
         """True if clients send a claim with their reply."""
@@ -145,6 +179,8 @@ def check_compatible(method: Method) -> None:
             f"method: weigh {type(method.weigh).__name__} needs each client's spread; use "
             'claim = "spread"'
         )
+    if method.tracks is not None:
+        check_tracks(method)
     kept = collect_names(step, "keeps")
     # A step that neither has `keeps` nor inherits from Step may keep anything.
     known = hasattr(step, "keeps") or Step in type(step).__mro__
@@ -160,6 +196,22 @@ def check_compatible(method: Method) -> None:
             f"method: step {type(step).__name__} needs each client's '{what}', but solver "
             f"{type(solver).__name__} does not send it; use solver = "
             f"{_find(Solver, 'sends', what)}"
+        )
+
+
+def check_tracks(method: Method) -> None:
+    """Refuse models side by side where clients keep models of their own, or where folds differ."""
+    own = method.serves == "own" or "own" in method.solver.memory({})
+    if own or method.solver.adapts:
+        raise MusterError(
+            f"method: {method.name} trains several models side by side, which solver "
+            f"{type(method.solver).__name__} cannot: clients keep models of their own there; use "
+            'solver = "sgd" or "control_variates"'
+        )
+    folds = int(getattr(method.weigh, "folds", 0))
+    if method.deploy is not None and folds not in (0, method.deploy.folds):
+        raise MusterError(
+            f"method: weigh has {folds} folds and deploy {method.deploy.folds}; give both the same"
         )
 
 

@@ -12,10 +12,10 @@ from .base.checks import check_above, check_at_least, check_one_of
 from .base.registry import kinds, part
 from .method import Method as Method
 from .parts.admit import Band, Everyone, Objective
-from .parts.claim import Appeal, Spread, Unmet
+from .parts.claim import Appeal, Nothing, Spread, Unmet
 from .parts.defences.trust import Audit, as_audit
 from .parts.effort import ByWeight
-from .parts.evidence import Stein
+from .parts.evidence import CrossFit, Stein
 from .parts.invite import Full, Invite, PowerOfChoice, Sample
 from .parts.join import Aligned, Available, Criterion, Join, Straggling
 from .parts.solvers import (
@@ -37,6 +37,7 @@ from .parts.step import (
     Scaffold,
     Stay,
 )
+from .parts.tracks import AgainstAlone
 from .parts.weigh import Claimed, LossPower, Mixture, Uniform
 from .schedules import Count, Schedule, as_schedule
 
@@ -129,7 +130,8 @@ def maxfl(
 
 @part(Method, "assist")
 def assist(
-    evidence: Literal["stein"] = "stein",
+    evidence: Literal["stein", "crossfit"] = "stein",
+    guard: bool = False,
     invite: Invite = Full(),
     prox: float = 0.0,
     server_lr: float = 1.0,
@@ -141,21 +143,26 @@ def assist(
     error of m_P from it.
 
     Args:
-        evidence: "stein": the variance of m_P, from two halves of each priority client's rows
+        evidence: "stein": the variance of m_P, from two halves of each priority client's rows;
+            "crossfit": rows that models have not seen, at the cost of five models in place of one
+        guard: deploy the helped model only while it beats training alone by one standard error on
+            unseen rows
         invite: whom the server asks each round: one of the invite parts
         prox: weight of the proximal term in local training, as in FedProx
         server_lr: the server's step towards the weighted average
         trust: bound what clients outside the objective can do, and have the priority clients check
             it (docs/trust.md)
     """
-    check_one_of("evidence", evidence, ("stein",))
+    check_one_of("evidence", evidence, ("stein", "crossfit"))
+    stein = evidence == "stein"
     return Method(
         "assist",
         invite=invite,
         solver=SGD(prox=prox),
-        weigh=Stein(),
-        claim=Spread(),
+        weigh=Stein() if stein else CrossFit(),
+        claim=Spread() if stein else Nothing(),
         step=Average(server_lr),
+        deploy=AgainstAlone() if guard else None,
         trust=as_audit(trust),
     )
 

@@ -40,7 +40,7 @@ def descend(x, y, steps=STEPS):
 def halves(fed, k, seed=0):
     """The two halves of a client's rows in the first round."""
     key = rng.keys(seed, "folds", 0, np.array([k]))
-    lists = fed.train.split_folds(np.array([k]), 2, key)
+    lists = fed.train.lists(np.array([k])).split_folds(2, key)
     return [lists.rows[lists.offsets[f] : lists.offsets[f + 1]] for f in range(2)]
 
 

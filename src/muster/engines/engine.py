@@ -66,8 +66,18 @@ class Engine(Protocol):
     device: torch.device
     trainable: tuple[str, ...]
 
-    def appraise(self, model: Params, clients: Int64, split: Split = "train") -> Appraisal:
-        """Return the loss and score of one model on each client's rows."""
+    def appraise(
+        self,
+        model: Params,
+        clients: Int64,
+        split: Split = "train",
+        rows: RowLists | None = None,
+    ) -> Appraisal:
+        """Return the loss and score of one model on each client's rows.
+
+        Args:
+            rows: in place of the clients' own rows of the split, one list for each client
+        """
         ...
 
     def appraise_each(self, stack: Params, clients: Int64, split: Split = "train") -> Appraisal:
@@ -244,13 +254,23 @@ class EngineBase:
         them."""
         return -(-seen.n // self.chunk)
 
-    def appraise(self, model: Params, clients: Int64, split: Split = "train") -> Appraisal:
+    def appraise(
+        self,
+        model: Params,
+        clients: Int64,
+        split: Split = "train",
+        rows: RowLists | None = None,
+    ) -> Appraisal:
         """Loss and score of one model on each client's rows, in one pass over the rows; NaN of a
         client that has none."""
-        some = self.data(split).sizes[clients] > 0
+        data = self.data(split)
+        if rows is not None:
+            data, clients = data.restrict(rows), np.arange(len(rows.sizes))
+        some = data.sizes[clients] > 0
         if not some.all():
-            return self.appraise(model, clients[some], split).among(some)
-        seen = RowSelection(self.data(split), clients, split, self.task, self.scoring)
+            kept = None if rows is None else rows.pick(np.flatnonzero(some))
+            return self.appraise(model, clients[some], split, kept).among(some)
+        seen = RowSelection(data, clients, split, self.task, self.scoring)
         n = self.chunks(seen)
         seats = self.prepare_replicas(n)
 

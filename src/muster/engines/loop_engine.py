@@ -22,6 +22,7 @@ from ..base.errors import MusterError, MusterWarning, first_line
 from ..base.lazy import nn, torch
 from ..base.params import Params, State
 from ..federation import Federation
+from ..federation.ragged_rows import RowLists
 from ..local import Local
 from ..parts.solvers import Gradient, Solver, Work
 from ..protocol import Appraisal, Offer
@@ -85,11 +86,21 @@ class LoopEngine(EngineBase):
             return Replica(replica.module)
         return replica
 
-    def appraise(self, model: Params, clients: Int64, split: Split = "train") -> Appraisal:
+    def appraise(
+        self,
+        model: Params,
+        clients: Int64,
+        split: Split = "train",
+        rows: RowLists | None = None,
+    ) -> Appraisal:
         """Loss and score of one model on each client's rows; of a module that looks across rows,
         one client at a time."""
+        if rows is not None and self.mixes:
+            one = np.arange(len(clients))[:, None]
+            parts = [super().appraise(model, clients[i], split, rows.pick(i)) for i in one]
+            return Appraisal.concat(parts)
         if not self.mixes:
-            return super().appraise(model, clients, split)
+            return super().appraise(model, clients, split, rows)
         everyones = {name: t.expand(len(clients), *t.shape) for name, t in model.items()}
         return self.appraise_each(everyones, clients, split)
 
@@ -364,6 +375,6 @@ def one(assignment: Assignment, i: int) -> Assignment:
     return replace(
         assignment,
         steps=None if assignment.steps is None else assignment.steps[i : i + 1],
-        rows=None if assignment.rows is None else assignment.rows.pick(i),
+        rows=None if assignment.rows is None else assignment.rows.pick(np.array([i])),
         ids=None if assignment.ids is None else assignment.ids[i : i + 1],
     )

@@ -57,10 +57,34 @@ class RowLists:
         """Row numbers at these positions."""
         return self.rows[positions]
 
-    def pick(self, i: int) -> RowLists:
-        """The i-th list alone."""
-        rows = self.rows[self.offsets[i] : self.offsets[i + 1]]
-        return RowLists(np.array([0, len(rows)]), rows)
+    def pick(self, which: Int64) -> RowLists:
+        """Some of the lists."""
+        sizes = self.sizes[which]
+        at = np.repeat(self.offsets[which], sizes) + ramp(sizes)
+        return RowLists(_ends(sizes), self.rows[at])
+
+    def split_folds(self, folds: int, key: UInt64) -> RowLists:
+        """Return each list as `folds` disjoint folds, nearly equal in size: fold f of list i is
+        list `i folds + f` of the result.
+
+        Args:
+            key: of each list, from which its shuffle is drawn
+        """
+        shuffle, _ = permutations(key, self.sizes)
+        fold = np.repeat(np.arange(len(self.sizes)) * folds, self.sizes) + ramp(self.sizes) % folds
+        at = np.repeat(self.offsets[:-1], self.sizes) + shuffle
+        counts = np.bincount(fold, minlength=len(self.sizes) * folds)
+        return RowLists(_ends(counts), self.rows[at[np.argsort(fold, kind="stable")]])
+
+    def merge(self, groups: Int64) -> RowLists:
+        """Return the lists of each row of `groups`, [list, group member], end to end as one."""
+        sizes = self.sizes[groups].sum(1)
+        return RowLists(_ends(sizes), self.pick(groups.ravel()).rows)
+
+
+def _ends(sizes: Int64) -> Int64:
+    """Return the offsets of lists of these sizes."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -100,20 +124,13 @@ class RaggedRows:
         """Row numbers in `x` and `y` at these positions."""
         return positions if self.rows is None else self.rows[positions]
 
-    def split_folds(self, clients: Int64, folds: int, key: UInt64) -> RowLists:
-        """Return each client's rows as `folds` disjoint folds, nearly equal in size: fold f of the
-        i-th of these clients is list `i folds + f` of the result.
+    def lists(self, clients: Int64) -> RowLists:
+        """Return these clients' rows as lists of row numbers."""
+        return RowLists(_ends(self.sizes[clients]), self.base(self.positions(clients)))
 
-        Args:
-            key: of each client, from which its shuffle is drawn
-        """
-        sizes = self.sizes[clients]
-        shuffle, _ = permutations(key, sizes)
-        fold = np.repeat(np.arange(len(clients)) * folds, sizes) + ramp(sizes) % folds
-        at = np.repeat(self.offsets[clients], sizes) + shuffle
-        counts = np.bincount(fold, minlength=len(clients) * folds)
-        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return RowLists(offsets, self.base(at[np.argsort(fold, kind="stable")]))
+    def restrict(self, rows: RowLists) -> RaggedRows:
+        """Return these rows with other owners: client i has list i, every row weighing the same."""
+        return RaggedRows(self.x, self.y, rows.offsets, rows.rows)
 
     def client(self, k: int) -> tuple[Tensor, Tensor]:
         """Return one client's rows, as stored."""

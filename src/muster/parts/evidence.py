@@ -7,26 +7,36 @@ the expected squared distance to mu
 
     R(a) = const - 2 c'a + a'Ga,    G_ij = <d_i, d_j>,    c_j = E<d_j, mu - m_P>.
 
-G is known; only c needs evidence. Helpers' rows are independent of the objective's, so
-`c_j = E|m_P - mu|^2 = v` for every helper, and R is Stein's unbiased estimate of the risk. v is
-measured: a client of the objective trains on disjoint folds of its rows, and how far the folds'
-replies lie apart says how far their mean is from its own target.
+G is known; only c needs evidence, of which there are two sources.
+
+`Stein`: helpers' rows are independent of the objective's, so `c_j = E|m_P - mu|^2 = v` for every
+helper, and R is Stein's unbiased estimate of the risk. v is measured: a client of the objective
+trains on disjoint folds of its rows, and how far the folds' replies lie apart says how far their
+mean is from its own target.
+
+`CrossFit`: for each fold f of the objective's rows there is a model that never saw it (`tracks`),
+and from that model the fold's own update `D_V^f`, whose mean is that of unlimited rows. So
+`<d_j^f, D_V^f - D_P^f>` is an unbiased measurement of c_j in every round, and rounds add up.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from ..base.arrays import Bool, Float64
+from ..base.checks import check_one_of, check_whole
+from ..base.errors import MusterError
 from ..base.lazy import linalg, optimize, torch
 from ..base.params import Params, State, as_rows
 from ..base.registry import part
-from ..protocol import Replies
+from ..protocol import Replies, Roster
+from .tracks import FOLDS, VALIDATION, cut
 from .weigh import Weigh
 
+MOST_CLIENTS = 2_000  # whose pairs' products are kept: 5 tables of 32 MB
 RIDGE = 1e-8  # of the mean squared distance: the problem stays definite where replies coincide
 
 
@@ -65,21 +75,49 @@ def minimise(gram: Float64, gain: Float64) -> Float64:
     return weights
 
 
-def distances(models: Params, base: Float64, helpers: Bool, names: tuple[str, ...]) -> Float64:
-    """Return G: the products of the ways from m_P to each helper's reply, in float64.
+def products(
+    models: Params,
+    base: Float64,
+    helpers: Bool,
+    names: tuple[str, ...],
+    target: Params | None = None,
+) -> tuple[Float64, Float64, float]:
+    """Return G, c and |t|^2 in float64: the products of the ways d_j from m_P to each helper's
+    reply with one another and with `t`, the way from m_P to the mean of `target`.
 
     Args:
         base: each reply's weight in m_P; they sum to 1
         helpers: which replies are helpers'
         names: the parameters that move by gradient
+        target: a stack of models like `models`, whose mean has the same weights; None: t = 0
     """
-    gram = np.zeros((int(helpers.sum()),) * 2)
+    n, length = int(helpers.sum()), 0.0
+    gram, gain = np.zeros((n, n)), np.zeros(n)
     for name in names:
         rows = as_rows(models[name]).double()
-        mean = torch.from_numpy(base).to(rows) @ rows
+        share = torch.from_numpy(base).to(rows)
+        mean = share @ rows
         away = rows[torch.from_numpy(helpers).to(rows.device)] - mean
         gram += np.asarray((away @ away.T).cpu().numpy(), np.float64)
-    return gram
+        if target is not None:
+            t = share @ as_rows(target[name]).double() - mean
+            gain += np.asarray((away @ t).cpu().numpy(), np.float64)
+            length += float(t @ t)
+    return gram, gain, length
+
+
+def base_weights(roster: Roster, extent: Float64) -> Float64:
+    """Return b_k, each reply's weight in m_P; all 0 without a reply of the objective."""
+    base = np.minimum(extent, roster.importance) * roster.share
+    total = float(base.sum())
+    return base / total if total > 0 else np.zeros(len(roster))
+
+
+def spread_weights(base: Float64, helpers: Bool, a: Float64) -> Float64:
+    """Return the weight of each reply in `m_P + sum_j a_j d_j`."""
+    weight: Float64 = base * (1 - a.sum())
+    weight[helpers] += a
+    return weight
 
 
 @part(Weigh, "stein")
@@ -101,19 +139,132 @@ class Stein:
     refuses: ClassVar[str] = "no evidence that it helps"  # the reason where a weight is 0
 
     def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:
-        roster = replies.roster
-        base = np.minimum(extent, roster.importance) * roster.share
-        if not base.sum() > 0:
-            return np.zeros(len(roster))
-        base = base / base.sum()
-        helpers = roster.importance < 1
-        weight: Float64 = base.copy()
-        if helpers.any():
-            names = replies.trainable or tuple(replies.models)
-            gram = distances(replies.models, base, helpers, names)
-            spread = np.where(base > 0, replies.claim, 0.0)
-            gain = (base**2 * spread).sum() - (base * spread)[helpers]
-            a = minimise(gram, gain) * (extent[helpers] > 0)
-            weight *= 1 - a.sum()
-            weight[helpers] += a
-        return weight
+        base, helpers = base_weights(replies.roster, extent), replies.roster.importance < 1
+        if not base.any() or not helpers.any():
+            return base
+        names = replies.trainable or tuple(replies.models)
+        gram, _, _ = products(replies.models, base, helpers, names)
+        spread = np.where(base > 0, replies.claim, 0.0)
+        gain = (base**2 * spread).sum() - (base * spread)[helpers]
+        return spread_weights(base, helpers, minimise(gram, gain))
+
+
+FREEDOMS = ("none", "one", "each", "shrunk")
+
+
+def solve(freedom: str, gram: Float64, gain: Float64, share: Float64) -> Float64:
+    """Return helpers' weights of one degree of freedom.
+
+    Args:
+        freedom: "none": all 0; "one": one weight for the helpers' mean by data share, `b s` with
+            `b = c's / s'Gs` in [0, 1]; "each": the programme `minimise`; "shrunk": the programme
+            with a ridge of trace(G) / n towards the one weight
+        share: s, the helpers' shares of their data; they sum to 1
+    """
+    if freedom == "none":
+        return np.zeros(len(gain))
+    if freedom == "each":
+        return minimise(gram, gain)
+    size = float(share @ gram @ share)
+    one: Float64 = np.clip(gain @ share / size if size > 0 else 0.0, 0.0, 1.0) * share
+    if freedom == "one":
+        return one
+    ridge = float(np.trace(gram)) / max(len(gain), 1)
+    return minimise(gram + ridge * np.eye(len(gain)), gain + ridge * one)
+
+
+def choose_freedom(gram: Float64, gain: Float64, share: Float64) -> str:
+    """Return the freedom with the lowest risk out of fold: weights from the other folds' sums are
+    judged on fold f by `a'G_f a - 2 c_f'a`, which is unbiased for them.
+
+    Args:
+        gram: G of each fold, `[fold, helper, helper]`
+        gain: c of each fold, `[fold, helper]`
+    """
+    whole, total = gram.sum(0), gain.sum(0)
+    risk = dict.fromkeys(FREEDOMS, 0.0)
+    for g, c in zip(gram, gain, strict=True):
+        for freedom in FREEDOMS[1:]:
+            a = solve(freedom, whole - g, total - c, share)
+            risk[freedom] += float(a @ g @ a - 2 * c @ a)
+    return min(FREEDOMS, key=risk.__getitem__)
+
+
+EVIDENCE = "evidence"  # the part of the server's state with the sums over rounds
+
+
+@part(Weigh, "crossfit")
+@dataclass(frozen=True)
+class CrossFit:
+    """Weights that minimise the risk measured on rows the models have not seen; nothing to set.
+
+    For every fold f of the objective's rows, sums over rounds of `G_f += d^f d^f'` and
+    `c_f += <d^f, D_V^f - D_P^f>`; then the programme over all folds' sums, with the freedom that
+    has the lowest risk out of fold. The pull of one round, `|sum_j a_j d_j|`, is at most
+    `|D_V - D_P|` (both in the mean square over folds), so that a helper cannot save up trust and
+    spend it at once.
+
+    Attributes:
+        folds: F, of the rows of the objective's clients
+        freedom: "auto", or one of "none", "one", "each", "shrunk"
+    """
+
+    folds: int = FOLDS
+    freedom: Literal["auto", "none", "one", "each", "shrunk"] = "auto"
+    at_once: ClassVar[bool] = True
+    refuses: ClassVar[str] = "no evidence that it helps"
+
+    def __post_init__(self) -> None:
+        check_whole("folds", self.folds, 2)
+        check_one_of("freedom", self.freedom, ("auto", *FREEDOMS))
+
+    def memory(self, clients: int) -> State:
+        """Return the server's state before the first round: no evidence."""
+        if clients > MOST_CLIENTS:
+            raise MusterError(
+                f"evidence: sums for each pair of {clients} clients; at most {MOST_CLIENTS} "
+                'clients with evidence = "crossfit", any number with "stein"'
+            )
+        shapes = {
+            "gram": (self.folds, clients, clients),
+            "gain": (self.folds, clients),
+            "round_gram": (clients, clients),  # of the last round alone, over all folds
+            "round_target": (1,),  # |D_V - D_P|^2 of the last round, over all folds
+        }
+        return {EVIDENCE: {n: torch.zeros(s, dtype=torch.float64) for n, s in shapes.items()}}
+
+    def learn(self, replies: Replies, extent: Float64, server: State) -> State:
+        """Return the server's evidence with a round's replies added to it."""
+        base, helpers = base_weights(replies.roster, extent), replies.roster.importance < 1
+        sums = {name: t.clone() for name, t in server[EVIDENCE].items()}
+        sums |= {name: torch.zeros_like(sums[name]) for name in ("round_gram", "round_target")}
+        if not base.any() or not helpers.any():
+            return {EVIDENCE: sums}
+        names = replies.trainable or tuple(replies.models)
+        at = torch.from_numpy(replies.roster.clients[helpers])
+        pairs = (at[:, None], at[None])
+        for f in range(self.folds):
+            models = cut(replies.models, f + 1, 1)
+            fold = cut(replies.extra[VALIDATION], f, 1)
+            gram, gain, length = products(models, base, helpers, names, fold)
+            sums["gram"][f][pairs] += torch.from_numpy(gram)
+            sums["gain"][f, at] += torch.from_numpy(gain)
+            sums["round_gram"][pairs] += torch.from_numpy(gram)
+            sums["round_target"] += length
+        return {EVIDENCE: sums}
+
+    def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:
+        base, helpers = base_weights(replies.roster, extent), replies.roster.importance < 1
+        if not base.any() or not helpers.any():
+            return base
+        at = replies.roster.clients[helpers]
+        sums = {name: np.asarray(t.cpu().numpy()) for name, t in server[EVIDENCE].items()}
+        gram, gain = sums["gram"][:, at[:, None], at[None]], sums["gain"][:, at]
+        share = replies.roster.full[helpers] / replies.roster.full[helpers].sum()
+        freedom = self.freedom
+        if freedom == "auto":
+            freedom = choose_freedom(gram, gain, share)
+        a = solve(freedom, gram.sum(0), gain.sum(0), share)
+        pull = float(a @ sums["round_gram"][at[:, None], at[None]] @ a)
+        most = float(sums["round_target"][0])
+        return spread_weights(base, helpers, a * min(1.0, np.sqrt(most / pull) if pull > 0 else 1.0))

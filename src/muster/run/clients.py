@@ -38,6 +38,7 @@ from . import evaluate
 from .evaluation_cache import EvaluationCache
 from .folds import train_with_spread
 from .job import Job
+from .tracks import train_tracks
 
 REPLIES = 2**30  # bytes of models in memory at once
 
@@ -189,7 +190,7 @@ class LocalClients:
 
     def appraise(self, t: int, model: Params, clients: Int64) -> Appraisal:
         """Return F_k(w) and the score on the rows of decisions."""
-        return self.engine.appraise(model, clients, self.job.split)
+        return self.engine.appraise(self.job.method.product(model), clients, self.job.split)
 
     def decide_to_stay(self, clients: Int64, cache: EvaluationCache) -> Bool:
         """Return True for clients that stay by the participation rule, and for attackers whose
@@ -259,14 +260,27 @@ class LocalClients:
         self, offer: Offer, roster: Roster, state: State, steps: Int64 | None
     ) -> tuple[Work, Int64, Float64]:
         """Train these clients; return their work, steps, and what training lets them claim."""
-        solver, clients, folds = self.job.method.solver, roster.clients, self.job.method.folds
-        if not folds:
-            work, taken = self.engine.train(solver, offer, clients, state, Assignment(steps))
-            return work, taken, np.full(len(roster), np.nan)
+        method, clients, rows = self.job.method, roster.clients, self.fed.train.lists
+        nothing = np.full(len(roster), np.nan)
+        if method.tracks is None and not method.folds:
+            work, taken = self.engine.train(method.solver, offer, clients, state, Assignment(steps))
+            return work, taken, nothing
         wanted = self.steps(clients) if steps is None else steps
-        local, rows = self.job.local, self.fed.train
+        if method.tracks is not None:
+            work, taken, claim = train_tracks(
+                self.engine, rows(clients), self.job, offer, roster, state, wanted
+            )
+            return work, taken, claim if method.folds else nothing
         return train_with_spread(
-            self.engine, rows, local, solver, offer, roster, state, wanted, folds
+            self.engine,
+            rows(clients),
+            self.job.local,
+            method.solver,
+            offer,
+            roster,
+            state,
+            wanted,
+            method.folds,
         )
 
     def try_models(
@@ -297,6 +311,7 @@ class LocalClients:
         steps = self.job.method.tune_steps
         if steps == 0:
             return appraisal
+        offer = replace(offer, model=self.job.method.product(offer.model))
         models = self.take_local_steps(offer, clients, steps, "tune")
         return self.engine.appraise_each(models, clients, self.job.split)
 
@@ -311,8 +326,9 @@ class LocalClients:
         memories, get_own = state.clients, None
         if memories is not None and "own" in memories.table.start:
             get_own = lambda who: memories.get(who)["own"]  # noqa: E731
-        view = self.evaluate_model(state.model, get_own, np.arange(self.fed.n))
-        return self.add_tuning(view, state.round, state.model, np.arange(self.fed.n))
+        model, everyone = self.job.method.product(state.model), np.arange(self.fed.n)
+        view = self.evaluate_model(model, get_own, everyone)
+        return self.add_tuning(view, state.round, model, everyone)
 
     def add_tuning(self, view: Evaluation, t: int, model: Params, clients: Int64) -> Evaluation:
         """Add to these clients' view their evaluation of the model after t rounds and a few local

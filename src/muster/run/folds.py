@@ -20,7 +20,7 @@ from ..base.arrays import Bool, Float64, Int64
 from ..base.lazy import torch
 from ..base.params import Params, State
 from ..engines.engine import Assignment, Engine
-from ..federation.ragged_rows import RaggedRows
+from ..federation.ragged_rows import RowLists
 from ..local import Local
 from ..parts.solvers import Solver, Work
 from ..protocol import Offer, Roster
@@ -30,7 +30,7 @@ LEAST = 2  # rows of a fold: BatchNorm cannot train on one
 
 def train_with_spread(
     engine: Engine,
-    rows: RaggedRows,
+    rows: RowLists,
     local: Local,
     solver: Solver,
     offer: Offer,
@@ -45,18 +45,19 @@ def train_with_spread(
     squared length of its update: it knows nothing better. Others claim 0.
 
     Args:
+        rows: of each client of the roster
         steps: of each client; on every fold it takes as many
     """
     clients, n = roster.clients, len(roster)
     member = roster.importance > 0
-    split = member & (rows.sizes[clients] >= LEAST * folds)
+    split = member & (rows.sizes >= LEAST * folds)
     spread = np.zeros(n)
     parts: list[tuple[Bool, Work, Int64]] = []
     if not split.all():
         some = ~split
-        work, taken = engine.train(
-            solver, offer, clients[some], pick(state, some), Assignment(steps[some])
-        )
+        own = rows.pick(np.flatnonzero(some))
+        assignment = Assignment(steps[some], rows=own, ids=roster.ids[some])
+        work, taken = engine.train(solver, offer, clients[some], pick(state, some), assignment)
         spread[some] = np.where(member[some], squared_lengths(offer, work.models), 0.0)
         parts.append((some, work, taken))
     if split.any():
@@ -65,7 +66,7 @@ def train_with_spread(
         assignment = Assignment(
             np.repeat(steps[split], folds),
             replace(local, batch_size=size),
-            rows=rows.split_folds(clients[split], folds, key),
+            rows=rows.pick(np.flatnonzero(split)).split_folds(folds, key),
             ids=(roster.ids[split][:, None] * folds + np.arange(folds)).ravel(),
             purpose="folds",
         )

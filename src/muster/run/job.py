@@ -160,9 +160,11 @@ class Job:
         solver = self.method.solver
         descents = getattr(solver, "descents", 1)
         moving = {name: t for name, t in model.items() if name in trainable}
-        return solver.memory(model) | initial_optimizer_state(
+        state = solver.memory(model) | initial_optimizer_state(
             self.local.optimizer, descents, moving
         )
+        tracks = self.method.tracks
+        return state if tracks is None else {p: tracks.expand(t) for p, t in state.items()}
 
     @property
     def has_client_state(self) -> bool:

@@ -16,10 +16,13 @@ from numpy.typing import NDArray
 from ..base import params
 from ..base.arrays import Bool, Float64, Int64
 from ..base.errors import MusterWarning
+from ..base.lazy import torch
 from ..base.params import Params, State
 from ..federation import Population
 from ..methods import Method
+from ..parts.evidence import base_weights
 from ..parts.guard import MOST_LOSS, check_plausible, find_priority_outliers, guard
+from ..parts.tracks import GAIN, cut, cut_offer, cut_replies
 from ..protocol import (
     Admission,
     Answers,
@@ -115,9 +118,12 @@ class Outcome:
     trial: Trial | None = None
 
 
-def admit_replies(job: Job, offer: Offer, replies: Replies, server: State) -> Admission:
-    """Guard, admit and weigh replies. Weights are as the rule gives them, not normalized."""
-    method = job.method
+def admit_replies(
+    job: Job, offer: Offer, replies: Replies, server: State
+) -> tuple[Admission, State]:
+    """Guard, admit and weigh replies; return also the parts of the server's state that the rule of
+    weights has learnt. Weights are as the rule gives them, not normalized."""
+    method, learnt = job.method, State()
     sound = guard(offer, replies, method.reports, method.claim.most, method.losses, job.possible)
     extent = np.where(sound.yes, method.admit(offer, replies.roster, replies.appraisal), 0.0)
     if offer.round < job.warmup:
@@ -125,12 +131,17 @@ def admit_replies(job: Job, offer: Offer, replies: Replies, server: State) -> Ad
         extent = np.minimum(extent, replies.roster.importance)
     admitted = extent > 0
     weight = np.zeros(len(extent))
-    weight[admitted] = method.weigh(replies.pick(admitted), extent[admitted], server)
+    counted = replies.pick(admitted)
+    if method.tracks is not None:
+        counted = cut_replies(counted, method.tracks.helped)
+    if hasattr(method.weigh, "learn"):
+        learnt = method.weigh.learn(counted, extent[admitted], server)
+    weight[admitted] = method.weigh(counted, extent[admitted], {**server, **learnt})
     reason = np.where(sound.yes, method.admit.reason, sound.reason)
     if refuses := getattr(method.weigh, "refuses", ""):
         useless = admitted & (weight == 0)
         extent, reason = np.where(useless, 0.0, extent), np.where(useless, refuses, reason)
-    return Admission(extent, weight, reason)
+    return Admission(extent, weight, reason), learnt
 
 
 def admit_honest_replies(
@@ -142,7 +153,7 @@ def admit_honest_replies(
     if truth is None:
         return None
     truthful = replace(replies, appraisal=truth.appraisal, claim=truth.claim)
-    honest = admit_replies(job, offer, truthful, server)
+    honest, _ = admit_replies(job, offer, truthful, server)
     return replace(honest, weight=np.where(truth.joins, honest.weight, 0.0))
 
 
@@ -172,7 +183,7 @@ def train_and_step(
         some, taken = roster.pick(rows), None if steps is None else steps[rows]
         memory = {} if state.clients is None else state.clients.get(some.clients)
         answers = setup.clients.respond(offer, some, taken, cache, memory)
-        admission = admit_replies(setup.job, offer, answers.replies, server)
+        admission, learnt = admit_replies(setup.job, offer, answers.replies, server)
         parts.append((answers, admission, admit_honest_replies(setup.job, offer, answers, server)))
         if len(cuts) > 1:
             admitted = admission.weight > 0
@@ -204,11 +215,43 @@ def train_and_step(
             model, server = method.step(offer, mean.reply, mean.weight, server)
         else:
             admitted = admission.admitted
-            model, server = method.step(
-                offer, answers.replies.pick(admitted), admission.weight[admitted], server
+            model, server = take_step(
+                method, offer, answers.replies.pick(admitted), admission.weight[admitted], server
             )
-    server = {**server, **audited}  # a step returns its own state only
+    server = {**server, **audited, **learnt}  # a step returns its own state only
     return Outcome(answers, model, server, admission.normalize(), honest, trial)
+
+
+def take_step(
+    method: Method, offer: Offer, replies: Replies, weight: Float64, server: State
+) -> tuple[Params, State]:
+    """Return the next model and the server's state after the method's step.
+
+    With a rule of deployment the step is taken twice, with help and without, each with its own
+    state of the server, and the rule chooses the product.
+    """
+    tracks, deploy = method.tracks, method.deploy
+    if tracks is None or deploy is None:
+        return method.step(offer, replies, weight, server)
+    base = base_weights(replies.roster, np.ones(len(weight)))
+    mark = deploy.alone
+    own = {k: v for k, v in server.items() if not k.startswith(mark)}
+    others = {k.removeprefix(mark): v for k, v in server.items() if k.startswith(mark)}
+    helped, own = method.step(
+        cut_offer(offer, tracks.helped), cut_replies(replies, tracks.helped), weight, own
+    )
+    alone, others = cut(offer.model, tracks.unhelped), others
+    if base.any():
+        alone, others = method.step(
+            cut_offer(offer, tracks.unhelped),
+            cut_replies(replies.pick(base > 0), tracks.unhelped),
+            base[base > 0],
+            others,
+        )
+    gain = np.asarray(replies.extra[GAIN]["loss"].double().cpu().numpy())
+    product = cut(helped if deploy(gain, base) else alone, slice(0, 1))
+    model = {n: torch.cat([product[n], helped[n], alone[n]]) for n in offer.model}
+    return model, {**own, **{mark + part: table for part, table in others.items()}}
 
 
 class RunningMean:
@@ -365,10 +408,9 @@ def compute_traffic(
     model = params.nbytes(offer.model)
     down = 0 if alone else model + sum(params.nbytes(p) for p in offer.server.values())
     down += 2 * SCALAR if method.refers else 0  # F(w) and eps_t
-    # What a solver sends next to the model has the model's shapes, part by part.
-    up = 0 if alone else model * (1 + len(method.solver.sends))
-    up += SCALAR if method.reports else 0  # F_k(w)
-    up += SCALAR if method.claims else 0
+    member = roster.importance > 0
+    up = np.where(member, reply_size(method, model, True), reply_size(method, model, False))
+    up = np.where(alone, 0, up) + SCALAR * (method.reports + method.claims)  # F_k(w), a claim
     polled = SCALAR * cache.polled[asked]  # F_k(w), before the invitation
     return Traffic(
         np.where(answers.decision.yes, up, 0) + polled,
@@ -376,6 +418,20 @@ def compute_traffic(
         SCALAR * consulted,
         model * consulted,
     )
+
+
+def reply_size(method: Method, model: int, member: bool) -> int:
+    """Return the bytes of a reply of a helper, or of a client of the objective, to an offer whose
+    model has so many bytes. What a solver sends next to the model has its shapes, part by part."""
+    copies, tracks = 1 + len(method.solver.sends), method.tracks
+    if tracks is None:
+        return model * copies
+    one, sent = model // tracks.count, tracks.sent(member)
+    size = one * (sent.stop - sent.start) * copies
+    if member:
+        size += one * tracks.folds if method.validates else 0
+        size += 2 * SCALAR if method.deploy is not None else 0  # the gain, and its error
+    return size
 
 
 def add_trial_traffic(traffic: Traffic, roster: Roster, trial: Trial | None, model: int) -> Traffic:

@@ -25,7 +25,7 @@ from .clients import LocalClients
 from .job import DecideOn, Job
 from .memory_check import check_memory
 from .round import Setup
-from .training_loop import Keep, RunOrigin, build_initial_state, run_rounds
+from .training_loop import Keep, RunOrigin, build_initial_state, expand_tracks, run_rounds
 
 
 def simulate(
@@ -133,7 +133,7 @@ def run_job(
         },
         holdings=evaluate.count_holdings(fed),
     )
-    check_memory(setup, start)
+    check_memory(setup, expand_tracks(job.method, start))
     try:
         state = build_initial_state(setup, start, job.memory(start, work.trainable))
         return run_rounds(setup, module, state, keep, origin, on_round)

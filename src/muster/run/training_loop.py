@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base import params
-from ..base.arrays import Float64
+from ..base.arrays import Bool, Float64
 from ..base.checks import check_whole
 from ..base.client_states import ClientStates
 from ..base.durable import lock_folder
@@ -21,6 +21,8 @@ from ..base.errors import MusterError, MusterWarning
 from ..base.lazy import nn, pl, torch
 from ..base.params import Params, State
 from ..engines.threads import one_thread
+from ..methods import Method
+from ..parts.tracks import cut
 from ..protocol import Appraisal, LedgerEntry, RunState
 from ..results import measures
 from ..results.environment import describe_environment
@@ -80,12 +82,31 @@ class RunOrigin:
 def build_initial_state(setup: Setup, start: Params, memory: State) -> RunState:
     """Return the state before the first round. `memory` is the initial state of a client, where it
     is stored here."""
-    seen = ~setup.population.unseen
-    server = setup.job.method.step.memory(start, seen)
-    if setup.job.method.trust is not None:
-        server = {**server, **build_trust_state(setup.population.n)}
+    seen, method, n = ~setup.population.unseen, setup.job.method, setup.population.n
+    start = expand_tracks(method, start)
+    server = initial_server_state(method, start, seen)
+    if hasattr(method.weigh, "memory"):
+        server = {**server, **method.weigh.memory(n)}
+    if method.trust is not None:
+        server = {**server, **build_trust_state(n)}
     memories = ClientStates.create(memory, setup.population.n) if memory else None
     return RunState(0, start, server, memories, seen)
+
+
+def expand_tracks(method: Method, start: Params) -> Params:
+    """Return a copy of a model for each of those that are trained side by side."""
+    return start if method.tracks is None else method.tracks.expand(start)
+
+
+def initial_server_state(method: Method, start: Params, seen: Bool) -> State:
+    """Return the state of the server's step; with a rule of deployment, of both its steps."""
+    if method.tracks is None or method.deploy is None:
+        return method.step.memory(start, seen)
+    alone = method.step.memory(cut(start, method.tracks.unhelped), seen)
+    return {
+        **method.step.memory(cut(start, method.tracks.helped), seen),
+        **{method.deploy.alone + part: table for part, table in alone.items()},
+    }
 
 
 def build_identity(setup: Setup, state: RunState, whose: dict[str, str]) -> dict[str, str]:
@@ -188,7 +209,7 @@ def _run_rounds(
         frames[name] = add_names(frames[name], setup.population.names)
     own = collect_own_models(state)
     run = Run(
-        weights=params.to_state_dict(module, state.model),
+        weights=params.to_state_dict(module, setup.job.method.product(state.model)),
         **frames,
         method=setup.job.method.name,
         seed=setup.job.seed,
