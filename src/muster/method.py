@@ -27,9 +27,11 @@ from .parts.step import (
     Average,
     Step,
 )
-from .parts.tracks import PRODUCT, AgainstAlone, Tracks, cut
+from .parts.tracks import GAIN, PRODUCT, VALIDATION, AgainstAlone, Tracks, cut
 from .parts.weigh import DataShare, Weigh
 from .schedules import Constant, Count, Schedule, as_schedule, count_rounds, value_after
+
+Shapes = dict[str, tuple[int, ...]]  # of named arrays
 
 
 @dataclass(frozen=True)
@@ -132,13 +134,29 @@ class Method:
         """Return how often a client trains in a round: one of the objective, or a helper."""
         if self.tracks is None:
             return max(1, self.folds) if member else 1
-        sent = self.tracks.sent(member)
-        helped = self.tracks.folds + 1
-        times = sent.stop - sent.start
+        times, f = self.tracks.trained(member), self.tracks.folds
         if member:
-            times += helped * (max(1, self.folds) - 1)  # Stein's halves of each helped track
-            times += self.tracks.folds if self.validates else 0
+            times += (f + 1) * (max(1, self.folds) - 1)  # Stein's halves, in each helped track
+            times += f * self.validates
         return times
+
+    def reply_shapes(self, model: Shapes, member: bool) -> tuple[Shapes, dict[str, Shapes]]:
+        """Return the shapes of the arrays in a reply: its model, and what is sent next to it, by
+        part; of a client of the objective, or a helper.
+
+        Args:
+            model: shapes of the offer's model
+        """
+        tracks = self.tracks
+        if tracks is None:
+            return model, dict.fromkeys(self.solver.sends, model)
+        sent = {name: (tracks.trained(member), *shape[1:]) for name, shape in model.items()}
+        extra = dict.fromkeys(self.solver.sends, sent)
+        if member and self.validates:
+            extra[VALIDATION] = {name: (tracks.folds, *shape[1:]) for name, shape in model.items()}
+        if member and self.deploy is not None:
+            extra[GAIN] = {"loss": (2,)}
+        return sent, extra
 
     @property
     def validates(self) -> bool:

@@ -92,6 +92,19 @@ VARIANTS = {
             }
         },
     ),
+    "cross-fitted help": ({"name": "assist", "evidence": "crossfit"}, {"rounds": 4}),
+    "help under guard": ({"name": "assist", "guard": True}, {"rounds": 4}),
+    "cross-fitted help under guard, with a velocity that is kept": (
+        {"name": "assist", "evidence": "crossfit", "guard": True},
+        {
+            "local": {
+                "steps": 3,
+                "batch_size": 8,
+                "lr": 0.1,
+                "optimizer": {"kind": "sgd", "momentum": 0.9, "keep": True},
+            }
+        },
+    ),
     "an MLP": ({"name": "scaffold"}, {"model": {"name": "mlp", "hidden": [16]}}),
 }
 

@@ -261,10 +261,9 @@ class CrossFit:
         sums = {name: np.asarray(t.cpu().numpy()) for name, t in server[EVIDENCE].items()}
         gram, gain = sums["gram"][:, at[:, None], at[None]], sums["gain"][:, at]
         share = replies.roster.full[helpers] / replies.roster.full[helpers].sum()
-        freedom = self.freedom
-        if freedom == "auto":
-            freedom = choose_freedom(gram, gain, share)
+        auto = self.freedom == "auto"
+        freedom = choose_freedom(gram, gain, share) if auto else self.freedom
         a = solve(freedom, gram.sum(0), gain.sum(0), share)
         pull = float(a @ sums["round_gram"][at[:, None], at[None]] @ a)
         most = float(sums["round_target"][0])
-        return spread_weights(base, helpers, a * min(1.0, np.sqrt(most / pull) if pull > 0 else 1.0))
+        return spread_weights(base, helpers, a * np.sqrt(most / pull) if pull > most else a)

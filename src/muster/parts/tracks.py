@@ -18,13 +18,14 @@ import numpy as np
 
 from ..base.arrays import Float64
 from ..base.checks import check_at_least, check_whole
-from ..base.params import Params
+from ..base.params import Params, State
 from ..protocol import Offer, Replies
 
 PRODUCT = 0  # the track that is evaluated, deployed and saved
 # Among the extras of a reply of the objective's clients:
 VALIDATION = "validation"  # models trained on the fold that w_f leaves out, from w_f
 GAIN = "gain"  # how much better w_f is than its counterpart alone, on unseen rows
+ACROSS = (VALIDATION, GAIN)
 FOLDS = 4
 
 
@@ -59,6 +60,10 @@ class Tracks:
         """The tracks that a client trains and sends back: a helper, or one of the objective."""
         return slice(self.helped.start, self.count) if member else self.helped
 
+    def trained(self, member: bool) -> int:
+        """Return the number of tracks that a client trains."""
+        return len(range(self.count)[self.sent(member)])
+
     def expand(self, model: Params) -> Params:
         """Return a copy of one model for each track."""
         return {name: t.expand(self.count, *t.shape).clone() for name, t in model.items()}
@@ -79,10 +84,33 @@ def cut_offer(offer: Offer, which: int | slice) -> Offer:
 def cut_replies(replies: Replies, which: slice) -> Replies:
     """Return the replies in some tracks; what clients measured across tracks stays whole."""
     extra = {
-        part: table if part in (VALIDATION, GAIN) else cut(table, which, 1)
+        part: table if part in ACROSS else cut(table, which, 1)
         for part, table in replies.extra.items()
     }
     return replace(replies, models=cut(replies.models, which, 1), extra=extra)
+
+
+def select_sent(
+    tracks: Tracks | None, member: bool, model: Params, extra: State
+) -> tuple[Params, State]:
+    """Return the parts of one client's reply that it sends: the tracks that it trains, and what it
+    measures across tracks if it is one of the objective's."""
+    if tracks is None:
+        return model, extra
+    sent = tracks.sent(member)
+    across = {part: table for part, table in extra.items() if part in ACROSS}
+    each = {part: cut(table, sent) for part, table in extra.items() if part not in ACROSS}
+    return cut(model, sent), each | (across if member else {})
+
+
+def restore_sent(tracks: Tracks | None, member: bool, start: Params, sent: Params) -> Params:
+    """Return all tracks of a model of which one client sent some; `start` has the others."""
+    if tracks is None:
+        return sent
+    whole = {name: t.clone() for name, t in start.items()}
+    for name, t in sent.items():
+        whole[name][tracks.sent(member)] = t
+    return whole
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ depend on where the clients are: in this process, or across a network.
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass, replace
 from typing import Any
@@ -409,7 +410,7 @@ def compute_traffic(
     down = 0 if alone else model + sum(params.nbytes(p) for p in offer.server.values())
     down += 2 * SCALAR if method.refers else 0  # F(w) and eps_t
     member = roster.importance > 0
-    up = np.where(member, reply_size(method, model, True), reply_size(method, model, False))
+    up = np.where(member, *(reply_size(method, offer.model, whose) for whose in (True, False)))
     up = np.where(alone, 0, up) + SCALAR * (method.reports + method.claims)  # F_k(w), a claim
     polled = SCALAR * cache.polled[asked]  # F_k(w), before the invitation
     return Traffic(
@@ -420,18 +421,11 @@ def compute_traffic(
     )
 
 
-def reply_size(method: Method, model: int, member: bool) -> int:
-    """Return the bytes of a reply of a helper, or of a client of the objective, to an offer whose
-    model has so many bytes. What a solver sends next to the model has its shapes, part by part."""
-    copies, tracks = 1 + len(method.solver.sends), method.tracks
-    if tracks is None:
-        return model * copies
-    one, sent = model // tracks.count, tracks.sent(member)
-    size = one * (sent.stop - sent.start) * copies
-    if member:
-        size += one * tracks.folds if method.validates else 0
-        size += 2 * SCALAR if method.deploy is not None else 0  # the gain, and its error
-    return size
+def reply_size(method: Method, model: Params, member: bool) -> int:
+    """Return the bytes of the arrays in a reply of a client of the objective, or of a helper."""
+    own, extra = method.reply_shapes({n: tuple(t.shape) for n, t in model.items()}, member)
+    numbers = sum(math.prod(shape) for table in (own, *extra.values()) for shape in table.values())
+    return numbers * next(iter(model.values())).element_size()
 
 
 def add_trial_traffic(traffic: Traffic, roster: Roster, trial: Trial | None, model: int) -> Traffic:

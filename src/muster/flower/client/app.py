@@ -24,6 +24,7 @@ from ...base.errors import MusterError
 from ...base.params import get_dtype
 from ...config.experiment import Experiment
 from ...federation import Federation
+from ...parts.tracks import select_sent
 from ...protocol import Offer
 from ...tasks.compatibility import match_task
 from ...tasks.task import target_kind
@@ -102,6 +103,7 @@ def train(message: Message, context: Context) -> Message:
     extra = {part: {n: t[0] for n, t in m.items()} for part, m in replies.extra.items()}
     if node.method.serves == "own":
         model = {}  # its own model stays with it
+    model, extra = select_sent(node.method.tracks, role.importance > 0, model, extra)
     return reply_to(message, write_reply(report, precision, model, extra))
 
 

@@ -70,11 +70,11 @@ class Node:
 
     def measure(self, offer: Offer, role: ClientRole, state: ClientState) -> dict[str, Any]:
         """Evaluate the model; return the report, with 1.0 for `stays` if it stays."""
-        memory = self.memory(state)
+        memory, model = self.memory(state), self.method.product(offer.model)
         own_of = (lambda who: memory["own"]) if "own" in memory else None
-        view = self.stack.evaluate_model(offer.model, own_of, ONLY)
+        view = self.stack.evaluate_model(model, own_of, ONLY)
         if role.counted != UNSTATED:  # the whole view was requested, not what a round needs
-            view = self.stack.add_tuning(view, offer.round, offer.model, ONLY)
+            view = self.stack.add_tuning(view, offer.round, model, ONLY)
         numbers, decides = figures(view), PREFIX[self.job.split]
         if self.method.serves == "global":
             state.put_appraisal(

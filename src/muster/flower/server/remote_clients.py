@@ -23,6 +23,7 @@ from ...config.network import Network
 from ...engines.batches import count_steps
 from ...federation import Population
 from ...parts.guard import check_plausible
+from ...parts.tracks import ACROSS, Tracks, restore_sent
 from ...protocol import (
     Answers,
     Appraisal,
@@ -247,14 +248,13 @@ class RemoteClients:
         rows, dtype = int(self.population.sizes[k]), next(iter(offer.model.values())).dtype
         asked = int(count_steps(np.array([rows]), self.job.local, self.two_rows)[0])
         steps = asked if role.steps < 0 else role.steps
-        if role.importance > 0:
-            steps *= max(1, self.job.method.folds)  # as many on every fold of its rows
+        steps *= self.job.method.trainings(role.importance > 0)
         common = (offer.round, k, rows, dtype, self.network.precision)
         if kind != MessageType.TRAIN:
             return ExpectedReply(*common, figures=self._figures)
         shapes = {name: tuple(t.shape) for name, t in offer.model.items()}
-        extra = dict.fromkeys(self.job.method.solver.sends, shapes)
-        models = {} if self.job.method.serves == "own" else shapes
+        models, extra = self.job.method.reply_shapes(shapes, role.importance > 0)
+        models = {} if self.job.method.serves == "own" else models
         return ExpectedReply(*common, models, extra, steps, self._figures)
 
     @property
@@ -435,23 +435,45 @@ class RemoteClients:
         return replace(
             answers,
             replies=stack_replies(
-                offer, roster.pick(sound), sent, Appraisal(loss, score).pick(sound)
+                offer,
+                roster.pick(sound),
+                sent,
+                Appraisal(loss, score).pick(sound),
+                self.job.method.tracks,
             ),
             steps=np.array([r.report.get("steps", 0) for r in sent], np.int64),
             state={COUNTED: {"round": torch.full((len(sent),), offer.round + 1)}},
         )
 
 
-def stack_replies(offer: Offer, roster: Roster, sent: list[Reply], appraisal: Appraisal) -> Replies:
-    """Stack single replies. Where clients keep their models, the offer's stands for them."""
-    models = {
-        name: torch.stack([(r.model or {}).get(name, t) for r in sent])
-        for name, t in offer.model.items()
-    }
-    extra = {
-        part: {name: torch.stack([r.extra[part][name] for r in sent]) for name in first}
-        for part, first in sent[0].extra.items()
-    }
+def stack_replies(
+    offer: Offer,
+    roster: Roster,
+    sent: list[Reply],
+    appraisal: Appraisal,
+    tracks: Tracks | None = None,
+) -> Replies:
+    """Stack single replies. Where clients keep their models, or some tracks of them, the offer's
+    stand for them; where they send no part of their extras, zeros do."""
+    member = (roster.importance > 0).tolist()
+    whole = [
+        restore_sent(tracks, who, offer.model, r.model or offer.model)
+        for who, r in zip(member, sent, strict=True)
+    ]
+    models = {name: torch.stack([m[name] for m in whole]) for name in offer.model}
+    extra: State = {}
+    for part in {part: None for r in sent for part in r.extra}:
+        tables = [r.extra.get(part, {}) for r in sent]
+        zeros = {n: torch.zeros_like(t) for n, t in next(t for t in tables if t).items()}
+        if part not in ACROSS and tracks is not None:
+            zeros = {n: torch.zeros_like(t) for n, t in offer.model.items()}
+            tables = [
+                restore_sent(tracks, who, zeros, table)
+                for who, table in zip(member, tables, strict=True)
+            ]
+        extra[part] = {
+            n: torch.stack([table.get(n, t) for table in tables]) for n, t in zeros.items()
+        }
     claim = np.array([r.figure("claim") for r in sent])
     return Replies(roster, models, appraisal, claim, extra, offer.trainable)
 
