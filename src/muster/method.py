@@ -27,7 +27,7 @@ from .parts.step import (
     Average,
     Step,
 )
-from .parts.tracks import GAIN, PRODUCT, VALIDATION, AgainstAlone, Tracks, cut
+from .parts.tracks import GAIN, PRODUCT, VALIDATION, Deploy, Tracks, cut
 from .parts.weigh import DataShare, Weigh
 from .schedules import Constant, Count, Schedule, as_schedule, count_rounds, value_after
 
@@ -76,7 +76,7 @@ class Method:
     warmup: Count = 0
     reference: Literal["all", "asked"] = "all"
     serves: Literal["global", "own"] = "global"
-    deploy: AgainstAlone | None = None
+    deploy: Deploy | None = None
     trust: Audit | None = None
 
     def __post_init__(self) -> None:
@@ -155,7 +155,7 @@ class Method:
         if member and self.validates:
             extra[VALIDATION] = {name: (tracks.folds, *shape[1:]) for name, shape in model.items()}
         if member and self.deploy is not None:
-            extra[GAIN] = {"loss": (2,)}
+            extra[GAIN] = {"loss": (len(self.deploy.points), 2)}
         return sent, extra
 
     @property

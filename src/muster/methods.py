@@ -37,7 +37,7 @@ from .parts.step import (
     Scaffold,
     Stay,
 )
-from .parts.tracks import AgainstAlone
+from .parts.tracks import AgainstAlone, Interpolate
 from .parts.weigh import Claimed, LossPower, Mixture, Uniform
 from .schedules import Count, Schedule, as_schedule
 
@@ -164,6 +164,29 @@ def assist(
         step=Average(server_lr),
         deploy=AgainstAlone() if guard else None,
         trust=as_audit(trust),
+    )
+
+
+@part(Method, "interpolation")
+def interpolation(
+    parts: int = 8, invite: Invite = Full(), prox: float = 0.0, server_lr: float = 1.0
+) -> Method:
+    """FedAvg on everyone and on the priority clients alone, side by side; the product is the point
+    between them, w_alone + b (w_all - w_alone), with the lowest loss on rows that neither has seen
+    (model soups, Wortsman et al. 2022, along one way). Five models of each in place of one.
+
+    Args:
+        parts: b is one of 0, 1/parts, 2/parts, ..., 1
+        invite: whom the server asks each round: one of the invite parts
+        prox: weight of the proximal term in local training, as in FedProx
+        server_lr: the server's step towards the average
+    """
+    return Method(
+        "interpolation",
+        invite=invite,
+        solver=SGD(prox=prox),
+        step=Average(server_lr),
+        deploy=Interpolate(parts=parts),
     )
 
 

@@ -5,14 +5,15 @@ Such a run has F + 1 models, stacked on a leading axis of every tensor of the mo
 trains on all rows and is the product, and w_1 .. w_F. They travel together, every rule that acts
 number by number acts on all of them at once, and clients take them apart to train.
 
-With `AgainstAlone` the same F + 1 models are trained once more by the objective's clients alone,
-and the first track holds the product: a copy of w_0, or of its counterpart without help.
+With a `Deploy` rule the same F + 1 models are trained once more by the objective's clients alone,
+and the first track holds the product: w_0, its counterpart alone_0, or a point between them.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from ..protocol import Offer, Replies
 PRODUCT = 0  # the track that is evaluated, deployed and saved
 # Among the extras of a reply of the objective's clients:
 VALIDATION = "validation"  # models trained on the fold that w_f leaves out, from w_f
-GAIN = "gain"  # how much better w_f is than its counterpart alone, on unseen rows
+GAIN = "gain"  # how much lower losses are with help than alone, on unseen rows
 ACROSS = (VALIDATION, GAIN)
 FOLDS = 4
 
@@ -113,18 +114,42 @@ def restore_sent(tracks: Tracks | None, member: bool, start: Params, sent: Param
     return whole
 
 
+class Deploy(Protocol):
+    """The rule by which the product lies between the models trained with help and alone.
+
+    Each client of the objective measures, on every fold f, how much lower the loss is at
+    `alone_f + b (w_f - alone_f)` than at `alone_f`, for every point b: neither model has seen that
+    fold. It sends the mean over folds, g_k(b), and its squared standard error s_k^2(b).
+
+    Attributes:
+        folds: F
+        points: the values of b, above 0 and up to 1
+    """
+
+    @property
+    def folds(self) -> int: ...
+
+    @property
+    def points(self) -> tuple[float, ...]: ...
+
+    @abstractmethod
+    def __call__(self, gain: Float64, error: Float64) -> float:
+        """Return b, from 0 (the model trained alone) to 1 (the model trained with help).
+
+        Args:
+            gain: g(b) at each point, pooled: `sum_k p_k g_k(b)`
+            error: its standard error, `sqrt(sum_k p_k^2 s_k^2(b))`
+        """
+        ...
+
+
+ALONE = "alone."  # before the parts of the server's state that belong to the tracks without help
+
+
 @dataclass(frozen=True)
 class AgainstAlone:
-    """Deploy the helped model only while it beats training alone on rows it has not seen.
-
-    Each client k of the objective measures on every fold f the loss of w_f, which never trained on
-    that fold, and of its counterpart without help. The mean g_k of the F differences and its
-    squared standard error s_k^2 are pooled with the clients' weights b_k in the objective:
-
-        sum_k b_k g_k > errors sqrt(sum_k b_k^2 s_k^2)
-
-    is needed to deploy w_0; otherwise the model trained alone is the product (the Ladder of Blum
-    and Hardt, arXiv 1502.04585, with one standard error as its step).
+    """Deploy the helped model only while it beats training alone on rows it has not seen: by more
+    than `errors` standard errors (the Ladder of Blum and Hardt, arXiv 1502.04585).
 
     Attributes:
         folds: F
@@ -133,33 +158,68 @@ class AgainstAlone:
 
     folds: int = FOLDS
     errors: float = 1.0
-    alone: ClassVar[str] = "alone."  # before the server state of the tracks without help
+    points: ClassVar[tuple[float, ...]] = (1.0,)
 
     def __post_init__(self) -> None:
         check_whole("folds", self.folds, 2)
         check_at_least("errors", self.errors, 0.0)
 
-    def __call__(self, gain: Float64, base: Float64) -> bool:
-        """Return True to deploy the helped model.
+    def __call__(self, gain: Float64, error: Float64) -> float:
+        return float(gain[0] > self.errors * error[0])
 
-        Args:
-            gain: g_k and s_k^2 of each reply, `[reply, 2]`
-            base: b_k, 0 for helpers
-        """
-        if not base.sum() > 0:
-            return False
-        b = base / base.sum()
-        return bool(b @ gain[:, 0] > self.errors * np.sqrt(b**2 @ gain[:, 1]))
+
+@dataclass(frozen=True)
+class Interpolate:
+    """Deploy the point between both models with the lowest loss on rows they have not seen.
+
+    Attributes:
+        folds: F
+        parts: into how many parts the way is divided
+    """
+
+    folds: int = FOLDS
+    parts: int = 8
+
+    def __post_init__(self) -> None:
+        check_whole("folds", self.folds, 2)
+        check_whole("parts", self.parts)
+
+    @property
+    def points(self) -> tuple[float, ...]:
+        return tuple((i + 1) / self.parts for i in range(self.parts))
+
+    def __call__(self, gain: Float64, error: Float64) -> float:
+        best = int(gain.argmax())
+        return self.points[best] if gain[best] > 0 else 0.0
+
+
+def mix(alone: Params, helped: Params, b: float) -> Params:
+    """Return `alone + b (helped - alone)`; exactly one of both where b is 0 or 1.
+
+    >>> mix({"w": 1.0}, {"w": 3.0}, 0.25)
+    {'w': 1.5}
+    """
+    if b == 1.0:
+        return helped
+    return {name: t + b * (helped[name] - t) for name, t in alone.items()}
 
 
 def pool_folds(gain: Float64) -> Float64:
-    """Return g_k and s_k^2 from each client's differences on its folds, `[client, fold]`; folds
-    without a loss are left out, and a client with fewer than two tells nothing."""
+    """Return each client's mean over folds and its squared standard error, `[client, point, 2]`.
+    Folds without a loss are left out; a client with fewer than two of them tells nothing.
+
+    Args:
+        gain: `[client, fold, point]`
+    """
     known = np.isfinite(gain)
     count = known.sum(1)
-    some = count > 1
-    filled = np.where(known, gain, 0.0)
-    mean = filled.sum(1) / np.maximum(count, 1)
+    mean = np.where(known, gain, 0.0).sum(1) / np.maximum(count, 1)
     square = (np.where(known, gain - mean[:, None], 0.0) ** 2).sum(1)
     error = square / np.maximum(count * (count - 1), 1)
-    return np.stack([np.where(some, mean, 0.0), np.where(some, error, 0.0)], 1)
+    return np.where(count[..., None] > 1, np.stack([mean, error], -1), 0.0)
+
+
+def pool_clients(gain: Float64, base: Float64) -> tuple[Float64, Float64]:
+    """Return the gain at each point and its standard error over clients with these weights."""
+    p = base / base.sum() if base.sum() > 0 else base
+    return p @ gain[..., 0], np.sqrt(p**2 @ gain[..., 1])

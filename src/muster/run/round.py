@@ -23,7 +23,7 @@ from ..federation import Population
 from ..methods import Method
 from ..parts.evidence import base_weights
 from ..parts.guard import MOST_LOSS, check_plausible, find_priority_outliers, guard
-from ..parts.tracks import GAIN, cut, cut_offer, cut_replies
+from ..parts.tracks import ALONE, GAIN, cut, cut_offer, cut_replies, mix, pool_clients
 from ..protocol import (
     Admission,
     Answers,
@@ -229,19 +229,19 @@ def take_step(
     """Return the next model and the server's state after the method's step.
 
     With a rule of deployment the step is taken twice, with help and without, each with its own
-    state of the server, and the rule chooses the product.
+    state of the server. The rule chooses the product by what clients measured of the models that
+    the round began with.
     """
     tracks, deploy = method.tracks, method.deploy
     if tracks is None or deploy is None:
         return method.step(offer, replies, weight, server)
     base = base_weights(replies.roster, np.ones(len(weight)))
-    mark = deploy.alone
-    own = {k: v for k, v in server.items() if not k.startswith(mark)}
-    others = {k.removeprefix(mark): v for k, v in server.items() if k.startswith(mark)}
+    own = {k: v for k, v in server.items() if not k.startswith(ALONE)}
+    others = {k.removeprefix(ALONE): v for k, v in server.items() if k.startswith(ALONE)}
     helped, own = method.step(
         cut_offer(offer, tracks.helped), cut_replies(replies, tracks.helped), weight, own
     )
-    alone, others = cut(offer.model, tracks.unhelped), others
+    alone = cut(offer.model, tracks.unhelped)
     if base.any():
         alone, others = method.step(
             cut_offer(offer, tracks.unhelped),
@@ -250,9 +250,10 @@ def take_step(
             others,
         )
     gain = np.asarray(replies.extra[GAIN]["loss"].double().cpu().numpy())
-    product = cut(helped if deploy(gain, base) else alone, slice(0, 1))
+    share = deploy(*pool_clients(gain, base))
+    product = mix(cut(alone, slice(0, 1)), cut(helped, slice(0, 1)), share)
     model = {n: torch.cat([product[n], helped[n], alone[n]]) for n in offer.model}
-    return model, {**own, **{mark + part: table for part, table in others.items()}}
+    return model, {**own, **{ALONE + part: table for part, table in others.items()}}
 
 
 class RunningMean:

@@ -19,8 +19,9 @@ from ..base.lazy import torch
 from ..base.params import Params, State, expand
 from ..engines.engine import Assignment, Engine
 from ..federation.ragged_rows import RowLists
+from ..methods import Method
 from ..parts.solvers import Work
-from ..parts.tracks import GAIN, VALIDATION, Tracks, cut, cut_offer, pool_folds
+from ..parts.tracks import GAIN, VALIDATION, cut, cut_offer, mix, pool_folds
 from ..protocol import Offer, Roster
 from .folds import join, pick, train_with_spread
 from .job import Job
@@ -104,7 +105,7 @@ def train_tracks(
         extra[VALIDATION], more = validate(engine, folds, job, offer, roster, state, steps, work)
         taken = taken + more
     if job.method.deploy is not None:
-        extra[GAIN] = {"loss": measure_gain(engine, folds, tracks, offer, roster)}
+        extra[GAIN] = {"loss": measure_gain(engine, folds, job.method, offer, roster)}
     return replace(work, extra=extra), taken, claim
 
 
@@ -180,18 +181,22 @@ def validate(
 
 
 def measure_gain(
-    engine: Engine, folds: FoldRows, tracks: Tracks, offer: Offer, roster: Roster
+    engine: Engine, folds: FoldRows, method: Method, offer: Offer, roster: Roster
 ) -> Tensor:
-    """Return how much lower the loss of w_f is than that of its counterpart without help, on fold
-    f, for each client: the mean over folds, and its squared standard error."""
-    gain = np.full((len(roster), tracks.folds), np.nan)
-    for f in range(1, tracks.folds + 1):
-        rows, who = folds.fold(f), roster.clients[folds.split]
+    """Return how much lower the loss is on unseen rows at each point from the model trained alone
+    to the helped one, for each client: the mean over folds, and its squared standard error."""
+    tracks, deploy = method.tracks, method.deploy
+    assert tracks is not None, "the method trains several models"
+    assert deploy is not None, "the method measures what help gains"
+    gain = np.full((len(roster), tracks.folds, len(deploy.points)), np.nan)
+    who = roster.clients[folds.split]
+    for f in range(1, tracks.folds + 1 if len(who) else 0):
         helped, alone = (
-            engine.appraise(cut(offer.model, group.start + f), who, rows=rows).loss
-            for group in (tracks.helped, tracks.unhelped)
+            cut(offer.model, group.start + f) for group in (tracks.helped, tracks.unhelped)
         )
-        gain[folds.split, f - 1] = alone - helped
+        models = [alone, *(mix(alone, helped, b) for b in deploy.points)]
+        loss = [engine.appraise(model, who, rows=folds.fold(f)).loss for model in models]
+        gain[folds.split, f - 1] = loss[0][:, None] - np.stack(loss[1:], 1)
     like = next(iter(offer.model.values()))
     return torch.from_numpy(pool_folds(gain)).to(like)
 

@@ -22,7 +22,7 @@ from ..base.lazy import nn, pl, torch
 from ..base.params import Params, State
 from ..engines.threads import one_thread
 from ..methods import Method
-from ..parts.tracks import cut
+from ..parts.tracks import ALONE, cut
 from ..protocol import Appraisal, LedgerEntry, RunState
 from ..results import measures
 from ..results.environment import describe_environment
@@ -105,7 +105,7 @@ def initial_server_state(method: Method, start: Params, seen: Bool) -> State:
     alone = method.step.memory(cut(start, method.tracks.unhelped), seen)
     return {
         **method.step.memory(cut(start, method.tracks.helped), seen),
-        **{method.deploy.alone + part: table for part, table in alone.items()},
+        **{ALONE + part: table for part, table in alone.items()},
     }
 
 
