@@ -134,7 +134,7 @@ class Method:
         """Return how often a client trains in a round: one of the objective, or a helper."""
         if self.tracks is None:
             return max(1, self.folds) if member else 1
-        times, f = self.tracks.trained(member), self.tracks.folds
+        times, f = self.tracks.reply_count(member), self.tracks.folds
         if member:
             times += (f + 1) * (max(1, self.folds) - 1)  # Stein's halves, in each helped track
             times += f * self.validates
@@ -150,7 +150,7 @@ class Method:
         tracks = self.tracks
         if tracks is None:
             return model, dict.fromkeys(self.solver.sends, model)
-        sent = {name: (tracks.trained(member), *shape[1:]) for name, shape in model.items()}
+        sent = {name: (tracks.reply_count(member), *shape[1:]) for name, shape in model.items()}
         extra = dict.fromkeys(self.solver.sends, sent)
         if member and self.validates:
             extra[VALIDATION] = {name: (tracks.folds, *shape[1:]) for name, shape in model.items()}

@@ -10,31 +10,7 @@ from scipy.optimize import minimize
 import muster
 from muster.base import rng
 from muster.methods import assist, fedavg, fedavg_priority
-
-LR, STEPS, CLASSES = 0.3, 3, 3
-
-
-def clients_of(seed=0, sizes=(12, 9, 40, 40), priority=(0, 1), shift=None):
-    """Small softmax problems; client k's rows have their means moved by shift[k]."""
-    draw = np.random.default_rng(seed)
-    centres = draw.normal(size=(CLASSES, 4)) * 2
-    train = []
-    for k, n in enumerate(sizes):
-        y = np.arange(n) % CLASSES
-        x = centres[y] + draw.normal(size=(n, 4)) + (0 if shift is None else shift[k])
-        train.append((x, y))
-    return muster.Federation.from_arrays(train=train, priority=list(priority))
-
-
-def descend(x, y, steps=STEPS):
-    """Full-batch gradient descent of softmax regression from zero, in numpy."""
-    w, b = np.zeros((CLASSES, x.shape[1])), np.zeros(CLASSES)
-    for _ in range(steps):
-        z = x @ w.T + b
-        p = np.exp(z - z.max(1, keepdims=True))
-        p = p / p.sum(1, keepdims=True) - np.eye(CLASSES)[y]
-        w, b = w - LR * p.T @ x / len(x), b - LR * p.mean(0)
-    return np.concatenate([w.ravel(), b])
+from softmax_clients import LR, STEPS, clients_of, descend, final, helper_weight
 
 
 def halves(fed, k, seed=0):
@@ -93,22 +69,6 @@ def test_halves_are_disjoint_and_all_there_is():
     assert abs(len(first) - len(second)) <= 1
     other = halves(fed, 0, seed=1)[0]
     assert sorted(other) != sorted(first)
-
-
-def final(fed, method, rounds=30, **more):
-    return muster.simulate(
-        fed,
-        method,
-        muster.models.Softmax(),
-        rounds=rounds,
-        local=muster.Local(steps=5, batch_size=8, lr=0.1),
-        **more,
-    )
-
-
-def helper_weight(run):
-    others = run.clients.filter(~pl.col("priority"))
-    return others.group_by("round").agg(pl.col("weight").sum())["weight"].mean()
 
 
 def test_helpers_of_the_same_kind_count_and_those_with_permuted_labels_hardly():

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from muster.parts.evidence import Stein, minimise
-from muster.protocol import Appraisal, Replies, Roster
+from softmax_clients import replies
 
 
 def problem(seed, n, p, size, kind):
@@ -79,22 +78,6 @@ def test_nothing_is_added_where_nothing_is_gained():
     assert minimise(gram, np.array([0.0, 0.0])).tolist() == [0.0, 0.0]
     assert minimise(np.zeros((0, 0)), np.zeros(0)).tolist() == []
     assert minimise(np.zeros((2, 2)), np.array([1.0, 1.0])).tolist() == [0.5, 0.5]
-
-
-def replies(models, priority, claim, importance=None, share=None):
-    """Replies of one vector each, as a round has them."""
-    models = np.asarray(models, np.float64)
-    n = len(models)
-    priority = np.asarray(priority)
-    roster = Roster(
-        np.arange(n),
-        priority,
-        np.where(priority, 1.0, 0.0) if importance is None else np.asarray(importance),
-        np.full(n, 1.0) if share is None else np.asarray(share),
-    )
-    return Replies(
-        roster, {"w": torch.from_numpy(models)}, Appraisal.unknown(n), np.asarray(claim, np.float64)
-    )
 
 
 def weights(models, priority, claim, **more):

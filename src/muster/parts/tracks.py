@@ -57,13 +57,13 @@ class Tracks:
         """The counterparts that the objective's clients train alone."""
         return slice(self.folds + 2, self.count) if self.alone else slice(0, 0)
 
-    def sent(self, member: bool) -> slice:
+    def reply_slice(self, member: bool) -> slice:
         """The tracks that a client trains and sends back: a helper, or one of the objective."""
         return slice(self.helped.start, self.count) if member else self.helped
 
-    def trained(self, member: bool) -> int:
+    def reply_count(self, member: bool) -> int:
         """Return the number of tracks that a client trains."""
-        return len(range(self.count)[self.sent(member)])
+        return len(range(self.count)[self.reply_slice(member)])
 
     def expand(self, model: Params) -> Params:
         """Return a copy of one model for each track."""
@@ -98,7 +98,7 @@ def select_sent(
     measures across tracks if it is one of the objective's."""
     if tracks is None:
         return model, extra
-    sent = tracks.sent(member)
+    sent = tracks.reply_slice(member)
     across = {part: table for part, table in extra.items() if part in ACROSS}
     each = {part: cut(table, sent) for part, table in extra.items() if part not in ACROSS}
     return cut(model, sent), each | (across if member else {})
@@ -110,7 +110,7 @@ def restore_sent(tracks: Tracks | None, member: bool, start: Params, sent: Param
         return sent
     whole = {name: t.clone() for name, t in start.items()}
     for name, t in sent.items():
-        whole[name][tracks.sent(member)] = t
+        whole[name][tracks.reply_slice(member)] = t
     return whole
 
 

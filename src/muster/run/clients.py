@@ -38,7 +38,7 @@ from . import evaluate
 from .evaluation_cache import EvaluationCache
 from .folds import train_with_spread
 from .job import Job
-from .tracks import train_tracks
+from .track_training import train_tracks
 
 REPLIES = 2**30  # bytes of models in memory at once
 

@@ -140,7 +140,8 @@ def admit_replies(
     weight[admitted] = method.weigh(counted, extent[admitted], {**server, **learnt})
     reason = np.where(sound.yes, method.admit.reason, sound.reason)
     if refuses := getattr(method.weigh, "refuses", ""):
-        useless = admitted & (weight == 0)
+        # The objective's replies are never refused: others may do without them, for one round.
+        useless = admitted & (weight == 0) & (replies.roster.importance == 0)
         extent, reason = np.where(useless, 0.0, extent), np.where(useless, refuses, reason)
     return Admission(extent, weight, reason), learnt
 
@@ -252,8 +253,23 @@ def take_step(
     gain = np.asarray(replies.extra[GAIN]["loss"].double().cpu().numpy())
     share = deploy(*pool_clients(gain, base))
     product = mix(cut(alone, slice(0, 1)), cut(helped, slice(0, 1)), share)
-    model = {n: torch.cat([product[n], helped[n], alone[n]]) for n in offer.model}
-    return model, {**own, **{ALONE + part: table for part, table in others.items()}}
+    return join_tracks(product, helped, alone), {
+        **own,
+        **{ALONE + part: table for part, table in others.items()},
+    }
+
+
+def join_tracks(product: Params, helped: Params, alone: Params) -> Params:
+    """Return the tracks of all groups, in the order of `Tracks`."""
+    return {n: torch.cat([t, helped[n], alone[n]]) for n, t in product.items()}
+
+
+def gather_tracks(server: State, part: str) -> Params:
+    """Return a part of the server's state for all tracks, where it has one with help and one
+    without. Nobody trains the product: it is given the first."""
+    if ALONE + part not in server:
+        return server[part]
+    return join_tracks(cut(server[part], slice(0, 1)), server[part], server[ALONE + part])
 
 
 class RunningMean:
@@ -329,7 +345,7 @@ def build_offer(setup: Setup, state: RunState) -> Offer:
         lr=job.local.rate(t, job.rounds),
         population=int((~setup.population.unseen).sum()),
         trainable=setup.clients.trainable,
-        server={part: state.server[part] for part in job.method.solver.needs},
+        server={part: gather_tracks(state.server, part) for part in job.method.solver.needs},
         score_name=job.scoring.first.name,
         higher=job.scoring.first.higher,
     )
