@@ -1,0 +1,200 @@
+"""The tables of docs/assist.md: what evidence is worth over rounds, and the study's endpoints.
+
+`muster reproduce --pages` writes them, from draws made here and from the results of `muster
+reproduce assist` in `experiments/results`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ..base.arrays import Float64
+from ..base.lazy import pl
+from ..report.intervals import Interval, correction_ratio, read_variation
+from ..results.measures import MEASURES
+
+ALONE, EVERYONE, RULE = "alone", "everyone", "assist"
+HARMED = 0.02  # a loss that much higher than alone, as a share of it, is harm
+ROUNDS = (1, 2, 5, 10, 20, 50)
+KEYS = ("panel", "data.rows", "data.priority")  # a federation of the study, and its client
+
+
+def measure_evidence(
+    rows: int, draws: int = 2000, rounds: int = ROUNDS[-1], width: int = 10, folds: int = 4
+) -> pl.DataFrame:
+    """Return, for each round, the evidence over the truth: of `Stein` v over |m_P - mu|^2, of
+    `CrossFit` the measured c over <d, mu - m_P>, both as ratios of means over draws.
+
+    Linear regression with standard normal features, noise of variance 1, and five full-batch steps
+    a round at a learning rate of 0.1, so that mu is known exactly. The client trains alone; a
+    helper has the same truth and unlimited rows.
+    """
+    draw = np.random.default_rng(rows)
+    truth = draw.normal(size=(draws, width)) / np.sqrt(width)
+    x = draw.normal(size=(draws, rows, width))
+    y = np.einsum("trd,td->tr", x, truth) + draw.normal(size=(draws, rows))
+
+    def train(w: Float64, some: slice | Sequence[int]) -> Float64:
+        a, b = x[:, some], y[:, some]
+        for _ in range(5):
+            error = np.einsum("trd,td->tr", a, w) - b
+            w = w - 0.1 * np.einsum("trd,tr->td", a, error) / a.shape[1]
+        return w
+
+    def train_forever(w: Float64) -> Float64:
+        return truth + 0.9**5 * (w - truth)
+
+    each = [list(range(f, rows, folds)) for f in range(folds)]
+    w, tracks = np.zeros((draws, width)), [np.zeros((draws, width)) for _ in each]
+    found = []
+    for t in range(1, rounds + 1):
+        halves = [train(w, slice(h, None, 2)) for h in (0, 1)]
+        mean = (halves[0] + halves[1]) / 2
+        stein = ((halves[0] - halves[1]) ** 2).sum(1).mean() / 4
+        risk = ((mean - train_forever(w)) ** 2).sum(1).mean()
+        measured = true = 0.0
+        for f, fold in enumerate(each):
+            rest = [r for r in range(rows) if r not in fold]
+            own, helper = train(tracks[f], rest), train_forever(tracks[f])
+            measured += ((helper - own) * (train(tracks[f], fold) - own)).sum(1).mean()
+            true += ((helper - own) ** 2).sum(1).mean()
+            tracks[f] = own
+        found.append({"round": t, "rows": rows, "stein": stein / risk, "crossfit": measured / true})
+        w = mean
+    return pl.DataFrame(found)
+
+
+def evidence_table() -> str:
+    """Return the table of `measure_evidence` for clients of 10, 30 and 100 rows."""
+    frames = [measure_evidence(rows, 2000 if rows < 50 else 500) for rows in (10, 30, 100)]
+    head = ["evidence", "rows", *(f"round {t}" for t in ROUNDS)]
+    lines = [
+        [rule, str(frame["rows"][0])]
+        + [f"{frame.filter(pl.col('round') == t)[rule][0]:.2f}" for t in ROUNDS]
+        for rule in ("stein", "crossfit")
+        for frame in frames
+    ]
+    return markdown(head, lines)
+
+
+def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def last_rounds(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the last round of every run."""
+    keys = [k for k in frame.columns if k.startswith(("data.", "local."))]
+    run = ["panel", *keys, "method", "seed"]
+    return frame.filter(pl.col("round") == pl.col("round").max().over(run))
+
+
+def relative_change(frame: pl.DataFrame) -> pl.DataFrame:
+    """Add each run's change of test loss against training alone on the same seed, as a share."""
+    keys = [k for k in KEYS if k in frame.columns]
+    alone = frame.filter(pl.col("method") == ALONE).select(
+        *keys, "seed", pl.col("test_loss").alias("alone")
+    )
+    both = frame.join(alone, on=[*keys, "seed"], nulls_equal=True)
+    return both.with_columns(change=pl.col("test_loss") / pl.col("alone") - 1)
+
+
+def endpoints(frame: pl.DataFrame, band: str = "FedALIGN") -> pl.DataFrame:
+    """Return the endpoints of every method over the real federations, by the number of rows.
+
+    mean        mean change of test loss against alone, over federations
+    harmed      federations whose change is above 2 % with a paired 95 % interval
+    runs        share of runs whose loss is over 2 % above alone
+    worst       the largest change of a run
+    share       of the gain that the best band in hindsight has (alone and everyone among them)
+    bytes, steps  of a round, over those of FedAvg on everyone
+    """
+    runs = relative_change(last_rounds(frame))
+    mean = runs.group_by("data.rows", "panel", "method").agg(pl.col("change").mean())
+    bands = pl.col("method").str.starts_with(band) & ~pl.col("method").str.contains("auto")
+    best = (
+        mean.filter(bands | pl.col("method").is_in([ALONE, EVERYONE]))
+        .group_by("data.rows", "panel")
+        .agg(pl.col("change").min().alias("best"))
+        .group_by("data.rows")
+        .agg(pl.col("best").mean())
+    )
+    cost = runs.group_by("data.rows", "method").agg(pl.col("bytes_up", "steps").mean())
+    base = cost.filter(pl.col("method") == EVERYONE).select(
+        "data.rows", pl.col("bytes_up").alias("b"), pl.col("steps").alias("s")
+    )
+    rows = []
+    for (n, method), some in runs.group_by("data.rows", "method", maintain_order=True):
+        bad = sum(
+            is_harmed(one.sort("seed")["change"].to_numpy(), one)
+            for _, one in some.group_by("panel")
+        )
+        gain = mean.filter((pl.col("data.rows") == n) & (pl.col("method") == method))["change"]
+        top = best.filter(pl.col("data.rows") == n)["best"][0]
+        rows.append(
+            {
+                "rows": n,
+                "method": method,
+                "federations": len(gain),
+                "mean": gain.mean(),
+                "harmed": bad,
+                "runs": (some["change"] > HARMED).mean(),
+                "worst": some["change"].max(),
+                "share": gain.mean() / top if top < 0 else float("nan"),
+            }
+        )
+    ratio = cost.join(base, on="data.rows").select(
+        pl.col("data.rows").alias("rows"),
+        "method",
+        (pl.col("bytes_up") / pl.col("b")).alias("bytes"),
+        (pl.col("steps") / pl.col("s")).alias("steps"),
+    )
+    return pl.DataFrame(rows).join(ratio, on=["rows", "method"], maintain_order="left")
+
+
+def is_harmed(change: Float64, runs: pl.DataFrame) -> bool:
+    """True if the change is above 2 % beyond a paired 95 % interval, as its seeds vary."""
+    if len(change) < 2:
+        return False
+    ratio = correction_ratio(read_variation(runs), MEASURES["test_loss"])
+    found = Interval.of(change, ratio=ratio)
+    return found.mean - found.half > HARMED
+
+
+def endpoint_table(frame: pl.DataFrame) -> str:
+    """Return the endpoints as a table."""
+    head = ["rows", "method", "mean change", "federations harmed", "runs harmed", "worst run",
+            "share of the hindsight gain", "bytes up", "steps"]  # fmt: skip
+
+    def percent(value: float) -> str:
+        return f"{100 * value:+.0f} %"
+
+    lines = [
+        [
+            str(r["rows"]),
+            r["method"],
+            percent(r["mean"]),
+            f"{r['harmed']} of {r['federations']}",
+            f"{100 * r['runs']:.0f} %",
+            percent(r["worst"]),
+            "" if np.isnan(r["share"]) else f"{100 * r['share']:.0f} %",
+            f"{r['bytes']:.1f} x",
+            f"{r['steps']:.1f} x",
+        ]
+        for r in endpoints(frame).iter_rows(named=True)
+    ]
+    return markdown(head, lines)
+
+
+def fill(page: str, tables: dict[str, str]) -> str:
+    """Return a page with tables between its markers `<!-- table NAME -->` and `<!-- end -->`."""
+    for name, table in tables.items():
+        mark = re.compile(rf"(<!-- table {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        if not mark.search(page):
+            raise ValueError(f"the page has no place for the table {name}")
+        page = mark.sub(lambda m, text=table: f"{m[1]}{text}\n{m[2]}", page)
+    return page
