@@ -19,6 +19,7 @@ from .parts.defences.trust import Audit
 from .parts.effort import AsAsked, Effort
 from .parts.invite import Full, Invite
 from .parts.join import Always, Join
+from .parts.sketch import LEAST, MOST, SKETCH
 from .parts.solvers import (
     SGD,
     Solver,
@@ -56,6 +57,8 @@ class Method:
         reference: the clients that measure F(w): all priority clients (the paper), or those asked,
             whose cost does not grow with the population
         serves: the model that is evaluated: the global one, or each client's own
+        sketch: numbers that helpers send first, by which the server chooses whose model it needs
+            (`parts.sketch`); 0: everyone sends its model
         deploy: the rule by which the model is deployed; None: always the one just trained
         trust: bounds and checks on clients outside the objective; None (the papers): every reply
             that is not malformed is accepted
@@ -76,6 +79,7 @@ class Method:
     warmup: Count = 0
     reference: Literal["all", "asked"] = "all"
     serves: Literal["global", "own"] = "global"
+    sketch: int = 0
     deploy: Deploy | None = None
     trust: Audit | None = None
 
@@ -84,6 +88,8 @@ class Method:
         check_one_of("reference", self.reference, ("all", "asked"))
         check_one_of("serves", self.serves, ("global", "own"))
         check_whole("tune_steps", self.tune_steps, 0)
+        if self.sketch:
+            check_whole("sketch", self.sketch, LEAST, MOST)
         if is_number(self.epsilon):
             object.__setattr__(self, "epsilon", as_schedule(self.epsilon, "epsilon"))
         check_compatible(self)
@@ -148,6 +154,8 @@ class Method:
             model: shapes of the offer's model
         """
         tracks = self.tracks
+        if self.sketch and not member:
+            return {}, {SKETCH: {SKETCH: (self.sketch,)}}
         if tracks is None:
             return model, dict.fromkeys(self.solver.sends, model)
         sent = {name: (tracks.reply_count(member), *shape[1:]) for name, shape in model.items()}
@@ -199,6 +207,15 @@ def check_compatible(method: Method) -> None:
         )
     if method.tracks is not None:
         check_tracks(method)
+        if method.sketch:
+            raise MusterError(
+                "method: sketch: not with several models side by side; use sketch = 0"
+            )
+    if method.sketch and not (getattr(method.weigh, "needs_spread", False) and not solver.sends):
+        raise MusterError(
+            "method: sketch needs weights from distances alone, and a solver that sends its model "
+            'alone; use weigh = "stein", or sketch = 0'
+        )
     kept = collect_names(step, "keeps")
     # A step that neither has `keeps` nor inherits from Step may keep anything.
     known = hasattr(step, "keeps") or Step in type(step).__mro__

@@ -132,6 +132,7 @@ def maxfl(
 def assist(
     evidence: Literal["stein", "crossfit"] = "stein",
     guard: bool = False,
+    sketch: int = 0,
     invite: Invite = Full(),
     prox: float = 0.0,
     server_lr: float = 1.0,
@@ -147,6 +148,8 @@ def assist(
             "crossfit": rows that models have not seen, at the cost of five models in place of one
         guard: deploy the helped model only while it beats training alone by one standard error on
             unseen rows
+        sketch: for large models: helpers first send so many numbers of a random projection, about
+            a thousand, and only those with weight send a model; 0: everyone sends its model
         invite: whom the server asks each round: one of the invite parts
         prox: weight of the proximal term in local training, as in FedProx
         server_lr: the server's step towards the weighted average
@@ -162,6 +165,7 @@ def assist(
         weigh=Stein() if stein else CrossFit(),
         claim=Spread() if stein else Nothing(),
         step=Average(server_lr),
+        sketch=sketch,
         deploy=AgainstAlone() if guard else None,
         trust=as_audit(trust),
     )

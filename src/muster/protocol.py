@@ -258,6 +258,23 @@ class Traffic:
 
 
 @dataclass(frozen=True)
+class ModelFetch:
+    """Models that clients sent after their sketches, one entry for each that was asked.
+
+    Attributes:
+        models: a stack; the offer's model stands for one that is missing
+        missing: why it is missing ("": it is not)
+        up: bytes from each, counted on the wire
+        down: bytes to each
+    """
+
+    models: Params
+    missing: Text
+    up: Int64
+    down: Int64
+
+
+@dataclass(frozen=True)
 class Answers:
     """The answers to a request to train: an entry for each asked client, and the replies.
 
@@ -272,6 +289,7 @@ class Answers:
         truth: the honest replies, where some clients are attackers
         traffic: bytes counted on the wire; None: computed from sizes
         events: other events for the ledger, as (client, text); client -1: an unknown sender
+        missing: why a reply is without its model ("": it has one); None: all have theirs
     """
 
     decision: Decision
@@ -283,6 +301,7 @@ class Answers:
     truth: HonestReplies | None = None
     traffic: Traffic | None = None
     events: tuple[tuple[int, str], ...] = ()
+    missing: Text | None = None
 
     def without_models(self) -> Answers:
         """Return the answers without the models that came with them."""

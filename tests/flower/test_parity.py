@@ -105,6 +105,10 @@ VARIANTS = {
             }
         },
     ),
+    "sketches before models": (
+        {"name": "assist", "sketch": 64},
+        {"model": {"name": "mlp", "hidden": [16]}, "rounds": 4},
+    ),
     "an MLP": ({"name": "scaffold"}, {"model": {"name": "mlp", "hidden": [16]}}),
 }
 

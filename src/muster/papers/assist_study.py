@@ -45,7 +45,7 @@ def measure_evidence(
         return w
 
     def train_forever(w: Float64) -> Float64:
-        return truth + 0.9**5 * (w - truth)
+        return np.asarray(truth + 0.9**5 * (w - truth))
 
     each = [list(range(f, rows, folds)) for f in range(folds)]
     w, tracks = np.zeros((draws, width)), [np.zeros((draws, width)) for _ in each]
@@ -193,8 +193,8 @@ def endpoint_table(frame: pl.DataFrame) -> str:
 def fill(page: str, tables: dict[str, str]) -> str:
     """Return a page with tables between its markers `<!-- table NAME -->` and `<!-- end -->`."""
     for name, table in tables.items():
-        mark = re.compile(rf"(<!-- table {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        if not mark.search(page):
+        found = re.search(rf"<!-- table {name} -->\n(.*?)<!-- end -->", page, re.DOTALL)
+        if found is None:
             raise ValueError(f"the page has no place for the table {name}")
-        page = mark.sub(lambda m, text=table: f"{m[1]}{text}\n{m[2]}", page)
+        page = page[: found.start(1)] + table + "\n" + page[found.end(1) :]
     return page

@@ -21,6 +21,7 @@ from ..base.params import Params, State
 from ..engines.engine import Assignment, Engine
 from ..federation import Federation
 from ..local import Local
+from ..parts.sketch import SKETCH, project
 from ..parts.solvers import SGD, Work
 from ..parts.threats.attacks import Adversary
 from ..protocol import (
@@ -28,6 +29,7 @@ from ..protocol import (
     Appraisal,
     Evaluation,
     HonestReplies,
+    ModelFetch,
     Offer,
     Replies,
     Roster,
@@ -99,6 +101,10 @@ class Clients(Protocol):
         memory: State,
     ) -> Answers:
         """Ask them to train. `memory` is their client state, where it is stored here."""
+        ...
+
+    def fetch(self, offer: Offer, replies: Replies) -> ModelFetch:
+        """Ask for the models that were not sent with these replies."""
         ...
 
     def try_models(
@@ -246,7 +252,11 @@ class LocalClients:
         sent = work.models
         if self.adversary.attack is not None:
             sent = self.adversary.send(offer, joined.clients, sent)
-        replies = Replies(joined, sent, appraisal, claim, work.extra, offer.trainable)
+        extra = work.extra
+        if method.sketch:
+            sketches = project(sent, offer, method.sketch).to(next(iter(sent.values())))
+            extra = {**extra, SKETCH: {SKETCH: sketches}}
+        replies = Replies(joined, sent, appraisal, claim, extra, offer.trainable)
         truth = None
         if np.isin(joined.clients, self.attackers).any():
             honest = true.pick(decision.yes)
@@ -282,6 +292,13 @@ class LocalClients:
             wanted,
             method.folds,
         )
+
+    def fetch(self, offer: Offer, replies: Replies) -> ModelFetch:
+        """Return the models of the replies: they are here."""
+        n = len(replies.roster)
+        nothing = np.zeros(n, np.int64)
+        missing = np.full(n, "", np.str_)
+        return ModelFetch(replies.models, missing, nothing, nothing)
 
     def try_models(
         self, offer: Offer, models: Sequence[Params], clients: Int64, cache: EvaluationCache

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base import params
-from ..base.arrays import Bool, Float64, Int64
+from ..base.arrays import Bool, Float64, Int64, Text
 from ..base.errors import MusterWarning
 from ..base.lazy import torch
 from ..base.params import Params, State
@@ -23,11 +23,13 @@ from ..federation import Population
 from ..methods import Method
 from ..parts.evidence import base_weights
 from ..parts.guard import MOST_LOSS, check_plausible, find_priority_outliers, guard
+from ..parts.sketch import SKETCH, as_sketches
 from ..parts.tracks import ALONE, GAIN, cut, cut_offer, cut_replies, mix, pool_clients
 from ..protocol import (
     Admission,
     Answers,
     Appraisal,
+    Decision,
     LedgerEntry,
     Offer,
     Replies,
@@ -119,13 +121,50 @@ class Outcome:
     trial: Trial | None = None
 
 
+def fetch_models(
+    setup: Setup, offer: Offer, roster: Roster, answers: Answers, server: State
+) -> Answers:
+    """Return the answers with the models of those helpers whom their sketches give a weight; the
+    answers themselves where everyone sent its model."""
+    method, replies = setup.job.method, answers.replies
+    if not method.sketch or not len(replies.roster):
+        return answers
+    own = replies.roster.importance > 0
+    seen = as_sketches(replies, offer, method.sketch, own)
+    plain = replace(offer, model={SKETCH: seen.models[SKETCH][0]})
+    first, _ = admit_replies(setup.job, plain, replace(seen, extra={}), server)
+    missing = np.where(own | (first.weight > 0), "", first.reason).astype(np.dtypes.StringDType())
+    wanted = ~own & (first.weight > 0)
+    traffic = answers.traffic
+    if wanted.any():
+        got = setup.clients.fetch(offer, replies.pick(wanted))
+        missing[wanted] = got.missing
+        models = {name: t.clone() for name, t in replies.models.items()}
+        for name, t in models.items():
+            t[torch.from_numpy(wanted).to(t.device)] = got.models[name].to(t)
+        replies = replace(replies, models=models)
+        if traffic is not None:
+            at = np.isin(roster.clients, replies.roster.clients[wanted])
+            traffic = replace(traffic, up=traffic.up.copy(), down=traffic.down.copy())
+            traffic.up[at] += got.up
+            traffic.down[at] += got.down
+    return replace(answers, replies=replies, missing=missing, traffic=traffic)
+
+
 def admit_replies(
-    job: Job, offer: Offer, replies: Replies, server: State
+    job: Job, offer: Offer, replies: Replies, server: State, missing: Text | None = None
 ) -> tuple[Admission, State]:
     """Guard, admit and weigh replies; return also the parts of the server's state that the rule of
-    weights has learnt. Weights are as the rule gives them, not normalized."""
+    weights has learnt. Weights are as the rule gives them, not normalized.
+
+    Args:
+        missing: why a reply came without its model ("": it has one)
+    """
     method, learnt = job.method, State()
     sound = guard(offer, replies, method.reports, method.claim.most, method.losses, job.possible)
+    if missing is not None:
+        some = missing == ""
+        sound = Decision(sound.yes & some, np.where(some, sound.reason, missing))
     extent = np.where(sound.yes, method.admit(offer, replies.roster, replies.appraisal), 0.0)
     if offer.round < job.warmup:
         # Warm-up is for the objective: a client in it by a_k counts by a_k, aligned or not.
@@ -155,7 +194,7 @@ def admit_honest_replies(
     if truth is None:
         return None
     truthful = replace(replies, appraisal=truth.appraisal, claim=truth.claim)
-    honest, _ = admit_replies(job, offer, truthful, server)
+    honest, _ = admit_replies(job, offer, truthful, server, answers.missing)
     return replace(honest, weight=np.where(truth.joins, honest.weight, 0.0))
 
 
@@ -185,7 +224,10 @@ def train_and_step(
         some, taken = roster.pick(rows), None if steps is None else steps[rows]
         memory = {} if state.clients is None else state.clients.get(some.clients)
         answers = setup.clients.respond(offer, some, taken, cache, memory)
-        admission, learnt = admit_replies(setup.job, offer, answers.replies, server)
+        answers = fetch_models(setup, offer, some, answers, server)
+        admission, learnt = admit_replies(
+            setup.job, offer, answers.replies, server, answers.missing
+        )
         parts.append((answers, admission, admit_honest_replies(setup.job, offer, answers, server)))
         if len(cuts) > 1:
             admitted = admission.weight > 0
@@ -430,6 +472,11 @@ def compute_traffic(
     up = np.where(member, *(reply_size(method, offer.model, whose) for whose in (True, False)))
     up = np.where(alone, 0, up) + SCALAR * (method.reports + method.claims)  # F_k(w), a claim
     polled = SCALAR * cache.polled[asked]  # F_k(w), before the invitation
+    if answers.missing is not None:  # models that were fetched after their sketches
+        helped = answers.replies.roster.pick(
+            (answers.missing == "") & ~(answers.replies.roster.importance > 0)
+        )
+        up = up + model * np.isin(asked, helped.clients)
     return Traffic(
         np.where(answers.decision.yes, up, 0) + polled,
         np.full(len(asked), down),

@@ -1,10 +1,11 @@
-"""The Flower client app: five requests, each answered by a `Node` on its own data.
+"""The Flower client app: six requests, each answered by a `Node` on its own data.
 
 survey    send column statistics, from which the server fits one scaler and encoder for all
 hello     enrol: the number of rows, and their shape
 evaluate  evaluate the model
 train     join and train, or abstain
 trial     evaluate each of these models, next to the round's
+fetch     send the model of this round, after its sketch
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ...base.errors import MusterError
 from ...base.params import get_dtype
 from ...config.experiment import Experiment
 from ...federation import Federation
+from ...parts.sketch import SKETCH
 from ...parts.tracks import select_sent
 from ...protocol import Offer
 from ...tasks.compatibility import match_task
@@ -103,7 +105,13 @@ def train(message: Message, context: Context) -> Message:
     extra = {part: {n: t[0] for n, t in m.items()} for part, m in replies.extra.items()}
     if node.method.serves == "own":
         model = {}  # its own model stays with it
-    model, extra = select_sent(node.method.tracks, role.importance > 0, model, extra)
+    member = role.importance > 0
+    model, extra = select_sent(node.method.tracks, member, model, extra)
+    if node.method.sketch:
+        sketch = {SKETCH: extra.pop(SKETCH)}
+        if not member:
+            state.put_reply(offer.round, model)
+            model, extra = {}, sketch
     return reply_to(message, write_reply(report, precision, model, extra))
 
 
@@ -114,6 +122,15 @@ def trial(message: Message, context: Context) -> Message:
     tried = read_parts(message.content, TRIAL, node.dtype)
     report = node.trial(offer, [tried[key] for key in sorted(tried, key=int)], state)
     return reply_to(message, write_reply(report, precision))
+
+
+@app.query("fetch")
+def fetch(message: Message, context: Context) -> Message:
+    """Send the model of this round, whose sketch was sent before."""
+    node, role, offer, state, precision = _prepare(message, context)
+    report = node.base_report(offer.round) | {"joined": True, "reason": ""}
+    model = {} if role.importance > 0 else state.get_reply(offer.round)
+    return reply_to(message, write_reply(report, precision, model))
 
 
 def reply_to(message: Message, content: RecordDict) -> Message:

@@ -29,6 +29,7 @@ from ..transport.wire import UNSTATED, pack, unpack
 
 NOTES = "notes"
 HELD = "held"
+REPLY = "reply"
 BASE, LATEST = "base.", "latest."  # before the name of a part
 
 
@@ -78,6 +79,17 @@ class ClientState:
         self.state[HELD] = pack(model)
         # A run that is resumed from an earlier round may have another model for the same round.
         self.put(held=t, appraised=-1)
+
+    def get_reply(self, t: int) -> Params:
+        """Return the model trained in round t, which was not sent with its sketch."""
+        if self.get("replied", -1) != t:
+            raise MusterError(f"round {t}: no model of this round is stored; nothing was sent")
+        return unpack(self.state.array_records[REPLY], self.dtype)
+
+    def put_reply(self, t: int, model: Params) -> None:
+        """Store the model trained in round t until the server asks for it, or the next round."""
+        self.state[REPLY] = pack(model)
+        self.put(replied=t)
 
     def update_transform(self, name: str, carried: str) -> str:
         """Return the scaler and encoder of features (as text; "": none) with a hash: the one that

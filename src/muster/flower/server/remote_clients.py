@@ -29,6 +29,7 @@ from ...protocol import (
     Appraisal,
     Decision,
     Evaluation,
+    ModelFetch,
     Offer,
     Replies,
     Roster,
@@ -64,7 +65,7 @@ from .tallies import Failures, TrafficCounter
 SHARE = Score("share", "share")  # all other figures lie between 0 and 1
 COUNTED = "counted"  # the part of the state with the last counted reply of each client
 ABSENT = "failed: not connected"
-TRY = "query.trial"
+TRY, FETCH = "query.trial", "query.fetch"
 POLL_INTERVAL = 1.0  # seconds between looks for clients that have not connected
 
 Say = Callable[[str], None]
@@ -250,9 +251,11 @@ class RemoteClients:
         steps = asked if role.steps < 0 else role.steps
         steps *= self.job.method.trainings(role.importance > 0)
         common = (offer.round, k, rows, dtype, self.network.precision)
-        if kind != MessageType.TRAIN:
+        if kind not in (MessageType.TRAIN, FETCH):
             return ExpectedReply(*common, figures=self._figures)
         shapes = {name: tuple(t.shape) for name, t in offer.model.items()}
+        if kind == FETCH:
+            return ExpectedReply(*common, shapes, {}, 0, self._figures)
         models, extra = self.job.method.reply_shapes(shapes, role.importance > 0)
         models = {} if self.job.method.serves == "own" else models
         return ExpectedReply(*common, models, extra, steps, self._figures)
@@ -341,6 +344,21 @@ class RemoteClients:
         self.counter.up[clients], self.counter.down[clients] = 0, 0
         events, self.events = tuple(self.events), []
         return Trial(trials, clients, (up, down), events)
+
+    def fetch(self, offer: Offer, replies: Replies) -> ModelFetch:
+        """Ask for the models that were not sent with these replies. One that does not come, or not
+        in shape, is missing: its sender does not count."""
+        clients = replies.roster.clients
+        got = self.ask(FETCH, offer, [self._role(int(k)) for k in clients])
+        sent = [got[int(k)] for k in clients]
+        up, down = self.counter.up[clients].copy(), self.counter.down[clients].copy()
+        self.counter.up[clients], self.counter.down[clients] = 0, 0
+        models = {
+            name: torch.stack([(r.model or offer.model)[name] for r in sent])
+            for name in offer.model
+        }
+        missing = np.array([r.why for r in sent], np.dtypes.StringDType())
+        return ModelFetch(models, missing, up, down)
 
     def decide_to_stay(self, clients: Int64, cache: EvaluationCache) -> Bool:
         """Return True for each client that reported that it stays."""

@@ -1,0 +1,59 @@
+"""Sketches: a thousand numbers of a model, from which the server chooses whose model it needs.
+
+A count sketch (Charikar, Chen & Farach-Colton 2002) adds every number of a model, with a sign, to
+one of `size` places; places and signs are drawn from the run's seed and the round, so that all
+clients draw the same. It is linear, and products survive: `<S x, S y>` is an unbiased estimate of
+`<x, y>` whose standard deviation is at most `sqrt(2 / size) |x| |y|`.
+
+Helpers send their sketch first. Those who would get no weight by it never send a model; the weights
+of the others are computed from the models themselves, so that no bound depends on the sketch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ..base import rng
+from ..base.arrays import Bool
+from ..base.lazy import torch
+from ..base.params import Params, as_rows
+from ..protocol import Offer, Replies
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SKETCH = "sketch"  # among the extras of a reply
+LEAST, MOST = 16, 1_000_000  # numbers of a sketch
+
+
+@lru_cache(maxsize=1)
+def draw_places(key: int, count: int, size: int) -> tuple[Tensor, Tensor]:
+    """Return the place and the sign of each of `count` numbers."""
+    generator = torch.Generator().manual_seed(key)
+    places = torch.randint(size, (count,), generator=generator)
+    return places, 2 * torch.randint(2, (count,), generator=generator) - 1
+
+
+def project(models: Params, offer: Offer, size: int) -> Tensor:
+    """Return the sketches of a stack of models, `[client, size]`, in float64: of the parameters
+    that move by gradient."""
+    rows = torch.cat([as_rows(models[name]) for name in offer.trainable], 1).double()
+    key = rng.torch_seed(rng.keys(offer.seed, SKETCH, offer.round))
+    places, signs = draw_places(key, rows.shape[1], size)
+    sketch = rows.new_zeros(len(rows), size)
+    return sketch.index_add_(1, places.to(rows.device), rows * signs.to(rows.device))
+
+
+def as_sketches(replies: Replies, offer: Offer, size: int, own: Bool) -> Replies:
+    """Return replies with sketches in place of their models, for the rule of weights.
+
+    Args:
+        own: replies whose models are here, which are sketched here
+    """
+    sketches = replies.extra[SKETCH][SKETCH].double().clone()
+    mine = torch.from_numpy(own).to(sketches.device)
+    kept = {name: t[mine.to(t.device)] for name, t in replies.models.items()}
+    sketches[mine] = project(kept, offer, size)
+    return replace(replies, models={SKETCH: sketches}, trainable=(SKETCH,))
