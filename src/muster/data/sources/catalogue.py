@@ -12,6 +12,7 @@ from pathlib import Path
 from .cache import Arrays
 from .dataset import DataSet, Layout, load_local
 from .download import Debian, Http, Npm, PyPI
+from .natural_clients import NATURAL
 from .readers import (
     CIFAR_PNG,
     HEART_COLUMNS,
@@ -280,5 +281,6 @@ CATALOGUE = {
         *(SYNTH, DIGITS, DIABETES, HEART),
         *(FMNIST, MNIST, CIFAR10, EMNIST_BALANCED, EMNIST_BYCLASS, FEMNIST),
         *(SENT140, GLOVE),
+        *NATURAL.values(),
     )
 }
