@@ -1,6 +1,6 @@
 """Real federations by name: clients are schools, hospitals, districts, states, airlines.
 
-Every one is an entry of `sources.natural_clients` and a line here. They take the same parameters:
+Every one is an entry of `sources.table_catalogue` and a line here. They take the same parameters:
 
 folder         where the files are; None: the cache, $MUSTER_DATA
 priority       names or positions of the priority clients, a number n for the first n, or "all"
@@ -23,8 +23,8 @@ from ...base.registry import part
 from ...federation import Federation
 from ..files.folder import read_folder
 from ..sources.dataset import load_local
-from ..sources.natural_clients import NATURAL, TABLES
-from ..sources.tables import Table
+from ..sources.source_table import Table
+from ..sources.table_catalogue import NATURAL, TABLES
 
 Priority = tuple[str | int, ...] | int | Literal["all"]
 

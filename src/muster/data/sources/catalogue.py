@@ -12,7 +12,6 @@ from pathlib import Path
 from .cache import Arrays
 from .dataset import DataSet, Layout, load_local
 from .download import Debian, Http, Npm, PyPI
-from .natural_clients import NATURAL
 from .readers import (
     CIFAR_PNG,
     HEART_COLUMNS,
@@ -31,6 +30,7 @@ from .readers import (
     mnist_idx,
     npz,
 )
+from .table_catalogue import NATURAL
 from .tweets import glove_wheel, glove_zip, tweet_arrays, tweets_csv, tweets_zip
 
 Shapes = dict[str, tuple[int, ...]]

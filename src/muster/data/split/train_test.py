@@ -25,6 +25,7 @@ from ...federation.ragged_rows import (
     as_targets,
     as_tensor,
 )
+from .partition import Few, Partition
 from .portions import Portions
 
 
@@ -53,6 +54,34 @@ def hold_out(
     test_sizes = np.add.reduceat(drawn, whole.offsets[:-1], dtype=np.int64)
     train = Portions.cut(whole.rows[~drawn], sizes - test_sizes)
     return train, Portions.cut(whole.rows[drawn], test_sizes)
+
+
+def hold_out_partition(
+    partition: Partition, y: Int64, clients: int, fraction: float, seed: int
+) -> tuple[Portions, Portions]:
+    """Partition rows and hold out about `fraction` of each client's: return (train, test) parts.
+
+    A client that keeps few rows (`Few`) trains on all of them, and is tested on the others that it
+    has in the other partition.
+    """
+    parts = partition.split(y, clients, seed)
+    if not isinstance(partition, Few):
+        return hold_out(parts, y, fraction, seed)
+    whole = partition.of.split(y, clients, seed)
+    train, test = hold_out(whole, y, fraction, seed)
+    few = range(partition.first)
+    rest = [np.setdiff1d(whole[k], parts[k]) for k in few]
+    for k in few:
+        if not len(rest[k]):
+            raise MusterError(
+                f"few rows: {partition.rows}, and client {k} has {len(whole[k])} in all; lower "
+                "them, so that others are left to test it on"
+            )
+    more = range(partition.first, clients)
+    return (
+        Portions.of([*(parts[k] for k in few), *(train[k] for k in more)]),
+        Portions.of([*rest, *(test[k] for k in more)]),
+    )
 
 
 def draw_test_rows(y: Int64, sizes: Int64, held_out: Int64, key: UInt64) -> Bool:

