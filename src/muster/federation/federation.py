@@ -281,10 +281,10 @@ class Federation:
         held_out = np.zeros_like(self.train.sizes) if own is None else own.sizes
         rows = self.train.sizes + held_out
         objective = self.importance > 0
-        shares = (float(rows[who].sum() / rows.sum()) for who in (objective, ~self.unseen))
-        share = float(held_out[objective].sum() / rows[objective].sum())
+        share, seen = (float(rows[who].sum() / rows.sum()) for who in (objective, ~self.unseen))
+        own_test = float(held_out[objective].sum() / rows[objective].sum())
         train, test = int(self.train.sizes.sum()), int(held_out.sum())
-        return Variation(self.varies, train, test, *shares, share)
+        return Variation(self.varies, train, test, share, seen, own_test)
 
     @property
     def solo_accuracy(self) -> Float64 | None:
