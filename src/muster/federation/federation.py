@@ -282,7 +282,7 @@ class Federation:
         rows = self.train.sizes + held_out
         objective = self.importance > 0
         share, seen = (float(rows[who].sum() / rows.sum()) for who in (objective, ~self.unseen))
-        own_test = float(held_out[objective].sum() / rows[objective].sum())
+        own_test = float(held_out[objective].sum() / max(rows[objective].sum(), 1))
         train, test = int(self.train.sizes.sum()), int(held_out.sum())
         return Variation(self.varies, train, test, share, seen, own_test)
 
