@@ -1,12 +1,7 @@
 """Real federations by name: clients are schools, hospitals, districts, states, airlines.
 
-Every one is an entry of `sources.table_catalogue` and a line here. They take the same parameters:
-
-folder         where the files are; None: the cache, $MUSTER_DATA
-priority       names or positions of the priority clients, a number n for the first n, or "all"
-rows           number of training rows of each priority client, which is tested on all its others;
-               None: it holds out `test_fraction`, as everyone does. More rows include the fewer
-test_fraction  share of its rows that a client holds out
+Every one is an entry of `sources.table_catalogue` and a line here. All take the same
+parameters (`PARAMETERS`).
 """
 
 from __future__ import annotations
