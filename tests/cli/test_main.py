@@ -107,8 +107,8 @@ def test_compare_prints_paired_intervals_and_reads_back(here, capsys):
     assert row["difference"] == pytest.approx(sum(d) / 2)
     # Two values: the half-width is t(0.975, 1) * |d0 - d1| / 2, wider because seeds deal
     # and split the same rows: the priority clients train on m of N.
-    m = row["objective_share"] * row["train_rows"]
-    wider = (1 + 2 * m / (row["train_rows"] + row["test_rows"] - m)) ** 0.5
+    rho = row["objective_share"] * (1 - row["objective_test"])
+    wider = (1 + 2 * rho / (1 - rho)) ** 0.5
     assert row["varies"] == "deal and split"
     assert row["difference_half"] == pytest.approx(12.7062 * abs(d[0] - d[1]) / 2 * wider, rel=1e-4)
     assert "2 seeds that deal to clients and split the same" in out

@@ -24,11 +24,12 @@ BLOCKS = [
 @pytest.mark.parametrize(("page", "i", "code"), BLOCKS, ids=[f"{p}-{i}" for p, i, _ in BLOCKS])
 def test_example_runs(page, i, code, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    if "data.heart(" in code:
-        if not (SHARED / HEART_TABLE).is_file():
-            pytest.skip(f"run `MUSTER_TEST_DATA=FOLDER make test`, with {HEART_TABLE} in FOLDER")
-        monkeypatch.setenv("MUSTER_DATA", str(tmp_path))
-        (tmp_path / HEART_TABLE).symlink_to(SHARED / HEART_TABLE)
+    for call, table in (("data.heart(", HEART_TABLE), ("data.exam(", "real/exam.csv")):
+        if call in code:
+            if not (SHARED / table).is_file():
+                pytest.skip(f"run `MUSTER_TEST_DATA=FOLDER make test`, with {table} in FOLDER")
+            monkeypatch.setenv("MUSTER_DATA", str(tmp_path))
+            (tmp_path / Path(table).name).symlink_to(SHARED / table)
     exec(compile(code, f"{page}[{i}]", "exec"), {"__name__": "example"})
 
 

@@ -39,6 +39,20 @@ def test_of_rows_that_are_dealt_again_a_few_clients_share_fewer():
     assert (fed.variation.objective_share, fed.variation.seen_share) == pytest.approx((0.2, 0.5))
 
 
+def test_clients_in_the_objective_may_hold_out_another_share():
+    """20 rows to train on and 60 to test, next to others with 300 and 100."""
+    x, y = np.eye(80), np.arange(80) % 2
+    train = [(x[:20], y[:20]), *[(np.eye(80)[:75], y[:75])] * 4]
+    test = [(x[20:], y[20:]), *[(np.eye(80)[:25], y[:25])] * 4]
+    fed = Federation.from_arrays(train, test, priority=[0], varies="split")
+    assert fed.variation.ratio(True, "objective") == pytest.approx(60 / 20)
+    assert fed.variation.ratio(False, "objective") == pytest.approx(20 / 60)
+    assert fed.variation.ratio(True, "all") == pytest.approx(160 / 320)
+    # Results of before do not say it.
+    said = {k: v for k, v in fed.variation.table.items() if k != "objective_test"}
+    assert Variation.combine([said]).ratio(True, "objective") == pytest.approx(160 / 320)
+
+
 @pytest.mark.parametrize("kind", ["data", "deal", "training"])
 def test_seeds_that_divide_nothing_anew_are_left_as_they_are(kind):
     assert Variation(kind, 690, 230).ratio(True) == Variation(kind, 690, 230).ratio(False) == 0

@@ -278,12 +278,13 @@ class Federation:
         own = (
             None if isinstance(self.test, SharedRows) else self.test
         )  # split from the client's own rows
-        rows = self.train.sizes + (0 if own is None else own.sizes)
-        shares = (
-            float(rows[who].sum() / rows.sum()) for who in (self.importance > 0, ~self.unseen)
-        )
-        test = 0 if own is None else int(own.sizes.sum())
-        return Variation(self.varies, int(self.train.sizes.sum()), test, *shares)
+        held_out = np.zeros_like(self.train.sizes) if own is None else own.sizes
+        rows = self.train.sizes + held_out
+        objective = self.importance > 0
+        share, seen = (float(rows[who].sum() / rows.sum()) for who in (objective, ~self.unseen))
+        own_test = float(held_out[objective].sum() / max(rows[objective].sum(), 1))
+        train, test = int(self.train.sizes.sum()), int(held_out.sum())
+        return Variation(self.varies, train, test, share, seen, own_test)
 
     @property
     def solo_accuracy(self) -> Float64 | None:

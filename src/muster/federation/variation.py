@@ -44,6 +44,7 @@ class Variation:
         test_rows: held-out rows of all clients in a seed; 0: not known
         objective_share: share of these rows held by the clients in the objective
         seen_share: share of these rows held by the clients that take part
+        objective_test: share that clients in the objective hold out of their own rows; 0: not known
     """
 
     varies: VariationKind = "unknown"
@@ -51,6 +52,7 @@ class Variation:
     test_rows: int = 0
     objective_share: float = 1.0
     seen_share: float = 1.0
+    objective_test: float = 0.0
 
     @classmethod
     def combine(cls, every: Iterable[Mapping[str, Any] | None]) -> Variation:
@@ -60,8 +62,8 @@ class Variation:
         if len({one.varies for one in stated}) != 1:
             return cls()
         numbers = zip(*(list(one.table.values())[1:] for one in stated), strict=True)
-        train, test, objective, seen = (sum(each) / len(stated) for each in numbers)
-        return cls(stated[0].varies, round(train), round(test), objective, seen)
+        train, test, *shares = (sum(each) / len(stated) for each in numbers)
+        return cls(stated[0].varies, round(train), round(test), *shares)
 
     @property
     def table(self) -> dict[str, Any]:
@@ -88,16 +90,20 @@ class Variation:
         Measures of m rows that two seeds draw again from the same N correlate by rho = m / N, and
         `rho / (1 - rho)` is added. Where clients keep their rows, a client's are drawn from its
         own: for any group of clients that is test / train of held-out rows, and of training rows,
-        which seeds share more of, train / test. Where rows are dealt to clients again, those of a
-        few clients are drawn from all rows.
+        which seeds share more of, train / test; clients in the objective may hold out another share
+        than the others. Where rows are dealt to clients again, those of a few clients are drawn
+        from all rows.
         """
         if not self.overlaps:
             return 0.0
         of = {"objective": self.objective_share, "seen": self.seen_share}
         of |= {"unseen": 1 - self.seen_share, "all": 1.0}
         share = of[whose] if self.varies == "deal and split" else 1.0
-        m = share * (self.test_rows if held_out else self.train_rows)
-        return m / (self.train_rows + self.test_rows - m)
+        test = self.test_rows / (self.train_rows + self.test_rows)
+        if whose == "objective" and self.objective_test > 0:
+            test = self.objective_test
+        rho = share * (test if held_out else 1 - test)
+        return rho / (1 - rho)
 
     def describe(self, seeds: int | str) -> str:
         """Return a phrase for these seeds that states how they vary the data.

@@ -63,10 +63,14 @@ def seed_variation(runs: Iterable[Run]) -> Variation:
 
 def read_variation(frame: pl.DataFrame) -> Variation:
     """Return how seeds vary the data, from the columns of a summary."""
-    if not {*Variation().table} <= {*frame.columns}:
-        return Variation()
-    rows = frame.select(*Variation().table).drop_nulls().unique(maintain_order=True)
+    rows = frame.select(variation_columns(frame)).drop_nulls().unique(maintain_order=True)
     return Variation.combine(rows.iter_rows(named=True))
+
+
+def variation_columns(frame: pl.DataFrame) -> list[str]:
+    """Return the columns of a summary that state how seeds vary the data; those of earlier versions
+    have fewer, or none."""
+    return [name for name in Variation().table if name in frame.columns]
 
 
 def correction_ratio(variation: Variation, measure: Measure) -> float:
@@ -202,7 +206,7 @@ def coverage_notes(runs: Runs) -> list[str]:
 def cell_coverage_notes(summary: pl.DataFrame) -> list[str]:
     """Return lines that state what the intervals of a summary cover, without repetition."""
     some = summary.filter(pl.col("half").is_not_null())
-    groups = some.group_by(*Variation().table, maintain_order=True)
+    groups = some.group_by(variation_columns(some), maintain_order=True)
     return list(
         dict.fromkeys(read_variation(mine).interval_note(format_seeds(mine)) for _, mine in groups)
     )

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import muster
 from muster.base.arrays import Int64
 from muster.base.errors import MusterError
 from muster.config import load
@@ -390,5 +391,25 @@ def test_few_is_named_in_a_configuration():
     table = {"kind": "few", "of": {"kind": "shards", "size": 20}, "first": 2, "rows": 6}
     data = {"name": "digits", "clients": 10, "priority": 2, "partition": table}
     fed = load({"data": data}).federation(0)
-    sizes = (fed.train.sizes + fed.test.sizes).tolist()
-    assert sizes == [6, 6] + [40] * 8
+    assert fed.train.sizes.tolist() == [6, 6] + [32] * 8
+    assert fed.test.sizes.tolist() == [34, 34] + [8] * 8
+
+
+def test_who_keeps_few_rows_is_tested_on_its_others():
+    whole = Shards(size=20)
+    few = muster.data.digits(clients=10, partition=Few(of=whole, first=2, rows=6), seed=3)
+    many = muster.data.digits(clients=10, partition=whole, seed=3)
+
+    def rows(half, k):
+        return half.rows[half.offsets[k] : half.offsets[k + 1]].tolist()
+
+    for k in range(10):
+        mine, tested = rows(few.train, k), rows(few.test, k)
+        own = rows(many.train, k) + rows(many.test, k)
+        assert sorted(mine + tested) == sorted(own)
+        if k >= 2:
+            assert (mine, tested) == (rows(many.train, k), rows(many.test, k))
+    # Its intervals: the two are tested on 68 of all 400 rows.
+    assert few.variation.ratio(True, "objective") == pytest.approx(68 / (400 - 68))
+    with pytest.raises(MusterError, match="few rows: 40, and client 0 has 40 in all; lower them"):
+        muster.data.digits(clients=10, partition=Few(of=whole, rows=40))

@@ -25,7 +25,7 @@ from ...federation.data_warnings import find_data_warnings
 from ...federation.federation import as_priority
 from ...federation.ragged_rows import RaggedRows, as_tensor
 from ...federation.row_hashes import hash_rows
-from ..split.train_test import draw_test_rows, first_clients
+from ..split.train_test import draw_test_rows, first_clients, held_out_sizes
 from .manifest import Options, Role
 from .tabular import Block
 
@@ -72,11 +72,14 @@ def assign_rows(
     options: Options,
     seed: int,
     get_roles: Callable[[Names], Mapping[str, Role]] = lambda names: {},
+    train_rows: int | None = None,
 ) -> AssignedRows:
     """Assign the rows of all blocks to clients: by their client column, or one for each source.
 
     Args:
         get_roles: returns the clients' roles by their names; empty if none are given
+        train_rows: number of training rows of each priority client, which holds out all others;
+            None: it holds out as many as everyone
     """
     owner, names = assign_owners(blocks)
     roles = list(get_roles(names).values())
@@ -87,11 +90,14 @@ def assign_rows(
         y, labels = encode_labels(
             pl.concat(unify_types([b.y for b in blocks])), options.classes, blocks
         )
-    strata = np.zeros(len(y), np.int64) if labels is None else y
-    test = mark_test_rows(blocks, strata, owner, names, options, seed)
     unseen = np.zeros(len(names), np.bool_)
     unseen[: len(roles)] = [role.unseen for role in roles]
     priority = as_priority(select_priority(options, roles, names), unseen)
+    kept = None if train_rows is None else np.where(priority, train_rows, 0)
+    strata = np.zeros(len(y), np.int64) if labels is None else y
+    if kept is not None and y.ndim > 1:
+        strata = (y[:, -1] > 0).astype(np.int64)  # few rows of survival keep some with an event
+    test = mark_test_rows(blocks, strata, owner, names, options, seed, kept)
     drawn = bool(test.any()) and not has_test_rows(blocks, options)
     return AssignedRows(owner, names, y, labels, test, drawn, roles, priority, unseen)
 
@@ -103,13 +109,15 @@ def assemble(
     name: str,
     get_roles: Callable[[Names], Mapping[str, Role]] = lambda names: {},
     rescale: Rescale = lambda x, rows: x,
+    train_rows: int | None = None,
 ) -> Federation:
     """Build the federation of all blocks.
 
     Args:
         rescale: computes the features of a model from all columns and the rows' clients
+        train_rows: see `assign_rows`
     """
-    rows = assign_rows(blocks, options, seed, get_roles)
+    rows = assign_rows(blocks, options, seed, get_roles, train_rows)
     owner, names, y, labels, test = rows.owner, rows.names, rows.y, rows.labels, rows.test
     requirements = [role.requirement for role in rows.roles if role.requirement is not None]
     raw = concatenate([block.x for block in blocks])
@@ -265,7 +273,13 @@ def locate_row(blocks: Sequence[Block], row: int) -> str:
 
 
 def mark_test_rows(
-    blocks: Sequence[Block], y: Int64, owner: Int64, names: Names, options: Options, seed: int
+    blocks: Sequence[Block],
+    y: Int64,
+    owner: Int64,
+    names: Names,
+    options: Options,
+    seed: int,
+    kept: Int64 | None,
 ) -> Bool:
     """Return the mask of test rows: as marked in the files, or drawn."""
     marked = [np.zeros(len(b.x), np.bool_) if b.test is None else b.test for b in blocks]
@@ -275,7 +289,7 @@ def mark_test_rows(
             raise MusterError(f"test_fraction: {blocks[0].where} has test rows; leave it out")
         return test
     fraction = TEST_FRACTION if options.test_fraction is None else options.test_fraction
-    return draw_test_mask(y, owner, names, fraction, seed) if fraction else test
+    return draw_test_mask(y, owner, names, fraction, seed, kept) if fraction else test
 
 
 def has_test_rows(blocks: Sequence[Block], options: Options) -> bool:
@@ -283,11 +297,17 @@ def has_test_rows(blocks: Sequence[Block], options: Options) -> bool:
     return options.split is not None or any(b.test is not None and b.test.any() for b in blocks)
 
 
-def draw_test_mask(y: Int64, owner: Int64, names: Names, fraction: float, seed: int) -> Bool:
+def draw_test_mask(
+    y: Int64, owner: Int64, names: Names, fraction: float, seed: int, kept: Int64 | None = None
+) -> Bool:
     """Hold out a fraction of each client's rows, and of each of its classes.
 
     The draw is keyed by the client's name, so that a client holds out the same rows whether its
-    file is read alone or together with the others.
+    file is read alone or together with the others. The order in which rows are held out does not
+    depend on their number: more training rows include the fewer.
+
+    Args:
+        kept: number of training rows of each client; 0: by the fraction
     """
     sizes = np.bincount(owner, minlength=len(names))
     if sizes.min() < 2:
@@ -295,10 +315,20 @@ def draw_test_mask(y: Int64, owner: Int64, names: Names, fraction: float, seed: 
             f"test_fraction: client '{names[sizes.argmin()]}' has 1 row; holding out a test part "
             "needs at least 2: leave it out, or give test_fraction = 0"
         )
+    held_out = held_out_sizes(sizes, fraction)
+    if kept is not None:
+        short = np.flatnonzero(sizes <= kept)
+        if len(short):
+            k = short[0]
+            raise MusterError(
+                f"rows: {kept[k]} to train on, and client '{names[k]}' has {sizes[k]} in all; "
+                f"allowed: up to {sizes[k] - 1}, so that it is tested, or choose another priority"
+            )
+        held_out = np.where(kept > 0, sizes - kept, held_out)
     key = np.array([zlib.crc32(str(name).encode()) for name in names])
     order = np.argsort(owner, kind="stable")
     test = np.zeros(len(owner), np.bool_)
-    test[order] = draw_test_rows(y[order], sizes, fraction, rng.keys(seed, "hold out", client=key))
+    test[order] = draw_test_rows(y[order], sizes, held_out, rng.keys(seed, "hold out", client=key))
     return test
 
 

@@ -120,6 +120,8 @@ class FolderData:
         tables: True if they are tables, whose columns have names
         text: encoder of the column of text, if there is one
         na_values: numbers that stand for missing values, by column
+        train_rows: number of training rows of each priority client, which holds out all others;
+            None: it holds out as many as everyone
     """
 
     place: Path
@@ -129,6 +131,7 @@ class FolderData:
     blocks: list[Block]
     text: TextEncoder | None = None
     na_values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    train_rows: int | None = None
 
     @property
     def needs_fit(self) -> bool:
@@ -162,7 +165,7 @@ class FolderData:
     def statistics(self, seed: int) -> ColumnStatistics:
         """Return each client's column statistics; categories are positions of their levels."""
         blocks = self.encode_categories(self.levels())
-        rows = assign_rows(blocks, self.options, seed, self.roles)
+        rows = assign_rows(blocks, self.options, seed, self.roles, self.train_rows)
         return rows.statistics(concatenate([block.x for block in blocks]))
 
     def federation(self, seed: int, fitted: TableEncoder | Scaler | None = None) -> Federation:
@@ -193,7 +196,15 @@ class FolderData:
                 transforms.append(fit(x, rows) if fitted is None else fitted)
             return transforms[0](x) if transforms else x
 
-        fed = assemble(blocks, self.options, seed, self.place.resolve().stem, self.roles, rescale)
+        fed = assemble(
+            blocks,
+            self.options,
+            seed,
+            self.place.resolve().stem,
+            self.roles,
+            rescale,
+            self.train_rows,
+        )
         transform = transforms[0] if transforms else None
         encoder = transform if isinstance(transform, TableEncoder) else None
         options = self.options

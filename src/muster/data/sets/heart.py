@@ -7,19 +7,17 @@ coloured outside Cleveland), and the share of patients who are ill goes from 36 
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from ...base.lazy import pl
 from ...base.registry import part
 from ...federation import Federation
-from ..files.folder import read_folder
 from ..sources.cache import Arrays
 from ..sources.catalogue import HEART
 from ..sources.dataset import load_local
 from ..sources.readers import HEART_COLUMNS
+from .natural_clients import Priority, federate_table
 
 CATEGORIES = ("cp", "restecg", "slope", "thal")
 # Numbers that stand for missing values: nobody has a cholesterol or a blood pressure of 0, and no
@@ -30,9 +28,10 @@ NA_VALUES = {"trestbps": (0.0,), "chol": (0.0,), "thal": (0.0,)}
 @part(Federation, "heart")
 def heart(
     folder: str | Path | None = None,
-    priority: tuple[str | int, ...] | int | Literal["all"] = ("cleveland",),
+    priority: Priority = ("cleveland",),
     seed: int = 0,
     test_fraction: float = 0.25,
+    rows: int | None = None,
 ) -> Federation:
     """920 patients of four hospitals: is somebody's heart ill (`num` above 0)? `task = "binary"`.
 
@@ -46,22 +45,17 @@ def heart(
             processed.HOSPITAL.data files of the UCI repository; default: the cache of `muster data
             get heart`, or $MUSTER_DATA
         priority: names or positions of the priority hospitals, a number n for the first n, or "all"
+        rows: number of training rows of each priority hospital, which is tested on all its others;
+            None: it holds out `test_fraction`, as everyone does
     """
-    local = load_local(HEART, folder)
-    with tempfile.TemporaryDirectory() as scratch:
-        file = Path(scratch) / "heart.parquet"
-        patients(local.arrays).write_parquet(file)
-        settings = {
-            "label": "disease",
-            "client": "hospital",
-            "categories": CATEGORIES,
-            "missing": "mean",
-            "scale": "pooled",
-            "priority": priority,
-            "test_fraction": test_fraction,
-            "classes": ("healthy", "ill"),
-        }
-        fed = read_folder(file, settings, NA_VALUES).federation(seed)
+    settings = {
+        "label": "disease",
+        "client": "hospital",
+        "categories": CATEGORIES,
+        "classes": ("healthy", "ill"),
+    }
+    table = patients(load_local(HEART, folder).arrays)
+    fed = federate_table(table, settings, priority, rows, seed, test_fraction, NA_VALUES)
     return replace(fed, name="heart", aside=("hospital", "num"))
 
 

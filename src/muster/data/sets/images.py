@@ -12,6 +12,7 @@ unseen    number of clients, the last ones, that never train and only evaluate
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from string import ascii_lowercase, ascii_uppercase
@@ -29,7 +30,7 @@ from ..sources.catalogue import CIFAR10, EMNIST_BALANCED, EMNIST_BYCLASS, FEMNIS
 from ..sources.dataset import DataSet, load_local
 from ..split.partition import Partition, Shards, by_column
 from ..split.portions import Portions
-from ..split.train_test import as_pair, federate, first_clients, hold_out, last_clients
+from ..split.train_test import as_pair, federate, first_clients, hold_out_partition, last_clients
 
 Priority = int | tuple[int, ...] | Literal["all"]
 
@@ -65,12 +66,14 @@ def partition_images(
     """Load a data set of images and partition it by its labels."""
     local = load_local(data, folder)
     x, y = local.arrays["x"], local.arrays["y"]
-    parts = partition.split(y.astype(np.int64), clients, seed)
+    labelled = y.astype(np.int64)
+    parts: Sequence[Int64]
     test, test_parts = None, None
     if "test_x" in local.arrays:
+        parts = partition.split(labelled, clients, seed)
         test = (local.arrays["test_x"], local.arrays["test_y"])
     else:
-        parts, test_parts = hold_out(parts, y.astype(np.int64), HELD_OUT, seed)
+        parts, test_parts = hold_out_partition(partition, labelled, clients, HELD_OUT, seed)
     fed = federate(
         x,
         y,

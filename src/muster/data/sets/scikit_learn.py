@@ -15,7 +15,7 @@ from ...base.lazy import datasets
 from ...base.registry import part
 from ...federation import Federation, Scaler
 from ..split.partition import Partition, Shards
-from ..split.train_test import federate, hold_out
+from ..split.train_test import federate, hold_out, hold_out_partition
 
 DIABETES_COLUMNS = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
 TWO_SHARDS = Shards(per_client=2)
@@ -42,7 +42,7 @@ def digits(
     """
     pixels, labels = load_digits()
     x = (pixels / 16).astype(np.float32)
-    train, test = hold_out(partition.split(labels, clients, seed), labels, test_fraction, seed)
+    train, test = hold_out_partition(partition, labels, clients, test_fraction, seed)
     fed = federate(
         x,
         labels,

@@ -30,6 +30,7 @@ from .readers import (
     mnist_idx,
     npz,
 )
+from .table_catalogue import NATURAL
 from .tweets import glove_wheel, glove_zip, tweet_arrays, tweets_csv, tweets_zip
 
 Shapes = dict[str, tuple[int, ...]]
@@ -280,5 +281,6 @@ CATALOGUE = {
         *(SYNTH, DIGITS, DIABETES, HEART),
         *(FMNIST, MNIST, CIFAR10, EMNIST_BALANCED, EMNIST_BYCLASS, FEMNIST),
         *(SENT140, GLOVE),
+        *NATURAL.values(),
     )
 }

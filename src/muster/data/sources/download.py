@@ -119,7 +119,8 @@ class Http:
                 timeout=TIMEOUT,
                 headers={"Accept-Encoding": "identity"},  # files as they are stored
             )
-            download(f"{self.address}/{name}", str(into / name), None)
+            plain = PurePosixPath(name).name
+            download(f"{self.address}/{name}", str(into / plain), None)
 
 
 class ProgressBar:

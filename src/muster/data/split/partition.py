@@ -275,8 +275,10 @@ def renormalise(mix: Float64, concentration: Float64, draw: np.random.Generator)
 class Few:
     """Another partition whose first clients keep only a few of their rows, drawn at random.
 
-    The other rows of these clients are unused. Where `priority` is a number, the first clients are
-    the priority clients: those for whom a federation is run may have little data.
+    The other rows of these clients are not trained on. Where there is an official test set, they
+    are unused; where clients hold out rows, these clients are tested on them. Where `priority` is a
+    number, the first clients are the priority clients: those for whom a federation is run may have
+    little data.
 
     Attributes:
         of: the other partition

@@ -25,6 +25,7 @@ from ...federation.ragged_rows import (
     as_targets,
     as_tensor,
 )
+from .partition import Few, Partition
 from .portions import Portions
 
 
@@ -49,14 +50,43 @@ def hold_out(
     whole = Portions.of(parts)
     sizes = whole.sizes
     keys = rng.keys(seed, "hold out", client=np.arange(len(whole)))
-    drawn = draw_test_rows(labels[whole.rows], sizes, fraction, keys)
+    drawn = draw_test_rows(labels[whole.rows], sizes, held_out_sizes(sizes, fraction), keys)
     test_sizes = np.add.reduceat(drawn, whole.offsets[:-1], dtype=np.int64)
     train = Portions.cut(whole.rows[~drawn], sizes - test_sizes)
     return train, Portions.cut(whole.rows[drawn], test_sizes)
 
 
-def draw_test_rows(y: Int64, sizes: Int64, fraction: float, key: UInt64) -> Bool:
-    """Draw a mask of the rows that are held out, of clients that lie end to end with labels y.
+def hold_out_partition(
+    partition: Partition, y: Int64, clients: int, fraction: float, seed: int
+) -> tuple[Portions, Portions]:
+    """Partition rows and hold out about `fraction` of each client's: return (train, test) parts.
+
+    A client that keeps few rows (`Few`) trains on all of them, and is tested on the others that it
+    has in the other partition.
+    """
+    parts = partition.split(y, clients, seed)
+    if not isinstance(partition, Few):
+        return hold_out(parts, y, fraction, seed)
+    whole = partition.of.split(y, clients, seed)
+    train, test = hold_out(whole, y, fraction, seed)
+    few = range(partition.first)
+    rest = [np.setdiff1d(whole[k], parts[k]) for k in few]
+    for k in few:
+        if not len(rest[k]):
+            raise MusterError(
+                f"few rows: {partition.rows}, and client {k} has {len(whole[k])} in all; lower "
+                "them, so that others are left to test it on"
+            )
+    more = range(partition.first, clients)
+    return (
+        Portions.of([*(parts[k] for k in few), *(train[k] for k in more)]),
+        Portions.of([*rest, *(test[k] for k in more)]),
+    )
+
+
+def draw_test_rows(y: Int64, sizes: Int64, held_out: Int64, key: UInt64) -> Bool:
+    """Draw a mask of the rows that are held out, `held_out` of each client, of clients that lie end
+    to end with labels y.
 
     The rows of each class are shuffled; the i-th of n has its turn at i / n, so that the first
     ones to be held out are one row of each class, and from there on every class gives in
@@ -70,7 +100,7 @@ def draw_test_rows(y: Int64, sizes: Int64, fraction: float, key: UInt64) -> Bool
     _, n = np.unique(group[by_class], return_counts=True)
     turn = np.empty(len(y))
     turn[by_class] = np.where(np.repeat(n, n) == 1, 1.0, rng.ramp(n) / np.repeat(n, n))
-    taken = rng.ramp(sizes) < np.repeat(held_out_sizes(sizes, fraction), sizes)
+    taken = rng.ramp(sizes) < np.repeat(held_out, sizes)
     test = np.zeros(len(y), np.bool_)
     test[shuffled[np.lexsort((turn, client))[taken]]] = True
     return test
