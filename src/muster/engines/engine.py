@@ -27,15 +27,13 @@ from ..tasks.classification import Multiclass
 from ..tasks.compatibility import refuse_mixing, refuse_targets
 from ..tasks.task import Scoring, StandardTask, Task, averages_rows
 from .batches import BatchPlan, count_steps, plan_batches
-from .compute import Compute
-from .probes import examples, writes_rows
-from .row_results import RowSelection, Split
-from .threads import ThreadPool
+from .compute import Compute, ThreadPool
+from .modules import examples, writes_rows
+from .row_results import CHUNK, RowSelection, Split
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-CHUNK = 2**21  # numbers of input looked at together: a few MB, so that they stay in cache
 TRIED = 6  # rows on which a task is tried before anything trains
 
 

@@ -28,13 +28,12 @@ from ..protocol import Appraisal, Offer
 from ..tasks.classification import Multiclass
 from ..tasks.task import Task, averages_rows
 from .batches import BatchPlan, needs_two_rows
-from .compute import Compute
+from .compute import Compute, one_thread
 from .descent import DriftCache, LocalSteps, direction, hessian_product
 from .engine import Assignment, EngineBase, Replica, WorkBuffer
-from .probes import examples, mixes_rows
+from .modules import examples, mixes_rows
 from .processes import Watchdog, Worker, WorkerExit
 from .row_results import Split
-from .threads import one_thread
 
 if TYPE_CHECKING:
     from torch import Tensor

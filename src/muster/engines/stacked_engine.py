@@ -39,11 +39,8 @@ from .descent import (
     hessian_product,
 )
 from .engine import Assignment, EngineBase, WorkBuffer
-from .layers import DropoutDraws, has_dropout, stackable
-from .probes import examples
-from .row_blocks import row_blocks
-from .row_results import RowResults, Split
-from .vmap import VmapModule, find_obstacle
+from .modules import DropoutDraws, VmapModule, examples, find_obstacle, has_dropout, stackable
+from .row_results import RowResults, Split, row_blocks
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,7 +9,7 @@ the mean over its rows, weighted where they have weights; the one exception is a
 ties rows together (`Survival`), which gives the loss of a whole set of rows (`set_loss`).
 
 Here are the role, what muster's own tasks share, and custom losses; the tasks themselves are in
-`classification`, `regression`, `survival` and `tokens`.
+`classification` and `regression`.
 """
 
 from __future__ import annotations
