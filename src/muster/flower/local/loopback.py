@@ -29,9 +29,9 @@ from ...base.untrusted_files import open_log
 from ...config.experiment import Experiment
 from ...config.network import members_of
 from ...federation import Federation
-from ..app_folder import HOME, write_app
 from ..server.app import ERROR, PREFIX
-from ..transport.certificates import CA, CERTIFICATE, KEY, make_keys
+from ..terms import HOME, write_app
+from ..transport.keys import CA, CERTIFICATE, KEY, make_keys
 from .child_processes import HOST, Guardian, free_ports, program, python, quiet, signal_all
 from .child_processes import descendants as descendants
 from .local_data import write_client as write_client

@@ -34,8 +34,7 @@ from ...run.checkpoint import read_identity
 from ...run.round import Setup
 from ...run.training_loop import Keep, RunOrigin, build_initial_state, run_rounds
 from ...tasks.scores import Score
-from ..app_folder import build_registry, check_federated, read_roster
-from ..terms import shared_terms
+from ..terms import build_registry, check_federated, read_roster, shared_terms
 from ..transport.private_files import private_umask
 from .enrolment import enrol, wait_for_clients
 from .fit_columns import Transform, dump_transform, fit_columns, load_transform

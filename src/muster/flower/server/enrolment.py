@@ -21,10 +21,10 @@ from ...base.errors import MusterError, plural
 from ...base.schema import Table
 from ...config.network import Network, cap_rows
 from ...federation import Population
+from ..transport.keys import KeyRegistry
 from ..transport.requests import exchange
 from ..transport.wire import OFFER, REPORT, clean_line
 from .fit_columns import TRANSFORM, missing_client_error
-from .identities import KeyRegistry
 from .remote_clients import POLL_INTERVAL, Say
 
 HELLO = "query.hello"

@@ -7,7 +7,7 @@ allowlist of the calls that a node makes, and 403 to everything else. A path tha
 the list's own, not the caller's.
 
 A request is read whole before a connection to the SuperLink is opened for it, and not read at all
-unless a registered key has signed it (`signatures`); `connections` limits who may be connected
+unless a registered key has signed it; `proxy_access` checks that, and limits who may be connected
 meanwhile. The proxy also checks one thing that Flower does not: that a reply comes from the node
 that it names as its source.
 """
@@ -37,11 +37,20 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ...base.checks import check_whole
 from ...base.errors import MusterError
 from ..compat import PushMessagesRequest
-from .certificates import CA, CERTIFICATE, KEY
-from .connections import MAX_UNAUTHENTICATED, Connections, Listener, listen
+from .keys import CA, CERTIFICATE, KEY
 from .private_files import check_key
-from .proxy_log import Log, LogHandler, Refusal, Say
-from .signatures import RegisteredKeys, authenticate
+from .proxy_access import (
+    MAX_UNAUTHENTICATED,
+    Connections,
+    Listener,
+    Log,
+    LogHandler,
+    Refusal,
+    RegisteredKeys,
+    Say,
+    authenticate,
+    listen,
+)
 from .wire import clean_line
 
 try:

@@ -15,9 +15,17 @@ from flwr.cli.build import build_fab_from_disk
 import muster
 from muster.cli.main import main as command
 from muster.config.experiment import load
-from muster.flower.app_folder import app_hash, read_app_terms, read_roster, roster_path, write_app
 from muster.flower.server import app as server_app
-from muster.flower.terms import check_terms, read_terms, shared_terms
+from muster.flower.terms import (
+    app_hash,
+    check_terms,
+    read_app_terms,
+    read_roster,
+    read_terms,
+    roster_path,
+    shared_terms,
+    write_app,
+)
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 import muster
-from muster.flower.transport import certificates
-from muster.flower.transport.certificates import CA, CERTIFICATE, KEY, make_keys
+from muster.flower.transport import keys
+from muster.flower.transport.keys import CA, CERTIFICATE, KEY, make_keys
 
 
 def certificate(path):
@@ -96,14 +96,14 @@ def test_clients_can_be_added_and_nothing_is_replaced(folder):
 
 
 def test_keys_that_are_half_written_are_taken_away(tmp_path, monkeypatch):
-    real = certificates.create
+    real = keys.create
 
     def fails(path, content, mode):
         if path.name == "south":
             raise OSError(28, "No space left on device")
         real(path, content, mode)
 
-    monkeypatch.setattr(certificates, "create", fails)
+    monkeypatch.setattr(keys, "create", fails)
     with pytest.raises(OSError, match="No space"):
         make_keys(tmp_path, ["localhost"], ["north", "south"])
     assert list(tmp_path.iterdir()) == []
