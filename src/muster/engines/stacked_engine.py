@@ -38,7 +38,7 @@ from .descent import (
     fused_step,
     hessian_product,
 )
-from .engine import Assignment, EngineBase, WorkBuffer
+from .engine import Assignment, Engine, WorkBuffer
 from .modules import DropoutDraws, VmapModule, examples, find_obstacle, has_dropout, stackable
 from .row_results import RowResults, Split, row_blocks
 
@@ -53,7 +53,7 @@ AT_ONCE = 2**22  # rows whose losses are held at once
 COMPILE_FROM = 2.0e7  # parameters times rows of a portion above which the compiled loop pays off
 
 
-class StackedEngine(EngineBase):
+class StackedEngine(Engine):
     """Batched products over the client axis."""
 
     name = "stacked"

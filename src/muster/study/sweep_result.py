@@ -22,8 +22,7 @@ from ..base.errors import MusterError, plural
 from ..base.lazy import lazy_module, pl
 from ..base.untrusted_files import read_toml, safe_path
 from ..report.intervals import seed_variation
-from ..report.sweep_figure import draw_sweep_figure
-from ..report.sweep_tables import summarize_sweep, sweep_tables
+from ..report.sweep_report import draw_sweep_figure, summarize_sweep, sweep_tables
 from ..results import store
 from ..results.run_warnings import strip_numbers
 from .comparison import MOST, check_lists, get_run_folder

@@ -17,7 +17,7 @@ from muster.data.sets import sent140 as module
 from muster.data.sources import catalogue
 from muster.data.sources.catalogue import GLOVE, SENT140
 from muster.data.sources.dataset import load_local
-from muster.data.sources.tweets import glove_zip
+from muster.data.sources.readers import glove_zip
 from small_data import SHARED, here, shared
 
 TWEETS = "sent140_subset.csv.gz"

@@ -30,7 +30,7 @@ def sent140(
 
     Most users have a single tweet, so a client is a group of users: users are shuffled and dealt
     evenly, and all tweets of a user are with one client. Each client holds out `test_fraction` of
-    its tweets. The words of a tweet are those of `tweets.tokens`.
+    its tweets. The words of a tweet are those of `readers.tokens`.
     """
     local = load_local(SENT140, folder)
     user = local.arrays["user"]

@@ -25,12 +25,16 @@ from .readers import (
     emnist_idx,
     emnist_zip,
     femnist_npz,
+    glove_wheel,
+    glove_zip,
     heart_files,
     heart_table,
     mnist_idx,
     npz,
+    tweet_arrays,
+    tweets_csv,
+    tweets_zip,
 )
-from .tweets import glove_wheel, glove_zip, tweet_arrays, tweets_csv, tweets_zip
 
 Shapes = dict[str, tuple[int, ...]]
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import TypedDict
+from collections.abc import Mapping
+from typing import TypedDict, TypeVar
 
 import numpy as np
 
 from ...base.arrays import Float64
+from ...base.errors import MusterError, unknown_name
+from ...base.lazy import pl
 from ...report.intervals import Interval
+
+Found = TypeVar("Found")
 
 HOLDS, FAILS = "holds", "does not hold"
 
@@ -21,6 +26,16 @@ class Statement(TypedDict):
     where: str
     numbers: str
     verdict: str
+
+
+def find_by_study(known: Mapping[str, Found], frame: pl.DataFrame, what: str) -> Found:
+    """Return the entry for the study that a frame is of; `what` needs it, in errors."""
+    if "study" not in frame.columns or frame["study"].n_unique() != 1:
+        raise MusterError(f"{what}: give the frame of one study of muster.papers.theory.study")
+    name = frame["study"][0]
+    if name not in known:
+        raise unknown_name("study", name, known)
+    return known[name]
 
 
 def half_width(interval: Interval) -> float:

@@ -9,21 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...base.errors import MusterError, unknown_name
 from ...base.lazy import pl
-from .statement import Statement
+from .statement import Statement, find_by_study
 from .verdicts_bound import judge_bound, judge_corollary2
 from .verdicts_toy import judge_rate, judge_toy, judge_weights
 
 
 def verdicts(frame: pl.DataFrame) -> list[Statement]:
     """Judge the statements that this study's frame can decide."""
-    if "study" not in frame.columns or frame["study"].n_unique() != 1:
-        raise MusterError("verdicts: give the frame of one study of muster.papers.theory.study")
-    name = frame["study"][0]
-    if name not in JUDGES:
-        raise unknown_name("study", name, JUDGES)
-    return JUDGES[name](frame)
+    return find_by_study(JUDGES, frame, "verdicts")(frame)
 
 
 JUDGES: dict[str, Callable[[pl.DataFrame], list[Statement]]] = {
