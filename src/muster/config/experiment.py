@@ -271,6 +271,7 @@ def load(table: Table, trusted: bool = False) -> Experiment:
         raise MusterError("methods: give a list of tables, each with a name")
     methods: dict[str, Table] = {}
     own_local: dict[str, Local] = {}
+    federated = "network" in table or "clients" in table  # a real federation, simulated or not
     for item in given:
         chosen = as_named_table("method", item)
         label = chosen.pop("label", chosen["name"])
@@ -283,7 +284,7 @@ def load(table: Table, trusted: bool = False) -> Experiment:
             own_local[label] = build_local(
                 merge_local(shared, own), f"methods.{label}.local", parts
             )
-        methods[label] = add_trust(chosen, table.get("trust"), has_network(table), parts)
+        methods[label] = add_trust(chosen, table.get("trust"), federated, parts)
     network = build(Network, as_table("network", table.pop("network", {})), "network", parts=parts)
     listed = table.pop("clients", [])
     if not isinstance(listed, list):
@@ -308,12 +309,6 @@ def load(table: Table, trusted: bool = False) -> Experiment:
     check_keys(maker, data, "data", skip=("seed",), also=("importance",), parts=parts)
     assert result.jobs  # built, and so checked
     return result
-
-
-def has_network(table: Table) -> bool:
-    """Return True if a configuration is that of a real federation, simulated or not: it has a
-    network, or a list of clients."""
-    return "network" in table or "clients" in table
 
 
 def data_table(value: Any) -> Table:

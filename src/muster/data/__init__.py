@@ -6,10 +6,9 @@ from ..base.registry import kinds
 from ..federation import Federation
 from .files.folder import from_folder
 from .files.huggingface import from_partitioner
-from .sets.heart import heart
 from .sets.images import cifar10, emnist, femnist, fmnist, mnist
+from .sets.natural_clients import heart, sent140
 from .sets.scikit_learn import diabetes, digits
-from .sets.sent140 import sent140
 from .sets.synth import synth
 from .sources.catalogue import CATALOGUE
 from .sources.readers import read_idx

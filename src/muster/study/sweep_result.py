@@ -80,7 +80,8 @@ class Sweep:
         """Return one row for each cell, method and measure: the mean over the seeds that every
         method of the cell finished, with its 95 % interval, and the paired difference to the first
         method with its interval, after `round` (by default the last)."""
-        self._some()
+        if not len(self.frame):
+            raise MusterError("sweep: nothing is finished yet; continue it")
         if round is not None:
             check_whole("round", round, 1, self.rounds)
         chosen = self.measures if measures is None else measures
@@ -134,10 +135,6 @@ class Sweep:
         state = "" if self.complete else ", interrupted"
         methods, seeds = plural(len(self.methods), "method"), plural(len(self.seeds), "seed")
         return f"Sweep({', '.join(self.over)}: {cells}, {methods}, {seeds}{state})"
-
-    def _some(self) -> None:
-        if not len(self.frame):
-            raise MusterError("sweep: nothing is finished yet; continue it")
 
 
 def is_sweep(folder: Path) -> bool:

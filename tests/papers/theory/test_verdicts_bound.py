@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from muster.papers.theory import statement, verdicts_bound
+from muster.papers.theory import study, verdicts_bound
 from muster.papers.theory.study_bound import FROM_OPTIMUM, OPPOSED
 from muster.papers.theory.verdicts import verdicts
 
@@ -137,7 +137,7 @@ def test_whether_inclusion_helps_early_is_paired_by_seed(bound):
     worse = judged(raced(bound, {"lam = 0.3": 0.1}, 0.01))["sooner"]
     assert worse == "does not hold: the opposite is clear in 2 of 6 places"
     # Clear by itself, and not among six places.
-    assert statement.find_signs({"a": (1.0, np.array([-0.1, -0.08, -0.12]))}, 1) == {"a": -1}
+    assert study.find_signs({"a": (1.0, np.array([-0.1, -0.08, -0.12]))}, 1) == {"a": -1}
     some = judged(raced(bound, {"lam = 3": -0.1}, 0.035))["sooner"]
     assert some == "undecided: no clear difference"
     assert judged(raced(bound, {"lam = 3": -0.1}, 0.02))["sooner"].startswith("holds when lam = 3")

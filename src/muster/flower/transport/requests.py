@@ -41,7 +41,7 @@ from ..compat import (
     inflate_object_from_contents,
 )
 from .object_fetch import Announcement, MissingObject, ReplySource, reply_source
-from .wire import NONCE, OFFER, REPORT, ExpectedReply, message_size
+from .wire import NONCE, OFFER, REPORT, ExpectedReply, clean_line, message_size
 
 CHUNK = 2**20  # bytes of an array that may travel as a separate object (Flower's: 5 MB)
 HEAD = 1024  # bytes of an object's description of itself, besides names
@@ -252,6 +252,14 @@ def missing_reason(request: Request, timeout: float, no_wait: frozenset[int]) ->
     if request.client in no_wait:
         return "failed: set aside, and no answer yet"
     return f"failed: no answer within {timeout:g} s"
+
+
+def describe_error(message: Message) -> str:
+    """Return what is wrong with a reply that is an error; "" if it is none."""
+    if not message.has_error():
+        return ""
+    reason = clean_line(message.error.reason or "", 200)
+    return f"its client app failed (code {message.error.code}{reason and ': '}{reason})"
 
 
 def list_objects(tree: ObjectTree, limits: Limits) -> list[str]:

@@ -34,14 +34,8 @@ SERVER, EXTRA = "server.", "extra."  # before the name of a part of the memory
 TRIAL = "trial."  # before the number of a model that is tried out
 MAX_TRIALS = 64  # models in one trial
 SPLITS = ("", "test_", "own_", "own_test_")  # before the loss and the scores
-EXTRA_FIGURES = (
-    "useful",
-    "meets",
-    "meets_test",
-    "preferred",
-    "meets_tuned",
-    "stays",
-)  # what else it tells
+# Figures that are neither a loss nor a score.
+EXTRA_FIGURES = ("useful", "meets", "meets_test", "preferred", "meets_tuned", "stays")
 
 
 def figure_names(scores: tuple[str, ...]) -> tuple[str, ...]:

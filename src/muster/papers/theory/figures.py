@@ -17,7 +17,7 @@ from ...base.lazy import pl
 from ...report.figure import check_figure_path
 from ...report.intervals import mean_and_half
 from ...report.style import LineStyle, new_figure, save_figure, tidy
-from .statement import find_by_study
+from .study import find_by_study
 from .study_toy import LARGE_GAP, SMALL_GAP
 from .toy import GAMMA2
 from .verdicts_toy import slopes

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...base.lazy import pl
-from .statement import Statement, find_by_study
+from .study import Statement, find_by_study
 from .verdicts_bound import judge_bound, judge_corollary2
 from .verdicts_toy import judge_rate, judge_toy, judge_weights
 

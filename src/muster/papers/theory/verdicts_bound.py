@@ -10,7 +10,7 @@ from ...base.arrays import Float64
 from ...base.lazy import pl
 from ...report.intervals import Interval
 from .bounds import Form, informative_from
-from .statement import HOLDS, Statement, find_signs, half_width, judge_places, make_statement
+from .study import HOLDS, Statement, find_signs, half_width, judge_places, make_statement
 from .study_bound import ENDS, EPS, NEVER
 
 

@@ -12,7 +12,7 @@ from ...base.arrays import Float64
 from ...base.lazy import pl
 from ...report.intervals import Interval
 from .minima import local_minima
-from .statement import Statement, half_width, make_statement
+from .study import Statement, half_width, make_statement
 from .study_toy import LEAST, MOST_SLOPE
 from .toy import GAMMA2, fedavg_appeal
 

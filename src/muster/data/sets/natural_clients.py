@@ -1,8 +1,9 @@
-"""Heart disease at four hospitals (Janosi et al. 1988): real clients, with missing values.
+"""Data sets whose clients are those of the data: heart disease by hospital, tweets by their users.
 
-303 patients of Cleveland, 294 of Hungary, 123 of Switzerland and 200 of the VA Long Beach; the
-hospitals measured different things (hardly any cholesterol in Switzerland, hardly any vessels
-coloured outside Cleveland), and the share of patients who are ill goes from 36 to 93 %.
+Heart disease (Janosi et al. 1988) has missing values: 303 patients of Cleveland, 294 of Hungary,
+123 of Switzerland and 200 of the VA Long Beach; the hospitals measured different things (hardly any
+cholesterol in Switzerland, hardly any vessels coloured outside Cleveland), and the share of
+patients who are ill goes from 36 to 93 %. Sentiment140 is the sentiment of tweets.
 """
 
 from __future__ import annotations
@@ -12,14 +13,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
+from ...base import rng
+from ...base.checks import check_whole
 from ...base.lazy import pl
 from ...base.registry import part
 from ...federation import Federation
 from ..files.folder import read_folder
 from ..sources.cache import Arrays
-from ..sources.catalogue import HEART
+from ..sources.catalogue import HEART, SENT140
 from ..sources.dataset import load_local
 from ..sources.readers import HEART_COLUMNS
+from ..split.partition import by_column
+from ..split.train_test import federate, hold_out
+from .images import Priority
 
 CATEGORIES = ("cp", "restecg", "slope", "thal")
 # Numbers that stand for missing values: nobody has a cholesterol or a blood pressure of 0, and no
@@ -74,3 +82,40 @@ def patients(hospitals: Arrays) -> pl.DataFrame:
     num = pl.col("num")
     ill = pl.when(num > 0).then(pl.lit("ill")).when(num == 0).then(pl.lit("healthy"))
     return everybody.with_columns(disease=ill).drop("num")
+
+
+@part(Federation, "sent140")
+def sent140(
+    folder: str | Path | None = None,
+    clients: int = 100,
+    priority: Priority = "all",
+    unseen: int = 0,
+    seed: int = 0,
+    test_fraction: float = 0.2,
+) -> Federation:
+    """Sentiment140 (Go et al. 2009): mean GloVe vectors of tweets, 50 features; negative, positive.
+
+    Most users have a single tweet, so a client is a group of users: users are shuffled and dealt
+    evenly, and all tweets of a user are with one client. Each client holds out `test_fraction` of
+    its tweets. The words of a tweet are those of `readers.tokens`.
+    """
+    local = load_local(SENT140, folder)
+    user = local.arrays["user"]
+    users = int(user.max()) + 1
+    check_whole(f"clients (of {users} users)", clients, 1, users)
+    group = rng.generator(seed, "sent140 groups").permutation(users) % clients
+    mine = by_column(group[np.asarray(user)])[0]
+    train, test = hold_out(mine, local.arrays["y"].astype(np.int64), test_fraction, seed)
+    grouped = f"each client is a group of about {users / clients:.0f} users"
+    return federate(
+        local.arrays["x"],
+        local.arrays["y"],
+        train,
+        test_parts=test,
+        priority=priority,
+        unseen=unseen,
+        classes=2,
+        name=SENT140.name,
+        varies="deal and split",
+        note="; ".join(part for part in (local.note, grouped) if part),
+    )
