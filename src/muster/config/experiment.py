@@ -43,8 +43,7 @@ from ..run.job import Job
 from ..run.solo import with_solo
 from ..run.training_loop import Keep
 from ..tasks.task import target_kind
-from .dotted_keys import rename_keys
-from .method_tables import add_trust, build_method
+from .dotted_keys import add_trust, build_method, rename_keys
 from .network import Member, Network, cap_rows, check_members, order_members
 from .settings import Settings
 
