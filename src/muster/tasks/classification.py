@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arrays import Float64
-from ..base.checks import check_share, require
+from ..base.checks import require
 from ..base.errors import MusterError
 from ..base.lazy import functional, torch
 from ..base.registry import part
@@ -23,7 +23,6 @@ from .task import (
     Targets,
     Task,
     as_weights,
-    check_weights,
     find_first_wrong,
 )
 
@@ -66,11 +65,6 @@ class Multiclass(StandardTask):
         "average_precision": _multiclass(metrics.average_precision),
         "calibration_error": _confidence,
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_share("smoothing", self.smoothing)
-        check_weights(self.weights)
 
     @property
     def cross_entropy(self) -> bool:  # type: ignore[override]
@@ -144,8 +138,6 @@ class Binary(StandardTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_share("smoothing", self.smoothing)
-        check_weights(self.weights)
         require(len(self.weights) in (0, 2), "weights", self.weights, "two, of 0 and of 1")
 
     def outputs(self, classes: int) -> int:
@@ -202,11 +194,6 @@ class Multilabel(StandardTask):
         "average_precision": _by_label(metrics.average_precision),
     }
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_share("smoothing", self.smoothing)
-        check_weights(self.weights)
-
     def loss(self, z: Tensor, y: Tensor) -> Tensor:
         smooth = _smooth(y.to(z.dtype), self.smoothing)
         return functional.binary_cross_entropy_with_logits(
@@ -261,10 +248,6 @@ class NextToken(StandardTask):
         "perplexity": _token_loss,
         "accuracy": _token_accuracy,
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_share("smoothing", self.smoothing)
 
     def outputs(self, classes: int) -> int:
         return 0
