@@ -30,7 +30,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_what_is_not_allowed_is_refused_in_one_line(case):
+def test_invalid_options_are_refused_in_one_line(case):
     given, message = BAD[case]
     with pytest.raises(muster.MusterError, match=message) as caught:
         muster.Compute(**given)

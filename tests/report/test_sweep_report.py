@@ -40,7 +40,7 @@ def summary(seeds=3, rounds=5):
     return pl.DataFrame(rows, schema_overrides={"half": pl.Float64, "difference_half": pl.Float64})
 
 
-def test_rows_can_be_told_apart_in_every_block():
+def test_rows_are_distinguishable_in_every_block():
     console = Console(width=80)
     with console.capture() as capture:
         console.print(*sweep_tables(summary(), KEYS))
@@ -97,7 +97,7 @@ def drawn(values, measure="test_accuracy", mean=0.9, half=0.3, ax=None):
 @pytest.mark.parametrize(
     "values", [[1.0, 2.0, 3.0], [0.01, 1.0, 100.0], [0.0, 1.0, 100.0], ["low", "high"]]
 )
-def test_methods_that_come_to_the_same_stand_next_to_each_other(values):
+def test_methods_with_equal_results_are_drawn_side_by_side(values):
     ax = drawn(values)
     ax.figure.canvas.draw()
     ends = [box.lines[0].get_xydata() for box in ax.containers]
@@ -121,7 +121,7 @@ def test_a_single_seed_has_a_point_and_no_interval():
     assert not np.isfinite(np.concatenate([*caps, *bars])).any()
 
 
-def test_ticks_do_not_run_into_each_other():
+def test_ticks_do_not_overlap():
     ax = drawn([10, 12, 50, 250])
     assert [t.get_text() for t in ax.get_xticklabels()] == ["10", "", "50", "250"]
     assert ax.get_xlabel() == "my key"

@@ -47,7 +47,7 @@ def visiting(act):
     return asyncio.run(run()), out
 
 
-def test_of_too_many_strangers_the_oldest_is_shown_out(monkeypatch):
+def test_the_oldest_unauthenticated_connection_is_closed_when_there_are_too_many(monkeypatch):
     monkeypatch.setattr(proxy_access, "MAX_UNAUTHENTICATED_PER_ADDRESS", 2)
 
     async def act(there, come):
@@ -61,7 +61,7 @@ def test_of_too_many_strangers_the_oldest_is_shown_out(monkeypatch):
     assert [port for _, port in there.unauthenticated] == [3, 4, 5, 6, 7]
 
 
-def test_a_stranger_that_takes_too_long_is_shown_out_and_a_node_is_not(monkeypatch):
+def test_an_unauthenticated_connection_times_out_and_that_of_a_node_does_not(monkeypatch):
     monkeypatch.setattr(proxy_access, "AUTHENTICATION_TIMEOUT", 0.05)
 
     async def act(there, come):
@@ -105,7 +105,7 @@ def registered(superlink):
     return RegisteredKeys(httpx.AsyncClient(transport=way, base_url="https://inside"))
 
 
-def test_strangers_do_not_make_the_gate_ask_without_end():
+def test_unknown_keys_do_not_make_the_proxy_ask_the_superlink_each_time():
     superlink = Superlink([b"key"])
     keys = registered(superlink)
 
@@ -117,7 +117,7 @@ def test_strangers_do_not_make_the_gate_ask_without_end():
     assert superlink.listed == 1
 
 
-def test_a_key_that_is_registered_later_is_let_in_and_one_that_goes_is_not(monkeypatch):
+def test_a_key_registered_later_is_accepted_and_one_removed_is_refused(monkeypatch):
     monkeypatch.setattr(proxy_access, "RETRY_PAUSE", 0.0)
     superlink = Superlink()
     keys = registered(superlink)
@@ -134,7 +134,7 @@ def test_a_key_that_is_registered_later_is_let_in_and_one_that_goes_is_not(monke
     asyncio.run(knock())
 
 
-def test_a_superlink_that_does_not_answer_keeps_no_known_key_waiting():
+def test_a_superlink_that_does_not_answer_delays_no_known_key():
     async def never(request):
         await asyncio.sleep(3600)
 
@@ -161,7 +161,7 @@ def test_a_key_that_was_unregistered_is_not_registered():
     assert not asyncio.run(keys.has(b"gone"))
 
 
-def test_flower_is_as_it_was_when_this_was_written():
+def test_flowers_own_functions_and_routes_are_those_tested():
     """What the gate takes from Flower's insides, so that an upgrade is noticed."""
     assert ("POST", LIST_NODES) in every_route()
     assert (SYSTEM_TIME_TOLERANCE, TIMESTAMP_TOLERANCE) == (5, 300)

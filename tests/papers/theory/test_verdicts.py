@@ -12,7 +12,7 @@ from muster.papers.theory.study_bound import FROM_OPTIMUM, OPPOSED
 from muster.papers.theory.verdicts import early_gaps, verdicts
 
 
-def test_a_table_can_hold_what_is_said(bound, corollary2, toy, rate):
+def test_every_verdict_fits_into_a_table(bound, corollary2, toy, rate):
     for frame in (bound, corollary2, toy, rate, study.weights()):
         for verdict in verdicts(frame):
             assert set(verdict) == {"id", "says", "where", "numbers", "verdict"}
@@ -54,7 +54,7 @@ def test_verdicts_of_the_bound(bound):
     assert "error 0.016, bound 0.0048" in numbers_by_id(bound)["a9-printed"]
 
 
-def test_claims_of_our_own_are_said_to_be(bound, corollary2):
+def test_claims_of_our_own_are_marked(bound, corollary2):
     where = {v["id"]: v["where"] for frame in (bound, corollary2) for v in verdicts(frame)}
     ours = {id for id, text in where.items() if text.startswith("our own")}
     assert ours == {*REPAIRED, "bound-not-vacuous", "eps-0-is-enough"}
@@ -147,7 +147,7 @@ def raced(bound, gap, spread):
     return bound.with_columns(error=pl.when(mine).then(1 + more + off).otherwise(1.0))
 
 
-def test_whether_inclusion_helps_early_is_paired_by_seed(bound):
+def test_early_effect_of_inclusion_is_paired_by_seed(bound):
     every = [case for case in bound["case"].unique() if case not in BROKEN]
     faster = raced(bound, dict.fromkeys(every, -0.1), 0.01)
     assert judged(faster)["sooner"] == "holds"
