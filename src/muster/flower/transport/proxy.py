@@ -285,11 +285,6 @@ class IdleTimeoutProtocol(H11Protocol):
         self.loop.call_later(IDLE_TIMEOUT / 3, self.watch)
 
 
-def tls_context(ca: Path) -> ssl.SSLContext:
-    """Return the TLS context that trusts the federation's own certificate authority."""
-    return ssl.create_default_context(cafile=str(ca))
-
-
 def serve(keys: Path, host: str, port: int, superlink: str, say: Say = print) -> None:
     """Run the proxy in front of a SuperLink until the process is stopped."""
     ready = build_server(keys, host, port, superlink, say)
@@ -326,7 +321,7 @@ def build_server(keys: Path, host: str, port: int, superlink: str, say: Say = pr
     check_local(superlink)
     client = httpx.AsyncClient(
         base_url=f"https://{superlink}",
-        verify=tls_context(keys / CA),
+        verify=ssl.create_default_context(cafile=str(keys / CA)),  # the federation's own authority
         timeout=httpx.Timeout(60.0, connect=5.0),
         limits=httpx.Limits(max_connections=MAX_REQUESTS + 1),
         trust_env=False,
@@ -396,15 +391,10 @@ def check_local(superlink: str) -> None:
 
 def public_addresses() -> set[str]:
     """Return this machine's addresses that are not loopback."""
-    found = {item[4][0] for item in _addresses()}
+    found: set[Any] = set()
+    with suppress(OSError):
+        found |= {item[4][0] for item in socket.getaddrinfo(socket.gethostname(), None)}
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))  # sends nothing; picks the interface that leads out
         found.add(probe.getsockname()[0])
     return {str(a) for a in found if not ipaddress.ip_address(str(a).split("%")[0]).is_loopback}
-
-
-def _addresses() -> list[Any]:
-    try:
-        return socket.getaddrinfo(socket.gethostname(), None)
-    except OSError:
-        return []
