@@ -40,8 +40,8 @@ from muster.flower.local.loopback import (
     write_client,
 )
 from muster.flower.server.app import federate
-from muster.flower.server.identities import KeyRegistry
 from muster.flower.testing.in_process import InProcess, Site
+from muster.flower.transport.keys import KeyRegistry
 from muster.models.specs import as_module
 from muster.results import store
 from run import show, write

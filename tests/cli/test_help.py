@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from muster.base.docstrings import describe_parameters
 from muster.base.registry import kinds, roles
+from muster.base.schema import describe_parameters
 from muster.cli.help import format_value
 from muster.cli.main import build_parser, main
 from muster.config.experiment import Experiment, load

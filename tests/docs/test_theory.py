@@ -8,8 +8,7 @@ import pytest
 
 from muster.papers.reproduce import panel_results
 from muster.papers.reproduce.paper_experiment import RESULTS, find_checkout
-from muster.papers.theory.verdicts import verdicts
-from muster.papers.theory.verdicts_bound import points
+from muster.papers.theory.verdicts import points, verdicts
 
 PAGE = (find_checkout() / "docs" / "theory.md").read_text()
 

@@ -11,7 +11,7 @@ import muster
 import reference
 from helpers import federation, gap, layers_of, module_of, random_layers, same_bits
 from muster.engines import Compute, LoopEngine, StackedEngine, choose
-from muster.engines.layers import stackable
+from muster.engines.modules import stackable
 from muster.engines.stacked_engine import StackedBatch
 from muster.federation.ragged_rows import RaggedRows
 

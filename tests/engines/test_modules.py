@@ -17,7 +17,7 @@ import tasks as case
 from helpers import same_bits
 from muster import Method
 from muster.base.registry import kinds
-from muster.engines.layers import DropoutDraws
+from muster.engines.modules import DropoutDraws
 from muster.parts import Step
 from muster.report.tables import run_table
 

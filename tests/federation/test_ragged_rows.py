@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 
 import muster
 from muster.base.params import expand, get_params
-from muster.engines import Compute, LoopEngine, StackedEngine, row_blocks
+from muster.engines import Compute, LoopEngine, StackedEngine, row_results
 from muster.federation import Federation
 from muster.federation.ragged_rows import RaggedRows, SharedRows
 from muster.local import Local
@@ -74,7 +74,7 @@ def test_engines_measure_the_same_on_both(shared, data, chunk):
             own = expand(model, len(some))
             own["bias"] += torch.arange(len(some) * LABELS).view(-1, LABELS).sin()
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(row_blocks, "CHUNK", chunk)
+                patch.setattr(row_results, "CHUNK", chunk)
                 each = work.appraise_each(own, some, "test")
             got.append(np.array([whole.loss, whole.accuracy, each.loss, each.accuracy]))
         np.testing.assert_allclose(got[0], got[1], rtol=0, atol=1e-12)

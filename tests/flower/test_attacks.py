@@ -36,7 +36,7 @@ from flower_signed import Signer
 from muster.config.experiment import load
 from muster.flower.local.child_processes import program
 from muster.flower.local.loopback import client_names, descendants, loopback, start_nodes
-from muster.flower.transport.certificates import CA
+from muster.flower.transport.keys import CA
 from muster.flower.transport.proxy import ALLOWED
 from muster.flower.transport.wire import REPORT
 from muster.results import store

@@ -11,7 +11,7 @@ import pytest
 from uvicorn.server import ServerState
 
 from flower_signed import Signer, Superlink
-from muster.flower.transport import proxy_log
+from muster.flower.transport import proxy_access
 from muster.flower.transport.proxy import ALLOWED, IdleTimeoutProtocol, Log, Proxy, build_config
 
 NODE, STRANGER = Signer(), Signer()
@@ -88,7 +88,7 @@ class Wire:
 
 @pytest.fixture
 def wire(monkeypatch):
-    monkeypatch.setattr(proxy_log, "LINES_A_MINUTE", 10**9)  # every line is looked at
+    monkeypatch.setattr(proxy_access, "LINES_A_MINUTE", 10**9)  # every line is looked at
     return Wire()
 
 
@@ -141,7 +141,7 @@ def test_malformed_requests_are_refused_in_a_line(wire, case):
     answer = asyncio.run(wire.send(bytes_))
     assert wire.uncaught == []
     assert not any("Traceback" in text or "failed" in text for text in wire.said), wire.said
-    assert sum(len(text) for text in wire.said) <= 2 * proxy_log.LONGEST_LINE
+    assert sum(len(text) for text in wire.said) <= 2 * proxy_access.LONGEST_LINE
     if expected is not None:
         assert status(answer) == expected, (answer, wire.said)
 
@@ -207,7 +207,7 @@ def survive(wire, seed, number):
             assert b"HTTP/1.1 500" not in answer, (parts, wire.said)
             said = wire.said[before:]
             assert not any("failed" in text or "ASGI" in text for text in said), (parts, said)
-            assert sum(len(text) for text in said) <= 4 * proxy_log.LONGEST_LINE, (parts, said)
+            assert sum(len(text) for text in said) <= 4 * proxy_access.LONGEST_LINE, (parts, said)
         return status(await wire.send(request(b"content-length: 4", body=b"aaaa")))
 
     assert asyncio.run(all_of_them()) == 200

@@ -13,8 +13,8 @@ from flwr.app import Array, ArrayRecord, Error, Message
 import muster
 from flower_parity import assert_same
 from muster.cli.main import main as command
-from muster.flower.server.tallies import Failures
 from muster.flower.testing.faults import train_only
+from muster.flower.transport.requests import Failures
 from muster.flower.transport.wire import MODEL
 from muster.results.run import NoQuorum
 

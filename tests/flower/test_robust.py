@@ -25,15 +25,15 @@ from flower_grid import LocalGrid
 from flower_parity import assert_same
 from muster.cli.main import main as command
 from muster.config.network import Network, members_of
-from muster.flower.app_folder import write_app
 from muster.flower.client.node_data import read_own_data
 from muster.flower.local import loopback as here
 from muster.flower.local.child_processes import Guardian
 from muster.flower.server import app as server_app
 from muster.flower.server import enrolment
+from muster.flower.terms import write_app
 from muster.flower.testing.faults import change_report, train_only
 from muster.flower.testing.in_process import InProcess, travel
-from muster.flower.transport.certificates import make_keys
+from muster.flower.transport.keys import make_keys
 from muster.flower.transport.wire import (
     MODEL,
     REPORT,

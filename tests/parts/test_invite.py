@@ -13,7 +13,7 @@ import torch
 import muster
 import reference
 from helpers import admitted, federation, gap, layers_of, module_of, nine_clients, random_layers
-from muster.config.method_tables import build_method
+from muster.config.dotted_keys import build_method
 from muster.local import Local
 from muster.parts.invite import Apart, Fraction, Full, Sample, WithReplacement
 from muster.parts.step import Average, Estimate

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from muster.base.errors import MusterError
-from muster.report.sweep_figure import draw_sweep_figure
+from muster.report.sweep_report import draw_sweep_figure
 from muster.study.grid import Cell, grid, parse_lists
 from muster.study.sweep_result import Sweep
 

@@ -16,7 +16,7 @@ from flwr.supercore.primitives.asymmetric import (
     sign_message,
 )
 
-from muster.flower.transport.signatures import LIST_NODES
+from muster.flower.transport.proxy_access import LIST_NODES
 
 
 class Signer:

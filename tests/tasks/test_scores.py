@@ -11,10 +11,9 @@ from sklearn import metrics
 from sklearn.calibration import calibration_curve
 
 from muster.tasks import scores
-from muster.tasks.classification import Binary, Multiclass, Multilabel
+from muster.tasks.classification import Binary, Multiclass, Multilabel, NextToken
 from muster.tasks.regression import Regression
 from muster.tasks.task import Scoring
-from muster.tasks.tokens import NextToken
 
 N = 60
 draw = np.random.default_rng(3)

@@ -3,8 +3,9 @@
 Every part is a function or a frozen dataclass whose parameters are its configuration. `build`
 calls it with the values of a table, after checking every key and every type against its
 signature; `resolve` is the inverse: the table with every default filled in. There is no second
-list of options to keep in step. Names are looked up in a catalogue (`muster.base.registry`):
-unless the caller opens it, no table makes anything be imported.
+list of options to keep in step; their texts are those of the docstrings (`describe_parameters`).
+Names are looked up in a catalogue (`muster.base.registry`): unless the caller opens it, no table
+makes anything be imported.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from .checks import is_number, is_whole
 from .errors import MusterError, first_line, nearest
+from .lazy import griffe
 from .registry import INSTALLED, Catalogue, Code, find_name, is_role, kinds, role_name, roles
 
 Table = dict[str, Any]
@@ -260,3 +262,18 @@ def resolve(
         if p.default is not p.empty and name not in skip
     }
     return typing.cast(Table, to_table({"name": table["name"], **defaults, **table}))
+
+
+def describe_parameters(target: Any) -> dict[str, str]:
+    """Return the text of each entry under `Args:` and `Attributes:` in a docstring.
+
+    >>> from muster.local import Local
+    >>> describe_parameters(Local)["steps"]
+    'minibatch steps a round'
+    """
+    text = griffe.Docstring(inspect.getdoc(target) or "", parser="google")
+    found: dict[str, str] = {}
+    for section in text.parse(warnings=False):
+        if section.kind.value in ("parameters", "attributes"):
+            found |= {entry.name: " ".join(entry.description.split()) for entry in section.value}
+    return found

@@ -33,10 +33,10 @@ from .options import (
 from .result_folder import report_idle
 
 if TYPE_CHECKING:
-    from ..flower import app_folder
+    from ..flower import terms
     from ..flower.local import loopback
 else:  # an extra, slow to load: mistakes in a command line are reported without it
-    app_folder = lazy_module("muster.flower.app_folder")
+    terms = lazy_module("muster.flower.terms")
     loopback = lazy_module("muster.flower.local.loopback")
 
 
@@ -89,10 +89,10 @@ def write_app(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.resume is not None:
         raise MusterError("--resume: with --app, run the app again: it continues by itself")
     if arguments.config is None and not arguments.keys:
-        print_line(console, f"app hash: {app_folder.app_hash(app)}")
+        print_line(console, f"app hash: {terms.app_hash(app)}")
         return 0
     experiment, folder = read_experiment(arguments, None)
-    app_hash = app_folder.write_app(app, experiment, folder)
+    app_hash = terms.write_app(app, experiment, folder)
     print_line(
         console,
         f"app hash: {app_hash}\n"
@@ -122,6 +122,6 @@ def read_experiment(arguments: argparse.Namespace, clients: int | None) -> tuple
                 stacklevel=2,
             )
         experiment = load(override(table, [("data.clients", str(clients))]), trusted=True)
-    app_folder.check_federated(experiment)
+    terms.check_federated(experiment)
     places = numbered_paths(Path(experiment.settings.out) / experiment.settings.name)
     return experiment, next(place for place in places if not place.exists())

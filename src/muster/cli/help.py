@@ -10,9 +10,8 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ..base.docstrings import describe_parameters
 from ..base.registry import kinds, role_name, roles
-from ..base.schema import to_table
+from ..base.schema import describe_parameters, to_table
 from ..config.experiment import Experiment, load
 from ..config.settings import Settings
 from ..federation import Federation

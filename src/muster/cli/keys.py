@@ -15,9 +15,9 @@ from .console import print_line
 from .options import SEVERAL, add_flags, needs_flower
 
 if TYPE_CHECKING:
-    from ..flower.transport import certificates
+    from ..flower.transport import keys
 else:  # an extra: mistakes in a command line are reported without it
-    certificates = lazy_module("muster.flower.transport.certificates")
+    keys = lazy_module("muster.flower.transport.keys")
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -42,11 +42,11 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
             "--clients NAME ..."
         )
     folder = Path(arguments.folder)
-    certificates.make_keys(folder, arguments.server, arguments.clients)
+    keys.make_keys(folder, arguments.server, arguments.clients)
     if arguments.server:
         print_line(
             console,
-            f"server: {folder / certificates.CA}, and server.crt and server.key for it alone",
+            f"server: {folder / keys.CA}, and server.crt and server.key for it alone",
         )
     for name in arguments.clients:
         print_line(console, f"{name}: {folder / name} (secret, for it alone), {folder / name}.pub")

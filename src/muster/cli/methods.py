@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..base.docstrings import describe_parameters
 from ..base.errors import unknown_name
+from ..base.schema import describe_parameters
 from ..methods import METHODS
 from .arguments import CommandParser
 from .console import print_line

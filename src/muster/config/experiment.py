@@ -33,7 +33,7 @@ from ..base.schema import (
 from ..base.untrusted_files import NotRegular, read_toml
 from ..data import DATA
 from ..data.files.tabular import ENDINGS
-from ..data.split.tuning_rows import for_tuning, leave_out
+from ..data.split.train_test import for_tuning, leave_out
 from ..federation import Federation
 from ..federation.federation import as_importance, as_requirement
 from ..local import Local
@@ -43,8 +43,7 @@ from ..run.job import Job
 from ..run.solo import with_solo
 from ..run.training_loop import Keep
 from ..tasks.task import target_kind
-from .dotted_keys import rename_keys
-from .method_tables import add_trust, build_method
+from .dotted_keys import add_trust, build_method, rename_keys
 from .network import Member, Network, cap_rows, check_members, order_members
 from .settings import Settings
 
@@ -271,6 +270,7 @@ def load(table: Table, trusted: bool = False) -> Experiment:
         raise MusterError("methods: give a list of tables, each with a name")
     methods: dict[str, Table] = {}
     own_local: dict[str, Local] = {}
+    federated = "network" in table or "clients" in table  # a real federation, simulated or not
     for item in given:
         chosen = as_named_table("method", item)
         label = chosen.pop("label", chosen["name"])
@@ -283,7 +283,7 @@ def load(table: Table, trusted: bool = False) -> Experiment:
             own_local[label] = build_local(
                 merge_local(shared, own), f"methods.{label}.local", parts
             )
-        methods[label] = add_trust(chosen, table.get("trust"), has_network(table), parts)
+        methods[label] = add_trust(chosen, table.get("trust"), federated, parts)
     network = build(Network, as_table("network", table.pop("network", {})), "network", parts=parts)
     listed = table.pop("clients", [])
     if not isinstance(listed, list):
@@ -308,12 +308,6 @@ def load(table: Table, trusted: bool = False) -> Experiment:
     check_keys(maker, data, "data", skip=("seed",), also=("importance",), parts=parts)
     assert result.jobs  # built, and so checked
     return result
-
-
-def has_network(table: Table) -> bool:
-    """Return True if a configuration is that of a real federation, simulated or not: it has a
-    network, or a list of clients."""
-    return "network" in table or "clients" in table
 
 
 def data_table(value: Any) -> Table:

@@ -40,8 +40,7 @@ from .split.partition import (
     by_column,
 )
 from .split.portions import Parts, Portions
-from .split.train_test import federate, hold_out
-from .split.tuning_rows import for_tuning, leave_out
+from .split.train_test import federate, for_tuning, hold_out, leave_out
 
 DATA = kinds(Federation)  # data sets by name, also those that are registered later
 

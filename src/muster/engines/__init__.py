@@ -9,11 +9,9 @@ from ..tasks.classification import Multiclass
 from ..tasks.task import Task
 from .compute import Compute, ComputeOptions, resolve_compute
 from .engine import Engine
-from .layers import stackable
 from .loop_engine import LoopEngine
-from .probes import examples
+from .modules import examples, find_obstacle, stackable
 from .stacked_engine import StackedEngine
-from .vmap import find_obstacle
 
 __all__ = [
     "Compute",

@@ -1,16 +1,166 @@
-"""Compute: the engine, device, dtype and cores that run the clients' work."""
+"""Compute: the engine, device, dtype and cores that run the clients' work, and threads to share it.
+
+torch's own threads split every operation and meet at a barrier after it, where they spin: next to
+a busy process, or under a CPU quota, they wait longer than they work, and their number decides in
+which order numbers are summed. Clients are independent, so the engines divide the work themselves:
+torch runs on one thread, and each thread of a `ThreadPool` takes whole portions of it, one after
+another, until there are none left. Nobody waits before the end, and since portions do not depend
+on the number of threads, neither does any bit.
+"""
 
 from __future__ import annotations
 
+import math
+import os
 import re
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypedDict
 
 from ..base.checks import check_whole
 from ..base.errors import MusterError, unknown_name
 from ..base.lazy import torch
 from ..base.params import DTYPES, get_dtype
-from .threads import cores
+
+
+def cores() -> int:
+    """Cores this process may use: those it may run on, as far as its CPU quota pays for them."""
+    # Not every system can say which cores a process may run on.
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, min(allowed or 1, math.ceil(min(quota(), 1e6))))
+
+
+def quota(root: Path = Path("/")) -> float:
+    """Cores' worth of time that control groups allow this process, as in most containers;
+    infinity without a limit."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return math.inf
+    mounted = root / "sys/fs/cgroup"
+    least = math.inf
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:  # version 2
+            tops = [mounted, mounted / "unified"]
+        elif "cpu" in controllers.split(","):
+            tops = [mounted / controllers, mounted / "cpu"]
+        else:
+            continue
+        # A group is bound by those above it. Inside a container the path may be that of the
+        # machine outside, of which only the top can be seen here.
+        here = path.strip("/").split("/") if path.strip("/") else []
+        for top in tops:
+            for depth in range(len(here) + 1):
+                least = min(least, _allowance(top.joinpath(*here[:depth])))
+    return least
+
+
+def _allowance(group: Path) -> float:
+    """Return the cores that one control group allows: its time in a period over the period."""
+    for files in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
+        try:
+            words = " ".join((group / name).read_text() for name in files).split()
+            share = int(words[0]) / int(words[1])
+        except (OSError, ValueError, IndexError, ZeroDivisionError):
+            continue  # no such file, or "max"
+        if share > 0:  # version 1 writes -1 for no bound
+            return share
+    return math.inf
+
+
+def use_one_thread() -> None:
+    """Let torch use this thread only."""
+    torch.set_num_threads(1)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Run torch on one thread, and put back how many it had."""
+    before = torch.get_num_threads()
+    use_one_thread()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class TaskCounter:
+    """0, 1, ... each given out once, whichever thread asks."""
+
+    def __init__(self, end: int) -> None:
+        self._next, self._end, self._lock = 0, end, threading.Lock()
+
+    def __iter__(self) -> TaskCounter:
+        return self
+
+    def __next__(self) -> int:
+        with self._lock:
+            if self._next >= self._end:
+                raise StopIteration
+            self._next += 1
+            return self._next - 1
+
+    def stop(self) -> None:
+        """Give out no more."""
+        with self._lock:
+            self._end = 0
+
+
+class ThreadPool:
+    """Threads that share work: the one that asks, and as many helpers as it may use.
+
+    Helpers wait without using the processor, and start with the first work that needs them.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._helpers: ThreadPoolExecutor | None = None
+
+    def seats(self, tasks: int) -> int:
+        """Return the number of threads that take part in this many tasks."""
+        return max(1, min(self.size, tasks))
+
+    def share(self, tasks: int, work: Callable[[int, Iterator[int]], None]) -> None:
+        """Run `work(seat, numbers)` in each thread that takes part, seats counting from 0, all of
+        them taking from the same `numbers` 0 .. tasks - 1. torch uses one thread in each."""
+        numbers = TaskCounter(tasks)
+
+        def help_out(seat: int) -> None:
+            use_one_thread()
+            try:
+                work(seat, numbers)
+            except BaseException:
+                numbers.stop()
+                raise
+
+        with one_thread():
+            others = [self._pool().submit(help_out, s) for s in range(1, self.seats(tasks))]
+            try:
+                work(0, numbers)
+            finally:
+                numbers.stop()
+                # A helper that has not begun by now is not needed any more.
+                begun = [other for other in others if not other.cancel()]
+                wait(begun)
+            for other in begun:
+                other.result()
+
+    def _pool(self) -> ThreadPoolExecutor:
+        if self._helpers is None:
+            self._helpers = ThreadPoolExecutor(self.size - 1, "muster")
+        return self._helpers
+
+    def close(self) -> None:
+        """End the helpers."""
+        if self._helpers is not None:
+            self._helpers.shutdown(cancel_futures=True)
+            self._helpers = None
+
 
 ENGINES = ("auto", "stacked", "loop")
 DEVICES = ("cpu", "cuda")

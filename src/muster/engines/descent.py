@@ -26,7 +26,7 @@ from ..base.params import Params, State, copy
 from ..local import Local
 from ..optimizers import Optimizer, keeps_state
 from ..protocol import Offer
-from .layers import Layer
+from .modules import Layer
 
 if TYPE_CHECKING:
     from torch import Tensor

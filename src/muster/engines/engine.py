@@ -11,7 +11,7 @@ import copy
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,15 +27,13 @@ from ..tasks.classification import Multiclass
 from ..tasks.compatibility import refuse_mixing, refuse_targets
 from ..tasks.task import Scoring, StandardTask, Task, averages_rows
 from .batches import BatchPlan, count_steps, plan_batches
-from .compute import Compute
-from .probes import examples, writes_rows
-from .row_results import RowSelection, Split
-from .threads import ThreadPool
+from .compute import Compute, ThreadPool
+from .modules import examples, writes_rows
+from .row_results import CHUNK, RowSelection, Split
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-CHUNK = 2**21  # numbers of input looked at together: a few MB, so that they stay in cache
 TRIED = 6  # rows on which a task is tried before anything trains
 
 
@@ -58,52 +56,6 @@ class Assignment:
     ids: Int64 | None = None
 
 
-class Engine(Protocol):
-    """Measures and trains models, over a leading client axis."""
-
-    name: str
-    why: str
-    device: torch.device
-    trainable: tuple[str, ...]
-
-    def appraise(
-        self,
-        model: Params,
-        clients: Int64,
-        split: Split = "train",
-        rows: RowLists | None = None,
-    ) -> Appraisal:
-        """Return the loss and score of one model on each client's rows.
-
-        Args:
-            rows: in place of the clients' own rows of the split, one list for each client
-        """
-        ...
-
-    def appraise_each(self, stack: Params, clients: Int64, split: Split = "train") -> Appraisal:
-        """Return the loss and score of each client's own model on its rows."""
-        ...
-
-    def train(
-        self,
-        solver: Solver,
-        offer: Offer,
-        clients: Int64,
-        memory: State,
-        assignment: Assignment = Assignment(),
-    ) -> tuple[Work, Int64]:
-        """Train these clients; return their work, in their order, and the steps each took."""
-        ...
-
-    def steps(self, clients: Int64) -> Int64:
-        """Return the number of steps that `Local` asks of each client."""
-        ...
-
-    def close(self) -> None:
-        """End threads and processes, and free memory."""
-        ...
-
-
 class Replica:
     """One thread's copy of the module, so that a forward pass may keep things on it."""
 
@@ -124,8 +76,9 @@ class Replica:
             self.state[name].copy_(t)
 
 
-class EngineBase:
-    """A private copy of the user's module, the federation's data, and how to measure."""
+class Engine:
+    """Measures and trains models, over a leading client axis, with a private copy of the user's
+    module and the federation's data."""
 
     name = "base"
     why = ""  # the reason it was chosen
@@ -308,8 +261,19 @@ class EngineBase:
         self.threads.share(n, work)
         return Appraisal.concat([one for one in found if one is not None])
 
+    def train(
+        self,
+        solver: Solver,
+        offer: Offer,
+        clients: Int64,
+        memory: State,
+        assignment: Assignment = Assignment(),
+    ) -> tuple[Work, Int64]:
+        """Train these clients; return their work, in their order, and the steps each took."""
+        raise NotImplementedError
+
     def close(self) -> None:
-        """End the threads."""
+        """End threads and processes, and free memory."""
         self.threads.close()
 
 

@@ -29,13 +29,12 @@ from ..protocol import Appraisal, Offer
 from ..tasks.classification import Multiclass
 from ..tasks.task import Task, averages_rows
 from .batches import BatchPlan, needs_two_rows
-from .compute import Compute
+from .compute import Compute, one_thread
 from .descent import DriftCache, LocalSteps, direction, hessian_product
-from .engine import Assignment, EngineBase, Replica, WorkBuffer
-from .probes import examples, mixes_rows
+from .engine import Assignment, Engine, Replica, WorkBuffer
+from .modules import examples, mixes_rows
 from .processes import Watchdog, Worker, WorkerExit
 from .row_results import Split
-from .threads import one_thread
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,7 +45,7 @@ MOST_LOST = 3  # workers that may end in one run
 NO_GRADIENT = ("does not require grad", "modified by an inplace operation")
 
 
-class LoopEngine(EngineBase):
+class LoopEngine(Engine):
     """One client at a time, on as many processes as there are cores."""
 
     name = "loop"

@@ -25,8 +25,8 @@ from ..base.lazy import torch
 from ..base.params import Params, State
 from ..parts.solvers import Solver, Work
 from ..protocol import Offer
+from .compute import use_one_thread
 from .engine import Assignment
-from .threads import use_one_thread
 
 Train = Callable[[Solver, Offer, int, State, Assignment], tuple[Work, Int64]]
 

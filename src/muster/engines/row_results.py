@@ -3,11 +3,17 @@
 Losses and scores of rows are averaged over each client's rows. Scores of all rows together (AUC),
 and losses that tie rows together (Cox's), are taken from a client's outputs once they are all
 there.
+
+Clients' own models are measured in blocks of rows (`row_blocks`): clients with separate rows side
+by side, padded to the longest of a few of similar size; clients that share rows on one label's rows
+at a time, which are then prepared for the model once for all of them.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -22,7 +28,10 @@ from ..tasks.task import Scoring, StandardTask, Task, averages_rows
 if TYPE_CHECKING:
     from torch import Tensor
 
+
 Split = Literal["train", "test"]
+
+CHUNK = 2**21  # numbers of input looked at together: a few MB, so that they stay in cache
 
 
 class RowResults:
@@ -168,3 +177,80 @@ class RowSelection:
         ]
         more = dict(zip(scoring.names[1:], scores[1:], strict=True))
         return Appraisal(mix_labels(self.results.loss), scores[0], more)
+
+
+@dataclass(frozen=True)
+class ClientGroup:
+    """Clients measured together.
+
+    Attributes:
+        who: their places in the list of clients
+        at: [client, row] where each row's result is stored
+        counts: [client, row] True for rows, False for padding
+    """
+
+    who: Int64
+    at: Int64
+    counts: Bool
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """Rows [client, row] of one group, or rows [row] that several groups use in turn."""
+
+    rows: Int64
+    groups: list[ClientGroup]
+
+
+def row_blocks(data: RaggedRows, clients: Int64) -> Iterator[RowBlock]:
+    """Yield every row of each of these clients; results are stored end to end in their order."""
+    width = max(1, int(np.prod(data.x.shape[1:])))
+    return (
+        _by_label(data, clients, width)
+        if isinstance(data, SharedRows)
+        else _own(data, clients, width)
+    )
+
+
+def _own(data: RaggedRows, clients: Int64, width: int) -> Iterator[RowBlock]:
+    """Yield clients of similar size together, as many as fit a chunk when padded to the longest."""
+    sizes = data.sizes[clients]
+    before = np.cumsum(sizes) - sizes
+    order = np.argsort(sizes, kind="stable")
+    start = 0
+    while start < len(order):
+        end = start + 1
+        while (
+            end < len(order)
+            and (end + 1 - start) * int(sizes[order[end]]) * width <= CHUNK
+            and sizes[order[end]] <= 2 * sizes[order[start]]
+        ):
+            end += 1
+        who = order[start:end]
+        n = sizes[who]
+        slots = np.minimum(np.arange(n.max()), n[:, None] - 1)
+        rows = data.base(data.offsets[clients[who], None] + slots)
+        counts = np.arange(n.max()) < n[:, None]
+        yield RowBlock(rows, [ClientGroup(who, before[who][:, None] + slots, counts)])
+        start = end
+
+
+def _by_label(data: SharedRows, clients: Int64, width: int) -> Iterator[RowBlock]:
+    """Yield the rows of each label, a chunk at a time, and all clients that see them."""
+    sees = data.mix[clients] > 0
+    sizes = data.sizes[clients]
+    lengths = np.where(sees, data.count, 0)
+    # A client's results are stored label after label.
+    first = (np.cumsum(sizes) - sizes)[:, None] + np.cumsum(lengths, 1) - lengths
+    together = max(1, CHUNK // width)
+    for label in np.flatnonzero(sees.any(0) & (data.count > 0)).tolist():
+        rows, who = data.rows_of_labels(np.array([label])), np.flatnonzero(sees[:, label])
+        for start in range(0, len(rows), together):
+            part = rows[start : start + together]
+            slots = start + np.arange(len(part))
+            many = max(1, together // len(part))
+            groups = [who[i : i + many] for i in range(0, len(who), many)]
+            places = [first[some, label][:, None] + slots for some in groups]
+            every = np.ones((many, len(part)), np.bool_)
+            pairs = zip(groups, places, strict=True)
+            yield RowBlock(part, [ClientGroup(some, at, every[: len(some)]) for some, at in pairs])

@@ -38,12 +38,9 @@ from .descent import (
     fused_step,
     hessian_product,
 )
-from .engine import Assignment, EngineBase, WorkBuffer
-from .layers import DropoutDraws, has_dropout, stackable
-from .probes import examples
-from .row_blocks import row_blocks
-from .row_results import RowResults, Split
-from .vmap import VmapModule, find_obstacle
+from .engine import Assignment, Engine, WorkBuffer
+from .modules import DropoutDraws, VmapModule, examples, find_obstacle, has_dropout, stackable
+from .row_results import RowResults, Split, row_blocks
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,7 +53,7 @@ AT_ONCE = 2**22  # rows whose losses are held at once
 COMPILE_FROM = 2.0e7  # parameters times rows of a portion above which the compiled loop pays off
 
 
-class StackedEngine(EngineBase):
+class StackedEngine(Engine):
     """Batched products over the client axis."""
 
     name = "stacked"
@@ -296,8 +293,8 @@ class StackedBatch:
     """A step's rows of each client, and the gradient of its mean loss there.
 
     Attributes:
-        x: inputs and targets [n, B, ...]
-        y: inputs and targets [n, B, ...]
+        x: inputs [n, B, ...]
+        y: targets [n, B, ...]
         scale: [n, B]: 1 / |batch| for rows that count, 0 for padding
     """
 
@@ -341,18 +338,12 @@ class StackedBatch:
             )
 
     def _total(self, w: Params) -> tuple[Params, Tensor]:
+        """The weights as leaves, and the sum of the clients' losses, each on its own rows."""
         leaves = {name: t.detach().requires_grad_() for name, t in w.items()}
-        return leaves, total_loss(
-            self.engine.task, self.engine.forward(leaves, self.x, self), self.y, self.scale
-        )
-
-
-def total_loss(task: Task, z: Tensor, y: Tensor, scale: Tensor) -> Tensor:
-    """The sum of the clients' losses, each on its own rows."""
-    if averages_rows(task):
-        return (task.loss(z, y) * scale).sum()
-    total: Tensor = task.set_loss(z, y, scale).sum()  # type: ignore[attr-defined]
-    return total
+        task, z = self.engine.task, self.engine.forward(leaves, self.x, self)
+        if averages_rows(task):
+            return leaves, (task.loss(z, self.y) * self.scale).sum()
+        return leaves, task.set_loss(z, self.y, self.scale).sum()  # type: ignore[attr-defined]
 
 
 def _by_name(leaves: Params, values: Sequence[Tensor]) -> Params:

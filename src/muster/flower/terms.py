@@ -1,17 +1,28 @@
-"""The terms of an experiment: what clients receive of it, and agree to before it starts.
+"""The terms of an experiment, the app that carries them to nodes, and the roster on the server.
 
 The terms are the method, the model, the local work, the rounds, the requirement: everything that
 decides what happens to a client's data. They travel in the app, by whose hash an owner agrees to
 them, and with every request; a client that is sent other terms than were agreed on does nothing.
-Other clients, and the folder of results, are the server's alone.
+
+The app that `flwr run` sends names muster's own client and server apps and carries the terms:
+nothing else goes to nodes. The roster, a file of the server's user, has the clients with their keys
+and roles, and the folder of results; the server app finds it by the federation's name.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
+import os
 import tomllib
+import warnings
+import zipfile
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 import tomli_w
 
@@ -20,6 +31,10 @@ from ..base.schema import Table, check_depth, to_table
 from ..config.dotted_keys import rename_keys
 from ..config.experiment import Experiment, load
 from ..config.network import Network
+from ..federation import Inputs
+from .compat import build_fab_from_disk
+from .transport.keys import KeyRegistry
+from .transport.private_files import write_private
 
 MAX_TERMS = 2**20  # characters of terms, in an app or in a message
 
@@ -95,3 +110,120 @@ def check_terms(text: str, agreed: str) -> None:
 def as_json(table: Table, key: str) -> str:
     """Return the value of a key as JSON, in which nan equals nan; "" where it is missing."""
     return json.dumps(table[key], sort_keys=True, default=str) if key in table else ""
+
+
+HOME = "MUSTER_HOME"  # the environment variable that names the folder of the server's rosters
+
+
+def check_federated(chosen: Experiment) -> None:
+    """Refuse an experiment that cannot run on a real federation."""
+    if len(chosen.methods) != 1:
+        raise MusterError("methods: a federation runs one; give one [method]")
+    if chosen.settings.attack is not None:
+        raise MusterError("attack: a real federation has no simulated attackers; leave it out")
+    if chosen.settings.left_out:
+        raise MusterError(
+            f"left_out: {chosen.settings.left_out}; it is for simulated runs, and nodes use all "
+            "their rows: take it out"
+        )
+
+
+def build_registry(chosen: Experiment) -> KeyRegistry:
+    """Return the registry of the clients that an experiment lists."""
+    if not chosen.members:
+        raise MusterError("clients: nobody is registered; list them as [[clients]] name, key")
+    return KeyRegistry.from_members(chosen.members)
+
+
+def write_app(
+    folder: Path,
+    chosen: Experiment,
+    results: Path,
+    environment: Mapping[str, str] = os.environ,
+    inputs: Inputs | None = None,
+) -> str:
+    """Write the app of an experiment, and its roster; return the app's hash, by which owners of
+    nodes agree to it.
+
+    Args:
+        results: the folder for results
+        environment: of the SuperLink that will run it
+        inputs: the description of clients' rows, where that is known here; saved with the model
+    """
+    check_federated(chosen)
+    build_registry(chosen)
+    name = chosen.settings.name
+    table = {
+        "project": {"name": "muster-federation", "version": "1.0.0", "dependencies": []},
+        "tool": {
+            "flwr": {
+                "app": {
+                    "publisher": "muster",
+                    "components": {
+                        "serverapp": "muster.flower.server.app:app",
+                        "clientapp": "muster.flower.client.app:app",
+                    },
+                    "config": {"federation": name, "terms": shared_terms(chosen)},
+                }
+            }
+        },
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pyproject.toml").write_text(tomli_w.dumps(table))
+    roster = {"folder": str(results.resolve()), "experiment": chosen.with_keys().resolve()}
+    if inputs is not None:
+        roster["inputs"] = json.dumps(inputs.to_dict())
+    write_private(roster_path(name, environment), tomli_w.dumps(roster))
+    return app_hash(folder)
+
+
+def app_hash(folder: Path) -> str:
+    """Return the hash of an app, as it will be sent."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of a library of Flower's
+            bundle = build_fab_from_disk(folder)
+    except (ValueError, OSError) as error:
+        raise MusterError(f"{folder}: not the app of a federation ({error})") from None
+    return hashlib.sha256(bundle).hexdigest()
+
+
+def roster_path(name: str, environment: Mapping[str, str] = os.environ) -> Path:
+    """Return the file of a federation's roster."""
+    home = environment.get(HOME)
+    return (Path(home) if home else Path.home() / ".muster") / "federations" / f"{name}.toml"
+
+
+def read_roster(config: Mapping[str, Any]) -> tuple[Experiment, Path, Inputs | None]:
+    """Read the experiment of an app from its roster, with its clients; return it with the folder
+    of results and the description of rows, where that is known."""
+    name = str(config["federation"])
+    if "/" in name or name.startswith("."):
+        raise MusterError(f"federation '{name}': give a plain name")
+    file = roster_path(name)
+    try:
+        found = tomllib.loads(file.read_text())
+    except OSError as error:
+        raise MusterError(
+            f"{file}: the roster of this federation cannot be read ({error.strerror}); write it "
+            "with `muster federate --app`, on this machine and as the superlink's user"
+        ) from None
+    chosen = load(found["experiment"], trusted=True)  # the roster is the server's own file
+    if shared_terms(chosen) != config["terms"]:
+        raise MusterError(
+            f"federation '{name}': its roster has other terms than this app; write the app "
+            "again with `muster federate --app`, and let the clients agree to it"
+        )
+    known = found.get("inputs")
+    inputs = None if known is None else Inputs.from_dict(json.loads(known))
+    return chosen, Path(found["folder"]), inputs
+
+
+def read_app_terms(bundle: bytes) -> str:
+    """Read the terms in an app as it was sent, without running any of it."""
+    with zipfile.ZipFile(io.BytesIO(bundle)) as files:
+        inside = files.getinfo("pyproject.toml")
+        if inside.file_size > MAX_TERMS:
+            raise MusterError(f"the app's terms have over {MAX_TERMS} bytes")
+        table = tomllib.loads(files.read(inside).decode())
+    return str(table["tool"]["flwr"]["app"]["config"]["terms"])

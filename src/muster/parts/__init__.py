@@ -12,11 +12,9 @@ Optimizers (`muster.optimizers`) and tasks (`muster.tasks`) are here by name too
 """
 
 from ..optimizers import GradientDescent, Optimizer
-from ..tasks.classification import Binary, Multiclass, Multilabel
-from ..tasks.regression import Huber, Poisson, Regression
-from ..tasks.survival import Survival
+from ..tasks.classification import Binary, Multiclass, Multilabel, NextToken
+from ..tasks.regression import Huber, Poisson, Regression, Survival
 from ..tasks.task import Task
-from ..tasks.tokens import NextToken
 from .admit import Admit, Band, Everyone, Objective
 from .claim import Appeal, Claim, Nothing, Spread, Unmet
 from .defences.mixing import Bucketing, NearestNeighbours, NormBound

@@ -22,11 +22,9 @@ from ..data.files.image_folders import is_image, takes_images
 from ..data.files.new_rows import convert_array, read_images, read_rows, split_frame, to_frame
 from ..federation import Inputs
 from ..federation.ragged_rows import features
-from ..tasks.classification import Binary, Multiclass, Multilabel
-from ..tasks.regression import NumberTask, Poisson
-from ..tasks.survival import Survival
+from ..tasks.classification import Binary, Multiclass, Multilabel, NextToken
+from ..tasks.regression import NumberTask, Poisson, Survival
 from ..tasks.task import Scoring, StandardTask, Task
-from ..tasks.tokens import NextToken
 from .model import ModelRecipe
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from ..base.durable import lock_folder
 from ..base.errors import MusterError, MusterWarning
 from ..base.lazy import nn, pl, torch
 from ..base.params import Params, State
-from ..engines.threads import one_thread
+from ..engines.compute import one_thread
 from ..methods import Method
 from ..parts.tracks import ALONE, cut
 from ..protocol import Appraisal, LedgerEntry, RunState

@@ -22,8 +22,7 @@ from ..base.errors import MusterError, plural
 from ..base.lazy import lazy_module, pl
 from ..base.untrusted_files import read_toml, safe_path
 from ..report.intervals import seed_variation
-from ..report.sweep_figure import draw_sweep_figure
-from ..report.sweep_tables import summarize_sweep, sweep_tables
+from ..report.sweep_report import draw_sweep_figure, summarize_sweep, sweep_tables
 from ..results import store
 from ..results.run_warnings import strip_numbers
 from .comparison import MOST, check_lists, get_run_folder
@@ -81,7 +80,8 @@ class Sweep:
         """Return one row for each cell, method and measure: the mean over the seeds that every
         method of the cell finished, with its 95 % interval, and the paired difference to the first
         method with its interval, after `round` (by default the last)."""
-        self._some()
+        if not len(self.frame):
+            raise MusterError("sweep: nothing is finished yet; continue it")
         if round is not None:
             check_whole("round", round, 1, self.rounds)
         chosen = self.measures if measures is None else measures
@@ -135,10 +135,6 @@ class Sweep:
         state = "" if self.complete else ", interrupted"
         methods, seeds = plural(len(self.methods), "method"), plural(len(self.seeds), "seed")
         return f"Sweep({', '.join(self.over)}: {cells}, {methods}, {seeds}{state})"
-
-    def _some(self) -> None:
-        if not len(self.frame):
-            raise MusterError("sweep: nothing is finished yet; continue it")
 
 
 def is_sweep(folder: Path) -> bool:

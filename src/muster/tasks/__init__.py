@@ -6,11 +6,9 @@ a score.
 
 from __future__ import annotations
 
-from .classification import Binary, Multiclass, Multilabel
-from .regression import Huber, Poisson, Regression
-from .survival import Survival
+from .classification import Binary, Multiclass, Multilabel, NextToken
+from .regression import Huber, Poisson, Regression, Survival
 from .task import Custom, Task
-from .tokens import NextToken
 
 __all__ = [
     "Task",

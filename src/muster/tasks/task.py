@@ -9,7 +9,7 @@ the mean over its rows, weighted where they have weights; the one exception is a
 ties rows together (`Survival`), which gives the loss of a whole set of rows (`set_loss`).
 
 Here are the role, what muster's own tasks share, and custom losses; the tasks themselves are in
-`classification`, `regression`, `survival` and `tokens`.
+`classification` and `regression`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arrays import Float64
-from ..base.checks import check_above
+from ..base.checks import check_above, check_share
 from ..base.errors import MusterError, unknown_name
 from ..base.lazy import torch
 from ..federation import RowSpec
@@ -82,6 +82,8 @@ class StandardTask:
 
     Attributes:
         scores: names of the scores to report; `criterion="score"` compares the first
+        smoothing: label smoothing, where the task has it
+        weights: weights of classes or labels in the loss, where the task has them
         row_scores: scores that are means over rows, as functions of outputs and targets;
             `perplexity` is the exponential of one
         set_scores: scores of all rows together, as functions of outputs, targets and row weights
@@ -92,6 +94,8 @@ class StandardTask:
     """
 
     scores: tuple[str, ...]
+    smoothing: float = 0.0
+    weights: tuple[float, ...] = ()
     row_scores: ClassVar[Mapping[str, RowFunction]] = {}
     set_scores: ClassVar[Mapping[str, SetFunction]] = {}
     targets: ClassVar[Targets] = "numbers"
@@ -109,6 +113,9 @@ class StandardTask:
                 raise unknown_name("score", str(name), have)
         if len(set(self.scores)) < len(self.scores):
             raise MusterError(f"scores: {', '.join(self.scores)}; name each once")
+        check_share("smoothing", self.smoothing)
+        for weight in self.weights:
+            check_above("weights", weight)
 
     @property
     def score_name(self) -> str:
@@ -151,12 +158,6 @@ def as_weights(given: tuple[float, ...], z: Tensor, what: str = "weights") -> Te
     if len(given) != z.shape[-1]:
         raise MusterError(f"{what}: {len(given)} for {z.shape[-1]} outputs; give one for each")
     return torch.tensor(given, dtype=z.dtype, device=z.device)
-
-
-def check_weights(weights: tuple[float, ...]) -> None:
-    """Refuse weights that are not above 0."""
-    for w in weights:
-        check_above("weights", w)
 
 
 def find_first_wrong(y: Tensor, wrong: Tensor, what: str) -> tuple[int, str] | None:

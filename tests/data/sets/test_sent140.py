@@ -13,11 +13,11 @@ import torch
 
 from muster.base.errors import MusterError
 from muster.data import CATALOGUE, sent140
-from muster.data.sets import sent140 as module
+from muster.data.sets import natural_clients
 from muster.data.sources import catalogue
 from muster.data.sources.catalogue import GLOVE, SENT140
 from muster.data.sources.dataset import load_local
-from muster.data.sources.tweets import glove_zip
+from muster.data.sources.readers import glove_zip
 from small_data import SHARED, here, shared
 
 TWEETS = "sent140_subset.csv.gz"
@@ -55,7 +55,9 @@ def small(tmp_path, monkeypatch, root):
     layout = replace(
         SENT140.layouts[1], shapes={"x": (n, 50), "y": (n,), "user": (n,)}, file_digest=""
     )
-    monkeypatch.setattr(module, "SENT140", replace(SENT140, layouts=(layout,), needs=(glove,)))
+    monkeypatch.setattr(
+        natural_clients, "SENT140", replace(SENT140, layouts=(layout,), needs=(glove,))
+    )
     return tmp_path
 
 

@@ -17,7 +17,7 @@ import muster
 from muster.cli.main import main as command
 from muster.flower.client import supervisor
 from muster.flower.client.supervisor import NodeOptions, RestartingProcess, Supervisor
-from muster.flower.transport.certificates import make_keys
+from muster.flower.transport.keys import make_keys
 
 HASH = "0123456789abcdef" * 4
 

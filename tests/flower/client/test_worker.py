@@ -14,9 +14,9 @@ from flwr.cli.build import build_fab_from_disk
 from flwr.supercore.fab import Fab
 from flwr.supercore.run import RunNotRunningException
 
-from muster.flower.app_folder import write_app
 from muster.flower.client import app, worker
 from muster.flower.client.worker import WorkerOptions
+from muster.flower.terms import write_app
 from muster.flower.transport.wire import MODEL, OFFER, REPORT
 
 pytestmark = pytest.mark.filterwarnings("ignore:GitWildMatchPattern")

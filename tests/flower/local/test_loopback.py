@@ -28,10 +28,10 @@ from flower_parity import assert_same
 from flower_setup import DATA
 from helpers import alive
 from muster.config.experiment import load
-from muster.flower.app_folder import app_hash
 from muster.flower.local.child_processes import program
 from muster.flower.local.loopback import client_names, descendants, loopback, start_nodes
-from muster.flower.transport.certificates import CA, make_keys
+from muster.flower.terms import app_hash
+from muster.flower.transport.keys import CA, make_keys
 from muster.results import store
 
 ROOT = Path(__file__).parents[3]

@@ -12,7 +12,7 @@ import pytest
 
 import muster
 from muster.flower.transport import proxy
-from muster.flower.transport.certificates import make_keys
+from muster.flower.transport.keys import make_keys
 from muster.flower.transport.private_files import (
     check_data,
     check_key,

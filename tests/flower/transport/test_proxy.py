@@ -21,8 +21,8 @@ import muster
 from flower_hostile import every_route
 from flower_signed import Signer, Superlink
 from muster.flower.local.child_processes import free_ports
-from muster.flower.transport import connections, proxy, proxy_log
-from muster.flower.transport.certificates import make_keys
+from muster.flower.transport import proxy, proxy_access
+from muster.flower.transport.keys import make_keys
 from muster.flower.transport.proxy import ALLOWED, PUSH, Log, Proxy
 
 HOST = "127.0.0.1"
@@ -309,12 +309,13 @@ def test_an_answer_goes_through_as_it_is_whatever_its_status():
 def test_a_flood_does_not_fill_the_log(door, monkeypatch):
     for _ in range(200):
         door.ask("/v1/control/start-run")
-    assert len(door.said) == proxy_log.LINES_A_MINUTE
+    assert len(door.said) == proxy_access.LINES_A_MINUTE
     now = time.monotonic()
-    monkeypatch.setattr(proxy_log.time, "monotonic", lambda: now + 60)
+    monkeypatch.setattr(proxy_access.time, "monotonic", lambda: now + 60)
     door.ask("/v1/control/start-run")
     assert (
-        door.said[proxy_log.LINES_A_MINUTE] == f"and {200 - proxy_log.LINES_A_MINUTE} more refusals"
+        door.said[proxy_access.LINES_A_MINUTE]
+        == f"and {200 - proxy_access.LINES_A_MINUTE} more refusals"
     )
 
 
@@ -393,7 +394,7 @@ def calling(keys, port):
 
 def test_no_address_keeps_others_of_it_out(keys, monkeypatch):
     """The stranger that has been there longest goes; nodes stay."""
-    monkeypatch.setattr(connections, "MAX_UNAUTHENTICATED_PER_ADDRESS", 3)
+    monkeypatch.setattr(proxy_access, "MAX_UNAUTHENTICATED_PER_ADDRESS", 3)
     (nobody,) = free_ports(1)
     with opened(keys, f"{HOST}:{nobody}") as port:
         held = [calling(keys, port) for _ in range(3)]
@@ -406,7 +407,7 @@ def test_no_address_keeps_others_of_it_out(keys, monkeypatch):
 
 
 def test_a_connection_that_never_begins_tls_is_closed(keys, monkeypatch):
-    monkeypatch.setattr(connections, "AUTHENTICATION_TIMEOUT", 0.5)
+    monkeypatch.setattr(proxy_access, "AUTHENTICATION_TIMEOUT", 0.5)
     with (
         opened(keys, f"{HOST}:1") as port,
         socket.create_connection((HOST, port), timeout=10) as silent,

@@ -9,9 +9,9 @@ from scipy import stats
 
 from muster.base.errors import MusterError
 from muster.federation import Variation
-from muster.papers.reproduce.claims import PaperClaim
 from muster.papers.reproduce.findings import compute_findings, holds, side_values
 from muster.papers.reproduce.judge import describe_outcome, find_failures, judge
+from muster.papers.reproduce.paper_experiment import PaperClaim
 from muster.report.intervals import Interval
 
 WHERE = {"id": "c", "says": "a is above b", "where": "nowhere"}

@@ -16,11 +16,11 @@ import muster
 from muster.base.errors import MusterError
 from muster.cli.main import main
 from muster.papers.reproduce import pages, panel_results, run_panels
-from muster.papers.reproduce.claims import PaperClaim
 from muster.papers.reproduce.draw import draw_figure, list_cells, list_columns
 from muster.papers.reproduce.paper_experiment import (
     RESULTS,
     Drawing,
+    PaperClaim,
     find_checkout,
     list_experiments,
     read_drawing,

@@ -28,9 +28,9 @@ def test_a_study_is_built_from_what_it_imports_and_nothing_that_only_judges_or_d
         for name, make in STUDIES.items()
     }
     assert of["bound"] == {"study_bound", "bounds", "convex", "trajectory"}
-    assert {"study_toy", "toy", "minima", "rate"} <= of["toy"]
+    assert {"study_toy", "toy", "minima"} <= of["toy"]
     assert "study_bound" not in of["toy"]
-    others = {"study", "statement", "figures", "verdicts", "verdicts_bound", "verdicts_toy"}
+    others = {"study", "figures", "verdicts", "verdicts_toy"}
     assert not others & set.union(*of.values())
 
 

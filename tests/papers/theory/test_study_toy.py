@@ -1,20 +1,23 @@
-"""MaxFL's studies: mean estimation against known numbers, the rate's runs against its learning
-rates."""
+"""MaxFL's studies: mean estimation against known numbers; Theorem 3.1's learning rates, objective
+and gradient; the rate's runs against its learning rates."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
 
+from muster.base.errors import MusterError
 from muster.local import Local
 from muster.methods import maxfl
 from muster.models.specs import Softmax
-from muster.papers.theory import study_toy
+from muster.papers.theory import convex, study_toy
 from muster.papers.theory import toy as estimation
 from muster.papers.theory.convex import problem
 from muster.papers.theory.minima import local_minima
-from muster.papers.theory.rate import surrogate
+from muster.papers.theory.study_toy import surrogate
 from muster.papers.theory.trajectory import follow, small_synth
 from muster.run.solo import with_solo
 
@@ -113,3 +116,80 @@ def test_the_rates_runs_take_the_theorems_learning_rates(rate):
         assert told == pytest.approx(ends(), rel=1e-9)
         for other in ({"eta_l": 3 * eta_l}, {"eta_g": 1.1 * eta_g}, {"epsilon": 0.1}):
             assert abs(ends(**other) / told - 1) > 1e-4
+
+
+@pytest.fixture(scope="module")
+def small_problem():
+    return convex.problem(small_synth(), 0.0)
+
+
+def test_learning_rates():
+    assert study_toy.theorem_3_1_rates(T=400, tau=25, m=4) == (1 / 500, 10.0)
+    with pytest.raises(MusterError, match="T: 0"):
+        study_toy.theorem_3_1_rates(0, 1, 1)
+
+
+def test_the_objective_and_its_gradient_against_differences(small_problem):
+    few = [replace(c, x=c.x[:, -4:], y=c.y % 3, classes=3) for c in small_problem.clients]
+    small_problem = replace(small_problem, clients=tuple(few))
+    draw = np.random.default_rng(0)
+    w = draw.standard_normal((3, 4))
+    losses = np.array([c.value(w) for c in small_problem.clients])
+    rho = losses + draw.standard_normal(8)  # some met, some not
+    value, size = study_toy.surrogate(small_problem, rho, w)
+    assert value == pytest.approx(np.mean(1 / (1 + np.exp(rho - losses))))
+    h, total = 1e-6, 0.0
+    for place in np.ndindex(w.shape):
+        step = np.zeros_like(w)
+        step[place] = h
+        up, _ = study_toy.surrogate(small_problem, rho, w + step)
+        down, _ = study_toy.surrogate(small_problem, rho, w - step)
+        total += ((up - down) / (2 * h)) ** 2
+    assert size == pytest.approx(total, rel=1e-5)
+
+
+def test_the_servers_epsilon(small_problem):
+    """`m L_c / (4 L_s)`, with the losses' largest slope and curvature over many models."""
+    draw = np.random.default_rng(1)
+    models = [scale * draw.standard_normal((10, 61)) for scale in (0.0, 1.0, 10.0)]
+    steepest = max(np.linalg.norm(c.gradient(w)) for c in small_problem.clients for w in models)
+    L_c = np.sqrt(2) * small_problem.longest
+    assert L_c / 3 < steepest <= L_c
+    assert study_toy.server_epsilon(small_problem, 4) == pytest.approx(
+        L_c / small_problem.smoothness
+    )
+
+
+def test_the_curvature_of_the_objective():
+    """`L_c^2 / (6 sqrt 3)` is reached by F(w) = L_c w, and L_c/4 is less from L_c = 2.598 on."""
+    y = np.linspace(-5, 5, 100_001)
+    s = 1 / (1 + np.exp(-y))
+    assert np.abs(s * (1 - s) * (1 - 2 * s)).max() == pytest.approx(study_toy.STEEPEST, rel=1e-8)
+    assert pytest.approx(2.598, abs=5e-4) == study_toy.MOST_SLOPE
+    q = np.array([0.1, 0.2])
+    assert study_toy.smoothness(2.0, 4.0, q, "printed") == pytest.approx(2 * 0.15 + 1)
+    assert study_toy.smoothness(2.0, 4.0, q, "repaired") == pytest.approx(
+        0.3 + 16 / (6 * np.sqrt(3))
+    )
+    for slope in (0.5, 2.59, 2.61, 20.0):
+        most = study_toy.largest_curvature(slope)
+        assert most == pytest.approx(
+            study_toy.smoothness(0.0, slope, np.zeros(1), "repaired"), rel=1e-5
+        )
+        assert (most > study_toy.smoothness(0.0, slope, np.zeros(1), "printed")) == (slope > 2.598)
+
+
+def test_the_repaired_curvature_bounds_any_objective(small_problem):
+    """Against differences of the gradient of softmax regression's objective, in many directions."""
+    draw = np.random.default_rng(2)
+    L_c, L_s = np.sqrt(2) * small_problem.longest, small_problem.smoothness
+    for scale in (0.0, 1.0, 5.0):
+        w = scale * draw.standard_normal((10, 61))
+        gap = np.array([c.value(w) for c in small_problem.clients])
+        rho = gap + draw.choice([-1.3, 1.3], 8)  # where the sigmoid curves most
+        most = study_toy.smoothness(L_s, L_c, study_toy.appeal_weight(gap - rho), "repaired")
+        for _ in range(5):
+            v = draw.standard_normal(w.shape)
+            v *= 1e-3 / np.linalg.norm(v)
+            ends = [study_toy.surrogate(small_problem, rho, w + step)[0] for step in (v, 0 * v, -v)]
+            assert abs(ends[0] - 2 * ends[1] + ends[2]) / 1e-6 <= most

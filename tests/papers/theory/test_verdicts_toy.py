@@ -33,7 +33,7 @@ def test_verdicts_of_mean_estimation(toy):
     assert judged(toy.with_columns(y=pl.col("x") * 0 + 0.5))["lemma-2.1"] == "does not hold"
 
 
-def test_claims_of_our_own_are_said_to_be(toy):
+def test_claims_of_our_own_are_marked(toy):
     ours = {v["id"] for v in verdicts(toy) if v["where"].startswith("our own")}
     assert ours == {"three-clients"}
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import byzfl_reference
 import muster
 from helpers import nine_clients, roster_of
-from muster.config.method_tables import build_method
+from muster.config.dotted_keys import build_method
 from muster.parts import (
     Adaptive,
     Average,

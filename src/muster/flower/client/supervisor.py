@@ -15,15 +15,15 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ...base.checks import check_whole
 from ...base.errors import MusterError
-from ..local.child_processes import HOST, free_ports, python, quiet
+from ..local.child_processes import HOST, free_ports, handle_signals, python, quiet
 from ..transport.private_files import check_data, check_key, make_private_folder
 
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 20.0  # seconds before a process is started again
@@ -163,16 +163,7 @@ class Supervisor:
         ]
 
 
-@contextmanager
-def set_on_signal(ended: threading.Event) -> Iterator[None]:
+def set_on_signal(ended: threading.Event) -> AbstractContextManager[None]:
     """Set an event on a signal to stop (Ctrl-C, `kill`, a service manager), within the block."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {s: signal.signal(s, lambda *_: ended.set()) for s in signals}
-    try:
-        yield
-    finally:
-        for s, handler in before.items():
-            signal.signal(s, handler)
+    return handle_signals(signals, lambda *_: ended.set())

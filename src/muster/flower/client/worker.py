@@ -27,7 +27,6 @@ import httpx
 from flwr.app import Context, Error, Message
 
 from ...base.errors import MusterError
-from ..app_folder import read_app_terms
 from ..compat import (
     AcquireTaskRequest,
     ErrorCode,
@@ -49,6 +48,7 @@ from ..compat import (
     push_task_output,
 )
 from ..local.child_processes import end_with
+from ..terms import read_app_terms
 from ..transport.private_files import check_data
 from ..transport.wire import clean_line
 from .app import AGREED

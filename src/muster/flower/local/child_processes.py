@@ -20,11 +20,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from os import pathsep
 from pathlib import Path
+from typing import Any
 
 from ...base.errors import MusterError
 
@@ -90,6 +91,21 @@ def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(POLL_INTERVAL)
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextmanager
+def handle_signals(signals: Iterable[signal.Signals], handler: Any) -> Iterator[None]:
+    """Call a handler on these signals within the block. Only the main thread receives signals: in
+    another one nothing is changed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {s: signal.signal(s, handler) for s in signals}
+    try:
+        yield
+    finally:
+        for s, earlier in before.items():
+            signal.signal(s, earlier)
 
 
 def signal_all(pids: Sequence[int], how: signal.Signals) -> None:

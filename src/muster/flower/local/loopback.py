@@ -12,12 +12,11 @@ import signal
 import ssl
 import subprocess
 import tempfile
-import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -29,10 +28,19 @@ from ...base.untrusted_files import open_log
 from ...config.experiment import Experiment
 from ...config.network import members_of
 from ...federation import Federation
-from ..app_folder import HOME, write_app
 from ..server.app import ERROR, PREFIX
-from ..transport.certificates import CA, CERTIFICATE, KEY, make_keys
-from .child_processes import HOST, Guardian, free_ports, program, python, quiet, signal_all
+from ..terms import HOME, write_app
+from ..transport.keys import CA, CERTIFICATE, KEY, make_keys
+from .child_processes import (
+    HOST,
+    Guardian,
+    free_ports,
+    handle_signals,
+    program,
+    python,
+    quiet,
+    signal_all,
+)
 from .child_processes import descendants as descendants
 from .local_data import write_client as write_client
 from .local_data import write_node_files
@@ -228,19 +236,10 @@ def _last_line(text: str) -> str:
     return lines[-1][:200] if lines else "no output"
 
 
-@contextmanager
-def interrupt_on_signal() -> Iterator[None]:
+def interrupt_on_signal() -> AbstractContextManager[None]:
     """Treat a signal to stop (`kill`, a terminal that closes) like Ctrl-C, within the block."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     handled = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) != signal.SIG_IGN]
-    before = {s: signal.signal(s, signal.default_int_handler) for s in handled}
-    try:
-        yield
-    finally:
-        for s, handler in before.items():
-            signal.signal(s, handler)
+    return handle_signals(handled, signal.default_int_handler)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from ...base import params
+from ...base.durable import numbered_paths
 from ...base.errors import MusterError
 from ...base.params import get_dtype
 from ...config.experiment import Experiment
@@ -34,8 +35,7 @@ from ...run.checkpoint import read_identity
 from ...run.round import Setup
 from ...run.training_loop import Keep, RunOrigin, build_initial_state, run_rounds
 from ...tasks.scores import Score
-from ..app_folder import build_registry, check_federated, read_roster
-from ..terms import shared_terms
+from ..terms import build_registry, check_federated, read_roster, shared_terms
 from ..transport.private_files import private_umask
 from .enrolment import enrol, wait_for_clients
 from .fit_columns import Transform, dump_transform, fit_columns, load_transform
@@ -57,7 +57,9 @@ def main(grid: Grid, context: Context) -> None:
     with private_umask():
         try:
             chosen, place, inputs = read_roster(context.run_config)
-            _run(grid, chosen, free_folder(place), inputs)
+            # A folder that holds a finished run is left as it is.
+            free = next(p for p in numbered_paths(place) if not store.is_run(p))
+            _run(grid, chosen, free, inputs)
         except MusterError as error:
             log(f"{ERROR}{error}")
             raise
@@ -73,15 +75,6 @@ def _run(grid: Grid, chosen: Experiment, folder: Path, inputs: Inputs | None) ->
             "no success: every round was skipped, so nothing was learned; clients.parquet "
             f"in {folder} has the reason why each client's reply did not count"
         )
-
-
-def free_folder(folder: Path) -> Path:
-    """Return the folder for results: this one or, if it holds a finished run, the first of
-    `folder-2`, `folder-3`, ... that does not."""
-    place, i = folder, 2
-    while (place / "run.toml").exists():
-        place, i = folder.with_name(f"{folder.name}-{i}"), i + 1
-    return place
 
 
 def log(line: str) -> None:

@@ -21,10 +21,10 @@ from ...base.errors import MusterError, plural
 from ...base.schema import Table
 from ...config.network import Network, cap_rows
 from ...federation import Population
-from ..transport.requests import exchange
+from ..transport.keys import KeyRegistry
+from ..transport.requests import describe_error, exchange
 from ..transport.wire import OFFER, REPORT, clean_line
 from .fit_columns import TRANSFORM, missing_client_error
-from .identities import KeyRegistry
 from .remote_clients import POLL_INTERVAL, Say
 
 HELLO = "query.hello"
@@ -165,9 +165,8 @@ def enrol(
 
 def read_introduction(message: Message) -> Table | str:
     """Read a client's introduction, or return what is wrong with it."""
-    if message.has_error():
-        reason = clean_line(message.error.reason or "", 200)
-        return f"its client app failed (code {message.error.code}{reason and ': '}{reason})"
+    if failed := describe_error(message):
+        return failed
     try:
         report: Table = dict(message.content.config_records[REPORT])
         kinds = {

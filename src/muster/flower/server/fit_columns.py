@@ -28,7 +28,7 @@ from ...base.errors import MusterError
 from ...config.network import Member, Network
 from ...data.files.folder import sort_levels
 from ...federation import ColumnStatistics, Scaler, TableEncoder
-from ..transport.requests import Limits, exchange
+from ..transport.requests import Limits, describe_error, exchange
 from ..transport.wire import OFFER, REPORT, clean_line
 
 COLUMNS_QUERY = "query.survey"
@@ -212,9 +212,8 @@ def read_statistics(
 ) -> ClientStatistics | str:
     """Read a client's statistics, or return what is wrong with them. Never raises, whatever was
     sent. All clients must have the columns of the first."""
-    if message.has_error():
-        reason = clean_line(message.error.reason or "", 200)
-        return f"its client app failed (code {message.error.code}{reason and ': '}{reason})"
+    if failed := describe_error(message):
+        return failed
     try:
         if set(message.content) != {REPORT, LEVELS}:
             return "its statistics are malformed"

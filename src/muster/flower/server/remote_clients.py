@@ -40,7 +40,8 @@ from ...run.clients import build_no_replies
 from ...run.evaluation_cache import EvaluationCache
 from ...run.job import Job
 from ...tasks.scores import Score
-from ..transport.requests import exchange, reply_limits
+from ..transport.keys import KeyRegistry
+from ..transport.requests import Failures, TrafficCounter, exchange, reply_limits
 from ..transport.wire import (
     APP_RAISED,
     PREFIX,
@@ -59,8 +60,6 @@ from ..transport.wire import (
     write_offer,
 )
 from .fit_columns import TRANSFORM, hash_transform
-from .identities import KeyRegistry
-from .tallies import Failures, TrafficCounter
 
 SHARE = Score("share", "share")  # all other figures lie between 0 and 1
 COUNTED = "counted"  # the part of the state with the last counted reply of each client

@@ -7,7 +7,7 @@ allowlist of the calls that a node makes, and 403 to everything else. A path tha
 the list's own, not the caller's.
 
 A request is read whole before a connection to the SuperLink is opened for it, and not read at all
-unless a registered key has signed it (`signatures`); `connections` limits who may be connected
+unless a registered key has signed it; `proxy_access` checks that, and limits who may be connected
 meanwhile. The proxy also checks one thing that Flower does not: that a reply comes from the node
 that it names as its source.
 """
@@ -37,11 +37,20 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ...base.checks import check_whole
 from ...base.errors import MusterError
 from ..compat import PushMessagesRequest
-from .certificates import CA, CERTIFICATE, KEY
-from .connections import MAX_UNAUTHENTICATED, Connections, Listener, listen
+from .keys import CA, CERTIFICATE, KEY
 from .private_files import check_key
-from .proxy_log import Log, LogHandler, Refusal, Say
-from .signatures import RegisteredKeys, authenticate
+from .proxy_access import (
+    MAX_UNAUTHENTICATED,
+    Connections,
+    Listener,
+    Log,
+    LogHandler,
+    Refusal,
+    RegisteredKeys,
+    Say,
+    authenticate,
+    listen,
+)
 from .wire import clean_line
 
 try:
@@ -276,11 +285,6 @@ class IdleTimeoutProtocol(H11Protocol):
         self.loop.call_later(IDLE_TIMEOUT / 3, self.watch)
 
 
-def tls_context(ca: Path) -> ssl.SSLContext:
-    """Return the TLS context that trusts the federation's own certificate authority."""
-    return ssl.create_default_context(cafile=str(ca))
-
-
 def serve(keys: Path, host: str, port: int, superlink: str, say: Say = print) -> None:
     """Run the proxy in front of a SuperLink until the process is stopped."""
     ready = build_server(keys, host, port, superlink, say)
@@ -317,7 +321,7 @@ def build_server(keys: Path, host: str, port: int, superlink: str, say: Say = pr
     check_local(superlink)
     client = httpx.AsyncClient(
         base_url=f"https://{superlink}",
-        verify=tls_context(keys / CA),
+        verify=ssl.create_default_context(cafile=str(keys / CA)),  # the federation's own authority
         timeout=httpx.Timeout(60.0, connect=5.0),
         limits=httpx.Limits(max_connections=MAX_REQUESTS + 1),
         trust_env=False,
@@ -387,15 +391,10 @@ def check_local(superlink: str) -> None:
 
 def public_addresses() -> set[str]:
     """Return this machine's addresses that are not loopback."""
-    found = {item[4][0] for item in _addresses()}
+    found: set[Any] = set()
+    with suppress(OSError):
+        found |= {item[4][0] for item in socket.getaddrinfo(socket.gethostname(), None)}
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))  # sends nothing; picks the interface that leads out
         found.add(probe.getsockname()[0])
     return {str(a) for a in found if not ipaddress.ip_address(str(a).split("%")[0]).is_loopback}
-
-
-def _addresses() -> list[Any]:
-    try:
-        return socket.getaddrinfo(socket.gethostname(), None)
-    except OSError:
-        return []

@@ -10,6 +10,8 @@ not arrived is polled in every turn, until the timeout: then it is its sender's 
 
 Every request carries a random nonce that its reply must repeat. Only the client that was asked has
 seen it, so no other can reply in its place, nor guess the message's id, which is a hash over it.
+
+Failures in a row and bytes sent and received are counted by client (`Failures`, `TrafficCounter`).
 """
 
 from __future__ import annotations
@@ -26,9 +28,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 import httpx
+import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
+from ...base.arrays import Int64
+from ...protocol import Traffic
 from ..compat import (
     ObjectTree,
     RunNotRunningException,
@@ -36,7 +41,7 @@ from ..compat import (
     inflate_object_from_contents,
 )
 from .object_fetch import Announcement, MissingObject, ReplySource, reply_source
-from .wire import NONCE, OFFER, REPORT, ExpectedReply, message_size
+from .wire import NONCE, OFFER, REPORT, ExpectedReply, clean_line, message_size
 
 CHUNK = 2**20  # bytes of an array that may travel as a separate object (Flower's: 5 MB)
 HEAD = 1024  # bytes of an object's description of itself, besides names
@@ -249,6 +254,14 @@ def missing_reason(request: Request, timeout: float, no_wait: frozenset[int]) ->
     return f"failed: no answer within {timeout:g} s"
 
 
+def describe_error(message: Message) -> str:
+    """Return what is wrong with a reply that is an error; "" if it is none."""
+    if not message.has_error():
+        return ""
+    reason = clean_line(message.error.reason or "", 200)
+    return f"its client app failed (code {message.error.code}{reason and ': '}{reason})"
+
+
 def list_objects(tree: ObjectTree, limits: Limits) -> list[str]:
     """Return the objects of an announced reply, each once; refuse too many, and such as nest
     deeper than a reply does."""
@@ -318,3 +331,61 @@ def array_size(text: bytes, chunks: list[bytes]) -> int:
     indices = json.loads(text)["arraychunk_ids"]
     sizes = [len(body(chunk)) for chunk in chunks]
     return sum(sizes[i] for i in indices)
+
+
+@dataclass
+class Failures:
+    """Failures in a row of each client, by kind of request.
+
+    A client that fails too often is set aside: it is still asked, but nobody waits for it. So it
+    costs a round nothing, and comes back by itself with its first sound reply.
+
+    Attributes:
+        limit: failures in a row after which a client is set aside
+    """
+
+    limit: int
+    count: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    @property
+    def aside(self) -> frozenset[int]:
+        """The clients that are set aside."""
+        return frozenset(k for (_, k), n in self.count.items() if n >= self.limit)
+
+    def record(self, kind: str, k: int, reason: str) -> str:
+        """Count one reply, with the `reason` why it failed ("": it did not); return the event to
+        log, or ""."""
+        before = k in self.aside
+        self.count[kind, k] = self.count.get((kind, k), 0) + 1 if reason else 0
+        after = k in self.aside
+        if after and not before:
+            return f"set aside after {self.limit} failures: asked, and not waited for ({reason})"
+        return "taken back: it answered" if before and not after else ""
+
+
+@dataclass
+class TrafficCounter:
+    """Bytes to and from each client since they were last taken."""
+
+    up: Int64
+    down: Int64
+
+    def add(self, done: Exchange) -> None:
+        """Count requests and replies."""
+        for k, n in done.sent.items():
+            self.down[k] += n
+        for k, n in done.up.items():
+            self.up[k] += n
+
+    def take(self, asked: Int64) -> Traffic:
+        """Return the bytes counted, by client that was asked, and start again from 0."""
+        others = np.ones(len(self.up), np.bool_)
+        others[asked] = False
+        traffic = Traffic(
+            self.up[asked],
+            self.down[asked],
+            int(self.up[others].sum()),
+            int(self.down[others].sum()),
+        )
+        self.up[:], self.down[:] = 0, 0
+        return traffic

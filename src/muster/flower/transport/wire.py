@@ -34,14 +34,8 @@ SERVER, EXTRA = "server.", "extra."  # before the name of a part of the memory
 TRIAL = "trial."  # before the number of a model that is tried out
 MAX_TRIALS = 64  # models in one trial
 SPLITS = ("", "test_", "own_", "own_test_")  # before the loss and the scores
-EXTRA_FIGURES = (
-    "useful",
-    "meets",
-    "meets_test",
-    "preferred",
-    "meets_tuned",
-    "stays",
-)  # what else it tells
+# Figures that are neither a loss nor a score.
+EXTRA_FIGURES = ("useful", "meets", "meets_test", "preferred", "meets_tuned", "stays")
 
 
 def figure_names(scores: tuple[str, ...]) -> tuple[str, ...]:
@@ -61,6 +55,16 @@ REPORT_TYPES: dict[str, tuple[type, ...]] = {  # keys of a report besides figure
     "steps": (int,),
     "claim": (float,),
     "trial": (list,),
+}
+OFFER_TYPES: dict[str, type] = {  # fields of an offer that travel as they are
+    **dict.fromkeys(("seed", "round", "rounds", "population"), int),
+    **dict.fromkeys(("loss", "eps", "lr"), float),
+    "frozen": str,
+}
+ROLE_TYPES: dict[str, type] = {  # and all of a role
+    **dict.fromkeys(("client", "steps", "counted"), int),
+    "priority": bool,
+    "importance": float,
 }
 
 
@@ -176,26 +180,15 @@ def write_offer(
         transform: the hash of the scaler and encoder of features
     """
     offer = packed.offer
-    numbers: dict[str, ConfigRecordValues] = {
-        "seed": offer.seed,
-        "round": offer.round,
-        "rounds": offer.rounds,
-        "loss": offer.loss,
+    values: dict[str, ConfigRecordValues] = {
+        **{name: getattr(offer, name) for name in OFFER_TYPES},
+        **{name: getattr(role, name) for name in ROLE_TYPES},
         offer.score_name: offer.score,
-        "eps": offer.eps,
-        "lr": offer.lr,
-        "population": offer.population,
-        "client": role.client,
-        "priority": role.priority,
-        "importance": role.importance,
-        "steps": role.steps,
-        "counted": role.counted,
         "precision": packed.precision,
         "experiment": experiment,
-        "frozen": offer.frozen,
         "fitted": transform,
     }
-    content: dict[str, Any] = {OFFER: ConfigRecord(numbers), **packed.server}
+    content: dict[str, Any] = {OFFER: ConfigRecord(values), **packed.server}
     if carry:
         content[MODEL] = packed.model
     return RecordDict(content)
@@ -211,27 +204,14 @@ def read_offer(
     if model is None:
         raise ValueError(f"round {record['round']}: no model came with the offer, and none is held")
     offer = Offer(
-        seed=int(record["seed"]),
-        round=int(record["round"]),
-        rounds=int(record["rounds"]),
+        **{name: kind(record[name]) for name, kind in OFFER_TYPES.items()},
         model=model,
-        loss=float(record["loss"]),
         score=float(record[score.name]),
-        eps=float(record["eps"]),
-        lr=float(record["lr"]),
-        population=int(record["population"]),
         server=read_parts(content, SERVER, dtype),
         score_name=score.name,
         higher=score.higher,
-        frozen=str(record["frozen"]),
     )
-    role = ClientRole(
-        int(record["client"]),
-        bool(record["priority"]),
-        float(record["importance"]),
-        int(record["steps"]),
-        int(record["counted"]),
-    )
+    role = ClientRole(**{name: kind(record[name]) for name, kind in ROLE_TYPES.items()})
     return offer, role
 
 

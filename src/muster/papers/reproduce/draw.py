@@ -17,8 +17,8 @@ import numpy as np
 from ...base.lazy import pl
 from ...report.curves import Curve, draw_curves
 from ...report.intervals import Interval, correction_ratio, mean_and_half, read_variation
-from ...report.style import LineStyle, add_legend, save_figure, tidy
-from ...report.sweep_figure import draw_sweep_panel, error_bars
+from ...report.style import LineStyle, add_legend, new_figure, save_figure, tidy
+from ...report.sweep_report import draw_sweep_panel, error_bars
 from ...report.text_format import escape_mathtext, format_value, name_keys, wrap_label
 from ...results.measures import MEASURES, Measure
 from .findings import average_rounds
@@ -31,9 +31,6 @@ def draw_figure(
     drawing: Drawing, frame: pl.DataFrame, path: Path, keys: Sequence[str] = ()
 ) -> Path:
     """Draw one figure of an experiment to a file; `keys` are the swept ones."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     columns = list_columns(drawing, frame)
     if drawing.panels:
         frame = frame.filter(pl.col("panel").is_in(list(drawing.panels)))
@@ -43,9 +40,8 @@ def draw_figure(
     looks = assign_looks(frame, drawing.against)
     many = len(looks) > 1 and drawing.x != "method"
     rows = [(MEASURES[name], cell) for name in measures for cell in cells]
-    size = (WIDTH * len(columns) + (1.6 if many else 0.3), HEIGHT * len(rows) + 0.4)
-    fig = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(fig)
+    aside = 1.6 if many else 0.3
+    fig = new_figure(WIDTH * len(columns) + aside, HEIGHT * len(rows) + 0.4)
     axes = fig.subplots(len(rows), len(columns), squeeze=False)
     for row, (measure, cell) in enumerate(rows):
         for column, panel in enumerate(columns):

@@ -19,7 +19,7 @@ from ...base.lazy import pl
 from ...base.schema import Table
 from ...report.intervals import Interval, correction_ratio, read_variation
 from ...results.measures import MEASURES
-from .claims import PaperClaim, Relation, select_rounds
+from .paper_experiment import PaperClaim, Relation, select_rounds
 
 OWN = ("method", "minus", "measure", "rounds", "value", "with")  # every other key is a place
 EVERY = "*"  # as a method: each of the others

@@ -13,8 +13,8 @@ from typing import Any
 
 from ...base.lazy import pl
 from ...report.intervals import Interval
-from .claims import PaperClaim
 from .findings import Answer, Finding, compute_findings, describe_place, holds
+from .paper_experiment import PaperClaim
 
 NOT_RUN = "not run here"
 # A verdict's words for a cell in which a claim does not hold.

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from ...base.arrays import Float64
-from ...base.errors import MusterError, unknown_name
 from ...base.lazy import pl
 from ...report.figure import check_figure_path
 from ...report.intervals import mean_and_half
-from ...report.style import LineStyle, save_figure, tidy
+from ...report.style import LineStyle, new_figure, save_figure, tidy
+from .study import find_by_study
 from .study_toy import LARGE_GAP, SMALL_GAP
 from .toy import GAMMA2
 from .verdicts_toy import slopes
@@ -27,23 +27,13 @@ WIDTH, HEIGHT = 4.4, 3.4  # inches of a panel
 
 def draw(frame: pl.DataFrame, path: str | Path) -> Path:
     """Draw the frame of any study."""
-    if "study" not in frame.columns or frame["study"].n_unique() != 1:
-        raise MusterError("draw: give the frame of one study of muster.papers.theory.study")
-    name = frame["study"][0]
-    if name not in FIGURES:
-        raise unknown_name("study", name, FIGURES)
-    return FIGURES[name](frame, path)
+    return find_by_study(FIGURES, frame, "draw")(frame, path)
 
 
 def _panels(down: int, across: int, beside: float = 0.0, size: float = 1.0) -> tuple[Any, Any]:
     """A figure and its panels, [row, column], with room for a legend at the right; `size` is that
     of a panel."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    inches = (size * WIDTH * across + beside, size * HEIGHT * down)
-    fig = Figure(figsize=inches, layout="constrained")
-    FigureCanvasAgg(fig)
+    fig = new_figure(size * WIDTH * across + beside, size * HEIGHT * down)
     axes = fig.subplots(down, across, squeeze=False)
     for ax in axes.flat:
         tidy(ax)
@@ -72,6 +62,10 @@ def _line(ax: Any, x: Float64, y: Float64, look: LineStyle, label: str, below: i
         label=label,
         alpha=0.5 if below else 1.0,
     )
+
+
+def _legend(fig: Any, handles: list[Any], labels: list[str]) -> None:
+    fig.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=8)
 
 
 def _by(frame: pl.DataFrame, x: str, y: str) -> tuple[Float64, Float64, Float64]:
@@ -122,13 +116,7 @@ def draw_bound(frame: pl.DataFrame, path: str | Path) -> Path:
         ax.set_visible(False)
     for row in axes:
         row[0].set_ylabel("F(w_T) - F*")
-    fig.legend(
-        list(labelled.values()),
-        list(labelled),
-        loc="outside right upper",
-        frameon=False,
-        fontsize=8,
-    )
+    _legend(fig, list(labelled.values()), list(labelled))
     return _write(fig, path, bound_caption(frame))
 
 
@@ -168,12 +156,7 @@ def draw_corollary2(frame: pl.DataFrame, path: str | Path) -> Path:
                 _line(ax, T, mean, LineStyle.of(i), f"eps_t: {schedule}", len(schedules) - 1 - i)
         row[2].set_yscale("log")
         row[2].axhline(mine["limit"][0], color="0.6", linewidth=1)
-    fig.legend(
-        *axes[0, 0].get_legend_handles_labels(),
-        loc="outside right upper",
-        frameon=False,
-        fontsize=8,
-    )
+    _legend(fig, *axes[0, 0].get_legend_handles_labels())
     seeds = frame["seed"].n_unique()
     caption = (
         "Repaired sums. Grey: the error at the minimum of all clients together. Mirrored: the "
@@ -222,12 +205,7 @@ def draw_toy(frame: pl.DataFrame, path: str | Path) -> Path:
             ax.plot(least["x"].to_numpy(), least["y"].to_numpy(), "o", color="black", markersize=4)
             ax.set(xlabel="w", ylabel="MaxFL's objective")
             ax.set_title(f"({panel}) empirical heterogeneity {gap:g}", fontsize=10)
-    fig.legend(
-        *axes[0, 0].get_legend_handles_labels(),
-        loc="outside right upper",
-        frameon=False,
-        fontsize=8,
-    )
+    _legend(fig, *axes[0, 0].get_legend_handles_labels())
     draws = frame["draws"][0]
     caption = (
         f"(a): gamma^2 = {GAMMA2:g}, {draws} draws; band: 95 % interval. A curve ends where no "

@@ -12,9 +12,8 @@ from ...base.arrays import Float64
 from ...base.lazy import pl
 from ...report.intervals import Interval
 from .minima import local_minima
-from .rate import MOST_SLOPE
-from .statement import Statement, half_width, make_statement
-from .study_toy import LEAST
+from .study import Statement, half_width, make_statement
+from .study_toy import LEAST, MOST_SLOPE
 from .toy import GAMMA2, fedavg_appeal
 
 PAIR = np.array([-1.0, 1.0])  # the empirical means of two clients, in units of their heterogeneity

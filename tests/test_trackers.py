@@ -42,7 +42,7 @@ def simulated(fed, tracker, rounds=2, seed=0):
     )
 
 
-def test_every_round_is_told_and_another_run_begins_by_itself(fed):
+def test_every_round_is_logged_and_another_run_begins_by_itself(fed):
     with Recorder() as recorder:
         first, second = simulated(fed, recorder), simulated(fed, recorder, seed=1)
     assert recorder.calls == [
@@ -51,7 +51,7 @@ def test_every_round_is_told_and_another_run_begins_by_itself(fed):
     ]  # fmt: skip
 
 
-def test_a_comparison_says_whose_rounds_come_next(fed):
+def test_a_comparison_announces_the_run_that_follows(fed):
     methods = {"a": muster.methods.fedavg(), "b": muster.methods.fedalign()}
     with Recorder() as recorder:
         muster.compare(fed, methods, muster.models.Softmax(), 1, seeds=2,
@@ -62,7 +62,7 @@ def test_a_comparison_says_whose_rounds_come_next(fed):
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow", "wandb", "trackio"])
-def test_a_package_that_is_not_there_is_one_line(name, monkeypatch):
+def test_a_missing_package_is_an_error_of_one_line(name, monkeypatch):
     for module in [
         m for m in sys.modules if m.split(".")[0] == name or m == "torch.utils.tensorboard"
     ]:

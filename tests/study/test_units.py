@@ -9,7 +9,7 @@ import os
 import pytest
 
 from muster.base.errors import MusterError
-from muster.study.workers import WorkerPool, count_workers
+from muster.study.units import WorkerPool, count_workers
 
 
 def test_one_job_is_this_process():

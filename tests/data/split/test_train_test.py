@@ -43,7 +43,7 @@ def test_training_rows_are_divided_client_by_client(sizes, share, seed):
     assert again.fingerprint() == small.fingerprint()
 
 
-def test_roles_stay_and_what_told_of_test_rows_goes():
+def test_roles_stay_and_results_on_test_rows_are_dropped():
     fed = muster.with_solo(muster.data.digits(clients=4, priority=2), muster.models.Softmax())
     small = for_tuning(fed)
     assert np.array_equal(small.priority, fed.priority)
@@ -67,7 +67,7 @@ def small_clients(sizes=(30, 30, 2), seed=0):
 
 
 @pytest.mark.parametrize("engine", ["stacked", "loop"])
-def test_a_client_without_held_out_rows_says_nothing_of_them(engine):
+def test_a_client_without_held_out_rows_has_no_results_on_them(engine):
     fed = leave_out(small_clients(seed=8), 0.5)
     assert fed.test.sizes.tolist()[2] == 0, "by what is in its rows"
     model, local = muster.models.Softmax(), muster.Local(steps=3)

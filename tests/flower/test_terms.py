@@ -15,9 +15,17 @@ from flwr.cli.build import build_fab_from_disk
 import muster
 from muster.cli.main import main as command
 from muster.config.experiment import load
-from muster.flower.app_folder import app_hash, read_app_terms, read_roster, roster_path, write_app
 from muster.flower.server import app as server_app
-from muster.flower.terms import check_terms, read_terms, shared_terms
+from muster.flower.terms import (
+    app_hash,
+    check_terms,
+    read_app_terms,
+    read_roster,
+    read_terms,
+    roster_path,
+    shared_terms,
+    write_app,
+)
 
 
 @pytest.fixture
@@ -68,7 +76,7 @@ def test_the_roster_is_the_servers_users_alone(written, home):
     assert inputs is None
 
 
-def test_where_it_is_known_how_rows_were_made_the_model_can_be_asked(written):
+def test_a_known_description_of_rows_is_saved_with_the_model(written):
     case, app, _ = written
     results = case.folder / "results"
     write_app(app, case.experiment(), results, inputs=case.fed.inputs)
@@ -88,7 +96,7 @@ def test_the_server_app_runs_with_its_roster_and_writes_for_itself(written):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
 
 
-def test_an_app_without_its_roster_says_what_to_do(written, home):
+def test_an_app_without_its_roster_is_refused_with_what_to_do(written, home):
     _, app, _ = written
     config = config_of(app)
     with pytest.raises(muster.MusterError, match=r"federation '\.\./x': give a plain name"):

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 import muster
-from muster.flower.transport import certificates
-from muster.flower.transport.certificates import CA, CERTIFICATE, KEY, make_keys
+from muster.flower.transport import keys
+from muster.flower.transport.keys import CA, CERTIFICATE, KEY, make_keys
 
 
 def certificate(path):
@@ -52,7 +52,7 @@ def test_the_server_is_known_by_all_its_names_and_signs_for_nobody(folder):
     assert not server.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
 
 
-def test_certificates_last_as_long_as_was_said(folder):
+def test_certificates_are_valid_for_the_days_asked_for(folder):
     now = datetime.datetime.now(datetime.UTC)
     for name in (CA, CERTIFICATE):
         c = certificate(folder / name)
@@ -95,15 +95,15 @@ def test_clients_can_be_added_and_nothing_is_replaced(folder):
     assert {n: after[n] for n in before} == before
 
 
-def test_keys_that_are_half_written_are_taken_away(tmp_path, monkeypatch):
-    real = certificates.create
+def test_keys_half_written_are_removed(tmp_path, monkeypatch):
+    real = keys.create
 
     def fails(path, content, mode):
         if path.name == "south":
             raise OSError(28, "No space left on device")
         real(path, content, mode)
 
-    monkeypatch.setattr(certificates, "create", fails)
+    monkeypatch.setattr(keys, "create", fails)
     with pytest.raises(OSError, match="No space"):
         make_keys(tmp_path, ["localhost"], ["north", "south"])
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Where methods end along a key: all of them can be seen, and nothing is drawn that cannot be."""
+"""The report of a sweep: its tables in a terminal, and a figure in which every method is seen."""
 
 from __future__ import annotations
 
@@ -8,10 +8,76 @@ import numpy as np
 import polars as pl
 import pytest
 from matplotlib.figure import Figure
+from rich.console import Console
 
+from muster.federation import Variation
 from muster.report.style import LineStyle
-from muster.report.sweep_figure import SLANTED, UPRIGHT, draw_sweep_panel
+from muster.report.sweep_report import (
+    SLANTED,
+    UPRIGHT,
+    draw_sweep_figure,
+    draw_sweep_panel,
+    sweep_note,
+    sweep_tables,
+)
 from muster.results.measures import MEASURES
+
+KEYS = ["local.steps", "requirement.steps", "methods.b.local.lr"]
+COMPARED = ("loss", "test_accuracy", "fairness", "mean_test_accuracy")
+
+
+def summary(seeds=3, rounds=5):
+    """A summary of eight cells and two methods."""
+    several = seeds > 1
+    rows = [
+        {"local.steps": 1 + i // 4, "requirement.steps": 5 + i // 2 % 2,
+         "methods.b.local.lr": (0.1, 0.2)[i % 2], "method": method, "round": rounds,
+         "measure": measure, "seeds": seeds, "mean": 0.5, "half": 0.1 if several else None,
+         "difference": 0.2, "difference_half": 0.1 if several else None, "clear": several,
+         **Variation("data", 80, 20).table}
+        for i in range(8) for method in "ab" for measure in COMPARED
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema_overrides={"half": pl.Float64, "difference_half": pl.Float64})
+
+
+def test_rows_are_distinguishable_in_every_block():
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(*sweep_tables(summary(), KEYS))
+    rows = [line.split() for line in capture.get().splitlines() if "0.500±" in line]
+    assert sum(len(row) - 4 for row in rows) == 8 * 2 * 4, "every mean is there"
+    assert len(rows) == 2 * 8 * 2, "in two blocks"
+    assert len({tuple(row[:4]) for row in rows}) == 8 * 2
+    assert capture.get().count("requirement") == 4, "two blocks of means, two of differences"
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ([summary()], "Mean over 3 seeds after round 5, with its 95 % interval."),
+        ([summary(1)], "One seed, after round 5: no intervals."),
+        ([summary(1), summary(3)],
+         "Mean over 1 to 3 seeds after round 5, with its 95 % interval where there are several."),
+        ([summary(), summary(rounds=9)],
+         "Mean over 3 seeds after the last round, with its 95 % interval."),
+    ],
+)  # fmt: skip
+def test_the_note_says_what_the_points_are(parts, said):
+    assert sweep_note(pl.concat(parts)) == said
+
+
+@pytest.mark.parametrize(
+    ("along", "named"),
+    [
+        ("methods.b.local.lr", ["b: lr", "local steps = 1, requirement steps = 5"]),
+        ("local.steps", ["local steps", "requirement steps = 6, b: lr = 0.2"]),
+    ],
+)
+def test_keys_have_their_names_in_the_figure(tmp_path, along, named):
+    drawn = draw_sweep_figure(summary(1), KEYS, along, tmp_path / "a.svg").read_text()
+    for said in (*named, "One seed, after round 5: no intervals."):
+        assert f"<!-- {said} -->" in drawn
+
 
 LOOKS = {name: LineStyle.of(i) for i, name in enumerate(("a", "b", "c"))}
 
@@ -31,7 +97,7 @@ def drawn(values, measure="test_accuracy", mean=0.9, half=0.3, ax=None):
 @pytest.mark.parametrize(
     "values", [[1.0, 2.0, 3.0], [0.01, 1.0, 100.0], [0.0, 1.0, 100.0], ["low", "high"]]
 )
-def test_methods_that_come_to_the_same_stand_next_to_each_other(values):
+def test_methods_with_equal_results_are_drawn_side_by_side(values):
     ax = drawn(values)
     ax.figure.canvas.draw()
     ends = [box.lines[0].get_xydata() for box in ax.containers]
@@ -55,7 +121,7 @@ def test_a_single_seed_has_a_point_and_no_interval():
     assert not np.isfinite(np.concatenate([*caps, *bars])).any()
 
 
-def test_ticks_do_not_run_into_each_other():
+def test_ticks_do_not_overlap():
     ax = drawn([10, 12, 50, 250])
     assert [t.get_text() for t in ax.get_xticklabels()] == ["10", "", "50", "250"]
     assert ax.get_xlabel() == "my key"
