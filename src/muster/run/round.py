@@ -23,7 +23,7 @@ from ..federation import Population
 from ..methods import Method
 from ..parts.evidence import base_weights
 from ..parts.guard import MOST_LOSS, check_plausible, find_priority_outliers, guard
-from ..parts.tracks import GAIN, cut, cut_offer, cut_replies
+from ..parts.tracks import GAIN, PRODUCT, cut, cut_offer, cut_replies
 from ..protocol import (
     Admission,
     Answers,
@@ -253,6 +253,13 @@ def take_step(
     product = cut(helped if deploy(gain, base) else alone, slice(0, 1))
     model = {n: torch.cat([product[n], helped[n], alone[n]]) for n in offer.model}
     return model, {**own, **{mark + part: table for part, table in others.items()}}
+
+
+def has_help(method: Method, model: Params) -> bool:
+    """Return True if the deployed model is another than the one trained without help."""
+    assert method.tracks is not None, "a method that deploys trains several models"
+    alone = method.tracks.unhelped.start
+    return any(not torch.equal(t[PRODUCT], t[alone]) for t in model.values())
 
 
 class RunningMean:
@@ -494,6 +501,7 @@ def record_round(
         "theta": 1.0 / (1.0 + helped),
         "steps": int(answers.steps.sum()),
         **({} if method.trust is None else {"trials": count_trials(trial)}),
+        **({} if method.deploy is None else {"helped": has_help(method, outcome.model)}),
         "bytes_down": int(traffic.down.sum()) + traffic.others_down,
         "bytes_up": int(traffic.up.sum()) + traffic.others_up,
     }
