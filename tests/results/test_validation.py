@@ -14,7 +14,7 @@ def test_the_deployed_models_are_true_or_false_or_not_there():
     check_columns("rounds", rounds)
     check_columns("rounds", rounds.with_columns(helped=pl.Series([True, False, True, True])))
     for wrong in (["yes"] * 4, [1.0] * 4):
-        with pytest.raises(ValueError, match="column 'helped' holds .*; true or false belong"):
+        with pytest.raises(ValueError, match=r"column 'helped' holds .*; true or false belong"):
             check_columns("rounds", rounds.with_columns(helped=pl.Series(wrong)))
     with pytest.raises(ValueError, match="column 'helped' has nulls"):
         check_columns("rounds", rounds.with_columns(helped=pl.Series([True, None, True, True])))
