@@ -224,3 +224,28 @@ def test_an_honest_priority_client_far_from_the_others_counts_with_a_warning():
     assert first["admitted"].all()
     assert run.rounds["reference_loss"][0] > 100
     assert "counted" in run.moves.filter(pl.col("client") == 0)["move"][0]
+
+
+def test_the_deployed_model_is_recorded(tmp_path):
+    """Without help the product is that of FedAvg on the priority clients, to the last digits."""
+    few = muster.data.Few(of=muster.data.Dirichlet(0.3), first=2, rows=20)
+    fed = muster.data.digits(clients=10, priority=2, partition=few)
+    work = Local(steps=5, batch_size=8, lr=0.1)
+    guarded, alone = (
+        muster.simulate(fed, method, muster.models.Softmax(), 9, work, dtype="float64")
+        for method in (M.assist(guard=True), M.fedavg_priority())
+    )
+    same = (guarded.rounds["loss"] - alone.rounds["loss"]).abs() < 1e-9
+    assert guarded.rounds["helped"].to_list() == (~same).to_list()
+    assert guarded.rounds["helped"].n_unique() == 2, "both are tested"
+    assert "helped" not in alone.rounds.columns
+    muster.save(guarded, tmp_path / "run")
+    assert muster.load(tmp_path / "run").rounds.equals(guarded.rounds)
+
+
+def test_a_round_that_moved_nothing_deploys_what_was_deployed():
+    fed = muster.data.digits(clients=10, priority=1)
+    method = M.assist(guard=True, invite=muster.parts.Sample(1))
+    run = muster.simulate(fed, method, muster.models.Softmax(), 5, seed=0)
+    assert run.rounds["skipped"].all()
+    assert run.rounds["helped"].to_list() == [False] * 5

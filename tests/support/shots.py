@@ -1,6 +1,7 @@
 """Pictures of a report for the docs: `python tests/support/shots.py runs/demo/report.html docs`.
 
-They are to be looked at before they are kept.
+Of another report, name the picture: `... runs/help/report.html docs assist-help`. They are to be
+looked at before they are kept.
 """
 
 from __future__ import annotations
@@ -12,17 +13,20 @@ from PIL import Image
 
 from browser import Browser
 
+DEMO = ("report", "report-who", "report-dark", "report-phone")
 SHOTS = {  # width, height, dark, and the element that is at the top
     "report": (1200, 1240, False, "header"),
     "report-who": (1200, 900, False, "#participation"),
     "report-dark": (1200, 1100, True, "#participation"),
     "report-phone": (390, 1000, False, "#curves"),
+    "assist-help": (1000, 618, False, "#helpers"),
 }
 
 
-def main(report: str, folder: str) -> None:
+def main(report: str, folder: str, *names: str) -> None:
     with Browser() as browser:
-        for name, (width, height, dark, top) in SHOTS.items():
+        for name in names or DEMO:
+            width, height, dark, top = SHOTS[name]
             page = browser.open(report, width=width, height=height, dark=dark)
             page.until("document.documentElement.hasAttribute('data-ready')")
             page.run("document.documentElement.style.scrollBehavior = 'auto'")

@@ -270,6 +270,7 @@ TABLE = (
     Measure("admitted", "replies admitted", counts=True),
     Measure("admitted_nonpriority", "others admitted", "others admitted", panel=True, counts=True),
     Measure("skipped", "rounds that moved nothing", share=True),
+    Measure("helped", "rounds whose model was the helped one", share=True),
     Measure("eps", "eps_t"),
     Measure("reference_loss", "F(w) as broadcast"),
     Measure("theta", "theta_t, the priority clients' share of the step", share=True),

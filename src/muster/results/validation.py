@@ -38,7 +38,10 @@ COLUMNS: dict[str, dict[str, type]] = {
 }
 # Columns that only some runs have.
 MORE: dict[str, dict[str, type]] = {
-    "rounds": {"pool": int, "left": int, "returned": int, "admitted_nonpriority": int},
+    "rounds": {
+        **dict.fromkeys(("pool", "left", "returned", "admitted_nonpriority"), int),
+        "helped": bool,
+    },
     "clients": {"name": str},
     "moves": {"name": str},
     "attackers": {"name": str},

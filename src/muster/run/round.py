@@ -24,7 +24,7 @@ from ..methods import Method
 from ..parts.evidence import base_weights
 from ..parts.guard import MOST_LOSS, check_plausible, find_priority_outliers, guard
 from ..parts.sketch import SKETCH, as_sketches
-from ..parts.tracks import ALONE, GAIN, cut, cut_offer, cut_replies, mix, pool_clients
+from ..parts.tracks import ALONE, GAIN, PRODUCT, cut, cut_offer, cut_replies, mix, pool_clients
 from ..protocol import (
     Admission,
     Answers,
@@ -314,6 +314,13 @@ def gather_tracks(server: State, part: str) -> Params:
     return join_tracks(cut(server[part], slice(0, 1)), server[part], server[ALONE + part])
 
 
+def has_help(method: Method, model: Params) -> bool:
+    """Return True if the deployed model is another than the one trained without help."""
+    assert method.tracks is not None, "a method that deploys trains several models"
+    alone = method.tracks.unhelped.start
+    return any(not torch.equal(t[PRODUCT], t[alone]) for t in model.values())
+
+
 class RunningMean:
     """The mean of replies that arrive in portions, as one reply with their total weight."""
 
@@ -558,6 +565,7 @@ def record_round(
         "theta": 1.0 / (1.0 + helped),
         "steps": int(answers.steps.sum()),
         **({} if method.trust is None else {"trials": count_trials(trial)}),
+        **({} if method.deploy is None else {"helped": has_help(method, outcome.model)}),
         "bytes_down": int(traffic.down.sum()) + traffic.others_down,
         "bytes_up": int(traffic.up.sum()) + traffic.others_up,
     }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 
+import polars as pl
 import pytest
 
 import browser
@@ -56,7 +57,7 @@ def opened(chromium, path, **how):
 @pytest.mark.parametrize("dark", [False, True])
 def test_everything_is_drawn_without_a_complaint(chromium, report, dark, width):
     page = opened(chromium, report, dark=dark, width=width)
-    assert page.run("document.querySelectorAll('main > section').length") == 11
+    assert page.run("document.querySelectorAll('main > section').length") == 12
     assert page.run("document.querySelectorAll('.chart').length") >= 10
     background = page.run("getComputedStyle(document.body).backgroundColor")
     assert background == ("rgb(20, 24, 29)" if dark else "rgb(255, 255, 255)")
@@ -197,3 +198,89 @@ def test_a_thousand_clients_by_five_hundred_rounds(chromium, tmp_path):
     page.key("End")
     assert "round 500: " in page.run("document.getElementById('tip').textContent")
     assert page.errors == []
+
+
+@pytest.fixture(scope="module")
+def helped(tmp_path_factory):
+    """Help by evidence, with a guard, next to the same without one."""
+    few = muster.data.Few(of=muster.data.Dirichlet(0.3), first=2, rows=20)
+    fed = muster.data.digits(clients=10, priority=2, partition=few)
+    methods = {"guarded": muster.methods.assist(guard=True), "plain": muster.methods.assist()}
+    done = muster.compare(fed, methods, muster.models.Softmax(), 8, seeds=1)
+    return done, done.report(tmp_path_factory.mktemp("helped") / "report.html")
+
+
+TIP = "document.getElementById('tip')"
+HELP = "document.querySelector('#helpers canvas')"
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_helpers_are_read_cell_by_cell(chromium, helped, dark):
+    done, path = helped
+    page = opened(chromium, path, dark=dark)
+    run = done["guarded"][0]
+    table = run.clients.filter(~run.clients["priority"])
+    order = page.run("[...document.querySelectorAll('#helpers .names div')].map(e => +e.innerText)")
+    total = dict(table.group_by("client").agg(pl.col("weight").sum()).rows())
+    assert [total[k] for k in order] == sorted(total.values(), reverse=True)
+    page.run("document.querySelector('#helpers .chart').focus()")
+    page.key("ArrowRight")
+    for k in order:
+        (row,) = table.filter((table["client"] == k) & (table["round"] == 1)).to_dicts()
+        said = page.run(f"{TIP}.innerText").splitlines()
+        assert said[0] == str(k)
+        if row["weight"] > 0:
+            assert said[1].startswith("round 1: counted for ")
+            shown = float(said[1].split()[4])
+            assert shown == pytest.approx(100 * row["weight"], abs=0.5)
+        else:
+            assert said[1] == f"round 1: did not count: {row['reason']}"
+        assert said[2].startswith("all helpers ")
+        model = "helped model" if run.rounds["helped"][0] else "model trained alone"
+        assert said[3] == f"deployed: the {model}"
+        page.key("ArrowDown")
+    assert page.errors == []
+
+
+def test_the_sentence_is_about_the_run_that_is_picked(chromium, helped):
+    page = opened(chromium, helped[1])
+    said = "document.querySelector('#helpers .said').textContent"
+    assert "guarded, seed 0: Helpers counted for" in page.run(said)
+    assert "was deployed in" in page.run(said)
+    assert page.run("document.querySelector('#helpers svg').textContent.includes('deployed')")
+    page.run(
+        "(s => { s.value = '1'; s.dispatchEvent(new Event('change')) })"
+        "(document.querySelector('#helpers select'))"
+    )
+    page.until(f"{said}.startsWith('plain')")
+    assert "was deployed in" not in page.run(said)
+    assert not page.run("document.querySelector('#helpers svg').textContent.includes('deployed')")
+    assert page.errors == []
+
+
+def test_a_tap_shows_what_a_pointer_does_and_it_stays(chromium, helped):
+    page = opened(chromium, helped[1], width=390)
+    page.run(f"{HELP}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
+    x, y = page.run(f"(b => [b.left + 5, b.top + 5])({HELP}.getBoundingClientRect())")
+    page.ask("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
+    page.ask("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+    page.until(f"{TIP}.classList.contains('on')")
+    assert "round 1: counted for" in page.run(f"{TIP}.textContent")
+    page.run("document.querySelector('#helpers .chart').dispatchEvent(new FocusEvent('blur'))")
+    assert not page.run(f"{TIP}.classList.contains('on')")
+
+
+def test_the_columns_of_both_pictures_lie_under_each_other(chromium, tmp_path):
+    path = big_run(300, 40).report(tmp_path / "r.html")
+    for width in (1200, 390):
+        page = opened(chromium, path, width=width)
+        rows = page.run("document.querySelectorAll('#helpers .names div').length")
+        assert rows == 61, "sixty helpers, and the others together"
+        assert page.run("document.querySelector('#helpers canvas').clientHeight") >= 10 * rows
+        left, right = page.run(f"(b => [b.left, b.right])({HELP}.getBoundingClientRect())")
+        bars = page.run(
+            "(b => [b.left, b.right])(document.querySelector('#helpers svg .share.state2')"
+            ".getBoundingClientRect())"
+        )
+        assert bars == pytest.approx([left, right], abs=1)
+        assert page.errors == []

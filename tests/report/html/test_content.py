@@ -61,10 +61,10 @@ def runs():
 def test_sections_come_in_the_order_that_was_asked_for(runs):
     text = render_page(Content(runs))
     assert re.findall(r'<section id="(\w+)"', text) == [
-        *("result", "curves", "differences", "participation", "clients", "appeal"),
+        *("result", "curves", "differences", "participation", "helpers", "clients", "appeal"),
         *("attackers", "band", "costs", "data", "configuration"),
     ]
-    assert len(SECTIONS) == 11
+    assert len(SECTIONS) == 12
 
 
 def test_nothing_is_loaded_from_anywhere(runs):

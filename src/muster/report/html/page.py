@@ -27,6 +27,7 @@ from . import (
     data_overview,
     differences,
     headline,
+    helpers_section,
     learning_curves,
     participation_section,
 )
@@ -39,6 +40,7 @@ SECTIONS = {
     "Curves": learning_curves,
     "Differences": differences,
     "Participation": participation_section,
+    "Helpers": helpers_section,
     "Clients": client_table,
     "Appeal": appeal,
     "Attackers": attackers,
@@ -47,8 +49,8 @@ SECTIONS = {
     "Data": data_overview,
     "Reproduce": configuration,
 }
-CHARTS = ("lines", "forest", "participation", "gains", "band", "bars")
-SCRIPTS = tuple(f"{name}.js" for name in ("base", "table", "axes", *CHARTS, "main"))
+CHARTS = ("lines", "forest", "participation", "helpers", "gains", "band", "bars")
+SCRIPTS = tuple(f"{name}.js" for name in ("base", "table", "axes", "cells", *CHARTS, "main"))
 TEMPLATE = """\
 <!doctype html>
 <html lang="en">

@@ -1,17 +1,10 @@
 // F(w) with its band, and the loss each client reports in each round.
-async function decodeLosses(run) {
-  const codes = await unpack(run.loss.codes, Uint16Array), wide = run.x.length;
-  return run.clients.map((_, i) => Array.from({ length: wide }, (_, t) => {
-    const code = codes[i * wide + t];
-    return code === 65535 ? null : run.loss.low + code * run.loss.step;
-  }));
-}
 function band(element) {
   const all = section("band");
   let turn = 0;
   const redrawChart = async () => {
     const mine = ++turn, name = pickRun(all.runs), run = all.runs[name];
-    const losses = await decodeLosses(run);
+    const losses = await decode(run.loss, run.x.length);
     if (mine !== turn) return;
     const clients = section("clients").runs[name];
     const edge = run.x.map((_, i) => (run.f[i] === null ? null : [run.f[i] - (run.eps[i] || 0), run.f[i] + (run.eps[i] || 0)]));
@@ -53,7 +46,7 @@ function countInBand(run, losses, i) {
   return [reported.filter((v) => Math.abs(v - run.f[i]) <= run.eps[i]).length, reported.length];
 }
 TABLES.band = async () => {
-  const all = section("band"), run = all.runs[pickRun(all.runs)], losses = await decodeLosses(run);
+  const all = section("band"), run = all.runs[pickRun(all.runs)], losses = await decode(run.loss, run.x.length);
   const rows = run.x.map((t, i) => [t, run.f[i], run.eps[i], ...countInBand(run, losses, i)]);
   return buildTable("band", ["round", "F(w)", "eps", "clients in the band", "clients that reported a loss"], rows);
 };

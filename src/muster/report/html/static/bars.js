@@ -46,24 +46,14 @@ function drawBars(element, run, rows, order, sum, all, describe) {
 }
 function drawHeatMap(element, run, rows, order, sum, describe) {
   const [n, classes] = run.shape, width = Math.max(200, element.clientWidth), height = Math.max(60, Math.min(360, classes * 12));
-  const ratio = Math.min(3, devicePixelRatio || 1);
-  const canvas = make("canvas", { width: Math.round(width * ratio), height: Math.round(height * ratio), "aria-hidden": "true" });
-  canvas.style.width = `${width}px`; canvas.style.height = `${height}px`;
+  const canvas = make("canvas", { "aria-hidden": "true" });
   element.replaceChildren(canvas);
   const [from, to] = [rgb(cssColour("--heat0")), rgb(cssColour("--heat1"))];
-  const small = new OffscreenCanvas(n, classes), pen = small.getContext("2d"), image = pen.createImageData(n, classes);
   const totals = order.map(sum), most = Math.max(...totals, 1);
-  order.forEach((k, i) => {
-    for (let c = 0; c < classes; c++) {
-      const share = classes > 1 ? rows[k * classes + c] / (totals[i] || 1) : totals[i] / most, at = 4 * (c * n + i);
-      for (let p = 0; p < 3; p++) image.data[at + p] = from[p] + Math.sqrt(share) * (to[p] - from[p]);
-      image.data[at + 3] = 255;
-    }
-  });
-  pen.putImageData(image, 0, 0);
-  const ink = canvas.getContext("2d");
-  ink.imageSmoothingEnabled = n > canvas.width;
-  ink.drawImage(small, 0, 0, canvas.width, canvas.height);
+  paintCells(canvas, width, height, classes, n, (c, i) => {
+    const share = classes > 1 ? rows[order[i] * classes + c] / (totals[i] || 1) : totals[i] / most;
+    return blend(from, to, Math.sqrt(share));
+  }, false);
   addCursor(element, element.dataset.description, () => n,
     (px) => { const i = Math.floor((px / width) * n); return i >= 0 && i < n ? i : null; }, describe, () => {});
 }

@@ -42,6 +42,14 @@ async function unpack(text, Type) {
   }
   return new Type(await unpacked.get(text));
 }
+// Rows of numbers, each `low + code * step`; null where one is missing.
+async function decode(packed, wide) {
+  const codes = await unpack(packed.codes, Uint16Array);
+  return Array.from({ length: codes.length / wide }, (_, i) => Array.from({ length: wide }, (_, t) => {
+    const code = codes[i * wide + t];
+    return code === 65535 ? null : packed.low + code * packed.step;
+  }));
+}
 
 // All charts; they are redrawn when the theme, the width or the selection changes.
 const charts = [];

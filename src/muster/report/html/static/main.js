@@ -1,5 +1,5 @@
 // Draw all charts and connect all controls.
-const CHARTS = { lines, forest, participation, gains, band, bars };
+const CHARTS = { lines, forest, participation, helpers, gains, band, bars };
 for (const element of document.querySelectorAll(".chart")) CHARTS[element.dataset.chart](element);
 for (const table of document.querySelectorAll("table[data-csv]")) if (!table.closest(".lazy")) makeInteractive(table);
 for (const details of document.querySelectorAll("details.lazy")) fillOnOpen(details);

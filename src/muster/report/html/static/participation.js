@@ -1,9 +1,5 @@
 // Participation: a canvas with one row per client and one column per round.
 const STATE_COLOURS = ["--s-none", "--s-right", "--s-helper", "--s-silent", "--s-refused", "--s-failed", "--s-left"];
-function rgb(text) {
-  const n = parseInt(text.slice(1), 16);
-  return [(n >> 16) & 255, (n >> 8) & 255, n & 255];
-}
 function participation(element) {
   const all = section("participation");
   const canvas = make("canvas", { "aria-hidden": "true" });
@@ -24,28 +20,10 @@ function participation(element) {
     names.replaceChildren(...(named ? order.map((k) => make("div", {}, title(k))) : []));
     names.style.setProperty("--row", `${rowHeight}px`);
     const width = Math.max(100, element.clientWidth - (named ? names.offsetWidth + 6 : 0) - 2);
-    const ratio = Math.min(3, devicePixelRatio || 1);
-    canvas.width = Math.round(width * ratio); canvas.height = Math.round(n * rowHeight * ratio);
-    canvas.style.width = `${width}px`; canvas.style.height = `${n * rowHeight}px`;
     below.replaceChildren(make("span", {}, "round 1"), make("span", {}, String(rounds)));
     below.style.width = `${width}px`;
     const palette = STATE_COLOURS.map((c) => rgb(cssColour(c)));
-    const small = new OffscreenCanvas(rounds, n), pen = small.getContext("2d");
-    const image = pen.createImageData(rounds, n);
-    order.forEach((k, row) => {
-      for (let t = 0; t < rounds; t++) {
-        const [r, g, b] = palette[run.kinds[cells[k * rounds + t]][0]], at = 4 * (row * rounds + t);
-        image.data[at] = r; image.data[at + 1] = g; image.data[at + 2] = b; image.data[at + 3] = 255;
-      }
-    });
-    pen.putImageData(image, 0, 0);
-    const ink = canvas.getContext("2d");
-    ink.imageSmoothingEnabled = rounds > canvas.width;
-    ink.drawImage(small, 0, 0, canvas.width, canvas.height);
-    if (rowHeight >= 6) {
-      ink.fillStyle = cssColour("--paper");
-      for (let row = 1; row < n; row++) ink.fillRect(0, Math.round(row * rowHeight * ratio), canvas.width, 1);
-    }
+    paintCells(canvas, width, n * rowHeight, n, rounds, (row, t) => palette[run.kinds[cells[order[row] * rounds + t]][0]]);
     const moves = new Map(run.moves.map(([t, k, what]) => [`${k}/${t}`, what]));
     const read = (row, t, px, py) => {
       const k = order[row], [state, why] = run.kinds[cells[k * rounds + t]];
@@ -53,28 +31,7 @@ function participation(element) {
       const moved = moves.get(`${k}/${t + 1}`);
       showTip([`${title(k)}${role}`, `round ${t + 1}: ${all.states[state]}${why ? ` (${why})` : ""}`, ...(moved ? [moved] : [])], px, py);
     };
-    let row = 0, t = -1;
-    element.tabIndex = 0;
-    element.setAttribute("role", "group");
-    element.setAttribute("aria-roledescription", "chart");
-    element.setAttribute("aria-label", `${element.dataset.description}, ${runLabel(name)}. Use the arrow keys to read it.`);
-    canvas.onpointermove = (event) => {
-      const b = canvas.getBoundingClientRect();
-      t = Math.min(rounds - 1, Math.max(0, Math.floor(((event.clientX - b.left) / b.width) * rounds)));
-      row = Math.min(n - 1, Math.max(0, Math.floor(((event.clientY - b.top) / b.height) * n)));
-      read(row, t, event.clientX, event.clientY);
-    };
-    canvas.onpointerleave = hideTip;
-    element.onblur = hideTip;
-    element.onkeydown = (event) => {
-      const move = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0], Home: [0, -Infinity], End: [0, Infinity] }[event.key];
-      if (!move) return;
-      event.preventDefault();
-      row = Math.min(n - 1, Math.max(0, row + move[0]));
-      t = Math.min(rounds - 1, Math.max(0, t + move[1]));
-      const b = canvas.getBoundingClientRect();
-      read(row, t, b.left + ((t + 0.5) / rounds) * b.width, b.top + ((row + 0.5) / n) * b.height);
-    };
+    addCellCursor(element, canvas, `${element.dataset.description}, ${runLabel(name)}`, n, rounds, read);
     legend(element.parentElement.querySelector(".legend"), run, cells, all.states);
   };
   pickListeners.push(redrawChart);
