@@ -228,7 +228,7 @@ def test_an_honest_priority_client_far_from_the_others_counts_with_a_warning():
 
 def test_the_deployed_model_is_recorded(tmp_path):
     """Without help the product is that of FedAvg on the priority clients, to the last digits."""
-    few = muster.data.Few(of=muster.data.Dirichlet(0.3), first=2, rows=20)
+    few = muster.data.Few(of=muster.data.IID(), first=2, rows=20)
     fed = muster.data.digits(clients=10, priority=2, partition=few)
     work = Local(steps=5, batch_size=8, lr=0.1)
     guarded, alone = (
