@@ -465,7 +465,7 @@ def test_the_demo_configuration_is_what_the_readme_says():
     from muster.config.experiment import load, load_table
 
     demo = load(load_table("examples/demo.toml"))
-    assert list(demo.methods) == ["fedalign", "fedavg on priority", "fedavg on all"]
+    assert list(demo.methods) == ["assist", "alone", "everyone", "fedalign"]
     assert len(demo.settings.all_seeds) >= 5
 
 

@@ -47,14 +47,14 @@ def test_it_is_told_which_hospital_gains_from_which(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @shared(HEART_TABLE)
-def test_the_readmes_hospitals_are_what_the_example_says():
+def test_the_guides_hospitals_are_what_the_example_says():
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "heart.py"), str(SHARED)],
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     lines = [line.rstrip() for line in done.stdout.splitlines()]
-    assert "\n".join(lines) in (ROOT / "README.md").read_text()
+    assert "\n".join(lines) in (ROOT / "docs" / "guide.md").read_text()
 
 
 @pytest.mark.slow

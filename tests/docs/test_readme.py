@@ -71,10 +71,10 @@ def test_the_table_of_methods_is_current():
 
 def test_the_appeal_example_is_alive(tmp_path, monkeypatch):
     """Clients leave and return, and in the end the model appeals to nearly all of them."""
-    (code,) = [code for page, _, code in BLOCKS if page == "README.md" and "maxfl" in code]
+    (code,) = [code for page, _, code in BLOCKS if page == "guide.md" and "maxfl" in code]
     monkeypatch.chdir(tmp_path)
     space: dict = {"__name__": "example"}
-    exec(compile(code, "README", "exec"), space)
+    exec(compile(code, "guide", "exec"), space)
     run = space["run"]
     assert run.rounds["pool"].min() <= 12
     assert run.rounds["pool"][-1] >= 18

@@ -75,7 +75,7 @@ def test_the_federation_in_its_order_comes_to_what_was_simulated(desk, capsys):
     who = ["round", "client", "joined", "admitted", "reason"]
     assert real.clients.select(who).equals(simulated.clients.select(who))
     shown = re.search(
-        r"^starting a superlink.*?(?=```)", (ROOT / "README.md").read_text(), re.M | re.S
+        r"^starting a superlink.*?(?=```)", (ROOT / "docs" / "guide.md").read_text(), re.M | re.S
     )
     missing = set(but_sizes(shown[0])) - set(but_sizes(printed))
     assert not missing
