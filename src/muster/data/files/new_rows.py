@@ -20,14 +20,13 @@ from ...base.lazy import pl
 from ...federation import Inputs, TableEncoder
 from .image_folders import read_new_images
 from .npz import build_block, load_npz
+from .table_files import read_columns, read_header
 from .tabular import (
     ENDINGS,
     MISSING,
     TABLES,
     encode_categories,
     null_na_values,
-    read_columns,
-    read_header,
     read_levels,
     read_numbers,
     read_tokens,
