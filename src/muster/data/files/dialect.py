@@ -20,6 +20,7 @@ Encoding = Literal["utf-8", "latin-1", "cp1252"]
 SEPARATORS: tuple[Separator, ...] = (",", ";", "\t", "|")
 LOOK_AT = 2**18  # bytes at the beginning of a file by which its dialect is detected
 SOME_ROWS = 200  # rows of them that are parsed
+CONTROL = bytes(range(0x80, 0xA0))  # control codes in latin-1, quotes and dashes in cp1252
 COMMA = r"^([+-]?\d*),(\d+(?:[eE][+-]?\d+)?)$"  # a number with a decimal comma
 POINT = r"^[+-]?\d*\.\d+(?:[eE][+-]?\d+)?$"
 
@@ -65,11 +66,11 @@ def detect_encoding(path: Path) -> Encoding:
     valid, control = True, False
     with open_file(path, TABLE, follow=True) as file:
         while piece := file.read(LOOK_AT):
-            control = control or any(0x80 <= byte <= 0x9F for byte in piece)
+            control = control or len(piece.translate(None, CONTROL)) < len(piece)
             valid = valid and decodes(decoder, piece)
     if valid and decodes(decoder, b"", final=True):
         return "utf-8"
-    return "cp1252" if control else "latin-1"  # quotes and dashes there, control codes here
+    return "cp1252" if control else "latin-1"
 
 
 def decodes(decoder: codecs.IncrementalDecoder, piece: bytes, final: bool = False) -> bool:

@@ -19,6 +19,7 @@ from ...base.errors import MusterError, MusterWarning, plural
 from ...base.lazy import pl
 from ...base.registry import Code, part
 from ...federation import ColumnStatistics, Federation, Scaler, TableEncoder, TextEncoder
+from ...federation.inputs import Range, plausible_range
 from .assembly import (
     AssignedRows,
     Names,
@@ -235,6 +236,7 @@ class FolderData:
         levels = fitted.levels if isinstance(fitted, TableEncoder) else self.levels()
         blocks = self.encode_categories(levels)
         transforms: list[TableEncoder | Scaler] = []
+        scaled = self.options.scale in SCALES
 
         def fit(x: NDArray[Any], rows: AssignedRows) -> TableEncoder | Scaler:
             statistics = rows.statistics(x)
@@ -242,12 +244,20 @@ class FolderData:
             counts = rows.priority if mine else np.ones(len(rows.names), np.bool_)
             if not self.tables:
                 return Scaler.fit(statistics, counts, x.shape[1:])
-            scaled, fills = self.options.scale in SCALES, self.options.missing == "mean"
+            fills = self.options.missing == "mean"
             return TableEncoder.fit(
                 statistics, counts, columns, levels, scaled, fills, self.na_values
             )
 
+        ranges: dict[str, Range] = {}
+
         def rescale(x: NDArray[Any], rows: AssignedRows) -> NDArray[Any]:
+            if self.tables and not self.text and not self.manifest.mean and not scaled:
+                found = rows.statistics(x).combine()
+                both = zip(
+                    columns, found.mean[0].tolist(), found.deviation[0].tolist(), strict=True
+                )
+                ranges.update({c: plausible_range(m, s) for c, m, s in both if c not in levels})
             if self.manifest.mean:
                 x, scale = manifest_scaler(x, blocks[0], self.manifest)
                 transforms.append(scale)
@@ -268,6 +278,8 @@ class FolderData:
             text=self.text,
             pad=self.text.pad if self.text else None,
             resized=options.resize is not None,
+            ranges={**ranges, **self.manifest.ranges},
+            recode=self.manifest.recode,
             label_column=options.label_column if self.tables else None,
             # With features or a text named, every other column is ignored.
             aside=None
