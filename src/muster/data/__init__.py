@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ..base.registry import kinds
 from ..federation import Federation
+from .files.column_check import Problem
+from .files.data_check import DataCheck, check
 from .files.folder import from_folder
 from .files.huggingface import from_partitioner
 from .sets.heart import heart
@@ -34,14 +36,17 @@ __all__ = [
     "DATA",
     "IID",
     "PARTITIONS",
+    "DataCheck",
     "Dirichlet",
     "Few",
     "LabelMix",
     "Partition",
     "Parts",
     "Portions",
+    "Problem",
     "Shards",
     "by_column",
+    "check",
     "cifar10",
     "diabetes",
     "digits",
