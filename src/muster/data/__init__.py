@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..base.registry import kinds
 from ..federation import Federation
-from .files.column_check import Problem
+from .files.column_check import DataProblem
 from .files.data_check import DataCheck, check
 from .files.folder import from_folder
 from .files.huggingface import from_partitioner
@@ -37,13 +37,13 @@ __all__ = [
     "IID",
     "PARTITIONS",
     "DataCheck",
+    "DataProblem",
     "Dirichlet",
     "Few",
     "LabelMix",
     "Partition",
     "Parts",
     "Portions",
-    "Problem",
     "Shards",
     "by_column",
     "check",

@@ -49,7 +49,7 @@ UNITS |= {88.4: "creatinine in mg/dl and umol/l"}
 
 
 @dataclass(frozen=True)
-class Problem:
+class DataProblem:
     """One problem of a folder of data.
 
     Attributes:
@@ -86,7 +86,7 @@ class ColumnCheck:
 
     name: str
     kind: Kind
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[DataProblem] = field(default_factory=list)
     recode: dict[str, str] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     lacks: dict[str, int] = field(default_factory=dict)
@@ -111,7 +111,7 @@ def check_column(
         known: values that are meant as they are
         limits: the range that was agreed on
     """
-    problems: list[Problem] = []
+    problems: list[DataProblem] = []
     recode = find_missing_words(name, values, known, problems)
     values = {client: apply(column, recode) for client, column in values.items()}
     every = pl.concat(list(values.values())).drop_nulls()
@@ -123,7 +123,7 @@ def check_column(
     elif kind == "category":
         kind = check_levels(name, values, known, problems, recode)
     elif kind in LEFT_OUT:
-        problems.append(Problem("", name, kind, LEFT_OUT[kind], "left out of features"))
+        problems.append(DataProblem("", name, kind, LEFT_OUT[kind], "left out of features"))
     values = {client: apply(column, recode) for client, column in values.items()}
     counts = count(pl.concat(list(values.values()))) if kind == "category" else {}
     lacks = {client: column.null_count() for client, column in values.items()}
@@ -159,7 +159,7 @@ def as_numbers(column: pl.Series) -> Float64:
 
 
 def find_missing_words(
-    name: str, values: Mapping[str, pl.Series], known: Collection[str], problems: list[Problem]
+    name: str, values: Mapping[str, pl.Series], known: Collection[str], problems: list[DataProblem]
 ) -> dict[str, str]:
     """Return values that seem to say that there is none, such as `k.A.`."""
     recode: dict[str, str] = {}
@@ -169,7 +169,7 @@ def find_missing_words(
         if found:
             recode |= dict.fromkeys(found, "")
             text = f"{quote(set(found))} in {plural(sum(found.values()), 'row')}"
-            problems.append(Problem(client, name, "missing", text, "read as missing"))
+            problems.append(DataProblem(client, name, "missing", text, "read as missing"))
     return recode
 
 
@@ -215,7 +215,7 @@ def check_numbers(
     name: str,
     values: Mapping[str, pl.Series],
     limits: Range | None,
-    problems: list[Problem],
+    problems: list[DataProblem],
     recode: dict[str, str],
 ) -> None:
     """Find what is no number, numbers that stand for missing values, mistakes, and other units."""
@@ -227,7 +227,7 @@ def check_numbers(
             found = set(wrong.to_list())
             text = f"{plural(len(wrong), 'value')} no numbers ({quote(found)})"
             problems.append(
-                Problem(client, name, "type", text, "read as missing: write them as numbers")
+                DataProblem(client, name, "type", text, "read as missing: write them as numbers")
             )
             recode.update(dict.fromkeys(found, ""))
         numbers[client] = x
@@ -246,14 +246,14 @@ def check_numbers(
         if coded:
             found = {str(values[client][int(i)]) for i in coded}
             text = f"{quote(found)} in {plural(len(coded), 'row')}, far from all others"
-            problems.append(Problem(client, name, "missing", text, "read as missing"))
+            problems.append(DataProblem(client, name, "missing", text, "read as missing"))
             recode.update(dict.fromkeys(found, ""))
         rest = [i for i in rows if x[i] not in SENTINELS]
         if rest:
             text = f"row {rest[0] + 1}: {x[rest[0]]:g} is far from all others"
             text += f" (as are {len(rest) - 1} more)" if len(rest) > 1 else ""
             advice = "fix it, or agree on a range with [range] in the manifest"
-            problems.append(Problem(client, name, "range", text, advice))
+            problems.append(DataProblem(client, name, "range", text, advice))
 
 
 def far_values(x: Float64) -> Float64:
@@ -278,11 +278,11 @@ def far_values(x: Float64) -> Float64:
     return np.unique(x[far])
 
 
-def check_units(name: str, numbers: Mapping[str, Float64]) -> list[Problem]:
+def check_units(name: str, numbers: Mapping[str, Float64]) -> list[DataProblem]:
     """Return a problem for each client whose values are apart from all others': the middle 80 % of
     its values and of theirs do not meet, and medians differ twofold."""
     enough = {client: x for client, x in numbers.items() if len(x) >= FEWEST}
-    problems: list[Problem] = []
+    problems: list[DataProblem] = []
     for client, x in enough.items():
         others = [y for other, y in enough.items() if other != client]
         if not others or (len(enough) == 2 and problems):
@@ -299,7 +299,7 @@ def check_units(name: str, numbers: Mapping[str, Float64]) -> list[Problem]:
         times = f": {ratio:.3g} times{unit}" if np.isfinite(ratio) else ""
         text = f"median {mid:.4g}, that of the others {middle:.4g}{times}"
         advice = "another unit, or a code for missing values? convert it"
-        problems.append(Problem(client, name, "unit", text, advice))
+        problems.append(DataProblem(client, name, "unit", text, advice))
     return problems
 
 
@@ -307,7 +307,7 @@ def check_levels(
     name: str,
     values: Mapping[str, pl.Series],
     known: Collection[str],
-    problems: list[Problem],
+    problems: list[DataProblem],
     recode: dict[str, str],
 ) -> Kind:
     """Find values that are written in different ways, and typos; return "unclear" if what is meant
@@ -330,7 +330,7 @@ def check_levels(
             problems += describe_changes(client, name, words, changes)
             for word in sorted(words & set(typos)):
                 text = f"'{word}' ({plural(counts[word], 'row')}) may be a typo of '{typos[word]}'"
-                problems.append(Problem(client, name, "typo", text, f"read as '{typos[word]}'"))
+                problems.append(DataProblem(client, name, "typo", text, f"read as '{typos[word]}'"))
         changes |= typos
     recode.update(changes)
     mixture = find_mixture({c: {recode.get(w, w) for w in words} for c, words in own.items()})
@@ -339,7 +339,7 @@ def check_levels(
     one, other = mixture
     text = f"{one} has {quote(own[one])}, {other} {quote(own[other])}: two codings"
     advice = f"say what is meant with [recode.{name}] in the manifest"
-    problems.append(Problem("", name, "coding", text, advice))
+    problems.append(DataProblem("", name, "coding", text, advice))
     return "unclear"
 
 
@@ -364,7 +364,7 @@ def describe_changes(
     name: str,
     words: Collection[str],
     changes: Mapping[str, str],
-) -> list[Problem]:
+) -> list[DataProblem]:
     """Return a problem for each value of a client that others write in another way."""
     found = []
     for word in sorted(w for w in words if w in changes):
@@ -372,5 +372,5 @@ def describe_changes(
         text = f"'{word}' is '{changes[word]}' at others"
         if changes[word] in words:
             text = f"'{word}' next to '{changes[word]}'"
-        found.append(Problem(client, name, kind, text, f"read as '{changes[word]}'"))
+        found.append(DataProblem(client, name, kind, text, f"read as '{changes[word]}'"))
     return found

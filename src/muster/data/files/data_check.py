@@ -21,7 +21,7 @@ from ...base.lazy import pl
 from ...federation import Federation
 from .assembly import natural_key
 from .codings import fold
-from .column_check import ColumnCheck, Problem, as_numbers, check_column, count
+from .column_check import ColumnCheck, DataProblem, as_numbers, check_column, count
 from .folder import read_folder
 from .folder_files import CLIENT, data_files
 from .image_folders import holds_images
@@ -36,7 +36,7 @@ from .manifest import (
 )
 from .manifest_draft import ManifestDraft
 from .raw_tables import find_copies, read_raw_tables
-from .table_files import recode_values
+from .table_reader import recode_values
 from .tabular import TABLES
 
 LABELS = (LABEL, "target", "class", "outcome", "diagnosis", "diagnose", "y", "disease", "status")
@@ -61,7 +61,7 @@ class DataCheck:
 
     place: str
     rows: dict[str, int]
-    problems: tuple[Problem, ...]
+    problems: tuple[DataProblem, ...]
     decisions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     manifest: str = ""
@@ -120,16 +120,16 @@ def check_arrays(place: Path, settings: Mapping[str, Any]) -> DataCheck:
 
 def try_reading(
     place: Path, settings: Mapping[str, Any], manifest: Manifest | None
-) -> tuple[Federation | None, list[Problem]]:
+) -> tuple[Federation | None, list[DataProblem]]:
     """Read files as `from_folder` does, with this manifest; errors and warnings are problems."""
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always", MusterWarning)
         try:
             fed = read_folder(place, settings, manifest=manifest).federation(0)
         except MusterError as error:
-            return None, [Problem("", "", "reading", str(error))]
+            return None, [DataProblem("", "", "reading", str(error))]
     ours = [str(w.message) for w in heard if issubclass(w.category, MusterWarning)]
-    return fed, [Problem("", "", "warning", text) for text in dict.fromkeys(ours)]
+    return fed, [DataProblem("", "", "warning", text) for text in dict.fromkeys(ours)]
 
 
 def describe_tests(fed: Federation) -> list[str]:
@@ -155,7 +155,7 @@ class FolderReader:
     place: Path
     manifest: Manifest
     settings: Mapping[str, Any]
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[DataProblem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     tables: dict[str, pl.DataFrame] = field(default_factory=dict)
 
@@ -196,7 +196,7 @@ class FolderReader:
 
     def report(self, client: str, column: str, kind: str, text: str, suggestion: str = "") -> None:
         """Add a problem."""
-        self.problems.append(Problem(client, column, kind, text, suggestion))
+        self.problems.append(DataProblem(client, column, kind, text, suggestion))
 
     def find_columns(self) -> list[str]:
         """Return the columns that all clients have; report those that some lack."""

@@ -45,7 +45,7 @@ from .manifest import (
     read_manifest,
 )
 from .npz import read_npz
-from .table_files import read_columns, read_header, recode_values
+from .table_reader import read_columns, read_header, recode_values
 from .tabular import TABLES, Block, Columns, concatenate, encode_categories, read_table
 
 SCALES = ("pooled", "priority")  # scalers that are fitted to rows

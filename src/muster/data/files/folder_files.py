@@ -9,7 +9,7 @@ from ...base.errors import MusterError
 from .assembly import natural_key
 from .dialect import PLAIN, Dialect
 from .manifest import MANIFEST, Options
-from .table_files import read_header
+from .table_reader import read_header
 from .tabular import ENDINGS, TABLES
 
 CLIENT = "client"  # the default name of the client column

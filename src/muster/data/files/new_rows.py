@@ -24,7 +24,7 @@ from ...federation import Inputs, TableEncoder
 from .dialect import PLAIN, detect_dialect
 from .image_folders import read_new_images
 from .npz import build_block, load_npz
-from .table_files import read_columns, read_header, recode_values
+from .table_reader import read_columns, read_header, recode_values
 from .tabular import (
     ENDINGS,
     MISSING,

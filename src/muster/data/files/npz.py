@@ -14,7 +14,7 @@ from ...base.errors import MusterError, nearest
 from ...base.lazy import pl
 from ...base.memory import require_memory
 from ...base.untrusted_files import TABLE, open_file
-from .table_files import file_errors
+from .table_reader import file_errors
 from .tabular import MISSING, Block, require_present
 
 ARRAYS = ("x", "y", "x_test", "y_test")

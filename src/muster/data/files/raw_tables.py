@@ -14,11 +14,11 @@ from ...base.lazy import pl
 from ...federation.data_warnings import may_be_accidental
 from .assembly import natural_key
 from .codings import fold, is_id
-from .column_check import Problem
+from .column_check import DataProblem
 from .dialect import COMMA, PLAIN, POINT, Dialect, detect_dialect
 from .folder_files import CLIENT, data_files
 from .manifest import Manifest, Options, Role, choose_dialect
-from .table_files import read_columns, read_header, recode_values
+from .table_reader import read_columns, read_header, recode_values
 from .tabular import MISSING
 
 CLIENTS = (CLIENT, "site", "hospital", "center", "centre", "clinic", "klinik")
@@ -40,23 +40,23 @@ class RawTables:
     tables: Tables
     dialects: dict[str, Dialect]
     client: str | None
-    problems: list[Problem]
+    problems: list[DataProblem]
 
 
 def read_raw_tables(place: Path, manifest: Manifest, options: Options) -> RawTables:
     """Read all files; one that cannot be read is a problem, and left out."""
-    problems: list[Problem] = []
+    problems: list[DataProblem] = []
     frames: Tables = {}
     dialects: dict[str, Dialect] = {}
     for file in data_files(place):
         dialect = choose_dialect(options, manifest.roles.get(file.stem, Role()))
         if dialect == PLAIN and (found := detect_dialect(file)) != PLAIN:
             dialect, text = found, f"written with {found}"
-            problems.append(Problem(file.stem, "", "dialect", text, "stated in the manifest"))
+            problems.append(DataProblem(file.stem, "", "dialect", text, "stated in the manifest"))
         try:
             frames[file.stem] = read_as_text(file, dialect, manifest, problems)
         except MusterError as error:
-            problems.append(Problem(file.stem, "", "file", str(error)))
+            problems.append(DataProblem(file.stem, "", "file", str(error)))
             continue
         dialects[file.stem] = dialect
     client = options.client
@@ -72,7 +72,7 @@ def read_raw_tables(place: Path, manifest: Manifest, options: Options) -> RawTab
 
 
 def read_as_text(
-    file: Path, dialect: Dialect, manifest: Manifest, problems: list[Problem]
+    file: Path, dialect: Dialect, manifest: Manifest, problems: list[DataProblem]
 ) -> pl.DataFrame:
     """Read a file's columns as text, with values replaced as the manifest states."""
     names = read_header(file, dialect)
@@ -84,7 +84,9 @@ def read_as_text(
         for name in names:
             if frame[name].str.contains(POINT).any():
                 text = "numbers with a decimal point next to decimal commas"
-                problems.append(Problem(file.stem, name, "decimal", text, "write them in one way"))
+                problems.append(
+                    DataProblem(file.stem, name, "decimal", text, "write them in one way")
+                )
         frame = frame.select(pl.all().str.replace(COMMA, "${1}.${2}"))
     frame = recode_values(frame, manifest.recode)
     return frame.with_columns(
@@ -103,7 +105,7 @@ def find_client(frame: pl.DataFrame) -> str | None:
 
 def find_copies(
     tables: Mapping[str, pl.DataFrame], features: list[str], label: str
-) -> list[Problem]:
+) -> list[DataProblem]:
     """Return rows that are the same within a client, and at two clients, by their hash."""
     whole = pl.concat([table.select(*features, label) for table in tables.values()])
     hashes = whole.hash_rows()
@@ -120,9 +122,11 @@ def find_copies(
         if copies:
             text = f"{plural(copies, 'row')} the same as an earlier one"
             advice = 'duplicates = "drop" leaves them out'
-            problems.append(Problem(client, "", "duplicate", text, advice))
+            problems.append(DataProblem(client, "", "duplicate", text, advice))
     pairs = held.join(held, on="hash", suffix="_2").filter(pl.col("owner") < pl.col("owner_2"))
     for a, b, n in pairs.group_by("owner", "owner_2").len().sort("owner", "owner_2").iter_rows():
         text = f"{plural(n, 'row')} the same as at {clients[b]}: one may be trained on, one tested"
-        problems.append(Problem(clients[a], "", "shared", text, "remove them at one of the two"))
+        problems.append(
+            DataProblem(clients[a], "", "shared", text, "remove them at one of the two")
+        )
     return problems

@@ -21,7 +21,7 @@ from ...base.errors import MusterError, nearest
 from ...base.lazy import pl
 from ...federation import TextEncoder
 from .dialect import PLAIN, Dialect
-from .table_files import is_comma_number, read_columns, read_header, recode_values
+from .table_reader import is_comma_number, read_columns, read_header, recode_values
 
 TABLES = (".csv", ".parquet")
 ENDINGS = (*TABLES, ".npz")
