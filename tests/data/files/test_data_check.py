@@ -252,6 +252,19 @@ def test_labels(here):
     assert ("a", "outcome", "label") in kinds(muster.data.check("l"))
 
 
+def test_notes_on_levels_and_on_patients_with_several_rows(here):
+    color = np.resize(["red", "green"], 60)
+    visits = [f"p{i // 2}" for i in range(60)]
+    write("h", a=clean(0, color=color, patient=visits),
+          b=clean(1, color=np.where(color == "red", "blue", "green"), patient=visits))  # fmt: skip
+    found = muster.data.check("h")
+    assert kinds(found) == {("", "patient", "id")}
+    assert "column 'color': only b has 'blue'" in found.notes
+    assert any(
+        note.startswith("a: 30 values of 'patient' have several rows") for note in found.notes
+    )
+
+
 def test_files_that_cannot_be_read_do_not_hide_the_others(here):
     write("h", a=clean(0, site_id=np.arange(60)), b=clean(1, site_id=np.arange(60)))
     Path("h/c.csv").write_text("age,age,outcome\n1,2,ill\n")

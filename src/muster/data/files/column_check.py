@@ -19,6 +19,7 @@ from ...base.errors import plural
 from ...base.lazy import pl
 from ...federation.inputs import Range
 from .codings import (
+    MANY,
     find_codings,
     find_mixture,
     find_spellings,
@@ -38,6 +39,7 @@ DATE = r"^(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{2,4})([T ]\d{1,2}:\d
 ID_NAME = re.compile(
     r"(^|[_\W])(id|ids|nr|no|mrn|uuid|pid|key|index)($|[_\W])|patient|kennung|nummer", re.IGNORECASE
 )
+SOME = 0.2  # different values for each row from which a number called an id is one
 MOSTLY = 0.9  # share of values from which a column is of their kind
 WORDS = 3  # words of a value, on average, from which a column is free text
 FEWEST = 5  # values of a client from which its range is compared with the others'
@@ -190,7 +192,7 @@ def find_kind(name: str, every: pl.Series, values: Mapping[str, pl.Series]) -> K
         )
     if every.str.split(" ").list.len().sum() >= WORDS * n and 2 * levels > n:
         return "text"
-    if is_id(levels, n) or (ID_NAME.search(name) and 2 * levels > n):
+    if is_id(levels, n) or (ID_NAME.search(name) and levels > min(MANY, n / 2)):
         return "id"
     return "constant" if levels == 1 else "category"
 
@@ -200,13 +202,14 @@ def is_numbering(name: str, numbers: Float64, values: Mapping[str, pl.Series]) -
     their being consecutive."""
     if (numbers[np.isfinite(numbers)] % 1 != 0).any() or len(numbers) < 2 * FEWEST:
         return False
+    if ID_NAME.search(name) and len(np.unique(numbers)) > max(MANY, SOME * len(numbers)):
+        return True
     for column in values.values():
         own = column.drop_nulls()
         different = np.unique(as_numbers(own))
         if len(own) and len(different) < MOSTLY * len(own):
             return False
-        consecutive = len(different) > FEWEST and bool((np.diff(different) == 1).all())
-        if len(own) and not (ID_NAME.search(name) or consecutive):
+        if len(own) and not (len(different) > FEWEST and (np.diff(different) == 1).all()):
             return False
     return True
 

@@ -25,6 +25,7 @@ from .column_check import ColumnCheck, DataProblem, as_numbers, check_column, co
 from .folder import read_folder
 from .folder_files import CLIENT, data_files
 from .image_folders import holds_images
+from .label_encoding import quote
 from .manifest import (
     LABEL,
     Manifest,
@@ -177,6 +178,7 @@ class FolderReader:
         label, columns = self.find_roles(columns)
         checks = [self.check_feature(name) for name in columns]
         self.decide_features(checks)
+        self.describe_levels(checks)
         if label is not None:
             self.check_label(label)
             self.check_copies([c.name for c in checks if c.used], label)
@@ -287,7 +289,10 @@ class FolderReader:
         left = [f"{c.name} ({c.kind})" for c in checks if c not in used]
         why = f"; left out: {', '.join(left)}" if left else ""
         names = [c.name for c in used]
-        self.draft.decide("features", names, f"features: {', '.join(names)}{why}")
+        if names:
+            self.draft.decide("features", names, f"features: {', '.join(names)}{why}")
+        else:
+            self.report("", "", "features", f"no column that all can learn from{why}")
         categories = [c.name for c in used if c.kind == "category"]
         if categories:
             self.draft.decide("categories", categories, f"categories: {', '.join(categories)}")
@@ -311,6 +316,25 @@ class FolderReader:
                 )
         if any(c.kind == "number" for c in used):
             self.draft.decide("scale", "pooled", "numbers are scaled over all training rows")
+
+    def describe_levels(self, checks: list[ColumnCheck]) -> None:
+        """Note levels that one client alone has, and ids of several rows."""
+        for column in checks:
+            own = {c: set(v.drop_nulls().unique()) for c, v in self.values(column.name).items()}
+            for client, levels in own.items() if column.kind == "category" else ():
+                rest = set().union(*(own[other] for other in own if other != client))
+                if rest and 0 < len(levels - rest) <= FEW:
+                    alone = quote(levels - rest)
+                    self.notes.append(f"column '{column.name}': only {client} has {alone}")
+            for client, table in self.tables.items() if column.kind == "id" else ():
+                ids = table.unique()[column.name].drop_nulls()
+                several = ids.filter(ids.is_duplicated()).n_unique()
+                if several and self.options.split is None:
+                    self.notes.append(
+                        f"{client}: {several} values of '{column.name}' have several rows: of one "
+                        "patient, some may be trained on and some tested; a column of train and "
+                        "test (split) decides that"
+                    )
 
     def check_label(self, name: str) -> None:
         """Check the column of labels, and that every class has rows to learn from."""
