@@ -17,7 +17,7 @@ from muster.cli.main import main
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:features need scaling"),
-    pytest.mark.filterwarnings("ignore:1 of 149 rows are unlike training rows"),  # a huge tumour
+    pytest.mark.filterwarnings("ignore:1 of 149 rows unlike training rows"),  # a huge tumour
 ]
 
 NETS = "from torch import nn\n\n\ndef net():\n    return nn.Sequential(nn.Linear(30, 2))\n"

@@ -22,6 +22,7 @@ from .row_hashes import get_hashes
 LARGE = 10.0  # a feature's size from which ordinary learning rates diverge
 LOOK_AT = 1000  # rows, evenly spread, that sizes are measured on
 MANY = 20  # classes from which labels may really be numbers
+MATTERS = 0.01  # share of test rows from which copies of training rows change what a score says
 CHANCE = 0.05  # expected copies of a row up to which copies are no accident
 HAVE = 5  # training rows of a class from which its absence among test rows is worth a warning
 
@@ -68,7 +69,7 @@ def _copied_rows(fed: Federation) -> str:
     train, test = (get_hashes(d)[d.base(np.arange(d.offsets[-1]))] for d in splits)
     copied = np.isin(test, train)
     _, different = np.unique(get_hashes(fed.train), return_index=True)
-    if not copied.any() or may_be_accidental(fed.train.x.flatten(1).numpy()[different]):
+    if copied.mean() < MATTERS or may_be_accidental(fed.train.x.flatten(1).numpy()[different]):
         return ""
     owners = [np.repeat(np.arange(fed.n), d.sizes) for d in splits]
     same = np.isin(rng.fold(test, owners[1]), rng.fold(train, owners[0]))

@@ -178,7 +178,7 @@ def warn_flags(flags: list[str]) -> None:
     rows = [i for i, text in enumerate(flags) if text]
     if rows:
         warnings.warn(
-            f"{len(rows)} of {plural(len(flags), 'row')} are unlike training rows (column "
+            f"{len(rows)} of {plural(len(flags), 'row')} unlike training rows (column "
             f"'{FLAGS}'): the first is row {rows[0] + 1}, {flags[rows[0]]}",
             MusterWarning,
             stacklevel=4,

@@ -63,7 +63,7 @@ def spans(name, place):
 def test_values_far_from_training_rows_are_flagged(here, name):
     run = muster.load(f"runs/{name}")
     with pytest.warns(
-        muster.MusterWarning, match="2 of 3 rows are unlike training rows .*row 2, age 710 out"
+        muster.MusterWarning, match="2 of 3 rows unlike training rows .*row 2, age 710 out"
     ):
         said = run.predict(pl.read_csv(io.StringIO(NEW)), keep=["patient_id"])
     assert said.columns[:2] == ["row", "patient_id"]

@@ -60,6 +60,7 @@ def test_both_ways_of_files_give_the_same_hospitals(folders):
     assert "thal=7" in a.columns
 
 
+@pytest.mark.filterwarnings("ignore:1 of 1 row unlike training rows")  # a pulse of 1
 def test_what_was_not_measured_is_missing_in_training_and_in_new_patients(folders, tmp_path):
     table = folders[0] / HEART_TABLE
     lines = table.read_text().splitlines()
