@@ -52,16 +52,12 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.path is None:
         raise MusterError("data check: of which data? give a folder or a file")
     done = check_data(arguments.path, arguments.terms)
-    written = write_manifest(done, arguments.out)
+    written, line = write_manifest(done, arguments.out)
     if arguments.json:
         print(json.dumps({**done.to_dict(), "written": written and str(written)}))
     else:
-        for line in str(done).splitlines():
-            print_line(console, line)
-        print_line(console, "")
-        there = find_manifest(Path(arguments.path).expanduser())
-        kept = f"manifest: {there} is there and was kept; --out FILE writes the new one"
-        print_line(console, f"manifest: {written}, written: read it" if written else kept)
+        for text in [*str(done).splitlines(), *(["", line] if line else [])]:
+            print_line(console, text)
     return 1 if done.problems else 0
 
 
@@ -74,14 +70,23 @@ def check_data(path: str, terms: str | None) -> DataCheck:
     return node_data.check_own_data({"data-path": path}, chosen.network, targets)
 
 
-def write_manifest(done: DataCheck, out: str | None) -> Path | None:
-    """Write the manifest, next to the data if there is none; return its path."""
+def write_manifest(done: DataCheck, out: str | None) -> tuple[Path | None, str]:
+    """Write the manifest, next to the data if there is none; return its path, and a line about
+    it."""
     place = Path(done.place)
-    if not done.manifest or (out is None and find_manifest(place) is not None):
-        return None
+    there = find_manifest(place)
+    if not done.manifest:
+        return None, ""
+    if out is None and there is not None:
+        return None, f"manifest: {there} is there and was kept; --out FILE writes the new one"
     path = manifest_places(place)[0] if out is None else Path(out)
     try:
         create(path, done.manifest)
     except FileExistsError:
         raise MusterError(f"--out: {path} is there already; give another file") from None
-    return path
+    except OSError as error:
+        if out is not None:
+            raise
+        reason = error.strerror or type(error).__name__
+        return None, f"manifest: {path} cannot be written ({reason}); give --out FILE"
+    return path, f"manifest: {path}, written: read it"

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 import muster
+import muster.cli.data_check
 from messy_files import write_messy_folder
 from muster.cli.main import main
 from muster.config.network import Network
@@ -148,6 +149,18 @@ def test_a_clean_folder_has_no_problems_and_a_manifest_that_is_kept(here, capsys
     assert main(["data", "check", "h", "--out", "new.toml"]) == 2
     assert main(["data", "check", "nowhere"]) == 2
     assert main(["data", "check"]) == 2
+
+
+def test_findings_are_printed_where_nothing_can_be_written(here, capsys, monkeypatch):
+    def refuse(path, content):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(muster.cli.data_check, "create", refuse)
+    write("h", a=clean(0, day=["2023-01-02"] * 60), b=clean(1, day=["2023-01-03"] * 60))
+    assert main(["data", "check", "h"]) == 1
+    said = capsys.readouterr().out
+    assert "column 'day': dates" in said
+    assert "h/manifest.toml cannot be written (Permission denied); give --out FILE" in said
 
 
 def test_roles_and_settings_of_before_stay(here):
