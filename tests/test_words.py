@@ -137,7 +137,12 @@ def test_files_that_pages_name_are_there():
 
 
 def test_the_map_in_the_guide_names_what_is_there():
-    page = (ROOT / "docs" / "guide.md").read_text().partition("| where | what |")[2].partition("\n\n")[0]
+    page = (
+        (ROOT / "docs" / "guide.md")
+        .read_text()
+        .partition("| where | what |")[2]
+        .partition("\n\n")[0]
+    )
     rooms = set(re.findall(r"`(\w+)/?`", "\n".join(re.findall(r"^\| (`.*?`) \|", page, re.M))))
     assert rooms == {p.stem for p in SOURCE.iterdir() if p.stem[0] != "_" and p.stem not in APART}
 

@@ -15,7 +15,10 @@ from sklearn.datasets import load_breast_cancer
 import muster
 from muster.cli.main import main
 
-pytestmark = pytest.mark.filterwarnings("ignore:features need scaling")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:features need scaling"),
+    pytest.mark.filterwarnings("ignore:1 of 149 rows unlike training rows"),  # a huge tumour
+]
 
 NETS = "from torch import nn\n\n\ndef net():\n    return nn.Sequential(nn.Linear(30, 2))\n"
 
@@ -73,12 +76,12 @@ def test_predictions_are_those_of_the_saved_weights(here, capsys):
     assert main(["predict", "runs/plain", "new.csv"]) == 0
     printed = capsys.readouterr()
     said = pl.read_csv(io.StringIO(printed.out))
-    assert said.columns == ["row", "label", "prediction", "p_benign", "p_malignant"]
+    assert said.columns == ["row", "label", "prediction", "p_benign", "p_malignant", "flags"]
     new = pl.read_csv("new.csv")
     columns = json.loads(Path("runs/plain/model.json").read_text())["inputs"]["columns"]
     assert len(columns) == 30
     p = by_hand(load_file("runs/plain/weights.safetensors"), columns, new)
-    np.testing.assert_allclose(said[:, 3:].to_numpy(), p, atol=1e-5)
+    np.testing.assert_allclose(said[:, 3:5].to_numpy(), p, atol=1e-5)
     assert said["prediction"].to_list() == np.array(["benign", "malignant"])[p.argmax(1)].tolist()
     right = (new["diagnosis"] == said["prediction"]).mean()
     assert right > 0.9
@@ -95,7 +98,7 @@ def test_without_labels_and_to_a_file(here, capsys):
         assert "accuracy" not in printed.err
     one, other = pl.read_csv("made/p.csv"), pl.read_parquet("made/p.parquet")
     assert one.equals(other)
-    assert one.columns == ["row", "prediction", "p_benign", "p_malignant"]
+    assert one.columns == ["row", "prediction", "p_benign", "p_malignant", "flags"]
     assert main(["predict", "runs/plain", "new.csv", "--out", "made/q.csv"]) == 0
     assert "accuracy" in capsys.readouterr().out
 

@@ -216,7 +216,7 @@ def npz_bytes(draw):
 
 
 def data_files(number, folder):
-    """A data file or its manifest, changed; looked at, and learned from."""
+    """A data file or its manifest, changed; looked at, learned from, and checked."""
     draw = draw_of("data", number)
     write_data(folder / "data")
     kind = draw.choice([".csv", ".csv", ".parquet", ".npz", ".idx", "manifest", "image"])
@@ -226,8 +226,9 @@ def data_files(number, folder):
         table = {"label": "label", "priority": ["client0"], "test_fraction": 0.2, "scale": "pooled",
                  "categories": ["kind"], "missing": "mean",
                  "clients": {"client1": {"requirement": 0.1}}, "mean": {"a": 0.1, "b": 1.0},
-                 "std": {"a": 1.0, "b": 2.0}}  # fmt: skip
-        for key in draw.sample(list(table), draw.randint(0, 6)):
+                 "std": {"a": 1.0, "b": 2.0}, "recode": {"kind": {"x": "z"}, "a": {"0": ""}},
+                 "range": {"a": [-9, 9]}, "separator": ",", "duplicates": "drop"}  # fmt: skip
+        for key in draw.sample(list(table), draw.randint(0, 9)):
             del table[key]
         file = folder / "data" / "manifest.toml"
         try:
@@ -277,6 +278,7 @@ def data_files(number, folder):
         yield partial(main, ["data", "show", name, *more, "--out", "x.svg"])
         more += draw.choice([[], [], ["--data.targets", "numbers", "--task", "regression"]])
         yield partial(main, ["run", "--data", name, *more, "--rounds", "1", "--local.steps", "1"])
+        yield partial(main, ["data", "check", name])
 
 
 def picture(draw):

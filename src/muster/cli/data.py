@@ -22,6 +22,7 @@ Every data set, if it is here, and the command that gets it.
 muster data                            list them
 muster data get NAME [--folder PATH]   obtain it, verify it, store it once
 muster data show NAME ...              look at a federation built from it
+muster data check FOLDER               find every problem of your own files; write a manifest
 """
 
 
@@ -32,6 +33,7 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_commands(
         {
             "get": "obtain a data set, verify it, store it once",
+            "check": "find every problem of your own files, and write a manifest",
             "show": "show the clients and rows of a federation, as a table and a picture",
         }
     )

@@ -37,7 +37,7 @@ COMMANDS = {
     "node": "run a client's node: its key, its data, one app",
     "methods": "list every method, with its paper, formula and parameters",
     "new": "write a new method to start from, and its test: `new method NAME`",
-    "data": "the data sets: list them, `get NAME`, `show NAME`",
+    "data": "the data sets: list them, `get`, `show`; `check PATH` of your own files",
     "show": "print the results in a folder",
     "figure": "draw results again, or for a paper (--paper)",
     "report": "write results as one HTML file that opens anywhere",

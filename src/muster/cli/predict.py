@@ -28,7 +28,8 @@ Predict new rows with a run's model.
 
 FILE has the columns the model was trained on; they are scaled as the training rows were. Each row
 of the output is a row's class by name and the probability of every class, printed or written to
---out. If FILE has the label column too, the score is printed.
+--out. If FILE has the label column too, the score is printed. Of tables, the column `flags` names
+values far from those of training rows.
 """
 
 
@@ -42,6 +43,8 @@ def add_arguments(parser: CommandParser) -> None:
         parser,
         ("--out", "FILE", "file of predictions (.csv, .parquet); default: printed as CSV"),
         ("--tokenizer", "MODULE:NAME", "tokenizer of texts, for a model that reads them"),
+        ("--keep", "NAME,NAME", "columns of FILE to carry through, such as patient_id"),
+        ("--unknown", "error|missing", "levels that no training row has; missing: flag the row"),
     )
     add_model_options(parser)
 
@@ -71,6 +74,8 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
         load_code(arguments, run),
         arguments.scale,
         arguments.tokenizer,
+        tuple(name.strip() for name in (arguments.keep or "").split(",") if name.strip()),
+        arguments.unknown or "error",
     )
     if out is None:
         text = predictions.write_csv()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ..base.registry import kinds
 from ..federation import Federation
+from .files.column_check import DataProblem
+from .files.data_check import DataCheck, check
 from .files.folder import from_folder
 from .files.huggingface import from_partitioner
 from .sets.heart import heart
@@ -49,6 +51,8 @@ __all__ = [
     "DATA",
     "IID",
     "PARTITIONS",
+    "DataCheck",
+    "DataProblem",
     "Dirichlet",
     "Few",
     "LabelMix",
@@ -59,6 +63,7 @@ __all__ = [
     "azpro",
     "bdf",
     "by_column",
+    "check",
     "cifar10",
     "contraception",
     "diabetes",

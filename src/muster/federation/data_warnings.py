@@ -1,29 +1,38 @@
 """Warnings about a federation's data that would spoil a run or mislead its reader.
 
 None of these is an error, and training runs without a message: features a thousand times too large,
-a number to predict taken for a thousand classes, a class that no test row has. They are printed
-when the user's own data is read, and again under the table of every run.
+a number to predict taken for a thousand classes, test rows that are training rows too, a class that
+no test row has. They are printed when the user's own data is read, and again under the table of
+every run.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base import rng
 from ..base.arrays import Float64, Int64
+from ..base.errors import plural
 from .federation import Federation
+from .row_hashes import get_hashes
 
 LARGE = 10.0  # a feature's size from which ordinary learning rates diverge
 LOOK_AT = 1000  # rows, evenly spread, that sizes are measured on
 MANY = 20  # classes from which labels may really be numbers
+MATTERS = 0.01  # share of test rows from which copies of training rows change what a score says
+CHANCE = 0.05  # expected copies of a row up to which copies are no accident
 HAVE = 5  # training rows of a class from which its absence among test rows is worth a warning
 
 
 def find_data_warnings(fed: Federation) -> list[str]:
     """Return the warnings about a federation's data, one sentence each."""
-    if fed.classes == 0:
-        return [sentence for sentence in (_large_features(fed),) if sentence]
-    counts = fed.label_counts().sum(0)
-    found = (_large_features(fed), _numeric_labels(fed, counts), _missing_test_classes(fed, counts))
+    found = [_large_features(fed), _copied_rows(fed)]
+    if fed.classes:
+        counts = fed.label_counts().sum(0)
+        found += [_numeric_labels(fed, counts), _missing_test_classes(fed, counts)]
     return [sentence for sentence in found if sentence]
 
 
@@ -50,6 +59,39 @@ def _large_features(fed: Federation) -> str:
         f"{np.median(size):.2g}, and training works for sizes around 1; standardise them (a file "
         'of your own: scale = "pooled")'
     )
+
+
+def _copied_rows(fed: Federation) -> str:
+    """Return a warning about test rows of the user's files that are copies of training rows."""
+    if fed.test is None or fed.names is None or not fed.train.x.is_floating_point():
+        return ""
+    splits = (fed.train, fed.test)
+    train, test = (get_hashes(d)[d.base(np.arange(d.offsets[-1]))] for d in splits)
+    copied = np.isin(test, train)
+    _, different = np.unique(get_hashes(fed.train), return_index=True)
+    if copied.mean() < MATTERS or may_be_accidental(fed.train.x.flatten(1).numpy()[different]):
+        return ""
+    owners = [np.repeat(np.arange(fed.n), d.sizes) for d in splits]
+    same = np.isin(rng.fold(test, owners[1]), rng.fold(train, owners[0]))
+    away = int((copied & ~same).sum())
+    other = f" ({away} of them of other clients')" if away else ""
+    return (
+        f"{copied.sum()} of {plural(len(test), 'test row')} are copies of training rows{other}: "
+        "test scores look better than they are; remove copies from the files, or those within a "
+        'client with duplicates = "drop"'
+    )
+
+
+def may_be_accidental(x: NDArray[Any]) -> bool:
+    """Return True if different rows have so few values that equal ones are to be expected: more
+    than `CHANCE` for each row, if columns were independent, n prod_j sum_v p_jv^2."""
+    expected = float(len(x))
+    for column in x.T:
+        _, counts = np.unique(column, return_counts=True)
+        expected *= float(((counts / len(x)) ** 2).sum())
+        if expected < CHANCE:
+            return False
+    return True
 
 
 def _numeric_labels(fed: Federation, counts: Int64) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from ..base.checks import check_one_of
 from ..base.errors import MusterError, MusterWarning, plural
 from ..base.lazy import torch
 from ..base.registry import catalogue
-from .inputs import PIXELS, REAL, WHOLE, Inputs, Scaler, TableEncoder
+from .inputs import PIXELS, REAL, WHOLE, Inputs, Range, Scaler, TableEncoder
 from .population import Population
 from .ragged_rows import Pair, RaggedRows, SharedRows, are_labels, check, from_pairs
 from .text_encoder import TextEncoder
@@ -126,6 +126,8 @@ class Federation:
         resized: True if images of other sizes are resized to that of these rows
         pad: the token that pads shorter texts, where that is known
         varies: the way the seeds of a comparison vary the data: see `Variation`
+        ranges: plausible values of columns of tables, as in `Inputs`
+        recode: values of columns of tables that were replaced, as in `Inputs`
     """
 
     train: RaggedRows
@@ -153,6 +155,8 @@ class Federation:
     resized: bool = False
     pad: int | None = None
     varies: VariationKind = "unknown"
+    ranges: dict[str, Range] = field(default_factory=dict)
+    recode: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @classmethod
     def from_folder(cls, path: str | Path, **options: Any) -> Federation:
@@ -379,6 +383,8 @@ class Federation:
             text=self.text,
             resized=self.resized,
             pad=self.pad,
+            ranges=self.ranges,
+            recode=self.recode,
         )
 
     def fingerprint(self) -> str:

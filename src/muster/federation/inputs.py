@@ -7,6 +7,7 @@ weights (model.json), so that new rows are read, scaled and named the same way.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,22 @@ if TYPE_CHECKING:
 
 PIXELS, WHOLE, REAL = "pixels", "whole", "real"
 KEYS = {"scaler": "scale", "encoder": "prepare"}  # names of fields in files and messages
+FAR = 8.0  # standard deviations from the mean beyond which a value is unlike training rows
+
+Range = tuple[float, float]
+
+
+def plausible_range(mean: float, std: float) -> Range:
+    """Return the range of a column's plausible values, from what clients may tell: the mean and
+    `FAR` standard deviations on both sides; 0 to 1 for a column of 0 and 1, whose variance is mean
+    (1 - mean). The lowest and highest value of training rows would be somebody's own.
+
+    >>> plausible_range(50.0, 10.0), plausible_range(0.01, (0.01 * 0.99) ** 0.5)
+    ((-30.0, 130.0), (0.0, 1.0))
+    """
+    if 0 <= mean <= 1 and math.isclose(std**2, mean * (1 - mean), rel_tol=1e-9):
+        return (0.0, 1.0)
+    return (mean - FAR * std, mean + FAR * std)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,6 +198,9 @@ class Inputs:
         text: encoder of a column of text
         resized: True if images of other sizes are resized to this one
         pad: the token that pads shorter texts, where that is known
+        ranges: the plausible values of columns, where clients agreed on them, or where there is no
+            scaler to compute them from
+        recode: values of columns that are replaced before all else; "" for a missing one
     """
 
     shape: tuple[int, ...]
@@ -198,6 +218,8 @@ class Inputs:
     text: TextEncoder | None = None
     resized: bool = False
     pad: int | None = None
+    ranges: dict[str, Range] = field(default_factory=dict)
+    recode: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -208,6 +230,18 @@ class Inputs:
     def label_columns(self) -> tuple[str, ...]:
         """The label columns: none, one or several."""
         return (self.label,) if isinstance(self.label, str) else self.label or ()
+
+    def find_ranges(self) -> dict[str, Range]:
+        """Return the plausible values of each column of numbers: as agreed, or by the scaler."""
+        columns, moments = self.columns or (), self.encoder or self.scaler
+        if moments is None or len(columns) != len(np.ravel(moments.std)):
+            return self.ranges
+        levels = self.encoder.levels if self.encoder else {}
+        both = zip(
+            columns, *(np.ravel(v).tolist() for v in (moments.mean, moments.std)), strict=True
+        )
+        found = {name: plausible_range(m, s) for name, m, s in both if name not in levels}
+        return {**found, **self.ranges}
 
     def space(self, outputs: int) -> RowShape:
         """Return the row shape for a model with this many outputs."""
@@ -257,6 +291,7 @@ class Inputs:
             if isinstance(value, Scaler | TableEncoder | TextEncoder):
                 value = value.to_dict()
             plain[KEYS.get(name, name)] = list(value) if isinstance(value, tuple) else value
+        plain["ranges"] = {name: list(limits) for name, limits in self.ranges.items()}
         return plain
 
     @classmethod
@@ -265,6 +300,7 @@ class Inputs:
         values: dict[str, Any] = {
             k: tuple(v) if isinstance(v, list) else v for k, v in table.items()
         }
+        values["ranges"] = {k: tuple(v) for k, v in table.get("ranges", {}).items()}
         scale, prepare = values.pop("scale", None), values.pop("prepare", None)
         text = values.pop("text", None)
         return cls(

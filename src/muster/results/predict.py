@@ -9,6 +9,7 @@ so that an exported model (`export`) gives the same. Here answers get their name
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.arrays import Float64
+from ..base.errors import MusterError, MusterWarning, plural
 from ..base.lazy import nn, pl, torch
 from ..data.files.image_folders import is_image, takes_images
-from ..data.files.new_rows import convert_array, read_images, read_rows, split_frame, to_frame
+from ..data.files.new_rows import (
+    NewRows,
+    RowOptions,
+    convert_array,
+    read_images,
+    read_rows,
+    split_frame,
+    to_frame,
+)
 from ..federation import Inputs
 from ..federation.ragged_rows import features
 from ..tasks.classification import Binary, Multiclass, Multilabel, NextToken
@@ -32,7 +42,7 @@ if TYPE_CHECKING:
 
 BATCH = 4096  # rows that go through a model at once
 ROW, LABEL, ANSWER, CHANCE = "row", "label", "prediction", "p_"  # columns of predictions
-LOG_RISK, OUTPUT, FILE = "log_risk", "output", "file"
+LOG_RISK, OUTPUT, FILE, FLAGS = "log_risk", "output", "file", "flags"
 
 
 def interpret(task: Task | None, classes: int, z: Tensor) -> Tensor:
@@ -114,39 +124,63 @@ def compute_outputs(
     return np.concatenate(found)
 
 
+def read_new_rows(rows: Any, inputs: Inputs, options: RowOptions) -> NewRows:
+    """Read new rows for a model: a file, a folder of images, a frame, texts or an array."""
+    place = Path(rows).expanduser() if isinstance(rows, (str, Path)) else None
+    if place is not None and takes_images(inputs) and (place.is_dir() or is_image(place)):
+        if options.keep:
+            raise MusterError("keep: images have no columns to carry through; leave it out")
+        x, y, files = read_images(place, inputs)
+        return NewRows(x, y, kept=pl.DataFrame({FILE: files}))
+    if place is not None:
+        return read_rows(place, inputs, options)
+    if isinstance(rows, Mapping) or hasattr(rows, "columns"):
+        return split_frame(to_frame(rows), inputs, options=options)
+    if inputs.text is not None and isinstance(next(iter(rows), None), str):
+        frame = pl.DataFrame({inputs.text.column: list(rows)})
+        return split_frame(frame, inputs, options=options)
+    return convert_array(np.asarray(rows), inputs, options=options)
+
+
 def predict_rows(
-    module: nn.Module, recipe: ModelRecipe, rows: Any
+    module: nn.Module, recipe: ModelRecipe, rows: Any, options: RowOptions = RowOptions()
 ) -> tuple[pl.DataFrame, dict[str, float] | None]:
     """Return a table with the predictions for new rows, and their labels where they have some; and
     the loss and scores over all rows, None without labels or for the user's own task, of which only
     the name is known."""
     inputs, task = recipe.inputs, recipe.get_task()
-    files: dict[str, Any] = {}
-    y: NDArray[Any] | None
-    place = Path(rows).expanduser() if isinstance(rows, (str, Path)) else None
-    if place is not None and takes_images(inputs) and (place.is_dir() or is_image(place)):
-        x, y, files[FILE] = read_images(place, inputs)
-    elif place is not None:
-        x, y = read_rows(place, inputs)
-    elif isinstance(rows, Mapping) or hasattr(rows, "columns"):
-        x, y = split_frame(to_frame(rows), inputs)
-    elif inputs.text is not None and isinstance(next(iter(rows), None), str):
-        x, y = split_frame(pl.DataFrame({inputs.text.column: list(rows)}), inputs)
-    else:
-        x, y = convert_array(np.asarray(rows), inputs), None
+    new = read_new_rows(rows, inputs, options)
+    x, y = new.x, new.y
     # Of a long sequence with many tokens, only the outputs at its end are needed.
     last = isinstance(task, NextToken) and y is None
     z = compute_outputs(module, inputs.transform(x), (lambda z: z[:, -1:]) if last else lambda z: z)
     answers = interpret(task, inputs.classes, torch.from_numpy(z)).numpy()
-    table = pl.DataFrame(
-        {
-            ROW: np.arange(1, len(z) + 1),
-            **files,
-            **({} if y is None else build_label_columns(recipe, y)),
-            **build_answer_columns(recipe, answers),
-        }
-    )
+    columns = {
+        ROW: np.arange(1, len(z) + 1),
+        **({} if y is None else build_label_columns(recipe, y)),
+        **build_answer_columns(recipe, answers),
+        **({FLAGS: new.flags} if any(new.flags) else {}),
+    }
+    warn_flags(new.flags)
+    table = pl.DataFrame(columns)
+    if new.kept is not None:
+        twice = next((name for name in new.kept.columns if name in columns), None)
+        if twice is not None:
+            raise MusterError(f"keep: predictions have a column '{twice}' too; rename yours")
+        table = pl.concat([table[:, :1], new.kept, table[:, 1:]], how="horizontal")
     return table, None if y is None or task is None else compute_scores(task, z, y)
+
+
+def warn_flags(flags: list[str]) -> None:
+    """Warn about rows that are unlike those of training."""
+    rows = [i for i, text in enumerate(flags) if text]
+    if rows:
+        warnings.warn(
+            f"{len(rows)} of {plural(len(flags), 'row')} unlike training rows (column "
+            f"'{FLAGS}'): the first is row {rows[0] + 1}, {flags[rows[0]]}",
+            MusterWarning,
+            stacklevel=4,
+        )
 
 
 def compute_scores(task: Task, z: Float64, y: NDArray[Any]) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..base.errors import MusterError, plural
 from ..base.lazy import get_provider, nn, pl
+from ..data.files.new_rows import RowOptions, Unknown
 from ..federation.text_encoder import Tokenizer
 from .export import check_export_path, export
 from .model import ClientModels, ModelRecipe, assemble, find_client, use_scale, use_tokenizer
@@ -101,6 +102,8 @@ class Run:
         build: Built | None = None,
         scale: str | Path | None = None,
         tokenizer: str | Tokenizer | None = None,
+        keep: Sequence[str] = (),
+        unknown: Unknown = "error",
     ) -> pl.DataFrame:
         """Return the model's predictions for new rows, read and scaled as its training rows were.
 
@@ -114,15 +117,20 @@ class Run:
                 the [mean] and [std] they agreed on, or "none"
             tokenizer: for a loaded run of texts: the function that turns a text into tokens, or its
                 import path
+            keep: columns of a table to carry through, such as an id
+            unknown: for a category's level that no training row has: "error", or "missing" to treat
+                it as missing and flag the row
 
         Returns:
-            one row for each: `row` (from 1), `label` where it is known, and what the task predicts:
-                `prediction` and `p_CLASS`, the probability of every class; `p_LABEL` for several
-                labels; `prediction` for numbers; `log_risk` for survival; `prediction` and `p`, the
-                likeliest next token and its probability; for your own task the outputs, `output_0`
-                and so on
+            one row for each: `row` (from 1), the columns to keep, `label` where it is known, and
+                what the task predicts: `prediction` and `p_CLASS`, the probability of every class;
+                `p_LABEL` for several labels; `prediction` for numbers; `log_risk` for survival;
+                `prediction` and `p`, the likeliest next token and its probability; for your own
+                task the outputs, `output_0` and so on. Where rows of a table are unlike training
+                rows, `flags` says how: values more than 8 standard deviations from their mean (or
+                outside the range that was agreed on), unknown levels
         """
-        return self.predict_and_score(rows, client, build, scale, tokenizer)[0]
+        return self.predict_and_score(rows, client, build, scale, tokenizer, keep, unknown)[0]
 
     def predict_and_score(
         self,
@@ -131,11 +139,14 @@ class Run:
         build: Built | None = None,
         scale: str | Path | None = None,
         tokenizer: str | Tokenizer | None = None,
+        keep: Sequence[str] = (),
+        unknown: Unknown = "error",
     ) -> tuple[pl.DataFrame, dict[str, float] | None]:
         """Return the table of `predict`, and the task's scores and loss over all rows by name; None
         in their place without labels, and for your own task."""
         recipe = use_tokenizer(self._get_recipe(scale), tokenizer)
-        return predict_rows(self.model(client, build), recipe, rows)
+        options = RowOptions((keep,) if isinstance(keep, str) else tuple(keep), unknown)
+        return predict_rows(self.model(client, build), recipe, rows, options)
 
     def export(
         self,

@@ -110,6 +110,8 @@ INPUTS: dict[str, Any] = {
     "text": dict | None,
     "resized": bool,
     "pad": int | None,
+    "ranges": dict[str, list[float]],
+    "recode": dict[str, dict[str, str]],
 }
 PREPARE: dict[str, Any] = {
     "columns": list[str],
@@ -163,6 +165,9 @@ def check_recipe(table: Any) -> None:
             raise ValueError(f"inputs.{name}: {sizes!r:.60}")
     if not all(0 <= n <= MOST for n in (inputs["classes"], table["outputs"])):
         raise ValueError(f"inputs.classes: {inputs['classes']}, outputs: {table['outputs']}")
+    for name, limits in inputs.get("ranges", {}).items():
+        if len(limits) != 2:
+            raise ValueError(f"inputs.ranges: {name!r:.60}: {len(limits)} numbers")
     width = math.prod(inputs["shape"])
     if (labels := inputs.get("labels")) is not None and len(labels) != inputs["classes"]:
         raise ValueError(f"inputs.labels: {len(labels)} for {inputs['classes']} classes")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import muster
-from muster.data.sets import natural_clients
+from muster.data.sets import heart
 from muster.data.sources.readers import HEART_COLUMNS, HEART_HOSPITALS, HEART_TABLE
 from muster.results.export import build_exportable
 from small_data import SHARED, shared
@@ -32,8 +32,8 @@ def patient(draw):
 def folders(tmp_path, monkeypatch):
     """The same patients in a table, and in files without a header and with `?`."""
     monkeypatch.setenv("MUSTER_DATA", str(tmp_path / "cache"))
-    layouts = tuple(replace(ways, shapes={}, sha256="") for ways in natural_clients.HEART.layouts)
-    monkeypatch.setattr(natural_clients, "HEART", replace(natural_clients.HEART, layouts=layouts))
+    layouts = tuple(replace(ways, shapes={}, sha256="") for ways in heart.HEART.layouts)
+    monkeypatch.setattr(heart, "HEART", replace(heart.HEART, layouts=layouts))
     draw = np.random.default_rng(0)
     table, official = tmp_path / "table", tmp_path / "official"
     table.mkdir()
@@ -60,6 +60,7 @@ def test_both_ways_of_files_give_the_same_hospitals(folders):
     assert "thal=7" in a.columns
 
 
+@pytest.mark.filterwarnings("ignore:1 of 1 row unlike training rows")  # a pulse of 1
 def test_what_was_not_measured_is_missing_in_training_and_in_new_patients(folders, tmp_path):
     table = folders[0] / HEART_TABLE
     lines = table.read_text().splitlines()

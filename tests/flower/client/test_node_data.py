@@ -97,3 +97,12 @@ def test_a_requirement_may_be_below_0_and_a_share_may_not(tmp_path):
         node_data.read_own_data(config | {"requirement": "inf"}, Network(), 0)
     with pytest.raises(MusterError, match="test-fraction: -1; give a number from 0"):
         node_data.read_own_data(config | {"test-fraction": -1}, Network(), 0)
+
+
+def test_ids_are_not_sent_as_levels(tmp_path):
+    file = tmp_path / "own.csv"
+    rows = "".join(f"p{i},{i % 7},{i % 2}\n" for i in range(40))
+    file.write_text(f"patient_id,age,label\n{rows}")
+    network = Network(columns=("patient_id", "age"), categories=("patient_id",))
+    with pytest.raises(MusterError, match="'patient_id' has 40 levels in 40 rows: it tells rows"):
+        node_data.read_own_statistics({"data-path": str(file)}, network, 0)

@@ -14,8 +14,10 @@ from flower_grid import LocalGrid, Node
 from flower_parity import assert_same
 from flower_setup import Setup
 from flower_tables import AGREED, ROWS, patients
+from messy_files import write_messy_folder
 from muster.config.experiment import load
 from muster.config.network import members_of
+from muster.data import check
 from muster.flower.local.local_data import write_node_files
 from muster.flower.server.app import federate
 from muster.flower.server.fit_columns import COLUMNS_QUERY
@@ -90,6 +92,19 @@ def test_a_split_in_the_files_is_the_nodes_too(tmp_path):
     case = Handed(tmp_path, {"data": data, "network": network})
     assert_same(case.run(), case.simulate())
     assert case.fed.test.sizes.tolist() == [10, 10]
+
+
+@pytest.mark.filterwarnings("ignore:1 of 37 test rows are copies")  # at two hospitals
+def test_messy_files_are_the_nodes_as_their_manifest_says(tmp_path):
+    """Dialects, recoded values, columns and copies that are left out: as in the simulation."""
+    folder = write_messy_folder(tmp_path / "h")
+    (folder / "manifest.toml").write_text(check(folder).manifest)
+    network = {"scale": "pooled", "categories": ["geschlecht", "station"], "missing": "mean"}
+    case = Handed(tmp_path, {"data": str(folder), "network": {**network, "timeout": 0.3}})
+    assert_same(case.run(), case.simulate())
+    assert case.surveyed == 3
+    assert case.fed.encoder.levels["geschlecht"] == ("männlich", "weiblich")
+    assert (case.fed.sizes + case.fed.test.sizes).tolist() == [60, 64, 60]
 
 
 def test_arrays_are_scaled_together_too(tmp_path):

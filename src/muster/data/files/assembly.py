@@ -1,4 +1,4 @@
-"""Assembly of a federation from blocks of rows: owners, label encoding, train/test split.
+"""Assembly of a federation from blocks of rows: owners, copies of rows, train/test split.
 
 Nothing here depends on the files or partitions that rows were read from: owners, labels and
 held-out rows are columns over all rows, and a client is the rows it owns.
@@ -26,13 +26,19 @@ from ...federation.federation import as_priority
 from ...federation.ragged_rows import RaggedRows, as_tensor
 from ...federation.row_hashes import hash_rows
 from ..split.train_test import draw_test_rows, first_clients, held_out_sizes
+from .label_encoding import (
+    check_codings,
+    check_test_labels,
+    encode_labels,
+    numeric_targets,
+    unify_types,
+)
 from .manifest import Options, Role
-from .tabular import Block
+from .tabular import Block, concatenate
 
 Names = NDArray[np.str_]
 
 TEST_FRACTION = 0.2
-ENOUGH_CLASSES = 1000  # always allowed; beyond it, more classes than rows are a mistake
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,9 +93,10 @@ def assign_rows(
     if options.numbers:
         y, labels = numeric_targets(blocks), None
     else:
-        y, labels = encode_labels(
-            pl.concat(unify_types([b.y for b in blocks])), options.classes, blocks
-        )
+        given = pl.concat(unify_types([b.y for b in blocks]))
+        if options.classes is None:
+            check_codings(given, owner, names, blocks[0].y.name)
+        y, labels = encode_labels(given, options.classes, blocks)
     unseen = np.zeros(len(names), np.bool_)
     unseen[: len(roles)] = [role.unseen for role in roles]
     priority = as_priority(select_priority(options, roles, names), unseen)
@@ -98,6 +105,8 @@ def assign_rows(
     if kept is not None and y.ndim > 1:
         strata = (y[:, -1] > 0).astype(np.int64)  # few rows of survival keep some with an event
     test = mark_test_rows(blocks, strata, owner, names, options, seed, kept)
+    if labels is not None and options.classes is None and has_test_rows(blocks, options):
+        check_test_labels(y, labels, test, len(names) == 1, blocks)
     drawn = bool(test.any()) and not has_test_rows(blocks, options)
     return AssignedRows(owner, names, y, labels, test, drawn, roles, priority, unseen)
 
@@ -162,6 +171,30 @@ def assign_owners(blocks: Sequence[Block]) -> tuple[Int64, Names]:
     return np.repeat([place[block.source] for block in blocks], sizes), np.array(names)
 
 
+def drop_copies(blocks: Sequence[Block]) -> list[Block]:
+    """Leave out rows that are copies of an earlier row of the same client: the same features and
+    label, whichever of the two is a test row."""
+    owner, _ = assign_owners(blocks)
+    x = concatenate([block.x for block in blocks]).reshape(len(owner), -1)
+    columns = {f"x{j}": x[:, j] for j in range(x.shape[1])}
+    if blocks[0].numbers is not None:
+        targets = concatenate([b.numbers for b in blocks if b.numbers is not None])
+        columns |= {f"t{j}": targets[:, j] for j in range(targets.shape[1])}
+    frame = pl.DataFrame({**columns, "owner": owner}).with_columns(
+        pl.concat(unify_types([b.y for b in blocks])).alias("y"),
+        *(
+            pl.concat([b.texts[name] for b in blocks]).alias(f"c {name}")
+            for name in blocks[0].texts
+        ),
+    )
+    first = frame.with_row_index("at").unique(frame.columns, keep="first", maintain_order=True)
+    kept = first["at"].to_numpy().astype(np.int64)
+    ends = np.cumsum([len(block.x) for block in blocks])
+    pieces = np.split(kept, np.searchsorted(kept, ends[:-1]))
+    starts = ends - [len(block.x) for block in blocks]
+    return [b.select(some - start) for b, some, start in zip(blocks, pieces, starts, strict=True)]
+
+
 def natural_key(name: str) -> tuple[list[str | tuple[int, str]], str]:
     """Return a sort key that orders numbers in names by size.
 
@@ -171,105 +204,6 @@ def natural_key(name: str) -> tuple[list[str | tuple[int, str]], str]:
     parts = re.split(r"([0-9]+)", name)  # text and digits take turns, so like meets like
     bare = [part.lstrip("0") for part in parts]  # the longer number is the larger
     return [(len(bare[i]), bare[i]) if i % 2 else part for i, part in enumerate(parts)], name
-
-
-def unify_types(columns: Sequence[pl.Series]) -> list[pl.Series]:
-    """Cast columns to one type: their common type, or else text."""
-    kinds = {column.dtype for column in columns}
-    return [c.alias("") if len(kinds) == 1 else c.cast(pl.String).alias("") for c in columns]
-
-
-def encode_labels(
-    y: pl.Series, classes: Sequence[str | int] | None, blocks: Sequence[Block]
-) -> tuple[Int64, tuple[str, ...]]:
-    """Encode labels as numbers from 0; return them and the names of the classes."""
-    for block in blocks:
-        if block.numbers is not None and block.numbers.ndim > 1:
-            raise MusterError(
-                f"{block.where}: y has shape {block.numbers.shape}; give one label for each row, "
-                'or targets = "numbers"'
-            )
-    whole = as_integers(y, blocks)
-    if classes is None and whole is not None:
-        if (low := int(whole.min())) < 0:
-            row = int(np.argmax(whole < 0))
-            found = np.unique(whole)
-            raise MusterError(
-                f"{locate_row(blocks, row)}: label {low} is below 0; say which labels there are: "
-                f"classes=[{', '.join(map(str, found[:10]))}{', ...' if len(found) > 10 else ''}], "
-                'or that they are numbers to predict: targets="numbers"'
-            )
-        if (top := int(whole.max())) >= max(ENOUGH_CLASSES, len(whole)):
-            raise MusterError(
-                f"{locate_row(blocks, int(whole.argmax()))}: label {top} makes {top + 1} classes "
-                f"of {len(whole)} rows; name the labels there are with classes=[...]"
-            )
-        return whole, tuple(str(c) for c in range(top + 1))
-    numeric = whole is not None and all(isinstance(c, int) for c in classes or ())
-    text = (pl.Series(whole) if numeric else y).cast(pl.String)
-    known = [str(c) for c in classes] if classes else text.unique().sort().to_list()
-    codes = text.replace_strict(known, np.arange(len(known)), default=None, return_dtype=pl.Int64)
-    if codes.null_count():
-        row = int(codes.is_null().arg_max() or 0)
-        raise MusterError(
-            f"{locate_row(blocks, row)}: label '{text[row]}' is not among classes; "
-            f"{nearest(str(text[row]), known)}"
-        )
-    return codes.to_numpy(), tuple(known)
-
-
-def numeric_targets(blocks: Sequence[Block]) -> NDArray[Any]:
-    """Return targets that are numbers, one or several for each row."""
-    parts: list[NDArray[Any]] = []
-    for block in blocks:
-        given = block.numbers
-        if given is None:
-            given = block.y.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
-        if given.dtype.kind not in "fiub":
-            raise MusterError(f"{block.where}: targets are {given.dtype}; give numbers")
-        if parts and given.shape[1:] != parts[0].shape[1:]:
-            raise MusterError(
-                f"{block.where}: targets of shape {given.shape[1:]}, those before it "
-                f"{parts[0].shape[1:]}; they must agree"
-            )
-        wrong = ~np.isfinite(given.reshape(len(given), -1)).all(1)
-        if wrong.any():
-            row = int(np.argmax(wrong))
-            raise MusterError(
-                f"{block.where}: column '{block.y.name}', row {row + 1}: {block.y[row]!r} is no "
-                "number to predict; fix it or drop the row"
-            )
-        parts.append(given)
-    return concatenate(parts)
-
-
-def as_integers(y: pl.Series, blocks: Sequence[Block]) -> Int64 | None:
-    """Return labels as whole numbers, or None if they are names (or beyond 64 bits)."""
-    if y.dtype == pl.Boolean:
-        return None
-    if y.dtype.is_integer() or y.dtype == pl.String:
-        exact = y.cast(pl.Int64, strict=False)
-        if y.dtype.is_integer() or not exact.null_count():
-            return None if exact.null_count() else exact.to_numpy()
-    values = y.cast(pl.Float64, strict=False)
-    array = values.fill_null(0).to_numpy()
-    named = values.null_count() > 0
-    wrong = np.isnan(array) if named else ~np.isfinite(array) | (array != np.rint(array))
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise MusterError(
-            f"{locate_row(blocks, row)}: label {y[row]}; labels are classes: whole numbers, or "
-            "names"
-        )
-    return None if named or np.abs(array).max() >= 2.0**63 else array.astype(np.int64)
-
-
-def locate_row(blocks: Sequence[Block], row: int) -> str:
-    """Describe a row of all blocks: its file, label column and row there."""
-    ends = np.cumsum([len(block.x) for block in blocks])
-    at = int(np.searchsorted(ends, row, side="right"))
-    here = row - int(ends[at]) + len(blocks[at].x) + 1
-    return f"{blocks[at].where}: column '{blocks[at].y.name}', row {here}"
 
 
 def mark_test_rows(
@@ -330,11 +264,6 @@ def draw_test_mask(
     test = np.zeros(len(owner), np.bool_)
     test[order] = draw_test_rows(y[order], sizes, held_out, rng.keys(seed, "hold out", client=key))
     return test
-
-
-def concatenate(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Concatenate arrays; a single one is not copied."""
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def row_weights(blocks: Sequence[Block]) -> Float64 | None:

@@ -6,6 +6,7 @@ fitted; `tabular` reads a file, `assembly` builds the federation.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,25 +15,39 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base.errors import MusterError, nearest
+from ...base.errors import MusterError, MusterWarning, plural
+from ...base.lazy import pl
 from ...base.registry import Code, part
 from ...federation import ColumnStatistics, Federation, Scaler, TableEncoder, TextEncoder
-from .assembly import AssignedRows, Names, assemble, assign_rows, concatenate, natural_key
+from ...federation.inputs import Range, plausible_range
+from .assembly import (
+    AssignedRows,
+    Names,
+    assemble,
+    assign_rows,
+    drop_copies,
+    natural_key,
+)
+from .codings import find_spellings, find_typos, is_id
+from .dialect import Decimal, Encoding, Separator
+from .folder_files import client_column, data_files
 from .image_folders import holds_images, read_image_blocks
 from .manifest import (
-    MANIFEST,
     Manifest,
     Options,
     Role,
+    assign_roles,
     build_text_encoder,
+    check_columns,
+    choose_dialect,
     find_manifest,
     override_options,
     read_manifest,
 )
 from .npz import read_npz
-from .tabular import ENDINGS, TABLES, Block, Columns, encode_categories, read_header, read_table
+from .table_reader import read_columns, read_header, recode_values
+from .tabular import TABLES, Block, Columns, concatenate, encode_categories, read_table
 
-CLIENT = "client"  # the default name of the client column
 SCALES = ("pooled", "priority")  # scalers that are fitted to rows
 
 
@@ -56,6 +71,10 @@ def from_folder(
     length: int | None = None,
     pad: int | None = None,
     resize: tuple[int, ...] | None = None,
+    separator: Separator | None = None,
+    decimal: Decimal | None = None,
+    encoding: Encoding | None = None,
+    duplicates: Literal["keep", "drop"] | None = None,
 ) -> Federation:
     """Read a federation from files: parquet, CSV or npz (arrays x, y and maybe x_test, y_test), or
     from folders of images, client/class/*.png (of a single client class/*.png).
@@ -90,6 +109,10 @@ def from_folder(
         scale: the scaler: "pooled": every feature less its mean, by its deviation, over all
             training rows; "priority": over those of the priority clients, as is the imputation of
             missing values
+        separator: the character between columns of CSV files; default ","
+        decimal: the decimal mark in CSV files, "." or ","; default "."
+        encoding: the encoding of CSV files: "utf-8", "latin-1" or "cp1252"; default "utf-8"
+        duplicates: "drop": of rows that are the same at a client the first is used; default "keep"
     """
     settings = {
         "label": label,
@@ -108,6 +131,10 @@ def from_folder(
         "length": length,
         "pad": pad,
         "resize": resize,
+        "separator": separator,
+        "decimal": decimal,
+        "encoding": encoding,
+        "duplicates": duplicates,
     }
     return read_folder(path, settings).federation(seed)
 
@@ -141,11 +168,36 @@ class FolderData:
     def levels(self) -> dict[str, tuple[str, ...]]:
         """Return the levels of each category that any file has, sorted by name. Those of held-out
         rows count too, so that they can be evaluated."""
-        found: dict[str, set[str]] = {}
-        for block in self.blocks:
-            for name, text in block.texts.items():
-                found.setdefault(name, set()).update(text.drop_nulls().unique().to_list())
-        return sort_levels(found)
+        counts = self.count_levels()
+        for name, found in counts.items():
+            if is_id(len(found), sum(found.values())):
+                raise MusterError(
+                    f"categories: column '{name}' has {len(found)} levels in "
+                    f"{sum(found.values())} rows: it tells rows apart, as an id does, and the "
+                    "model would list them all; leave it out with features=[...]"
+                )
+        return sort_levels(counts)
+
+    def count_levels(self) -> dict[str, dict[str, int]]:
+        """Return the number of rows of each level of each category, over all files."""
+        found: dict[str, dict[str, int]] = {}
+        for name in self.blocks[0].texts:
+            column = pl.concat([block.texts[name].alias("") for block in self.blocks])
+            found[name] = dict(column.drop_nulls().value_counts().iter_rows())
+        return found
+
+    def warn_levels(self) -> None:
+        """Warn about levels that may be another spelling of one level, or a typo."""
+        for name, counts in self.count_levels().items():
+            same = {group[0]: group[1] for group in find_spellings(counts)}
+            for value, meant in {**find_typos(counts), **same}.items():
+                warnings.warn(
+                    f"categories: column '{name}': '{value}' ({plural(counts[value], 'row')}) is a "
+                    f"level apart from '{meant}'; if they are the same, write one, or replace it "
+                    f"with [recode.{name}] in the manifest",
+                    MusterWarning,
+                    stacklevel=4,
+                )
 
     def encode_categories(self, levels: dict[str, tuple[str, ...]]) -> list[Block]:
         """Return the blocks with categories encoded as positions of their levels."""
@@ -155,6 +207,16 @@ class FolderData:
             replace(b, x=encode_categories(b.x, b.texts, b.features, levels, b.where))
             for b in self.blocks
         ]
+
+    def read_values(self, names: Sequence[str]) -> list[pl.DataFrame]:
+        """Read columns of each file again, with their values as they are written, for the rows
+        that are used."""
+        frames = []
+        for file, block in zip(data_files(self.place), self.blocks, strict=True):
+            dialect = choose_dialect(self.options, self.manifest.roles.get(file.stem, Role()))
+            frame = recode_values(read_columns(file, names, dialect), self.manifest.recode)
+            frames.append(frame if block.rows is None else frame[block.rows])
+        return frames
 
     def roles(self, names: Names) -> Mapping[str, Role]:
         """Return the clients' roles in the manifest."""
@@ -173,9 +235,11 @@ class FolderData:
         with other clients computes their features; else one is fitted to their rows,
         where the settings ask for it."""
         columns = self.blocks[0].features
+        self.warn_levels()
         levels = fitted.levels if isinstance(fitted, TableEncoder) else self.levels()
         blocks = self.encode_categories(levels)
         transforms: list[TableEncoder | Scaler] = []
+        scaled = self.options.scale in SCALES
 
         def fit(x: NDArray[Any], rows: AssignedRows) -> TableEncoder | Scaler:
             statistics = rows.statistics(x)
@@ -183,12 +247,20 @@ class FolderData:
             counts = rows.priority if mine else np.ones(len(rows.names), np.bool_)
             if not self.tables:
                 return Scaler.fit(statistics, counts, x.shape[1:])
-            scaled, fills = self.options.scale in SCALES, self.options.missing == "mean"
+            fills = self.options.missing == "mean"
             return TableEncoder.fit(
                 statistics, counts, columns, levels, scaled, fills, self.na_values
             )
 
+        ranges: dict[str, Range] = {}
+
         def rescale(x: NDArray[Any], rows: AssignedRows) -> NDArray[Any]:
+            if self.tables and not self.text and not self.manifest.mean and not scaled:
+                found = rows.statistics(x).combine()
+                both = zip(
+                    columns, found.mean[0].tolist(), found.deviation[0].tolist(), strict=True
+                )
+                ranges.update({c: plausible_range(m, s) for c, m, s in both if c not in levels})
             if self.manifest.mean:
                 x, scale = manifest_scaler(x, blocks[0], self.manifest)
                 transforms.append(scale)
@@ -217,6 +289,8 @@ class FolderData:
             text=self.text,
             pad=self.text.pad if self.text else None,
             resized=options.resize is not None,
+            ranges={**ranges, **self.manifest.ranges},
+            recode=self.manifest.recode,
             label_column=options.label_column if self.tables else None,
             # With features or a text named, every other column is ignored.
             aside=None
@@ -229,21 +303,25 @@ def read_folder(
     path: str | Path,
     given: Mapping[str, Any],
     na_values: Mapping[str, tuple[float, ...]] | None = None,
+    manifest: Manifest | None = None,
 ) -> FolderData:
     """Read files as `from_folder` does, with settings that override those of their manifest, and
-    numbers that stand for missing values, by column."""
+    numbers that stand for missing values, by column. A `manifest` that is given is used in place of
+    the one next to the files."""
     na_values = na_values or {}
     place = Path(path).expanduser()
     images = holds_images(place)
     files = [] if images else data_files(place)
-    found = find_manifest(place)
-    manifest = Manifest() if found is None else read_manifest(found)
+    if manifest is None:
+        found = find_manifest(place)
+        manifest = Manifest() if found is None else read_manifest(found)
     options = override_options(manifest.options, dict(given))
     if images:
         return FolderData(place, False, manifest, *read_image_blocks(place, options))
     if options.resize is not None:
         raise MusterError("resize: it is for folders of images, client/class/*.png")
-    options = replace(options, client=client_column(files, options, place.is_dir()))
+    dialect = choose_dialect(options, manifest.roles.get(files[0].stem, Role()))
+    options = replace(options, client=client_column(files, options, place.is_dir(), dialect))
     if manifest.mean and options.scale in SCALES:
         raise MusterError(
             f"scale: '{options.scale}' next to [mean] and [std] in {manifest.path}; give one of "
@@ -255,7 +333,9 @@ def read_folder(
             "categories, missing: they are for tables, and not together with [mean] and [std]"
         )
     text = build_text_encoder(options)
-    blocks = read_files(files, options, needs_fit(options) or bool(manifest.mean), text, na_values)
+    blocks = read_files(files, options, manifest, text, na_values)
+    if options.duplicates == "drop":
+        blocks = drop_copies(blocks)
     return FolderData(place, files[0].suffix in TABLES, manifest, options, blocks, text, na_values)
 
 
@@ -269,64 +349,16 @@ def sort_levels(levels: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...
     return {name: tuple(sorted(known, key=natural_key)) for name, known in levels.items()}
 
 
-def data_files(path: Path) -> list[Path]:
-    """Return the files to read, in the order of their names.
-
-    In a folder only hidden files, notes (.md) and manifests are ignored.
-    """
-    if not path.exists():
-        raise MusterError(
-            f"{path}: no such file or folder; give a {list_endings()} file, or a folder"
-        )
-    if not path.is_dir():
-        if path.suffix not in ENDINGS:
-            raise MusterError(f"{path}: ends in '{path.suffix}'; allowed: {list_endings()}")
-        return [path]
-    inside = [p for p in path.iterdir() if not p.name.startswith(".") and p.suffix != ".md"]
-    files = [p for p in inside if p.name != MANIFEST and not p.name.endswith(f".{MANIFEST}")]
-    for file in sorted(files):
-        if file.suffix not in ENDINGS or not file.is_file():
-            raise MusterError(
-                f"{file}: allowed here: {list_endings()} files, one per client, and {MANIFEST}; "
-                "move it elsewhere"
-            )
-    if not files:
-        raise MusterError(f"{path}: holds no data; give a {list_endings()} file for each client")
-    files.sort(key=lambda file: natural_key(file.stem))
-    for a, b in zip(files, files[1:], strict=False):
-        if a.stem == b.stem:
-            raise MusterError(f"{b}: {a.name} is of the same client; keep one of them")
-        if (a.suffix == ".npz") != (b.suffix == ".npz"):
-            raise MusterError(f"{b}: {a.name} is of another kind; give tables, or npz files")
-    return files
-
-
-def list_endings() -> str:
-    """Return the endings a data file may have, as text."""
-    return f"{', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
-
-
-def client_column(files: Sequence[Path], options: Options, folder: bool) -> str | None:
-    """Return the column of the clients' names, if there is one."""
-    if files[0].suffix not in TABLES:
-        for name in ("label", "client", "features", "split", "text"):
-            if getattr(options, name) is not None:
-                raise MusterError(f"{name}: npz files have no columns; leave it out for these")
-        return None
-    if options.client is None and not folder and CLIENT in read_header(files[0]):
-        return CLIENT
-    return options.client
-
-
 def read_files(
     files: Sequence[Path],
     options: Options,
-    exact: bool,
+    manifest: Manifest,
     text: TextEncoder | None,
     na_values: Mapping[str, tuple[float, ...]],
 ) -> list[Block]:
     """Read all files, each with the features of the first."""
     blocks: list[Block] = []
+    exact = needs_fit(options) or bool(manifest.mean)
     columns = Columns(
         options.labels,
         options.client,
@@ -336,10 +368,15 @@ def read_files(
         options.missing == "mean",
         text,
         na_values,
+        manifest.recode,
+        manifest.ranges,
     )
     for file in files:
         if file.suffix in TABLES:
-            blocks.append(read_table(file, columns, blocks[0] if blocks else None, exact))
+            dialect = choose_dialect(options, manifest.roles.get(file.stem, Role()))
+            if not blocks:
+                check_columns(manifest, read_header(file, dialect))
+            blocks.append(read_table(file, columns, blocks[0] if blocks else None, exact, dialect))
             continue
         for block in read_npz(file):
             first = blocks[0].x if blocks else block.x
@@ -368,28 +405,3 @@ def manifest_scaler(
     mean = np.array(list(manifest.mean.values()))
     std = np.array([manifest.std[name] for name in manifest.mean])
     return x[:, order], Scaler(mean, std)
-
-
-def assign_roles(manifest: Manifest, names: Names, alone: bool) -> Mapping[str, Role]:
-    """Return every client's role, by name; empty if the manifest has none.
-
-    Args:
-        alone: True for one client's file, next to which the manifest of a whole folder may be
-    """
-    if not manifest.roles:
-        return {}
-    known = set(names.tolist())
-    stranger = next((name for name in manifest.roles if name not in known), None)
-    if stranger is not None and not (alone and manifest.path and manifest.path.name == MANIFEST):
-        raise MusterError(
-            f"{manifest.path}: clients.{stranger} has no data; {nearest(stranger, known)}"
-        )
-    roles = {name: manifest.roles.get(name, Role()) for name in names.tolist()}
-    asks = {name for name, role in roles.items() if role.requirement is not None}
-    if asks and len(asks) < len(roles):
-        silent = next(name for name in roles if name not in asks)
-        raise MusterError(
-            f"{manifest.path}: clients.{silent}.requirement: missing; others have one, so every "
-            "client needs one"
-        )
-    return roles

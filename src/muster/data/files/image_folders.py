@@ -21,7 +21,8 @@ from ...federation import Inputs
 from ...federation.inputs import PIXELS
 from .assembly import natural_key
 from .manifest import MANIFEST, Options
-from .tabular import Block, read_error
+from .table_reader import read_error
+from .tabular import Block
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture

@@ -2,28 +2,34 @@
 
 Every setting is an argument of `from_folder` and may instead be in a manifest next to the data.
 Arguments win. Only a manifest has tables: `[clients.NAME]` for roles and requirements, `[mean]` and
-`[std]` for a common scaler.
+`[std]` for a common scaler, `[recode.COLUMN]` for values to replace and `[range]` for the lowest
+and highest value of a column.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ...base.checks import check_above, require
-from ...base.errors import MusterError
+from ...base.errors import MusterError, nearest
 from ...base.schema import as_table, build, convert
 from ...base.untrusted_files import NotRegular, read_toml
 from ...federation import TextEncoder
 from ...federation.population import check_role
+from .dialect import Decimal, Dialect, Encoding, Separator
 
 MANIFEST = "manifest.toml"
 LABEL = "label"  # the default name of the label column
 LENGTH, PAD = 64, 0  # defaults: tokens of a text, and the token that fills it up
+TABLE_KEYS = ("clients", "mean", "std", "recode", "range")  # tables that only a manifest has
 ALONE = ("features", "categories", "missing", "scale")  # settings that a text excludes
 
 
@@ -47,6 +53,10 @@ class Options:
     length: int | None = None
     pad: int | None = None
     resize: tuple[int, ...] | None = None
+    separator: Separator | None = None
+    decimal: Decimal | None = None
+    encoding: Encoding | None = None
+    duplicates: Literal["keep", "drop"] | None = None
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -85,23 +95,40 @@ class Options:
 
 @dataclass(frozen=True)
 class Role:
-    """A client's role in its manifest entry."""
+    """A client's role in its manifest entry, and the dialect of its file where that differs."""
 
     priority: bool = False
     requirement: float | None = None
     importance: float = 0.0
     unseen: bool = False
+    separator: Separator | None = None
+    decimal: Decimal | None = None
+    encoding: Encoding | None = None
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest after all checks. `path` is None where there is none."""
+    """A manifest after all checks. `path` is None where there is none.
+
+    Attributes:
+        recode: values to replace, by column; "" for a missing one
+        ranges: the lowest and the highest value that a column may have
+    """
 
     path: Path | None = None
     options: Options = Options()
     roles: dict[str, Role] = field(default_factory=dict)
     mean: dict[str, float] = field(default_factory=dict)
     std: dict[str, float] = field(default_factory=dict)
+    recode: dict[str, dict[str, str]] = field(default_factory=dict)
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+
+def choose_dialect(options: Options, role: Role) -> Dialect:
+    """Return the dialect of a client's file: its own where it has one, else that of all files."""
+    names = [f.name for f in dataclasses.fields(Dialect)]
+    given = {name: getattr(role, name) or getattr(options, name) for name in names}
+    return Dialect(**{name: value for name, value in given.items() if value is not None})
 
 
 def find_manifest(path: Path) -> Path | None:
@@ -129,16 +156,23 @@ def read_manifest(path: Path) -> Manifest:
     except ValueError as error:
         raise MusterError(f"{path}: not valid TOML: {error}") from None
 
+    return build_manifest(table, path)
+
+
+def build_manifest(table: dict[str, Any], path: Path) -> Manifest:
+    """Build a manifest from its values, after checking them; `path` names it in errors."""
+    table = dict(table)
+
     def read(make: Callable[..., Any], *given: Any, **more: Any) -> Any:
         try:
             return make(*given, **more)
         except MusterError as error:
             raise MusterError(f"{path}: {error}") from None
 
-    clients, mean, std = (
-        read(as_table, name, table.pop(name, {})) for name in ("clients", "mean", "std")
+    clients, mean, std, recode, ranges = (
+        read(as_table, name, table.pop(name, {})) for name in TABLE_KEYS
     )
-    options = read(build, Options, table, "", also=("clients", "mean", "std"))
+    options = read(build, Options, table, "", also=TABLE_KEYS)
     if options.tokenizer is not None:
         raise MusterError(
             f"{path}: tokenizer: a manifest is data, and no code is imported for it; give "
@@ -153,7 +187,60 @@ def read_manifest(path: Path) -> Manifest:
     if options.priority is not None and any(role.priority for role in roles.values()):
         raise MusterError(f"{path}: priority and clients.NAME.priority; give it in one place")
     read(check_scale, mean, std, options.scale)
-    return Manifest(path, options, roles, mean, std)
+    values = {name: read(check_recode, name, table) for name, table in recode.items()}
+    limits = {name: read(check_range, name, limits) for name, limits in ranges.items()}
+    return Manifest(path, options, roles, mean, std, values, limits)
+
+
+def check_recode(name: str, table: Any) -> dict[str, str]:
+    """Return the values to replace in a column, as text."""
+    for value in as_table(f"recode.{name}", table).values():
+        ok = isinstance(value, str | int) and not isinstance(value, bool)
+        require(ok, f"recode.{name}", value, "text for each value, such as Female = 'female'")
+    return {key: str(value) for key, value in table.items()}
+
+
+def check_range(name: str, given: Any) -> tuple[float, float]:
+    """Return the lowest and the highest value of a column."""
+    limits = convert(given, tuple[float, ...], f"range.{name}")
+    ok = len(limits) == 2 and math.isfinite(limits[0]) and limits[0] < limits[1] < math.inf
+    require(ok, f"range.{name}", given, "the lowest and the highest value, [low, high]")
+    return (limits[0], limits[1])
+
+
+def check_columns(manifest: Manifest, names: Sequence[str]) -> None:
+    """Refuse values to replace, and ranges, of columns that files do not have."""
+    keys = {**dict.fromkeys(manifest.ranges, "range"), **dict.fromkeys(manifest.recode, "recode")}
+    for name, key in keys.items():
+        if name not in names:
+            raise MusterError(
+                f"{manifest.path}: {key}.{name}: no such column; {nearest(name, names)}"
+            )
+
+
+def assign_roles(manifest: Manifest, names: NDArray[np.str_], alone: bool) -> Mapping[str, Role]:
+    """Return every client's role, by name; empty if the manifest has none.
+
+    Args:
+        alone: True for one client's file, next to which the manifest of a whole folder may be
+    """
+    if not manifest.roles:
+        return {}
+    known = set(names.tolist())
+    stranger = next((name for name in manifest.roles if name not in known), None)
+    if stranger is not None and not (alone and manifest.path and manifest.path.name == MANIFEST):
+        raise MusterError(
+            f"{manifest.path}: clients.{stranger} has no data; {nearest(stranger, known)}"
+        )
+    roles = {name: manifest.roles.get(name, Role()) for name in names.tolist()}
+    asks = {name for name, role in roles.items() if role.requirement is not None}
+    if asks and len(asks) < len(roles):
+        silent = next(name for name in roles if name not in asks)
+        raise MusterError(
+            f"{manifest.path}: clients.{silent}.requirement: missing; others have one, so every "
+            "client needs one"
+        )
+    return roles
 
 
 def check_entry(name: str, role: Role) -> None:

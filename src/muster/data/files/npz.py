@@ -14,7 +14,8 @@ from ...base.errors import MusterError, nearest
 from ...base.lazy import pl
 from ...base.memory import require_memory
 from ...base.untrusted_files import TABLE, open_file
-from .tabular import MISSING, Block, file_errors, require_present
+from .table_reader import file_errors
+from .tabular import MISSING, Block, require_present
 
 ARRAYS = ("x", "y", "x_test", "y_test")
 WEIGHT = "weight_test"  # the array of weights of test rows, where they differ

@@ -1,4 +1,4 @@
-"""Reader of tables: CSV and parquet as arrays, with errors that name file, column and row.
+"""Tables as arrays: the columns of a CSV or parquet file, with errors that name file, column, row.
 
 A file becomes a `Block`: features as one array, labels and clients as columns. Nothing is done row
 by row; only when a whole array holds something wrong is the first wrong row searched. Rows are
@@ -8,33 +8,20 @@ counted from 1, without the header. Missing values are found here; they are impu
 
 from __future__ import annotations
 
-import csv
-import tokenize
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from io import TextIOWrapper
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...base.arrays import Bool, Float64
-from ...base.errors import MusterError, first_line, nearest
+from ...base.arrays import Bool, Float64, Int64
+from ...base.errors import MusterError, nearest
 from ...base.lazy import pl
-from ...base.untrusted_files import (
-    TABLE,
-    NotRegular,
-    descriptor_path,
-    frame_columns,
-    open_file,
-    read_frame,
-    table_errors,
-)
 from ...federation import TextEncoder
+from .dialect import PLAIN, Dialect
+from .table_reader import is_comma_number, read_columns, read_header, recode_values
 
 TABLES = (".csv", ".parquet")
 ENDINGS = (*TABLES, ".npz")
@@ -51,6 +38,8 @@ class Columns:
         allow_missing: True if features may have missing values
         text: encoder of the one feature, a column of text
         na_values: numbers that stand for missing values, by column
+        recode: values to replace, by column
+        ranges: the lowest and the highest value that a column may have
     """
 
     labels: tuple[str, ...]
@@ -61,6 +50,8 @@ class Columns:
     allow_missing: bool = False
     text: TextEncoder | None = None
     na_values: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    recode: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def prepared(self) -> bool:
@@ -89,55 +80,41 @@ class Block:
     weight: Float64 | None = None
     texts: dict[str, pl.Series] = field(default_factory=dict)  # features that are categories
     numbers: NDArray[Any] | None = None  # targets, where there may be several for each row
+    rows: Int64 | None = None  # their places in the file, where some rows are left out
+
+    def select(self, rows: Int64) -> Block:
+        """Return the block with some of its rows."""
+
+        def some(values: Any) -> Any:
+            return None if values is None else values[rows]
+
+        return replace(
+            self,
+            x=self.x[rows],
+            y=self.y[rows],
+            client=some(self.client),
+            test=some(self.test),
+            weight=some(self.weight),
+            texts={name: text[rows] for name, text in self.texts.items()},
+            numbers=some(self.numbers),
+            rows=rows if self.rows is None else self.rows[rows],
+        )
 
 
-def read_header(path: Path) -> list[str]:
-    """Read the column names of a table, which must differ."""
-    if path.suffix == ".parquet":
-        with file_errors(path):
-            return frame_columns(path)
-    with file_errors(path), open_text(path, "utf-8-sig", "strict") as file:
-        names = next(csv.reader(file), [])
-    if not names:
-        what = "its first line is empty" if path.stat().st_size else "empty"
-        raise MusterError(f"{path}: {what}; give a header line and at least one row")
-    if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
-        raise MusterError(f"{path}: its one column is '{names[0]}'; separate columns by commas")
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise MusterError(f"{path}: two columns are called '{twice}'; give them different names")
-    return names
+def concatenate(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Concatenate arrays; a single one is not copied."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-@contextmanager
-def file_errors(path: Path) -> Iterator[None]:
-    """Turn any error about the bytes of a file into one line that names it."""
-    try:
-        yield
-    except NotRegular:
-        raise
-    except (
-        *(ValueError, OSError, EOFError, KeyError, OverflowError, NotImplementedError, SyntaxError),
-        *(zipfile.BadZipFile, zlib.error, csv.Error, tokenize.TokenError),
-    ) as error:
-        raise read_error(path, error) from None
-
-
-def read_error(path: Path, error: Exception) -> MusterError:
-    """Return the error for a file that cannot be read, with the first line of the reason."""
-    reason = first_line(error)
-    if isinstance(error, UnicodeDecodeError) or "utf-8" in reason:
-        return MusterError(f"{path}: its text is not UTF-8; save it as CSV in UTF-8")
-    return MusterError(f"{path}: not readable as {path.suffix[1:]} ({reason}); write it again")
-
-
-def read_table(path: Path, columns: Columns, like: Block | None, exact: bool) -> Block:
+def read_table(
+    path: Path, columns: Columns, like: Block | None, exact: bool, dialect: Dialect = PLAIN
+) -> Block:
     """Read a CSV or parquet file. Features are float64 if `exact`, else float32.
 
     Args:
         like: the first file, whose features every other file must have too
     """
-    names = read_header(path)
+    names = read_header(path, dialect)
     for role, column in columns.roles.items():
         if column not in names:
             raise MusterError(
@@ -167,9 +144,8 @@ def read_table(path: Path, columns: Columns, like: Block | None, exact: bool) ->
     for name in columns.categories:
         if name not in features:
             raise MusterError(f"{path}: category '{name}' is no feature; {nearest(name, features)}")
-    frame = null_na_values(
-        read_columns(path, [*columns.roles.values(), *features]), columns.na_values
-    )
+    frame = read_columns(path, [*columns.roles.values(), *features], dialect)
+    frame = null_na_values(recode_values(frame, columns.recode), columns.na_values)
     if not len(frame):
         raise MusterError(f"{path}: no rows; give at least one")
     if columns.text is not None:
@@ -179,6 +155,7 @@ def read_table(path: Path, columns: Columns, like: Block | None, exact: bool) ->
         x = read_numbers(
             frame, plain, path, exact or columns.prepared, allow_missing=columns.allow_missing
         )
+        check_ranges(x, plain, columns.ranges, path)
     targets = None
     if len(columns.labels) > 1:
         advice = "write it as one, or drop the row"
@@ -257,53 +234,6 @@ def encode_categories(
     return table
 
 
-def read_columns(path: Path, names: Sequence[str]) -> pl.DataFrame:
-    """Read the named columns; those of a CSV as text, so that errors can quote any wrong value."""
-    if path.suffix == ".parquet":
-        with file_errors(path):
-            return read_frame(path, names, follow=True)
-    with file_errors(path):
-        try:
-            with open_file(path, TABLE, follow=True) as file, table_errors():
-                frame = pl.read_csv(
-                    descriptor_path(file, path), glob=False, infer_schema=False, columns=list(names)
-                )
-        except ValueError:
-            check_fields(path)
-            raise
-    frame = frame.select(pl.col(names).str.strip_chars())
-    end = len(frame)
-    for _ in range(blank_lines(path)):
-        if not end or any(value for value in frame.row(end - 1)):
-            break
-        end -= 1
-    return frame.head(end)
-
-
-def blank_lines(path: Path) -> int:
-    """Count the empty lines at the end of a file, which editors leave there."""
-    with open_file(path, TABLE, follow=True) as file:
-        file.seek(0, 2)
-        file.seek(max(0, file.tell() - 4096))
-        tail = file.read()
-    return max(0, tail[len(tail.rstrip()) :].count(b"\n") - 1)
-
-
-def open_text(path: Path, encoding: str, errors: str) -> TextIOWrapper:
-    """Open a file to read it line by line."""
-    return TextIOWrapper(open_file(path, TABLE, follow=True), encoding, errors, newline="")
-
-
-def check_fields(path: Path) -> None:
-    """Find the row of a CSV that has more fields than the header."""
-    with open_text(path, "utf-8", "replace") as file:
-        rows = csv.reader(file)
-        width = len(next(rows))
-        for i, row in enumerate(rows, start=1):
-            if len(row) > width:
-                raise MusterError(f"{path}: row {i} has {len(row)} fields, the header {width}")
-
-
 def read_numbers(
     frame: pl.DataFrame,
     names: Sequence[str],
@@ -334,11 +264,27 @@ def read_numbers(
         if value is None or value == "":
             what = "is missing; fill it in or drop the row"
         elif parsed[i, j] is None:
-            what = f"'{value}' is not a number; {advice}"
+            how = 'state decimal = "," in the manifest' if is_comma_number(value) else advice
+            what = f"'{value}' is not a number; {how}"
         else:
             what = f"{value} is not finite as {x.dtype}; fix it or drop the row"
         raise MusterError(f"{path}: column '{name}', row {i + 1}: {what}")
     return x
+
+
+def check_ranges(
+    x: NDArray[Any], names: Sequence[str], ranges: Mapping[str, tuple[float, float]], path: Path
+) -> None:
+    """Refuse values outside the range that was agreed on for their column."""
+    for j, name in enumerate(names):
+        low, high = ranges.get(name, (-np.inf, np.inf))
+        wrong = (x[:, j] < low) | (x[:, j] > high)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise MusterError(
+                f"{path}: column '{name}', row {row + 1}: {x[row, j]:g} is outside its range, "
+                f"{low:g} to {high:g}; fix it, or widen [range] in the manifest"
+            )
 
 
 def require_present(column: pl.Series, path: Path, missing: Sequence[str] = ("",)) -> pl.Series:

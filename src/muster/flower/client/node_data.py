@@ -18,6 +18,7 @@ import numpy as np
 
 from ...base.errors import MusterError, nearest
 from ...config.network import Network
+from ...data.files.data_check import DataCheck, check
 from ...data.files.folder import FolderData, read_folder
 from ...data.files.image_folders import holds_images
 from ...data.files.manifest import manifest_places
@@ -117,6 +118,39 @@ def read_own_files(
     columns: tuple[str, ...],
 ) -> FolderData:
     """Read the file that a node's owner names, as the terms say."""
+    path, options = build_settings(config, network, targets, columns)
+    source = read_folder(path, options | network.reading)
+    for key in ("scale", "categories", "missing"):
+        own = getattr(source.options, key)
+        if key not in network.reading and own not in (None, "none", "error"):
+            raise MusterError(
+                f"{source.manifest.path}: {key} must be the same for all clients; set it in the "
+                f"run's configuration, [network] {key}, and take it out here"
+            )
+    return source
+
+
+def check_own_data(
+    config: Mapping[str, Any], network: Network, targets: Targets | None = None
+) -> DataCheck:
+    """Check the file that a node's owner names, by the terms: what they set is not in the manifest
+    that the check suggests. Nothing leaves this machine."""
+    path, options = build_settings(config, network, targets, network.columns)
+    agreed = {
+        "scale": network.scale,
+        "categories": network.categories or None,
+        "missing": network.missing,
+    }
+    return check(path, **agreed, **{key: v for key, v in options.items() if v is not None})
+
+
+def build_settings(
+    config: Mapping[str, Any],
+    network: Network,
+    targets: Targets | None,
+    columns: tuple[str, ...],
+) -> tuple[str, dict[str, Any]]:
+    """Return the file that a node's owner names, and the settings for it that the terms imply."""
     path = config.get("data-path")
     if not isinstance(path, str) or not path:
         given = next(iter(config), "")
@@ -137,15 +171,7 @@ def read_own_files(
         options["test_fraction"] = read_number(config, "test-fraction")
     if network.text:
         options["tokenizer"] = get_tokenizer(config)
-    source = read_folder(path, options | network.reading)
-    for key in ("scale", "categories", "missing"):
-        own = getattr(source.options, key)
-        if key not in network.reading and own not in (None, "none", "error"):
-            raise MusterError(
-                f"{source.manifest.path}: {key} must be the same for all clients; set it in the "
-                f"run's configuration, [network] {key}, and take it out here"
-            )
-    return source
+    return path, options
 
 
 def get_tokenizer(config: Mapping[str, Any]) -> str:

@@ -19,10 +19,10 @@ from ...base.lazy import pl
 from ...config.experiment import Experiment
 from ...config.network import Network
 from ...data.files.assembly import assign_rows
-from ...data.files.folder import FolderData, data_files, read_folder
+from ...data.files.folder import FolderData, read_folder
+from ...data.files.folder_files import data_files
 from ...data.files.image_folders import holds_images
 from ...data.files.manifest import MANIFEST
-from ...data.files.tabular import read_columns
 from ...federation import Federation, Inputs
 
 READING = ("scale", "categories", "missing", "text", "length", "pad", "resize")  # data's and terms'
@@ -82,8 +82,7 @@ def write_tables(source: FolderData, seed: int, folder: Path) -> list[Path]:
     options, first = source.options, source.blocks[0]
     rows = assign_rows(source.blocks, options, seed, source.roles)
     names = [*options.labels, *first.features]
-    frames = [read_columns(file, names) for file in data_files(source.place)]
-    whole = pl.concat(frames, how="vertical_relaxed")
+    whole = pl.concat(source.read_values(names), how="vertical_relaxed")
     whole = whole.with_columns(pl.Series(SPLIT, np.where(rows.test, "test", "train")))
     files = [folder / f"client{k}.parquet" for k in range(len(rows.names))]
     for k, file in enumerate(files):

@@ -1,0 +1,123 @@
+"""Codings of labels and categories: values that mean the same, typos, and ids taken for categories.
+
+Files from several clients rarely agree on how a value is written: `no` and `No`, `0` and `no`, `f`
+and `female`. Here such values are found; what is done about them is up to the caller.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+
+# Values of one meaning, in lower case, as records have them in English and German.
+MEANINGS: tuple[tuple[str, ...], ...] = (
+    ("no", "n", "0", "false", "nein", "negative", "negativ", "neg", "absent"),
+    ("yes", "y", "1", "true", "ja", "j", "positive", "positiv", "pos", "present"),
+    ("female", "f", "w", "woman", "weiblich", "frau"),
+    ("male", "m", "man", "männlich", "mann"),
+)
+MEANING = {value: words[0] for words in MEANINGS for value in words}
+SHORTEST = 4  # characters of a value from which one wrong character is a typo
+RARE = 0.05  # of the rows of the value that was meant, up to which another may be a typo of it
+MANY = 20  # levels up to which a category is never taken for an id
+
+
+def fold(value: str) -> str:
+    """Return a value without the differences of case, spaces and Unicode forms.
+
+    >>> fold("  Nicht  Bekannt"), fold("Mu\\u0308ller")
+    ('nicht bekannt', 'müller')
+    """
+    return " ".join(unicodedata.normalize("NFKC", value).casefold().split())
+
+
+def is_number(value: str) -> bool:
+    """Return True if a text is a number."""
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def find_spellings(values: Iterable[str]) -> list[tuple[str, ...]]:
+    """Return groups of values that differ only in case, spaces or Unicode forms.
+
+    >>> find_spellings(["no", "yes", "No"])
+    [('No', 'no')]
+    """
+    groups: dict[str, list[str]] = {}
+    for value in sorted(set(values)):
+        groups.setdefault(fold(value), []).append(value)
+    return [tuple(group) for group in groups.values() if len(group) > 1]
+
+
+def find_codings(sets: Sequence[set[str]]) -> dict[str, list[str]]:
+    """Return values of one meaning that clients write in different ways, by meaning. Values that
+    one client has next to each other are different to it.
+
+    >>> find_codings([{"no", "yes"}, {"0", "1"}])
+    {'no': ['0', 'no'], 'yes': ['1', 'yes']}
+    >>> find_codings([{"0", "1", "no"}, {"yes", "no"}])
+    {}
+    """
+    found: dict[str, list[str]] = {}
+    for value in sorted(set().union(*sets)):
+        if (meaning := MEANING.get(fold(value))) is not None:
+            found.setdefault(meaning, []).append(value)
+    for words in found.values():
+        if any(len({fold(word) for word in words} & {fold(v) for v in own}) > 1 for own in sets):
+            return {}
+    return {meaning: words for meaning, words in found.items() if len({fold(w) for w in words}) > 1}
+
+
+def find_mixture(sets: Mapping[str, set[str]]) -> tuple[str, str] | None:
+    """Return two clients of which one has numbers only and the other names only."""
+    numbers = [who for who, own in sets.items() if own and all(map(is_number, own))]
+    names = [who for who, own in sets.items() if own and not any(map(is_number, own))]
+    return (numbers[0], names[0]) if numbers and names else None
+
+
+def find_typos(counts: Mapping[str, int]) -> dict[str, str]:
+    """Return rare values that are one wrong, missing, further or swapped character away from a
+    frequent one, with that.
+
+    >>> find_typos({"female": 60, "femlae": 1, "male": 70, "mal": 2})
+    {'femlae': 'female', 'mal': 'male'}
+    """
+    found: dict[str, str] = {}
+    frequent = sorted(counts, key=lambda value: -counts[value])
+    for value, count in counts.items():
+        for other in frequent:
+            if counts[other] * RARE < count or counts[other] < 5:
+                break
+            if may_be_typo(fold(value), fold(other)):
+                found[value] = other
+                break
+    return found
+
+
+def may_be_typo(value: str, meant: str) -> bool:
+    """Return True if a value is one character away from another; where only digits differ
+    (`grade 2`, `grade 3`) it is another value."""
+    letters = ["".join(c for c in text if not c.isdigit()) for text in (value, meant)]
+    long = max(len(value), len(meant)) >= SHORTEST
+    return long and letters[0] != letters[1] and is_one_edit(value, meant)
+
+
+def is_one_edit(a: str, b: str) -> bool:
+    """Return True if two texts differ by one character: another one, one more, or two swapped."""
+    if a == b or abs(len(a) - len(b)) > 1:
+        return False
+    pairs = enumerate(zip(a, b, strict=False))
+    head = next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
+    rest_a, rest_b = a[head:], b[head:]
+    if len(a) == len(b):
+        swapped = rest_a[:2] == rest_b[1::-1] and rest_a[2:] == rest_b[2:]
+        return rest_a[1:] == rest_b[1:] or swapped
+    return rest_a[1:] == rest_b or rest_a == rest_b[1:]
+
+
+def is_id(levels: int, rows: int) -> bool:
+    """Return True if a column has so many levels that it tells rows apart, and is no category."""
+    return levels > MANY and 2 * levels > rows

@@ -1,0 +1,379 @@
+"""Check of one column over all clients: its kind, and what is wrong with its values.
+
+Values are text, null where they are missing. A column is of numbers, categories, dates, ids or free
+text; what a model cannot learn from is left out, what clients write in different ways is recoded
+where the meaning is beyond doubt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from ...base.arrays import Float64
+from ...base.errors import plural
+from ...base.lazy import pl
+from ...federation.inputs import Range
+from .codings import (
+    MANY,
+    find_codings,
+    find_mixture,
+    find_spellings,
+    find_typos,
+    fold,
+    is_id,
+    is_number,
+)
+from .label_encoding import quote
+
+Kind = Literal["number", "category", "date", "id", "text", "constant", "empty", "unclear"]
+
+MISSING_WORDS = {"na", "n/a", "#n/a", "nan", "null", "unknown", "unbekannt", "k.a."}
+MISSING_WORDS |= {"-", "--", ".", "missing", "not available", "not measured"}
+SENTINELS = [-9.0, -99.0, -999.0, -9999.0, -1.0, 99.0, 999.0, 9999.0]  # codes of missing numbers
+DATE = r"^(\d{4}-\d{1,2}-\d{1,2}|\d{1,2}[./-]\d{1,2}[./-]\d{2,4})([T ]\d{1,2}:\d{2}.*)?$"
+ID_NAME = re.compile(
+    r"(^|[_\W])(id|ids|nr|no|mrn|uuid|pid|key|index)($|[_\W])|patient|kennung|nummer", re.IGNORECASE
+)
+SOME = 0.2  # different values for each row from which a number called an id is one
+MOSTLY = 0.9  # share of values from which a column is of their kind
+WORDS = 3  # words of a value, on average, from which a column is free text
+FEWEST = 5  # values of a client from which its range is compared with the others'
+LEVELS = 1000  # levels up to which spellings are compared
+FAR_RAW, FAR_LOG = 8.0, 5.0  # robust deviations from the median of a value that may be a mistake
+UNITS = {10.0: "", 100.0: "", 1000.0: "", 2.54: "inch and cm", 2.205: "lb and kg"}
+UNITS |= {18.02: "glucose in mg/dl and mmol/l", 38.67: "cholesterol in mg/dl and mmol/l"}
+UNITS |= {88.4: "creatinine in mg/dl and umol/l"}
+
+
+@dataclass(frozen=True)
+class DataProblem:
+    """One problem of a folder of data.
+
+    Attributes:
+        client: its name; "" if it is not one client's
+        column: "" if it is not one column's
+        kind: one word for it
+        text: what is wrong
+        suggestion: what to do, or what the manifest does
+    """
+
+    client: str
+    column: str
+    kind: str
+    text: str
+    suggestion: str = ""
+
+    def __str__(self) -> str:
+        where = f"column '{self.column}'" if self.column else ""
+        head = ", ".join(part for part in (self.client, where) if part)
+        return ": ".join([*([head] if head else []), self.text]) + (
+            f"; {self.suggestion}" if self.suggestion else ""
+        )
+
+
+@dataclass(frozen=True)
+class ColumnCheck:
+    """A column after its check.
+
+    Attributes:
+        recode: values to replace, "" for missing ones
+        counts: number of rows of each level, after recoding; of categories only
+        lacks: number of missing values, after recoding, by client
+    """
+
+    name: str
+    kind: Kind
+    problems: list[DataProblem] = field(default_factory=list)
+    recode: dict[str, str] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    lacks: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def used(self) -> bool:
+        """True if a model can learn from it."""
+        return self.kind in ("number", "category")
+
+
+def check_column(
+    name: str,
+    values: Mapping[str, pl.Series],
+    category: bool | None = None,
+    known: Collection[str] = (),
+    limits: Range | None = None,
+) -> ColumnCheck:
+    """Check a column, given its values at each client.
+
+    Args:
+        category: True if it is known to be one of categories, False if of numbers; None: find out
+        known: values that are meant as they are
+        limits: the range that was agreed on
+    """
+    problems: list[DataProblem] = []
+    recode = find_missing_words(name, values, known, problems)
+    values = {client: apply(column, recode) for client, column in values.items()}
+    every = pl.concat(list(values.values())).drop_nulls()
+    kind: Kind = "number" if category is False else "category"
+    if category is None:
+        kind = find_kind(name, every, values)
+    if kind == "number":
+        check_numbers(name, values, limits, problems, recode)
+    elif kind == "category":
+        kind = check_levels(name, values, known, problems, recode)
+    elif kind in LEFT_OUT:
+        problems.append(DataProblem("", name, kind, LEFT_OUT[kind], "left out of features"))
+    values = {client: apply(column, recode) for client, column in values.items()}
+    counts = count(pl.concat(list(values.values()))) if kind == "category" else {}
+    lacks = {client: column.null_count() for client, column in values.items()}
+    return ColumnCheck(name, kind, problems, recode, counts, lacks)
+
+
+LEFT_OUT = {
+    "date": "dates, which are no numbers to learn from",
+    "id": "tells rows apart, as an id does: a model would learn rows by heart",
+    "text": "free text",
+    "constant": "one value everywhere",
+    "empty": "no values",
+}
+
+
+def apply(column: pl.Series, recode: Mapping[str, str]) -> pl.Series:
+    """Return a column with values replaced; null for missing ones."""
+    column = column.replace(dict(recode))
+    return column.set(column == "", None)
+
+
+def count(column: pl.Series) -> dict[str, int]:
+    """Return the number of rows of each value, the most frequent first."""
+    counted = (
+        column.drop_nulls().alias("v").value_counts().sort("count", "v", descending=[True, False])
+    )
+    return dict(counted.iter_rows())
+
+
+def as_numbers(column: pl.Series) -> Float64:
+    """Return a column as numbers, NaN for what is none."""
+    return column.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+
+
+def find_missing_words(
+    name: str, values: Mapping[str, pl.Series], known: Collection[str], problems: list[DataProblem]
+) -> dict[str, str]:
+    """Return values that seem to say that there is none, such as `k.A.`."""
+    recode: dict[str, str] = {}
+    for client, column in values.items():
+        strange = {v: n for v, n in count(column).items() if v not in known}
+        found = {v: n for v, n in strange.items() if fold(v) in MISSING_WORDS}
+        if found:
+            recode |= dict.fromkeys(found, "")
+            text = f"{quote(set(found))} in {plural(sum(found.values()), 'row')}"
+            problems.append(DataProblem(client, name, "missing", text, "read as missing"))
+    return recode
+
+
+def find_kind(name: str, every: pl.Series, values: Mapping[str, pl.Series]) -> Kind:
+    """Return the kind of a column, from all its values."""
+    n, levels = len(every), every.n_unique()
+    if n == 0:
+        return "empty"
+    numbers = as_numbers(every)
+    if every.str.contains(DATE).sum() >= MOSTLY * n:
+        return "date"
+    own = {client: set(column.drop_nulls().unique()) for client, column in values.items()}
+    if find_mixture(own) is not None:
+        return "category"
+    if np.isfinite(numbers).mean() >= MOSTLY:
+        return (
+            "id" if is_numbering(name, numbers, values) else "constant" if levels == 1 else "number"
+        )
+    if every.str.split(" ").list.len().sum() >= WORDS * n and 2 * levels > n:
+        return "text"
+    if is_id(levels, n) or (ID_NAME.search(name) and levels > min(MANY, n / 2)):
+        return "id"
+    return "constant" if levels == 1 else "category"
+
+
+def is_numbering(name: str, numbers: Float64, values: Mapping[str, pl.Series]) -> bool:
+    """Return True if a column's whole numbers tell each client's rows apart, by their name or by
+    their being consecutive."""
+    if (numbers[np.isfinite(numbers)] % 1 != 0).any() or len(numbers) < 2 * FEWEST:
+        return False
+    if ID_NAME.search(name) and len(np.unique(numbers)) > max(MANY, SOME * len(numbers)):
+        return True
+    for column in values.values():
+        own = column.drop_nulls()
+        different = np.unique(as_numbers(own))
+        if len(own) and len(different) < MOSTLY * len(own):
+            return False
+        if len(own) and not (len(different) > FEWEST and (np.diff(different) == 1).all()):
+            return False
+    return True
+
+
+def check_numbers(
+    name: str,
+    values: Mapping[str, pl.Series],
+    limits: Range | None,
+    problems: list[DataProblem],
+    recode: dict[str, str],
+) -> None:
+    """Find what is no number, numbers that stand for missing values, mistakes, and other units."""
+    numbers: dict[str, Float64] = {}
+    for client, column in values.items():
+        x = as_numbers(column)
+        wrong = column.filter(pl.Series(~np.isfinite(x)) & column.is_not_null())
+        if len(wrong):
+            found = set(wrong.to_list())
+            text = f"{plural(len(wrong), 'value')} no numbers ({quote(found)})"
+            problems.append(
+                DataProblem(client, name, "type", text, "read as missing: write them as numbers")
+            )
+            recode.update(dict.fromkeys(found, ""))
+        numbers[client] = x
+    if limits is None:
+        units = check_units(name, {c: x[np.isfinite(x)] for c, x in numbers.items()})
+        problems += units
+        numbers = {c: x for c, x in numbers.items() if c not in {p.client for p in units}}
+    pooled = np.concatenate(list(numbers.values()))
+    pooled = pooled[np.isfinite(pooled)]
+    far = far_values(pooled)
+    if limits is not None:
+        far = np.unique(pooled[(pooled < limits[0]) | (pooled > limits[1])])
+    for client, x in numbers.items():
+        rows = np.flatnonzero(np.isin(x, far))
+        coded = [i for i in rows if x[i] in SENTINELS]
+        if coded:
+            found = {str(values[client][int(i)]) for i in coded}
+            text = f"{quote(found)} in {plural(len(coded), 'row')}, far from all others"
+            problems.append(DataProblem(client, name, "missing", text, "read as missing"))
+            recode.update(dict.fromkeys(found, ""))
+        rest = [i for i in rows if x[i] not in SENTINELS]
+        if rest:
+            text = f"row {rest[0] + 1}: {x[rest[0]]:g} is far from all others"
+            text += f" (as are {len(rest) - 1} more)" if len(rest) > 1 else ""
+            advice = "fix it, or agree on a range with [range] in the manifest"
+            problems.append(DataProblem(client, name, "range", text, advice))
+
+
+def far_values(x: Float64) -> Float64:
+    """Return values far from the median, by robust deviations (1.48 MAD): as they are and, where
+    all are above 0, by their logarithm too, as many measurements are skewed. Codes such as -9 are
+    far from numbers that are otherwise not negative."""
+    if len(x) < 2 * FEWEST:
+        return x[:0]
+
+    def deviations(v: Float64) -> Float64:
+        off = np.abs(v - np.median(v))
+        scale = 1.4826 * float(np.median(off))
+        return off / scale if scale > 0 else np.zeros_like(off)
+
+    code = np.isin(x, SENTINELS) & (x < 0)
+    if code.any() and (x[~code] >= 0).all():
+        return np.union1d(x[code], far_values(x[~code]))
+    far = deviations(x) > FAR_RAW
+    positive = x > 0
+    if positive[~far].all():
+        far &= ~positive | (deviations(np.log(np.where(positive, x, 1.0))) > FAR_LOG)
+    return np.unique(x[far])
+
+
+def check_units(name: str, numbers: Mapping[str, Float64]) -> list[DataProblem]:
+    """Return a problem for each client whose values are apart from all others': the middle 80 % of
+    its values and of theirs do not meet, and medians differ twofold."""
+    enough = {client: x for client, x in numbers.items() if len(x) >= FEWEST}
+    problems: list[DataProblem] = []
+    for client, x in enough.items():
+        others = [y for other, y in enough.items() if other != client]
+        if not others or (len(enough) == 2 and problems):
+            continue
+        rest = np.concatenate(others)
+        (low, mid, high), (below, middle, above) = (
+            np.quantile(v, [0.1, 0.5, 0.9]) for v in (x, rest)
+        )
+        ratio = max(mid / middle, middle / mid) if mid * middle > 0 else np.inf
+        if not (low > above or high < below) or ratio < 2:
+            continue
+        near = next((unit for unit in UNITS if abs(ratio / unit - 1) < 0.1), None)
+        unit = f", as {UNITS[near]} do" if near and UNITS[near] else ""
+        times = f": {ratio:.3g} times{unit}" if np.isfinite(ratio) else ""
+        text = f"median {mid:.4g}, that of the others {middle:.4g}{times}"
+        advice = "another unit, or a code for missing values? convert it"
+        problems.append(DataProblem(client, name, "unit", text, advice))
+    return problems
+
+
+def check_levels(
+    name: str,
+    values: Mapping[str, pl.Series],
+    known: Collection[str],
+    problems: list[DataProblem],
+    recode: dict[str, str],
+) -> Kind:
+    """Find values that are written in different ways, and typos; return "unclear" if what is meant
+    cannot be decided here."""
+    own = {client: set(column.drop_nulls().unique()) for client, column in values.items()}
+    counts = count(pl.concat(list(values.values())))
+    sizes = {client: len(column) for client, column in values.items()}
+    changes: dict[str, str] = {}
+    if len(counts) <= LEVELS:
+        codings = find_codings(list(own.values())).values()
+        for same in [*find_spellings(counts), *codings]:
+            best = choose_word(same, own, counts, sizes)
+            changes |= {word: best for word in same if word not in (best, *known)}
+        merged: dict[str, int] = {}
+        for word, n in counts.items():
+            meant = changes.get(word, word)
+            merged[meant] = merged.get(meant, 0) + n
+        typos = {a: b for a, b in find_typos(merged).items() if a not in known}
+        for client, words in own.items():
+            problems += describe_changes(client, name, words, changes)
+            for word in sorted(words & set(typos)):
+                text = f"'{word}' ({plural(counts[word], 'row')}) may be a typo of '{typos[word]}'"
+                problems.append(DataProblem(client, name, "typo", text, f"read as '{typos[word]}'"))
+        changes |= typos
+    recode.update(changes)
+    mixture = find_mixture({c: {recode.get(w, w) for w in words} for c, words in own.items()})
+    if mixture is None or set(counts) <= set(known):
+        return "category"
+    one, other = mixture
+    text = f"{one} has {quote(own[one])}, {other} {quote(own[other])}: two codings"
+    advice = f"say what is meant with [recode.{name}] in the manifest"
+    problems.append(DataProblem("", name, "coding", text, advice))
+    return "unclear"
+
+
+def choose_word(
+    same: Collection[str],
+    own: Mapping[str, set[str]],
+    counts: Mapping[str, int],
+    sizes: Mapping[str, int],
+) -> str:
+    """Return the word for values that mean the same: a name rather than a number, that of the
+    largest client, so that all its words are taken."""
+
+    def rank(word: str) -> tuple[bool, int, int]:
+        most = max(sizes[client] for client, words in own.items() if word in words)
+        return not is_number(word), most, counts[word]
+
+    return max(sorted(same), key=rank)
+
+
+def describe_changes(
+    client: str,
+    name: str,
+    words: Collection[str],
+    changes: Mapping[str, str],
+) -> list[DataProblem]:
+    """Return a problem for each value of a client that others write in another way."""
+    found = []
+    for word in sorted(w for w in words if w in changes):
+        kind = "spelling" if fold(word) == fold(changes[word]) else "coding"
+        text = f"'{word}' is '{changes[word]}' at others"
+        if changes[word] in words:
+            text = f"'{word}' next to '{changes[word]}'"
+        found.append(DataProblem(client, name, kind, text, f"read as '{changes[word]}'"))
+    return found

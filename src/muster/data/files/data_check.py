@@ -1,0 +1,385 @@
+"""Check of a folder of data: every problem at once, and a manifest by which it can be read.
+
+    muster.data.check("hospitals")    problems, decisions and the manifest, as a value that prints
+    muster data check hospitals       the same, and writes the manifest
+
+The manifest that stands next to the data counts: what it settles is no problem any more.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...base.errors import MusterError, MusterWarning, plural
+from ...base.lazy import pl
+from ...federation import Federation
+from .assembly import natural_key
+from .codings import fold
+from .column_check import ColumnCheck, DataProblem, as_numbers, check_column, count
+from .folder import read_folder
+from .folder_files import CLIENT, data_files
+from .image_folders import holds_images
+from .label_encoding import quote
+from .manifest import (
+    LABEL,
+    Manifest,
+    Options,
+    find_manifest,
+    manifest_places,
+    override_options,
+    read_manifest,
+)
+from .manifest_draft import ManifestDraft
+from .raw_tables import find_copies, read_raw_tables
+from .table_reader import recode_values
+from .tabular import TABLES
+
+LABELS = (LABEL, "target", "class", "outcome", "diagnosis", "diagnose", "y", "disease", "status")
+SPLITS = {"train", "test"}
+MANY_CLASSES = 20  # different whole numbers from which labels may be numbers to predict
+FEW = 8  # different whole numbers up to which they may be codes of categories
+RARE = 10  # rows of a class below which nothing can be learned or shown about it
+
+
+@dataclass(frozen=True)
+class DataCheck:
+    """The result of a check.
+
+    Attributes:
+        place: the folder or file
+        rows: number of rows of each client
+        problems: all that is wrong, or may be
+        decisions: settings of the manifest, in words
+        notes: what else to know, such as the size of test parts
+        manifest: the text of a manifest by which the data can be read
+    """
+
+    place: str
+    rows: dict[str, int]
+    problems: tuple[DataProblem, ...]
+    decisions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    manifest: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as plain values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        clients = plural(len(self.rows), "client")
+        lines = [f"{self.place}: {clients}, {plural(sum(self.rows.values()), 'row')}"]
+        for title, items in {
+            plural(len(self.problems), "problem")
+            if self.problems
+            else "no problems": self.problems,
+            "decided, for the manifest": self.decisions,
+            "notes": self.notes,
+        }.items():
+            if items or items is self.problems:
+                lines += ["", f"{title}:" if items else title, *(f"  {item}" for item in items)]
+        return "\n".join(lines)
+
+
+def check(path: str | Path, **settings: Any) -> DataCheck:
+    """Check files for all that a careful reader would stumble over: types, codings and typos by
+    client, ids, dates and free text, missing values, ranges and units, copies of rows, rare
+    classes, small test parts, separators, decimal marks and encodings.
+
+    Args:
+        path: a folder or a file, as for `from_folder`
+        settings: those of `from_folder` that are fixed already; they are not in the manifest
+
+    Returns:
+        problems, decisions, notes, and a manifest by which the data can be read
+    """
+    place = Path(path).expanduser()
+    if holds_images(place) or data_files(place)[0].suffix not in TABLES:
+        return check_arrays(place, settings)
+    found = find_manifest(place)
+    manifest = Manifest() if found is None else read_manifest(found)
+    return FolderReader(place, manifest, settings).check()
+
+
+def check_arrays(place: Path, settings: Mapping[str, Any]) -> DataCheck:
+    """Check images or arrays: they are read as they are, so that only what reading finds counts."""
+    fed, problems = try_reading(place, settings, None)
+    if fed is None:
+        return DataCheck(str(place), {}, tuple(problems))
+    rows = (
+        dict(zip(map(str, fed.names), fed.sizes.tolist(), strict=True))
+        if fed.names is not None
+        else {}
+    )
+    return DataCheck(str(place), rows, tuple(problems), notes=tuple(describe_tests(fed)))
+
+
+def try_reading(
+    place: Path, settings: Mapping[str, Any], manifest: Manifest | None
+) -> tuple[Federation | None, list[DataProblem]]:
+    """Read files as `from_folder` does, with this manifest; errors and warnings are problems."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always", MusterWarning)
+        try:
+            fed = read_folder(place, settings, manifest=manifest).federation(0)
+        except MusterError as error:
+            return None, [DataProblem("", "", "reading", str(error))]
+    ours = [str(w.message) for w in heard if issubclass(w.category, MusterWarning)]
+    return fed, [DataProblem("", "", "warning", text) for text in dict.fromkeys(ours)]
+
+
+def describe_tests(fed: Federation) -> list[str]:
+    """Return what the test part of each client can show."""
+    if fed.test is None or fed.names is None or not fed.classes:
+        return []
+    points = [100 / n for n in fed.test.sizes]
+    return [
+        f"{name}: {plural(int(n), 'test row')}: one is {p:.{int(p < 1)}f} points of accuracy"
+        for name, n, p in zip(fed.names, fed.test.sizes, points, strict=True)
+    ]
+
+
+@dataclass
+class FolderReader:
+    """Tables of a folder on their way through the checks, one after the other.
+
+    Attributes:
+        tables: each client's columns as text, null where a value is missing
+        draft: the manifest to write
+    """
+
+    place: Path
+    manifest: Manifest
+    settings: Mapping[str, Any]
+    problems: list[DataProblem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    tables: dict[str, pl.DataFrame] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.options: Options = override_options(self.manifest.options, dict(self.settings))
+        self.draft = ManifestDraft(self.manifest, frozenset(self.settings))
+
+    def check(self) -> DataCheck:
+        """Run all checks."""
+        raw = read_raw_tables(self.place, self.manifest, self.options)
+        self.tables, self.problems = raw.tables, raw.problems
+        self.draft.add_dialects(raw.dialects, by_file=raw.client is None)
+        if raw.client not in (None, self.options.client, CLIENT):
+            self.draft.decide("client", raw.client, f"client = '{raw.client}': whose row it is")
+        rows = {client: len(table) for client, table in self.tables.items()}
+        if not self.tables:
+            return DataCheck(str(self.place), rows, tuple(self.problems))
+        columns = self.find_columns()
+        label, columns = self.find_roles(columns)
+        checks = [self.check_feature(name) for name in columns]
+        self.decide_features(checks)
+        self.describe_levels(checks)
+        if label is not None:
+            self.check_label(label)
+            self.check_copies([c.name for c in checks if c.used], label)
+        manifest = self.draft.build(manifest_places(self.place)[0])
+        fed, more = try_reading(self.place, self.settings, manifest)
+        self.problems += [problem for problem in more if problem.kind == "reading"]
+        self.notes += [p.text for p in more if p.kind == "warning"]
+        self.notes += [] if fed is None else describe_tests(fed)
+        return DataCheck(
+            str(self.place),
+            rows,
+            tuple(self.problems),
+            tuple(self.draft.decisions),
+            tuple(self.notes),
+            self.draft.write(),
+        )
+
+    def report(self, client: str, column: str, kind: str, text: str, suggestion: str = "") -> None:
+        """Add a problem."""
+        self.problems.append(DataProblem(client, column, kind, text, suggestion))
+
+    def find_columns(self) -> list[str]:
+        """Return the columns that all clients have; report those that some lack."""
+        first = next(iter(self.tables.values())).columns
+        every = list(dict.fromkeys([*first, *(c for t in self.tables.values() for c in t.columns)]))
+        wanted = self.options.features
+        common = []
+        for name in every:
+            lack = [client for client, table in self.tables.items() if name not in table.columns]
+            used = wanted is None or name in wanted
+            if not lack:
+                common.append(name)
+            elif used:
+                have = [client for client in self.tables if client not in lack]
+                near = [
+                    c
+                    for client in lack
+                    for c in self.tables[client].columns
+                    if fold(c) == fold(name)
+                ]
+                hint = (
+                    f"left out of features (is it '{near[0]}' there?)"
+                    if near
+                    else "left out of features"
+                )
+                text = f"only {', '.join(have)} {'has' if len(have) == 1 else 'have'} it"
+                self.report("", name, "columns", text, hint)
+        return common
+
+    def find_roles(self, columns: list[str]) -> tuple[str | None, list[str]]:
+        """Return the label column and the columns that may be features."""
+        label = self.options.label
+        split = self.options.split or next((c for c in columns if self.levels(c) == SPLITS), None)
+        if split is not None and self.options.split is None:
+            self.draft.decide("split", split, f"split = '{split}': it holds train and test")
+        if isinstance(label, tuple):
+            return None, [c for c in columns if c not in (*label, split)]
+        if label is None:
+            named = [c for word in LABELS for c in columns if fold(c) == word]
+            last = [c for c in columns[-1:] if c != split and 1 < len(self.levels(c)) <= 10]
+            label = next(iter([*named, *last]), None)
+            if label is None:
+                self.report("", "", "label", "no column of labels", "name it: label = '...'")
+            elif label != LABEL:
+                self.draft.decide("label", label, f"label = '{label}': what to predict")
+        elif label not in columns:
+            self.report("", label, "label", "not all clients have the column of labels")
+            label = None
+        rest = [c for c in columns if c not in (label, split)]
+        wanted = self.options.features
+        return label, rest if wanted is None else [c for c in rest if c in wanted]
+
+    def levels(self, name: str) -> set[str]:
+        """Return all values of a column."""
+        return {v for table in self.tables.values() for v in table[name].drop_nulls().unique()}
+
+    def values(self, name: str) -> dict[str, pl.Series]:
+        """Return a column of each client."""
+        return {client: table[name] for client, table in self.tables.items()}
+
+    def check_feature(self, name: str) -> ColumnCheck:
+        """Check a column of features."""
+        stated, category = self.options.categories, None
+        if stated is not None or self.options.features is not None:
+            category = name in (stated or ())
+        known = {*self.manifest.recode.get(name, {}).values()}
+        found = check_column(
+            name, self.values(name), category, known, self.manifest.ranges.get(name)
+        )
+        self.add(found)
+        return found
+
+    def add(self, found: ColumnCheck) -> None:
+        """Take over a column's problems and values to replace."""
+        self.problems += found.problems
+        if found.recode and found.used:
+            self.draft.recode(found.name, found.recode)
+        self.tables = {
+            client: recode_values(table, {found.name: found.recode}).with_columns(
+                pl.when(pl.col(found.name) != "").then(pl.col(found.name))
+            )
+            for client, table in self.tables.items()
+        }
+
+    def decide_features(self, checks: list[ColumnCheck]) -> None:
+        """Decide on features, categories, missing values and scale."""
+        used = [c for c in checks if c.used]
+        left = [f"{c.name} ({c.kind})" for c in checks if c not in used]
+        why = f"; left out: {', '.join(left)}" if left else ""
+        names = [c.name for c in used]
+        if names:
+            self.draft.decide("features", names, f"features: {', '.join(names)}{why}")
+        else:
+            self.report("", "", "features", f"no column that all can learn from{why}")
+        categories = [c.name for c in used if c.kind == "category"]
+        if categories:
+            self.draft.decide("categories", categories, f"categories: {', '.join(categories)}")
+        lacks = {c.name: sum(c.lacks.values()) for c in used if any(c.lacks.values())}
+        if lacks:
+            shown = ", ".join(f"{name} in {n}" for name, n in lacks.items())
+            self.draft.decide("missing", "mean", f"missing values become the mean: {shown} rows")
+        for column in used:
+            for client, n in column.lacks.items():
+                if n == len(self.tables[client]):
+                    self.notes.append(f"{client}: column '{column.name}' has no value at all")
+        for column in used:
+            few = sorted(self.levels(column.name), key=natural_key)
+            codes = (
+                column.kind == "number" and 3 <= len(few) <= FEW and all(map(str.isdecimal, few))
+            )
+            if codes and self.options.categories is None:
+                self.notes.append(
+                    f"column '{column.name}' holds {', '.join(few)}: if they are codes, name it in "
+                    "categories"
+                )
+        if any(c.kind == "number" for c in used):
+            self.draft.decide("scale", "pooled", "numbers are scaled over all training rows")
+
+    def describe_levels(self, checks: list[ColumnCheck]) -> None:
+        """Note levels that one client alone has, and ids of several rows."""
+        for column in checks:
+            own = {c: set(v.drop_nulls().unique()) for c, v in self.values(column.name).items()}
+            for client, levels in own.items() if column.kind == "category" else ():
+                rest = set().union(*(own[other] for other in own if other != client))
+                if rest and 0 < len(levels - rest) <= FEW:
+                    alone = quote(levels - rest)
+                    self.notes.append(f"column '{column.name}': only {client} has {alone}")
+            for client, table in self.tables.items() if column.kind == "id" else ():
+                ids = table.unique()[column.name].drop_nulls()
+                several = ids.filter(ids.is_duplicated()).n_unique()
+                if several and self.options.split is None:
+                    self.notes.append(
+                        f"{client}: {several} values of '{column.name}' have several rows: of one "
+                        "patient, some may be trained on and some tested; a column of train and "
+                        "test (split) decides that"
+                    )
+
+    def check_label(self, name: str) -> None:
+        """Check the column of labels, and that every class has rows to learn from."""
+        lacks = {client: table[name].null_count() for client, table in self.tables.items()}
+        for client, n in lacks.items():
+            if n:
+                self.report(
+                    client, name, "label", f"{plural(n, 'row')} without a label", "drop them"
+                )
+        every = pl.concat(list(self.values(name).values())).drop_nulls()
+        numbers = as_numbers(every)
+        levels = every.n_unique()
+        whole = bool(np.isfinite(numbers).all()) and bool((numbers % 1 == 0).all())
+        many = levels > MANY_CLASSES and len(every) < 10 * levels
+        if self.options.numbers or (np.isfinite(numbers).all() and (many or not whole)):
+            if not self.options.numbers:
+                self.draft.decide("targets", "numbers", f"'{name}' holds numbers to predict")
+            return
+        known = {
+            *map(str, self.options.classes or ()),
+            *self.manifest.recode.get(name, {}).values(),
+        }
+        found = check_column(name, self.values(name), True, known)
+        self.add(found)
+        counts = count(pl.concat(list(self.values(name).values())))
+        for level, n in counts.items():
+            if n < RARE:
+                text = (
+                    f"class '{level}' has {plural(n, 'row')}: too few to learn from or to test on"
+                )
+                self.report("", name, "rare", text, "merge it with another, or drop its rows")
+        if len(counts) < 2:
+            self.report(
+                "", name, "label", f"one class ('{next(iter(counts), '')}')", "give at least two"
+            )
+        if self.options.classes is None and not whole and found.kind == "category":
+            self.draft.decide("classes", sorted(counts), f"classes: {', '.join(sorted(counts))}")
+
+    def check_copies(self, features: list[str], label: str) -> None:
+        """Find copies of rows; those within a client are left out."""
+        if self.options.duplicates == "keep" or not features:
+            return
+        found = find_copies(self.tables, features, label)
+        if self.options.duplicates == "drop":
+            found = [problem for problem in found if problem.kind == "shared"]
+        self.problems += found
+        if any(problem.kind == "duplicate" for problem in found):
+            self.draft.decide("duplicates", "drop", "copies of rows within a client are left out")

@@ -1,0 +1,113 @@
+"""Draft of a manifest: settings that a check decides, each with the reason as a comment."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from ...base.errors import one_line
+from .dialect import PLAIN, Dialect
+from .manifest import TABLE_KEYS, Manifest, build_manifest
+
+HEAD = """\
+# Written by `muster data check`: read it, and change what was meant otherwise.
+# docs/own-data.md describes every key.
+"""
+
+
+@dataclass
+class ManifestDraft:
+    """A manifest under way: that of before, and what was decided.
+
+    Attributes:
+        before: the manifest that is there already
+        fixed: keys that are set elsewhere, and are not written
+        decisions: in words, in the order in which they were made
+    """
+
+    before: Manifest
+    fixed: frozenset[str]
+    decisions: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        options = asdict(self.before.options)
+        self.table: dict[str, Any] = {k: v for k, v in options.items() if v is not None}
+        self.reasons: dict[str, str] = {}
+        self.clients = {
+            name: {k: v for k, v in asdict(role).items() if v not in (None, False, 0.0)}
+            for name, role in self.before.roles.items()
+        }
+        self.values = {name: dict(known) for name, known in self.before.recode.items()}
+
+    def decide(self, key: str, value: Any, reason: str) -> None:
+        """Set a key, unless that was done by the user; give the reason."""
+        if key in self.fixed or key in self.table:
+            return
+        self.table[key] = value
+        self.reasons[key] = reason
+        self.decisions.append(reason)
+
+    def recode(self, column: str, changes: Mapping[str, str]) -> None:
+        """Replace values of a column."""
+        self.values[column] = {**self.values.get(column, {}), **changes}
+        shown = [
+            f"'{a}' is read as '{b}'" if b else f"'{a}' is missing" for a, b in changes.items()
+        ]
+        self.decisions.append(f"{column}: {', '.join(shown)}")
+
+    def add_dialects(self, dialects: Mapping[str, Dialect], by_file: bool) -> None:
+        """State the dialects of files: once where they are the same, else for each client, where
+        each has its own file."""
+        kinds = set(dialects.values())
+        for name in ("separator", "decimal", "encoding"):
+            usual, found = getattr(PLAIN, name), {getattr(kind, name) for kind in kinds}
+            if found == {usual}:
+                continue
+            if len(found) == 1 or not by_file:
+                (value, *_) = found
+                self.decide(name, value, f"{name} {value!r}")
+                continue
+            for client, dialect in dialects.items():
+                value = getattr(dialect, name)
+                own = self.clients.get(client, {})
+                if value != usual and name not in own:
+                    self.clients[client] = {**own, name: value}
+                    self.decisions.append(f"{client}: {name} {value!r}")
+
+    def tables(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        more = {
+            "clients": self.clients,
+            "mean": self.before.mean,
+            "std": self.before.std,
+            "recode": self.values,
+            "range": {name: list(limits) for name, limits in self.before.ranges.items()},
+        }
+        assert set(more) == set(TABLE_KEYS)
+        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in self.table.items()}
+        return plain | {name: table for name, table in more.items() if table}
+
+    def build(self, path: Path) -> Manifest:
+        """Return the manifest as reading its text gives it; `path` names it in errors."""
+        return build_manifest(tomllib.loads(self.write()), path)
+
+    def write(self) -> str:
+        """Return the text: keys with their reasons as comments, then tables."""
+        lines = [HEAD]
+        for key, value in self.tables().items():
+            if key in self.reasons:
+                lines.append(f"# {one_line(self.reasons[key])}\n")
+            elif key == "recode":
+                lines.append(
+                    "\n# Values as they are written, and as they are read; '' is missing.\n"
+                )
+            lines.append(
+                ("\n" if key in TABLE_KEYS and key != "recode" else "")
+                + tomli_w.dumps({key: value})
+            )
+        return "".join(lines).replace("\t", "\\t")  # a tab is not seen

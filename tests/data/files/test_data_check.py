@@ -1,0 +1,332 @@
+"""`muster.data.check`: every problem of a folder at once, and a manifest by which it is read."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import muster
+import muster.cli.data_check
+from messy_files import write_messy_folder
+from muster.cli.main import main
+from muster.config.network import Network
+from muster.data.files.column_check import check_column, far_values
+from muster.flower.client.node_data import check_own_data, read_own_data
+from own_files import put
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def kinds(found):
+    return {(p.client, p.column, p.kind) for p in found.problems}
+
+
+MESS = {
+    ("ost", "", "dialect"), ("süd", "", "dialect"), ("", "blutgruppe", "columns"),
+    ("", "patient_id", "id"), ("", "aufnahme", "date"), ("", "notiz", "text"),
+    ("nord", "alter", "missing"), ("nord", "geschlecht", "typo"), ("süd", "größe", "unit"),
+    ("ost", "krank", "coding"), ("süd", "krank", "spelling"), ("nord", "", "duplicate"),
+    ("nord", "", "shared"),
+}  # fmt: skip
+
+
+def test_every_problem_of_a_messy_folder_is_found_at_once(here):
+    found = muster.data.check(write_messy_folder(here / "h"))
+    assert kinds(found) == MESS
+    by = {(p.client, p.column): p for p in found.problems}
+    assert "latin-1" in by["ost", ""].text
+    assert by["nord", "geschlecht"].text == "'weilbich' (1 row) may be a typo of 'weiblich'"
+    assert "100 times" in by["süd", "größe"].text or "101 times" in by["süd", "größe"].text
+    rows = {p.kind: p.text for p in found.problems if p.client == "nord"}
+    assert rows["duplicate"].startswith("5 rows")
+    assert rows["shared"].startswith("4 rows the same as at ost")
+    assert found.rows == {"nord": 65, "ost": 64, "süd": 60}
+    assert "süd: 12 test rows: one is 8 points of accuracy" in found.notes
+    assert all(str(problem) in str(found) for problem in found.problems)
+    with pytest.raises(AttributeError):
+        found.problems = ()
+
+
+def test_from_messy_files_to_predictions(here, capsys):
+    """The whole way: check, its manifest, a run, new rows in yet another dialect."""
+    write_messy_folder(here / "h", converted=True)
+    with pytest.raises(muster.MusterError):
+        muster.Federation.from_folder("h", label="krank")
+    assert main(["data", "check", "h"]) == 1
+    printed = capsys.readouterr().out
+    assert "h/manifest.toml, written" in printed
+    text = Path("h/manifest.toml").read_text()
+    table = tomllib.loads(text)
+    assert table["features"] == ["alter", "größe", "geschlecht", "station"]
+    assert table["classes"] == ["no", "yes"]
+    assert table["clients"]["ost"] == {"separator": ";", "decimal": ",", "encoding": "latin-1"}
+    assert table["recode"]["krank"] == {"0": "no", "1": "yes", "No": "no", "Yes": "yes"}
+    assert "# label = 'krank': what to predict\n" in text
+    # What the manifest settles is no problem any more; four rows are at two hospitals still.
+    assert kinds(muster.data.check("h")) == {("nord", "", "shared")}
+    lines = Path("h/ost.csv").read_bytes().splitlines(keepends=True)
+    Path("h/ost.csv").write_bytes(b"".join(lines[:-4]))
+    assert main(["data", "check", "h"]) == 0
+    assert "no problems" in capsys.readouterr().out
+
+    fed = muster.Federation.from_folder("h")
+    assert fed.labels == ("no", "yes")
+    assert fed.names.tolist() == ["nord", "ost", "süd"]
+    assert (fed.sizes + fed.test.sizes).tolist() == [60, 60, 60]
+    assert fed.encoder.levels["geschlecht"] == ("männlich", "weiblich")
+    local = muster.Local(steps=10, batch_size=16, lr=0.3)
+    run = muster.simulate(
+        fed, muster.methods.fedavg(), muster.models.Linear(), rounds=30, local=local,
+        task=muster.tasks.binary(),
+    )  # fmt: skip
+    assert run.rounds["test_accuracy"][-1] > 0.8
+    muster.save(run, "runs/h")
+    assert "N-00" not in Path("runs/h/model.json").read_text()
+
+    new = "patient_id;alter;größe;geschlecht;station;krank\nX1;85,5;181,0;männlich;Innere;1\n"
+    new += "X2;22,0;165,5;weilbich;Gynäkologie;0\nX3;k.A.;710;weiblich;Pädiatrie;No\n"
+    Path("neu.csv").write_bytes(new.encode("latin-1"))
+    with pytest.warns(muster.MusterWarning):
+        said, scores = muster.load("runs/h").predict_and_score(
+            "neu.csv", keep=["patient_id"], unknown="missing"
+        )
+    assert said["patient_id"].to_list() == ["X1", "X2", "X3"]
+    assert said["label"].to_list() == ["yes", "no", "no"]
+    assert said["prediction"].to_list()[:2] == ["yes", "no"]
+    assert said["flags"].to_list()[:2] == ["", ""]
+    assert said["flags"][2].startswith("größe 710 outside ")
+    assert said["flags"][2].endswith("; station 'Pädiatrie' unknown")
+    assert set(scores) >= {"accuracy", "loss"}
+
+
+def test_json_has_everything(here, capsys):
+    write_messy_folder(here / "h")
+    assert main(["data", "check", "h", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert {(p["client"], p["column"], p["kind"]) for p in found["problems"]} == MESS
+    assert set(found["problems"][0]) == {"client", "column", "kind", "text", "suggestion"}
+    assert Path(found["written"]).read_text() == found["manifest"]
+
+
+def clean(seed, rows=60, **more):
+    draw = np.random.default_rng(seed)
+    age, dose = draw.normal(50, 10, rows).round(2), draw.normal(3, 1, rows).round(3)
+    y = np.where(age + 10 * dose > 80, "ill", "well")
+    return pl.DataFrame({"age": age, "dose": dose, **more, "outcome": y})
+
+
+def write(folder, **frames):
+    put(folder)
+    for name, frame in frames.items():
+        frame.write_csv(f"{folder}/{name}.csv")
+    return folder
+
+
+def test_a_clean_folder_has_no_problems_and_a_manifest_that_is_kept(here, capsys):
+    write("h", a=clean(0), b=clean(1))
+    assert main(["data", "check", "h"]) == 0
+    text = Path("h/manifest.toml").read_text()
+    assert tomllib.loads(text) == {
+        "label": "outcome",
+        "features": ["age", "dose"],
+        "scale": "pooled",
+        "classes": ["ill", "well"],
+    }
+    assert main(["data", "check", "h"]) == 0
+    assert "h/manifest.toml is there and was kept" in capsys.readouterr().out
+    assert main(["data", "check", "h", "--out", "new.toml"]) == 0
+    assert tomllib.loads(Path("new.toml").read_text()) == tomllib.loads(text)
+    assert main(["data", "check", "h", "--out", "new.toml"]) == 2
+    assert main(["data", "check", "nowhere"]) == 2
+    assert main(["data", "check"]) == 2
+
+
+def test_findings_are_printed_where_nothing_can_be_written(here, capsys, monkeypatch):
+    def refuse(path, content):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(muster.cli.data_check, "create", refuse)
+    write("h", a=clean(0, day=["2023-01-02"] * 60), b=clean(1, day=["2023-01-03"] * 60))
+    assert main(["data", "check", "h"]) == 1
+    said = capsys.readouterr().out
+    assert "column 'day': dates" in said
+    assert "h/manifest.toml cannot be written (Permission denied); give --out FILE" in said
+
+
+def test_roles_and_settings_of_before_stay(here):
+    write("h", a=clean(0), b=clean(1))
+    put("h", manifest="label = 'outcome'\ntest_fraction = 0.5\n[range]\nage = [0, 120]\n"
+        "[clients.a]\npriority = true\n")  # fmt: skip
+    found = muster.data.check("h")
+    table = tomllib.loads(found.manifest)
+    assert table["test_fraction"] == 0.5
+    assert table["clients"] == {"a": {"priority": True}}
+    assert table["range"] == {"age": [0.0, 120.0]}
+    assert "a: 30 test rows: one is 3 points of accuracy" in found.notes
+
+
+def test_one_table_with_a_column_of_clients(here):
+    both = pl.concat([clean(0), clean(1)]).with_columns(
+        pl.Series("hospital", np.repeat(["north", "south"], 60)), pl.Series("nr", range(120))
+    )
+    both.write_csv("all.csv", separator=";")
+    found = muster.data.check("all.csv")
+    assert kinds(found) == {("all", "", "dialect"), ("", "nr", "id")}
+    Path("all.manifest.toml").write_text(found.manifest)
+    fed = muster.Federation.from_folder("all.csv")
+    assert fed.names.tolist() == ["north", "south"]
+    assert fed.encoder.columns == ("age", "dose") if fed.encoder else fed.columns
+
+
+def problems(values, **more):
+    found = check_column("c", {k: pl.Series(v, dtype=pl.String) for k, v in values.items()}, **more)
+    return found, [(p.client, p.kind) for p in found.problems]
+
+
+def texts(numbers):
+    return [f"{number:g}" for number in numbers]
+
+
+def test_kinds_of_columns():
+    draw = np.random.default_rng(0)
+    columns = {
+        "number": texts(draw.normal(size=40)),
+        "date": [f"2023-01-{i % 28 + 1:02d}" for i in range(40)],
+        "id": [f"x{i}" for i in range(40)],
+        "text": [f"the patient number {i} felt quite well" for i in range(40)],
+        "category": ["red", "green"] * 20,
+        "constant": ["same"] * 40,
+        "empty": [None] * 40,
+    }
+    for kind, values in columns.items():
+        assert problems({"a": values})[0].kind == kind
+    codes = {"a": ["m", "f"] * 20, "b": ["1", "2"] * 20}
+    found, kinds = problems(codes)
+    assert (found.kind, kinds) == ("unclear", [("", "coding")])
+    found, kinds = problems({"a": ["m", "f"] * 20, "b": ["male", "female"] * 30})
+    assert found.recode == {"f": "female", "m": "male"}
+    # As the manifest states: what is known is meant.
+    assert problems({"a": ["female", "femal"] + ["female"] * 60}, known=["femal"])[1] == []
+
+
+def test_mistakes_sentinels_and_units():
+    draw = np.random.default_rng(0)
+    age = draw.uniform(20, 90, 60)
+    found, kinds = problems({"a": texts([*age, 710]), "b": texts(age)})
+    assert kinds == [("a", "range")]
+    assert "row 61: 710 is far from all others" in found.problems[0].text
+    found, kinds = problems({"a": texts([*age, -9, -9]), "b": texts(age)})
+    assert (kinds, found.recode) == ([("a", "missing")], {"-9": ""})
+    found, kinds = problems({"a": [*texts(age), "12 mg"], "b": texts(age)})
+    assert (kinds, found.recode) == ([("a", "type")], {"12 mg": ""})
+    glucose = draw.normal(5.5, 0.6, 60)
+    found, kinds = problems({"a": texts(glucose), "b": texts(glucose), "c": texts(glucose * 18.02)})
+    assert kinds == [("c", "unit")]
+    assert "glucose in mg/dl and mmol/l" in found.problems[0].text
+    assert problems({"a": texts(age), "b": ["0"] * 60})[1] == [("a", "unit")]
+    found, kinds = problems({"a": texts([*age, 130]), "b": texts(age)}, limits=(0.0, 120.0))
+    assert kinds == [("a", "range")]
+    assert problems({"a": texts(age), "b": texts(age / 10)}, limits=(0.0, 120.0))[1] == []
+
+
+def test_skewed_measurements_are_no_mistakes():
+    """Of lognormal values (sigma 1) hardly any is taken for a mistake; a tenfold maximum is."""
+    draw = np.random.default_rng(0)
+    for _ in range(20):
+        x = draw.lognormal(0, 1, 300)
+        assert len(far_values(x)) == 0
+        assert far_values(np.append(x, 1e4)).tolist() == [1e4]
+
+
+def test_labels(here):
+    few = clean(0).with_columns(pl.Series("outcome", ["ill", "well"] * 28 + ["dead"] * 4))
+    write("h", a=few, b=few.with_columns(pl.col("age") + 0.5).with_columns(outcome=pl.lit("ill")))
+    found = muster.data.check("h")
+    assert kinds(found) == {("", "outcome", "rare")}
+    assert any("hold a single class" in note for note in found.notes)
+    draw = np.random.default_rng(1)
+    number = pl.Series("outcome", draw.normal(size=60))
+    write("n", a=clean(0).with_columns(number), b=clean(1).with_columns(number * 2))
+    found = muster.data.check("n")
+    assert found.problems == ()
+    assert tomllib.loads(found.manifest)["targets"] == "numbers"
+    lost = pl.Series("outcome", [None, *["ill", "well"] * 29, "ill"])
+    write("l", a=clean(0).with_columns(lost), b=clean(1))
+    assert ("a", "outcome", "label") in kinds(muster.data.check("l"))
+
+
+def test_notes_on_levels_and_on_patients_with_several_rows(here):
+    color = np.resize(["red", "green"], 60)
+    visits = [f"p{i // 2}" for i in range(60)]
+    write("h", a=clean(0, color=color, patient=visits),
+          b=clean(1, color=np.where(color == "red", "blue", "green"), patient=visits))  # fmt: skip
+    found = muster.data.check("h")
+    assert kinds(found) == {("", "patient", "id")}
+    assert "column 'color': only b has 'blue'" in found.notes
+    assert any(
+        note.startswith("a: 30 values of 'patient' have several rows") for note in found.notes
+    )
+
+
+def test_files_that_cannot_be_read_do_not_hide_the_others(here):
+    write("h", a=clean(0, site_id=np.arange(60)), b=clean(1, site_id=np.arange(60)))
+    Path("h/c.csv").write_text("age,age,outcome\n1,2,ill\n")
+    Path("h/d.csv").write_text("")
+    assert kinds(muster.data.check("h")) >= {
+        ("c", "", "file"), ("d", "", "file"), ("", "site_id", "id"),
+    }  # fmt: skip
+
+
+def test_arrays_are_read_as_they_are(here):
+    put("h")
+    draw = np.random.default_rng(0)
+    for name in "ab":
+        np.savez(f"h/{name}.npz", x=draw.normal(size=(20, 3)), y=np.arange(20) % 2)
+    found = muster.data.check("h")
+    assert found.problems == ()
+    assert found.notes[0] == "a: 4 test rows: one is 25 points of accuracy"
+    np.savez("h/b.npz", x=draw.normal(size=(20, 4)), y=np.arange(20) % 2)
+    assert "of shape (4,)" in muster.data.check("h").problems[0].text
+
+
+TERMS = """
+[network]
+label = "outcome"
+classes = ["ill", "well"]
+columns = ["age", "dose"]
+scale = "pooled"
+"""
+
+
+def test_a_node_checks_its_own_file_by_the_terms(here, capsys):
+    frame = clean(0, patient_id=[f"p{i}" for i in range(60)])
+    frame = frame.with_columns(pl.Series("outcome", ["Ill", *frame["outcome"].to_list()[1:]]))
+    frame.write_csv("own.csv", separator=";")
+    Path("terms.toml").write_text(TERMS)
+    assert main(["data", "check", "own.csv", "--terms", "terms.toml"]) == 1
+    table = tomllib.loads(Path("own.manifest.toml").read_text())
+    # What the terms set is not the owner's to set.
+    assert table == {"separator": ";", "recode": {"outcome": {"Ill": "ill"}}}
+    network = Network(
+        label="outcome", classes=("ill", "well"), columns=("age", "dose"), scale="pooled"
+    )
+    assert check_own_data({"data-path": "own.csv"}, network).problems == ()
+    fed = read_own_data({"data-path": "own.csv"}, network, 0)
+    assert int(fed.sizes[0] + fed.test.sizes[0]) == 60
+
+
+def test_bounded_and_regular_files_only(here):
+    write("h", a=clean(0))
+    os.mkfifo("h/b.csv")
+    with pytest.raises(muster.MusterError):
+        muster.data.check("h")
