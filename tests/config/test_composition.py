@@ -47,7 +47,7 @@ def run(chosen):
     """The run of an experiment's first method."""
     fed = chosen.federation(0)
     if fed.requirement is None:
-        fed = muster.with_solo(fed, chosen.spec, muster.Local(steps=5))
+        fed = muster.with_solo(fed, chosen.spec, 1, muster.Local(steps=5))
     return muster.run_job(fed, chosen.job, compute=chosen.settings.compute)
 
 
@@ -320,3 +320,29 @@ def test_how_decisions_and_tuning_are_set_reaches_the_run():
     for key, wrong in (("decide_on", "test"), ("tuned_steps", -1)):
         with pytest.raises(muster.MusterError, match=f"{key}: .*; allowed: "):
             one("fedalign", **{key: wrong})
+
+
+@pytest.mark.parametrize(
+    ("given", "rounds", "steps", "lr"),
+    [
+        ("alone", 30, 4, 0.3),
+        ({}, 30, 4, 0.3),
+        ({"lr": 0.5}, 30, 4, 0.5),
+        ({"steps": 40}, 1, 40, 0.1),
+        ({"rounds": 2, "steps": 40}, 2, 40, 0.1),
+        ({"rounds": 2}, 2, 4, 0.3),
+    ],
+)
+def test_a_requirement_has_the_work_of_the_run_unless_it_is_given(given, rounds, steps, lr):
+    table = {"rounds": 30, "local": {"steps": 4, "lr": 0.3}, "requirement": given}
+    chosen = load(table)
+    assert (chosen.alone_rounds, chosen.requirement.steps) == (rounds, steps)
+    assert chosen.requirement.lr == lr
+    again = load(chosen.resolve())
+    assert (again.alone_rounds, again.requirement) == (chosen.alone_rounds, chosen.requirement)
+
+
+def test_a_requirement_that_is_none_of_these_is_one_line():
+    for wrong, message in (("solo", "'alone'"), ({"rounds": 0}, "requirement.rounds: 0")):
+        with pytest.raises(muster.MusterError, match=message):
+            load({"requirement": wrong})

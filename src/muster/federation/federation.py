@@ -111,6 +111,7 @@ class Federation:
         name: name of the data
         requirement_test: held-out loss of the client's own model, where its requirement is from one
         solo_score: held-out score of that model
+        solo_work: work of each client for that model, such as "400 steps"; empty: not known
         note: a note that results on this data must carry: that it is a subset, or how it was split
         names: names of the clients, where the data has them
         labels: names of the classes, where the data has them
@@ -138,6 +139,7 @@ class Federation:
     name: str = "federation"
     requirement_test: Float64 | None = None
     solo_score: Float64 | None = None
+    solo_work: str = ""
     note: str = ""
     names: NDArray[np.str_] | None = None
     labels: tuple[str, ...] | None = None

@@ -19,6 +19,7 @@ from ..results.measures import MEASURES, Measure, find_measures
 from ..results.run import Run
 from ..results.run_warnings import strip_numbers
 from ..tasks.scores import get_score
+from .gains import describe_work
 from .intervals import Runs, all_priority, all_runs, choose_measures, coverage_notes, summary
 from .table_layout import Column, TerminalTable
 
@@ -62,7 +63,8 @@ def comparison_tables(
         title = f"paired difference to {first} (* : the interval excludes 0)"
         tables.append(TerminalTable(title, [Column("method", others)], differences))
     tables.append(TerminalTable("average per round", labels, costs))
-    notes = [*coverage_notes(runs), *baseline_notes(every_run), *data_notes(every_run)]
+    notes = [*coverage_notes(runs), *baseline_notes(every_run), *describe_work(every_run)]
+    notes += data_notes(every_run)
     return [*tables, *map(Text, notes), *format_warnings(list_warnings(runs))]
 
 
@@ -175,6 +177,6 @@ def run_table(run: Run, measures: str | Iterable[str] = ()) -> RenderableType:
         Text(title, style="table.title"),
         table,
         *([Text(f"{run.engine} engine: {reason}")] if reason else []),
-        *map(Text, data_notes([run])),
+        *map(Text, [*describe_work([run]), *data_notes([run])]),
         *format_warnings(list_warnings({run.method: [run]})),
     )

@@ -111,8 +111,9 @@ class Job:
             who = self.method.name if self.participation is None else "participation"
             raise MusterError(
                 f"requirement: {who} needs each client's rho_k; give requirement.steps (each "
-                "trains that long alone) or a requirement for every client of your data, in "
-                "Python muster.with_solo(fed, model)"
+                "trains that long alone), requirement = 'alone' (as long as in this run) or a "
+                "requirement for every client of your data, in Python muster.with_solo(fed, model, "
+                "rounds)"
             )
         fed, task = match_task(fed, self.task)
         return as_module(self.model, fed, self.seed, task)

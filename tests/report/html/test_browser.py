@@ -36,7 +36,7 @@ def report(tmp_path_factory):
     """Two methods on two seeds, with requirements, clients who leave, and attackers."""
     fed = muster.data.digits(clients=8, priority=3)
     work = muster.Local(steps=5, batch_size=16, lr=0.1)
-    fed = muster.with_solo(fed, muster.models.Softmax(), work)
+    fed = muster.with_solo(fed, muster.models.Softmax(), 8, work)
     methods = {"fedalign": muster.methods.fedalign(0.5), "all": muster.methods.fedavg()}
     done = muster.compare(
         fed, methods, muster.models.Softmax(), 8, work, seeds=2,
