@@ -14,6 +14,7 @@ from ..base.lazy import pl
 from ..results.measures import MEASURES, Measure, find_measures
 from .intervals import (
     cell_coverage_notes,
+    default_measures,
     format_seeds,
     read_variation,
     require_measures,
@@ -30,7 +31,7 @@ def choose_sweep_measures(
     """Return the measures of a sweep: those named, or the default ones that it has."""
     if names:
         return require_measures([set(frame.columns)], find_measures(names))
-    return tuple(m for m in MEASURES.values() if m.compared and m.name in frame.columns)
+    return default_measures(m for m in MEASURES.values() if m.name in frame.columns)
 
 
 def summarize_sweep(
@@ -94,7 +95,7 @@ def sweep_tables(
             columns.append(Column(m.head, [format_cell(row, m.scale) for row in mine]))
         return TerminalTable(title, labels, columns)
 
-    title = f"mean ± 95 %, {format_seeds(summary)}"
+    title = f"mean ± 95 %, {read_variation(summary).scope(format_seeds(summary))}"
     tables: list[RenderableType] = [table(title, summary, format_mean)]
     others = summary.filter(pl.col("method") != methods[0])
     if len(others):

@@ -20,7 +20,15 @@ from ..results.run import Run
 from ..results.run_warnings import strip_numbers
 from ..tasks.scores import get_score
 from .gains import describe_work
-from .intervals import Runs, all_priority, all_runs, choose_measures, coverage_notes, summary
+from .intervals import (
+    Runs,
+    all_priority,
+    all_runs,
+    choose_measures,
+    coverage_notes,
+    describe_scope,
+    summary,
+)
 from .table_layout import Column, TerminalTable
 
 COSTS = find_measures("admitted_nonpriority, silent, bytes_up, bytes_down")
@@ -55,7 +63,7 @@ def comparison_tables(
     costs = [Column(m.head, [f"{row[i]:.1f}" for row in spent]) for i, m in enumerate(COSTS)]
     every_run = all_runs(runs)
     whose = "" if all(map(all_priority, every_run)) else "priority clients' "
-    over = f"mean ± 95 %, {plural(len(runs[first]), 'seed')}"
+    over = f"mean ± 95 %, {describe_scope(runs)}"
     title = over if measures else f"{whose}{_describe_measures(chosen)}: {over}"
     labels = [Column("method", list(runs))]
     tables: list[RenderableType] = [TerminalTable(title, labels, means)]
@@ -70,7 +78,9 @@ def comparison_tables(
 
 def _describe_measures(measures: Sequence[Measure]) -> str:
     score = next((m.score for m in measures if m.score), "")
-    return f"loss and {get_score(score).title}" if score else "loss"
+    held_out = get_score(score).title if score else "loss"
+    tested = any(m.is_held_out for m in measures)
+    return f"test {held_out} and training loss" if tested else "training loss"
 
 
 def data_notes(runs: Iterable[Run]) -> list[str]:

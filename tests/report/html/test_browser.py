@@ -162,7 +162,7 @@ def test_tables_are_sorted_and_saved(chromium, report):
     assert page.run("document.querySelectorAll('table[data-csv]').length") == page.run(SAVES)
     page.run("document.querySelector('#result .save').click()")
     text = page.run("window.saved.text()")
-    assert text.startswith("method,loss @8,")
+    assert text.startswith("method,test acc @8,loss @8,")
     assert text.splitlines()[1].startswith("fedalign,")
     page.run("document.querySelector('#result thead button').click()")
     first = "document.querySelector('#result tbody th').textContent"

@@ -127,6 +127,24 @@ def test_the_winner_is_named_only_where_every_interval_says_so():
     assert neither.headline() == "no clear winner on priority training loss"
 
 
+def test_training_loss_is_no_headline_where_rows_are_held_out():
+    """A model of its own has the lowest training loss; that is no win."""
+    fed = muster.data.digits(clients=6, priority=3)
+    m = muster.methods
+    done = muster.compare(
+        fed, [m.fedavg_priority(), m.local()], muster.models.Softmax(), 5, seeds=2
+    )  # fmt: skip
+    head, *rest = headline.describe_results(Content(done.runs))
+    assert "test accuracy" in head
+    assert "training loss" not in head
+    assert "training loss" in " ".join(rest)
+    assert repr(done).startswith("Comparison(test_accuracy after round 5: ")
+    both = Content(done.runs, measures=("loss", "test_accuracy"))
+    assert "training loss" not in headline.describe_results(both)[0]
+    asked = Content(done.runs, measures=("loss",))
+    assert "training loss" in headline.describe_results(asked)[0], "asked for, and nothing else"
+
+
 def test_seeds_that_all_say_the_same_are_no_proof():
     seeds = [replace(big_run(6, 8), seed=s) for s in range(3)]
     better = [shifted(run, -0.5) for run in seeds]

@@ -98,7 +98,7 @@ def describe_fewest(content: Content, gains: Gains) -> list[str]:
         return []
     k = int(np.where(gains.rows > 0, gains.rows, gains.rows.max() + 1).argmin())
     name = client_names(content.all_runs[0])[k]
-    return [f"Fewest: {name}, {describe_rows(int(gains.rows[k]), gains.score)}."]
+    return [f"Fewest: client {name}, {describe_rows(int(gains.rows[k]), gains.score)}."]
 
 
 def section(content: Content) -> Section:
