@@ -13,6 +13,7 @@ import tomli_w
 
 import muster
 from muster.base import registry
+from muster.base.schema import convert
 from muster.config import load, override
 from muster.methods import METHODS
 from muster.parts import (
@@ -33,7 +34,7 @@ from muster.parts import (
     Step,
     Weigh,
 )
-from muster.schedules import Linear
+from muster.schedules import Linear, Schedule
 
 DATA = {"name": "digits", "clients": 6, "priority": 2}
 BASE = {"data": DATA, "rounds": 3, "local": {"steps": 2, "batch_size": 8}, "dtype": "float64"}
@@ -296,8 +297,8 @@ def test_what_the_work_is_run_on_and_the_task_reach_the_run(tmp_path, monkeypatc
     assert {w.dtype for w in run.weights.values()} == {np.dtype("float64")}
     line = "compare --data digits --rounds 2 --dtype float64 --seeds 1 --name y"
     assert main(line.split()) == 0
-    (both,) = muster.load("runs/y").runs.values()
-    assert {w.dtype for w in both[0].weights.values()} == {np.dtype("float64")}
+    first, *_ = muster.load("runs/y").runs.values()
+    assert {w.dtype for w in first[0].weights.values()} == {np.dtype("float64")}
 
 
 def test_a_comparison_made_with_another_dtype_is_not_gone_on_with(tmp_path):
@@ -346,3 +347,22 @@ def test_a_requirement_that_is_none_of_these_is_one_line():
     for wrong, message in (("solo", "'alone'"), ({"rounds": 0}, "requirement.rounds: 0")):
         with pytest.raises(muster.MusterError, match=message):
             load({"requirement": wrong})
+
+
+def test_a_list_may_be_text_with_commas():
+    """As flags are written: --data.features age,dose."""
+    table = {"data": {"name": "folder", "path": "x", "features": "age, dose"}}
+    assert load(table).data["features"] == "age, dose"
+    assert convert("age, dose", tuple[str, ...] | None, "features") == ("age", "dose")
+    assert convert("age", tuple[str, ...], "features") == ("age",)
+    assert convert("2,4", tuple[int, ...], "report_at") == (2, 4)
+    assert convert("a,b", str | tuple[str, ...], "label") == "a,b", "where text may be, it is"
+    for wrong in ("2,x", "x"):
+        with pytest.raises(muster.MusterError, match="allowed: a list in brackets"):
+            convert(wrong, tuple[int, ...], "report_at")
+
+
+@pytest.mark.parametrize("kind", [float, int, float | None, float | Schedule, tuple[float, ...]])
+def test_a_number_in_quotes_is_pointed_out(kind):
+    with pytest.raises(muster.MusterError, match="x: '5' is text; leave the quotes out: 5"):
+        convert("5", kind, "x")

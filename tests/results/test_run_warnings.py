@@ -211,3 +211,10 @@ def test_warnings_that_begin_with_a_number_are_distinguished(fed, monkeypatch):
         f"warning: b: {other}",
         "warning: b: in 2 of 9 rounds every reply was refused: because",
     ]
+
+
+def test_a_warm_up_as_long_as_the_run(fed):
+    """Nobody outside the objective is ever asked: FedALIGN is then FedAvg on priority clients."""
+    run = go(fed, M.fedalign(warmup=50))
+    assert "all 12 rounds are warm-up (warmup = 50): no client outside" in said(run)
+    assert "warm-up" not in said(go(fed, M.fedalign(warmup=5)))

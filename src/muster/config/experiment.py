@@ -40,7 +40,7 @@ from ..federation.federation import as_importance, as_requirement
 from ..local import Local
 from ..methods import Method
 from ..models.specs import Spec
-from ..run.job import Job
+from ..run.job import MOST_ROUNDS, Job
 from ..run.solo import with_solo
 from ..run.training_loop import Keep
 from ..tasks.task import target_kind
@@ -371,7 +371,7 @@ def build_alone(
     given = {key: value for key, value in requirement.items() if key != "rounds"}
     own = not {"steps", "epochs"} & set(given)
     alone = requirement.get("rounds", rounds if own else 1)
-    check_whole("requirement.rounds", alone)
+    check_whole("requirement.rounds", alone, 1, MOST_ROUNDS)
     given = typing.cast(Table, to_table(local)) | given if own else given
     return typing.cast(Local, build(Local, given, "requirement", parts=parts)), int(alone)
 

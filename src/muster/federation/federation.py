@@ -40,6 +40,11 @@ def as_mask(given: ArrayLike, n: int, field: str) -> Bool:
         if array.shape != (n,):
             raise MusterError(f"{field}: a mask needs one value for each of {n} clients")
         return array.copy()
+    if array.ndim == 0 and array.dtype.kind in "iu":
+        raise MusterError(
+            f"{field}: {array}; give client indices: [{array}] for that client, range({array}) for "
+            "the first ones"
+        )
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise MusterError(f"{field}: give client indices, such as [0, 1]")
     wrong = array[(array < 0) | (array >= n)]
@@ -338,7 +343,8 @@ class Federation:
         if self.labels not in (None, tuple(str(c) for c in range(self.classes))):
             raise MusterError(
                 f"targets: the labels are classes by name ({', '.join(self.labels or ())[:60]}), "
-                "and the task predicts numbers; read the data with targets='numbers'"
+                "and the task predicts numbers; read the data with targets = 'numbers' (in "
+                "manifest.toml, or data.targets)"
             )
 
         def real(data: RaggedRows | None) -> Any:

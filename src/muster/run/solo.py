@@ -28,7 +28,7 @@ from ..protocol import Appraisal, Offer
 from ..tasks.classification import Multiclass
 from ..tasks.compatibility import match_task
 from ..tasks.task import RowFunction, Task
-from .job import Job
+from .job import MOST_ROUNDS, Job
 
 TOGETHER = 256  # clients trained at once, to limit the memory of their models
 
@@ -57,7 +57,7 @@ def solo(
         rounds: rounds of local work, one after the other: those of the run to compare with
         local: work of a round, as for `simulate`
     """
-    check_whole("rounds", rounds)
+    check_whole("rounds", rounds, 1, MOST_ROUNDS)
     chosen = resolve_compute(compute, how)
     fed, task = match_task(fed, task)
     module = as_module(model, fed, seed, task)

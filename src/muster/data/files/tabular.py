@@ -141,7 +141,8 @@ def read_table(path: Path, columns: Columns, like: Block | None, exact: bool) ->
     for role, column in columns.roles.items():
         if column not in names:
             raise MusterError(
-                f"{path}: no {role} column '{column}'; name it with {role.split()[0]}=..., "
+                f"{path}: no {role} column '{column}'; name it in manifest.toml, "
+                f"{role.split()[0]} = ..., "
                 f"{nearest(column, names)}"
             )
         twice = next((r for r, c in columns.roles.items() if c == column and r != role), None)
@@ -162,7 +163,7 @@ def read_table(path: Path, columns: Columns, like: Block | None, exact: bool) ->
         assert like is not None
         raise MusterError(
             f"{path}: column '{extra[0]}' is not in {like.where}; give every file the same "
-            "columns, or name those to use with features=[...]"
+            "columns, or name those to use: features = [...] in manifest.toml, or data.features"
         )
     for name in columns.categories:
         if name not in features:
