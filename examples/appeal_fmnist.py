@@ -64,7 +64,7 @@ def work(job: Job) -> dict[str, float]:
     )
     # The requirement is the client's own affair: the same for every method and learning rate.
     alone = muster.Local(steps=job.solo_steps, batch_size=64, lr=0.05)
-    fed = muster.with_solo(fed, MODEL, alone, seed=job.seed)
+    fed = muster.with_solo(fed, MODEL, 1, alone, seed=job.seed)
     run = muster.simulate(
         fed,
         method_of(job),

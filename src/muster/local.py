@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from .base.checks import check_one_of, check_whole, is_number, require
-from .base.errors import MusterError
+from .base.errors import MusterError, plural
 from .base.registry import check_part
 from .optimizers import GradientDescent, Optimizer
 from .schedules import Schedule, as_schedule
@@ -83,6 +83,16 @@ class Local:
         usual = self.batches == "shuffled"
         shown = [f.name for f in fields(self) if not (f.name == "batches" and usual)]
         return f"Local({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
+    def describe_amount(self, rounds: int) -> str:
+        """Describe a client's work in this many rounds.
+
+        >>> Local(steps=20).describe_amount(20), Local(epochs=1).describe_amount(1)
+        ('400 steps', '1 epoch')
+        """
+        if self.steps is not None:
+            return plural(rounds * self.steps, "step")
+        return plural(rounds * (self.epochs or 0), "epoch")
 
     def rate(self, t: int, rounds: int) -> float:
         """Return the learning rate in round t; where it changes with every step, in the first."""

@@ -92,7 +92,8 @@ def test_flags_override_the_file(here, capsys):
 def test_compare_prints_paired_intervals_and_reads_back(here, capsys):
     assert main(["compare", "small.toml"]) == 0
     out = capsys.readouterr().out
-    assert "loss @3" in out
+    assert "test acc @3" in out
+    assert "test acc @6" in out
     assert "loss @6" in out
     assert "±" in out
     runs = muster.load_runs("runs/small")
@@ -169,6 +170,18 @@ def test_a_comparison_is_read_back_and_shown_by_other_measures(here, capsys):
     assert "fairness" not in out
     assert main(["show", "runs/small", "--measures", "speed"]) == 2
     assert "unknown measure 'speed'" in capsys.readouterr().err
+
+
+def test_a_comparison_of_nothing_in_particular_is_the_usual_one(here, capsys):
+    assert main(["compare", "--data", "digits", "--rounds", "2", "--seeds", "2"]) == 0
+    done = muster.load("runs/run")
+    assert list(done.runs) == ["fedalign", "fedavg_priority", "fedavg", "local"]
+    assert "paired difference to fedalign" in capsys.readouterr().out
+    (here / "plain.toml").write_text('data = "digits"\nrounds = 2\nseeds = 2\n')
+    assert main(["compare", "plain.toml"]) == 0
+    assert len(muster.load("runs/plain").runs) == 4
+    assert main(["compare", "plain.toml", "--method", "fedavg", "--name", "one"]) == 0
+    assert list(muster.load("runs/one").runs) == ["fedavg"]
 
 
 def test_several_methods_from_flags_are_all_compared(here, capsys):
@@ -259,6 +272,14 @@ BAD = {
     "steps and epochs": (
         ["run", "--local.steps", "1", "--local.epochs", "1"],
         "give exactly one of the two",
+    ),
+    "a number in quotes": (
+        ["run", "--method.epsilon", '"0.2"'],
+        "method.epsilon: '0.2' is text; leave the quotes out: 0.2",
+    ),
+    "rounds without end": (
+        ["run", "--rounds", "99999999999999999999"],
+        "rounds: 99999999999999999999; allowed: whole numbers from 1 to 1000000",
     ),
     "no file": (["run", "nowhere.toml"], "nowhere.toml: no such file"),
     "no value": (["run", "--rounds"], "--rounds: its value is missing"),

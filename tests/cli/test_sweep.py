@@ -54,6 +54,11 @@ def test_a_sweep_leaves_tables_figures_and_cells(here, capsys):
     assert main(["show", "runs/small", "--measure", "silent", "--figure", "a.svg"]) == 0
     assert "silent" in capsys.readouterr().out
     assert (here / "a.svg").exists()
+    assert main(["figure", "runs/small", "--paper"]) == 0
+    for name in ("paper.pdf", "paper.svg"):
+        assert (folder / name).stat().st_size > 500
+    assert 'width="244.8pt"' in (folder / "paper.svg").read_text(), "a column's 3.4 inches"
+    assert main(["figure", "runs/small", "--panels", "silent"]) == 0
 
 
 def test_ctrl_c_and_resume(here, capsys, monkeypatch):

@@ -13,6 +13,7 @@ import tomli_w
 
 import muster
 from muster.base import registry
+from muster.base.schema import convert
 from muster.config import load, override
 from muster.methods import METHODS
 from muster.parts import (
@@ -33,7 +34,7 @@ from muster.parts import (
     Step,
     Weigh,
 )
-from muster.schedules import Linear
+from muster.schedules import Linear, Schedule
 
 DATA = {"name": "digits", "clients": 6, "priority": 2}
 BASE = {"data": DATA, "rounds": 3, "local": {"steps": 2, "batch_size": 8}, "dtype": "float64"}
@@ -47,7 +48,7 @@ def run(chosen):
     """The run of an experiment's first method."""
     fed = chosen.federation(0)
     if fed.requirement is None:
-        fed = muster.with_solo(fed, chosen.spec, muster.Local(steps=5))
+        fed = muster.with_solo(fed, chosen.spec, 1, muster.Local(steps=5))
     return muster.run_job(fed, chosen.job, compute=chosen.settings.compute)
 
 
@@ -296,8 +297,8 @@ def test_what_the_work_is_run_on_and_the_task_reach_the_run(tmp_path, monkeypatc
     assert {w.dtype for w in run.weights.values()} == {np.dtype("float64")}
     line = "compare --data digits --rounds 2 --dtype float64 --seeds 1 --name y"
     assert main(line.split()) == 0
-    (both,) = muster.load("runs/y").runs.values()
-    assert {w.dtype for w in both[0].weights.values()} == {np.dtype("float64")}
+    first, *_ = muster.load("runs/y").runs.values()
+    assert {w.dtype for w in first[0].weights.values()} == {np.dtype("float64")}
 
 
 def test_a_comparison_made_with_another_dtype_is_not_gone_on_with(tmp_path):
@@ -320,3 +321,48 @@ def test_how_decisions_and_tuning_are_set_reaches_the_run():
     for key, wrong in (("decide_on", "test"), ("tuned_steps", -1)):
         with pytest.raises(muster.MusterError, match=f"{key}: .*; allowed: "):
             one("fedalign", **{key: wrong})
+
+
+@pytest.mark.parametrize(
+    ("given", "rounds", "steps", "lr"),
+    [
+        ("alone", 30, 4, 0.3),
+        ({}, 30, 4, 0.3),
+        ({"lr": 0.5}, 30, 4, 0.5),
+        ({"steps": 40}, 1, 40, 0.1),
+        ({"rounds": 2, "steps": 40}, 2, 40, 0.1),
+        ({"rounds": 2}, 2, 4, 0.3),
+    ],
+)
+def test_a_requirement_has_the_work_of_the_run_unless_it_is_given(given, rounds, steps, lr):
+    table = {"rounds": 30, "local": {"steps": 4, "lr": 0.3}, "requirement": given}
+    chosen = load(table)
+    assert (chosen.alone_rounds, chosen.requirement.steps) == (rounds, steps)
+    assert chosen.requirement.lr == lr
+    again = load(chosen.resolve())
+    assert (again.alone_rounds, again.requirement) == (chosen.alone_rounds, chosen.requirement)
+
+
+def test_a_requirement_that_is_none_of_these_is_one_line():
+    for wrong, message in (("solo", "'alone'"), ({"rounds": 0}, "requirement.rounds: 0")):
+        with pytest.raises(muster.MusterError, match=message):
+            load({"requirement": wrong})
+
+
+def test_a_list_may_be_text_with_commas():
+    """As flags are written: --data.features age,dose."""
+    table = {"data": {"name": "folder", "path": "x", "features": "age, dose"}}
+    assert load(table).data["features"] == "age, dose"
+    assert convert("age, dose", tuple[str, ...] | None, "features") == ("age", "dose")
+    assert convert("age", tuple[str, ...], "features") == ("age",)
+    assert convert("2,4", tuple[int, ...], "report_at") == (2, 4)
+    assert convert("a,b", str | tuple[str, ...], "label") == "a,b", "where text may be, it is"
+    for wrong in ("2,x", "x"):
+        with pytest.raises(muster.MusterError, match="allowed: a list in brackets"):
+            convert(wrong, tuple[int, ...], "report_at")
+
+
+@pytest.mark.parametrize("kind", [float, int, float | None, float | Schedule, tuple[float, ...]])
+def test_a_number_in_quotes_is_pointed_out(kind):
+    with pytest.raises(muster.MusterError, match="x: '5' is text; leave the quotes out: 5"):
+        convert("5", kind, "x")

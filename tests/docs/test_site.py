@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import browser
 import muster
 
 ROOT = Path(__file__).parents[2]
@@ -43,20 +45,55 @@ def test_links_lead_to_pages_or_are_text(hooks):
     assert hooks.rewrite_links("[r](../README.md)", ROOT / "docs" / "x.md") == "[r](index.md)"
 
 
-@pytest.mark.slow
-def test_the_site_is_built_without_a_warning(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
     pytest.importorskip("mkdocstrings", reason="run `pip install 'muster-fl[docs]'`")
-    words = ["mkdocs", "build", "--strict", "--quiet", "-d", str(tmp_path / "site")]
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    words = ["mkdocs", "build", "--strict", "--quiet", "-d", str(folder)]
     done = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    pages = {page.name for page in (tmp_path / "site").glob("*.html")}
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(site):
+    pages = {page.name for page in site.glob("*.html")}
     assert {"index.html", "api.html", "report.html", "tutorial-comparison.html"} <= pages
-    reference = (tmp_path / "site" / "api.html").read_text()
+    reference = (site / "api.html").read_text()
     for name in muster.__all__:
         assert name == "attacks" or f'id="muster.{name}"' in reference, name
     for name in ("methods.fedalign", "Run.report", "protocol.Replies", "parts.Weigh"):
         assert re.search(rf'id="muster\.[\w.]*{re.escape(name)}"', reference), name
-    for page in (tmp_path / "site").glob("*.html"):
+    for page in site.glob("*.html"):
         loaded = re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="([^"]+)"', page.read_text())
         assert loaded
         assert [where for where in loaded if "//" in where] == [], "nothing comes from elsewhere"
+
+
+def test_search_needs_no_server_and_no_network():
+    """The plugin has a script for pages opened from the disk, which ours stands in for."""
+    settings = (ROOT / "mkdocs.yml").read_text()
+    assert re.search(r"^  - offline\b", settings, re.MULTILINE)
+    (script,) = re.findall(r"^    - (\S*iframe-worker\S*)", settings, re.MULTILINE)
+    assert (ROOT / "docs" / script).exists()
+
+
+@pytest.mark.slow
+def test_search_works_from_the_disk(site):
+    if shutil.which("chromium") is None:
+        pytest.skip("run `apt-get install chromium`")
+    with browser.Browser() as running:
+        page = running.open(site / "report.html")
+        page.until("document.readyState === 'complete'")
+        page.run(
+            "(s => { s.checked = true; s.dispatchEvent(new Event('change')) })"
+            "(document.querySelector('#__search'))"
+        )
+        page.run(
+            "(i => { i.focus(); i.value = 'requirement';"
+            "i.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true}));"
+            "i.dispatchEvent(new Event('input', {bubbles: true})) })"
+            "(document.querySelector('input[data-md-component=search-query]'))"
+        )
+        page.until("document.querySelectorAll('.md-search-result__item').length > 0")
+        assert page.errors == []

@@ -194,7 +194,7 @@ def test_solo_models_and_each_clients_own_do_not_depend_on_threads():
     for threads, processes in ((1, 1), (2, 2), (4, 3)):
         torch.set_num_threads(threads)
         for engine in ("stacked", "loop"):
-            own = muster.solo(fed, seeded(model), local, engine=engine, processes=processes)
+            own = muster.solo(fed, seeded(model), 1, local, engine=engine, processes=processes)
             found.append((engine, own.train.loss, own.train.accuracy, own.test.loss))
     for engine, *values in found[2:]:
         expected = next(f[1:] for f in found if f[0] == engine)

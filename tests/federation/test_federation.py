@@ -77,6 +77,10 @@ BAD_FEDERATIONS = {
         lambda: make([GOOD] * 3, priority=[0, 3]),
         "priority: no client 3; allowed: 0 to 2",
     ),
+    "priority a number": (
+        lambda: make([GOOD] * 3, priority=20),
+        r"priority: 20; give client indices: \[20\] for that client, range\(20\) for the first",
+    ),
     "priority not indices": (lambda: make([GOOD], priority=[0.5]), "priority: give client indices"),
     "test of other length": (
         lambda: make([GOOD] * 3, test=[GOOD]),
@@ -148,6 +152,6 @@ def test_whole_numbers_below_0_are_numbers_to_predict():
 @pytest.mark.parametrize("labels", [("high", "low"), ("10", "20")])
 def test_names_of_classes_are_no_numbers_to_predict(labels):
     fed = replace(make([GOOD] * 2), labels=labels)
-    with pytest.raises(muster.MusterError, match="read the data with targets='numbers'"):
+    with pytest.raises(muster.MusterError, match="read the data with targets = 'numbers'"):
         fed.as_numbers()
     assert replace(fed, labels=("0", "1")).as_numbers().classes == 0

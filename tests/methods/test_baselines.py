@@ -250,7 +250,7 @@ def test_solo_requirements_agree_with_numpy(engine):
     test, _ = reference.problem(9)
     fed = federation(data, test=test)
     local = muster.Local(steps=11, batch_size=None, lr=0.2)
-    fed = muster.with_solo(fed, module_of(layers), local, dtype="float64", engine=engine)
+    fed = muster.with_solo(fed, module_of(layers), 1, local, dtype="float64", engine=engine)
     own = [problem.sgd(k, problem.start, 11, 0.2) for k in range(7)]
     assert np.allclose(fed.requirement, [problem.loss(k, w) for k, w in enumerate(own)], atol=1e-9)
     models = [ref.unpack(w, layers) for w in own]
@@ -260,11 +260,39 @@ def test_solo_requirements_agree_with_numpy(engine):
     assert np.allclose(fed.solo_accuracy, accuracy)
 
 
+@pytest.mark.parametrize("engine", ["stacked", "loop"])
+def test_rounds_alone_are_those_of_the_method_local(engine):
+    """Alone a client has the work of the run: each round with its own learning rate."""
+    data, layers, problem, _ = setup("mlp")
+    rates = muster.schedules.Linear(0.4, 0.1)
+    local = muster.Local(steps=3, batch_size=None, lr=rates)
+    how = {"dtype": "float64", "engine": engine}
+    fed = muster.with_solo(federation(data), module_of(layers), 4, local, **how)
+    run = muster.simulate(federation(data), M.local(), module_of(layers), 4, local, **how)
+    assert np.allclose(fed.requirement, run.final["train_loss"], atol=1e-12)
+    own = []
+    for k in range(7):
+        w = problem.start
+        for t in range(4):
+            w = problem.sgd(k, w, 3, rates.at(t, 4))
+        own.append(problem.loss(k, w))
+    assert np.allclose(fed.requirement, own, atol=1e-9)
+    assert fed.solo_work == run.facts["work"] == "12 steps"
+
+
+def test_the_work_alone_has_no_default():
+    fed = federation(setup("softmax")[0])
+    with pytest.raises(TypeError, match="rounds"):
+        muster.with_solo(fed, muster.models.Softmax())
+    with pytest.raises(muster.MusterError, match=r"rounds: Local.*; allowed: whole numbers from 1"):
+        muster.with_solo(fed, muster.models.Softmax(), muster.Local(steps=20))
+
+
 def test_appeal_and_preferred_accuracy_against_numpy():
     data, layers, _, _ = setup("softmax")
     test, _ = reference.problem(9)
     fed = federation(data, test=test, unseen=[5, 6])
-    fed = muster.with_solo(fed, module_of(layers), LOCAL, dtype="float64")
+    fed = muster.with_solo(fed, module_of(layers), 1, LOCAL, dtype="float64")
     run = go(fed, layers, M.maxfl())
     row = run.rounds.row(-1, named=True)
     w = ref.unpack(flat(run), layers)

@@ -501,7 +501,7 @@ def test_clients_without_an_event_have_no_loss_and_do_not_count_where_losses_do(
         M.fedalign(100.0, warmup=0), case.network(1), **how,
     )  # fmt: skip
     assert run.rounds["reference_loss"][0] == alone.rounds["reference_loss"][0]
-    fed = muster.with_solo(fed, case.network(1), task=T.survival())
+    fed = muster.with_solo(fed, case.network(1), 20, task=T.survival())
     claimed = muster.simulate(fed, M.maxfl(), case.network(1), **how).clients
     assert claimed.filter(claimed["client"].is_in([1, 3]))["weight"].sum() == 0
     assert set(claimed.filter(claimed["client"] == 3)["reason"]) == {"loss unknown"}

@@ -14,6 +14,8 @@ from rich.console import Console
 import muster
 import reference
 from helpers import federation
+from muster.report.html import headline
+from muster.report.html.content import Content
 from muster.report.tables import comparison_tables, run_table
 
 
@@ -82,7 +84,8 @@ def test_a_narrow_run_table_has_every_number(runs):
 
 
 def test_nobody_is_called_a_priority_client_where_everybody_is(runs):
-    assert "priority clients' loss and accuracy: mean" in text(*comparison_tables(runs, [4]))
+    shown = text(*comparison_tables(runs, [4]))
+    assert "priority clients' test accuracy and training loss: mean" in shown
     final = pl.col("priority") | True
     all_in = {
         label: [replace(run, final=run.final.with_columns(final)) for run in mine]
@@ -90,7 +93,7 @@ def test_nobody_is_called_a_priority_client_where_everybody_is(runs):
     }
     out = text(*comparison_tables(all_in, [4]))
     assert "priority" not in out
-    assert "loss and accuracy: mean" in out
+    assert "test accuracy and training loss: mean" in out
 
 
 def cells(printed, label):
@@ -101,7 +104,7 @@ def cells(printed, label):
 def test_a_comparison_shows_the_first_measure_at_every_round_and_the_rest_at_the_last(runs):
     out = text(*comparison_tables(runs, [2, 4]))
     heads = next(line for line in out.splitlines() if line.split()[:1] == ["method"])
-    assert heads.split() == ["method", "loss", "@2", "loss", "@4", "test", "acc", "@4"]
+    assert heads.split() == ["method", *["test", "acc", "@2", "test", "acc", "@4", "loss", "@4"]]
     assert "mean ± 95 %, 2 seeds" in " ".join(out.split())
     out = text(*comparison_tables(runs, [2, 4], "fairness,bytes_up,own_loss"))
     heads = next(line for line in out.splitlines() if line.split()[:1] == ["method"])
@@ -120,7 +123,8 @@ def test_personalised_methods_are_judged_by_the_models_that_clients_use():
     both = muster.compare(
         fed, methods, muster.models.Softmax(), 6, muster.Local(steps=8, lr=0.1), seeds=2
     )
-    assert cells(text(both), "fedavg")[0][:2] == cells(text(both), "ditto")[0][:2]
+    # test acc, own test acc, loss, own loss
+    assert cells(text(both), "fedavg")[0][::2] == cells(text(both), "ditto")[0][::2]
     table = both.summary().filter(pl.col("measure") == "own_test_accuracy")
     own = dict(zip(table["method"], table["mean"], strict=True))
     for label in ("ditto", "perfedavg", "pfedme"):
@@ -131,6 +135,33 @@ def test_personalised_methods_are_judged_by_the_models_that_clients_use():
         assert own[label] == pytest.approx(np.mean(used))
     assert own["ditto"] > own["fedavg"] + 0.02
     assert "own test acc @6" in " ".join(text(both).split())
+
+
+def test_intervals_state_in_the_table_what_they_cover():
+    """Seeds on one federation vary the training alone, which is stated above the numbers."""
+
+    def draws(seed):
+        return muster.data.synth(priority=3, others=3, seed=seed)
+
+    both = [muster.methods.fedalign(), muster.methods.fedavg()]
+    told = {
+        name: muster.compare(data, both, muster.models.Softmax(), 2, seeds=2)
+        for name, data in {"one": draws(0), "drawn": draws}.items()
+    }
+    one, drawn = (" ".join(text(done).split()) for done in told.values())
+    alone = "2 seeds on the same rows: the chance in training alone, not in data"
+    assert f"mean ± 95 %, {alone} method" in one
+    assert "mean ± 95 %, 2 seeds, each with new data method" in drawn
+    assert repr(told["one"]).endswith(f"; {alone})")
+    assert alone in headline.section(Content(told["one"].runs)).body
+    assert set(told["one"].summary()["varies"]) == {"training"}
+
+
+def test_a_summary_prints_its_mean(runs):
+    """polars leaves out the columns in the middle of many."""
+    shown = str(muster.study.comparison.Comparison(runs, (0, 1)).summary())
+    for column in ("method", "measure", "varies", "mean", "half", "difference"):
+        assert f" {column} " in shown
 
 
 def test_one_seed_is_one_seed(runs):

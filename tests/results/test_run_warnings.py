@@ -144,7 +144,7 @@ def test_what_was_measured_before_the_first_round_survives_a_resume(fed, tmp_pat
 
 def test_short_runs_give_clients_time_before_they_may_leave(fed):
     """5 % of 12 rounds is one, in which nobody can have been won over."""
-    alone = muster.with_solo(fed, muster.models.Softmax(), muster.Local(steps=1, lr=0.1))
+    alone = muster.with_solo(fed, muster.models.Softmax(), 1, muster.Local(steps=1, lr=0.1))
     run = go(alone, M.maxfl(), participation=muster.Flexible())
     pool = run.rounds["pool"].to_list()
     assert pool[:5] == [12] * 5
@@ -159,7 +159,7 @@ def test_short_runs_give_clients_time_before_they_may_leave(fed):
 def test_claims_that_are_all_0_because_losses_are_large():
     fed, local = muster.data.diabetes(), muster.Local(steps=5, batch_size=16, lr=0.05)
     how = {"task": muster.tasks.regression()}
-    fed = muster.with_solo(fed, muster.models.Linear(), local, **how)
+    fed = muster.with_solo(fed, muster.models.Linear(), 1, local, **how)
     run = muster.simulate(fed, M.maxfl(), muster.models.Linear(), 2, local, **how)
     assert run.clients["claim"].max() < 1e-6
     assert "every claim is 0, and with it every weight: F_k - rho_k is around" in said(run)
@@ -211,3 +211,10 @@ def test_warnings_that_begin_with_a_number_are_distinguished(fed, monkeypatch):
         f"warning: b: {other}",
         "warning: b: in 2 of 9 rounds every reply was refused: because",
     ]
+
+
+def test_a_warm_up_as_long_as_the_run(fed):
+    """Nobody outside the objective is ever asked: FedALIGN is then FedAvg on priority clients."""
+    run = go(fed, M.fedalign(warmup=50))
+    assert "all 12 rounds are warm-up (warmup = 50): no client outside" in said(run)
+    assert "warm-up" not in said(go(fed, M.fedalign(warmup=5)))

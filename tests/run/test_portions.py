@@ -17,7 +17,7 @@ OTHERS = [M.scaffold(), M.qffl(), M.afl(), M.mwfed(), M.ditto()]
 
 
 def go(method, **more):
-    fed = muster.with_solo(nine_clients(), muster.models.MLP((4,)), muster.Local(steps=3))
+    fed = muster.with_solo(nine_clients(), muster.models.MLP((4,)), 1, muster.Local(steps=3))
     return muster.simulate(
         fed, method, muster.models.MLP((4,)), 4, muster.Local(steps=2, batch_size=4),
         dtype="float64", **more,

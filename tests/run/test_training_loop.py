@@ -17,7 +17,7 @@ CALLED = np.array(["north", "south", "[red]", "", "east", "west"])
 @pytest.fixture(scope="module")
 def fed():
     fed = muster.data.digits(clients=6, priority=2, partition=muster.data.Dirichlet(0.5))
-    return muster.with_solo(fed, muster.models.Softmax(), muster.Local(steps=20, lr=0.1))
+    return muster.with_solo(fed, muster.models.Softmax(), 1, muster.Local(steps=20, lr=0.1))
 
 
 def play(fed, **more):

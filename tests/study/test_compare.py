@@ -124,7 +124,7 @@ def test_a_comparison_shows_itself(tmp_path):
         for head in ("fairness @2", "fairness @6", "loss @6", "paired difference to align"):
             assert head in capture.get()
         assert repr(one).startswith("Comparison(fairness after round 6: align 0.")
-        assert repr(one).endswith("; 2 seeds)")
+        assert repr(one).endswith("; 2 seeds, which vary the data in an unknown way)")
     assert done.figure(tmp_path / "f.png").stat().st_size > 5000
     assert "1 seed)" in repr(both(seeds=1))
 

@@ -247,7 +247,7 @@ def test_a_solo_requirement_is_trained_without_the_rows_it_is_judged_by():
         chosen = load({**BASE, "requirement": {"steps": 3}, "left_out": left_out})
         fed = chosen.federation(0, tuning=0.5)
         alone = muster.data.for_tuning(muster.data.digits(clients=5, priority=2), 0.5, apart=apart)
-        wanted = muster.with_solo(alone, muster.models.Softmax(), muster.Local(steps=3))
+        wanted = muster.with_solo(alone, muster.models.Softmax(), 1, muster.Local(steps=3))
         assert np.array_equal(fed.requirement, wanted.requirement)
 
 

@@ -138,7 +138,7 @@ def test_each_clients_own_model_is_judged_by_the_task(engine):
     data, _ = reference.problem(0)
     fed, module = federation(data), network(1)
     local = muster.Local(steps=4, batch_size=None, lr=LR)
-    own = muster.solo(fed, module, local, task=Squared(), dtype="float64", engine=engine)
+    own = muster.solo(fed, module, 1, local, task=Squared(), dtype="float64", engine=engine)
     for k, (x, y) in enumerate(data):
         model = network(1)
         optimizer = torch.optim.SGD(model.parameters(), LR)

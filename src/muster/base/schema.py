@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import sys
 import traceback
 import types
@@ -173,10 +174,13 @@ def complete_parts(target: Callable[..., Any], table: Table) -> Table:
 
 
 def convert(value: Any, kind: Any, where: str, parts: Catalogue = INSTALLED) -> Any:
-    """Convert a TOML value to the type of a parameter, or raise an error that names it."""
+    """Convert a TOML value to the type of a parameter, or raise an error that names it. Text with
+    commas is a list where a list belongs, as flags are written: `age,sex`."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind is Any:
         return value
+    if isinstance(value, str):
+        value = read_text(value, kind, where)
     if origin in (types.UnionType, typing.Union):
         for option in sorted(inner, key=lambda k: k is float):
             if fits(value, option):
@@ -197,6 +201,37 @@ def convert(value: Any, kind: Any, where: str, parts: Catalogue = INSTALLED) -> 
     if kind is float:
         return float(value)
     return value
+
+
+def read_text(text: str, kind: Any, where: str) -> Any:
+    """Return text for a parameter that is no text: as a list where it takes one; a number in quotes
+    is an error that says so.
+
+    >>> read_text("age, sex", tuple[str, ...] | None, "data.features")
+    ['age', 'sex']
+    """
+    options = get_args(kind) if get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
+    if str in options:
+        return text
+    lists = [get_args(option)[0] for option in options if get_origin(option) is tuple]
+    words = [word.strip() for word in text.split(",")]
+    if str in lists:
+        return words
+    number = any(option in (int, float) for option in options)
+    if (number or lists) and all(map(is_number_text, words)):
+        numbers = [float(word) if set(word) & set(".eE") else int(word) for word in words]
+        if lists and len(words) > 1:
+            return numbers
+        raise MusterError(f"{where}: '{text}' is text; leave the quotes out: {numbers[0]}")
+    return text
+
+
+def is_number_text(text: str) -> bool:
+    """Return True if text is a finite number, written with digits."""
+    try:
+        return text.isascii() and any(c.isdigit() for c in text) and math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def fits(value: Any, kind: Any) -> bool:

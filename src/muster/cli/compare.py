@@ -19,6 +19,8 @@ from .progress_bar import Progress
 from .result_folder import list_files, open_folder, report_idle
 from .tracking import add_track, check_trackers, open_trackers
 
+USUAL = ("fedalign", "fedavg_priority", "fedavg", "local")  # compared where no method is named
+
 
 def add_arguments(parser: CommandParser) -> None:
     """Add the flags of the command."""
@@ -29,7 +31,7 @@ def add_arguments(parser: CommandParser) -> None:
 def execute(arguments: argparse.Namespace, console: Console) -> int:
     """Run the command."""
     trackers = check_trackers(arguments.track)
-    experiment, resumed = load_experiment(arguments, "comparison")
+    experiment, resumed = load_experiment(arguments, "comparison", several=USUAL)
     s = experiment.settings
     seeds = s.all_seeds
     first = experiment.federation(seeds[0])  # before anything is written: the data may be missing

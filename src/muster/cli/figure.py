@@ -37,21 +37,22 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
         raise MusterError("figure: of which results? give a folder, such as runs/demo")
     folder = Path(arguments.folder)
     found = load(folder)
-    if isinstance(found, Sweep):
-        raise MusterError(f"{folder}: a sweep; draw it with: muster show {folder} --figure FILE")
     if arguments.wide and not arguments.paper:
         raise MusterError("--wide: is for --paper; give both, or neither")
-    runs = {found.label: [found]} if isinstance(found, Run) else found.matched
     names = ("paper.pdf", "paper.svg") if arguments.paper else ("figure.png",)
     files = [folder / name for name in names]
     if arguments.out is not None:
         files = [check_figure_path(arguments.out, "--out")]
-    usual = found.config.get("panels", ()) if isinstance(found, Run) else found.panels
-    panels = arguments.panels or usual
+    paper, wide = bool(arguments.paper), bool(arguments.wide)
     for file in files:
-        if arguments.paper:
-            draw_paper_figure(runs, file, panels, bool(arguments.wide))
+        if isinstance(found, Sweep):
+            found.figure(file, arguments.panels, paper=paper, wide=wide)
+            continue
+        runs = {found.label: [found]} if isinstance(found, Run) else found.matched
+        usual = found.config.get("panels", ()) if isinstance(found, Run) else found.panels
+        if paper:
+            draw_paper_figure(runs, file, arguments.panels or usual, wide)
         else:
-            draw_figure(runs, file, panels)
+            draw_figure(runs, file, arguments.panels or usual)
     print_line(console, f"figure:  {', '.join(map(str, files))}")
     return 0

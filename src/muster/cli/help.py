@@ -22,6 +22,7 @@ from ..study.tune import Tune
 from ..tasks.scores import SCORES
 
 WIDTH, INDENT = 96, 22
+ALONE = "rounds of work alone; 1, or where neither steps nor epochs are given those of the run"
 CHOSEN = {"data": Federation, "model": Spec, "method": Method}
 
 
@@ -42,6 +43,8 @@ def format_keys() -> str:
     lines += format_rows(describe_parameters(Experiment), names)
     for head, given in (("local", usual.local), ("requirement", own), ("network", usual.network)):
         texts = dict.fromkeys(vars(given), "") | describe_parameters(given)
+        if given is own:
+            texts = {"rounds": ALONE, **texts}
         lines += ["", *format_rows(texts, vars(given), f"{head}.")]
     lines += ["", "  muster sweep: --sweep.KEY VALUE,VALUE,... for any of these keys"]
     lines += [

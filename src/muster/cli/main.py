@@ -49,13 +49,14 @@ COMMANDS = {
 }
 EXAMPLES = """\
 examples:
-  muster compare examples/demo.toml                 methods against each other, matched seeds
+  muster compare --data digits                      FedALIGN, FedAvg and training alone, 5 seeds
   muster compare --data digits --method fedalign --method fedavg
+  muster compare examples/demo.toml                 from a file, which muster has
   muster compare --data digits --method fedalign --measure loss,fairness
-  muster sweep my.toml --sweep.data.priority 2,4    the same over a grid of settings
-  muster tune my.toml --tune.local.lr 0.03,0.1      settings for each method, by held-out rows
+  muster sweep --data digits --sweep.data.priority 2,4     the same over a grid of settings
+  muster tune examples/demo.toml --tune.local.lr 0.03,0.1  settings by held-out rows
   muster run --data digits --method fedalign        one run, everything else by default
-  muster run my.toml --method.epsilon 0.4 --rounds 50
+  muster run --data digits --method.epsilon 0.4 --rounds 50
   muster run --resume runs/NAME                     continue an interrupted run
   muster federate --local 4 examples/federate.toml  a real federation on this machine
   muster report runs/NAME                           results as one HTML file

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -119,11 +119,17 @@ def load_resume_folder(folder: Path, kind: str, trusted: bool) -> Experiment:
     return load(load_table(folder / "config.toml", follow=False), trusted)
 
 
-def load_experiment(arguments: argparse.Namespace, kind: str) -> tuple[Experiment, Path | None]:
-    """Return the experiment of a command line, and the folder of results that it continues."""
+def load_experiment(
+    arguments: argparse.Namespace, kind: str, several: Sequence[str] = ()
+) -> tuple[Experiment, Path | None]:
+    """Return the experiment of a command line, and the folder of results that it continues; its
+    methods are `several` where neither its file nor a flag names one."""
     folder = find_resume_folder(arguments)
     if folder is None:
-        return load(read_configuration(arguments), trusted=True), None
+        table = read_configuration(arguments)
+        if several and not {"method", "methods"} & set(table):
+            table["methods"] = list(several)
+        return load(table, trusted=True), None
     return load_resume_folder(folder, kind, arguments.trust_code), folder
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.checks import check_whole
 from ..base.errors import MusterError
 from ..base.registry import INSTALLED, Catalogue, catalogue
 from ..base.schema import (
@@ -39,7 +40,7 @@ from ..federation.federation import as_importance, as_requirement
 from ..local import Local
 from ..methods import Method
 from ..models.specs import Spec
-from ..run.job import Job
+from ..run.job import MOST_ROUNDS, Job
 from ..run.solo import with_solo
 from ..run.training_loop import Keep
 from ..tasks.task import target_kind
@@ -59,8 +60,9 @@ class Experiment:
         methods: list of methods in its place, each with a name and optionally a label and its own
             `local`, which overrides the one for all
         local: local work of a client in a round
-        requirement: loss that the model must beat for each client: a number, or the local work by
-            which each client trains alone to find its own
+        requirement: loss that the model must beat for each client: a number; "alone": its loss
+            after as much work alone as in this run; or a table of the local work and rounds of
+            that
         network: settings of a real federation
         clients: list of the clients of a real federation, each with a name and a key
     """
@@ -75,6 +77,7 @@ class Experiment:
     members: tuple[Member, ...] = ()
     importance: float | tuple[float, ...] | None = None
     own_local: dict[str, Local] = dataclasses.field(default_factory=dict)
+    alone_rounds: int = 1
     parts: Catalogue = dataclasses.field(default=INSTALLED, compare=False, repr=False)
 
     @cached_property
@@ -132,7 +135,15 @@ class Experiment:
             return fed
         if isinstance(self.requirement, Local):
             s = self.settings
-            return with_solo(fed, self.spec, self.requirement, seed, task=s.task, compute=s.compute)
+            return with_solo(
+                fed,
+                self.spec,
+                self.alone_rounds,
+                self.requirement,
+                seed,
+                task=s.task,
+                compute=s.compute,
+            )
         rho = np.full(fed.n, float(self.requirement))
         return dataclasses.replace(fed, requirement=as_requirement(rho, fed.n))
 
@@ -179,6 +190,12 @@ class Experiment:
         members = tuple(dataclasses.replace(m, key=m.public_key().strip()) for m in self.members)
         return dataclasses.replace(self, members=members)
 
+    def resolve_requirement(self) -> Any:
+        """Return the requirement as a configuration has it; one round alone needs no number."""
+        alone = {"rounds": self.alone_rounds} if self.alone_rounds > 1 else {}
+        table = to_table(self.requirement)
+        return alone | table if isinstance(table, dict) else table
+
     def resolve(self) -> Table:
         """Return the whole configuration as a table, with every default."""
         importance = {} if self.importance is None else {"importance": to_table(self.importance)}
@@ -188,7 +205,7 @@ class Experiment:
             "data": resolve(Federation, self.data, skip=("seed",), parts=self.parts) | importance,
             "model": resolve(Spec, self.model, parts=self.parts),
             "local": to_table(self.local),
-            **({} if self.requirement is None else {"requirement": to_table(self.requirement)}),
+            **({} if self.requirement is None else {"requirement": self.resolve_requirement()}),
             **({} if self.network == Network() else {"network": to_table(self.network)}),
             **({"clients": [to_table(m) for m in self.members]} if self.members else {}),
             "methods": [
@@ -256,11 +273,7 @@ def load(table: Table, trusted: bool = False) -> Experiment:
     model = as_named_table("model", table.pop("model", {"name": "softmax"}))
     shared = as_table("local", table.pop("local", {}))
     local = build_local(shared, "local", parts)
-    requirement = table.pop("requirement", None)
-    if isinstance(requirement, dict):
-        requirement = build(Local, set_default_steps(requirement, 100), "requirement", parts=parts)
-    elif requirement is not None and not fits(requirement, float):
-        raise MusterError(f"requirement: {requirement!r}; give a number, or a table (steps, lr)")
+    requirement, alone_rounds = table.pop("requirement", None), 1
     if "method" in table and "methods" in table:
         raise MusterError("method and methods: give one method, or a list of methods, not both")
     given = table.pop("methods", None)
@@ -292,6 +305,15 @@ def load(table: Table, trusted: bool = False) -> Experiment:
     check_members(members)
     also = ("data", "model", "local", "method", "methods", "requirement", "network", "clients")
     settings = build(Settings, table, "", also=also, parts=parts)
+    if requirement == "alone":
+        requirement = {}
+    if isinstance(requirement, dict):
+        requirement, alone_rounds = build_alone(requirement, local, settings.rounds, parts)
+    elif requirement is not None and not fits(requirement, float):
+        raise MusterError(
+            f"requirement: {requirement!r}; give a number, 'alone' (as much work as in this run), "
+            "or a table (rounds, steps, lr)"
+        )
     result = Experiment(
         settings,
         data,
@@ -303,6 +325,7 @@ def load(table: Table, trusted: bool = False) -> Experiment:
         members,
         importance,
         own_local,
+        alone_rounds,
         parts,
     )
     check_keys(maker, data, "data", skip=("seed",), also=("importance",), parts=parts)
@@ -329,6 +352,22 @@ def data_table(value: Any) -> Table:
 def build_local(table: Table, where: str, parts: Catalogue = INSTALLED) -> Local:
     """Return the local work of a table."""
     return typing.cast(Local, build(Local, set_default_steps(table, 5), where, parts=parts))
+
+
+def build_alone(
+    requirement: Table, local: Local, rounds: int, parts: Catalogue
+) -> tuple[Local, int]:
+    """Return the work of a client alone: a round's, and the number of rounds.
+
+    Without steps or epochs it is that of the run, `rounds` times `local`; steps or epochs are the
+    work of one round, of which there is one unless the table has `rounds`.
+    """
+    given = {key: value for key, value in requirement.items() if key != "rounds"}
+    own = not {"steps", "epochs"} & set(given)
+    alone = requirement.get("rounds", rounds if own else 1)
+    check_whole("requirement.rounds", alone, 1, MOST_ROUNDS)
+    given = typing.cast(Table, to_table(local)) | given if own else given
+    return typing.cast(Local, build(Local, given, "requirement", parts=parts)), int(alone)
 
 
 def merge_local(shared: Table, own: Table) -> Table:

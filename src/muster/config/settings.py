@@ -13,7 +13,7 @@ from ..parts.participation import Participation
 from ..parts.threats.attacks import Attack
 from ..report.figure import parse_formats
 from ..results.measures import find_measures
-from ..run.job import DECIDE_ON, DecideOn
+from ..run.job import DECIDE_ON, MOST_ROUNDS, DecideOn
 from ..tasks.classification import Multiclass
 from ..tasks.task import Task
 
@@ -77,7 +77,7 @@ class Settings:
     out: str = "runs"
 
     def __post_init__(self) -> None:
-        check_whole("rounds", self.rounds)
+        check_whole("rounds", self.rounds, 1, MOST_ROUNDS)
         check_whole("seed", self.seed, 0, MOST)
         as_seeds(self.seeds)
         check_whole("tuned_steps", self.tuned_steps, 0)

@@ -40,6 +40,11 @@ def as_mask(given: ArrayLike, n: int, field: str) -> Bool:
         if array.shape != (n,):
             raise MusterError(f"{field}: a mask needs one value for each of {n} clients")
         return array.copy()
+    if array.ndim == 0 and array.dtype.kind in "iu":
+        raise MusterError(
+            f"{field}: {array}; give client indices: [{array}] for that client, range({array}) for "
+            "the first ones"
+        )
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise MusterError(f"{field}: give client indices, such as [0, 1]")
     wrong = array[(array < 0) | (array >= n)]
@@ -111,6 +116,7 @@ class Federation:
         name: name of the data
         requirement_test: held-out loss of the client's own model, where its requirement is from one
         solo_score: held-out score of that model
+        solo_work: work of each client for that model, such as "400 steps"; empty: not known
         note: a note that results on this data must carry: that it is a subset, or how it was split
         names: names of the clients, where the data has them
         labels: names of the classes, where the data has them
@@ -140,6 +146,7 @@ class Federation:
     name: str = "federation"
     requirement_test: Float64 | None = None
     solo_score: Float64 | None = None
+    solo_work: str = ""
     note: str = ""
     names: NDArray[np.str_] | None = None
     labels: tuple[str, ...] | None = None
@@ -341,7 +348,8 @@ class Federation:
         if self.labels not in (None, tuple(str(c) for c in range(self.classes))):
             raise MusterError(
                 f"targets: the labels are classes by name ({', '.join(self.labels or ())[:60]}), "
-                "and the task predicts numbers; read the data with targets='numbers'"
+                "and the task predicts numbers; read the data with targets = 'numbers' (in "
+                "manifest.toml, or data.targets)"
             )
 
         def real(data: RaggedRows | None) -> Any:

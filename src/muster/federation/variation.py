@@ -25,6 +25,14 @@ KINDS: dict[VariationKind, str] = {
     "unknown": "of which it is not known how they vary the data: too narrow if they split the same "
     "rows again",
 }
+SCOPES: dict[VariationKind, str] = {  # the same in a few words, for the titles of tables
+    "data": "each with new data",
+    "split": "each a new split of the same rows",
+    "deal and split": "each a new deal and split of the same rows",
+    "deal": "each a new deal of the same rows",
+    "training": "on the same rows: the chance in training alone, not in data",
+    "unknown": "which vary the data in an unknown way",
+}
 TAKEN = (
     "of which it is not known how they vary the data: taken for new splits of the same {rows}rows "
     "(corrected, Nadeau and Bengio 2003); say it with Federation(varies=...)"
@@ -117,6 +125,17 @@ class Variation:
         if seeds == 1:
             return number
         return f"{number} {text.format(rows=f'{rows} ' if rows else '')}"
+
+    def scope(self, seeds: int | str) -> str:
+        """Return the same in a few words.
+
+        >>> Variation("data").scope(5)
+        '5 seeds, each with new data'
+        """
+        number = plural(seeds, "seed") if isinstance(seeds, int) else seeds
+        if number == "1 seed":
+            return number
+        return f"{number}{' ' if self.varies == 'training' else ', '}{SCOPES[self.varies]}"
 
     def interval_note(self, seeds: int | str) -> str:
         """Return the line that states what intervals over these seeds cover."""

@@ -130,7 +130,9 @@ class TrustStudy:
         """Return digits, with the loss of each client's solo model as its requirement."""
         if seed not in self.federations:
             plain = digits(CLIENTS, "all" if self.everyone else PRIORITY, seed=seed)
-            self.federations[seed] = with_solo(plain, Softmax(), seed=seed)
+            self.federations[seed] = with_solo(
+                plain, Softmax(), 1, Local(steps=100, batch_size=32, lr=0.1), seed=seed
+            )
         return self.federations[seed]
 
     def run_cell(self, cell: TrustCell) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..base.errors import MusterError, plural
 from ..base.lazy import pl
-from ..results.measures import MEASURES, Measure, find_measures
+from ..results.measures import MEASURES, Measure, find_measures, lead_with_held_out
 from ..results.run import Run
 from .curves import MAX_BANDS, draw_curves, mean_curve
 from .intervals import Runs, all_priority, all_runs, coverage_notes, summary
@@ -110,7 +110,7 @@ def choose_panels(runs: Runs, names: str | Iterable[str] = ()) -> list[Measure]:
     personal models get separate panels for those, since they are the models the clients use.
     """
     usual = [m for m in MEASURES.values() if m.panel or (m.compared and m.otherwise)]
-    wanted = find_measures(names, "panel") if names else usual
+    wanted = find_measures(names, "panel") if names else lead_with_held_out(usual)
     return [m for m in wanted if _has_values(runs, m.name, not names)] or list(wanted[:1])
 
 

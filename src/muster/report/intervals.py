@@ -18,7 +18,7 @@ from ..base.arrays import Float64
 from ..base.errors import MusterError, plural
 from ..base.lazy import pl
 from ..federation import Variation
-from ..results.measures import MEASURES, Measure, find_measures
+from ..results.measures import MEASURES, Measure, find_measures, lead_with_held_out
 from ..results.run import Run
 
 Runs = Mapping[str, Sequence[Run]]
@@ -30,20 +30,30 @@ def all_runs(runs: Runs) -> list[Run]:
 
 
 def choose_measures(runs: Runs, names: str | Iterable[str] = ()) -> tuple[Measure, ...]:
-    """Return the measures of a comparison: those named, or the default ones that every run has.
+    """Return the measures of a comparison: those named, or the default ones that every run has,
+    with those of held-out rows first.
 
     Some runs, but not all, may have the substitute of a measure (`Measure.otherwise`) instead.
     """
     columns = [set(run.rounds.columns) for run in all_runs(runs)]
     if names:
         return require_measures(columns, find_measures(names))
-    return tuple(
+    return default_measures(
         m
         for m in MEASURES.values()
-        if m.compared
-        and any(m.name in c for c in columns)
+        if any(m.name in c for c in columns)
         and all(m.name in c or m.otherwise in c for c in columns)
     )
+
+
+def default_measures(available: Iterable[Measure]) -> tuple[Measure, ...]:
+    """Return the measures that are compared by default, of those available: held-out rows first,
+    by their loss where the task has no score there."""
+    known = {m.name: m for m in available}
+    chosen = [m for m in known.values() if m.compared]
+    if "test_loss" in known and not any(m.is_held_out for m in chosen):
+        chosen.insert(0, known["test_loss"])
+    return lead_with_held_out(chosen)
 
 
 def require_measures(
@@ -78,8 +88,7 @@ def correction_ratio(variation: Variation, measure: Measure) -> float:
 
     Counts of a round depend on the training rows, like measures of those rows.
     """
-    held_out = measure.of is not None and not measure.held_out
-    return variation.ratio(held_out, measure.whose)
+    return variation.ratio(measure.is_held_out, measure.whose)
 
 
 @dataclass(frozen=True)
@@ -187,13 +196,14 @@ def summary_row(
         "method": label,
         "round": round,
         "measure": measure.name,
+        # polars prints the first four columns of many and the last four.
+        **variation.table,
         "seeds": len(values),
+        "clear": not is_first and gap.excludes_zero,
         "mean": mean.mean,
         "half": mean.half,
         "difference": gap.mean,
         "difference_half": gap.half,
-        "clear": not is_first and gap.excludes_zero,
-        **variation.table,
     }
 
 
@@ -201,6 +211,11 @@ def coverage_notes(runs: Runs) -> list[str]:
     """Return a line that states what the intervals of these runs cover, if there are any."""
     seeds = len(next(iter(runs.values())))
     return [seed_variation(all_runs(runs)).interval_note(seeds)] if seeds > 1 else []
+
+
+def describe_scope(runs: Runs) -> str:
+    """Return the seeds of these runs and what their intervals cover, in a few words."""
+    return seed_variation(all_runs(runs)).scope(len(next(iter(runs.values()))))
 
 
 def cell_coverage_notes(summary: pl.DataFrame) -> list[str]:

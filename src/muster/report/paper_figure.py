@@ -33,7 +33,7 @@ from .intervals import (
     mean_and_half,
     seed_variation,
 )
-from .style import LineStyle, add_legend, new_figure, save_figure
+from .style import LineStyle, add_legend, drop_date, new_figure, save_figure
 from .text_format import escape_mathtext, wrap_label
 
 COLUMN, PAGE = 3.4, 7.0  # inches: one of two columns, and both
@@ -95,9 +95,7 @@ def draw_paper_figure(
         if len(runs) > MAX_LABELS:
             options = {"ncols": 2, "handlelength": 2.4, "columnspacing": 1.0}
             add_legend(fig, styles, "upper left", LABEL_WIDTH, 2, 3.5, **options)
-        # The same runs give the same file.
-        undated = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}.get(path.suffix.lower())
-        save_figure(fig, path, dpi=300, metadata=undated)
+        save_figure(fig, path, dpi=300, metadata=drop_date(path))
     return path
 
 

@@ -114,6 +114,12 @@ def save_figure(fig: Any, path: Path, **options: Any) -> None:
         fig.savefig(new, **options)
 
 
+def drop_date(path: Path) -> dict[str, None] | None:
+    """Return the metadata of a figure without its date: the same runs give the same file."""
+    dates: dict[str, dict[str, None]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+    return dates.get(path.suffix.lower())
+
+
 def add_legend(
     fig: Any,
     styles: Mapping[str, LineStyle],

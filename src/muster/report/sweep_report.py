@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,14 @@ from .curves import Curve
 from .figure import HEIGHT, WIDTH, check_figure_path
 from .intervals import (
     cell_coverage_notes,
+    default_measures,
     format_seeds,
     read_variation,
     require_measures,
     summary_row,
 )
-from .style import LEGEND_WIDTH, LineStyle, add_legend, new_figure, save_figure, tidy
+from .paper_figure import COLUMN, CURVES, PAGE, RC
+from .style import LEGEND_WIDTH, LineStyle, add_legend, drop_date, new_figure, save_figure, tidy
 from .table_layout import Column, TerminalTable
 from .tables import format_difference, format_mean, format_warnings
 from .text_format import escape_mathtext, format_value, name_keys, split_value
@@ -43,7 +45,7 @@ def choose_sweep_measures(
     """Return the measures of a sweep: those named, or the default ones that it has."""
     if names:
         return require_measures([set(frame.columns)], find_measures(names))
-    return tuple(m for m in MEASURES.values() if m.compared and m.name in frame.columns)
+    return default_measures(m for m in MEASURES.values() if m.name in frame.columns)
 
 
 def summarize_sweep(
@@ -107,7 +109,7 @@ def sweep_tables(
             columns.append(Column(m.head, [format_cell(row, m.scale) for row in mine]))
         return TerminalTable(title, labels, columns)
 
-    title = f"mean ± 95 %, {format_seeds(summary)}"
+    title = f"mean ± 95 %, {read_variation(summary).scope(format_seeds(summary))}"
     tables: list[RenderableType] = [table(title, summary, format_mean)]
     others = summary.filter(pl.col("method") != methods[0])
     if len(others):
@@ -127,10 +129,18 @@ LINES, LONG = 3, 24  # most lines of a horizontal word, and characters in a line
 
 
 def draw_sweep_figure(
-    summary: pl.DataFrame, keys: Sequence[str], along: str, path: str | Path
+    summary: pl.DataFrame,
+    keys: Sequence[str],
+    along: str,
+    path: str | Path,
+    paper: bool = False,
+    wide: bool = False,
 ) -> Path:
     """Draw a sweep to a file: measures across, the values of the other keys down; each panel has
-    every method's mean against the swept key `along`, with its 95 % interval."""
+    every method's mean against the swept key `along`, with its 95 % interval. `paper` draws it for
+    a paper: the panels one below the other at a column's width, or (`wide`) across both."""
+    import matplotlib
+
     path = check_figure_path(path)
     measures = [MEASURES[name] for name in summary["measure"].unique(maintain_order=True)]
     labels = summary["method"].unique(maintain_order=True).to_list()
@@ -144,27 +154,49 @@ def draw_sweep_figure(
     names = name_keys(keys, labels)
     styles = {label: LineStyle.of(i) for i, label in enumerate(labels)}
     aside = 0.08 * min(max(map(len, labels)), LEGEND_WIDTH) + 0.3
-    size = (WIDTH * len(measures) + 2 * aside, HEIGHT * len(rows) + 0.6)
-    fig = new_figure(*size)
-    axes = fig.subplots(len(rows), len(measures), squeeze=False)
-    for down, values in enumerate(rows):
+    across = len(measures) if wide or not paper else 1
+    down = len(rows) * len(measures) // across
+    size = (WIDTH * across + 2 * aside, HEIGHT * down + 0.6)
+    if paper:
+        size = (PAGE if wide else COLUMN, CURVES * down + 0.3 + 0.18 * -(-len(labels) // 2))
+    with matplotlib.rc_context(RC if paper else {}):
+        fig = new_figure(*size)
+        panels = iter(fig.subplots(down, across, squeeze=False).flat)
+        draw_panels(panels, summary, rows, others, along, measures, styles, names, paper)
+        if len(labels) > 1:
+            how: dict[str, Any] = {"ncols": 2, "columnspacing": 1.0} if paper else {}
+            add_legend(fig, styles, "upper left" if paper else "right upper", **how)
+        note = textwrap.fill(sweep_note(summary), 60) if paper else sweep_note(summary)
+        fig.supxlabel(note, fontsize=6.5 if paper else 8, x=0.01, ha="left", color="0.3")
+        save_figure(fig, path, dpi=300 if paper else 130, metadata=drop_date(path))
+    return path
+
+
+def draw_panels(
+    panels: Iterator[Any],
+    summary: pl.DataFrame,
+    rows: Sequence[tuple[Any, ...]],
+    others: Sequence[str],
+    along: str,
+    measures: Sequence[Measure],
+    styles: Mapping[str, LineStyle],
+    names: Mapping[str, str],
+    small: bool,
+) -> None:
+    """Draw every measure of every row, cell by cell, with titles."""
+    for values in rows:
         here = summary
         for key, value in zip(others, values, strict=True):
             here = here.filter(pl.col(key) == value)
         cell = ", ".join(
             f"{names[key]} = {format_value(v)}" for key, v in zip(others, values, strict=True)
         )
-        for across, m in enumerate(measures):
-            ax = axes[down, across]
+        for m in measures:
+            ax = next(panels)
             mine = here.filter(pl.col("measure") == m.name)
             draw_sweep_panel(ax, mine, along, styles, m, names[along])
             title = f"{m.title}\n{cell}" if cell else m.title
-            ax.set_title(escape_mathtext(title), fontsize=10)
-    if len(labels) > 1:
-        add_legend(fig, styles)
-    fig.supxlabel(sweep_note(summary), fontsize=8, x=0.01, ha="left", color="0.3")
-    save_figure(fig, path, dpi=130)
-    return path
+            ax.set_title(escape_mathtext(title), fontsize=8 if small else 10)
 
 
 def sweep_note(summary: pl.DataFrame) -> str:

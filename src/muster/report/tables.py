@@ -19,7 +19,16 @@ from ..results.measures import MEASURES, Measure, find_measures
 from ..results.run import Run
 from ..results.run_warnings import strip_numbers
 from ..tasks.scores import get_score
-from .intervals import Runs, all_priority, all_runs, choose_measures, coverage_notes, summary
+from .gains import describe_work
+from .intervals import (
+    Runs,
+    all_priority,
+    all_runs,
+    choose_measures,
+    coverage_notes,
+    describe_scope,
+    summary,
+)
 from .table_layout import Column, TerminalTable
 
 COSTS = find_measures("admitted_nonpriority, silent, bytes_up, bytes_down")
@@ -54,7 +63,7 @@ def comparison_tables(
     costs = [Column(m.head, [f"{row[i]:.1f}" for row in spent]) for i, m in enumerate(COSTS)]
     every_run = all_runs(runs)
     whose = "" if all(map(all_priority, every_run)) else "priority clients' "
-    over = f"mean ± 95 %, {plural(len(runs[first]), 'seed')}"
+    over = f"mean ± 95 %, {describe_scope(runs)}"
     title = over if measures else f"{whose}{_describe_measures(chosen)}: {over}"
     labels = [Column("method", list(runs))]
     tables: list[RenderableType] = [TerminalTable(title, labels, means)]
@@ -62,13 +71,16 @@ def comparison_tables(
         title = f"paired difference to {first} (* : the interval excludes 0)"
         tables.append(TerminalTable(title, [Column("method", others)], differences))
     tables.append(TerminalTable("average per round", labels, costs))
-    notes = [*coverage_notes(runs), *baseline_notes(every_run), *data_notes(every_run)]
+    notes = [*coverage_notes(runs), *baseline_notes(every_run), *describe_work(every_run)]
+    notes += data_notes(every_run)
     return [*tables, *map(Text, notes), *format_warnings(list_warnings(runs))]
 
 
 def _describe_measures(measures: Sequence[Measure]) -> str:
     score = next((m.score for m in measures if m.score), "")
-    return f"loss and {get_score(score).title}" if score else "loss"
+    held_out = get_score(score).title if score else "loss"
+    tested = any(m.is_held_out for m in measures)
+    return f"test {held_out} and training loss" if tested else "training loss"
 
 
 def data_notes(runs: Iterable[Run]) -> list[str]:
@@ -175,6 +187,6 @@ def run_table(run: Run, measures: str | Iterable[str] = ()) -> RenderableType:
         Text(title, style="table.title"),
         table,
         *([Text(f"{run.engine} engine: {reason}")] if reason else []),
-        *map(Text, data_notes([run])),
+        *map(Text, [*describe_work([run]), *data_notes([run])]),
         *format_warnings(list_warnings({run.method: [run]})),
     )

@@ -82,6 +82,11 @@ class Measure:
         return replace(self, share=False, counts=False, signed=True)
 
     @property
+    def is_held_out(self) -> bool:
+        """True if it is of held-out rows: neither of training rows, nor a count of the round."""
+        return self.of is not None and not self.held_out
+
+    @property
     def head(self) -> str:
         """The head of its column in a table."""
         return self.short or self.name.replace("_", " ")
@@ -353,6 +358,15 @@ def compute_measures(population: Population, view: Evaluation) -> dict[str, floa
         if value is not None:
             found[m.name] = value
     return found
+
+
+def lead_with_held_out(measures: Iterable[Measure]) -> tuple[Measure, ...]:
+    """Return measures with those of held-out rows first, then those of training rows, then counts.
+
+    >>> [m.name for m in lead_with_held_out(find_measures("silent, loss, test_accuracy"))]
+    ['test_accuracy', 'loss', 'silent']
+    """
+    return tuple(sorted(measures, key=lambda m: (m.of is None, not m.is_held_out)))
 
 
 def find_measures(names: str | Iterable[str], kind: str = "measure") -> tuple[Measure, ...]:

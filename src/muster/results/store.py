@@ -161,7 +161,8 @@ def reading(place: Path) -> Iterator[None]:
         raise
     except (OSError, ValueError, KeyError, TypeError, SafetensorError, polars) as error:
         raise MusterError(
-            f"{place}: cannot be read ({first_line(error)}); remove it to start again"
+            f"{place}: cannot be read ({first_line(error)}): damaged, changed, or of another "
+            "version; restore it from a copy, or run it again in another folder"
         ) from None
 
 

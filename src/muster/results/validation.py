@@ -45,7 +45,7 @@ MORE: dict[str, dict[str, type]] = {
     "clients": {"name": str},
     "moves": {"name": str},
     "attackers": {"name": str},
-    "final": {"name": str},
+    "final": {"name": str, "test_rows": int},
     "holdings": {},
 }
 NULLABLE = ("name", "useful", "reason", "left", "returned", "pool")  # may have nulls
@@ -69,6 +69,8 @@ FACTS: dict[str, Any] = {
     "made_with": dict[str, str],
     "engine_why": str,
     "data": str,
+    "work": str,
+    "solo_work": str,
     "moved": bool,
     "varies": dict[str, Any],
 }

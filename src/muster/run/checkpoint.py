@@ -108,8 +108,8 @@ def load_checkpoint(
         return None
     if not sound:
         raise MusterError(
-            f"{found[-1]}: {wrong[found[-1]]}, and there is no sound checkpoint before it; remove "
-            f"{folder} to start again"
+            f"{found[-1]}: {wrong[found[-1]]}, and there is no sound checkpoint before it; restore "
+            f"one from a copy, or start from round 1 without the folder {folder}"
         )
     place = sound[-1]
     for bad in found[found.index(place) + 1 :]:

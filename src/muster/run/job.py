@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+from ..base.arrays import Float64
 from ..base.checks import check_one_of, check_whole
-from ..base.errors import MusterError
+from ..base.errors import MusterError, plural
 from ..base.lazy import nn
 from ..base.params import Params, State
 from ..base.registry import check_part
@@ -30,6 +31,7 @@ from ..tasks.classification import Multiclass
 from ..tasks.compatibility import match_task
 from ..tasks.task import Scoring, Task, as_task
 
+MOST_ROUNDS = 10**6  # results with more are not read back
 DecideOn = Literal["train", "held_out"]
 DECIDE_ON = ("train", "held_out")
 
@@ -79,7 +81,7 @@ class Job:
                     check_part(Attack, given, what, "muster.parts.Honest")
                 names = str(getattr(kind, "__name__", kind)).replace("muster.", "")
                 raise MusterError(f"{what}: {type(given).__name__}; give a {names}")
-        check_whole("rounds", self.rounds)
+        check_whole("rounds", self.rounds, 1, MOST_ROUNDS)
         check_whole("seed", self.seed, 0, MOST)
         check_whole("tuned_steps", self.tuned_steps, 0)
         check_one_of("decide_on", self.decide_on, DECIDE_ON)
@@ -111,8 +113,9 @@ class Job:
             who = self.method.name if self.participation is None else "participation"
             raise MusterError(
                 f"requirement: {who} needs each client's rho_k; give requirement.steps (each "
-                "trains that long alone) or a requirement for every client of your data, in "
-                "Python muster.with_solo(fed, model)"
+                "trains that long alone), requirement = 'alone' (as long as in this run) or a "
+                "requirement for every client of your data, in Python muster.with_solo(fed, model, "
+                "rounds)"
             )
         fed, task = match_task(fed, self.task)
         return as_module(self.model, fed, self.seed, task)
@@ -146,6 +149,16 @@ class Job:
     def warmup(self) -> int:
         """The number of warm-up rounds, which ask only the objective's clients."""
         return self.method.warmup_rounds(self.rounds)
+
+    def find_warnings(self, others: Float64) -> list[str]:
+        """Return a warning if the whole run is warm-up, so that the other clients, of these shares
+        of the data, are never asked."""
+        if self.warmup < self.rounds or not others.any():
+            return []
+        return [
+            f"all {plural(self.rounds, 'round')} are warm-up (warmup = {self.method.warmup}): no "
+            "client outside the objective is ever asked; run longer, or with a shorter warm-up"
+        ]
 
     def eps(self, t: int) -> float:
         """Return eps_t of this run."""

@@ -128,10 +128,16 @@ def run_job(
             "data": fed.name,
             "varies": fed.variation.table,
             "engine_why": work.why,
+            **({"solo_work": fed.solo_work} if fed.solo_work else {}),
             **evaluate.compute_baselines(fed, task),
-            "doubts": [*find_data_warnings(fed), *evaluate.find_clients_without_loss(fed, task)],
+            "doubts": [
+                *job.find_warnings(fed.population.others),
+                *find_data_warnings(fed),
+                *evaluate.find_clients_without_loss(fed, task),
+            ],
         },
         holdings=evaluate.count_holdings(fed),
+        test_rows=None if fed.test is None else fed.test.sizes,
     )
     check_memory(setup, expand_tracks(job.method, start))
     try:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base import params
-from ..base.arrays import Bool, Float64
+from ..base.arrays import Bool, Float64, Int64
 from ..base.checks import check_whole
 from ..base.client_states import ClientStates
 from ..base.durable import lock_folder
@@ -70,6 +70,7 @@ class RunOrigin:
     Attributes:
         identity: identifies the federation, so that a run does not resume another's checkpoint
         holdings: each client's rows of each class, where they are known here
+        test_rows: each client's number of held-out rows, where it is known here
     """
 
     identity: dict[str, str]
@@ -77,6 +78,7 @@ class RunOrigin:
     note: str = ""
     facts: Facts = field(default_factory=dict)
     holdings: pl.DataFrame | None = None
+    test_rows: Int64 | None = None
 
 
 def build_initial_state(setup: Setup, start: Params, memory: State) -> RunState:
@@ -203,6 +205,9 @@ def _run_rounds(
         if keep.checkpoint is not None and state.round:
             save_checkpoint(keep.checkpoint, state, ledger, identity)
     frames: dict[str, Any] = {**ledger.frames(), "final": build_final_table(setup, cache, state)}
+    if origin.test_rows is not None:
+        after = frames["final"].columns.index("rows") + 1
+        frames["final"].insert_column(after, pl.Series("test_rows", origin.test_rows))
     if origin.holdings is not None:
         frames["holdings"] = origin.holdings
     for name in (*TABLES, "final"):
@@ -219,6 +224,7 @@ def _run_rounds(
         facts={
             **origin.facts,
             **ledger.facts,
+            "work": setup.job.local.describe_amount(rounds),
             "moved": differs(start, state.model) or own_models_differ(start, own),
             **compute_requirement_gap(frames["final"]),
             "made_with": describe_environment(),

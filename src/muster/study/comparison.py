@@ -16,7 +16,7 @@ from rich.console import Group, RenderableType
 
 from ..base import durable
 from ..base.checks import check_whole, is_whole
-from ..base.errors import MusterError, plural, unknown_name
+from ..base.errors import MusterError, unknown_name
 from ..base.lazy import lazy_module, pl
 from ..base.untrusted_files import read_toml, safe_path
 from ..report.figure import draw_figure
@@ -137,13 +137,14 @@ class Comparison:
         if not self.seeds:
             return f"Comparison({', '.join(self.runs)}; 0 seeds{state})"
         measure, last = choose_measures(self.runs, self.measures)[0], self.rounds
-        ratio = correction_ratio(seed_variation(all_runs(self.runs)), measure)
+        variation = seed_variation(all_runs(self.runs))
+        ratio = correction_ratio(variation, measure)
         values = {
             label: [value_at(run, measure.name, last) for run in mine]
             for label, mine in self.runs.items()
         }
         ends = ", ".join(f"{label} {Interval.of(v, ratio=ratio)}" for label, v in values.items())
-        seeds = plural(len(self.seeds), "seed")
+        seeds = variation.scope(len(self.seeds))
         return f"Comparison({measure.name} after round {last}: {ends}; {seeds}{state})"
 
 

@@ -93,13 +93,17 @@ class Sweep:
         measures: str | Iterable[str] | None = None,
         key: str | None = None,
         round: int | None = None,
+        paper: bool = False,
+        wide: bool = False,
     ) -> Path:
         """Draw measures against a swept key (by default the one with most values) to a file whose
-        ending says the format: .png, .pdf or .svg. The other keys make rows of panels."""
+        ending says the format: .png, .pdf or .svg. The other keys make rows of panels; `paper`
+        draws them for a paper, at the width of a column or (`wide`) of both."""
         along = max(self.over, key=lambda k: len(self.over[k])) if key is None else key
         if along not in self.over:
             raise MusterError(f"figure: '{along}' was not swept; one of {', '.join(self.over)}")
-        return draw_sweep_figure(self.summary(measures, round), self.keys, along, path)
+        frame = self.summary(measures, round)
+        return draw_sweep_figure(frame, self.keys, along, path, paper, wide)
 
     def report(self, path: str | Path, title: str = "") -> Path:
         """Write the sweep as one HTML file that opens anywhere. Each cell is a comparison with a

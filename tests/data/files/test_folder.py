@@ -125,6 +125,7 @@ def test_features_are_matched_by_name_not_by_place(here):
     np.testing.assert_array_equal(client(fed, 0)[0][0], [50, 1.5])
     np.testing.assert_array_equal(client(fed, 1)[0][0], [51, 1])
     chosen = load("h", test_fraction=0, features=["dose"])
+    assert load("h", test_fraction=0, features="dose").columns == ("dose",)
     np.testing.assert_array_equal(client(chosen, 1)[0].ravel(), [1, 2, 3, 4])
 
 

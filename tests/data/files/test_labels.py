@@ -97,7 +97,10 @@ def test_several_numbers_and_several_yes_or_no(trial):
         (pl.col("died") + 1, "task survival: client north: event 2; it is 1 where it happened"),
         (pl.lit("soon").alias("days"), "column 'days', row 1: 'soon' is not a number; write it as"),
         (pl.lit(None).alias("died"), "column 'died', row 1: is missing"),
-        (pl.col("died").alias("gone"), r"no label 2 column 'died'; name it with label=\.\.\.,"),
+        (
+            pl.col("died").alias("gone"),
+            r"no label 2 column 'died'; name it in manifest.toml, label",
+        ),
     ],
 )
 def test_times_and_events_that_cannot_be(trial, capsys, change, says):

@@ -24,7 +24,7 @@ def here(tmp_path, monkeypatch):
 ROW = "age,dose,label\n50,1,0\n{},2,1\n"
 BAD = {
     "no label": ({"north": NORTH.replace("label", "labell")}, "no label column 'label'; name it "
-                 "with label=..., did you mean 'labell'"),
+                 "in manifest.toml, label = ..., did you mean 'labell'"),
     "text": ({"north": ROW.format("old")}, "north.csv: column 'age', row 2: 'old' is not a num"),
     "missing": ({"north": ROW.format("")}, "north.csv: column 'age', row 2: is missing"),
     "nan": ({"north": ROW.format("nan")}, "north.csv: column 'age', row 2: nan is not finite"),
@@ -33,7 +33,8 @@ BAD = {
     "no label here": ({"north": NORTH + "1,2,\n"}, "north.csv: column 'label', row 5: is missing"),
     "half a label": ({"north": NORTH + "1,2,0.5\n"}, "north.csv: column 'label', row 5: label 0.5"),
     "label below 0": ({"north": NORTH, "south": SOUTH + "1,-1,1\n"}, "south.csv: column 'label', "
-                      "row 5: label -1 is below 0; say which labels there are: classes=[-1, 0, 1]"),
+                      "row 5: label -1 is below 0; say which labels there are, in manifest.toml "
+                      "or as data.classes: classes = [-1, 0, 1], or"),
     "no such class": ({"north": NORTH, "south": SOUTH, "manifest": "classes = [1, 2]"},
                       "north.csv: column 'label', row 1: label '0' is not among classes"),
     "other columns": ({"north": NORTH, "south": SOUTH.replace("dose", "does")},
@@ -63,7 +64,7 @@ BAD = {
     "split and fraction": ({"north": NORTH, "manifest": "split = 's'\ntest_fraction = 0.1"},
                            "split and test_fraction are both given"),
     "no split column": ({"north": NORTH, "manifest": "split = 'dos'"},
-                        "no split column 'dos'; name it with split=..., did you mean 'dose'"),
+                        "no split column 'dos'; name it in manifest.toml, split = ..., did"),
     "split": ({"north": NORTH.replace("1.5", "trian"), "manifest": "split = 'dose'"},
               "north.csv: column 'dose', row 1: 'trian'; allowed: train, test"),
     "priority twice": ({"north": NORTH, "manifest": "priority = 1\nclients.north.priority = true"},
@@ -74,7 +75,7 @@ BAD = {
                      "[mean] and [std] need a number for each feature"),
     "an identity for a label": ({"north": ROW.format(60).replace(",1\n", ",10000000000000\n")},
                 "north.csv: column 'label', row 2: label 10000000000000 makes 10000000000001 "
-                "classes of 2 rows; name the labels there are with classes=[...]"),
+                "classes of 2 rows; name the labels there are: classes = [...] in manifest.toml"),
     "nan among names": ({"north": "age,label\n1,sick\n2,NaN\n3,sick\n"},
                         "north.csv: column 'label', row 2: is missing ('NaN'); fill it in"),
     "a question mark for a label": ({"north": "age,label\n1,sick\n2,well\n3,?\n"},
@@ -189,7 +190,6 @@ def test_other_bad_files_are_one_line_too(here, case):
     ({"priority": [5]}, "priority: no client 5; allowed: 0 to 1"),
     ({"priority": 9}, "priority (of 2 clients): 9; allowed: whole numbers from 1 to 2"),
     ({"features": ["dos"]}, "no feature column 'dos'; did you mean 'dose'"),
-    ({"features": "dose"}, "features: 'dose'; allowed: a list in brackets, each text"),
     ({"scale": "pool"}, "scale: 'pool'; allowed: none, pooled"),
     ({"client": "sex"}, "h/north.csv: no client column 'sex'"),
 ])  # fmt: skip

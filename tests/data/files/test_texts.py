@@ -136,7 +136,7 @@ def test_nothing_is_imported_because_data_or_a_network_says_so(reviews):
     [
         ({"tokenizer": None}, "tokenizer: missing; give a function from a text"),
         ({"text": "reveiw"}, "no feature column 'reveiw'; did you mean 'review'"),
-        ({"text": None}, "tokenizer: it is for texts; name their column with text="),
+        ({"text": None}, "tokenizer: it is for texts; name their column: text ="),
         ({"features": ("stars",)}, "features: given together with text"),
         ({"scale": "pooled"}, "scale: given together with text"),
         ({"length": 0}, "length: 0; allowed"),

@@ -13,7 +13,7 @@ import torch
 
 from muster.base.errors import MusterError
 from muster.data import CATALOGUE, sent140
-from muster.data.sets import sent140
+from muster.data.sets import sent140 as module
 from muster.data.sources import catalogue
 from muster.data.sources.catalogue import GLOVE, SENT140
 from muster.data.sources.dataset import load_local
@@ -55,9 +55,7 @@ def small(tmp_path, monkeypatch, root):
     layout = replace(
         SENT140.layouts[1], shapes={"x": (n, 50), "y": (n,), "user": (n,)}, file_digest=""
     )
-    monkeypatch.setattr(
-        sent140, "SENT140", replace(SENT140, layouts=(layout,), needs=(glove,))
-    )
+    monkeypatch.setattr(module, "SENT140", replace(SENT140, layouts=(layout,), needs=(glove,)))
     return tmp_path
 
 

@@ -44,7 +44,7 @@ def test_training_rows_are_divided_client_by_client(sizes, share, seed):
 
 
 def test_roles_stay_and_results_on_test_rows_are_dropped():
-    fed = muster.with_solo(muster.data.digits(clients=4, priority=2), muster.models.Softmax())
+    fed = muster.with_solo(muster.data.digits(clients=4, priority=2), muster.models.Softmax(), 1)
     small = for_tuning(fed)
     assert np.array_equal(small.priority, fed.priority)
     assert np.array_equal(small.requirement, fed.requirement)
@@ -71,10 +71,10 @@ def test_a_client_without_held_out_rows_has_no_results_on_them(engine):
     fed = leave_out(small_clients(seed=8), 0.5)
     assert fed.test.sizes.tolist()[2] == 0, "by what is in its rows"
     model, local = muster.models.Softmax(), muster.Local(steps=3)
-    alone = muster.solo(fed, model, local, engine=engine).test
+    alone = muster.solo(fed, model, 1, local, engine=engine).test
     assert np.isnan(alone.loss).tolist() == [False, False, True]
     assert np.isnan(alone.score).tolist() == [False, False, True]
-    fed = muster.with_solo(fed, model, local, engine=engine)
+    fed = muster.with_solo(fed, model, 1, local, engine=engine)
     run = muster.simulate(fed, muster.methods.fedavg(), model, 2, engine=engine)
     last = run.rounds.row(-1, named=True)
     assert last["gm_appeal_test"] in (0, 0.5, 1), "of two clients"

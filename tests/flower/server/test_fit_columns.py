@@ -21,7 +21,7 @@ from muster.cli.main import main
 from muster.config.experiment import load
 from muster.config.network import Network, members_of
 from muster.data.files.tabular import null_na_values
-from muster.data.sets import natural_clients
+from muster.data.sets import heart
 from muster.flower.client.node_data import read_own_data, read_own_statistics
 from muster.flower.server.app import federate
 from muster.flower.server.fit_columns import (
@@ -143,10 +143,8 @@ def test_arrays_are_scaled_alike_too(setup, tmp_path):
 def test_four_hospitals_with_a_file_each_come_to_the_data_set(tmp_path):
     """Real records: each node reads its own, and the model is that of `muster.data.heart`."""
     fed = muster.data.heart(SHARED, priority=["va"])
-    everybody = natural_clients.patients(
-        natural_clients.load_local(natural_clients.HEART, SHARED).arrays
-    )
-    everybody = null_na_values(everybody, natural_clients.NA_VALUES)
+    everybody = heart.patients(heart.load_local(heart.HEART, SHARED).arrays)
+    everybody = null_na_values(everybody, heart.NA_VALUES)
     sites = []
     for name in fed.names.tolist():
         file = tmp_path / f"{name}.csv"
@@ -154,7 +152,7 @@ def test_four_hospitals_with_a_file_each_come_to_the_data_set(tmp_path):
         sites.append(Node({"data-path": str(file), "test-fraction": 0.25}))
     network = {
         "label": "disease", "classes": ["healthy", "ill"], "scale": "pooled", "missing": "mean",
-        "categories": list(natural_clients.CATEGORIES),
+        "categories": list(heart.CATEGORIES),
     }  # fmt: skip
     chosen = load({
         "rounds": 2, "dtype": "float64", "method": FEDALIGN, "trust": False, "network": network,

@@ -375,6 +375,23 @@ def test_a_run_that_is_compared_with_itself_is_no_test():
         assert judge(same, none, [], "").word == "holds"
 
 
+def test_one_seed_with_different_runs_is_no_test():
+    """In three of four seeds nobody was admitted, and in the fourth the numbers happen to be the
+    same after the last round: that is no evidence against a difference."""
+    values = [1.0, 1.1, 1.2, 1.3]
+    frame = with_admitted(runs({"a": values, "b": values}), 0)
+    other = (pl.col("seed") == 3) & (pl.col("method") == "a") & (pl.col("round") == 1)
+    moved = pl.col("test_accuracy") + pl.when(other).then(0.1).otherwise(0.0)
+    admitted = pl.col("admitted_nonpriority") + pl.when(other).then(2.0).otherwise(0.0)
+    one = frame.with_columns(moved, admitted)
+    verdict = judge(claim({"method": "a"}, {"method": "b"}), one, [], "")
+    assert verdict.word == "not tested: nobody was admitted in 3 of 4 seeds"
+    late = (pl.col("seed") == 2) & (pl.col("method") == "a") & (pl.col("round") == 1)
+    two = one.with_columns(pl.col("test_accuracy") + pl.when(late).then(0.1).otherwise(0.0))
+    (found,) = compute_findings(claim({"method": "a"}, {"method": "b"}), two, [])
+    assert found.answer == "equal", "two seeds tell them apart, and have the same numbers"
+
+
 def test_cells_that_are_no_test_count_neither_for_nor_against():
     shifted = [1.5, 1.61, 1.7]
     frame = pl.concat(

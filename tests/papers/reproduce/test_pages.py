@@ -49,6 +49,34 @@ def test_the_gallery_is_drawn_from_the_results(gallery):
         assert (np.abs(ours - theirs) > 64).mean() < 0.002, name
 
 
+def test_the_glance_and_the_details_agree():
+    """Counted on the page itself: the cells of each claim that its table marks."""
+    text = (DOCS / "claims.md").read_text()
+    glances = re.findall(
+        r"^\| \[([\w-]+)\]\(#[\w-]+\) \| \*\*.*?\*\* \| (.*?) \| .* \|$", text, re.M
+    )
+    seen = 0
+    for id in dict.fromkeys(id for id, _ in glances):
+        body = re.split(r"^###? ", text.split(f'<a id="{id}"></a>')[1], flags=re.M)[1]
+        cells = {}
+        for n, *_, mark in re.findall(
+            r"^\| (\d+) \|(?: .*? \|| *\|){5} (\d+) \| ([^|]*?) \|", body, re.M
+        ):
+            cells.setdefault(int(n), []).append(mark)
+        for n, tally in enumerate([tally for name, tally in glances if name == id], 1):
+            if not tally:
+                continue
+            marks = cells[n]
+            none = sum(mark.startswith("no test") for mark in marks)
+            yes, alone = marks.count("holds"), marks.count("holds, by itself")
+            counts = re.match(r"(\d+) of (\d+)", tally)
+            assert (int(counts[1]), int(counts[2])) == (yes, len(marks) - none), (id, n)
+            assert re.findall(r"(\d+) (?:more )?by", tally) == [str(alone)] * (alone > 0), (id, n)
+            assert re.findall(r"(\d+) no test", tally) == [str(none)] * (none > 0), (id, n)
+            seen += 1
+    assert seen > 50
+
+
 def test_every_claim_has_a_verdict():
     text = (DOCS / "claims.md").read_text()
     for experiment in EXPERIMENTS:

@@ -94,7 +94,7 @@ def test_the_rates_runs_take_the_theorems_learning_rates(rate):
     """`eta_l = 1/(sqrt(T) tau)`, `eta_g = sqrt(tau m)`, `eps = m L_c / (4 L_s)`: in the frame, and
     in what the runs came to, which is that of these numbers and of no others."""
     fed = with_solo(
-        small_synth(), Softmax(), Local(steps=20, batch_size=10, lr=1.0), dtype="float64"
+        small_synth(), Softmax(), 1, Local(steps=20, batch_size=10, lr=1.0), dtype="float64"
     )
     L_s = max(np.linalg.norm(c.x, 2) ** 2 / len(c.x) for c in problem(fed, 0.0).clients) / 2
     epsilon = 4 * 2.0 / (4 * L_s)  # rows of norm 1 with a 1 added: L_c = sqrt(2) sqrt(2)

@@ -37,7 +37,7 @@ def report(tmp_path_factory):
     """Two methods on two seeds, with requirements, clients who leave, and attackers."""
     fed = muster.data.digits(clients=8, priority=3)
     work = muster.Local(steps=5, batch_size=16, lr=0.1)
-    fed = muster.with_solo(fed, muster.models.Softmax(), work)
+    fed = muster.with_solo(fed, muster.models.Softmax(), 8, work)
     methods = {"fedalign": muster.methods.fedalign(0.5), "all": muster.methods.fedavg()}
     done = muster.compare(
         fed, methods, muster.models.Softmax(), 8, work, seeds=2,
@@ -163,7 +163,7 @@ def test_tables_are_sorted_and_saved(chromium, report):
     assert page.run("document.querySelectorAll('table[data-csv]').length") == page.run(SAVES)
     page.run("document.querySelector('#result .save').click()")
     text = page.run("window.saved.text()")
-    assert text.startswith("method,loss @8,")
+    assert text.startswith("method,test acc @8,loss @8,")
     assert text.splitlines()[1].startswith("fedalign,")
     page.run("document.querySelector('#result thead button').click()")
     first = "document.querySelector('#result tbody th').textContent"

@@ -48,7 +48,7 @@ def shifted(run, by):
 def runs():
     fed = muster.data.digits(clients=8, priority=3)
     work = muster.Local(steps=5, batch_size=16, lr=0.1)
-    fed = muster.with_solo(fed, muster.models.Softmax(), work)
+    fed = muster.with_solo(fed, muster.models.Softmax(), 6, work)
     m = muster.methods
     return {
         label: [
@@ -127,6 +127,24 @@ def test_the_winner_is_named_only_where_every_interval_says_so():
     assert neither.headline() == "no clear winner on priority training loss"
 
 
+def test_training_loss_is_no_headline_where_rows_are_held_out():
+    """A model of its own has the lowest training loss; that is no win."""
+    fed = muster.data.digits(clients=6, priority=3)
+    m = muster.methods
+    done = muster.compare(
+        fed, [m.fedavg_priority(), m.local()], muster.models.Softmax(), 5, seeds=2
+    )  # fmt: skip
+    head, *rest = headline.describe_results(Content(done.runs))
+    assert "test accuracy" in head
+    assert "training loss" not in head
+    assert "training loss" in " ".join(rest)
+    assert repr(done).startswith("Comparison(test_accuracy after round 5: ")
+    both = Content(done.runs, measures=("loss", "test_accuracy"))
+    assert "training loss" not in headline.describe_results(both)[0]
+    asked = Content(done.runs, measures=("loss",))
+    assert "training loss" in headline.describe_results(asked)[0], "asked for, and nothing else"
+
+
 def test_seeds_that_all_say_the_same_are_no_proof():
     seeds = [replace(big_run(6, 8), seed=s) for s in range(3)]
     better = [shifted(run, -0.5) for run in seeds]
@@ -200,19 +218,38 @@ def test_many_reasons_share_a_code_of_their_state():
     assert participation_section.NOT_ASKED not in states
 
 
-def test_clients_before_after_and_alone(runs):
+def test_clients_alone_and_together(runs):
     content = Content(runs)
     run = runs["fedalign"][0]
-    made = client_table.client_columns(content, run, 0)
+    made = data_of(render_page(content))["sections"]["clients"]["runs"]["0/0"]
     first = run.clients.filter(pl.col("client") == 0).drop_nulls("loss")["loss"][0]
-    assert made["before"][0] == pytest.approx(first, rel=1e-4)
-    assert made["after"] == pytest.approx(run.final["train_loss"].to_list(), rel=1e-4)
-    assert made["alone"] == pytest.approx(run.final["requirement"].to_list(), rel=1e-4)
+    assert made["first training loss"][0] == pytest.approx(first, rel=1e-4)
+    last = run.final["train_loss"].to_list()
+    assert made["last training loss"] == pytest.approx(last, rel=1e-4)
     own = run.final["solo_accuracy"].to_list()
     assert made["alone test score"] == pytest.approx(own, rel=1e-4)
     assert 0 < max(own) <= 1
+    gap = np.mean(
+        [r.final["test_accuracy"] - r.final["solo_accuracy"] for r in runs["fedalign"]], 0
+    )
+    assert made["gain"] == pytest.approx(gap.tolist(), abs=1e-4)
+    assert None not in made["± 95 %"]
+    assert made["test rows"] == run.final["test_rows"].to_list()
     assert made["admitted"][0] == run.clients.filter(pl.col("client") == 0)["admitted"].sum()
     assert sum(made["share of the steps"]) == pytest.approx(1, abs=1e-2)
+    body = client_table.section(content).body
+    assert "held-out accuracy of the federated model over that of each client" in body
+    assert "30 steps in a run, 30 steps alone" in body
+    assert "test rows: one is" in body
+
+
+def test_no_gain_is_shown_where_it_is_not_known(runs):
+    """The loss since the first round is no gain over training alone."""
+    bare = [replace(r, final=r.final.drop("solo_accuracy")) for r in runs["all"]]
+    made = client_table.section(Content({"all": bare}))
+    assert set(made.data["runs"]["0/0"]["gain"]) == {None}
+    assert "no gain, the clients&#x27; models alone were not measured" in made.body
+    assert "--method local" in made.body
 
 
 def test_what_silence_saved_is_what_those_who_joined_spent(runs):

@@ -104,14 +104,16 @@ def encode_labels(
             row = int(np.argmax(whole < 0))
             found = np.unique(whole)
             raise MusterError(
-                f"{locate_row(blocks, row)}: label {low} is below 0; say which labels there are: "
-                f"classes=[{', '.join(map(str, found[:10]))}{', ...' if len(found) > 10 else ''}], "
-                'or that they are numbers to predict: targets="numbers"'
+                f"{locate_row(blocks, row)}: label {low} is below 0; say which labels there are, "
+                f"in manifest.toml or as data.classes: classes = [{', '.join(map(str, found[:10]))}"
+                f"{', ...' if len(found) > 10 else ''}], "
+                'or that they are numbers to predict: targets = "numbers"'
             )
         if (top := int(whole.max())) >= max(ENOUGH_CLASSES, len(whole)):
             raise MusterError(
                 f"{locate_row(blocks, int(whole.argmax()))}: label {top} makes {top + 1} classes "
-                f"of {len(whole)} rows; name the labels there are with classes=[...]"
+                f"of {len(whole)} rows; name the labels there are: classes = [...] in "
+                "manifest.toml, or data.classes"
             )
         return whole, tuple(str(c) for c in range(top + 1))
     numeric = whole is not None and all(isinstance(c, int) for c in classes or ())

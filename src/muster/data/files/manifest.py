@@ -281,7 +281,7 @@ def build_text_encoder(options: Options) -> TextEncoder | None:
     if options.text is None:
         for name in ("tokenizer", "length", "pad"):
             if getattr(options, name) is not None:
-                raise MusterError(f"{name}: it is for texts; name their column with text=...")
+                raise MusterError(f'{name}: it is for texts; name their column: text = "NAME"')
         return None
     for name in ALONE:
         if getattr(options, name) not in (None, "none", "error"):

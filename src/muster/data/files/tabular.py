@@ -118,7 +118,8 @@ def read_table(
     for role, column in columns.roles.items():
         if column not in names:
             raise MusterError(
-                f"{path}: no {role} column '{column}'; name it with {role.split()[0]}=..., "
+                f"{path}: no {role} column '{column}'; name it in manifest.toml, "
+                f"{role.split()[0]} = ..., "
                 f"{nearest(column, names)}"
             )
         twice = next((r for r, c in columns.roles.items() if c == column and r != role), None)
@@ -139,7 +140,7 @@ def read_table(
         assert like is not None
         raise MusterError(
             f"{path}: column '{extra[0]}' is not in {like.where}; give every file the same "
-            "columns, or name those to use with features=[...]"
+            "columns, or name those to use: features = [...] in manifest.toml, or data.features"
         )
     for name in columns.categories:
         if name not in features:

@@ -99,7 +99,7 @@ class Shards:
             raise MusterError(
                 f"shards: {pool} single-class shards of {size} rows exist and {needed} are needed "
                 f"({clients} clients, per_client={self.per_client}, shared={self.shared}); "
-                f"lower {less}" + ("" if self.shared else ", or set shared=True")
+                f"lower {less}" + ("" if self.shared else ", or set shared to true")
             )
         first = np.repeat(np.cumsum(counts) - counts, shards) + size * rng.ramp(shards)
         if self.shared:

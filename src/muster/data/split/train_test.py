@@ -272,7 +272,8 @@ def for_tuning(
 def with_rows(fed: Federation, train: RaggedRows, test: RaggedRows | None, note: str) -> Federation:
     """Return the federation with other rows, without results on the rows it had."""
     note = f"{fed.note}; {note}" if fed.note else note
-    return replace(fed, train=train, test=test, note=note, requirement_test=None, solo_score=None)
+    known = replace(fed, requirement_test=None, solo_score=None, solo_work="")
+    return replace(known, train=train, test=test, note=note)
 
 
 def leave_out(fed: Federation, share: float) -> Federation:

@@ -184,7 +184,13 @@ def set_requirement(
     if stored is None:
         compute = replace(chosen.settings.compute, processes=1)
         done = with_solo(
-            fed, job.model, chosen.requirement, job.seed, task=job.task, compute=compute
+            fed,
+            job.model,
+            chosen.alone_rounds,
+            chosen.requirement,
+            job.seed,
+            task=job.task,
+            compute=compute,
         )
         loss, test_loss, test_score = (
             np.nan if values is None else float(values[0])

@@ -24,6 +24,7 @@ from .paper_experiment import PaperClaim, Relation, select_rounds
 OWN = ("method", "minus", "measure", "rounds", "value", "with")  # every other key is a place
 EVERY = "*"  # as a method: each of the others
 NOT_SWEPT = "none"  # as a value of a swept key: where a panel does not sweep it
+LEAST = 2  # seeds with different runs that a test needs
 Answer = Literal[
     "holds", "opposite", "less", "lower", "different", "equal", "diverged", "undecided", "no test"
 ]
@@ -41,8 +42,8 @@ class Finding:
         holds: True, False where the opposite is clear, None where nothing is
         answer: the same in a word: if False, the difference is the other way round ("opposite"),
             smaller than a claimed margin ("less"), or greater than an allowed one ("lower",
-            "different"); if None, the reason ("no test": both sides were the same run, which is
-            evidence neither for a difference nor against it)
+            "different"); if None, the reason ("no test": both sides were the same run in all seeds
+            but one or none, which is evidence neither for a difference nor against it)
         sure: True if the answer passes Holm's correction over the claim's cells
         diverged: seeds that diverged on either side; one is enough to decide nothing
         participation: who took part on both sides; empty where that is not known
@@ -94,10 +95,10 @@ def compute_findings(claim: PaperClaim, frame: pl.DataFrame, keys: Sequence[str]
                 ratio = correction_ratio(read_variation(rows), MEASURES[claim.left["measure"]])
                 found = compute_finding(here_cell, pairs, claim, name_sides(left, right), ratio)
                 found = replace(found, participation=describe_participation(here, left, right))
-                if claim.relation in ("above", "below") and is_same_run(here, left, right):
-                    found = replace(
-                        found, holds=None, answer="no test", why=explain_same_run(here, left)
-                    )
+                same = find_same_runs(here, left, right)
+                if claim.relation in ("above", "below") and same and len(both) - len(same) < LEAST:
+                    why = explain_same_run(here, left, same, len(both))
+                    found = replace(found, holds=None, answer="no test", why=why)
                 result.append(found)
     sure = correct_by_holm(result, claim, True) | correct_by_holm(result, claim, False)
     return [replace(f, sure=i in sure) for i, f in enumerate(result)]
@@ -221,28 +222,33 @@ def find_answer(decided: bool | None, gap: Interval, relation: Relation) -> Answ
     return "opposite" if reversed_ and gap.excludes_zero else "less"
 
 
-def is_same_run(frame: pl.DataFrame, left: Table, right: Table) -> bool:
-    """True if both sides were the same run in every seed: every measure of their models is the
-    same in every round. Then a difference between them was not tested. Sides about other rounds or
+def find_same_runs(frame: pl.DataFrame, left: Table, right: Table) -> list[int]:
+    """Return the seeds in which both sides were the same run: every measure of their models is the
+    same in every round. A difference between them was not tested there. Sides about other rounds or
     measures, about counts of rounds, or about several methods are no such pair."""
     if any(key in side for key in ("value", "with", "minus") for side in (left, right)):
-        return False
+        return []
     if MEASURES[left["measure"]].of is None or any(
         left.get(key) != right.get(key) for key in ("measure", "rounds")
     ):
-        return False
+        return []
     measures = [c for c in frame.columns if c in MEASURES and MEASURES[c].of is not None]
     a, b = (
-        match_rows(frame, side).select("seed", "round", *measures).sort("seed", "round")
+        {
+            key[0]: mine.select("round", *measures).sort("round")
+            for key, mine in match_rows(frame, side).group_by("seed", maintain_order=True)
+        }
         for side in (left, right)
     )
-    return not a.is_empty() and a.equals(b)
+    return [int(str(seed)) for seed in a if seed in b and a[seed].equals(b[seed])]
 
 
-def explain_same_run(frame: pl.DataFrame, left: Table) -> str:
-    """Explain why two sides were the same run."""
-    admitted = mean_measure(match_rows(frame, left), "admitted_nonpriority")
-    return "nobody was admitted" if admitted == 0 else "both were the same run"
+def explain_same_run(frame: pl.DataFrame, left: Table, same: Sequence[int], seeds: int) -> str:
+    """Explain why two sides were the same run in some seeds, or in all."""
+    rows = match_rows(frame, left).filter(pl.col("seed").is_in(list(same)))
+    admitted = mean_measure(rows, "admitted_nonpriority")
+    why = "nobody was admitted" if admitted == 0 else "both were the same run"
+    return why if len(same) == seeds else f"{why} in {len(same)} of {seeds} seeds"
 
 
 def describe_participation(frame: pl.DataFrame, left: Table, right: Table) -> str:

@@ -39,9 +39,9 @@ the claimed margin. If it lies below zero it is the *opposite*; if it lies below
 *less than claimed*; if both sides have the same number in every seed, *equal*; else *undecided*.
 "As high" and "the same" are claims with an allowed margin: they hold if the interval lies within
 it. A seed that diverged leaves its cell undecided. If both sides were the same run in every seed,
-because nobody was admitted or two settings admitted the same clients, a claim that one is above the
-other is not tested: *no test*, which counts neither for it nor against it. A claim without any
-other cell is *not tested*.
+or in all but one, because nobody was admitted or two settings admitted the same clients, a claim
+that one is above the other is not tested: *no test*, which counts neither for it nor against it. A
+claim without any other cell is *not tested*.
 
 **A claim of several cells** *holds* if it holds in every one of them. If it holds in some, *holds
 when ...* names those that pass Holm's correction over the claim's cells, and *mixed* means that

@@ -228,7 +228,7 @@ def rate(seeds: int = 5, rounds: int = 1600, quick: bool = False) -> pl.DataFram
     check_whole("rounds", rounds, 128)
     most = min(rounds, 256) if quick else rounds
     fed = with_solo(
-        small_synth(), Softmax(), Local(steps=20, batch_size=BATCH, lr=1.0), dtype="float64"
+        small_synth(), Softmax(), 1, Local(steps=20, batch_size=BATCH, lr=1.0), dtype="float64"
     )
     assert fed.requirement is not None
     mine = problem(fed, 0.0)

@@ -1,8 +1,7 @@
-"""Each client before and after training, and alone against federated.
+"""Each client alone and in the federation: its gain on held-out rows, and its training losses.
 
-Before is the client's loss the first time it measured the model, after is that of the last model.
-Alone is its loss without the federation: that of its model where the method `local` ran on the same
-seeds, else its requirement, which by default is the same.
+The gain is over training alone, by `report.gains`; where that is not known, the section says how to
+get it, and draws training losses, which are no gain: the first a client measured, and the last.
 """
 
 from __future__ import annotations
@@ -12,8 +11,13 @@ from typing import Any
 import numpy as np
 
 from ...base.arrays import Float64
+from ...base.errors import plural
 from ...base.lazy import pl
 from ...results.run import Run
+from ...tasks.scores import get_score
+from ..gains import Gains, describe_rows, describe_work, first_score, serves_own
+from ..intervals import coverage_notes
+from ..text_format import sentence
 from .content import CLIENT_BYTES, Content, client_names
 from .markup import Section, chart, column_numbers, lazy_table, paragraph, round_numbers
 from .participation_section import count_events
@@ -21,36 +25,9 @@ from .participation_section import count_events
 ROLES = ("priority", "other", "unseen")
 COUNTS = ("asked", "admitted", "silent", "refused", "failed")
 COLUMNS = (
-    *("client", "role", "rows", "before", "after", "gain", "alone", "test score"),
-    *("alone test score", "useful", *COUNTS, "share of the steps"),
+    *("client", "role", "rows", "test rows", "test score", "alone test score", "gain", "± 95 %"),
+    *("first training loss", "last training loss", "useful", *COUNTS, "share of the steps"),
 )
-
-
-def first_score(run: Run) -> str:
-    """Return the name of the task's first score, usually accuracy."""
-    tested = [name.removeprefix("test_") for name in run.final.columns if name[:5] == "test_"]
-    return next((name for name in tested if name != "loss"), "accuracy")
-
-
-def solo_results(content: Content, run: Run, seed: int) -> tuple[list[Any], list[Any]]:
-    """Return every client's loss and held-out score without the federation; None if unknown."""
-    score = first_score(run)
-    known = column_numbers(run.final, "requirement"), column_numbers(run.final, f"solo_{score}")
-    for mine in content.runs.values():
-        own = mine[seed]
-        if own.recipe is not None and own.recipe.serves == "own" and len(own.final):
-            # Unseen clients train nothing in that run either.
-            trained = [not unseen for unseen in own.final["unseen"].to_list()]
-            measured = (
-                column_numbers(own.final, "train_loss"),
-                column_numbers(own.final, f"test_{score}"),
-            )
-            loss, tested = (
-                [a if there else b for there, a, b in zip(trained, new, before, strict=True)]
-                for new, before in zip(measured, known, strict=True)
-            )
-            return loss, tested
-    return known
 
 
 def first_losses(run: Run) -> Float64:
@@ -61,35 +38,72 @@ def first_losses(run: Run) -> Float64:
     return before
 
 
-def client_columns(content: Content, run: Run, seed: int) -> dict[str, list[Any]]:
-    """Return the table of a run's clients, by column."""
+def client_columns(run: Run, gains: Gains | str, seed: int) -> dict[str, list[Any]]:
+    """Return the table of a run's clients, by column; the gain is that over all seeds."""
     final = run.final
     counts = final.select("client").join(count_events(run), on="client", how="left").sort("client")
-    before, after = first_losses(run), final["train_loss"].cast(pl.Float64).to_numpy()
     total = max(float(counts["weight"].sum()), 1e-300)
-    alone, alone_score = solo_results(content, run, seed)
     role = pl.when(pl.col("unseen")).then(2).when(pl.col("priority")).then(0).otherwise(1)
     attacker = final["attacker"].to_list() if "attacker" in final.columns else []
+    alone = gain = half = np.full(len(final), np.nan)
+    if isinstance(gains, Gains):
+        alone = gains.alone[seed]
+        gain, half = np.array([(g.mean, g.half) for g in gains.intervals]).T
     return {
         "client": client_names(run),
         "role": final.select(role.alias("role"))["role"].to_list(),
         "attacker": [k for k, lies in enumerate(attacker) if lies],
         "rows": final["rows"].to_list(),
-        "before": round_numbers(before),
-        "after": round_numbers(after),
-        "gain": round_numbers(before - after),
-        "alone": alone,
+        "test rows": column_numbers(final, "test_rows"),
         "test score": column_numbers(final, f"test_{first_score(run)}"),
-        "alone test score": alone_score,
+        "alone test score": round_numbers(alone),
+        "gain": round_numbers(gain),
+        "± 95 %": round_numbers(half),
+        "first training loss": round_numbers(first_losses(run)),
+        "last training loss": column_numbers(final, "train_loss"),
         "useful": final["useful"].cast(pl.Int8).to_list(),
         **{name: counts[name].fill_null(0).to_list() for name in COUNTS},
         "share of the steps": round_numbers((counts["weight"].fill_null(0) / total).to_numpy(), 3),
     }
 
 
+def describe_gains(content: Content) -> list[str]:
+    """Return what a gain is here, and over which rows and seeds; or why there is none."""
+    known = [gains for gains in content.gains.values() if isinstance(gains, Gains)]
+    missing = dict.fromkeys(
+        f"{label}: no gain, {gains}."
+        for label, gains in content.gains.items()
+        if isinstance(gains, str) and not serves_own(content.runs[label][0])
+    )
+    if not known:
+        return [
+            *missing,
+            "The picture has training losses, which are no gain: hollow, the first that a client "
+            "measured; filled, that of the last model.",
+        ]
+    score = get_score(known[0].score).title
+    text = (
+        f"Gain: held-out {score} of the federated model over that of each client's model alone "
+        f"after the same work ({known[0].work})"
+    )
+    n = len(content.seeds)
+    text += f", mean over {plural(n, 'seed')} with its 95 % interval." if n > 1 else "."
+    notes = coverage_notes(content.runs) or ["one seed: there are no intervals"]
+    return [text, *map(sentence, notes), *describe_fewest(content, known[0]), *missing]
+
+
+def describe_fewest(content: Content, gains: Gains) -> list[str]:
+    """Return a sentence about the client with the fewest held-out rows."""
+    if gains.rows is None:
+        return []
+    k = int(np.where(gains.rows > 0, gains.rows, gains.rows.max() + 1).argmin())
+    name = client_names(content.all_runs[0])[k]
+    return [f"Fewest: client {name}, {describe_rows(int(gains.rows[k]), gains.score)}."]
+
+
 def section(content: Content) -> Section:
     """Return the section: one mark and one row per client."""
-    title = "Clients before and after"
+    title = "Clients alone and together"
     runs: dict[str, Any] = {}
     room = CLIENT_BYTES
     for m, s, run in content.enumerate_runs():
@@ -98,24 +112,23 @@ def section(content: Content) -> Section:
         room -= 90 * len(run.final)
         if room < 0 and runs:
             break
-        runs[f"{m}/{s}"] = client_columns(content, run, s)
+        runs[f"{m}/{s}"] = client_columns(run, content.gains[content.labels[m]], s)
     if not runs:
         text = "The last model has not been evaluated on the clients yet."
         return Section("clients", title, paragraph(text))
-    known = any(v is not None for run in runs.values() for v in run["alone"])
-    text = paragraph(
-        "Training loss of each client: hollow, the first time it measured the model; filled, at "
-        "the last model. A line that goes down is a gain.",
-        "The dash is its loss alone, without the federation."
-        if known
-        else "The clients' losses alone were not measured: add the method `local`, or a "
-        "[requirement], and they are drawn here.",
-    )
     body = (
-        f'{text}<div class="pick" data-sorts="1"></div>'
-        f"{chart('gains', 'clients', 'loss of each client before and after')}"
+        f"{paragraph(*describe_gains(content))}"
+        f"{paragraph(*map(sentence, describe_work(content.all_runs)))}"
+        f'<div class="pick" data-sorts="1"></div>'
+        f"{chart('gains', 'clients', 'each client alone and in the federation')}"
         f"{lazy_table('All clients in a table', 'clients')}"
     )
-    score = first_score(content.all_runs[0]).replace("_", " ")
-    data = {"roles": ROLES, "score": score, "columns": COLUMNS, "alone": known, "runs": runs}
+    score = first_score(content.all_runs[0])
+    data = {
+        "roles": ROLES,
+        "score": score.replace("_", " "),
+        "points": score == "accuracy",
+        "columns": COLUMNS,
+        "runs": runs,
+    }
     return Section("clients", title, body, data)

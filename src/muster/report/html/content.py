@@ -13,6 +13,7 @@ from ...federation import Variation
 from ...results.measures import Measure
 from ...results.run import Run
 from ..figure import data_name
+from ..gains import Gains, measure_gains
 from ..intervals import (
     Interval,
     Runs,
@@ -88,6 +89,11 @@ class Content:
     def interval(self, values: Float64, measure: Measure) -> Interval:
         """Return the interval of a measure with these values, one per seed."""
         return Interval.of(values, ratio=correction_ratio(self.variation, measure))
+
+    @cached_property
+    def gains(self) -> dict[str, Gains | str]:
+        """The gain of each client over training alone, by method; text where it is not known."""
+        return {label: measure_gains(self.runs, label) for label in self.labels}
 
     @cached_property
     def all_priority(self) -> bool:

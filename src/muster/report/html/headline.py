@@ -15,7 +15,7 @@ from ...base.errors import plural
 from ...base.lazy import pl
 from ...results.measures import Measure
 from ..figure import panel_title
-from ..intervals import Interval, coverage_notes, value_at
+from ..intervals import Interval, coverage_notes, describe_scope, value_at
 from ..tables import baseline_notes, data_notes, list_warnings
 from ..text_format import sentence
 from .content import Content
@@ -212,11 +212,13 @@ def describe_results(content: Content) -> list[str]:
     rankings = rank_methods(content)
     if not rankings:
         return ["There is no measure that all methods have: nothing can be compared."]
-    head = "; ".join(r.headline() for r in rankings[:HEADLINES])
+    # Training loss is no headline where held-out rows say something: the lowest may be overfitted.
+    leading = [r for r in rankings if r.measure.is_held_out] or rankings
+    head = "; ".join(r.headline() for r in leading[:HEADLINES])
     if head.startswith(NOBODY):  # a method's name stays as it is
         head = f"{head[:1].upper()}{head[1:]}"
     sentences = [r.sentence() for r in rankings]
-    return [f"{head}.", *sentences, describe_cost(content, rankings[0].best)]
+    return [f"{head}.", *sentences, describe_cost(content, leading[0].best)]
 
 
 def section(content: Content) -> Section:
@@ -255,5 +257,4 @@ def summary_table(content: Content) -> str:
             cells.append(None if mean is None else format_interval(Interval(mean, half), m))
         rows.append([label, *cells])
     head = ["method", *(f"{m.head} @{t}" for t, m in wanted)]
-    over = plural(len(content.seeds), "seed")
-    return table("summary", head, rows, f"mean ± 95 % interval, {over}")
+    return table("summary", head, rows, f"mean ± 95 % interval, {describe_scope(content.runs)}")

@@ -40,6 +40,7 @@ function choice(title, options, value, change) {
   pickListeners.push(() => { select.value = String(value()); });
   return make("label", {}, `${title} `, select);
 }
+const hasGains = section("clients") && Object.values(section("clients").runs).some((run) => run.gain.some((v) => v !== null));
 for (const place of document.querySelectorAll(".pick")) {
   if (METHODS.length > 1 && !place.dataset.seeds) {
     place.append(choice("method", METHODS.map((m, i) => [i, m.label]), () => picked.method, (v) => changePick({ method: Number(v) })));
@@ -48,7 +49,7 @@ for (const place of document.querySelectorAll(".pick")) {
     place.append(choice("seed", DATA.seeds.map((s, i) => [i, s]), () => picked.seed, (v) => changePick({ seed: Number(v) })));
   }
   if (place.dataset.sorts) {
-    place.append(choice("sorted by", ["role", "name", "admission", "gain", "number"].map((s) => [s, s]), () => picked.sort, (v) => changePick({ sort: v })));
+    place.append(choice("sorted by", ["role", "name", "admission", "gain", "number"].filter((s) => s !== "gain" || hasGains).map((s) => [s, s]), () => picked.sort, (v) => changePick({ sort: v })));
   }
   const shown = make("span", { class: "note" });
   const runs = section(place.closest("section").id).runs;
