@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from muster.cli.main import build_parser
-from muster.data.sources.readers import HEART_TABLE
-from small_data import SHARED
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -24,11 +22,6 @@ BLOCKS = [
 @pytest.mark.parametrize(("page", "i", "code"), BLOCKS, ids=[f"{p}-{i}" for p, i, _ in BLOCKS])
 def test_example_runs(page, i, code, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    if "data.heart(" in code:
-        if not (SHARED / HEART_TABLE).is_file():
-            pytest.skip(f"run `MUSTER_TEST_DATA=FOLDER make test`, with {HEART_TABLE} in FOLDER")
-        monkeypatch.setenv("MUSTER_DATA", str(tmp_path))
-        (tmp_path / HEART_TABLE).symlink_to(SHARED / HEART_TABLE)
     exec(compile(code, f"{page}[{i}]", "exec"), {"__name__": "example"})
 
 
