@@ -14,14 +14,16 @@ from itertools import combinations
 
 import numpy as np
 
-from ..base.arrays import Bool, Float64
+from ..base.arrays import Bool, Float64, UInt64
+from ..base.checks import check_whole
 from ..base.errors import MusterError, plural
-from ..base.lazy import nn, pl
+from ..base.lazy import nn, pl, torch
 from ..base.rng import as_seeds
 from ..data.split.resplit import split_again
 from ..engines.compute import Compute
 from ..federation import Federation, Variation
 from ..federation.ragged_rows import SharedRows
+from ..federation.row_hashes import get_hashes
 from ..local import Local
 from ..methods import Method, assist, fedavg, local, maxfl
 from ..models.specs import Linear, Spec
@@ -34,19 +36,19 @@ from ..run.simulate import run_job
 from ..run.training_loop import Keep
 from ..tasks.classification import Binary, Multiclass
 from ..tasks.regression import Regression
-from ..tasks.task import RowFunction, Task, as_task
-from .advise import JOIN, LEAST, Cell, Trials, Verdict, decide
+from ..tasks.task import RowFunction, StandardTask, Task, as_task
+from .advise import JOIN, LEAST, Cell, ClientVerdict, Trials, decide
 from .compare import get_federation
 from .comparison import Comparison
 from .workers import WorkerPool, count_workers
 
 ALONE, EVERYONE, ASSIST, MAXFL = "alone", "with everyone", "by assist", "by MaxFL"
+LEAST_SEEDS, LEAST_UNITS = 3, 3
 PAIRS = 8  # most clients of which every pair is trained: there are n (n - 1) / 2
 POINTS = 10  # evaluations over the rounds, for the researcher's curves
 WORK = Local(steps=10, batch_size=32, lr=0.1)
 
 OnSeed = Callable[[int, int], None]
-CountOutcomes = Callable[[Run, int], Outcomes | None]
 
 
 @dataclass(frozen=True)
@@ -81,14 +83,31 @@ class AdvicePlan:
 
 
 @dataclass(frozen=True)
+class Answers:
+    """A model's answers to the held-out rows of one client.
+
+    Attributes:
+        loss: loss of each row
+        outcomes: counts, where there are two classes
+    """
+
+    loss: Float64
+    outcomes: Outcomes | None
+
+
+Ask = Callable[[Run, int], Answers | None]
+
+
+@dataclass(frozen=True)
 class WayRecord:
-    """One way's numbers in one seed, an entry for each client; NaN for those it is not open to."""
+    """One way's numbers in one seed, an entry for each client; NaN for those it is not open to.
+    `answers` are those to single rows, where all seeds share them."""
 
     loss: Float64
     scores: dict[str, Float64]
     up: Float64
     down: Float64
-    outcomes: dict[int, Outcomes] = field(default_factory=dict)
+    answers: dict[int, Answers] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -97,6 +116,7 @@ class SeedRecord:
 
     Attributes:
         ways: records by way, alone first
+        row_hashes: hashes of each client's held-out rows; empty where units are seeds
         variation: the way seeds vary the data
         runs: those that are kept for the report
     """
@@ -105,6 +125,7 @@ class SeedRecord:
     names: tuple[str, ...]
     train_rows: tuple[int, ...]
     test_rows: tuple[int, ...]
+    row_hashes: tuple[UInt64, ...]
     variation: Variation
     runs: dict[str, Run]
 
@@ -181,31 +202,33 @@ def run_seed(plan: AdvicePlan, seed: int) -> SeedRecord:
     names = tuple(fed.population.get_name(k) for k in range(n))
     everyone = np.ones(n, np.bool_)
     alone = plan.run(fed, local(), seed, watch=True)
-    count = partial(count_outcomes, fed=fed, task=plan.job.task)
-    ways = {ALONE: measure(alone, everyone, count)}
+    by_row = has_same_rows(fed, plan.job.task)
+    ask: Ask = partial(ask_model, fed=fed, task=plan.job.task) if by_row else ask_nothing
+    ways = {ALONE: measure(alone, everyone, ask)}
     if n <= PAIRS:
         pairs: dict[str, list[WayRecord]] = {name_pair(name): [] for name in names}
         for i, j in combinations(range(n), 2):
             some = one[i] | one[j]
             run = plan.run(for_clients(fed, some, some), fedavg(), seed)
             for other, k in ((i, j), (j, i)):
-                pairs[name_pair(names[other])].append(measure(run, one[k], count))
+                pairs[name_pair(names[other])].append(measure(run, one[k], ask))
         ways |= {way: merge(records) for way, records in pairs.items()}
     runs = {ALONE: alone}
     if n > 2:  # of two, everyone is a pair
         runs[EVERYONE] = plan.run(fed, fedavg(), seed, watch=True)
-        ways[EVERYONE] = measure(runs[EVERYONE], everyone, count)
+        ways[EVERYONE] = measure(runs[EVERYONE], everyone, ask)
     helped = [plan.run(for_clients(fed, everyone, one[k]), assist(), seed) for k in range(n)]
-    ways[ASSIST] = merge([measure(run, one[k], count) for k, run in enumerate(helped)])
+    ways[ASSIST] = merge([measure(run, one[k], ask) for k, run in enumerate(helped)])
     asks = replace(fed, requirement=alone.final["train_loss"].to_numpy())
     runs[MAXFL] = plan.run(asks, maxfl(), seed, watch=True)
-    ways[MAXFL] = measure(runs[MAXFL], everyone, count)
+    ways[MAXFL] = measure(runs[MAXFL], everyone, ask)
     assert fed.test is not None, "split_again and data sets hold rows out"
     return SeedRecord(
         ways,
         names,
         tuple(fed.train.sizes.tolist()),
         tuple(fed.test.sizes.tolist()),
+        hash_held_out(fed) if by_row else (),
         fed.variation,
         runs if plan.watch else {},
     )
@@ -216,9 +239,27 @@ def name_pair(name: str) -> str:
     return f"with {name}"
 
 
-def measure(run: Run, some: Bool, count: CountOutcomes = lambda run, k: None) -> WayRecord:
-    """Return the record of a run for some clients, by the last model; `count` counts the answers to a
-    client's held-out rows."""
+def has_same_rows(fed: Federation, task: Task) -> bool:
+    """Return True if every seed divides the same rows of each client, and a row has a loss."""
+    single = not isinstance(task, StandardTask) or task.averages_rows
+    return fed.varies == "split" and single and not isinstance(fed.test, SharedRows)
+
+
+def hash_held_out(fed: Federation) -> tuple[UInt64, ...]:
+    """Return the hashes of each client's held-out rows, by which seeds find the same row."""
+    assert fed.test is not None
+    found = get_hashes(fed.test)[fed.test.base(np.arange(fed.test.offsets[-1]))]
+    return tuple(np.split(found, fed.test.offsets[1:-1]))
+
+
+def ask_nothing(run: Run, k: int) -> Answers | None:
+    """Return None: single rows do not matter."""
+    return None
+
+
+def measure(run: Run, some: Bool, ask: Ask = ask_nothing) -> WayRecord:
+    """Return the record of a run for some clients, by the last model; `ask` returns the model's
+    answers to a client's held-out rows."""
     if "test_loss" not in run.final.columns:
         raise MusterError("data: no held-out rows; give every client some, such as test_fraction")
     scores = [name for name in run.final.columns if name.startswith("test_")]
@@ -229,12 +270,11 @@ def measure(run: Run, some: Bool, count: CountOutcomes = lambda run, k: None) ->
     sent = run.clients.group_by("client").agg(pl.col("bytes_up", "bytes_down").sum())
     traffic = np.zeros((2, len(some)))
     traffic[:, sent["client"].to_numpy()] = sent.select("bytes_up", "bytes_down").to_numpy().T
-    outcomes = {
-        int(k): found for k in np.flatnonzero(some) if (found := count(run, int(k))) is not None
-    }
+    asked = np.flatnonzero(some).tolist()
+    answers = {k: found for k in asked if (found := ask(run, k)) is not None}
     loss = values.pop("test_loss")
     names = {name.removeprefix("test_"): found for name, found in values.items()}
-    return WayRecord(loss, names, traffic[0], traffic[1], outcomes)
+    return WayRecord(loss, names, traffic[0], traffic[1], answers)
 
 
 def merge(records: Sequence[WayRecord]) -> WayRecord:
@@ -249,30 +289,51 @@ def merge(records: Sequence[WayRecord]) -> WayRecord:
         {name: pick([record.scores[name] for record in records]) for name in records[0].scores},
         pick([record.up for record in records]),
         pick([record.down for record in records]),
-        {k: outcome for record in records for k, outcome in record.outcomes.items()},
+        {k: answers for record in records for k, answers in record.answers.items()},
     )
 
 
-def count_outcomes(run: Run, k: int, fed: Federation, task: Task) -> Outcomes | None:
-    """Count the answers to a client's held-out rows, where there are two classes."""
-    if fed.classes != 2 or not isinstance(task, Binary | Multiclass) or fed.test is None:
+def ask_model(run: Run, k: int, fed: Federation, task: Task) -> Answers | None:
+    """Return the answers of the model that client k gets to its held-out rows."""
+    assert fed.test is not None
+    if not fed.test.sizes[k]:
         return None
-    if isinstance(fed.test, SharedRows) or not fed.test.sizes[k]:
-        return None
-    x, y = (part.numpy() for part in fed.test.client(k))
+    x, y = fed.test.client(k)
     module = run.model(k if run.recipe is not None and run.recipe.serves == "own" else None)
-    p = compute_outputs(module, x, lambda z: interpret(task, 2, z))[:, 1]
-    ill, above = y == 1, p >= 0.5
+    z = torch.from_numpy(compute_outputs(module, x.numpy()))
+    loss = task.loss(z, y if fed.classes else y.double()).numpy().astype(np.float64)
+    two = fed.classes == 2 and isinstance(task, Binary | Multiclass)
+    p = interpret(task, 2, z)[:, 1].numpy() if two else None
+    return Answers(loss, None if p is None else count_outcomes(p, y.numpy() == 1))
+
+
+def count_outcomes(p: Float64, truth: Bool) -> Outcomes:
+    """Count answers of two classes: p is the probability of the second, which is `truth`."""
+    above = p >= 0.5
     at = np.clip((p * BINS).astype(np.int64), 0, BINS - 1)
     bins = zip(
         np.bincount(at, minlength=BINS).tolist(),
         np.bincount(at, p, BINS).tolist(),
-        np.bincount(at[ill], minlength=BINS).tolist(),
+        np.bincount(at[truth], minlength=BINS).tolist(),
         strict=True,
     )
-    counts = (ill & above, ill & ~above, ~ill & ~above, ~ill & above)
+    counts = (truth & above, truth & ~above, ~truth & ~above, ~truth & above)
     hits, misses, rejections, alarms = (int(each.sum()) for each in counts)
     return Outcomes(hits, misses, rejections, alarms, tuple(bins))
+
+
+def average_rows(records: Sequence[SeedRecord], way: str, k: int) -> Float64:
+    """Return the loss of each of client k's rows, the mean over the seeds that held it out."""
+    _, at = np.unique(np.concatenate([r.row_hashes[k] for r in records]), return_inverse=True)
+    loss = np.concatenate([r.ways[way].answers[k].loss for r in records])
+    return np.asarray(np.bincount(at, loss) / np.bincount(at))
+
+
+def find_units(records: Sequence[SeedRecord], way: str, k: int) -> Float64:
+    """Return the losses of client k by a way, one for each unit: its rows, or seeds."""
+    if records[0].row_hashes and all(k in record.ways[way].answers for record in records):
+        return average_rows(records, way, k)
+    return np.array([record.ways[way].loss[k] for record in records])
 
 
 def client_ratio(variation: Variation, train: int, test: int) -> float:
@@ -284,19 +345,53 @@ def client_ratio(variation: Variation, train: int, test: int) -> float:
     return replace(variation, train_rows=train, test_rows=test).ratio(True)
 
 
+def collect_trials(records: Sequence[SeedRecord]) -> Trials:
+    """Return the gains of every way for every client."""
+    first = records[0]
+    everyone = range(len(first.names))
+    alone = [find_units(records, ALONE, k) for k in everyone]
+    check_alone(alone, first.names, len(records))
+    found = {
+        (way, k): alone[k] - losses
+        for way in first.ways
+        if way != ALONE
+        for k in everyone
+        if len(losses := find_units(records, way, k)) == len(alone[k])
+    }
+    ratio = [
+        0.0 if first.row_hashes else client_ratio(first.variation, train, test)
+        for train, test in zip(first.train_rows, first.test_rows, strict=True)
+    ]
+    return Trials(
+        np.array([losses.mean() for losses in alone]),
+        {cell: gain for cell, gain in found.items() if np.isfinite(gain).all()},
+        np.array(ratio),
+        [sum(size) for size in zip(first.train_rows, first.test_rows, strict=True)],
+        {way: k for k, name in enumerate(first.names) if (way := name_pair(name)) in first.ways},
+        bool(first.row_hashes),
+    )
+
+
+def check_alone(alone: Sequence[Float64], names: Sequence[str], seeds: int) -> None:
+    """Refuse losses that no interval can be made of."""
+    check_whole("seeds", seeds, LEAST_SEEDS)
+    for name, losses in zip(names, alone, strict=True):
+        if not np.isfinite(losses).all():
+            raise MusterError(
+                f"client {name}: training alone gave no finite loss on its held-out rows; take a "
+                "smaller local.lr, or give it rows to test on"
+            )
+        if len(losses) < LEAST_UNITS:
+            raise MusterError(
+                f"client {name}: {plural(len(losses), 'row')} held out over all seeds; advice "
+                f"needs {LEAST_UNITS}: leave it out, or give it more rows"
+            )
+
+
 def conclude(records: Sequence[SeedRecord], rounds: int, classes: Sequence[str]) -> Advice:
     """Return the advice that the records of all seeds give."""
     first = records[0]
-    sizes = list(zip(first.train_rows, first.test_rows, strict=True))
-    losses = {way: np.stack([r.ways[way].loss for r in records]) for way in first.ways}
-    partners = {name_pair(name): k for k, name in enumerate(first.names)}
-    trials = Trials(
-        losses.pop(ALONE),
-        losses,
-        np.array([client_ratio(first.variation, *size) for size in sizes]),
-        [sum(size) for size in sizes],
-        {way: k for way, k in partners.items() if way in losses},
-    )
+    trials = collect_trials(records)
     verdicts, intervals = decide(trials)
     n = len(first.names)
     remarks = []
@@ -316,14 +411,24 @@ def conclude(records: Sequence[SeedRecord], rounds: int, classes: Sequence[str])
         len(records),
         rounds,
         count_steps(records),
-        f"{first.variation.interval_note(len(records))}; wide enough for all "
-        f"{len(intervals)} comparisons together (Holm)",
+        f"{describe_units(first, len(records))}; wide enough for all {len(intervals)} comparisons "
+        "together (Holm)",
         LEAST,
-        tuple(losses),
+        tuple(way for way in first.ways if way != ALONE),
         find_common_way(verdicts),
         tuple(remarks),
         tuple(classes),
         runs,
+    )
+
+
+def describe_units(first: SeedRecord, seeds: int) -> str:
+    """Return the line that states what intervals cover."""
+    if not first.row_hashes:
+        return first.variation.interval_note(seeds)
+    return (
+        f"intervals: 95 % over each client's own rows, held out in turn by {seeds} seeds that "
+        "split them again"
     )
 
 
@@ -333,14 +438,17 @@ def count_steps(records: Sequence[SeedRecord]) -> int:
     return int(alone.clients.group_by("client").agg(pl.col("steps").sum())["steps"].max())  # type: ignore[arg-type]
 
 
-def find_common_way(verdicts: Sequence[Verdict]) -> str:
+def find_common_way(verdicts: Sequence[ClientVerdict]) -> str:
     """Return the way that is advised most often; "" if nobody is to join."""
     advised = [verdict.way for verdict in verdicts if verdict.verdict == JOIN]
     return max(dict.fromkeys(advised), key=advised.count, default="")
 
 
 def describe_client(
-    records: Sequence[SeedRecord], verdict: Verdict, intervals: Mapping[Cell, Interval], k: int
+    records: Sequence[SeedRecord],
+    verdict: ClientVerdict,
+    intervals: Mapping[Cell, Interval],
+    k: int,
 ) -> ClientContent:
     """Return the advice for client k with the numbers behind it."""
     first = records[0]
@@ -374,12 +482,12 @@ def describe_way(
         for name in mine[0].scores
         for values in [np.array([record.scores[name][k] for record in mine])]
     }
-    counted = [record.outcomes[k] for record in mine if k in record.outcomes]
+    counted = [a.outcomes for record in mine if (a := record.answers.get(k)) and a.outcomes]
     ends = None if gain is None else (gain.mean - gain.half, gain.mean, gain.mean + gain.half)
     clear = gain is not None and gain.excludes_zero
     return WayContent(
         way,
-        float(np.mean([record.loss[k] for record in mine])),
+        float(find_units(records, way, k).mean()),
         scores,
         ends,
         "" if gain is None or not clear else "gain" if gain.mean > 0 else "harm",
@@ -432,4 +540,5 @@ def record_seed(runs: Mapping[str, Run], alone: str, variation: Variation) -> Se
     column = "name" if "name" in final.columns else "client"
     names = tuple(str(name) for name in final[column].to_list())
     kept = {ALONE: runs[alone]}
-    return SeedRecord(ways, names, tuple(rows.tolist()), tuple(test.tolist()), variation, kept)
+    sizes = tuple(rows.tolist()), tuple(test.tolist())
+    return SeedRecord(ways, names, *sizes, (), variation, kept)

@@ -1,9 +1,12 @@
 """Verdicts for each client: join, help, stay out, or cannot tell, from paired held-out losses.
 
 A *way* is one way to take part: with one other client, with everyone, by a method. Its gain for a
-client is the client's held-out loss alone less that of the way, seed by seed, after as many local
-steps. Holm's procedure (1979) is over the whole table, every way of every client: the chance that
-any gain or harm is called clear that is none stays below 5 %.
+client is the client's held-out loss alone less that of the way, after as many local steps, row by
+row: of each row the mean over the seeds that held it out. These are the units of an interval (Bayle
+et al. 2020: such means over rows are normal around the error of the models trained, if no single
+row changes a model much). Where clients' rows are not the same in every seed, units are seeds.
+Holm's procedure (1979) is over the whole table, every way of every client: the chance that any gain
+or harm is called clear that is none stays below 5 %.
 """
 
 from __future__ import annotations
@@ -15,8 +18,6 @@ from typing import Literal
 import numpy as np
 
 from ..base.arrays import Float64
-from ..base.checks import check_whole
-from ..base.errors import MusterError
 from ..report.intervals import Interval
 
 VerdictName = Literal["join", "help", "stay out", "cannot tell"]
@@ -25,51 +26,35 @@ HELP: VerdictName = "help"
 STAY_OUT: VerdictName = "stay out"
 CANNOT_TELL: VerdictName = "cannot tell"
 LEAST = 0.05  # share of the loss alone: a gain below it counts as none
-LEAST_SEEDS = 3
 MOST_SEEDS = 10  # times as many seeds as there are; beyond that, more rows are advised
 Cell = tuple[str, int]  # a way and a client
 
 
 @dataclass(frozen=True)
 class Trials:
-    """Held-out losses of all clients, alone and by every way, on the same seeds.
+    """Gains of every way for every client, by unit: a client's rows, or seeds.
 
     Attributes:
-        alone: [seed, client]
-        ways: the same by name of the way; NaN where it is not open to a client
-        ratio: [client]: correction for seeds that split the same rows again (`Variation.ratio`)
+        alone: [client]: mean held-out loss alone
+        gains: the gains of a way for a client, one for each unit; a way that is not open to a
+            client, or diverged, is left out
+        ratio: [client]: correction for seeds that split the same rows again (`Variation.ratio`); 0
+            where units are rows
         rows: [client]: rows of each client, for training and test
         partners: the other client's number, for each way with one other client
+        by_row: True if units are rows, of which more seeds would not give more
     """
 
     alone: Float64
-    ways: Mapping[str, Float64]
+    gains: Mapping[Cell, Float64]
     ratio: Float64
     rows: Sequence[int]
     partners: Mapping[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check_whole("seeds", len(self.alone), LEAST_SEEDS)
-        if not np.isfinite(self.alone).all():
-            k = int(np.flatnonzero(~np.isfinite(self.alone).all(axis=0))[0])
-            raise MusterError(
-                f"client {k}: training alone gave no finite loss on its held-out rows; take a "
-                "smaller local.lr, or give it rows to test on"
-            )
-
-    @property
-    def gains(self) -> dict[Cell, Float64]:
-        """The gains of each cell, one per seed, without those that diverged or are not open."""
-        found = {
-            (way, k): self.alone[:, k] - losses[:, k]
-            for way, losses in self.ways.items()
-            for k in range(self.alone.shape[1])
-        }
-        return {cell: gain for cell, gain in found.items() if np.isfinite(gain).all()}
+    by_row: bool = True
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ClientVerdict:
     """The verdict for one client.
 
     Attributes:
@@ -115,64 +100,68 @@ def strength(gain: Interval) -> float:
     return abs(gain.mean) / gain.half if gain.half > 0 else float("inf")
 
 
-def decide(trials: Trials) -> tuple[list[Verdict], dict[Cell, Interval]]:
+def decide(trials: Trials) -> tuple[list[ClientVerdict], dict[Cell, Interval]]:
     """Return the verdict for each client, and the interval of every cell.
 
-    join: some way clearly gains; advised is the clear one with the largest mean. help: none does,
-    and another client clearly gains by training with this one. stay out: neither, and every way is
-    shown to gain less than `LEAST` of the loss alone: the upper end of its own 95 % interval, since
-    all of them must be. cannot tell: anything else.
+    join: some way clearly gains, and by at least `LEAST` of the loss alone; advised is the one with
+    the largest mean. help: none does, and another client gains so by training with this one. stay
+    out: neither, and every way is shown to gain less than that: the upper end of its own 95 %
+    interval, without a correction, since all of them must be. cannot tell: anything else.
     """
-    gains = trials.gains
-    intervals = holm_intervals(gains, trials.ratio)
-    n = trials.alone.shape[1]
+    intervals = holm_intervals(trials.gains, trials.ratio)
+    n = len(trials.alone)
     helps: list[list[int]] = [[] for _ in range(n)]
     for (way, k), gain in intervals.items():
-        if way in trials.partners and gain.excludes_zero and gain.mean > 0:
+        if way in trials.partners and is_gain(gain, LEAST * float(trials.alone[k])):
             helps[trials.partners[way]].append(k)
-    return [decide_one(trials, gains, intervals, k, tuple(helps[k])) for k in range(n)], intervals
+    return [decide_one(trials, intervals, k, tuple(helps[k])) for k in range(n)], intervals
+
+
+def is_gain(gain: Interval, margin: float) -> bool:
+    """Return True if a gain is clear, and large enough to count."""
+    return gain.excludes_zero and gain.mean >= margin > 0
 
 
 def decide_one(
-    trials: Trials,
-    gains: Mapping[Cell, Float64],
-    intervals: Mapping[Cell, Interval],
-    k: int,
-    helps: tuple[int, ...],
-) -> Verdict:
+    trials: Trials, intervals: Mapping[Cell, Interval], k: int, helps: tuple[int, ...]
+) -> ClientVerdict:
     """Return the verdict for client k."""
     mine = {way: gain for (way, client), gain in intervals.items() if client == k}
     if not mine:
-        return Verdict(HELP if helps else CANNOT_TELL, "", Interval(np.nan, np.nan), helps)
-    clear = {way: gain for way, gain in mine.items() if gain.excludes_zero and gain.mean > 0}
+        return ClientVerdict(HELP if helps else CANNOT_TELL, "", Interval(np.nan, np.nan), helps)
+    margin = LEAST * float(trials.alone[k])
+    clear = {way: gain for way, gain in mine.items() if is_gain(gain, margin)}
     best = max(clear or mine, key=lambda way: mine[way].mean)
     if clear:
-        return Verdict(JOIN, best, mine[best], helps)
-    margin = LEAST * float(trials.alone[:, k].mean())
+        return ClientVerdict(JOIN, best, mine[best], helps)
     ratio = float(trials.ratio[k])
-    own = {way: Interval.of(gains[way, k], ratio=ratio) for way in mine}
+    own = {way: Interval.of(trials.gains[way, k], ratio=ratio) for way in mine}
     none = all(gain.mean + gain.half < margin for gain in own.values())
     if helps or none:
-        return Verdict(HELP if helps else STAY_OUT, best, mine[best], helps, none)
-    if mine[best].mean > margin / 2:
+        return ClientVerdict(HELP if helps else STAY_OUT, best, mine[best], helps, none)
+    if mine[best].mean >= margin:
         more = (mine[best].half / mine[best].mean) ** 2
     else:  # all of them are to be excluded
         room = min((margin - gain.mean) / gain.half for gain in own.values() if gain.half > 0)
         more = room**-2 if room > 0 else np.inf
-    seeds, rows = find_need(more, len(trials.alone), ratio, trials.rows[k])
-    return Verdict(CANNOT_TELL, best, mine[best], helps, seeds=seeds, rows=rows)
+    units = len(next(iter(trials.gains.values())))
+    seeds, rows = find_need(more, None if trials.by_row else units, ratio, trials.rows[k])
+    return ClientVerdict(CANNOT_TELL, best, mine[best], helps, seeds=seeds, rows=rows)
 
 
-def find_need(more: float, n: int, ratio: float, rows: int) -> tuple[int | None, int | None]:
+def find_need(
+    more: float, seeds: int | None, ratio: float, rows: int
+) -> tuple[int | None, int | None]:
     """Return the number of seeds, or else of rows, with which the variance of a mean, `s^2 (1/n +
-    ratio)`, is `more` times smaller; two Nones where neither is within reach.
+    ratio)` over n seeds, is `more` times smaller; two Nones where neither is within reach.
 
-    >>> find_need(2.0, 10, 0.0, 100), find_need(2.0, 10, 1.0, 100)
+    >>> find_need(2.0, 10, 0.0, 100), find_need(2.0, None, 0.0, 100)
     ((20, None), (None, 200))
     """
     if not np.isfinite(more):
         return None, None
-    rest = (1 / n + ratio) / more - ratio
-    if rest > 1 / (MOST_SEEDS * n):
-        return max(n + 1, int(np.ceil(1 / rest - 1e-9))), None
+    if seeds is not None:
+        rest = (1 / seeds + ratio) / more - ratio
+        if rest > 1 / (MOST_SEEDS * seeds):
+            return max(seeds + 1, int(np.ceil(1 / rest - 1e-9))), None
     return None, max(rows + 1, int(np.ceil(rows * more)))
