@@ -3,49 +3,61 @@
 In two worlds the models are in closed form, so that thousands of federations are judged in seconds:
 `means` (each client estimates its mean; FedAvg's limit is the pooled mean) and `linear` (least
 squares, alone or on pooled rows). In `trained`, clients of Gaussian linear models go through
-`muster.advise` itself, and in `synth` clients of SYNTH(1, 1): every way, by the real methods. The
-true gain of a way is its mean over the same seeds' models, on rows without end (in closed form, or
-20,000 of them). Every seed splits the same rows again, which is where intervals are hardest.
+every way of `muster.advise`, and in `synth` clients of SYNTH(1, 1). The true gain of a way is that
+of the same seeds' models on rows without end: in closed form, or on `ENDLESS` of them.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..base import rng
 from ..base.arrays import Float64, Int64
-from ..base.errors import unknown_name
+from ..base.errors import MusterWarning, unknown_name
 from ..base.lazy import pl
 from ..data.sets.synth import User
 from ..data.split.resplit import split_again
 from ..engines.compute import Compute
 from ..federation import Federation
+from ..federation.ragged_rows import from_pairs
 from ..local import Local
 from ..methods import fedavg
 from ..models.specs import Linear, Softmax
 from ..run.job import Job
 from ..tasks.classification import Multiclass
 from ..tasks.regression import Regression
-from .advice_runs import ALONE, EVERYONE, AdvicePlan, client_ratio, name_pair, run_seed
+from .advice_runs import (
+    ALONE,
+    EVERYONE,
+    AdvicePlan,
+    WayRecord,
+    collect_trials,
+    name_pair,
+    run_seed,
+)
 from .advise import HELP, JOIN, LEAST, STAY_OUT, ClientVerdict, Trials, decide
 
 SIZES = (12, 40, 150)  # rows of a client
 GAPS = (0.0, 0.1, 0.3, 1.0)  # distances between clients, in deviations of a row
 SEEDS = 16
 DIMENSIONS = 6
-ENDLESS = 20_000  # test rows that stand for all, where the true loss has no closed form
+ENDLESS = 4_000  # test rows that stand for all, where the true loss has no closed form
+RUN_SEEDS = 8  # of worlds that are trained
 FRACTION = 0.25  # rows held out in every seed
 
-Rows = tuple[Float64, Float64]
+Rows = tuple[NDArray[Any], NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class Study:
-    """The losses of one federation: on held-out rows, and in truth, by way, [seed, client]."""
+    """The gains of one federation on held-out rows, and its true losses by way, [seed, client]."""
 
     trials: Trials
     truth: dict[str, Float64]
@@ -60,7 +72,7 @@ def list_groups(clients: int) -> dict[str, list[tuple[int, ...]]]:
     """Return, for each way in closed form, the clients whose rows each client learns from; of a
     pair with itself, nobody."""
     everyone = tuple(range(clients))
-    groups = {ALONE: [(k,) for k in everyone]}
+    groups: dict[str, list[tuple[int, ...]]] = {ALONE: [(k,) for k in everyone]}
     for j in everyone:
         groups[name_pair(str(j))] = [() if j == k else (k, j) for k in everyone]
     if clients > 2:
@@ -71,9 +83,10 @@ def list_groups(clients: int) -> dict[str, list[tuple[int, ...]]]:
 def study_closed(
     seed: int,
     fit: Callable[[Sequence[Rows]], Float64],
-    loss: Callable[[Float64, Rows], float],
+    loss: Callable[[Float64, Rows], Float64],
     true_loss: Callable[[Float64, Float64], float],
     sample: Callable[[Float64, int, np.random.Generator], Rows],
+    by_row: bool,
 ) -> Study:
     """Return the losses of one federation whose models are in closed form."""
     draw = rng.generator(seed, "advice errors")
@@ -84,28 +97,46 @@ def study_closed(
     means = start + gap * draw.standard_normal((clients, DIMENSIONS))
     rows = [sample(mean, int(n), draw) for mean, n in zip(means, sizes, strict=True)]
     groups = list_groups(clients)
-    shape = (SEEDS, clients)
-    held_out = {way: np.full(shape, np.nan) for way in groups}
-    truth = {way: np.full(shape, np.nan) for way in groups}
     tested = np.maximum(1, np.rint(FRACTION * sizes).astype(np.int64))
+    held_out = {way: [np.full((SEEDS, n), np.nan) for n in sizes] for way in groups}
+    truth = {way: np.full((SEEDS, clients), np.nan) for way in groups}
     for s in range(SEEDS):
         order = [draw.permutation(n) for n in sizes]
-        test = [take(r, o[:m]) for r, o, m in zip(rows, order, tested, strict=True)]
         train = [take(r, o[m:]) for r, o, m in zip(rows, order, tested, strict=True)]
         for way, group in groups.items():
             for k, some in enumerate(group):
                 if some:
                     model = fit([train[j] for j in some])
-                    held_out[way][s, k] = loss(model, test[k])
+                    at = order[k][: tested[k]]
+                    held_out[way][k][s, at] = loss(model, take(rows[k], at))
                     truth[way][s, k] = true_loss(model, means[k])
-    trials = Trials(
-        held_out.pop(ALONE),
-        held_out,
-        tested / (sizes - tested),
+    return Study(collect(held_out, sizes, tested, by_row), truth)
+
+
+def collect(
+    held_out: dict[str, list[Float64]], sizes: Int64, tested: Int64, by_row: bool
+) -> Trials:
+    """Return the gains of ways from losses [seed, row] of each client, NaN where a row trained.
+
+    Args:
+        by_row: True if units are rows; False: seeds, with the correction of Nadeau and Bengio
+    """
+    axis = 0 if by_row else 1
+    gains = {}
+    for way, losses in held_out.items():
+        for k, loss in enumerate(losses):
+            change = held_out[ALONE][k] - loss
+            if way != ALONE and np.isfinite(change).any():
+                seen = np.isfinite(change).any(axis=axis)
+                gains[way, k] = np.nanmean(change.compress(seen, axis=1 - axis), axis=axis)
+    return Trials(
+        np.array([np.nanmean(loss) for loss in held_out[ALONE]]),
+        gains,
+        np.zeros(len(sizes)) if by_row else tested / (sizes - tested),
         sizes.tolist(),
-        {name_pair(str(j)): j for j in range(clients)},
+        {name_pair(str(j)): j for j in range(len(sizes))},
+        by_row,
     )
-    return Study(trials, truth)
 
 
 def take(rows: Rows, at: Int64) -> Rows:
@@ -113,7 +144,7 @@ def take(rows: Rows, at: Int64) -> Rows:
     return rows[0][at], rows[1][at]
 
 
-def study_means(seed: int) -> Study:
+def study_means(seed: int, by_row: bool = True) -> Study:
     """Estimate means: rows N(mu_k, I), the loss of a row is its squared distance."""
 
     def sample(mean: Float64, n: int, draw: np.random.Generator) -> Rows:
@@ -122,16 +153,16 @@ def study_means(seed: int) -> Study:
     def fit(some: Sequence[Rows]) -> Float64:
         return np.asarray(np.concatenate([x for x, _ in some]).mean(axis=0))
 
-    def loss(model: Float64, rows: Rows) -> float:
-        return float(((rows[0] - model) ** 2).sum(axis=1).mean())
+    def loss(model: Float64, rows: Rows) -> Float64:
+        return np.asarray(((rows[0] - model) ** 2).sum(axis=1))
 
     def true_loss(model: Float64, mean: Float64) -> float:
         return float(DIMENSIONS + ((model - mean) ** 2).sum())
 
-    return study_closed(seed, fit, loss, true_loss, sample)
+    return study_closed(seed, fit, loss, true_loss, sample, by_row)
 
 
-def study_linear(seed: int) -> Study:
+def study_linear(seed: int, by_row: bool = True) -> Study:
     """Least squares with a small ridge: y = x'b_k + e, x and e normal."""
 
     def sample(mean: Float64, n: int, draw: np.random.Generator) -> Rows:
@@ -142,13 +173,13 @@ def study_linear(seed: int) -> Study:
         x, y = (np.concatenate(part) for part in zip(*some, strict=True))
         return np.asarray(np.linalg.solve(x.T @ x + 0.1 * np.eye(DIMENSIONS), x.T @ y))
 
-    def loss(model: Float64, rows: Rows) -> float:
-        return float(((rows[1] - rows[0] @ model) ** 2).mean())
+    def loss(model: Float64, rows: Rows) -> Float64:
+        return np.asarray((rows[1] - rows[0] @ model) ** 2)
 
     def true_loss(model: Float64, mean: Float64) -> float:
         return float(1.0 + ((model - mean) ** 2).sum())
 
-    return study_closed(seed, fit, loss, true_loss, sample)
+    return study_closed(seed, fit, loss, true_loss, sample, by_row)
 
 
 def study_runs(
@@ -161,29 +192,53 @@ def study_runs(
     """Return the losses of one federation by the real methods; `sample` draws a client's rows."""
     rows = [sample(k, int(n), draw) for k, n in enumerate(sizes)]
     endless = [sample(k, ENDLESS, draw) for k in range(len(sizes))]
-    whole = Federation.from_arrays(rows, classes=classes)
-    asked = Federation.from_arrays(rows, endless, classes=classes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MusterWarning)  # a client may hold a single class
+        whole = Federation.from_arrays(rows, endless, classes=classes)
+    assert whole.test is not None
+    own = replace(whole, test=None)
+    first = split_again(own, 0)
+    assert first.test is not None
+    tested = first.test.sizes
 
-    def truth_of(seed: int) -> Federation:
-        return replace(split_again(whole, seed), test=asked.test)
+    def data(seed: int) -> Federation:
+        """Return the federation of a seed, with the rows without end after those held out."""
+        again = split_again(own, seed)
+        assert again.test is not None
+        held_out = [again.test.client(k) for k in range(own.n)]
+        pairs = [
+            (np.concatenate([x.numpy(), more[0]]), np.concatenate([y.numpy(), more[1]]))
+            for (x, y), more in zip(held_out, endless, strict=True)
+        ]
+        return replace(again, test=from_pairs(pairs, "test"))
 
-    compute = Compute(processes=1)
-    plans = [AdvicePlan(data, job, compute, data is whole, False) for data in (whole, truth_of)]
-    held_out, truth = ([run_seed(plan, seed) for seed in range(SEEDS)] for plan in plans)
-    first = held_out[0]
-    pairs = zip(first.train_rows, first.test_rows, strict=True)
-    losses, true = (
-        {way: np.stack([record.ways[way].loss for record in records]) for way in first.ways}
-        for records in (held_out, truth)
-    )
-    trials = Trials(
-        losses.pop(ALONE),
-        losses,
-        np.array([client_ratio(first.variation, *pair) for pair in pairs]),
-        sizes.tolist(),
-        {name_pair(str(j)): j for j in range(len(sizes))},
-    )
-    return Study(trials, true)
+    plan = AdvicePlan(data, job, Compute(processes=1), False, False)
+    records = [run_seed(plan, seed) for seed in range(RUN_SEEDS)]
+    truth = {
+        way: np.stack([cut(record.ways[way], tested, False).loss for record in records])
+        for way in records[0].ways
+    }
+    seen = [
+        replace(
+            record,
+            ways={way: cut(found, tested, True) for way, found in record.ways.items()},
+            row_hashes=tuple(h[:m] for h, m in zip(record.row_hashes, tested, strict=True)),
+        )
+        for record in records
+    ]
+    return Study(collect_trials(seen), truth)
+
+
+def cut(record: WayRecord, tested: Int64, held_out: bool) -> WayRecord:
+    """Return a record of a client's first rows, which were held out, or of those without end."""
+    answers = {
+        k: replace(a, loss=a.loss[: tested[k]] if held_out else a.loss[tested[k] :])
+        for k, a in record.answers.items()
+    }
+    loss = np.full(len(tested), np.nan)
+    for k, found in answers.items():
+        loss[k] = found.loss.mean()
+    return replace(record, loss=loss, answers=answers)
 
 
 def study_trained(seed: int) -> Study:
@@ -199,7 +254,7 @@ def study_trained(seed: int) -> Study:
         return x, x @ models[k] + draw.standard_normal(n)
 
     job = Job(
-        fedavg(), Linear(), Local(steps=10, batch_size=32, lr=0.05), 6, seed, task=Regression()
+        fedavg(), Linear(), Local(steps=10, batch_size=32, lr=0.05), 4, seed, task=Regression()
     )
     return study_runs(sample, draw_sizes(draw, clients), job, 0, draw)
 
@@ -214,11 +269,10 @@ def study_synth(seed: int) -> Study:
     ]
 
     def sample(k: int, n: int, draw: np.random.Generator) -> Rows:
-        x, y = users[k].rows(n, draw)
-        return x.astype(np.float64), y
+        return users[k].rows(n, draw)
 
     job = Job(
-        fedavg(), Softmax(), Local(steps=10, batch_size=32, lr=0.1), 6, seed, task=Multiclass()
+        fedavg(), Softmax(), Local(steps=10, batch_size=32, lr=0.1), 4, seed, task=Multiclass()
     )
     return study_runs(sample, draw_sizes(draw, clients), job, 10, draw)
 
@@ -226,6 +280,8 @@ def study_synth(seed: int) -> Study:
 WORLDS: dict[str, Callable[[int], Study]] = {
     "means": study_means,
     "linear": study_linear,
+    "means, by seeds": partial(study_means, by_row=False),
+    "linear, by seeds": partial(study_linear, by_row=False),
     "trained": study_trained,
     "synth": study_synth,
 }
