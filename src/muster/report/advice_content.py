@@ -19,6 +19,7 @@ from ..tasks.scores import get_score
 from .table_layout import Column, TerminalTable
 
 BINS = 10  # bins of a calibration curve
+FEW = 5  # clients that are listed by name
 SMALL_TEST = 50  # held-out rows below which the weight of a single one is stated
 
 
@@ -182,11 +183,14 @@ class ClientContent:
             parts.append("No way to take part could be measured.")
         elif self.verdict == "join":
             parts.append(
-                f"Training {self.way} lowers its loss on rows it has not seen by "
-                f"{format_gain(best.gain)}, from {self.alone.loss:.3f} alone to {best.loss:.3f}."
+                f"Training {self.way} lowers its loss on rows it has not seen from "
+                f"{self.alone.loss:.3f} alone to {best.loss:.3f}: {format_gain(best.gain)}."
             )
         elif self.verdict == "stay out":
-            parts.append("No way to take part gains it enough to count.")
+            parts.append(
+                "No way to take part gains it enough to count (best: "
+                f"{self.way}, {format_gain(best.gain)} of its loss {self.alone.loss:.3f} alone)."
+            )
         elif self.verdict == "help":
             known = "does not gain enough to count" if self.none else "is not shown to gain"
             parts.append(
@@ -197,7 +201,8 @@ class ClientContent:
         else:
             parts.append(
                 f"Best looked training {self.way}: {format_gain(best.gain)} of its loss "
-                f"{self.alone.loss:.3f} alone, which chance alone could give."
+                f"{self.alone.loss:.3f} alone, "
+                + ("which is clear, but little." if best.clear else "which may be chance.")
             )
         harms = [way.name for way in self.ways.values() if way.clear == "harm"]
         if harms:
@@ -212,9 +217,10 @@ class ClientContent:
         elif self.verdict == "cannot tell":
             parts.append("More rows of this kind would not tell.")
         if 0 < self.test_rows < SMALL_TEST:
+            of = "points of accuracy" if "accuracy" in self.alone.scores else "% of its loss"
             parts.append(
                 f"It is tested on {plural(self.test_rows, 'row')} a seed: one is "
-                f"{100 / self.test_rows:.0f} points of accuracy."
+                f"{100 / self.test_rows:.0f} {of}."
             )
         return " ".join(parts)
 
@@ -285,9 +291,14 @@ class Advice:
 
     def summary(self) -> str:
         """Return the verdicts of all clients in a sentence."""
-        counted = [f"{n} {verdict}" for verdict, n in self.count().items()]
-        which = f" Most clearly gain {self.method}." if self.method else ""
-        return f"Of {plural(len(self.clients), 'client')}: {', '.join(counted)}.{which}"
+        names: dict[str, list[str]] = {}
+        for client in self.clients.values():
+            names.setdefault(client.headline(), []).append(client.name)
+        lines = [
+            f"{join_words(who) if len(who) <= FEW else f'{len(who)} clients'}: {headline}"
+            for headline, who in names.items()
+        ]
+        return f"{'; '.join(lines)}."
 
     def __rich__(self) -> RenderableType:
         clients = list(self.clients.values())

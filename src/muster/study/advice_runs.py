@@ -83,7 +83,7 @@ class AdvicePlan:
 
 
 @dataclass(frozen=True)
-class Answers:
+class RowAnswers:
     """A model's answers to the held-out rows of one client.
 
     Attributes:
@@ -95,7 +95,7 @@ class Answers:
     outcomes: Outcomes | None
 
 
-Ask = Callable[[Run, int], Answers | None]
+Ask = Callable[[Run, int], RowAnswers | None]
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class WayRecord:
     scores: dict[str, Float64]
     up: Float64
     down: Float64
-    answers: dict[int, Answers] = field(default_factory=dict)
+    answers: dict[int, RowAnswers] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -164,6 +164,7 @@ def advise(
     (['0', '1'], True)
     """
     chosen = as_seeds(seeds)
+    check_whole("seeds", len(chosen), LEAST_SEEDS)
     first = get_federation(data, chosen[0])
     if first.n < 2:
         raise MusterError("data: a single client; advice needs at least two, to learn from others")
@@ -252,7 +253,7 @@ def hash_held_out(fed: Federation) -> tuple[UInt64, ...]:
     return tuple(np.split(found, fed.test.offsets[1:-1]))
 
 
-def ask_nothing(run: Run, k: int) -> Answers | None:
+def ask_nothing(run: Run, k: int) -> RowAnswers | None:
     """Return None: single rows do not matter."""
     return None
 
@@ -293,7 +294,7 @@ def merge(records: Sequence[WayRecord]) -> WayRecord:
     )
 
 
-def ask_model(run: Run, k: int, fed: Federation, task: Task) -> Answers | None:
+def ask_model(run: Run, k: int, fed: Federation, task: Task) -> RowAnswers | None:
     """Return the answers of the model that client k gets to its held-out rows."""
     assert fed.test is not None
     if not fed.test.sizes[k]:
@@ -304,7 +305,7 @@ def ask_model(run: Run, k: int, fed: Federation, task: Task) -> Answers | None:
     loss = task.loss(z, y if fed.classes else y.double()).numpy().astype(np.float64)
     two = fed.classes == 2 and isinstance(task, Binary | Multiclass)
     p = interpret(task, 2, z)[:, 1].numpy() if two else None
-    return Answers(loss, None if p is None else count_outcomes(p, y.numpy() == 1))
+    return RowAnswers(loss, None if p is None else count_outcomes(p, y.numpy() == 1))
 
 
 def count_outcomes(p: Float64, truth: Bool) -> Outcomes:
@@ -350,7 +351,8 @@ def collect_trials(records: Sequence[SeedRecord]) -> Trials:
     first = records[0]
     everyone = range(len(first.names))
     alone = [find_units(records, ALONE, k) for k in everyone]
-    check_alone(alone, first.names, len(records))
+    check_whole("seeds", len(records), LEAST_SEEDS)
+    check_alone(alone, first.names)
     found = {
         (way, k): alone[k] - losses
         for way in first.ways
@@ -372,9 +374,8 @@ def collect_trials(records: Sequence[SeedRecord]) -> Trials:
     )
 
 
-def check_alone(alone: Sequence[Float64], names: Sequence[str], seeds: int) -> None:
-    """Refuse losses that no interval can be made of."""
-    check_whole("seeds", seeds, LEAST_SEEDS)
+def check_alone(alone: Sequence[Float64], names: Sequence[str]) -> None:
+    """Refuse losses that no interval can be computed from."""
     for name, losses in zip(names, alone, strict=True):
         if not np.isfinite(losses).all():
             raise MusterError(

@@ -18,7 +18,8 @@ FRACTION = 0.25  # share of rows that are held out where a federation has no tes
 
 def split_again(fed: Federation, seed: int) -> Federation:
     """Return the federation with every client's rows divided into training and test rows by the
-    seed, in the proportions it has. An official test set, which clients share, is left out.
+    seed, in the proportion of all clients together. An official test set, which clients share, is
+    left out.
 
     >>> import muster
     >>> fed = muster.data.digits(clients=4)

@@ -65,13 +65,13 @@ def make_sections(advice: Advice, clients: Sequence[ClientContent]) -> dict[str,
     whole = len(clients) == len(advice.clients)
     made = {
         "Advice": advice_section(advice, clients, whole),
-        "Gains": picture_section(advice, clients),
+        "Gains": picture_section(advice, clients, whole),
         "Sites": site_section(advice, clients),
-        "Cost": price_section(advice, clients),
-        "Not known": unknown_section(advice, clients),
     }
     if any(c.alone.outcomes for c in clients):
         made["Calibration"] = calibration_section(advice, clients)
+    made["Cost"] = price_section(advice, clients)
+    made["Not known"] = unknown_section(advice, clients)
     return made
 
 
@@ -110,10 +110,11 @@ def interval_chart(client: ClientContent) -> str:
     shown = [(way, way.gain) for way in client.ways.values() if way.gain is not None]
     if not shown:
         return ""
-    low = min(0.0, *(gain[0] for _, gain in shown))
-    high = max(0.0, *(gain[2] for _, gain in shown))
+    low = min(gain[0] for _, gain in shown)
+    high = max(gain[2] for _, gain in shown)
+    low, high = min(low, -(high - low) / 5), max(high, (high - low) / 5)
     span = (high - low) or 1.0
-    left, right = 150, WIDTH - 16
+    left, right = 150, WIDTH - 30
 
     def x(value: float) -> float:
         return round(left + (value - low) / span * (right - left), 1)
@@ -129,12 +130,13 @@ def interval_chart(client: ClientContent) -> str:
             line(x(a), y, x(b), y, f"line {kind}"),
             f'<circle cx="{x(mean)}" cy="{y}" r="5" class="mark {kind}{hollow}"/>',
         ]
-    parts.append(text(right, height - 4, "less loss than alone →", "tick end"))
+    parts += [text(x(value), height - 6, f"{value:+.2f}", "tick middle") for value in (low, high)]
+    parts.append(text(x(0), height - 6, "alone", "tick middle"))
     said = "; ".join(f"{way.name} {format_gain(gain)}" for way, gain in shown)
     return svg(WIDTH, height, f"Gains of {client.name}: {said}", parts)
 
 
-def picture_section(advice: Advice, clients: Sequence[ClientContent]) -> Section:
+def picture_section(advice: Advice, clients: Sequence[ClientContent], whole: bool) -> Section:
     """Return the section: who gains from whom, a row for each client, a column for each way."""
     most = max(
         (abs(way.gain[1]) for c in clients for way in c.ways.values() if way.gain), default=0.0
@@ -155,7 +157,8 @@ def picture_section(advice: Advice, clients: Sequence[ClientContent]) -> Section
         f'<table class="picture" data-csv="gains"><thead><tr><th scope="col">who</th>{head}</tr>'
         f"</thead><tbody>{rows}</tbody></table></div>"
     )
-    return Section("who-gains", "Who gains from whom", body + paragraph(sentence(advice.note)))
+    title = "Who gains from whom" if whole else f"What {clients[0].name} gains from whom"
+    return Section("who-gains", title, body + paragraph(sentence(advice.note)))
 
 
 def picture_cell(way: WayContent | None, most: float) -> str:
@@ -251,25 +254,21 @@ def calibration_chart(name: str, ways: Iterable[tuple[WayContent, str]]) -> str:
 
 
 def price_section(advice: Advice, clients: Sequence[ClientContent]) -> Section:
-    """Return the section: rounds and bytes of every way for each client."""
-    rows = [
-        [
-            c.name,
-            way.name,
-            advice.rounds,
-            f"{way.bytes_up / 1e3:.1f}",
-            f"{way.bytes_down / 1e3:.1f}",
-        ]
-        for c in clients
-        for way in c.ways.values()
-    ]
-    head = ["client", "way", "rounds", "sends kB", "receives kB"]
-    text = paragraph(
-        "What a client sends and receives in one whole training. Local work is the same "
-        f"everywhere, {advice.steps} steps, as alone; assist halves batches and doubles their "
-        "number for the client it is for."
+    """Return the section: rounds and bytes of every way, for a client on average."""
+    rows = []
+    for name in advice.ways:
+        ways = [c.ways[name] for c in clients if name in c.ways]
+        if ways:
+            sent = sum(way.bytes_up for way in ways) / len(ways)
+            received = sum(way.bytes_down for way in ways) / len(ways)
+            rows.append([name, advice.rounds, f"{sent / 1e3:.1f}", f"{received / 1e3:.1f}"])
+    body = paragraph(
+        "What a client sends and receives in one whole training that it takes part in. Local work "
+        f"is the same everywhere, {advice.steps} steps, as alone; the client that assist is for "
+        "takes each step on two halves of its rows."
     )
-    return Section("price", "What it costs", text + table("price", head, rows, "Cost", 2))
+    head = ["way", "rounds", "sends kB", "receives kB"]
+    return Section("price", "What it costs", body + table("price", head, rows, "Cost of a client"))
 
 
 def unknown_section(advice: Advice, clients: Sequence[ClientContent]) -> Section:
