@@ -151,6 +151,19 @@ def test_a_federation_that_is_the_same_in_every_seed_is_split_again():
     assert "split them again" in fixed.note
 
 
+def test_a_client_of_one_class_is_not_judged():
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(90, 2))
+    y = (x[:, 0] > 0).astype(int)
+    y[:30] = [1, *[0] * 29]
+    fed = muster.Federation.from_arrays([(x[:30], y[:30]), (x[30:], y[30:])])
+    advice = muster.advise(fed, rounds=1, seeds=3)
+    assert advice["0"].verdict in ("cannot tell", "help")
+    assert "Nearly all of its rows are of one class" in advice["0"].sentence()
+    assert advice["0"].ways == {}
+    assert not advice["1"].thin
+
+
 def test_outcomes_of_two_classes_are_counted():
     p = np.array([0.05, 0.2, 0.6, 0.99, 1.0, 0.5])
     truth = np.array([0, 1, 0, 1, 1, 1], bool)

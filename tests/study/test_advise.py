@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -88,6 +90,16 @@ def test_ways_that_are_all_the_same_as_alone_are_no_gain():
     ((found,), intervals) = decide(trials({("assist", 0): np.zeros(20)}, [1.0]))
     assert found.verdict == "stay out"
     assert intervals["assist", 0].half == 0
+
+
+def test_of_a_client_with_one_class_nothing_is_concluded_and_nothing_tested():
+    gains = {("with b", 0): sample(0.2), ("with a", 1): sample(0.2)}
+    both = trials(gains, [1.0, 1.0], partners={"with a": 0, "with b": 1})
+    verdicts, intervals = decide(replace(both, thin=frozenset([0])))
+    assert [v.verdict for v in verdicts] == ["help", "join"], "it may still help others"
+    assert set(intervals) == {("with a", 1)}
+    verdicts, _ = decide(replace(both, partners={}, thin=frozenset([0])))
+    assert verdicts[0].verdict == "cannot tell"
 
 
 def test_without_any_way_nothing_is_told():

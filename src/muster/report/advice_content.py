@@ -123,6 +123,7 @@ class ClientContent:
         way: name of the way advised, or of the best one
         helps: names of clients that clearly gain by training with this one
         none: True if every way is shown to gain less than what counts
+        thin: True if hardly any of its rows is outside its most frequent class
         rows: its training rows in a seed
         test_rows: its held-out rows in a seed
         seeds_needed: number of seeds that would tell
@@ -136,6 +137,7 @@ class ClientContent:
     way: str
     helps: tuple[str, ...]
     none: bool
+    thin: bool
     rows: int
     test_rows: int
     seeds_needed: int | None
@@ -179,7 +181,14 @@ class ClientContent:
         """Return the reasons of the verdict in plain words."""
         parts = []
         best = self.best
-        if best is None or best.gain is None:
+        if self.verdict == "help" and (best is None or best.gain is None):
+            parts.append(f"{join_words(self.helps)} clearly gains by training with it.")
+        if self.thin:
+            parts.append(
+                "Nearly all of its rows are of one class, so that its loss says nothing of the "
+                "others: it needs rows of those."
+            )
+        elif best is None or best.gain is None:
             parts.append("No way to take part could be measured.")
         elif self.verdict == "join":
             parts.append(
@@ -214,7 +223,7 @@ class ClientContent:
             )
         elif self.seeds_needed is not None:
             parts.append(f"About {self.seeds_needed} seeds would tell, if this holds.")
-        elif self.verdict == "cannot tell":
+        elif self.verdict == "cannot tell" and not self.thin:
             parts.append("More rows of this kind would not tell.")
         if 0 < self.test_rows < SMALL_TEST:
             of = "points of accuracy" if "accuracy" in self.alone.scores else "% of its loss"

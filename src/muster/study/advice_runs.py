@@ -44,6 +44,7 @@ from .workers import WorkerPool, count_workers
 
 ALONE, EVERYONE, ASSIST, MAXFL = "alone", "with everyone", "by assist", "by MaxFL"
 LEAST_SEEDS, LEAST_UNITS = 3, 3
+LEAST_MINORITY = 5  # rows outside the most frequent class
 PAIRS = 8  # most clients of which every pair is trained: there are n (n - 1) / 2
 POINTS = 10  # evaluations over the rounds, for the researcher's curves
 WORK = Local(steps=10, batch_size=32, lr=0.1)
@@ -117,6 +118,7 @@ class SeedRecord:
     Attributes:
         ways: records by way, alone first
         row_hashes: hashes of each client's held-out rows; empty where units are seeds
+        minority: rows of each client outside its most frequent class; empty without classes
         variation: the way seeds vary the data
         runs: those that are kept for the report
     """
@@ -126,6 +128,7 @@ class SeedRecord:
     train_rows: tuple[int, ...]
     test_rows: tuple[int, ...]
     row_hashes: tuple[UInt64, ...]
+    minority: tuple[int, ...]
     variation: Variation
     runs: dict[str, Run]
 
@@ -230,6 +233,7 @@ def run_seed(plan: AdvicePlan, seed: int) -> SeedRecord:
         tuple(fed.train.sizes.tolist()),
         tuple(fed.test.sizes.tolist()),
         hash_held_out(fed) if by_row else (),
+        count_minority(fed),
         fed.variation,
         runs if plan.watch else {},
     )
@@ -244,6 +248,20 @@ def has_same_rows(fed: Federation, task: Task) -> bool:
     """Return True if every seed divides the same rows of each client, and a row has a loss."""
     single = not isinstance(task, StandardTask) or task.averages_rows
     return fed.varies == "split" and single and not isinstance(fed.test, SharedRows)
+
+
+def count_minority(fed: Federation) -> tuple[int, ...]:
+    """Return each client's number of rows outside its most frequent class; of an official test set,
+    which clients share, none count."""
+    if not fed.classes or fed.train.y.dim() > 1:
+        return ()
+    halves = [fed.train, fed.test]
+    counts = sum(
+        half.label_shares(fed.classes) * half.sizes[:, None]
+        for half in halves
+        if half is not None and not isinstance(half, SharedRows)
+    )
+    return tuple(np.rint(np.sum(counts, axis=1) - np.max(counts, axis=1)).astype(int).tolist())
 
 
 def hash_held_out(fed: Federation) -> tuple[UInt64, ...]:
@@ -371,6 +389,7 @@ def collect_trials(records: Sequence[SeedRecord]) -> Trials:
         [sum(size) for size in zip(first.train_rows, first.test_rows, strict=True)],
         {way: k for k, name in enumerate(first.names) if (way := name_pair(name)) in first.ways},
         bool(first.row_hashes),
+        frozenset(k for k, rows in enumerate(first.minority) if rows < LEAST_MINORITY),
     )
 
 
@@ -464,6 +483,7 @@ def describe_client(
         verdict.way,
         tuple(first.names[j] for j in verdict.helps),
         verdict.none,
+        bool(first.minority) and first.minority[k] < LEAST_MINORITY,
         first.train_rows[k],
         first.test_rows[k],
         verdict.seeds,
@@ -542,4 +562,10 @@ def record_seed(runs: Mapping[str, Run], alone: str, variation: Variation) -> Se
     names = tuple(str(name) for name in final[column].to_list())
     kept = {ALONE: runs[alone]}
     sizes = tuple(rows.tolist()), tuple(test.tolist())
-    return SeedRecord(ways, names, *sizes, (), variation, kept)
+    held = (
+        runs[alone]
+        .holdings.group_by("client")
+        .agg((pl.col("rows").sum() - pl.col("rows").max()).alias("rows"))
+    )
+    minority = tuple(held.sort("client")["rows"].to_list())
+    return SeedRecord(ways, names, *sizes, (), minority, variation, kept)

@@ -43,6 +43,8 @@ class Trials:
         rows: [client]: rows of each client, for training and test
         partners: the other client's number, for each way with one other client
         by_row: True if units are rows, of which more seeds would not give more
+        thin: clients with hardly any row outside their most frequent class: their losses are of one
+            kind of row, and of what is rare say nothing, so that nothing is tested for them
     """
 
     alone: Float64
@@ -51,6 +53,7 @@ class Trials:
     rows: Sequence[int]
     partners: Mapping[str, int] = field(default_factory=dict)
     by_row: bool = True
+    thin: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -106,9 +109,11 @@ def decide(trials: Trials) -> tuple[list[ClientVerdict], dict[Cell, Interval]]:
     join: some way clearly gains, and by at least `LEAST` of the loss alone; advised is the one with
     the largest mean. help: none does, and another client gains so by training with this one. stay
     out: neither, and every way is shown to gain less than that: the upper end of its own 95 %
-    interval, without a correction, since all of them must be. cannot tell: anything else.
+    interval, without a correction, since all of them must be. cannot tell: anything else, and
+    clients that are thin.
     """
-    intervals = holm_intervals(trials.gains, trials.ratio)
+    gains = {cell: gain for cell, gain in trials.gains.items() if cell[1] not in trials.thin}
+    intervals = holm_intervals(gains, trials.ratio)
     n = len(trials.alone)
     helps: list[list[int]] = [[] for _ in range(n)]
     for (way, k), gain in intervals.items():
@@ -139,7 +144,7 @@ def decide_one(
     none = all(gain.mean + gain.half < margin for gain in own.values())
     if helps or none:
         return ClientVerdict(HELP if helps else STAY_OUT, best, mine[best], helps, none)
-    if mine[best].mean >= margin:
+    if mine[best].mean >= margin > 0:
         more = (mine[best].half / mine[best].mean) ** 2
     else:  # all of them are to be excluded
         room = min((margin - gain.mean) / gain.half for gain in own.values() if gain.half > 0)

@@ -39,6 +39,7 @@ from .advice_runs import (
     AdvicePlan,
     WayRecord,
     collect_trials,
+    count_minority,
     name_pair,
     run_seed,
 )
@@ -223,6 +224,8 @@ def study_runs(
             record,
             ways={way: cut(found, tested, True) for way, found in record.ways.items()},
             row_hashes=tuple(h[:m] for h, m in zip(record.row_hashes, tested, strict=True)),
+            test_rows=tuple(tested.tolist()),
+            minority=count_minority(first),
         )
         for record in records
     ]

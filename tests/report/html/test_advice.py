@@ -24,7 +24,13 @@ OUTCOMES = Outcomes(8, 1, 9, 2, BINS)
 def client(name, verdict, gain, clear="", **more):
     way = WayContent("with everyone", 0.4, {"accuracy": 0.8}, gain, clear, 2e3, 3e3, OUTCOMES)
     alone = WayContent("alone", 0.5, {"accuracy": 0.7}, outcomes=OUTCOMES)
-    settings = {"helps": (), "none": False, "seeds_needed": None, "rows_needed": None} | more
+    settings = {
+        "helps": (),
+        "none": False,
+        "thin": False,
+        "seeds_needed": None,
+        "rows_needed": None,
+    } | more
     return ClientContent(
         name, verdict, "with everyone", rows=90, test_rows=30, alone=alone,
         ways={"with everyone": way}, **settings,
