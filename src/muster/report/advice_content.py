@@ -322,9 +322,8 @@ class Advice:
         title = "held-out loss alone, and its fall by each way (* : clear over the whole table)"
         lines = [f"{c.name}: {c.headline()}. {c.sentence()}" for c in clients]
         notes = [self.budget(), self.note, *self.remarks]
-        return Group(
-            TerminalTable(title, head, columns), *map(Text, lines), Text(""), *map(Text, notes)
-        )
+        table = TerminalTable(title, head, columns)
+        return Group(*map(Text, lines), Text(""), table, *map(Text, notes))
 
     def budget(self) -> str:
         """Return the work of every way, alone included."""

@@ -87,9 +87,9 @@ def advice_section(advice: Advice, clients: Sequence[ClientContent], whole: bool
     body = paragraph(setup, kind="setup")
     body += paragraph(advice.summary(), kind="headline") if whole else ""
     meaning = (
-        "join: some way clearly gains. help: it does not clearly gain, and others clearly gain by "
-        f"it. stay out: nothing gains {advice.least:.0%} of its loss alone. cannot tell: the rows "
-        "do not say."
+        f"join: some way clearly gains, at least {advice.least:.0%} of its loss alone. help: it is "
+        "not shown to gain so, and others clearly gain by it. stay out: every way is shown to gain "
+        "less than that, or to harm. cannot tell: the rows do not say."
     )
     body += f'<div class="cards">{cards}</div>' + paragraph(meaning, kind="setup")
     return Section("advice", "Should each site join?", body)
@@ -150,7 +150,7 @@ def picture_section(advice: Advice, clients: Sequence[ClientContent], whole: boo
     )
     body = paragraph(
         "A row is who gains, a column by what: the fall of the row's held-out loss against alone. "
-        "Blue is a gain, orange a loss, and the darker, the more; * is clear over the whole table."
+        "Blue is a gain, orange a loss, and the stronger, the more; * is clear over the whole table."
     )
     body += (
         '<div class="wide" tabindex="0" role="region" aria-label="who gains from whom">'
@@ -231,7 +231,7 @@ def calibration_chart(name: str, ways: Iterable[tuple[WayContent, str]]) -> str:
     def y(p: float) -> float:
         return round(bottom - p * (bottom - 10), 1)
 
-    parts = [line(x(0), y(0), x(1), y(1), "grid")]
+    parts = [line(x(0), y(0), x(1), y(1), "axis")]
     for p in (0.0, 0.5, 1.0):
         parts += [text(x(p), SIDE - 12, f"{p:g}", "tick middle")]
         parts += [text(left - 6, y(p) + 4, f"{p:g}", "tick end")]
