@@ -150,7 +150,7 @@ def picture_section(advice: Advice, clients: Sequence[ClientContent], whole: boo
     )
     body = paragraph(
         "A row is who gains, a column by what: the fall of the row's held-out loss against alone. "
-        "Blue is a gain, orange a loss, and the stronger, the more; * is clear over the whole table."
+        "Blue is a gain, orange a loss, the stronger the more; * is clear over the whole table."
     )
     body += (
         '<div class="wide" tabindex="0" role="region" aria-label="who gains from whom">'
