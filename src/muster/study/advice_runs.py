@@ -149,7 +149,8 @@ def advise(
 
     Args:
         data: a federation, whose rows every seed divides into training and test rows again; or a
-            function of the seed that returns one
+            function of the seed that returns one and does that itself (`varies="split"`): of any
+            other, the federation of the first seed is taken
         model: model to train; default: linear
         rounds: number of communication rounds of every way
         local: work of a client in a round; alone, a client takes as many steps
@@ -173,10 +174,10 @@ def advise(
         raise MusterError("data: a single client; advice needs at least two, to learn from others")
     found = choose_task(first) if task is None else as_task(task)
     job = Job(fedavg(), Linear() if model is None else model, local, rounds, chosen[0], task=found)
-    fixed = not callable(data) or first.varies == "training"
+    fixed = not callable(data) or first.varies != "split"
     many = count_workers(jobs, len(chosen))
     alone = replace(compute, processes=1) if many > 1 else compute
-    plan = AdvicePlan(data, job, alone, fixed, watch=True)
+    plan = AdvicePlan(first if fixed else data, job, alone, fixed, watch=True)
     done: dict[int, SeedRecord] = {}
     with WorkerPool(many) as pool:
         for seed, record in pool.each(partial(run_seed, plan), chosen):

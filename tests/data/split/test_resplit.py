@@ -52,6 +52,18 @@ def test_without_test_rows_a_quarter_is_held_out():
     assert again.train.sizes.tolist() == [30, 9]
 
 
+def test_each_client_keeps_its_own_numbers_of_rows():
+    draw = np.random.default_rng(0)
+
+    def rows(n):
+        return draw.normal(size=(n, 2)), np.arange(n) % 2
+
+    fed = muster.Federation.from_arrays([rows(6), rows(40)], [rows(60), rows(3)])
+    again = split_again(fed, 3)
+    assert again.train.sizes.tolist() == [6, 40]
+    assert again.test.sizes.tolist() == [60, 3]
+
+
 def test_an_official_test_set_is_left_out():
     fed = muster.data.digits(clients=3)
     shared = muster.data.federate(

@@ -18,8 +18,7 @@ FRACTION = 0.25  # share of rows that are held out where a federation has no tes
 
 def split_again(fed: Federation, seed: int) -> Federation:
     """Return the federation with every client's rows divided into training and test rows by the
-    seed, in the proportion of all clients together. An official test set, which clients share, is
-    left out.
+    seed, as many of each as it has. An official test set, which clients share, is left out.
 
     >>> import muster
     >>> fed = muster.data.digits(clients=4)
@@ -36,8 +35,8 @@ def split_again(fed: Federation, seed: int) -> Federation:
     y = torch.cat([rows.y[at] for rows, at in zip(halves, picks, strict=True)])
     who = np.concatenate([np.repeat(np.arange(fed.n), rows.sizes) for rows in halves])
     parts = Portions.cut(np.argsort(who, kind="stable"), np.bincount(who, minlength=fed.n))
-    held_out = 0 if own is None else int(own.sizes.sum())
-    fraction = held_out / len(who) if held_out else FRACTION
+    share = np.zeros(fed.n) if own is None else own.sizes / parts.sizes
+    fraction = np.where(share > 0, share, FRACTION)
     labels = y.numpy() if fed.classes and y.dim() == 1 else np.zeros(len(y), np.int64)
     train, test = hold_out(parts, labels, fraction, seed)
     return replace(

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ...base import rng
-from ...base.arrays import Bool, Int64, UInt64
+from ...base.arrays import Bool, Float64, Int64, UInt64
 from ...base.checks import check_whole, require
 from ...base.errors import MusterError
 from ...base.lazy import torch
@@ -28,9 +28,11 @@ from ...federation.ragged_rows import (
 from .portions import Portions
 
 
-def held_out_sizes(sizes: Int64, fraction: float) -> Int64:
-    """Return how many rows each client holds out: about `fraction`, at least 1, never all."""
-    require(0 < fraction < 1, "test_fraction", fraction, "between 0 and 1, exclusive")
+def held_out_sizes(sizes: Int64, fraction: float | Float64) -> Int64:
+    """Return how many rows each client holds out: about `fraction` (of each, or one for each
+    client), at least 1, never all."""
+    inside = bool(np.all((np.asarray(fraction) > 0) & (np.asarray(fraction) < 1)))
+    require(inside, "test_fraction", fraction, "between 0 and 1, exclusive")
     alone = np.flatnonzero(sizes < 2)
     if len(alone):
         raise MusterError(
@@ -42,7 +44,7 @@ def held_out_sizes(sizes: Int64, fraction: float) -> Int64:
 
 
 def hold_out(
-    parts: Sequence[Int64], labels: Int64, fraction: float, seed: int
+    parts: Sequence[Int64], labels: Int64, fraction: float | Float64, seed: int
 ) -> tuple[Portions, Portions]:
     """Hold out about `fraction` of each client's rows, and of each of its classes, for testing:
     return (train, test) parts."""
@@ -55,7 +57,7 @@ def hold_out(
     return train, Portions.cut(whole.rows[drawn], test_sizes)
 
 
-def draw_test_rows(y: Int64, sizes: Int64, fraction: float, key: UInt64) -> Bool:
+def draw_test_rows(y: Int64, sizes: Int64, fraction: float | Float64, key: UInt64) -> Bool:
     """Draw a mask of the rows that are held out, of clients that lie end to end with labels y.
 
     The rows of each class are shuffled; the i-th of n has its turn at i / n, so that the first
