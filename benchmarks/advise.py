@@ -22,7 +22,7 @@ from muster.study.advise_errors import WORLDS, measure_errors, summarise
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, ROWS = DOCS / "advise.md", DOCS / "advise.parquet"
 FIRST = 20_000  # the first federation that is reported
-CLOSED = 1_500  # federations of a world in closed form
+CLOSED = 5_000  # federations of a world in closed form
 TRAINED = {"trained": 60, "synth": 100}
 HEAD = [
     *("world", "federations", "clients", "join", "wrong", "help", "wrong", "stay out", "wrong"),
@@ -44,7 +44,8 @@ def run() -> None:
 
 
 def table(frame: pl.DataFrame) -> str:
-    lines = [HEAD, ["---"] * len(HEAD), *summarise(frame)]
+    ordered = pl.concat([frame.filter(pl.col("world") == world) for world in WORLDS])
+    lines = [HEAD, ["---"] * len(HEAD), *summarise(ordered)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
