@@ -7,22 +7,18 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
+import torch
 
 import muster
 from muster.data.split.resplit import split_again
 from muster.federation import Variation
-from muster.study.advice_runs import (
+from muster.study.advice_runs import ASSIST, EVERYONE, MAXFL, AdvicePlan, advise_from, run_seed
+from muster.study.way_records import (
     ALONE,
-    ASSIST,
-    EVERYONE,
-    MAXFL,
-    AdvicePlan,
-    advise_from,
     average_rows,
     client_ratio,
     collect_trials,
     count_outcomes,
-    run_seed,
 )
 
 WORK = muster.Local(steps=10, batch_size=None, lr=0.1)
@@ -234,3 +230,9 @@ def test_workers_come_to_the_same(tmp_path):
     fed = linear_clients([20, 30], [B, B])
     one, two = (muster.advise(fed, rounds=2, seeds=4, jobs=jobs) for jobs in (1, 2))
     assert one.table == two.table
+
+
+def test_a_module_of_your_own_is_advised_on():
+    module = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+    advice = muster.advise(linear_clients([20, 30], [B, B]), module, rounds=1, seeds=3)
+    assert np.isfinite(advice["0"].best.gain).all()

@@ -33,17 +33,9 @@ from ..models.specs import Linear, Softmax
 from ..run.job import Job
 from ..tasks.classification import Multiclass
 from ..tasks.regression import Regression
-from .advice_runs import (
-    ALONE,
-    EVERYONE,
-    AdvicePlan,
-    WayRecord,
-    collect_trials,
-    count_minority,
-    name_pair,
-    run_seed,
-)
+from .advice_runs import EVERYONE, AdvicePlan, run_seed
 from .advise import HELP, JOIN, LEAST, STAY_OUT, ClientVerdict, Trials, decide
+from .way_records import ALONE, WayRecord, collect_trials, count_minority, name_pair
 
 SIZES = (12, 40, 150)  # rows of a client
 GAPS = (0.0, 0.1, 0.3, 1.0)  # distances between clients, in deviations of a row
