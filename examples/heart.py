@@ -1,8 +1,7 @@
 """Which hospital gains from which? Heart disease at four hospitals, and a prediction at the end.
 
-    muster data get heart                          the records, from the UCI repository
-    python examples/heart.py [FOLDER]              20 seeds; FOLDER: where the files are, otherwise
-    python examples/heart.py [FOLDER] --quick      2 seeds, fewer rounds
+    python examples/heart.py              20 seeds
+    python examples/heart.py --quick      2 seeds, fewer rounds
 
 Each hospital in turn is the one the model is for. It trains alone, with each of the others, and
 with all of them while FedALIGN decides who helps. What is printed is the change of its held-out
@@ -39,9 +38,9 @@ def held_out_loss(fed: muster.Federation, method: muster.Method, rounds: int, se
     return float(run.rounds["test_loss"][-1])
 
 
-def main(folder: str | None, quick: bool) -> None:
+def main(quick: bool) -> None:
     seeds, rounds = (range(2), 20) if quick else (range(20), 60)
-    data = [muster.data.heart(folder, priority="all", seed=seed) for seed in seeds]
+    data = [muster.data.heart(priority="all", seed=seed) for seed in seeds]
     names, variation = data[0].names.tolist(), data[0].variation
     print(
         f"{'for':12} {'alone':>6}   " + "".join(f"with {name:<18}" for name in names) + "FedALIGN"
@@ -71,7 +70,7 @@ def main(folder: str | None, quick: bool) -> None:
         print(f"{name:12} {alone.mean():6.3f}   " + "".join(cells))
     print(f"* the interval excludes 0; {variation.interval_note(len(seeds))}")
 
-    fed = muster.data.heart(folder)
+    fed = muster.data.heart()
     run = muster.simulate(fed, muster.methods.fedalign(0.2), MODEL, rounds, WORK, task=TASK)
     said = run.predict(
         {
@@ -97,5 +96,4 @@ def main(folder: str | None, quick: bool) -> None:
 
 
 if __name__ == "__main__":
-    places = [word for word in sys.argv[1:] if not word.startswith("--")]
-    main(places[0] if places else None, "--quick" in sys.argv)
+    main("--quick" in sys.argv)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .parts.participation import Flexible
     from .parts.threats import attacks
     from .protocol import Decision
+    from .report.advice_content import Advice
     from .results.measures import Measure
     from .results.run import Interrupted, Run
     from .results.store import load_runs, save
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from .run.simulate import run_job, simulate
     from .run.solo import solo, with_solo
     from .run.training_loop import Keep
+    from .study.advice_runs import advise
     from .study.compare import ComparisonInterrupted, compare
     from .study.comparison import Comparison
     from .study.load import load
@@ -42,6 +44,7 @@ __version__ = "0.2.0"
 
 # Where each name is: a module, or module:name. It is loaded when the name is first used.
 _HOME = {
+    "Advice": "report.advice_content:Advice",
     "Comparison": "study.comparison:Comparison",
     "ComparisonInterrupted": "study.compare:ComparisonInterrupted",
     "Compute": "engines:Compute",
@@ -61,6 +64,7 @@ _HOME = {
     "SweepInterrupted": "study.sweep:SweepInterrupted",
     "Tuning": "study.tuning_result:Tuning",
     "TuningInterrupted": "study.tune:TuningInterrupted",
+    "advise": "study.advice_runs:advise",
     "attacks": "parts.threats.attacks",
     "compare": "study.compare:compare",
     "data": "data",
@@ -84,6 +88,7 @@ _HOME = {
 }
 
 __all__ = [
+    "Advice",
     "Comparison",
     "ComparisonInterrupted",
     "Compute",
@@ -103,6 +108,7 @@ __all__ = [
     "SweepInterrupted",
     "Tuning",
     "TuningInterrupted",
+    "advise",
     "attacks",
     "compare",
     "data",

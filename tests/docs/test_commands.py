@@ -134,9 +134,10 @@ def makers(line):
 
 def shorter(line):
     """A line with flags for what cannot be cut from outside: cells are read in other processes."""
-    if line.split()[1] not in ("sweep", "tune") or "--resume" in line:
+    command = line.split()[1]
+    if command not in ("sweep", "tune", "advise") or "--resume" in line or "runs/" in line:
         return line
-    few = {"--rounds": "2", "--seeds": "1", "--jobs": "1"}
+    few = {"--rounds": "2", "--seeds": "3" if command == "advise" else "1", "--jobs": "1"}
     return line + "".join(f" {k} {v}" for k, v in few.items() if k not in line)
 
 

@@ -12,8 +12,7 @@ import polars as pl
 import pytest
 
 import muster
-from muster.data.sources.readers import HEART_TABLE
-from small_data import SHARED, here, shared
+from small_data import here
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,11 +29,10 @@ def test_the_appeal_study_runs(tmp_path):
     assert "gm_appeal_unseen" in done.stdout
 
 
-@shared(HEART_TABLE)
 def test_it_is_told_which_hospital_gains_from_which(tmp_path):
     script = ROOT / "examples" / "heart.py"
     done = subprocess.run(
-        [sys.executable, str(script), str(SHARED), "--quick"],
+        [sys.executable, str(script), "--quick"],
         cwd=tmp_path, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -46,10 +44,9 @@ def test_it_is_told_which_hospital_gains_from_which(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@shared(HEART_TABLE)
 def test_the_guides_hospitals_are_what_the_example_says():
     done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "heart.py"), str(SHARED)],
+        [sys.executable, str(ROOT / "examples" / "heart.py")],
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

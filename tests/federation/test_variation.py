@@ -11,7 +11,6 @@ import muster
 from muster.base.errors import MusterError
 from muster.data.split.train_test import splits_differ
 from muster.federation import Federation, Variation
-from small_data import SHARED, shared
 
 
 def rows(n=12, seed=0):
@@ -91,9 +90,8 @@ def test_data_sets_say_what_their_seeds_do(make, kind):
     assert a.variation.test_rows == a.test.sizes.sum()
 
 
-@shared("heart_uci.csv")
 def test_the_hospitals_split_their_patients_again():
-    fed = muster.data.heart(SHARED)
+    fed = muster.data.heart()
     assert fed.variation.varies == "split"
     assert fed.variation.train_rows + fed.variation.test_rows == 920
 

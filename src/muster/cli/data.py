@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..data.sources import cache
-from ..data.sources.catalogue import CATALOGUE
+from ..data.sources.catalogue import CATALOGUE, EMBEDDED
 from ..data.sources.dataset import DataSet, Layout, locate
 from .arguments import CommandParser
 from .console import print_line
@@ -68,7 +68,8 @@ def format_markdown() -> str:
     """Return the table of docs/data.md: data sets with rows, sources and how they are verified."""
     lines = ["| name | what it is | rows | comes from | verified by | licence |", "|---" * 6 + "|"]
     for entry in CATALOGUE.values():
-        own = "a folder of yours" if entry.layouts else "always there"
+        own = "comes with muster" if entry.installed == EMBEDDED else "a folder of yours"
+        own = own if entry.layouts else "always there"
         sources = "<br>".join([own, *(f"`{source.label}`" for source in entry.sources)])
         rows = "<br>".join(dict.fromkeys(count_rows(layout) for layout in entry.layouts)) or "-"
         how = "<br>".join(

@@ -31,6 +31,7 @@ COMMANDS = {
     "compare": "run several methods on matched seeds; print paired intervals",
     "sweep": "compare over a grid of settings (--sweep.KEY VALUE,VALUE,...)",
     "tune": "choose each method's settings on separate seeds and rows",
+    "advise": "advise each client: join (with whom), help, stay out, or cannot tell",
     "federate": "run a real federation over Flower",
     "keys": "make certificates and keys for a federation",
     "gate": "reverse proxy that forwards only node API calls to a SuperLink",
@@ -58,6 +59,7 @@ examples:
   muster run --data digits --method fedalign        one run, everything else by default
   muster run --data digits --method.epsilon 0.4 --rounds 50
   muster run --resume runs/NAME                     continue an interrupted run
+  muster advise heart                               should each hospital join, and with whom
   muster federate --local 4 examples/federate.toml  a real federation on this machine
   muster report runs/NAME                           results as one HTML file
   muster watch runs/NAME                            follow a run under way

@@ -99,6 +99,21 @@ class Progress:
         return f"{head}, {self.left()}" if self.left() else head
 
 
+class Seeds(Progress):
+    """A counter of seeds, each of which is one unit of work."""
+
+    what = "seed"
+
+    def count(self, done: int, total: int) -> None:
+        """Count a seed."""
+        self.done = done
+        if self.bar is not None:
+            self.bar.update(self.task, completed=done, left=self.left())
+        elif time.monotonic() - self.printed >= LINE_EVERY:
+            self.printed = time.monotonic()
+            print_line(self.console, self._so_far())
+
+
 class Cells(Progress):
     """A counter of runs over all cells and seeds of a sweep."""
 

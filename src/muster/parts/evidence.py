@@ -199,18 +199,19 @@ class CrossFit:
     """Weights that minimise the risk measured on rows the models have not seen; nothing to set.
 
     For every fold f of the objective's rows, sums over rounds of `G_f += d^f d^f'` and
-    `c_f += <d^f, D_V^f - D_P^f>`; then the programme over all folds' sums, with the freedom that
-    has the lowest risk out of fold. The pull of one round, `|sum_j a_j d_j|`, is at most
+    `c_f += <d^f, D_V^f - D_P^f>`; then the programme over all folds' sums, shrunk towards one
+    weight for all. The pull of one round, `|sum_j a_j d_j|`, is at most
     `|D_V - D_P|` (both in the mean square over folds), so that a helper cannot save up trust and
     spend it at once.
 
     Attributes:
         folds: F, of the rows of the objective's clients
-        freedom: "auto", or one of "none", "one", "each", "shrunk"
+        freedom: how free the weights are (`solve`); "auto": whichever has the lowest risk out of
+            fold, which follows its noise where rows are few
     """
 
     folds: int = FOLDS
-    freedom: Literal["auto", "none", "one", "each", "shrunk"] = "auto"
+    freedom: Literal["auto", "none", "one", "each", "shrunk"] = "shrunk"
     at_once: ClassVar[bool] = True
     refuses: ClassVar[str] = "no evidence that it helps"
 

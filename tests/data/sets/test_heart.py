@@ -1,9 +1,12 @@
 """Heart disease at four hospitals, as one table and as the official files, on made-up patients; the
-real ones where they are at hand."""
+real ones as they come with the package."""
 
 from __future__ import annotations
 
+import socket
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +14,9 @@ import torch
 
 import muster
 from muster.data.sets import heart
+from muster.data.sources.catalogue import EMBEDDED
 from muster.data.sources.readers import HEART_COLUMNS, HEART_HOSPITALS, HEART_TABLE
 from muster.results.export import build_exportable
-from small_data import SHARED, shared
 
 SIZES = {"cleveland": 303, "hungarian": 294, "switzerland": 123, "va": 200}
 ILL = {"cleveland": 139, "hungarian": 106, "switzerland": 115, "va": 149}
@@ -116,9 +119,21 @@ def test_other_files_of_that_name_are_refused(folders, tmp_path, monkeypatch):
         muster.data.heart(folders[0])
 
 
-@shared(HEART_TABLE)
+def test_the_hospitals_come_with_the_package_without_a_network(tmp_path, monkeypatch):
+    monkeypatch.setenv("MUSTER_DATA", str(tmp_path / "none"))
+    monkeypatch.setattr(socket, "socket", None)
+    assert muster.data.heart().names.tolist() == list(HEART_HOSPITALS)
+    notice = (EMBEDDED / HEART_TABLE).with_suffix(".txt").read_text()
+    for needed in ("CC BY 4.0", "10.24432/C52P4X", "Janosi", "Steinbrunn", "Pfisterer", "Detrano"):
+        assert needed in notice
+    shipped = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
+    patterns = shipped["tool"]["setuptools"]["package-data"]["muster"]
+    for file in (HEART_TABLE, "heart_uci.txt"):
+        assert any(Path("data/sets", file).match(pattern) for pattern in patterns)
+
+
 def test_the_real_hospitals_from_file_to_prediction():
-    fed = muster.data.heart(SHARED)
+    fed = muster.data.heart()
     sizes = dict(zip(fed.names.tolist(), fed.train.sizes + fed.test.sizes, strict=True))
     assert sizes == SIZES
     ill = {
@@ -131,6 +146,6 @@ def test_the_real_hospitals_from_file_to_prediction():
         muster.Local(steps=5, batch_size=16, lr=0.1), task=muster.tasks.binary(),
     )  # fmt: skip
     assert run.rounds["test_auc"][-1] > 0.8
-    said = run.predict(SHARED / HEART_TABLE)
+    said = run.predict(EMBEDDED / HEART_TABLE)
     assert len(said) == 920
     assert ((said["p_ill"] > 0.5) == (said["prediction"] == "ill")).all()

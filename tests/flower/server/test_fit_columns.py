@@ -37,7 +37,6 @@ from muster.flower.testing.in_process import travel
 from muster.flower.transport.requests import exchange
 from muster.flower.transport.wire import NONCE, OFFER, REPORT
 from muster.results import store
-from small_data import SHARED, shared
 
 FEDALIGN = {"name": "fedalign", "epsilon": 0.5, "warmup": 0}
 
@@ -139,11 +138,10 @@ def test_arrays_are_scaled_alike_too(setup, tmp_path):
     assert real.predict(raw[:5])["p_1"].is_finite().all()
 
 
-@shared("heart_uci.csv")
 def test_four_hospitals_with_a_file_each_come_to_the_data_set(tmp_path):
     """Real records: each node reads its own, and the model is that of `muster.data.heart`."""
-    fed = muster.data.heart(SHARED, priority=["va"])
-    everybody = heart.patients(heart.load_local(heart.HEART, SHARED).arrays)
+    fed = muster.data.heart(priority=["va"])
+    everybody = heart.patients(heart.load_local(heart.HEART).arrays)
     everybody = null_na_values(everybody, heart.NA_VALUES)
     sites = []
     for name in fed.names.tolist():

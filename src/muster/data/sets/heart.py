@@ -41,9 +41,9 @@ def heart(
     counts, means and deviations, which hospitals can report without showing a row.
 
     Args:
-        folder: where heart_uci.csv is (hospital and the 14 columns), or the official
-            processed.HOSPITAL.data files of the UCI repository; default: the cache of `muster data
-            get heart`, or $MUSTER_DATA
+        folder: where another heart_uci.csv is (hospital and the 14 columns), or the official
+            processed.HOSPITAL.data files of the UCI repository; default: the table that comes with
+            muster
         priority: names or positions of the priority hospitals, a number n for the first n, or "all"
         rows: number of training rows of each priority hospital, which is tested on all its others;
             None: it holds out `test_fraction`, as everyone does

@@ -231,6 +231,7 @@ SENT140 = DataSet(
     needs=(GLOVE,),
 )
 
+EMBEDDED = Path(__file__).parents[1] / "sets"  # files that are part of this package
 HEART_SIZE: Shapes = {
     name: (patients, len(HEART_COLUMNS))
     for name, patients in zip(HEART_HOSPITALS, (303, 294, 123, 200), strict=True)
@@ -256,6 +257,7 @@ HEART = DataSet(
             HEART_FILES,
         ),
     ),
+    EMBEDDED,
 )
 
 DIGITS = DataSet(

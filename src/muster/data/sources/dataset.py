@@ -71,7 +71,7 @@ class DataSet:
 
     Attributes:
         size: bytes that `muster data get` downloads
-        installed: where a package of the system puts the files
+        installed: where a package, of the system or this one, puts the files
         needs: other data sets that are needed to read its files
         shown_by: its name for `muster data show` (and --data), where that is another
     """

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ...base import rng
-from ...base.arrays import Bool, Int64, UInt64
+from ...base.arrays import Bool, Float64, Int64, UInt64
 from ...base.checks import check_whole, require
 from ...base.errors import MusterError
 from ...base.lazy import torch
@@ -37,9 +37,11 @@ from .partition import Few, Partition
 from .portions import Portions
 
 
-def held_out_sizes(sizes: Int64, fraction: float) -> Int64:
-    """Return how many rows each client holds out: about `fraction`, at least 1, never all."""
-    require(0 < fraction < 1, "test_fraction", fraction, "between 0 and 1, exclusive")
+def held_out_sizes(sizes: Int64, fraction: float | Float64) -> Int64:
+    """Return how many rows each client holds out: about `fraction` (of each, or one for each
+    client), at least 1, never all."""
+    inside = bool(np.all((np.asarray(fraction) > 0) & (np.asarray(fraction) < 1)))
+    require(inside, "test_fraction", fraction, "between 0 and 1, exclusive")
     alone = np.flatnonzero(sizes < 2)
     if len(alone):
         raise MusterError(
@@ -51,7 +53,7 @@ def held_out_sizes(sizes: Int64, fraction: float) -> Int64:
 
 
 def hold_out(
-    parts: Sequence[Int64], labels: Int64, fraction: float, seed: int
+    parts: Sequence[Int64], labels: Int64, fraction: float | Float64, seed: int
 ) -> tuple[Portions, Portions]:
     """Hold out about `fraction` of each client's rows, and of each of its classes, for testing:
     return (train, test) parts."""

@@ -62,7 +62,7 @@ TEMPLATE = """\
 <style>{style}</style>
 </head>
 <body>
-<a class="skip" href="#result">Skip to the result</a>
+<a class="skip" href="#{first}">Skip to the result</a>
 <header>
 <h1>{title}</h1>
 <button type="button" id="theme" aria-label="light or dark">◐ <span>theme: system</span></button>
@@ -83,8 +83,13 @@ TEMPLATE = """\
 
 def render_page(content: Content, refresh: int = 0) -> str:
     """Return the whole page; with `refresh`, it reloads itself after that many seconds."""
-    made = {link: part.section(content) for link, part in SECTIONS.items()}
+    made = render_sections(content)
     return assemble(content.heading, made, content.labels, content.seeds, refresh)
+
+
+def render_sections(content: Content) -> dict[str, Section]:
+    """Return every section of a report, by the text of its link."""
+    return {link: part.section(content) for link, part in SECTIONS.items()}
 
 
 def assemble(
@@ -111,6 +116,7 @@ def assemble(
     style, script = load_static()
     return TEMPLATE.format(
         title=escape(title),
+        first=next(iter(sections.values())).name,
         style=style,
         script=script,
         style_sum=checksum(style),

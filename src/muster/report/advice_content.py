@@ -1,0 +1,381 @@
+"""The content of an advice: for each client its verdict, and the numbers of every way to take part.
+
+Here are the values, their JSON form, and the sentences in plain words; `html.advice` is the page.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ..base.errors import plural, unknown_name
+from ..results.run import Run
+from ..tasks.scores import get_score
+from .table_layout import Column, TerminalTable
+
+BINS = 10  # bins of a calibration curve
+FEW = 5  # clients that are listed by name
+SMALL_TEST = 50  # held-out rows below which the weight of a single one is stated
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Answers to held-out rows of two classes, counted over all seeds.
+
+    Attributes:
+        hits: rows of the second class with a probability from 0.5
+        misses: other rows of the second class
+        rejections: rows of the first class with a probability below 0.5
+        alarms: other rows of the first class
+        bins: for each bin of the probability: rows, sum of probabilities, rows of the second class
+    """
+
+    hits: int
+    misses: int
+    rejections: int
+    alarms: int
+    bins: tuple[tuple[int, float, int], ...]
+
+    @property
+    def sensitivity(self) -> float | None:
+        """The share of rows of the second class that were found."""
+        total = self.hits + self.misses
+        return self.hits / total if total else None
+
+    @property
+    def specificity(self) -> float | None:
+        """The share of rows of the first class that were recognised."""
+        total = self.rejections + self.alarms
+        return self.rejections / total if total else None
+
+    def __add__(self, other: Outcomes) -> Outcomes:
+        bins = tuple(
+            (a + x, b + y, c + z)
+            for (a, b, c), (x, y, z) in zip(self.bins, other.bins, strict=True)
+        )
+        return Outcomes(
+            self.hits + other.hits,
+            self.misses + other.misses,
+            self.rejections + other.rejections,
+            self.alarms + other.alarms,
+            bins,
+        )
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The values as JSON."""
+        curve = [[n, p / n, hits / n] for n, p, hits in self.bins if n]
+        return {
+            "sensitivity": self.sensitivity,
+            "specificity": self.specificity,
+            "calibration": curve,
+        }
+
+
+@dataclass(frozen=True)
+class WayContent:
+    """The numbers of one way to take part, or of training alone, for one client.
+
+    Attributes:
+        gain: low, mean and high gain of held-out loss; None for alone
+        clear: "gain" or "harm" where the interval excludes 0
+        loss: mean held-out loss
+        scores: mean held-out scores by name
+        bytes_up: bytes that the client sends in a whole training
+        bytes_down: bytes that it receives
+        outcomes: answers of two classes
+    """
+
+    name: str
+    loss: float
+    scores: Mapping[str, float]
+    gain: tuple[float, float, float] | None = None
+    clear: str = ""
+    bytes_up: float = 0.0
+    bytes_down: float = 0.0
+    outcomes: Outcomes | None = None
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The values as JSON."""
+        return {
+            "loss": finite(self.loss),
+            "scores": {name: finite(value) for name, value in self.scores.items()},
+            **({} if self.gain is None else {"gain": [finite(v) for v in self.gain]}),
+            **({"clear": self.clear} if self.clear else {}),
+            "bytes_up": round(self.bytes_up),
+            "bytes_down": round(self.bytes_down),
+            **({} if self.outcomes is None else self.outcomes.table),
+        }
+
+
+@dataclass(frozen=True)
+class ClientContent:
+    """The advice for one client.
+
+    Attributes:
+        verdict: join, help, stay out or cannot tell
+        way: name of the way advised, or of the best one
+        helps: names of clients that clearly gain by training with this one
+        none: True if every way is shown to gain less than what counts
+        thin: True if hardly any of its rows is outside its most frequent class
+        rows: its training rows in a seed
+        test_rows: its held-out rows in a seed
+        seeds_needed: number of seeds that would tell
+        rows_needed: number of rows that would tell
+        alone: its numbers alone
+        ways: those of every way, by name
+    """
+
+    name: str
+    verdict: str
+    way: str
+    helps: tuple[str, ...]
+    none: bool
+    thin: bool
+    rows: int
+    test_rows: int
+    seeds_needed: int | None
+    rows_needed: int | None
+    alone: WayContent
+    ways: Mapping[str, WayContent]
+
+    @property
+    def best(self) -> WayContent | None:
+        """The way advised, or else the best one."""
+        return self.ways.get(self.way)
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The values as JSON."""
+        best = self.best
+        gain = (math.nan,) * 3 if best is None or best.gain is None else best.gain
+        return {
+            "verdict": self.verdict,
+            "gain": [finite(value) for value in gain],
+            "way": self.way,
+            "helps": list(self.helps),
+            "rows": self.rows,
+            "test_rows": self.test_rows,
+            "seeds_needed": self.seeds_needed,
+            "rows_needed": self.rows_needed,
+            "why": self.sentence(),
+            "alone": self.alone.table,
+            "ways": {name: way.table for name, way in self.ways.items()},
+        }
+
+    def headline(self) -> str:
+        """Return the verdict with the way or the clients it is about."""
+        if self.verdict == "join":
+            return f"join, {self.way}"
+        if self.verdict == "help":
+            return f"help {', '.join(self.helps)}"
+        return self.verdict
+
+    def sentence(self) -> str:
+        """Return the reasons of the verdict in plain words."""
+        parts = []
+        best = self.best
+        if self.verdict == "help" and (best is None or best.gain is None):
+            parts.append(f"{join_words(self.helps)} clearly gains by training with it.")
+        if self.thin:
+            parts.append(
+                "Nearly all of its rows are of one class, so that its loss says nothing of the "
+                "others: it needs rows of those."
+            )
+        elif best is None or best.gain is None:
+            parts.append("No way to take part could be measured.")
+        elif self.verdict == "join":
+            parts.append(
+                f"Training {self.way} lowers its loss on rows it has not seen from "
+                f"{self.alone.loss:.3f} alone to {best.loss:.3f}: {format_gain(best.gain)}."
+            )
+        elif self.verdict == "stay out":
+            parts.append(
+                "No way to take part gains it enough to count (best: "
+                f"{self.way}, {format_gain(best.gain)} of its loss {self.alone.loss:.3f} alone)."
+            )
+        elif self.verdict == "help":
+            known = "does not gain enough to count" if self.none else "is not shown to gain"
+            parts.append(
+                f"{join_words(self.helps)} clearly {'gain' if len(self.helps) > 1 else 'gains'} by "
+                f"training with it; it {known} itself ({self.way}: {format_gain(best.gain)}): let "
+                "others learn from its rows, and keep its own model."
+            )
+        else:
+            parts.append(
+                f"Best looked training {self.way}: {format_gain(best.gain)} of its loss "
+                f"{self.alone.loss:.3f} alone, "
+                + ("which is clear, but little." if best.clear else "which may be chance.")
+            )
+        harms = [way.name for way in self.ways.values() if way.clear == "harm"]
+        if harms:
+            parts.append(f"Clearly worse than alone: {join_words(harms)}.")
+        if self.rows_needed is not None:
+            parts.append(
+                f"About {round_up(self.rows_needed):,} rows would tell, if this holds; it has "
+                f"{self.rows + self.test_rows:,}."
+            )
+        elif self.seeds_needed is not None:
+            parts.append(f"About {self.seeds_needed} seeds would tell, if this holds.")
+        elif self.verdict == "cannot tell" and not self.thin:
+            parts.append("More rows of this kind would not tell.")
+        if 0 < self.test_rows < SMALL_TEST:
+            of = "points of accuracy" if "accuracy" in self.alone.scores else "% of its loss"
+            parts.append(
+                f"It is tested on {plural(self.test_rows, 'row')} a seed: one is "
+                f"{100 / self.test_rows:.0f} {of}."
+            )
+        return " ".join(parts)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Advice to every client of a federation.
+
+    Attributes:
+        clients: advice by name
+        data: name of the data
+        seeds: number of seeds
+        rounds: rounds of a training
+        steps: local steps of a training, the same alone
+        note: what the intervals cover
+        least: share of the loss alone that a gain must reach to count
+        ways: names of the ways, in order
+        method: the way that most clients clearly gain by; "" if none
+        remarks: what was left out, and why
+        classes: names of the two classes, where there are two
+        runs: runs of alone, everyone and MaxFL, for the researcher's part of the report
+    """
+
+    clients: Mapping[str, ClientContent]
+    data: str
+    seeds: int
+    rounds: int
+    steps: int
+    note: str
+    least: float
+    ways: tuple[str, ...]
+    method: str = ""
+    remarks: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    runs: Mapping[str, Sequence[Run]] = field(default_factory=dict, repr=False, compare=False)
+
+    def __getitem__(self, name: str) -> ClientContent:
+        if name not in self.clients:
+            raise unknown_name("client", name, self.clients)
+        return self.clients[name]
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The advice as JSON."""
+        return {
+            "clients": {name: client.table for name, client in self.clients.items()},
+            **self.setting,
+        }
+
+    @property
+    def setting(self) -> dict[str, Any]:
+        """The part that holds for all clients, as JSON."""
+        return {
+            "data": self.data,
+            "method": self.method,
+            "seeds": self.seeds,
+            "rounds": self.rounds,
+            "steps": self.steps,
+            "least": self.least,
+            "intervals": self.note,
+            "remarks": list(self.remarks),
+        }
+
+    def count(self) -> dict[str, int]:
+        """Return the number of clients with each verdict."""
+        verdicts = [client.verdict for client in self.clients.values()]
+        return {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)}
+
+    def summary(self) -> str:
+        """Return the verdicts of all clients in a sentence."""
+        names: dict[str, list[str]] = {}
+        for client in self.clients.values():
+            names.setdefault(client.headline(), []).append(client.name)
+        lines = [
+            f"{join_words(who) if len(who) <= FEW else f'{len(who)} clients'}: {headline}"
+            for headline, who in names.items()
+        ]
+        return f"{'; '.join(lines)}."
+
+    def __rich__(self) -> RenderableType:
+        clients = list(self.clients.values())
+        head = [Column("client", [c.name for c in clients])]
+        columns = [
+            Column("verdict", [c.headline() for c in clients], left=True),
+            Column("alone", [f"{c.alone.loss:.3f}" for c in clients]),
+        ]
+        columns += [
+            Column(name, [format_way(c.ways.get(name)) for c in clients]) for name in self.ways
+        ]
+        title = "held-out loss alone, and its fall by each way (* : clear over the whole table)"
+        lines = [f"{c.name}: {c.headline()}. {c.sentence()}" for c in clients]
+        notes = [self.budget(), self.note, *self.remarks]
+        table = TerminalTable(title, head, columns)
+        return Group(*map(Text, lines), Text(""), table, *map(Text, notes))
+
+    def budget(self) -> str:
+        """Return the work of every way, alone included."""
+        return f"every way: {plural(self.rounds, 'round')}, {self.steps} local steps; alone as many"
+
+    def __repr__(self) -> str:
+        counted = ", ".join(f"{n} {verdict}" for verdict, n in self.count().items())
+        return f"Advice({self.data}: {counted}; {plural(self.seeds, 'seed')})"
+
+
+def finite(value: float) -> float | None:
+    """Return a number for JSON; None where it is not finite."""
+    return float(value) if math.isfinite(value) else None
+
+
+def format_gain(gain: tuple[float, float, float]) -> str:
+    """Format a gain with its interval.
+
+    >>> format_gain((0.01, 0.04, 0.07))
+    '+0.040 (+0.010 to +0.070)'
+    """
+    low, mean, high = gain
+    return f"{mean:+.3f} ({low:+.3f} to {high:+.3f})"
+
+
+def format_way(way: WayContent | None) -> str:
+    """Format a way's gain for a cell; a star where it is clear."""
+    if way is None or way.gain is None:
+        return ""
+    low, mean, high = way.gain
+    return f"{mean:+.3f}±{(high - low) / 2:.3f}{'*' if way.clear else ' '}"
+
+
+def round_up(n: int) -> int:
+    """Round a number up to two digits.
+
+    >>> round_up(1234), round_up(57)
+    (1300, 57)
+    """
+    unit = int(10 ** max(0, len(str(n)) - 2))
+    return -(-n // unit) * unit
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Join names to a list in a sentence.
+
+    >>> join_words(["a"]), join_words(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def describe_score(name: str) -> str:
+    """Return the name of a score in text."""
+    return get_score(name).title

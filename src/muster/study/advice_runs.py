@@ -1,0 +1,366 @@
+"""The runs of an advice: every client alone, with each other one, with everyone, and by methods.
+
+Per seed one training of everybody alone, one of each pair (both learn from it), one of FedAvg and
+one of MaxFL on everybody, and one of `assist` for each client in turn. All take the same number of
+local steps from the same start. What counts is each client's loss on its own held-out rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations
+
+import numpy as np
+
+from ..base.arrays import Bool
+from ..base.checks import check_whole
+from ..base.errors import MusterError, plural
+from ..base.lazy import nn, pl
+from ..base.rng import as_seeds
+from ..data.split.resplit import split_again
+from ..engines.compute import Compute
+from ..federation import Federation, Variation
+from ..local import Local
+from ..methods import Method, assist, fedavg, local, maxfl
+from ..models.specs import Linear, Spec
+from ..report.advice_content import Advice, ClientContent, WayContent
+from ..report.intervals import Interval, all_runs, seed_variation
+from ..results.run import Run
+from ..run.job import Job
+from ..run.simulate import run_job
+from ..run.training_loop import Keep
+from ..tasks.classification import Binary, Multiclass
+from ..tasks.regression import Regression
+from ..tasks.task import RowFunction, Task, as_task
+from .advise import JOIN, LEAST, Cell, ClientVerdict, decide
+from .compare import get_federation
+from .comparison import Comparison
+from .way_records import (
+    ALONE,
+    LEAST_MINORITY,
+    LEAST_SEEDS,
+    Ask,
+    SeedRecord,
+    WayRecord,
+    ask_model,
+    ask_nothing,
+    collect_trials,
+    count_minority,
+    find_units,
+    has_same_rows,
+    hash_held_out,
+    measure,
+    merge,
+    name_pair,
+)
+from .workers import WorkerPool, count_workers
+
+EVERYONE, ASSIST, MAXFL = "with everyone", "by assist", "by MaxFL"
+PAIRS = 8  # most clients of which every pair is trained: there are n (n - 1) / 2
+POINTS = 10  # evaluations over the rounds, for the researcher's curves
+WORK = Local(steps=10, batch_size=32, lr=0.1)
+
+OnSeed = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class AdvicePlan:
+    """The plan of an advice, as it is sent to workers.
+
+    Attributes:
+        data: a federation, or a function of the seed that returns one
+        job: settings of every run but method and seed
+        fixed: True if the data is the same for every seed: then its rows are divided again
+        watch: True if runs of alone, everyone and MaxFL are kept, with their curves
+    """
+
+    data: Federation | Callable[[int], Federation]
+    job: Job
+    compute: Compute
+    fixed: bool
+    watch: bool
+
+    def federation(self, seed: int) -> Federation:
+        """Return the data of a seed; everybody takes part, and roles do not matter."""
+        fed = get_federation(self.data, seed)
+        fed = split_again(fed, seed) if self.fixed else fed
+        everyone = np.ones(fed.n, np.bool_)
+        return for_clients(replace(fed, requirement=None), everyone, everyone)
+
+    def run(self, fed: Federation, method: Method, seed: int, watch: bool = False) -> Run:
+        """Run a method on one seed."""
+        every = max(1, self.job.rounds // POINTS) if watch and self.watch else 0
+        job = replace(self.job, method=method, seed=seed)
+        return run_job(fed, job, compute=self.compute, keep=Keep(every))
+
+
+def advise(
+    data: Federation | Callable[[int], Federation],
+    model: nn.Module | Spec | None = None,
+    rounds: int = 20,
+    local: Local = WORK,
+    seeds: int | Iterable[int] = 16,
+    *,
+    task: Task | RowFunction | None = None,
+    compute: Compute = Compute(),
+    jobs: int = 1,
+    on_seed: OnSeed | None = None,
+) -> Advice:
+    """Advise every client of a federation: join (with whom), help, stay out, or cannot tell.
+
+    Args:
+        data: a federation, whose rows every seed divides into training and test rows again; or a
+            function of the seed that returns one and does that itself (`varies="split"`): of any
+            other, the federation of the first seed is taken
+        model: model to train; default: linear
+        rounds: number of communication rounds of every way
+        local: work of a client in a round; alone, a client takes as many steps
+        seeds: number of seeds, or a list of them
+        task: task of the model; default: binary for two classes, multiclass for more, regression
+            for numbers
+        compute: engine, device, dtype and processes
+        jobs: number of processes that run seeds
+        on_seed: called with the numbers of finished and of all seeds
+
+    >>> import muster
+    >>> fed = muster.data.digits(clients=2, priority=2)
+    >>> advice = muster.advise(fed, rounds=2, seeds=3)
+    >>> sorted(advice.clients), advice["0"].verdict in ("join", "help", "stay out", "cannot tell")
+    (['0', '1'], True)
+    """
+    chosen = as_seeds(seeds)
+    check_whole("seeds", len(chosen), LEAST_SEEDS)
+    first = get_federation(data, chosen[0])
+    if first.n < 2:
+        raise MusterError("data: a single client; advice needs at least two, to learn from others")
+    found = choose_task(first) if task is None else as_task(task)
+    job = Job(fedavg(), Linear() if model is None else model, local, rounds, chosen[0], task=found)
+    fixed = not callable(data) or first.varies != "split"
+    many = count_workers(jobs, len(chosen))
+    alone = replace(compute, processes=1) if many > 1 else compute
+    plan = AdvicePlan(first if fixed else data, job, alone, fixed, watch=True)
+    done: dict[int, SeedRecord] = {}
+    with WorkerPool(many) as pool:
+        for seed, record in pool.each(partial(run_seed, plan), chosen):
+            done[seed] = record
+            if on_seed is not None:
+                on_seed(len(done), len(chosen))
+    labels = first.labels or tuple(str(c) for c in range(first.classes))
+    return conclude([done[seed] for seed in chosen], rounds, labels if first.classes == 2 else ())
+
+
+def choose_task(fed: Federation) -> Task:
+    """Return the task that the targets suggest."""
+    if fed.classes == 0:
+        return Regression()
+    return Binary() if fed.classes == 2 else Multiclass()
+
+
+def for_clients(fed: Federation, some: Bool, priority: Bool) -> Federation:
+    """Return the federation in which some clients take part, for these priority ones."""
+    return replace(fed, priority=priority, importance=priority.astype(np.float64), unseen=~some)
+
+
+def run_seed(plan: AdvicePlan, seed: int) -> SeedRecord:
+    """Run every way on one seed."""
+    fed = plan.federation(seed)
+    n, one = fed.n, np.eye(fed.n, dtype=np.bool_)
+    names = tuple(fed.population.get_name(k) for k in range(n))
+    everyone = np.ones(n, np.bool_)
+    alone = plan.run(fed, local(), seed, watch=True)
+    by_row = has_same_rows(fed, plan.job.task)
+    ask: Ask = partial(ask_model, fed=fed, task=plan.job.task) if by_row else ask_nothing
+    ways = {ALONE: measure(alone, everyone, ask)}
+    if n <= PAIRS:
+        pairs: dict[str, list[WayRecord]] = {name_pair(name): [] for name in names}
+        for i, j in combinations(range(n), 2):
+            some = one[i] | one[j]
+            run = plan.run(for_clients(fed, some, some), fedavg(), seed)
+            for other, k in ((i, j), (j, i)):
+                pairs[name_pair(names[other])].append(measure(run, one[k], ask))
+        ways |= {way: merge(records) for way, records in pairs.items()}
+    runs = {ALONE: alone}
+    if n > 2:  # of two, everyone is a pair
+        runs[EVERYONE] = plan.run(fed, fedavg(), seed, watch=True)
+        ways[EVERYONE] = measure(runs[EVERYONE], everyone, ask)
+    helped = [plan.run(for_clients(fed, everyone, one[k]), assist(), seed) for k in range(n)]
+    ways[ASSIST] = merge([measure(run, one[k], ask) for k, run in enumerate(helped)])
+    asks = replace(fed, requirement=alone.final["train_loss"].to_numpy())
+    runs[MAXFL] = plan.run(asks, maxfl(), seed, watch=True)
+    ways[MAXFL] = measure(runs[MAXFL], everyone, ask)
+    assert fed.test is not None, "split_again and data sets hold rows out"
+    return SeedRecord(
+        ways,
+        names,
+        tuple(fed.train.sizes.tolist()),
+        tuple(fed.test.sizes.tolist()),
+        hash_held_out(fed) if by_row else (),
+        count_minority(fed),
+        fed.variation,
+        runs if plan.watch else {},
+    )
+
+
+def conclude(records: Sequence[SeedRecord], rounds: int, classes: Sequence[str]) -> Advice:
+    """Return the advice that the records of all seeds give."""
+    first = records[0]
+    trials = collect_trials(records)
+    verdicts, intervals = decide(trials)
+    n = len(first.names)
+    remarks = []
+    if not trials.partners:
+        remarks.append(
+            f"pairs: not tried ({n * (n - 1) // 2} of {n} clients; they are up to {PAIRS} "
+            "clients), so that nobody is advised to help"
+        )
+    clients = {
+        name: describe_client(records, verdicts[k], intervals, k)
+        for k, name in enumerate(first.names)
+    }
+    runs = {label: [r.runs[label] for r in records] for label in first.runs}
+    return Advice(
+        clients,
+        next((run.facts.get("data", "") for run in first.runs.values()), ""),
+        len(records),
+        rounds,
+        count_steps(records),
+        f"{describe_units(first, len(records))}; wide enough for all {len(intervals)} comparisons "
+        "together (Holm)",
+        LEAST,
+        tuple(way for way in first.ways if way != ALONE),
+        find_common_way(verdicts),
+        tuple(remarks),
+        tuple(classes),
+        runs,
+    )
+
+
+def describe_units(first: SeedRecord, seeds: int) -> str:
+    """Return the line that states what intervals cover."""
+    if not first.row_hashes:
+        return first.variation.interval_note(seeds)
+    return (
+        f"intervals: 95 % over each client's own rows, held out in turn by {seeds} seeds that "
+        "split them again"
+    )
+
+
+def count_steps(records: Sequence[SeedRecord]) -> int:
+    """Return the local steps of a client in a training, of the client with the most."""
+    alone = records[0].runs[ALONE]
+    return int(alone.clients.group_by("client").agg(pl.col("steps").sum())["steps"].max())  # type: ignore[arg-type]
+
+
+def find_common_way(verdicts: Sequence[ClientVerdict]) -> str:
+    """Return the way that is advised most often; "" if nobody is to join."""
+    advised = [verdict.way for verdict in verdicts if verdict.verdict == JOIN]
+    return max(dict.fromkeys(advised), key=advised.count, default="")
+
+
+def describe_client(
+    records: Sequence[SeedRecord],
+    verdict: ClientVerdict,
+    intervals: Mapping[Cell, Interval],
+    k: int,
+) -> ClientContent:
+    """Return the advice for client k with the numbers behind it."""
+    first = records[0]
+    ways = {
+        way: describe_way(records, way, k, intervals[way, k])
+        for way in first.ways
+        if (way, k) in intervals
+    }
+    return ClientContent(
+        first.names[k],
+        verdict.verdict,
+        verdict.way,
+        tuple(first.names[j] for j in verdict.helps),
+        verdict.none,
+        bool(first.minority) and first.minority[k] < LEAST_MINORITY,
+        first.train_rows[k],
+        first.test_rows[k],
+        verdict.seeds,
+        verdict.rows,
+        describe_way(records, ALONE, k),
+        ways,
+    )
+
+
+def describe_way(
+    records: Sequence[SeedRecord], way: str, k: int, gain: Interval | None = None
+) -> WayContent:
+    """Return the numbers of one way for client k, means over the seeds."""
+    mine = [record.ways[way] for record in records]
+    scores = {
+        name: float(np.nanmean(values)) if np.isfinite(values).any() else np.nan
+        for name in mine[0].scores
+        for values in [np.array([record.scores[name][k] for record in mine])]
+    }
+    counted = [a.outcomes for record in mine if (a := record.answers.get(k)) and a.outcomes]
+    ends = None if gain is None else (gain.mean - gain.half, gain.mean, gain.mean + gain.half)
+    clear = gain is not None and gain.excludes_zero
+    return WayContent(
+        way,
+        float(find_units(records, way, k).mean()),
+        scores,
+        ends,
+        "" if gain is None or not clear else "gain" if gain.mean > 0 else "harm",
+        0.0 if way == ALONE else float(np.mean([record.up[k] for record in mine])),
+        0.0 if way == ALONE else float(np.mean([record.down[k] for record in mine])),
+        sum(counted[1:], counted[0]) if counted else None,
+    )
+
+
+def advise_from(comparison: Comparison) -> Advice:
+    """Advise by a comparison that has runs: each client's held-out loss by every method against
+    that by `local`."""
+    runs = comparison.matched
+    alone = next((label for label, mine in runs.items() if mine[0].method == "local"), None)
+    others = [label for label in runs if label != alone]
+    if alone is None or not others:
+        raise MusterError(
+            "advise: this comparison has no runs of every client alone next to others; run it with "
+            f"--method local too ({plural(len(runs), 'method')}: {', '.join(runs)})"
+        )
+    variation = seed_variation(all_runs(runs))
+    if variation.varies == "training":
+        raise MusterError(
+            "advise: all seeds of this comparison have the same rows, so that its intervals say "
+            "nothing of new ones; run muster advise on the data itself"
+        )
+    records = [
+        record_seed({label: mine[i] for label, mine in runs.items()}, alone, variation)
+        for i in range(len(comparison.seeds))
+    ]
+    steps = {label: int(mine[0].rounds["steps"].sum()) for label, mine in runs.items()}
+    more = [label for label in others if steps[label] > steps[alone]]
+    advice = conclude(records, len(runs[alone][0].rounds), ())
+    if more:
+        advice = replace(
+            advice, remarks=(*advice.remarks, f"more local steps than alone: {', '.join(more)}")
+        )
+    return replace(advice, runs=runs)
+
+
+def record_seed(runs: Mapping[str, Run], alone: str, variation: Variation) -> SeedRecord:
+    """Return the record of one seed of a comparison; a client's held-out rows are taken for
+    the share that all clients hold out."""
+    final = runs[alone].final
+    rows = final["rows"].to_numpy()
+    test = np.rint(rows * variation.test_rows / max(1, variation.train_rows)).astype(np.int64)
+    everyone = np.ones(len(final), np.bool_)
+    ways = {ALONE: measure(runs[alone], everyone)}
+    ways |= {f"by {label}": measure(run, everyone) for label, run in runs.items() if label != alone}
+    column = "name" if "name" in final.columns else "client"
+    names = tuple(str(name) for name in final[column].to_list())
+    kept = {ALONE: runs[alone]}
+    sizes = tuple(rows.tolist()), tuple(test.tolist())
+    held = (
+        runs[alone]
+        .holdings.group_by("client")
+        .agg((pl.col("rows").sum() - pl.col("rows").max()).alias("rows"))
+    )
+    minority = tuple(held.sort("client")["rows"].to_list())
+    return SeedRecord(ways, names, *sizes, (), minority, variation, kept)
