@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from muster.cli.main import build_parser
+from small_data import SHARED
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

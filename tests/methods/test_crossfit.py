@@ -36,6 +36,8 @@ def flat(weights):
 class Numpy:
     """Cross-fitting over rounds of full-batch softmax regression, written out."""
 
+    freedom = "shrunk"
+
     def __init__(self, fed, priority):
         self.x, self.y = fed.train.x.double().numpy(), fed.train.y.numpy()
         self.n, self.priority = fed.n, priority
@@ -70,8 +72,7 @@ class Numpy:
                 self.gain[f - 1] += d @ (v - m_p)
                 now, target = now + d @ d.T, target + ((v - m_p) ** 2).sum()
         share = self.full / self.full.sum()
-        freedom = choose_freedom(self.gram, self.gain, share)
-        a = solve(freedom, self.gram.sum(0), self.gain.sum(0), share)
+        a = solve(self.freedom, self.gram.sum(0), self.gain.sum(0), share)
         if (pull := a @ now @ a) > target:
             a = a * np.sqrt(target / pull)
         self.w = np.array([m_p + a @ d for m_p, d in stacks])

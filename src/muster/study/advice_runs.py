@@ -37,6 +37,7 @@ from ..tasks.task import RowFunction, Task, as_task
 from .advise import JOIN, LEAST, Cell, ClientVerdict, decide
 from .compare import get_federation
 from .comparison import Comparison
+from .units import WorkerPool, count_workers
 from .way_records import (
     ALONE,
     LEAST_MINORITY,
@@ -55,7 +56,6 @@ from .way_records import (
     merge,
     name_pair,
 )
-from .workers import WorkerPool, count_workers
 
 EVERYONE, ASSIST, MAXFL = "with everyone", "by assist", "by MaxFL"
 PAIRS = 8  # most clients of which every pair is trained: there are n (n - 1) / 2
