@@ -164,6 +164,12 @@ class Method:
         return bool(getattr(self.weigh, "folds", 0))
 
     @property
+    def held_out(self) -> int:
+        """Folds of the objective's rows, one of which nobody trains on and replies are judged by;
+        0: none is held out."""
+        return int(getattr(self.weigh, "hold_out", 0))
+
+    @property
     def claims(self) -> bool:
         """True if clients send a claim with their reply."""
         return self.claim.needs_requirement or self.folds > 0
@@ -199,6 +205,11 @@ def check_compatible(method: Method) -> None:
         )
     if method.tracks is not None:
         check_tracks(method)
+    if method.held_out and (method.tracks or method.folds or method.trust):
+        raise MusterError(
+            f"method: weigh {type(method.weigh).__name__} judges replies by rows that it holds "
+            'out; leave out claim = "spread", deploy and trust'
+        )
     kept = collect_names(step, "keeps")
     # A step that neither has `keeps` nor inherits from Step may keep anything.
     known = hasattr(step, "keeps") or Step in type(step).__mro__

@@ -15,7 +15,7 @@ from .parts.admit import Band, Everyone, Objective
 from .parts.claim import Appeal, Nothing, Spread, Unmet
 from .parts.defences.trust import Audit, as_audit
 from .parts.effort import ByWeight
-from .parts.evidence import CrossFit, Stein
+from .parts.evidence import CrossFit, FedDA, FedFomo, Stein
 from .parts.invite import Full, Invite, PowerOfChoice, Sample
 from .parts.join import Aligned, Available, Criterion, Join, Straggling
 from .parts.solvers import (
@@ -165,6 +165,36 @@ def assist(
         deploy=AgainstAlone() if guard else None,
         trust=as_audit(trust),
     )
+
+
+@part(Method, "fedda")
+def fedda(invite: Invite = Full(), server_lr: float = 1.0) -> Method:
+    """FedDA-auto: Jiang et al. 2024, helps by each helper alone:
+    w' = sum_j q_j [(1 - beta_j) m_P + beta_j m_j], beta_j = min(1, v / |m_j - m_P|^2), where m_P is
+    the priority clients' mean reply, v its variance from two halves of their rows, and q_j a
+    helper's share of the helpers' data.
+
+    Args:
+        invite: whom the server asks each round: one of the invite parts
+        server_lr: the server's step towards that average
+    """
+    weigh, step = FedDA(), Average(server_lr)
+    return Method("fedda", invite=invite, weigh=weigh, claim=Spread(), step=step)
+
+
+@part(Method, "fedfomo")
+def fedfomo(hold_out: int = 4, invite: Invite = Full(), server_lr: float = 1.0) -> Method:
+    """FedFomo for one model: Zhang et al. 2021, w' = w + sum_k u_k (w_k - w) / sum_k u_k,
+    u_k = max(0, (L(w) - L(w_k)) / (|w_k - w| + 1e-5)), where L is the priority clients' loss on
+    rows that they hold out of training. Each of them gets every reply, once a round. The paper has
+    a model and weights for each client.
+
+    Args:
+        hold_out: number of folds of a priority client's rows, of which it holds out one
+        invite: whom the server asks each round: one of the invite parts
+        server_lr: the server's step towards that average
+    """
+    return Method("fedfomo", invite=invite, weigh=FedFomo(hold_out), step=Average(server_lr))
 
 
 @part(Method, "fedavg")

@@ -8,40 +8,8 @@ import pytest
 from scipy.optimize import minimize
 
 import muster
-from muster.base import rng
 from muster.methods import assist, fedavg, fedavg_priority
-
-LR, STEPS, CLASSES = 0.3, 3, 3
-
-
-def clients_of(seed=0, sizes=(12, 9, 40, 40), priority=(0, 1), shift=None):
-    """Small softmax problems; client k's rows have their means moved by shift[k]."""
-    draw = np.random.default_rng(seed)
-    centres = draw.normal(size=(CLASSES, 4)) * 2
-    train = []
-    for k, n in enumerate(sizes):
-        y = np.arange(n) % CLASSES
-        x = centres[y] + draw.normal(size=(n, 4)) + (0 if shift is None else shift[k])
-        train.append((x, y))
-    return muster.Federation.from_arrays(train=train, priority=list(priority))
-
-
-def descend(x, y, steps=STEPS):
-    """Full-batch gradient descent of softmax regression from zero, in numpy."""
-    w, b = np.zeros((CLASSES, x.shape[1])), np.zeros(CLASSES)
-    for _ in range(steps):
-        z = x @ w.T + b
-        p = np.exp(z - z.max(1, keepdims=True))
-        p = p / p.sum(1, keepdims=True) - np.eye(CLASSES)[y]
-        w, b = w - LR * p.T @ x / len(x), b - LR * p.mean(0)
-    return np.concatenate([w.ravel(), b])
-
-
-def halves(fed, k, seed=0):
-    """The two halves of a client's rows in the first round."""
-    key = rng.keys(seed, "folds", 0, np.array([k]))
-    lists = fed.train.lists(np.array([k])).split_folds(2, key)
-    return [lists.rows[lists.offsets[f] : lists.offsets[f + 1]] for f in range(2)]
+from softmax_numpy import LR, STEPS, clients_of, descend, folds_of
 
 
 @pytest.mark.parametrize("engine", ["stacked", "loop"])
@@ -51,7 +19,7 @@ def test_one_round_is_that_of_numpy(engine):
     share = fed.population.share[:2]
     replies, spread = [], []
     for k in range(2):
-        m1, m2 = (descend(x[rows], y[rows]) for rows in halves(fed, k))
+        m1, m2 = (descend(x[rows], y[rows]) for rows in folds_of(fed, k))
         replies.append((m1 + m2) / 2)
         spread.append(((m1 - m2) ** 2).sum() / 4)
     for k in (2, 3):
@@ -88,10 +56,10 @@ def test_one_round_is_that_of_numpy(engine):
 
 def test_halves_are_disjoint_and_all_there_is():
     fed = clients_of()
-    first, second = halves(fed, 0)
+    first, second = folds_of(fed, 0)
     assert sorted([*first, *second]) == list(range(12))
     assert abs(len(first) - len(second)) <= 1
-    other = halves(fed, 0, seed=1)[0]
+    other = folds_of(fed, 0, seed=1)[0]
     assert sorted(other) != sorted(first)
 
 
