@@ -29,7 +29,16 @@ from .parts.step import (
 )
 from .parts.tracks import GAIN, PRODUCT, VALIDATION, AgainstAlone, Tracks, cut
 from .parts.weigh import DataShare, Weigh
-from .schedules import Constant, Count, Schedule, as_schedule, count_rounds, value_after
+from .schedules import (
+    AUTO,
+    Constant,
+    Count,
+    Epsilon,
+    Schedule,
+    as_schedule,
+    count_rounds,
+    value_after,
+)
 
 Shapes = dict[str, tuple[int, ...]]  # of named arrays
 
@@ -50,7 +59,8 @@ class Method:
         effort: the number of local steps of each client
         losses: True if weigh or step use the clients' losses F_k(w)
         tune_steps: local steps a client takes before it measures the model for its claim
-        epsilon: eps_t, sent in the offer for the rules that need it
+        epsilon: eps_t, sent in the offer for the rules that need it; "auto": chosen before the
+            run by rows that are held out (`muster.run.auto_epsilon`)
         warmup: rounds (int) or fraction of rounds (float) in which only the objective's clients
             (the priority clients) are asked
         reference: the clients that measure F(w): all priority clients (the paper), or those asked,
@@ -72,7 +82,7 @@ class Method:
     effort: Effort = AsAsked()
     losses: bool = False
     tune_steps: int = 0
-    epsilon: float | Schedule = Constant(float("nan"))
+    epsilon: Epsilon = Constant(float("nan"))
     warmup: Count = 0
     reference: Literal["all", "asked"] = "all"
     serves: Literal["global", "own"] = "global"
@@ -84,7 +94,7 @@ class Method:
         check_one_of("reference", self.reference, ("all", "asked"))
         check_one_of("serves", self.serves, ("global", "own"))
         check_whole("tune_steps", self.tune_steps, 0)
-        if is_number(self.epsilon):
+        if is_number(self.epsilon) or (isinstance(self.epsilon, str) and self.epsilon != AUTO):
             object.__setattr__(self, "epsilon", as_schedule(self.epsilon, "epsilon"))
         check_compatible(self)
 
@@ -99,7 +109,7 @@ class Method:
     @property
     def schedule(self) -> Schedule:
         """epsilon as a schedule; it may be given as a number."""
-        assert isinstance(self.epsilon, Schedule)
+        assert isinstance(self.epsilon, Schedule), "it is chosen before the first round"
         return self.epsilon
 
     @property
