@@ -160,7 +160,7 @@ def test_held_out_decisions_and_other_words_are_refused(alike):
 
 def test_a_real_federation_refuses_it():
     chosen = load({**TABLE, "method": {"name": "fedalign", "epsilon": "auto"}})
-    with pytest.raises(muster.MusterError, match="use --method assist.*muster tune"):
+    with pytest.raises(muster.MusterError, match=r"use --method assist.*muster tune"):
         check_federated(chosen)
 
 

@@ -39,8 +39,8 @@ from ..protocol import (
 from .audit import TRUST, audit
 from .clients import Clients
 from .evaluation_cache import EvaluationCache
+from .held_out_trial import judge_replies
 from .job import Job
-from .judge import judge_replies
 
 SCALAR = 8  # bytes of a number in a message
 
