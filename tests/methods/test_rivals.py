@@ -8,6 +8,8 @@ import pytest
 
 import muster
 from muster.methods import fedda, fedfomo
+from muster.protocol import Trial
+from muster.run.held_out_trial import join_trials
 from softmax_numpy import LR, STEPS, as_vector, clients_of, descend, folds_of, loss
 
 FULL = muster.Local(steps=STEPS, batch_size=None, lr=LR)
@@ -89,6 +91,28 @@ def test_the_ledger_has_the_exchange_of_fedfomo():
     model = 15 * 8
     assert table["bytes_down"].to_list() == [5 * model] * 2 + [model] * 2
     assert table["bytes_up"].to_list() == [model + 5 * 8] * 2 + [model] * 2
+
+
+def test_many_replies_are_judged_in_several_messages(monkeypatch):
+    fed = clients_of(sizes=(16, 11, 40, 30, 20), shift=(0, 0, 0.5, 3, 0))
+    whole = simulate(fed, fedfomo(), rounds=2)
+    monkeypatch.setattr("muster.run.held_out_trial.AT_ONCE", 2)
+    parts = simulate(fed, fedfomo(), rounds=2)
+    assert (as_vector(parts.weights) == as_vector(whole.weights)).all()
+    assert parts.clients.equals(whole.clients)
+
+
+def test_counted_bytes_of_several_messages_add_up():
+    one, two = (
+        Trial(
+            np.array([[1.0], [2.0]]), np.array([3]), (np.array([n]), np.array([10 * n])), ((3, n),)
+        )
+        for n in (5, 7)
+    )
+    both = join_trials([one, two])
+    assert both.values.tolist() == [[1.0], [2.0], [2.0]]
+    assert [numbers.tolist() for numbers in both.traffic] == [[12], [120]]
+    assert both.events == ((3, 5), (3, 7))
 
 
 def test_without_rows_to_hold_out_nobody_is_judged_and_the_model_stays():

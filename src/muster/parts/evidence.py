@@ -194,7 +194,7 @@ IMPROVEMENT = "improvement"  # the part of a reply's extras with its gain on hel
 @part(Weigh, "fedfomo")
 @dataclass(frozen=True)
 class FedFomo:
-    """Weights by the loss on rows that are held out (FedFomo: Zhang et al., ICLR 2021, eq. 5).
+    """Weights by the loss on rows that are held out (FedFomo: Zhang et al., ICLR 2021).
 
     `max(0, (L(w) - L(w_k)) / (|w_k - w| + 1e-5))` for every reply, where L is the objective's loss
     on one fold of its clients' rows, the same in every round, on which they never train. Without a
