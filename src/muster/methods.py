@@ -65,8 +65,8 @@ def fedalign(
     Args:
         epsilon: how far a client's loss may be from the priority clients' F(w) to count: a number,
             a schedule over rounds (muster.schedules), or "auto": the best of 5 by 4-fold
-            cross-validation of the priority clients' rows, which costs 20 runs of a quarter of the
-            rounds before the first one (simulation only)
+            cross-validation of the priority clients' rows, which costs 20 runs before the first
+            round, of a quarter of the rounds or 20 of them (simulation only)
         criterion: what is compared, the clients' "loss" or the task's "score" ("accuracy", as the
             paper has it, is the same)
         warmup: rounds (a whole number) or share of rounds (a fraction) in which only priority

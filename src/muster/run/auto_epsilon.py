@@ -7,7 +7,8 @@ and quantiles of the gaps |F_k - F| seen in these two. The one with the lowest l
 pooled with the clients' weights in the objective, is used for the run; of equal ones the smallest.
 
 The cost is `FOLDS` runs for each of up to 5 candidates, 20 in all, of a quarter of the rounds each
-(at least `LEAST`, after warm-up): about five times the run itself.
+(at least `LEAST`, after warm-up): about five times a run of 80 rounds and more, up to twenty times
+a shorter one.
 """
 
 from __future__ import annotations
