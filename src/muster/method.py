@@ -30,7 +30,16 @@ from .parts.step import (
 )
 from .parts.tracks import GAIN, PRODUCT, VALIDATION, Deploy, Tracks, cut
 from .parts.weigh import DataShare, Weigh
-from .schedules import Constant, Count, Schedule, as_schedule, count_rounds, value_after
+from .schedules import (
+    AUTO,
+    Constant,
+    Count,
+    Epsilon,
+    Schedule,
+    as_schedule,
+    count_rounds,
+    value_after,
+)
 
 Shapes = dict[str, tuple[int, ...]]  # of named arrays
 
@@ -51,7 +60,8 @@ class Method:
         effort: the number of local steps of each client
         losses: True if weigh or step use the clients' losses F_k(w)
         tune_steps: local steps a client takes before it measures the model for its claim
-        epsilon: eps_t, sent in the offer for the rules that need it
+        epsilon: eps_t, sent in the offer for the rules that need it; "auto": chosen before the
+            run by rows that are held out (`muster.run.auto_epsilon`)
         warmup: rounds (int) or fraction of rounds (float) in which only the objective's clients
             (the priority clients) are asked
         reference: the clients that measure F(w): all priority clients (the paper), or those asked,
@@ -75,7 +85,7 @@ class Method:
     effort: Effort = AsAsked()
     losses: bool = False
     tune_steps: int = 0
-    epsilon: float | Schedule = Constant(float("nan"))
+    epsilon: Epsilon = Constant(float("nan"))
     warmup: Count = 0
     reference: Literal["all", "asked"] = "all"
     serves: Literal["global", "own"] = "global"
@@ -90,7 +100,7 @@ class Method:
         check_whole("tune_steps", self.tune_steps, 0)
         if self.sketch:
             check_whole("sketch", self.sketch, LEAST, MOST)
-        if is_number(self.epsilon):
+        if is_number(self.epsilon) or (isinstance(self.epsilon, str) and self.epsilon != AUTO):
             object.__setattr__(self, "epsilon", as_schedule(self.epsilon, "epsilon"))
         check_compatible(self)
 
@@ -105,7 +115,7 @@ class Method:
     @property
     def schedule(self) -> Schedule:
         """epsilon as a schedule; it may be given as a number."""
-        assert isinstance(self.epsilon, Schedule)
+        assert isinstance(self.epsilon, Schedule), "it is chosen before the first round"
         return self.epsilon
 
     @property
@@ -172,6 +182,12 @@ class Method:
         return bool(getattr(self.weigh, "folds", 0))
 
     @property
+    def held_out(self) -> int:
+        """Folds of the objective's rows, one of which nobody trains on and replies are judged by;
+        0: none is held out."""
+        return int(getattr(self.weigh, "hold_out", 0))
+
+    @property
     def claims(self) -> bool:
         """True if clients send a claim with their reply."""
         return self.claim.needs_requirement or self.folds > 0
@@ -215,6 +231,11 @@ def check_compatible(method: Method) -> None:
         raise MusterError(
             "method: sketch needs weights from distances alone, and a solver that sends its model "
             'alone; use weigh = "stein", or sketch = 0'
+        )
+    if method.held_out and (method.tracks or method.folds or method.trust):
+        raise MusterError(
+            f"method: weigh {type(method.weigh).__name__} judges replies by rows that it holds "
+            'out; leave out claim = "spread", deploy and trust'
         )
     kept = collect_names(step, "keeps")
     # A step that neither has `keeps` nor inherits from Step may keep anything.

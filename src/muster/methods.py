@@ -15,7 +15,7 @@ from .parts.admit import Band, Everyone, Objective
 from .parts.claim import Appeal, Nothing, Spread, Unmet
 from .parts.defences.trust import Audit, as_audit
 from .parts.effort import ByWeight
-from .parts.evidence import CrossFit, Stein
+from .parts.evidence import CrossFit, FedDA, FedFomo, Stein
 from .parts.invite import Full, Invite, PowerOfChoice, Sample
 from .parts.join import Aligned, Available, Criterion, Join, Straggling
 from .parts.solvers import (
@@ -39,7 +39,7 @@ from .parts.step import (
 )
 from .parts.tracks import AgainstAlone, Interpolate
 from .parts.weigh import Claimed, LossPower, Mixture, Uniform
-from .schedules import Count, Schedule, as_schedule
+from .schedules import AUTO, Count, Epsilon, as_schedule
 
 
 def sample_or_all(m: int | None) -> Invite:
@@ -49,7 +49,7 @@ def sample_or_all(m: int | None) -> Invite:
 
 @part(Method, "fedalign")
 def fedalign(
-    epsilon: float | Schedule = 0.2,
+    epsilon: Epsilon = 0.2,
     criterion: Criterion = "loss",
     warmup: Count = 0.1,
     prox: float = 0.0,
@@ -64,7 +64,9 @@ def fedalign(
 
     Args:
         epsilon: how far a client's loss may be from the priority clients' F(w) to count: a number,
-            or a schedule over rounds (muster.schedules)
+            a schedule over rounds (muster.schedules), or "auto": the best of 5 by 4-fold
+            cross-validation of the priority clients' rows, which costs 20 runs before the first
+            round, of a quarter of the rounds or 20 of them (simulation only)
         criterion: what is compared, the clients' "loss" or the task's "score" ("accuracy", as the
             paper has it, is the same)
         warmup: rounds (a whole number) or share of rounds (a fraction) in which only priority
@@ -91,7 +93,7 @@ def fedalign(
         solver=SGD(prox=prox),
         admit=Band(criterion),
         step=Average(server_lr),
-        epsilon=as_schedule(epsilon, "epsilon"),
+        epsilon=AUTO if epsilon == AUTO else as_schedule(epsilon, "epsilon"),
         warmup=warmup,
         reference=reference,
         trust=as_audit(trust),
@@ -192,6 +194,36 @@ def interpolation(
         step=Average(server_lr),
         deploy=Interpolate(parts=parts),
     )
+
+
+@part(Method, "fedda")
+def fedda(invite: Invite = Full(), server_lr: float = 1.0) -> Method:
+    """FedDA-auto: Jiang et al. 2024, helps by each helper alone:
+    w' = sum_j q_j [(1 - beta_j) m_P + beta_j m_j], beta_j = min(1, v / |m_j - m_P|^2), where m_P is
+    the priority clients' mean reply, v its variance from two halves of their rows, and q_j a
+    helper's share of the helpers' data.
+
+    Args:
+        invite: whom the server asks each round: one of the invite parts
+        server_lr: the server's step towards that average
+    """
+    weigh, step = FedDA(), Average(server_lr)
+    return Method("fedda", invite=invite, weigh=weigh, claim=Spread(), step=step)
+
+
+@part(Method, "fedfomo")
+def fedfomo(hold_out: int = 4, invite: Invite = Full(), server_lr: float = 1.0) -> Method:
+    """FedFomo for one model: Zhang et al. 2021, w' = w + sum_k u_k (w_k - w) / sum_k u_k,
+    u_k = max(0, (L(w) - L(w_k)) / (|w_k - w| + 1e-5)), where L is the priority clients' loss on
+    rows that they hold out of training. Each of them gets every reply, once a round. The paper has
+    a model and weights for each client.
+
+    Args:
+        hold_out: number of folds of a priority client's rows, of which it holds out one
+        invite: whom the server asks each round: one of the invite parts
+        server_lr: the server's step towards that average
+    """
+    return Method("fedfomo", invite=invite, weigh=FedFomo(hold_out), step=Average(server_lr))
 
 
 @part(Method, "fedavg")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from .base.checks import check_whole, is_number, is_whole, require
 from .base.errors import MusterError
@@ -24,6 +24,9 @@ class Schedule(Protocol):
         """Return the value in round t of `rounds`, counted from 0."""
         ...
 
+
+AUTO: Literal["auto"] = "auto"  # an epsilon that is chosen before the run
+Epsilon = float | Literal["auto"] | Schedule
 
 Count = int | float  # whole numbers count rounds, floats are fractions of all rounds
 

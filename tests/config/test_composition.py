@@ -140,6 +140,7 @@ TOGETHER = {  # parts that need another part next to them
     ("weigh", "claimed"): {"claim": "appeal"},
     ("weigh", "loss_power"): {"losses": True},
     ("weigh", "stein"): {"claim": "spread"},
+    ("weigh", "fedda"): {"claim": "spread"},
     ("weigh", "mixture"): {"step": "agnostic", "losses": True},
     ("effort", "by_weight"): {"step": "multiplicative", "claim": "unmet"},
     ("admit", "band"): {"epsilon": 0.5},

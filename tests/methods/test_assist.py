@@ -8,16 +8,8 @@ import pytest
 from scipy.optimize import minimize
 
 import muster
-from muster.base import rng
 from muster.methods import assist, fedavg, fedavg_priority
-from softmax_clients import LR, STEPS, clients_of, descend, final, helper_weight
-
-
-def halves(fed, k, seed=0):
-    """The two halves of a client's rows in the first round."""
-    key = rng.keys(seed, "folds", 0, np.array([k]))
-    lists = fed.train.lists(np.array([k])).split_folds(2, key)
-    return [lists.rows[lists.offsets[f] : lists.offsets[f + 1]] for f in range(2)]
+from softmax_clients import LR, STEPS, clients_of, descend, final, folds_of, helper_weight
 
 
 @pytest.mark.parametrize("engine", ["stacked", "loop"])
@@ -27,7 +19,7 @@ def test_one_round_is_that_of_numpy(engine):
     share = fed.population.share[:2]
     replies, spread = [], []
     for k in range(2):
-        m1, m2 = (descend(x[rows], y[rows]) for rows in halves(fed, k))
+        m1, m2 = (descend(x[rows], y[rows]) for rows in folds_of(fed, k))
         replies.append((m1 + m2) / 2)
         spread.append(((m1 - m2) ** 2).sum() / 4)
     for k in (2, 3):
@@ -64,10 +56,10 @@ def test_one_round_is_that_of_numpy(engine):
 
 def test_halves_are_disjoint_and_all_there_is():
     fed = clients_of()
-    first, second = halves(fed, 0)
+    first, second = folds_of(fed, 0)
     assert sorted([*first, *second]) == list(range(12))
     assert abs(len(first) - len(second)) <= 1
-    other = halves(fed, 0, seed=1)[0]
+    other = folds_of(fed, 0, seed=1)[0]
     assert sorted(other) != sorted(first)
 
 

@@ -12,21 +12,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import muster
-from muster.base import rng
 from muster.methods import assist, fedavg, fedavg_priority, interpolation
 from muster.parts.evidence import FREEDOMS, CrossFit, choose_freedom, solve
 from muster.parts.tracks import AgainstAlone
-from softmax_clients import LR, STEPS, clients_of, descend, final, helper_weight, replies
+from softmax_clients import (
+    LR,
+    STEPS,
+    clients_of,
+    descend,
+    final,
+    folds_of,
+    helper_weight,
+    loss,
+    replies,
+)
 
 F = 4
 FULL = {"local": muster.Local(steps=STEPS, batch_size=None, lr=LR), "dtype": "float64"}
-
-
-def folds_of(fed, k, seed=0):
-    """Row numbers of a client's folds, the same in every round."""
-    key = rng.keys(seed, "cross-fit", 0, np.array([k]))
-    lists = fed.train.lists(np.array([k])).split_folds(F, key)
-    return [lists.rows[lists.offsets[f] : lists.offsets[f + 1]] for f in range(F)]
 
 
 def flat(weights):
@@ -42,7 +44,7 @@ class Numpy:
         self.x, self.y = fed.train.x.double().numpy(), fed.train.y.numpy()
         self.n, self.priority = fed.n, priority
         self.rows = [fed.train.positions(np.array([k])) for k in range(fed.n)]
-        self.folds = {k: folds_of(fed, k) for k in priority}
+        self.folds = {k: folds_of(fed, k, "cross-fit", F) for k in priority}
         self.p = fed.population.share[: len(priority)]
         self.p = self.p / self.p.sum()
         self.full = fed.population.share[len(priority) :]
@@ -225,12 +227,6 @@ def test_a_round_pulls_no_further_than_unseen_rows_do(seed, far):
     assert (pull**2).sum() <= ((fold[0] - models[0, 1:]) ** 2).sum() * (1 + 1e-9)
 
 
-def numpy_losses(w, x, y):
-    z = x @ w[:12].reshape(3, 4).T + w[12:]
-    z = z - z.max(1, keepdims=True)
-    return (np.log(np.exp(z).sum(1)) - z[np.arange(len(y)), y]).mean()
-
-
 @pytest.mark.parametrize("method", [interpolation(), assist("crossfit", guard=True)])
 def test_what_is_deployed_is_chosen_by_unseen_rows(method):
     """Both rules against numpy: losses on each fold of the models that never saw it."""
@@ -242,8 +238,8 @@ def test_what_is_deployed_is_chosen_by_unseen_rows(method):
         gain = np.array(
             [
                 [
-                    numpy_losses(alone.w[f], x[r], y[r])
-                    - numpy_losses(alone.w[f] + b * (helped.w[f] - alone.w[f]), x[r], y[r])
+                    loss(alone.w[f], x[r], y[r])
+                    - loss(alone.w[f] + b * (helped.w[f] - alone.w[f]), x[r], y[r])
                     for b in method.deploy.points
                 ]
                 for f, r in enumerate(helped.folds[0], 1)
@@ -268,7 +264,7 @@ def test_help_that_harms_is_not_deployed():
         (x, draw.permutation(y)) for x, y in map(fed.train.client, (1, 2))
     ]
     fed = muster.Federation.from_arrays(train=wrong, test=[wrong[0]] * 3, priority=[0])
-    loss = {
+    losses = {
         name: final(fed, m).rounds["loss"][-1]
         for name, m in {
             "alone": fedavg_priority(),
@@ -277,9 +273,9 @@ def test_help_that_harms_is_not_deployed():
             "guard": assist("crossfit", guard=True),
         }.items()
     }
-    assert loss["all"] > 1.5 * loss["alone"]
-    assert loss["between"] < 1.1 * loss["alone"]
-    assert loss["guard"] < 1.1 * loss["alone"]
+    assert losses["all"] > 1.5 * losses["alone"]
+    assert losses["between"] < 1.1 * losses["alone"]
+    assert losses["guard"] < 1.1 * losses["alone"]
 
 
 @pytest.mark.parametrize("guard", [False, True])

@@ -218,3 +218,46 @@ def test_a_warm_up_as_long_as_the_run(fed):
     run = go(fed, M.fedalign(warmup=50))
     assert "all 12 rounds are warm-up (warmup = 50): no client outside" in said(run)
     assert "warm-up" not in said(go(fed, M.fedalign(warmup=5)))
+
+
+def band(fed, epsilon, rounds=12, **more):
+    return go(fed, M.fedalign(epsilon, warmup=1, **more), rounds=rounds)
+
+
+def test_a_band_that_admits_nobody_is_said_to(fed):
+    run = band(fed, 1e-6)
+    assert run.rounds["admitted_nonpriority"].sum() == 0
+    assert "epsilon 1e-06 admits nobody here: this is training without help" in said(run)
+    assert "--method assist" in said(run)
+    assert "--method.epsilon auto" in said(run)
+
+
+@pytest.mark.parametrize("more", [{}, {"criterion": "score"}, {"availability": 0.7}])
+def test_a_band_that_admits_everybody_is_said_to(fed, more):
+    assert "epsilon 50 admits everybody: this is FedAvg on all" in said(band(fed, 50, **more))
+    falling = band(fed, muster.schedules.Linear(60, 50), **more)
+    assert "epsilon 50 to 60 admits everybody" in said(falling)
+
+
+def test_a_band_that_makes_a_difference_raises_no_concern(fed):
+    run = band(fed, 0.3)
+    assert 0 < run.rounds["admitted_nonpriority"].sum() < 8 * 11
+    assert not run.warnings
+
+
+@pytest.mark.parametrize("epsilon", [0.0, np.inf])
+def test_an_epsilon_that_says_so_itself_is_not_explained(fed, epsilon):
+    assert not band(fed, epsilon).warnings
+
+
+def test_a_band_that_closes_in_the_end_did_something(fed):
+    assert not band(fed, muster.schedules.StepTo(50, at_round=8)).warnings
+
+
+def test_a_few_rounds_say_nothing_of_a_band(fed):
+    assert not band(fed, 50, rounds=5).warnings
+
+
+def test_helpers_that_are_never_asked_say_nothing_of_a_band(fed):
+    everyone = replace(fed, priority=np.ones(fed.n, bool), importance=np.ones(fed.n))
+    assert not band(everyone, 0.2).warnings

@@ -1,4 +1,4 @@
-"""Small softmax problems, their descent in numpy, and replies as a round has them."""
+"""Small softmax problems: federations, descent and folds in numpy, replies as a round has them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import polars as pl
 import torch
 
 import muster
+from muster.base import rng
 from muster.protocol import Appraisal, Replies, Roster
 
 LR, STEPS, CLASSES = 0.3, 3, 3
@@ -24,16 +25,42 @@ def clients_of(seed=0, sizes=(12, 9, 40, 40), priority=(0, 1), shift=None):
     return muster.Federation.from_arrays(train=train, priority=list(priority))
 
 
+def scores(model, x):
+    """Outputs of a model, one vector of weights and biases."""
+    size = CLASSES * x.shape[1]
+    return x @ model[:size].reshape(CLASSES, -1).T + model[size:]
+
+
+def probabilities(model, x):
+    z = scores(model, x)
+    p = np.exp(z - z.max(1, keepdims=True))
+    return p / p.sum(1, keepdims=True)
+
+
+def loss(model, x, y):
+    return -np.log(probabilities(model, x)[np.arange(len(y)), y]).mean()
+
+
 def descend(x, y, steps=STEPS, start=None):
-    """Full-batch gradient descent of softmax regression from zero, or another model, in numpy."""
-    start = np.zeros(CLASSES * (x.shape[1] + 1)) if start is None else start
-    w, b = start[:-CLASSES].reshape(CLASSES, -1), start[-CLASSES:]
+    """Full-batch gradient descent of softmax regression, from zero or from a model."""
+    model = np.zeros(CLASSES * (x.shape[1] + 1)) if start is None else start
     for _ in range(steps):
-        z = x @ w.T + b
-        p = np.exp(z - z.max(1, keepdims=True))
-        p = p / p.sum(1, keepdims=True) - np.eye(CLASSES)[y]
-        w, b = w - LR * p.T @ x / len(x), b - LR * p.mean(0)
-    return np.concatenate([w.ravel(), b])
+        p = probabilities(model, x) - np.eye(CLASSES)[y]
+        model = model - LR * np.concatenate([(p.T @ x / len(x)).ravel(), p.mean(0)])
+    return model
+
+
+def folds_of(fed, k, purpose="folds", count=2, seed=0):
+    """The folds of a client's rows in the first round."""
+    key = rng.keys(seed, purpose, 0, np.array([k]))
+    lists = fed.train.lists(np.array([k])).split_folds(count, key)
+    return [lists.rows[lists.offsets[f] : lists.offsets[f + 1]] for f in range(count)]
+
+
+def as_vector(weights):
+    """A run's weights in the order of `descend`."""
+    flat = sorted((t for t in weights.values()), key=lambda t: -t.ndim)
+    return np.concatenate([t.ravel() for t in flat])
 
 
 def final(fed, method, rounds=30, **more):

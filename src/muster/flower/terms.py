@@ -32,6 +32,7 @@ from ..config.dotted_keys import rename_keys
 from ..config.experiment import Experiment, load
 from ..config.network import Network
 from ..federation import Inputs
+from ..schedules import AUTO
 from .compat import build_fab_from_disk
 from .transport.keys import KeyRegistry
 from .transport.private_files import write_private
@@ -121,6 +122,12 @@ def check_federated(chosen: Experiment) -> None:
         raise MusterError("methods: a federation runs one; give one [method]")
     if chosen.settings.attack is not None:
         raise MusterError("attack: a real federation has no simulated attackers; leave it out")
+    if chosen.job.method.epsilon == AUTO:
+        raise MusterError(
+            "method.epsilon: 'auto' is chosen by many simulated runs, and a federation has one; "
+            "use --method assist, which needs no epsilon, or give a number, such as one found by "
+            "muster tune"
+        )
     if chosen.settings.left_out:
         raise MusterError(
             f"left_out: {chosen.settings.left_out}; it is for simulated runs, and nodes use all "

@@ -21,7 +21,7 @@ from .defences.mixing import Bucketing, NearestNeighbours, NormBound
 from .defences.robust import CentredClipping, GeometricMedian, Krum, Median, TrimmedMean
 from .defences.trust import Audit
 from .effort import AsAsked, ByWeight, Effort
-from .evidence import Stein
+from .evidence import FedDA, FedFomo, Stein
 from .invite import Apart, Fraction, Full, Invite, PowerOfChoice, Sample, WithReplacement
 from .join import Aligned, Always, Available, Join, Straggling
 from .participation import Flexible, Participation
@@ -86,6 +86,8 @@ __all__ = [
     "Estimate",
     "Everyone",
     "Faults",
+    "FedDA",
+    "FedFomo",
     "Flexible",
     "ForgeLoss",
     "Fraction",

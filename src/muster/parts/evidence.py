@@ -17,6 +17,9 @@ mean is from its own target.
 `CrossFit`: for each fold f of the objective's rows there is a model that never saw it (`tracks`),
 and from that model the fold's own update `D_V^f`, whose mean is that of unlimited rows. So
 `<d_j^f, D_V^f - D_P^f>` is an unbiased measurement of c_j in every round, and rounds add up.
+
+Two rules of others stand next to them, to be compared with: `FedDA`, which weighs each helper by
+itself, and `FedFomo`, which weighs every reply by its loss on rows that are held out.
 """
 
 from __future__ import annotations
@@ -142,11 +145,82 @@ class Stein:
         base, helpers = base_weights(replies.roster, extent), replies.roster.importance < 1
         if not base.any() or not helpers.any():
             return base
-        names = replies.trainable or tuple(replies.models)
-        gram, _, _ = products(replies.models, base, helpers, names)
-        spread = np.where(base > 0, replies.claim, 0.0)
-        gain = (base**2 * spread).sum() - (base * spread)[helpers]
+        gram, gain = compare_by_spread(replies, base, helpers)
         return spread_weights(base, helpers, minimise(gram, gain))
+
+
+def compare_by_spread(replies: Replies, base: Float64, helpers: Bool) -> tuple[Float64, Float64]:
+    """Return G and c of the helpers, `c_j = v - b_j v_j`, from the spreads that clients claim."""
+    names = replies.trainable or tuple(replies.models)
+    gram, _, _ = products(replies.models, base, helpers, names)
+    spread = np.where(base > 0, replies.claim, 0.0)
+    gain: Float64 = (base**2 * spread).sum() - (base * spread)[helpers]
+    return gram, gain
+
+
+@part(Weigh, "fedda")
+@dataclass(frozen=True)
+class FedDA:
+    """Weights that take each helper by itself (FedDA-auto: Jiang, Zhang and Koyejo, ICLR 2024).
+
+    `sum_j q_j [(1 - beta_j) m_P + beta_j m_j]`, q_j helper j's share of the helpers' data, with
+    `beta_j = min(1, c_j / |d_j|^2)`: the solution of `minimise` for that helper alone. The paper
+    estimates the variance from gradients of the target's batches; here it is `Stein`'s v.
+    """
+
+    at_once: ClassVar[bool] = True
+    needs_spread: ClassVar[bool] = True
+    refuses: ClassVar[str] = "no evidence that it helps"
+
+    def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:
+        base, helpers = base_weights(replies.roster, extent), replies.roster.importance < 1
+        if not base.any() or not helpers.any():
+            return base
+        gram, gain = compare_by_spread(replies, base, helpers)
+        size = np.diag(gram)
+        beta = np.clip(gain / np.where(size > 0, size, 1.0), 0.0, 1.0)
+        return spread_weights(base, helpers, beta * data_shares(replies.roster, helpers))
+
+
+def data_shares(roster: Roster, helpers: Bool) -> Float64:
+    """Return q, the helpers' shares of their data; they sum to 1."""
+    share: Float64 = roster.full[helpers] / roster.full[helpers].sum()
+    return share
+
+
+IMPROVEMENT = "improvement"  # the part of a reply's extras with its gain on held-out rows
+
+
+@part(Weigh, "fedfomo")
+@dataclass(frozen=True)
+class FedFomo:
+    """Weights by the loss on rows that are held out (FedFomo: Zhang et al., ICLR 2021).
+
+    `max(0, (L(w) - L(w_k)) / (|w_k - w| + 1e-5))` for every reply, where L is the objective's loss
+    on one fold of its clients' rows, the same in every round, on which they never train. Without a
+    reply that lowers it the model stays.
+
+    The paper trains a model for each client, which compares it with a few others' models, drawn
+    epsilon-greedily, and measures from the client's own previous model. Here there is one model,
+    that of the objective: L is the mean over its clients by their weights, every reply is compared
+    in every round, and the start is the round's model.
+
+    Attributes:
+        hold_out: number of folds, of which one is held out; a client with no more rows than this
+            holds out none
+    """
+
+    hold_out: int = FOLDS
+    at_once: ClassVar[bool] = True
+    refuses: ClassVar[str] = "no better on held-out rows"
+
+    def __post_init__(self) -> None:
+        check_whole("hold_out", self.hold_out, 2)
+
+    def __call__(self, replies: Replies, extent: Float64, server: State) -> Float64:
+        better, distance = (replies.extra[IMPROVEMENT][n].cpu().numpy() for n in ("loss", "way"))
+        weight: Float64 = np.maximum(better, 0.0) / (distance + 1e-5)
+        return weight * extent
 
 
 FREEDOMS = ("none", "one", "each", "shrunk")
@@ -261,7 +335,7 @@ class CrossFit:
         at = replies.roster.clients[helpers]
         sums = {name: np.asarray(t.cpu().numpy()) for name, t in server[EVIDENCE].items()}
         gram, gain = sums["gram"][:, at[:, None], at[None]], sums["gain"][:, at]
-        share = replies.roster.full[helpers] / replies.roster.full[helpers].sum()
+        share = data_shares(replies.roster, helpers)
         auto = self.freedom == "auto"
         freedom = choose_freedom(gram, gain, share) if auto else self.freedom
         a = solve(freedom, gram.sum(0), gain.sum(0), share)

@@ -71,7 +71,8 @@ def comparison_tables(
         title = f"paired difference to {first} (* : the interval excludes 0)"
         tables.append(TerminalTable(title, [Column("method", others)], differences))
     tables.append(TerminalTable("average per round", labels, costs))
-    notes = [*coverage_notes(runs), *baseline_notes(every_run), *describe_work(every_run)]
+    notes = [*coverage_notes(runs), *baseline_notes(every_run), *epsilon_notes(runs)]
+    notes += describe_work(every_run)
     notes += data_notes(every_run)
     return [*tables, *map(Text, notes), *format_warnings(list_warnings(runs))]
 
@@ -96,6 +97,19 @@ def baseline_notes(runs: Sequence[Run]) -> list[str]:
     low, high = min(known), max(known)
     span = f"{low:.3f}" if f"{low:.3f}" == f"{high:.3f}" else f"{low:.3f} to {high:.3f}"
     return [f"always answering the most frequent class: test accuracy {span}"]
+
+
+def epsilon_notes(runs: Runs) -> list[str]:
+    """Return a line for each method whose epsilon was chosen, with the choice of each seed."""
+    chosen = {
+        label: [f"{run.facts['epsilon']:.3g}" for run in mine if "epsilon" in run.facts]
+        for label, mine in runs.items()
+    }
+    return [
+        f"{label}: epsilon {', '.join(dict.fromkeys(values))}, chosen by 4-fold cross-validation"
+        for label, values in chosen.items()
+        if values
+    ]
 
 
 def format_warnings(warnings: Iterable[str]) -> list[Text]:
@@ -187,6 +201,7 @@ def run_table(run: Run, measures: str | Iterable[str] = ()) -> RenderableType:
         Text(title, style="table.title"),
         table,
         *([Text(f"{run.engine} engine: {reason}")] if reason else []),
+        *map(Text, epsilon_notes({run.method: [run]})),
         *map(Text, [*describe_work([run]), *data_notes([run])]),
         *format_warnings(list_warnings({run.method: [run]})),
     )

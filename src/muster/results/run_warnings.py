@@ -17,6 +17,8 @@ from ..parts.join import UNKNOWN
 Facts = dict[str, Any]
 
 LEAST_CLAIM = 1e-6  # up to which claims do not count
+LEAST_ROUNDS = 10  # in which a band was applied: at first all losses are much the same
+OUTSIDE = " too (high|low)$| outside the band$"  # reasons of those that a band leaves out
 
 ADVICE = {  # by the beginning of a refusal's reason
     "malformed: not finite": "training diverged: lower local.lr, or scale the features",
@@ -35,6 +37,7 @@ def find_warnings(rounds: pl.DataFrame, clients: pl.DataFrame, facts: Facts) -> 
         _check_participation(rounds),
         _check_failures(rounds),
         _check_reference(rounds, clients),
+        _check_band(rounds, clients, facts),
         _check_claims(clients, facts),
         _check_movement(facts),
         _check_loss(rounds, facts),
@@ -121,6 +124,33 @@ def _check_reference(rounds: pl.DataFrame, clients: pl.DataFrame) -> str:
         f"in {blind} of {plural(len(rounds), 'round')} no client outside the objective could join: "
         "no priority client that was asked has a measure of the model (one class has no AUC, rows "
         "without an event no loss); ask all of them, give them more rows, or take another criterion"
+    )
+
+
+def _check_band(rounds: pl.DataFrame, clients: pl.DataFrame, facts: Facts) -> str:
+    """Warn if the band of FedALIGN made no difference: nobody or everybody was in it. An epsilon of
+    0 or infinity says so itself, and one that was chosen by unseen rows is meant."""
+    eps = dict(rounds.filter(pl.col("eps").is_not_null()).select("round", "eps").rows())
+    outside = pl.col("reason").str.contains(OUTSIDE)
+    judged = clients.filter(
+        ~pl.col("priority"),
+        pl.col("reason") != "objective",
+        pl.col("joined") | outside,
+        pl.col("round").is_in([*eps]),
+    )
+    applied, left_out = judged["round"].unique(), judged.filter(outside)
+    values = sorted({eps[t] for t in applied})
+    if "epsilon" in facts or len(applied) < LEAST_ROUNDS or values in ([0.0], [float("inf")]):
+        return ""
+    if 0 < len(left_out) < len(judged):
+        return ""
+    width = f"{values[0]:g}" + (f" to {values[-1]:g}" if len(values) > 1 else "")
+    result = "nobody here: this is training without help"
+    if not len(left_out):
+        result = "everybody: this is FedAvg on all"
+    return (
+        f"epsilon {width} admits {result}; use --method assist, which needs no epsilon, or in a "
+        "simulation --method.epsilon auto, which chooses one by unseen rows"
     )
 
 

@@ -73,6 +73,7 @@ FACTS: dict[str, Any] = {
     "solo_work": str,
     "moved": bool,
     "varies": dict[str, Any],
+    "epsilon_tried": dict[str, list[float]],
 }
 TEXTS = ("majority_class",)  # facts that are text or a number; all others are numbers
 SETTINGS: dict[str, Any] = {  # the settings of a configuration that are shown or used

@@ -40,7 +40,7 @@ from . import evaluate
 from .evaluation_cache import EvaluationCache
 from .folds import train_with_spread
 from .job import Job
-from .track_training import train_tracks
+from .track_training import FoldRows, train_tracks
 
 REPLIES = 2**30  # bytes of models in memory at once
 
@@ -272,6 +272,11 @@ class LocalClients:
         """Train these clients; return their work, steps, and what training lets them claim."""
         method, clients, rows = self.job.method, roster.clients, self.fed.train.lists
         nothing = np.full(len(roster), np.nan)
+        if method.held_out:
+            rest = self.divide_rows(offer.seed, roster).without(1)
+            assignment = Assignment(steps, rows=rest, ids=roster.ids)
+            work, taken = self.engine.train(method.solver, offer, clients, state, assignment)
+            return work, taken, nothing
         if method.tracks is None and not method.folds:
             work, taken = self.engine.train(method.solver, offer, clients, state, Assignment(steps))
             return work, taken, nothing
@@ -303,13 +308,24 @@ class LocalClients:
     def try_models(
         self, offer: Offer, models: Sequence[Params], clients: Int64, cache: EvaluationCache
     ) -> Trial:
-        """Return what they measure; of attackers, what their attack reports."""
-        appraisals = [cache.appraise(clients)]
-        appraisals += [self.appraise(offer.round, model, clients) for model in models]
-        losses = np.stack([self.rate_losses(some.loss, clients) for some in appraisals])
+        """Return what they measure, on held-out rows where the method judges by them; of attackers,
+        what their attack reports."""
+        if self.job.method.held_out:
+            roster = Roster.of(self.fed, clients)
+            held = self.divide_rows(offer.seed, roster).fold(1)
+            every = [self.engine.appraise(m, clients, rows=held) for m in (offer.model, *models)]
+        else:
+            every = [self.appraise(offer.round, model, clients) for model in models]
+            every = [cache.appraise(clients), *every]
+        losses = np.stack([self.rate_losses(some.loss, clients) for some in every])
         if self.adversary.attack is not None:
             losses = self.adversary.vote(offer, clients, losses)
         return Trial(losses, clients)
+
+    def divide_rows(self, seed: int, roster: Roster) -> FoldRows:
+        """Return these clients' rows with the fold that those of the objective hold out."""
+        rows = self.fed.train.lists(roster.clients)
+        return FoldRows(rows, roster, seed, self.job.method.held_out)
 
     def rate_losses(self, loss: Float64, clients: Int64) -> Float64:
         """Return the value of a loss to each client, lower being better: the loss itself or, where

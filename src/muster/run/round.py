@@ -41,6 +41,7 @@ from ..protocol import (
 from .audit import TRUST, audit
 from .clients import Clients
 from .evaluation_cache import EvaluationCache
+from .held_out_trial import judge_replies
 from .job import Job
 
 SCALAR = 8  # bytes of a number in a message
@@ -218,12 +219,16 @@ def train_and_step(
     n = len(roster)
     cuts = range(0, n, most) if streams and n > most else range(1)
     parts: list[tuple[Answers, Admission, Admission | None]] = []
-    mean = RunningMean()
+    mean, trial = RunningMean(), None
     for start in cuts:
         rows = np.arange(n) if len(cuts) == 1 else np.arange(start, min(start + most, n))
         some, taken = roster.pick(rows), None if steps is None else steps[rows]
         memory = {} if state.clients is None else state.clients.get(some.clients)
         answers = setup.clients.respond(offer, some, taken, cache, memory)
+        if method.held_out:
+            answers, trial = judge_replies(
+                setup.population, setup.clients, setup.job, offer, answers, cache
+            )
         answers = fetch_models(setup, offer, some, answers, server)
         admission, learnt = admit_replies(
             setup.job, offer, answers.replies, server, answers.missing
@@ -239,7 +244,7 @@ def train_and_step(
     if answers.truth is not None:
         # A portion without an attacker is admitted as it is.
         honest = Admission.concat([h or a for _, a, h in parts]).normalize()
-    model, trial, audited = offer.model, None, {k: m for k, m in server.items() if k == TRUST}
+    model, audited = offer.model, {k: m for k, m in server.items() if k == TRUST}
     if method.trust is not None and admission.admitted.any():
         result = audit(
             setup.population,
@@ -547,7 +552,9 @@ def record_round(
     beyond = np.maximum(admission.extent - replied.importance, 0.0)
     helped = float((beyond * replied.full).sum())
     objective = population.objective[roster.clients]
-    sound = objective[~failed & (admitted | ~joined)].sum()
+    # A reply whose weight is 0 by the rule of weights was heard all the same.
+    useless = reason == getattr(method.weigh, "refuses", "")
+    sound = objective[~failed & (admitted | ~joined | useless)].sum()
     traffic = answers.traffic or compute_traffic(method, offer, roster, answers, cache)
     traffic = add_trial_traffic(traffic, roster, trial, params.nbytes(offer.model))
     row = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -21,6 +22,7 @@ from ..tasks.classification import Multiclass
 from ..tasks.compatibility import match_task
 from ..tasks.task import RowFunction, Task, as_task
 from . import evaluate
+from .auto_epsilon import choose_epsilon
 from .clients import LocalClients
 from .job import DecideOn, Job
 from .memory_check import check_memory
@@ -106,6 +108,8 @@ def run_job(
         module: the result of `job.check(fed)`, where that was called before
     """
     module = job.check(fed) if module is None else module
+    once = partial(run_job, compute=compute, keep=Keep(evaluate_every=0))
+    job, chosen = choose_epsilon(fed, job, once)
     fed, task = match_task(fed, job.task)
     adversary = Adversary(job.attack, draw_attackers(fed, job.attack, job.seed))
     if job.attack is not None:
@@ -130,6 +134,7 @@ def run_job(
             "engine_why": work.why,
             **({"solo_work": fed.solo_work} if fed.solo_work else {}),
             **evaluate.compute_baselines(fed, task),
+            **chosen,
             "doubts": [
                 *job.find_warnings(fed.population.others),
                 *find_data_warnings(fed),

@@ -16,7 +16,7 @@ from ...base.lazy import pl
 from ...results.measures import Measure
 from ..figure import panel_title
 from ..intervals import Interval, coverage_notes, describe_scope, value_at
-from ..tables import baseline_notes, data_notes, list_warnings
+from ..tables import baseline_notes, data_notes, epsilon_notes, list_warnings
 from ..text_format import sentence
 from .content import Content
 from .markup import Section, paragraph, table
@@ -230,6 +230,7 @@ def section(content: Content) -> Section:
     ):
         pairs += " Where ± is 0 all seeds gave the same difference, which says little about chance."
     notes = [*coverage_notes(content.runs), *baseline_notes(content.all_runs)]
+    notes += epsilon_notes(content.runs)
     parts = [
         paragraph(describe_setup(content), kind="setup"),
         paragraph(head, kind="headline"),
