@@ -47,6 +47,7 @@ class AdmittedReplies:
         own: how far each counts in any case, by its client's importance in the objective
         inquiry: what is known of them before any client is asked
         peers: True if clients check one another, since nobody is outside the objective
+        evidence: True if the method weighs by evidence
     """
 
     clients: Clients
@@ -59,6 +60,7 @@ class AdmittedReplies:
     server: State
     cache: EvaluationCache
     peers: bool
+    evidence: bool
 
     @cached_property
     def rows(self) -> torch.Tensor:
@@ -78,7 +80,8 @@ class AdmittedReplies:
         root, copies = self.inquiry.root, self.inquiry.copies
         if self.peers:
             return to, self.trust.cap_weights(weight, weight, root, copies)
-        weight = self.trust.cap_weights(weight, self.base, root, copies)
+        if not self.evidence:
+            weight = self.trust.cap_weights(weight, self.base, root, copies)
         return to, limit_pull(self.rows, self.base, weight)
 
     def weigh_as_the_method(self, some: Bool) -> tuple[Float64, Float64]:
@@ -118,7 +121,14 @@ def audit(
     server: State,
     cache: EvaluationCache,
 ) -> AuditResult:
-    """Bound, check and try out the replies that were admitted."""
+    """Bound, check and try out the replies that were admitted.
+
+    Where the method weighs by evidence (`assist`) a helper that is far away counts for little, and
+    all of them together move the step by a standard error at most: only the priority clients'
+    replies are bounded, and nothing is tried out.
+    """
+    evidence = bool(getattr(method.weigh, "needs_spread", False))
+    trust = replace(trust, norm=trust.absurd) if evidence else trust
     extent = admission.extent
     seen, heard = ~population.unseen, replies.roster.priority[extent > 0].any()
     # A method that is not for the priority clients may ask a round without any of them.
@@ -129,7 +139,17 @@ def audit(
     inquiry = trust.inquire(offer, replies.pick(admitted), everyone, float(before["norm"]), like)
     own = np.zeros(int(admitted.sum())) if everyone else inquiry.replies.roster.importance
     case = AdmittedReplies(
-        clients, method, trust, offer, extent[admitted], own, inquiry, server, cache, everyone
+        clients,
+        method,
+        trust,
+        offer,
+        extent[admitted],
+        own,
+        inquiry,
+        server,
+        cache,
+        everyone,
+        evidence,
     )
     full, trial, history = audit_among_peers(case) if everyone else audit_with_root(case)
     to, weight = case.weigh(full)
@@ -155,6 +175,8 @@ def audit_with_root(case: AdmittedReplies) -> Finding:
     """Admit, next to the priority clients, the largest group by which the model improves for
     them."""
     root, roster, history = case.inquiry.root, case.inquiry.replies.roster, case.server[TRUST]
+    if case.evidence:
+        return ~case.inquiry.barred, None, history
     groups = [group for group in case.inquiry.groups if group.any()]
     if not groups:
         return root, None, history
