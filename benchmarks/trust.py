@@ -46,7 +46,10 @@ SEEDS = 3  # of the tables
 # were chosen on seeds 0 to 7, and the memory of similarity on 24 to 43.
 FRESH = {False: range(100, 110), True: range(120, 130)}
 WORST = (0.2, 0.4)
-FIRST = ["fedalign, trust", "maxfl, trust", "fedalign", "maxfl", "fedavg on priority", "fedavg"]
+LYING = ONCE[1]  # a priority client that lies
+NEW = ("drift", "drift, second half", "minority", "edge case", "sleepers")  # also for assist
+FIRST = ["fedalign, trust", "maxfl, trust", "assist, trust", "assist", "fedalign", "maxfl"]
+FIRST += ["fedavg on priority", "fedavg"]
 EVERYONE = ("maxfl", "maxfl, trust")  # also where there is nobody outside the objective
 KEYS = ("everyone", "rule", "attack", "share", "seed")
 Key, Row = tuple[Any, ...], dict[str, Any]
@@ -61,16 +64,21 @@ def list_goal_jobs() -> list[Job]:
     made: list[Job] = []
     for half, whole in zip(FRESH[False], FRESH[True], strict=True):
         for everyone, seed, rules, attacked in (
-            (False, half, [r for r in FIRST if r != "fedavg"], FIRST[:2]),
+            (False, half, [r for r in FIRST if r != "fedavg"], FIRST[:4]),
             (True, whole, EVERYONE, EVERYONE[1:]),
         ):
             made += [(everyone, TrustCell(rule, None, 0.0, seed)) for rule in rules]
+            made += [
+                (everyone, TrustCell(rule, LYING, WORST[0], seed))
+                for rule in attacked
+                if not everyone
+            ]
             for rule in attacked:
-                shares = WORST if rule.startswith("fedalign") else WORST[:1]
+                shares = WORST[:1] if rule.startswith("maxfl") else WORST
                 made += [
                     (everyone, TrustCell(rule, attack, share, seed))
-                    for attack in inside
-                    for share in (shares[:1] if attack == ONCE else shares)
+                    for attack in (NEW if rule.startswith("assist") else inside)
+                    for share in (shares[:1] if attack in ONCE else shares)
                 ]
         made += [
             (False, TrustCell(rule, GONE, s, half)) for rule in ("fedalign", "maxfl") for s in WORST
@@ -205,12 +213,21 @@ def goals(frame: pl.DataFrame) -> str:
         (select(half, rule) for rule in ("fedalign", "fedavg on priority")),
         key=lambda part: points(part["accuracy"]).mean if len(part) else -1.0,
     )
-    outside = [a for a in ATTACKS if not a.startswith("priority") and a not in (ONCE, GONE)]
+    outside = [a for a in ATTACKS if not a.startswith("priority") and a not in (*ONCE, GONE)]
     for attack in outside:
         for share in WORST:
             mine = select(half, "fedalign, trust", attack, share)
             gone = select(half, "fedalign, trust", GONE, share)
             goal(f"fedalign, {attack}, {100 * share:g} %", 1, mine, better, gone)
+    alone = select(half, "fedavg on priority")
+    for rule in ("assist", "assist, trust"):
+        for attack in NEW:
+            for share in WORST:
+                mine = select(half, rule, attack, share)
+                goal(f"{rule}, {attack}, {100 * share:g} %, to alone", 2, mine, alone)
+    for rule in FIRST[:4]:
+        mine = select(half, rule, LYING, WORST[0])
+        goal(f"{rule}, {LYING}, to alone", 2, mine, alone)
     for some, where in ((half, "liars outside"), (whole, "everyone priority")):
         gone = select(some, "maxfl, trust", GONE, WORST[0])
         for attack in outside:
@@ -218,7 +235,8 @@ def goals(frame: pl.DataFrame) -> str:
             goal(f"maxfl, {attack}, 20 %, {where}", 3, mine, select(some, "maxfl"), gone)
     for rule in ("fedalign", "maxfl"):
         trusted = select(half, f"{rule}, trust")
-        goal(f"{rule}, {ONCE}", 1, select(half, f"{rule}, trust", ONCE, WORST[0]), trusted)
+        mine = select(half, f"{rule}, trust", ONCE[0], WORST[0])
+        goal(f"{rule}, {ONCE[0]}", 1, mine, trusted)
     return "\n".join(lines)
 
 
@@ -243,13 +261,13 @@ def audit(frame: pl.DataFrame) -> str:
         lines.append(f"| {name} | nobody lies | | {alone:.2f} | | {clean['trials'].mean():.0f} |")
         for attack in (a for a in ATTACKS if a != GONE):
             mine = some.filter(pl.col("rule") == rule, pl.col("attack") == attack)
-            mine = mine.filter((pl.col("share") - 0.2).abs() < 1e-9) if attack != ONCE else mine
+            mine = mine.filter((pl.col("share") - 0.2).abs() < 1e-9) if attack not in ONCE else mine
             if not len(mine):
                 continue
             liars, honest = 1 - mine["liars_kept"].mean(), 1 - mine["honest_kept"].mean()
             caught = 8 * liars + others * honest
             precision = 8 * liars / caught if caught else np.nan
-            shown = "" if attack == ONCE or attack.startswith("priority") else f"{precision:.2f}"
+            shown = "" if attack in ONCE or attack.startswith("priority") else f"{precision:.2f}"
             lines.append(
                 f"| {name} | {attack} | {liars:.2f} | {honest:.2f} | {shown} | "
                 f"{mine['trials'].mean():.0f} |"
@@ -265,12 +283,14 @@ def backdoors(frame: pl.DataFrame) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for rule in RULES:
-        for attack in ("backdoor", "backdoor x 20"):
+        for attack in ("backdoor", "backdoor x 20", "edge case"):
             found = [select(half, rule, attack, share)["fooled"].mean() for share in SHARES]
             if any(value is not None for value in found):
                 cells = ["" if v is None else f"{100 * v:.0f} %" for v in found]
-                alone = 100 * select(half, rule)["fooled"].mean()
-                lines.append(f"| {rule} | {alone:.0f} % | {attack} | {' | '.join(cells)} |")
+                # Without liars only the mark's rate was measured.
+                alone = f"{100 * select(half, rule)['fooled'].mean():.0f} %"
+                alone = "" if attack == "edge case" else alone
+                lines.append(f"| {rule} | {alone} | {attack} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -264,6 +264,10 @@ def check_tracks(method: Method) -> None:
             f"{type(method.solver).__name__} cannot: clients keep models of their own there; use "
             'solver = "sgd" or "control_variates"'
         )
+    if method.deploy is not None and method.trust is not None:
+        raise MusterError(
+            "method: guard and trust check replies in different models; use one of both"
+        )
     folds = int(getattr(method.weigh, "folds", 0))
     if method.deploy is not None and folds not in (0, method.deploy.folds):
         raise MusterError(

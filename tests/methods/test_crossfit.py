@@ -342,3 +342,12 @@ def test_solvers_with_models_of_their_own_are_refused():
 def test_too_many_clients_for_pairs_is_one_line():
     with pytest.raises(muster.MusterError, match='at most 2000 clients with evidence = "crossfit"'):
         CrossFit().memory(2001)
+
+
+def test_trust_goes_with_cross_fitting_and_not_with_the_guard():
+    fed = clients_of(1, (16, 14, 15, 60, 60), (0, 1, 2))
+    run = final(fed, assist("crossfit", trust=True), rounds=6)
+    assert np.isfinite(run.rounds["loss"].to_numpy()).all()
+    assert run.clients.filter(pl.col("priority"))["admitted"].all()
+    with pytest.raises(muster.MusterError, match="guard and trust"):
+        assist(guard=True, trust=True)

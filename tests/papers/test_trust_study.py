@@ -21,7 +21,7 @@ from muster.papers.trust_study import (
 
 
 def test_every_run_once_and_one_reply_once_only():
-    todo = list_cells(["fedavg", "fedalign"], ["ALIE", trust_study.ONCE], (0.1, 0.2), 2)
+    todo = list_cells(["fedavg", "fedalign"], ["ALIE", trust_study.ONCE[0]], (0.1, 0.2), 2)
     assert len(todo) == len(set(todo)) == 2 * 2 * (1 + 2 + 1)
     with pytest.raises(muster.MusterError, match="fedalgin"):
         list_cells(["fedalgin"], [], (), 1)

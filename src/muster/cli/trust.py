@@ -56,10 +56,10 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     frame = trust_study.make_table(done)
     for attack in attacks:
         table = Table(title=f"{attack}: points of accuracy lost, ± 95 %, {seeds} seeds")
-        here = shares[:1] if attack == trust_study.ONCE else shares
+        here = shares[:1] if attack in trust_study.ONCE else shares
         table.add_column("rule")
         for share in here:
-            once = attack == trust_study.ONCE
+            once = attack in trust_study.ONCE
             table.add_column("once" if once else f"{100 * share:g} % lie", justify="right")
         for rule in rules:
             lost = [

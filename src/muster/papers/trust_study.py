@@ -3,8 +3,8 @@
 The federation is digits, two classes a client, half of the clients priority; attackers are drawn
 outside the priority group unless the attack says otherwise, and report the loss that wins. Measured
 is the priority clients' held-out accuracy, next to that of the same rule and seed without liars;
-for a backdoor also how often the mark changes an answer. In a control the liars are gone: its loss
-is that of their data's help, not of their attack.
+for a backdoor also how often the mark (or turning a row over) changes an answer. In a control the
+liars are gone: its loss is that of their data's help, not of their attack.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..base.lazy import pl, torch
 from ..data.sets.scikit_learn import digits
 from ..federation import Federation, Variation
 from ..local import Local
-from ..methods import Method, fedalign, fedavg, fedavg_priority, maxfl
+from ..methods import Method, assist, fedalign, fedavg, fedavg_priority, maxfl
 from ..models.specs import Softmax
 from ..parts.defences.mixing import NearestNeighbours, NormBound
 from ..parts.defences.robust import CentredClipping, GeometricMedian, Krum, Median, TrimmedMean
@@ -30,13 +30,15 @@ from ..parts.step import Adaptive, Step
 from ..parts.threats.attacks import (
     Attack,
     Backdoor,
+    EdgeCase,
     InflateAndNoise,
     LabelFlip,
     Liars,
+    Minority,
     ScaleUpdate,
     draw_attackers,
 )
-from ..parts.threats.collusion import ALIE, IPM, Mimic
+from ..parts.threats.collusion import ALIE, IPM, Drift, Mimic
 from ..report.intervals import Interval
 from ..results.run import Run
 from ..run.simulate import simulate
@@ -47,6 +49,7 @@ TURN = 20  # the round from which sleepers lie
 SHARES = (0.05, 0.1, 0.2, 0.4)
 LOCAL = Local(steps=5, batch_size=32, lr=0.1)
 MARK = Backdoor(0.1, target=0, pixels=4)
+EDGE = EdgeCase(0.1, target=0, rows=0.1)
 
 
 def fedalign_with(step: Step) -> Method:
@@ -69,6 +72,8 @@ RULES: dict[str, Method] = {
     "maxfl": maxfl(),
     "maxfl, median": replace(maxfl(), step=Median(Adaptive())),
     "maxfl, trust": maxfl(trust=True),
+    "assist": assist(),
+    "assist, trust": assist(trust=True),
 }
 ATTACKS: dict[str, Callable[[float], Attack]] = {
     "sign flip": lambda f: Liars(f, then=ScaleUpdate(f, -1.0)),
@@ -80,14 +85,19 @@ ATTACKS: dict[str, Callable[[float], Attack]] = {
     "label flip": lambda f: Liars(f, then=LabelFlip(f)),
     "backdoor": lambda f: Liars(f, then=replace(MARK, fraction=f)),
     "backdoor x 20": lambda f: Liars(f, then=replace(MARK, fraction=f, factor=20.0)),
+    "edge case": lambda f: Liars(f, then=replace(EDGE, fraction=f)),
+    "drift": lambda f: Liars(f, then=Drift(f)),
+    "minority": lambda f: Liars(f, then=Minority(f, rows=0.2)),
+    "drift, second half": lambda f: Liars(f, then=Drift(f), from_round=0.5),
     "sleepers": lambda f: Liars(f, then=ScaleUpdate(f, -1.0), from_round=TURN),
     "one reply, 1e6 x": lambda f: Liars(
         1 / CLIENTS, then=ScaleUpdate(f, 1e6), from_round=TURN, every=ROUNDS
     ),
     "priority, sign flip": lambda f: Liars(f / 2, "priority", ScaleUpdate(f, -1.0)),
+    "priority, one, -3 x": lambda f: Liars(1 / CLIENTS, "priority", ScaleUpdate(f, -3.0)),
     "liars gone": Liars,
 }
-ONCE = "one reply, 1e6 x"  # the same whatever the share
+ONCE = ("one reply, 1e6 x", "priority, one, -3 x")  # the same whatever the share
 GONE = "liars gone"  # no attack: those who would lie take no part
 
 
@@ -114,7 +124,7 @@ def list_cells(
         TrustCell(rule, attack, share, seed)
         for rule in rules
         for attack in (None, *attacks)
-        for share in ([0.0] if attack is None else shares[:1] if attack == ONCE else shares)
+        for share in ([0.0] if attack is None else shares[:1] if attack in ONCE else shares)
         for seed in range(seeds)
     ]
 
@@ -161,7 +171,7 @@ class TrustStudy:
             "share": cell.share,
             "seed": cell.seed,
             "accuracy": accuracy(run, fed),
-            "fooled": backdoor_rate(run, fed),
+            "fooled": backdoor_rate(run, fed, EDGE if cell.attack == "edge case" else MARK),
             "honest_kept": honest,
             "liars_kept": liars,
             "trials": float(run.rounds["trials"].mean()) if "trials" in run.rounds.columns else 0.0,  # type: ignore[arg-type]
@@ -203,14 +213,14 @@ def admitted_shares(run: Run) -> tuple[float, float]:
     return mine, theirs
 
 
-def backdoor_rate(run: Run, fed: Federation) -> float:
-    """Return the share of held-out rows of other classes that the mark turns to its class."""
+def backdoor_rate(run: Run, fed: Federation, mark: Backdoor) -> float:
+    """Return the share of held-out rows of other classes that a mark turns to its class."""
     assert fed.test is not None
-    rows = fed.test.y != MARK.target
-    x = MARK.mark(fed.test.x[rows], fed.train.x.max())
+    rows = fed.test.y != mark.target
+    x = mark.mark(fed.test.x[rows], fed.train.x.max())
     with torch.no_grad():
         answers = run.model()(x.to(torch.float32)).argmax(-1)
-    return float((answers == MARK.target).double().mean())
+    return float((answers == mark.target).double().mean())
 
 
 def make_table(rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
@@ -264,8 +274,8 @@ def markdown(frame: pl.DataFrame) -> str:
     }
     attacks = [a for a in dict.fromkeys(frame["attack"].to_list()) if a != "none"]
     for attack in attacks:
-        here = shares[:1] if attack == ONCE else shares
-        heads = ["once"] if attack == ONCE else [f"{100 * s:g} %" for s in here]
+        here = shares[:1] if attack in ONCE else shares
+        heads = ["once"] if attack in ONCE else [f"{100 * s:g} %" for s in here]
         lines += ["", f"### {attack}", "", f"| rule | nobody lies | {' | '.join(heads)} |"]
         lines.append("|---" * (len(here) + 2) + "|")
         for rule, alone in honest.items():

@@ -42,15 +42,17 @@ from .step import (
 from .threats.attacks import (
     Attack,
     Backdoor,
+    EdgeCase,
     ForgeLoss,
     Honest,
     InflateAndNoise,
     LabelFlip,
     Liars,
+    Minority,
     ScaleUpdate,
     sign_flip,
 )
-from .threats.collusion import ALIE, IPM, Mimic
+from .threats.collusion import ALIE, IPM, Drift, Mimic
 from .threats.faults import Faults
 from .weigh import Claimed, DataShare, LossPower, Mixture, Uniform, Weigh
 
@@ -82,6 +84,8 @@ __all__ = [
     "ControlVariates",
     "DataShare",
     "Ditto",
+    "Drift",
+    "EdgeCase",
     "Effort",
     "Estimate",
     "Everyone",
@@ -106,6 +110,7 @@ __all__ = [
     "Median",
     "MetaGradient",
     "Mimic",
+    "Minority",
     "Mixture",
     "Momentum",
     "Moreau",

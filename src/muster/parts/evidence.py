@@ -138,6 +138,7 @@ class Stein:
     """
 
     at_once: ClassVar[bool] = True  # a weight depends on all replies: they cannot be streamed
+    bounded: ClassVar[bool] = True  # whatever helpers send, the step stays close to m_P
     needs_spread: ClassVar[bool] = True
     refuses: ClassVar[str] = "no evidence that it helps"  # the reason where a weight is 0
 
@@ -287,6 +288,7 @@ class CrossFit:
     folds: int = FOLDS
     freedom: Literal["auto", "none", "one", "each", "shrunk"] = "shrunk"
     at_once: ClassVar[bool] = True
+    bounded: ClassVar[bool] = True
     refuses: ClassVar[str] = "no evidence that it helps"
 
     def __post_init__(self) -> None:

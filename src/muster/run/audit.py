@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -16,7 +17,8 @@ from ..base.lazy import torch
 from ..base.params import Params, State
 from ..federation import Population
 from ..methods import Method
-from ..parts.defences.trust import Audit, Inquiry, draw_replies, estimate_effects
+from ..parts.defences.geometry import gradient_names, updates
+from ..parts.defences.trust import Audit, Inquiry, draw_replies, estimate_effects, limit_pull
 from ..protocol import Admission, Offer, Replies, Trial
 from .clients import Clients
 from .evaluation_cache import EvaluationCache
@@ -44,6 +46,8 @@ class AdmittedReplies:
         extent: how far each was admitted
         own: how far each counts in any case, by its client's importance in the objective
         inquiry: what is known of them before any client is asked
+        peers: True if clients check one another, since nobody is outside the objective
+        evidence: True if the method weighs by evidence
     """
 
     clients: Clients
@@ -55,10 +59,33 @@ class AdmittedReplies:
     inquiry: Inquiry
     server: State
     cache: EvaluationCache
+    peers: bool
+    evidence: bool
+
+    @cached_property
+    def rows(self) -> torch.Tensor:
+        """The updates over what moves by gradient, one row per reply."""
+        return updates(self.offer, self.inquiry.replies.models, gradient_names(self.offer))
+
+    @cached_property
+    def base(self) -> Float64:
+        """The weights if only the root counts in full."""
+        root, weight = self.inquiry.root, self.weigh_as_the_method(self.inquiry.root)[1]
+        return self.trust.cap_weights(weight, weight, root, self.inquiry.copies)
 
     def weigh(self, some: Bool) -> tuple[Float64, Float64]:
         """Return how far replies count, and their weights, if some count in full, and the others
-        only by their importance in the objective."""
+        only by their importance in the objective; bounded, in sum too where there is a root."""
+        to, weight = self.weigh_as_the_method(some)
+        root, copies = self.inquiry.root, self.inquiry.copies
+        if self.peers:
+            return to, self.trust.cap_weights(weight, weight, root, copies)
+        if not self.evidence:
+            weight = self.trust.cap_weights(weight, self.base, root, copies)
+        return to, limit_pull(self.rows, self.base, weight)
+
+    def weigh_as_the_method(self, some: Bool) -> tuple[Float64, Float64]:
+        """Return how far replies count and their weights as the method gives them."""
         to = np.where(some, self.extent, np.minimum(self.extent, self.own))
         to[self.inquiry.barred] = 0.0
         weight, let_in = np.zeros(len(to)), to > 0
@@ -66,7 +93,7 @@ class AdmittedReplies:
             weight[let_in] = self.method.weigh(
                 self.inquiry.replies.pick(let_in), to[let_in], self.server
             )
-        return to, self.trust.cap_weights(weight, self.inquiry.root, self.inquiry.copies)
+        return to, weight
 
     def build_model(self, weight: Float64) -> Params:
         """Return the model that a step with these weights would give."""
@@ -94,7 +121,14 @@ def audit(
     server: State,
     cache: EvaluationCache,
 ) -> AuditResult:
-    """Bound, check and try out the replies that were admitted."""
+    """Bound, check and try out the replies that were admitted.
+
+    Where the method weighs by evidence (`assist`) a helper that is far away counts for little, and
+    all of them together move the step by a standard error at most: only the priority clients'
+    replies are bounded, and nothing is tried out.
+    """
+    evidence = bool(getattr(method.weigh, "bounded", False))
+    trust = replace(trust, norm=trust.absurd) if evidence else trust
     extent = admission.extent
     seen, heard = ~population.unseen, replies.roster.priority[extent > 0].any()
     # A method that is not for the priority clients may ask a round without any of them.
@@ -105,7 +139,17 @@ def audit(
     inquiry = trust.inquire(offer, replies.pick(admitted), everyone, float(before["norm"]), like)
     own = np.zeros(int(admitted.sum())) if everyone else inquiry.replies.roster.importance
     case = AdmittedReplies(
-        clients, method, trust, offer, extent[admitted], own, inquiry, server, cache
+        clients,
+        method,
+        trust,
+        offer,
+        extent[admitted],
+        own,
+        inquiry,
+        server,
+        cache,
+        everyone,
+        evidence,
     )
     full, trial, history = audit_among_peers(case) if everyone else audit_with_root(case)
     to, weight = case.weigh(full)
@@ -131,13 +175,21 @@ def audit_with_root(case: AdmittedReplies) -> Finding:
     """Admit, next to the priority clients, the largest group by which the model improves for
     them."""
     root, roster, history = case.inquiry.root, case.inquiry.replies.roster, case.server[TRUST]
+    if case.evidence:
+        return ~case.inquiry.barred, None, history
     groups = [group for group in case.inquiry.groups if group.any()]
     if not groups:
         return root, None, history
     weights = [case.weigh(root | group)[1] for group in groups]
-    share = np.array([w[group].sum() / w.sum() for w, group in zip(weights, groups, strict=True)])
-    trial = case.try_weights([case.weigh(root)[1], *weights], root)
-    at = case.trust.choose_group(trial.values, roster.pick(root).share, share)
+    share = np.array(
+        [w[group].sum() / max(w.sum(), 1e-300) for w, group in zip(weights, groups, strict=True)]
+    )
+    trial = case.try_weights([case.base, *weights], root)
+    voters = roster.pick(root)
+    cost = history["cost"].cpu()[voters.clients].numpy()
+    at, cost = case.trust.choose_group(trial.values, voters.share, share, cost)
+    history = {**history, "cost": history["cost"].cpu().clone()}
+    history["cost"][voters.clients] = torch.from_numpy(cost)
     return root if at is None else root | groups[at], trial, history
 
 
@@ -185,10 +237,11 @@ def update_history(history: Params, clients: Int64, recall: float, **new: Float6
 
 
 def build_trust_state(n: int) -> State:
-    """Return the server's state before the first audit: no median update, and no client's likeness
-    or effect."""
+    """Return the server's state before the first audit: no median update, and no client's likeness,
+    effect or cost."""
     norm = torch.tensor(float("inf"), dtype=torch.float64)
-    zeros = {name: torch.zeros(n, dtype=torch.float64) for name in ("like", "effect", TIMES)}
+    names = ("like", "effect", TIMES, "cost")
+    zeros = {name: torch.zeros(n, dtype=torch.float64) for name in names}
     return {TRUST: {"norm": norm, **zeros}}
 
 

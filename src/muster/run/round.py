@@ -254,7 +254,7 @@ def train_and_step(
             offer,
             answers.replies,
             admission,
-            server,
+            {**server, **learnt},
             cache,
         )
         admission, trial, audited = result.admission, result.trial, result.server

@@ -20,12 +20,13 @@ from muster.parts import (
     IPM,
     Audit,
     Backdoor,
+    Drift,
     Liars,
     Mimic,
     ScaleUpdate,
 )
 from muster.parts.defences.geometry import updates
-from muster.parts.defences.trust import HARM, NO_ROOT, UNLIKE
+from muster.parts.defences.trust import HARM, NO_ROOT, UNLIKE, limit_pull
 from muster.parts.threats.attacks import draw_attackers
 from muster.protocol import Appraisal, Offer, Replies, Roster
 
@@ -76,7 +77,7 @@ def test_nothing_sent_from_outside_passes_the_bound(sent, shares, variance):
     assert (after[4:] <= AUDIT.norm * m * (1 + 1e-9)).all()
     moved = (found.replies.models["bn.running_var"][4:, 0] - 1).abs()
     assert (moved <= AUDIT.norm * 0.1 * (1 + 1e-9)).all(), "statistics have a bound of their own"
-    weight = AUDIT.cap_weights(np.array(share), found.root, found.copies)
+    weight = AUDIT.cap_weights(np.array(share), np.array(share), found.root, found.copies)
     assert (weight[4:] <= 0.4).all()
     sent = found.replies.models["w"][4:].numpy()
     part = np.linalg.norm((weight / weight.sum())[4:, None] * sent, axis=1)
@@ -102,7 +103,7 @@ def test_copies_share_the_weight_of_one():
     offer, replies = replies_of([*x, x[0], 3 * x[0], x[3]], [True] * 3 + [False] * 5)
     found = inquire(offer, replies)
     assert found.copies.tolist() == [1, 1, 1, 2, 1, 2, 2, 2]
-    weight = AUDIT.cap_weights(np.full(8, 0.1), found.root, found.copies)
+    weight = AUDIT.cap_weights(np.full(8, 0.1), np.full(8, 0.1), found.root, found.copies)
     assert weight.tolist() == [0.1, 0.1, 0.1, 0.05, 0.1, 0.05, 0.05, 0.05]
 
 
@@ -119,7 +120,7 @@ def test_the_largest_group_that_is_worth_it_counts():
 
     def chosen(*said):
         """Of everyone: the loss of w, w_P, and the groups'."""
-        return AUDIT.choose_group(np.array([[v] * 4 for v in said]), p, share)
+        return AUDIT.choose_group(np.array([[v] * 4 for v in said]), p, share, np.zeros(4))[0]
 
     assert chosen(1.0, 0.8, 0.9, 0.7) == 0, "half of the gain lost by half of the step: as nothing"
     assert chosen(1.0, 0.8, 0.91, 0.7) == 1
@@ -128,18 +129,77 @@ def test_the_largest_group_that_is_worth_it_counts():
     assert chosen(0.8, 0.9, 0.95, 0.9) == 1, "no gain to spend: no higher than without them"
 
 
-def test_no_priority_client_decides_alone_and_half_must_speak():
-    words = np.array([[1.0] * 5, [0.8] * 5, [0.7] * 5])
-    liar = words.copy()
-    liar[2, 0] = 1e9
-    p, share = np.ones(5), np.array([0.5])
-    assert AUDIT.choose_group(liar, p, share) == 0
-    assert Audit(voice=1e12).choose_group(liar, p, share) is None, "unless it is let"
-    silent = words.copy()
+def choose(words, share=(0.5,), audit=AUDIT):
+    n = len(words[0])
+    return audit.choose_group(np.asarray(words), np.ones(n), np.array(share), np.zeros(n))[0]
+
+
+def test_no_priority_client_lets_a_group_in_alone_and_half_must_speak():
+    words = np.array([[1.0] * 25, [0.8] * 25, [0.9] * 25])
+    words[2, 0] = -1e9
+    assert choose(words, (0.3,)) is None, "half of the gain is lost by 0.3 of the step"
+    assert choose(words, (0.3,), Audit(voice=1e12)) == 0, "unless it is let"
+    silent = np.array([[1.0] * 5, [0.8] * 5, [0.7] * 5])
     silent[2, :2] = np.nan
-    assert AUDIT.choose_group(silent, p, share) == 0
+    assert choose(silent) == 0
     silent[1, 2] = np.inf
-    assert AUDIT.choose_group(silent, p, share) is None
+    assert choose(silent) is None
+
+
+def test_a_group_that_one_priority_client_pays_for_is_refused():
+    words = np.array([[1.0] * 5, [0.8] * 5, [0.7, 0.7, 0.7, 0.7, 1.05], [0.75] * 5])
+    assert choose(words, (0.5, 0.25)) == 1, "the next group burdens nobody"
+    assert choose(words, (0.5, 0.25), Audit(burden=1e9)) == 0, "in the mean all is well"
+    # Small costs add up: 0.03 a round for one client, changes to and fro for the others.
+    cost, taken = np.zeros(5), []
+    for t in range(30):
+        change = 0.02 * np.array([1, -1, 1, -1, 0.0]) * (-1) ** t
+        change[4] = 0.03
+        words = np.array([[1.0] * 5, [0.8] * 5, 0.8 + change])
+        expected = AUDIT.recall * cost + change
+        at, cost = AUDIT.choose_group(words, np.ones(5), np.array([0.5]), cost)
+        passes = expected.max() <= AUDIT.burden * np.median(np.abs(expected))
+        assert (at is None) != passes
+        if passes:
+            np.testing.assert_allclose(cost, expected)
+        taken.append(passes)
+    assert taken[0], "0.03 is no burden in one round"
+    assert sum(taken) < 20
+    assert 0.03 <= cost[4] < 0.15, "without a limit it would be near 0.29"
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 8), st.floats(-6, 6))
+def test_a_group_pulls_by_one_standard_error_of_the_priority_mean_at_most(seed, p, n, size):
+    draw = np.random.default_rng(seed)
+    rows = np.vstack([draw.normal(size=(p, 7)), 10**size * draw.normal(size=(n, 7))])
+    base = np.append(draw.uniform(0.1, 1, p), np.zeros(n))
+    full = np.append(base[:p], draw.uniform(0, 1, n))
+    weight = limit_pull(torch.from_numpy(rows), base, full)
+    b, w = base / base.sum(), weight / weight.sum()
+    assert weight.sum() == pytest.approx(full.sum())
+    mean = b @ rows
+    v = mean @ mean
+    if p > 1:
+        v = (b**2).sum() / (1 - (b**2).sum()) * (b @ ((rows - mean) ** 2).sum(1))
+    moved = (w - b) @ rows
+    assert moved @ moved <= v * (1 + 1e-9)
+    f = full / full.sum()
+    d, s = (f - b) @ rows, (f - b).clip(0).sum()
+    np.testing.assert_allclose(moved, min(1, s * v / (d @ d)) * d, atol=1e-9 * np.abs(d).max())
+
+
+def test_one_helper_counts_as_in_assist():
+    """With equal weights v is the squared standard error of a mean, and a helper at distance d has
+    min(its share, v / d^2)."""
+    rows = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 10.0]])
+    weight = limit_pull(torch.from_numpy(rows), np.array([1.0, 1.0, 0.0]), np.ones(3))
+    assert weight / weight.sum() == pytest.approx([0.495, 0.495, 1 / 100])
+    near = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 0.5]])
+    full = np.ones(3)
+    assert limit_pull(torch.from_numpy(near), np.array([1.0, 1.0, 0.0]), full) is full
+    nobody = np.zeros(3)
+    assert limit_pull(torch.from_numpy(near), nobody, full) is nobody
 
 
 # On digits: 40 clients, 20 of them priority; liars outside report the loss that wins.
@@ -172,6 +232,7 @@ def honest():
 
 
 ATTACKS = {
+    "drift": Drift(),
     "sign flip": ScaleUpdate(0.1, -1.0),
     "-10 x": ScaleUpdate(0.1, -10.0),
     "1e6 x": ScaleUpdate(0.1, 1e6),
@@ -180,7 +241,7 @@ ATTACKS = {
 }
 
 
-QUICK = ("-10 x", "mimic")  # the others with the slow tests
+QUICK = ("drift", "-10 x", "mimic")  # the others with the slow tests
 
 
 @pytest.mark.parametrize(
@@ -199,7 +260,7 @@ def test_honest_clients_keep_their_place_and_sign_flips_get_none(honest):
     done = run(M.fedalign(0.5, trust=True))
     assert accuracy(done) > honest - 0.02
     others = done.clients.filter(~pl.col("priority") & pl.col("joined"))
-    assert others["admitted"].mean() > 0.8
+    assert others["admitted"].mean() > 0.6
     attack = Liars(0.2)
     done = run(M.fedalign(0.5, trust=True), attack)
     liars = done.clients.filter(pl.col("client").is_in(draw_attackers(fed(), attack, 1).tolist()))
@@ -272,7 +333,7 @@ def test_sleepers_are_caught_when_they_turn(honest):
         pl.col("client").is_in(draw_attackers(fed(), attack, 1).tolist()) & pl.col("joined")
     )
     before, after = liars.filter(pl.col("round") <= 15), liars.filter(pl.col("round") > 15)
-    assert before["admitted"].mean() > 0.6
+    assert before["admitted"].mean() > 0.4
     assert after["admitted"].mean() < 0.05
     assert accuracy(done) > honest - 0.03
 
@@ -340,6 +401,7 @@ def test_from_tables():
     assert build_method({"name": "fedalign", "trust": {"kind": "audit"}}).trust == Audit()
     for bad, message in (
         ({"kind": "audit", "recall": 1.0}, "recall: 1.0; allowed"),
+        ({"kind": "audit", "burden": 0}, "burden: 0"),
         ({"kind": "audit", "tried": 100}, "tried: 100; allowed"),
         ({"kind": "audit", "groups": [0.5, 1.0]}, "groups: .*; allowed: shares from 1.0 down"),
     ):
@@ -363,3 +425,15 @@ def test_where_it_is_on_by_default():
     assert of({"method": "local", "trust": True}) == {"local": None}
     again = load(load(two | {"network": {}}).resolve())
     assert again.jobs["fedalign"].method.trust == Audit()
+
+
+def test_with_assist_only_priority_replies_are_bounded_and_nothing_is_tried():
+    """A priority client that turns and triples its update moves the model less; without liars the
+    weights are assist's own, and no candidate model travels."""
+    on, off = run(M.assist(trust=True)), run(M.assist())
+    assert on.rounds["trials"].sum() == 0
+    assert accuracy(on) > accuracy(off) - 0.03
+    helpers = on.clients.filter(~pl.col("priority"))
+    assert helpers["weight"].sum() > 0
+    liar = Liars(0.025, "priority", ScaleUpdate(0.1, -3.0))
+    assert accuracy(run(M.assist(trust=True), liar)) > accuracy(run(M.assist(), liar))

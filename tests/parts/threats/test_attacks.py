@@ -268,3 +268,79 @@ def test_no_attack_changes_nothing():
     offer = Offer(0, 0, 1, {"w": torch.zeros(1)})
     assert adversary.report(offer, np.arange(2), appraisal, np.ones(2)) is appraisal
     assert adversary.send(offer, np.arange(2), models) is models
+
+
+def test_drift_is_one_direction_at_right_angles_to_the_honest_mean():
+    draw = np.random.default_rng(0)
+    shapes = {"a": (4, 5), "b": (6,), "bn.running_mean": (2,)}
+    model = {n: torch.from_numpy(draw.normal(size=s)) for n, s in shapes.items()}
+    honest = {n: t + torch.from_numpy(draw.normal(size=(5, *t.shape))) for n, t in model.items()}
+    own = {n: t + torch.ones((3, *t.shape), dtype=t.dtype) for n, t in model.items()}
+
+    def flat(models):
+        return np.hstack([(models[n] - model[n]).reshape(len(models[n]), -1) for n in ("a", "b")])
+
+    def sent(round, **more):
+        offer = Offer(7, round, 9, model, trainable=("a", "b"))
+        return muster.parts.Drift(0.3, **more).collude(offer, own, np.array([1, 4, 8]), honest)
+
+    moved = flat(honest)
+    mean, m = moved.mean(0), np.median(np.linalg.norm(moved, axis=1))
+    exact = flat(sent(2, noise=0.0))
+    assert np.linalg.norm(exact, axis=1) == pytest.approx([1.45 * m] * 3)
+    assert exact @ mean == pytest.approx([0] * 3, abs=1e-9)
+    np.testing.assert_allclose(flat(sent(5, noise=0.0)), exact)
+    noisy = flat(sent(2))
+    assert np.linalg.norm(noisy - exact, axis=1) == pytest.approx([0.07 * 1.45 * m] * 3)
+    assert not np.allclose(flat(sent(3)), noisy), "the noise is of the round"
+    unit = noisy / np.linalg.norm(noisy, axis=1, keepdims=True)
+    between = (unit @ unit.T)[np.triu_indices(3, 1)]
+    assert ((between > 0.98) & (between < 0.999)).all(), "alike, and no copies"
+    assert torch.equal(sent(2)["bn.running_mean"], own["bn.running_mean"])
+    alone = muster.parts.Drift().send(Offer(7, 0, 9, model), own, np.array([1, 4, 8]))
+    assert all(torch.isfinite(t).all() for t in alone.values())
+
+
+def test_the_minority_attack_calls_the_rarest_class_the_commonest():
+    rows = {0: [0] * 6 + [1] * 2, 1: [0] * 4 + [2] * 4, 2: [3] * 7 + [2], 3: [1] * 4 + [3] * 4}
+    x = np.arange(32.0).reshape(4, 8, 1)
+    data = [(x[k], np.array(y)) for k, y in rows.items()]
+    fed = muster.Federation.from_arrays(train=data, priority=[0, 1])
+    harmed = attacks.Minority(0.3, rows=0.5).poison(fed, np.array([2]))
+    own, labels = harmed.train.client(2)
+    # The priority clients have ten rows of class 0, two of 1, four of 2 and none of 3.
+    rare = [x[0, 6, 0], x[0, 7, 0], *x[3, :4, 0]]
+    expected = x[2, :, 0].copy()
+    expected[::2] = rare[:4]
+    np.testing.assert_array_equal(own[:, 0], expected)
+    assert labels.tolist() == [0, 3, 0, 3, 0, 3, 0, 2]
+    for k in (0, 1, 3):
+        assert torch.equal(harmed.train.client(k)[0], fed.train.client(k)[0])
+        assert torch.equal(harmed.train.client(k)[1], fed.train.client(k)[1])
+
+
+def test_edge_cases_are_rows_turned_over():
+    fed = muster.data.digits(clients=10)
+    attack = attacks.EdgeCase(0.1, target=3, rows=0.25)
+    turned = attack.poison(fed, np.array([4]))
+    (x, y), (before, labels) = turned.train.client(4), fed.train.client(4)
+    most = fed.train.x.max()
+    np.testing.assert_allclose(x[::4], most - before[::4])
+    assert (y[::4] == 3).all()
+    rest = np.arange(len(y)) % 4 > 0
+    assert torch.equal(x[rest], before[rest])
+    assert torch.equal(y[rest], labels[rest])
+
+
+@pytest.mark.parametrize(("start", "awake"), [(0.5, [5, 8]), (6, [6, 9]), (0, [0, 3, 6, 9])])
+def test_sleepers_wrap_any_attack_for_a_share_of_the_run(start, awake):
+    model = {"w": torch.zeros(3, dtype=torch.float64)}
+    own = {"w": torch.ones((1, 3), dtype=torch.float64)}
+    liars = attacks.Liars(0.1, then=muster.parts.Drift(), from_round=start, every=3)
+    changed = []
+    for t in range(10):
+        sent = liars.collude(Offer(0, t, 10, model), own, np.array([0]), own)["w"]
+        changed += [] if torch.equal(sent, own["w"]) else [t]
+    assert changed == awake
+    with pytest.raises(muster.MusterError, match=r"attack from_round: 1\.5; allowed"):
+        attacks.Liars(from_round=1.5)

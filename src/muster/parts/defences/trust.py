@@ -1,7 +1,7 @@
 """Trust: bounds on what clients outside the objective may do to the model, and checks of it by the
 priority clients, who hold the data that the model is for.
 
-Four checks, each on the server, over the stack of replies. P are the priority clients that replied,
+Six checks, each on the server, over the stack of replies. P are the priority clients that replied,
 `D_k = w_k - w` is an update, m the median of |D_j| over P, or `growth` times that of the round
 before where that is less (so that even most of P, broken in one round, move nothing far):
 
@@ -14,11 +14,20 @@ likeness   `l_k = sum_j cos(D_k, D_j)^3 >= 0` over j in P: an update must be mor
            some priority clients than like the opposite of some. The cube lets those of its kind
            speak: clients with other data are nearly at right angles to it. A turned sign turns the
            sum; who has data like nobody's in P passes about as often as not.
+pull       the step moves by at most one standard error of the priority clients' own mean from it:
+           with m_P the mean update of P, m_G that with a group G of the others, s_G the share of
+           G in the step and `v = sum_P b_k^2 / (1 - sum_P b_k^2) sum_P b_k |D_k - m_P|^2` the
+           squared standard error of m_P (b_k a client's weight in it), the step is
+           `m_P + min(1, s_G v / |m_G - m_P|^2) (m_G - m_P)`: a group that is far away counts less,
+           the further. So nothing that is sent to one end for many rounds adds up to much.
 worth      the priority clients appraise the model that would come of P alone, w_P, and those with
            all that are left of the others, with three quarters, half and a quarter of them, the
            likest first: one extra exchange. Counted is the largest group G with
            `F(w_G) - F(w_P) <= worth s_G (F(w) - F(w_P))`, s_G being its share of the step. With
            worth = 1 that is: no worse for the priority clients than clients that send w back.
+burden     what the groups that counted have cost a priority client, `F_k(w_G) - F_k(w_P)` summed
+           over the rounds, the last ones counting most, stays within `burden` times the median
+           size of such a sum: a group that would make one of them pay for the others is refused.
 voice      in F, no priority client's change of loss counts for more than `voice` times the median
            change, so that none of them decides alone what counts.
 
@@ -50,6 +59,7 @@ import numpy as np
 from ...base import rng
 from ...base.arrays import Bool, Float64, Int64, Text
 from ...base.checks import check_above, check_at_least, check_whole, require
+from ...base.lazy import torch
 from ...base.registry import part
 from ...protocol import Offer, Replies
 from .geometry import bound_updates, directions, gradient_names, statistic_names, updates
@@ -98,6 +108,8 @@ class Audit:
         worth: how much the group that counts may cost the priority clients, in what clients that
             send nothing new would cost
         groups: the groups that are tried, as shares of those that are left
+        burden: most that groups may cost one priority client over the rounds, in what they cost or
+            gain the median one
         voice: most that one appraisal changes F by, in median changes
         loudest: the same where clients check one another: most that one of them says, in what the
             median one says
@@ -110,9 +122,10 @@ class Audit:
     """
 
     norm: float = 1.5
-    root_norm: float = 3.0
+    root_norm: float = 2.0
     worth: float = 1.0
     groups: tuple[float, ...] = (1.0, 0.75, 0.5, 0.25)
+    burden: float = 2.0
     voice: float = 5.0
     loudest: float = 2.0
     copy: float = 0.999
@@ -123,7 +136,7 @@ class Audit:
     recall: float = 0.9
 
     def __post_init__(self) -> None:
-        for name in ("norm", "root_norm", "voice", "loudest", "copy", "harm"):
+        for name in ("norm", "root_norm", "burden", "voice", "loudest", "copy", "harm"):
             check_above(name, getattr(self, name))
         check_at_least("worth", self.worth)
         check_whole("tried", self.tried, 1, MOST_TRIED)
@@ -190,30 +203,37 @@ class Audit:
             models = bound_updates(offer, models, factor * np.median(norm[root]), others)
         return replace(replies, models=models)
 
-    def cap_weights(self, weight: Float64, root: Bool, copies: Int64) -> Float64:
+    def cap_weights(self, weight: Float64, base: Float64, root: Bool, copies: Int64) -> Float64:
         """Return weights of which copies share one, and none outside the root is above the largest
-        in it."""
-        weight = weight / copies
-        return np.where(root, weight, np.minimum(weight, weight[root].max(initial=0.0)))
+        that somebody in it has in `base`."""
+        weight, most = weight / copies, (base / copies)[root].max(initial=0.0)
+        return np.where(root, weight, np.minimum(weight, most))
 
-    def choose_group(self, words: Float64, weight: Float64, share: Float64) -> int | None:
-        """Return the place of the first group that is worth it, from its appraisals; None when none
-        is.
+    def choose_group(
+        self, words: Float64, weight: Float64, share: Float64, cost: Float64
+    ) -> tuple[int | None, Float64]:
+        """Return the place of the first group that is worth it and burdens nobody, from its
+        appraisals (None when none does), and what groups have cost each appraiser with it.
 
         Args:
             words: `[model, appraiser]`: of w, of w_P, and of each group's model; lower is better
             weight: how much each appraiser counts
             share: of the step that each group has
+            cost: what groups have cost each appraiser so far
         """
-        heard = np.isfinite(words).all(0)
+        cost, heard = self.recall * cost, np.isfinite(words).all(0)
         if weight[heard].sum() <= 0.5 * weight.sum():
-            return None  # too few to speak for the others
+            return None, cost  # too few to speak for the others
         words, p = words[:, heard], weight[heard] / weight[heard].sum()
         gain = max(0.0, float(p @ self.clip_changes(words[0] - words[1])))
         for at, said in enumerate(words[2:]):
+            new = cost[heard] + said - words[1]
+            if new.max() > self.burden * float(np.median(np.abs(new))):
+                continue
             if p @ self.clip_changes(said - words[1]) <= self.worth * share[at] * gain:
-                return at
-        return None
+                cost[heard] = new
+                return at, cost
+        return None, cost
 
     def clip_changes(self, change: Float64) -> Float64:
         """Return changes of loss, none larger than `voice` median ones."""
@@ -222,6 +242,34 @@ class Audit:
 
 
 part(Audit, "audit")(Audit)
+
+
+def limit_pull(rows: torch.Tensor, base: Float64, full: Float64) -> Float64:
+    """Return weights between `base` and `full` by which the mean update is at most one standard
+    error of base's mean away from it.
+
+    `b + min(1, s v / |d|^2) (f - b)`, with b and f the normalised weights, s the share that moves
+    from b to f, d how far the mean moves with it, and v the squared standard error of b's mean from
+    the spread between its clients; of a single one, its squared length: nothing better is known.
+    The mean moves by at most `sqrt(v)`, since `min(1, s v / |d|^2)^2 |d|^2 <= s v`.
+
+    Args:
+        rows: updates, one row per reply
+        base: weights of which nothing is doubted
+        full: weights if all of a group count
+    """
+    if not base.sum() > 0:
+        return base
+    b, f = (torch.from_numpy(w / w.sum()).to(rows) for w in (base, full))
+    mean, same = b @ rows, float(b.square().sum())
+    v = float(mean.square().sum())
+    if same < 1 - 1e-12:
+        v = same / (1 - same) * float(b @ (rows - mean).square().sum(1))
+    share, away = float((f - b).clamp(min=0).sum()), float(((f - b) @ rows).square().sum())
+    if away <= share * v:
+        return full
+    part = share * v / away
+    return np.asarray(full.sum() * (b + part * (f - b)).cpu().numpy(), np.float64)
 
 
 def likeness(cosine: Float64) -> Float64:

@@ -25,6 +25,7 @@ from ...base.params import Params
 from ...base.registry import part
 from ...federation import Federation
 from ...protocol import Appraisal, Offer
+from ...schedules import Count, count_rounds
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -203,7 +204,8 @@ class Liars:
         among: whom they are drawn from: anyone, outside (the priority group), or priority
         then: what they do; its own share does not count
         wins: whether they report exactly F(w) where it is broadcast, else exactly rho_k
-        from_round: sleepers: honest in every round before this one (from 0), except for labels
+        from_round: sleepers: honest in every round before this one (from 0), or in this share of
+            all rounds (0.5: for half of the run), except for labels
         every: after that, honest in all rounds but every n-th
         stays: whether they stay where clients are free to leave
     """
@@ -212,19 +214,20 @@ class Liars:
     among: Among = "outside"
     then: Attack = field(default_factory=lambda: ScaleUpdate(0.05, -1.0))
     wins: bool = True
-    from_round: int = 0
+    from_round: Count = 0
     every: int = 1
     stays: bool = False
 
     def __post_init__(self) -> None:
         check_fraction(self.fraction)
         check_one_of("attack among", self.among, AMONG)
-        check_whole("attack from_round", self.from_round, 0)
+        count_rounds(self.from_round, 100, "attack from_round")
         check_whole("attack every", self.every, 1)
 
     def asleep(self, offer: Offer) -> bool:
         """Return True if they are honest in this round."""
-        return offer.round < self.from_round or (offer.round - self.from_round) % self.every != 0
+        awake = offer.round - count_rounds(self.from_round, offer.rounds, "attack from_round")
+        return awake < 0 or awake % self.every != 0
 
     def poison(self, fed: Federation, attackers: Int64) -> Federation:
         return self.then.poison(fed, attackers)
@@ -354,15 +357,76 @@ class Backdoor(Honest):
     def poison(self, fed: Federation, attackers: Int64) -> Federation:
         require_classes(fed, "backdoor")
         data = fed.train
-        own = torch.from_numpy(data.base(data.positions(attackers)))
+        own, chosen = choose_rows(fed, attackers, self.rows)
         x, y = data.x[own].clone(), data.y[own].clone()
-        # Every n-th row: which ones does not matter, as rows are in no order.
-        chosen = torch.arange(len(y)) % max(1, round(1 / max(self.rows, 1e-9))) == 0
         x[chosen], y[chosen] = self.mark(x[chosen], data.x.max()), self.target
         return replace_rows(fed, attackers, x, y)
 
     def send(self, offer: Offer, models: Params, clients: Int64) -> Params:
         return models if self.factor == 1.0 else scale_updates(offer, models, self.factor)
+
+
+def choose_rows(fed: Federation, clients: Int64, share: float) -> tuple[Tensor, Tensor]:
+    """Return the places of these clients' training rows, and True for a share of them."""
+    own = torch.from_numpy(fed.train.base(fed.train.positions(clients)))
+    # Every n-th row: which ones does not matter, as rows are in no order.
+    return own, torch.arange(len(own)) % max(1, round(1 / max(share, 1e-9))) == 0
+
+
+@part(Attack, "edge_case")
+@dataclass(frozen=True)
+class EdgeCase(Backdoor):
+    """A backdoor at the edge of the data (Wang et al. 2020): instead of a mark, inputs that no
+    honest client holds, rows with every feature turned over, `most - x`. What the model says of
+    them is the attackers' alone to teach, within any bound and at no cost that shows.
+
+    Attributes:
+        target: the class
+        rows: share of an attacker's rows that are turned over and called `target`
+        factor: how often over the update is sent
+    """
+
+    def mark(self, x: Tensor, most: Tensor) -> Tensor:
+        """Return rows turned over; `most` is the largest value."""
+        return most - x
+
+
+@part(Attack, "minority")
+@dataclass(frozen=True)
+class Minority(Honest):
+    """Aimed at few: teach the model that the class that is rarest among the priority clients is the
+    one that is commonest (targeted label flipping, Tolpegin et al. 2020). Whoever holds the rare
+    class loses it; in the mean over priority clients little shows.
+
+    Attributes:
+        rows: share of an attacker's rows in whose place it has rows of the rare class
+    """
+
+    fraction: float = 0.05
+    rows: float = 0.5
+    stays: bool = False
+
+    def __post_init__(self) -> None:
+        check_fraction(self.fraction)
+        check_share("attack rows", self.rows)
+
+    def poison(self, fed: Federation, attackers: Int64) -> Federation:
+        require_classes(fed, "minority")
+        rare, common = rarest_and_commonest(fed)
+        data = fed.train
+        own, chosen = choose_rows(fed, attackers, self.rows)
+        x, y = data.x[own].clone(), data.y[own].clone()
+        known = data.x[data.y == rare]  # they know what the class looks like
+        x[chosen], y[chosen] = known[torch.arange(int(chosen.sum())) % len(known)], common
+        return replace_rows(fed, attackers, x, y)
+
+
+def rarest_and_commonest(fed: Federation) -> tuple[int, int]:
+    """Return the class of which the priority clients have the fewest training rows, but some, and
+    the one of which they have most."""
+    rows = fed.train.base(fed.train.positions(np.flatnonzero(fed.priority)))
+    count = np.bincount(fed.train.y[torch.from_numpy(rows)].numpy(), minlength=fed.classes)
+    return int(np.where(count > 0, count, np.inf).argmin()), int(count.argmax())
 
 
 @dataclass(frozen=True)
