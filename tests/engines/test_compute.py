@@ -54,8 +54,8 @@ def test_as_a_whole_or_by_keywords():
     assert whole.weights["1.weight"].dtype == np.float64
     assert same_bits(whole, words)
     for call in (muster.solo, muster.with_solo):
-        a = call(fed, muster.models.Softmax(), compute=muster.Compute(dtype="float64"))
-        b = call(fed, muster.models.Softmax(), dtype="float64")
+        a = call(fed, muster.models.Softmax(), 2, compute=muster.Compute(dtype="float64"))
+        b = call(fed, muster.models.Softmax(), 2, dtype="float64")
         first, second = (
             r.requirement if isinstance(r, muster.Federation) else r.train.loss for r in (a, b)
         )

@@ -97,47 +97,54 @@ def status(answer):
     return int(found[1]) if found else None
 
 
-MALFORMED = {
-    "both lengths": (
+MALFORMED = {  # built when a test runs: requests are signed with the time
+
+    "both lengths": lambda: (
         request(b"content-length: 4", b"transfer-encoding: chunked", body=b"1\r\na\r\n0\r\n\r\n"),
         400,
     ),
-    "two lengths": (request(b"content-length: 4", b"content-length: 5", body=b"aaaaa"), 400),
-    "the same length twice": (
+    "two lengths": lambda: (
+        request(b"content-length: 4", b"content-length: 5", body=b"aaaaa"),
+        400,
+    ),
+    "the same length twice": lambda: (
         request(b"content-length: 4", b"content-length: 4", body=b"aaaa"),
         200,
     ),
-    "a list of lengths": (request(b"content-length: 4, 5", body=b"aaaaa"), 400),
-    "a negative length": (request(b"content-length: -4"), 400),
-    "a length of digits without end": (request(b"content-length: " + b"9" * 5000), 400),
-    "a large length": (request(b"content-length: 99999999999"), 413),
-    "an unknown encoding": (request(b"transfer-encoding: gzip"), 400),
-    "chunked twice": (request(b"transfer-encoding: chunked", b"transfer-encoding: chunked"), 400),
-    "a chunk of no size": (request(b"transfer-encoding: chunked", body=b"zz\r\n"), 400),
-    "a chunk of a size without end": (
+    "a list of lengths": lambda: (request(b"content-length: 4, 5", body=b"aaaaa"), 400),
+    "a negative length": lambda: (request(b"content-length: -4"), 400),
+    "a length of digits without end": lambda: (request(b"content-length: " + b"9" * 5000), 400),
+    "a large length": lambda: (request(b"content-length: 99999999999"), 413),
+    "an unknown encoding": lambda: (request(b"transfer-encoding: gzip"), 400),
+    "chunked twice": lambda: (
+        request(b"transfer-encoding: chunked", b"transfer-encoding: chunked"),
+        400,
+    ),
+    "a chunk of no size": lambda: (request(b"transfer-encoding: chunked", body=b"zz\r\n"), 400),
+    "a chunk of a size without end": lambda: (
         request(b"transfer-encoding: chunked", body=b"f" * 30 + b"\r\n"),
         400,
     ),
-    "a signature twice": (request(NODE.headers()[2][0] + b": x"), 400),
-    "a websocket": (request(b"connection: upgrade", b"upgrade: websocket"), None),
-    "headers without end": (b"POST / HTTP/1.1\r\nx: " + b"y" * 40_000, 400),
-    "no host": (b"POST / HTTP/1.1\r\n\r\n", 400),
-    "another protocol": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 403),
-    "TLS in TLS": (b"\x16\x03\x01\x02\x00\x01", 400),
-    "a folded header": (request(b"x: a", b" b"), None),
-    "a header without a name": (request(b": a"), 400),
-    "a zero byte": (request(b"x: \0"), 400),
-    "letters that are none": (request(b"flwr-more: \xff\xfe"), 400),
-    "a time that is none": (request(signer=type("T", (), {"headers": lambda self: [
+    "a signature twice": lambda: (request(NODE.headers()[2][0] + b": x"), 400),
+    "a websocket": lambda: (request(b"connection: upgrade", b"upgrade: websocket"), None),
+    "headers without end": lambda: (b"POST / HTTP/1.1\r\nx: " + b"y" * 40_000, 400),
+    "no host": lambda: (b"POST / HTTP/1.1\r\n\r\n", 400),
+    "another protocol": lambda: (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 403),
+    "TLS in TLS": lambda: (b"\x16\x03\x01\x02\x00\x01", 400),
+    "a folded header": lambda: (request(b"x: a", b" b"), None),
+    "a header without a name": lambda: (request(b": a"), 400),
+    "a zero byte": lambda: (request(b"x: \0"), 400),
+    "letters that are none": lambda: (request(b"flwr-more: \xff\xfe"), 400),
+    "a time that is none": lambda: (request(signer=type("T", (), {"headers": lambda self: [
         (b"flwr-public-key", b"AAAA"), (b"flwr-signature", b"AAAA"), (b"flwr-timestamp", b"9" * 99)
     ]})()), 401),
-    "a key that is not registered": (request(signer=STRANGER), 400),
+    "a key that is not registered": lambda: (request(signer=STRANGER), 400),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", MALFORMED)
 def test_malformed_requests_are_refused_in_a_line(wire, case):
-    bytes_, expected = MALFORMED[case]
+    bytes_, expected = MALFORMED[case]()
     answer = asyncio.run(wire.send(bytes_))
     assert wire.uncaught == []
     assert not any("Traceback" in text or "failed" in text for text in wire.said), wire.said

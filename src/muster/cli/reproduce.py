@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ..base import durable
 from ..base.errors import INTERRUPTED, MusterError
+from ..papers.assist_study import assist_page, when_page
 from ..papers.reproduce import pages, panel_results, run_panels
 from ..papers.reproduce.paper_experiment import (
     RESULTS,
@@ -236,8 +237,22 @@ def describe_time(experiment: PaperExperiment, results: panel_results.Results | 
     )
 
 
+def fill_pages(docs: Path, folder: Path) -> list[tuple[str, str]]:
+    """Return the pages whose tables come from results, by their names relative to docs/."""
+    frames = [
+        None if found is None else found.frame
+        for found in (panel_results.load(folder, id) for id in ("assist", "border-align"))
+    ]
+    texts = {name: (docs / name).read_text() for name in ("assist.md", "when.md", "../README.md")}
+    return [
+        (name, assist_page(text, frames[0]) if name == "assist.md" else when_page(text, *frames))
+        for name, text in texts.items()
+    ]
+
+
 def write_pages(console: Console) -> int:
-    """Write docs/claims.md and docs/gallery.md from the results of the checkout."""
+    """Write docs/claims.md and docs/gallery.md, and the tables of other pages, from the results of
+    the checkout."""
     checkout = require_checkout("--pages")
     folder, docs = checkout / RESULTS, checkout / "docs"
     if not docs.is_dir():
@@ -247,6 +262,7 @@ def write_pages(console: Console) -> int:
     for name, text in (
         ("claims.md", pages.claims_page(every, folder)),
         ("gallery.md", pages.gallery_page(every, folder, docs)),
+        *fill_pages(docs, folder),
     ):
         durable.write(docs / name, text)
         print_line(console, f"{docs / name}")

@@ -1,7 +1,8 @@
-"""The tables of docs/assist.md: what evidence is worth over rounds, and the study's endpoints.
+"""The tables of docs/assist.md and docs/when.md: what evidence is worth over rounds, the study's
+endpoints, and where help gains or harms.
 
 `muster reproduce --pages` writes them, from draws made here and from the results of `muster
-reproduce assist` in `experiments/results`.
+reproduce assist` and `border-align` in `experiments/results`.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def relative_change(frame: pl.DataFrame) -> pl.DataFrame:
 def endpoints(frame: pl.DataFrame, band: str = "FedALIGN") -> pl.DataFrame:
     """Return the endpoints of every method over the real federations, by the number of rows.
 
-    mean        mean change of test loss against alone, over federations
+    mean, half  mean change of test loss against alone, with a 95 % interval over federations
     harmed      federations whose change is above 2 % with a paired 95 % interval
     runs        share of runs whose loss is over 2 % above alone
     worst       the largest change of a run
@@ -141,6 +142,7 @@ def endpoints(frame: pl.DataFrame, band: str = "FedALIGN") -> pl.DataFrame:
                 "method": method,
                 "federations": len(gain),
                 "mean": gain.mean(),
+                "half": Interval.of(gain.to_numpy()).half,
                 "harmed": bad,
                 "runs": (some["change"] > HARMED).mean(),
                 "worst": some["change"].max(),
@@ -166,18 +168,15 @@ def is_harmed(change: Float64, runs: pl.DataFrame) -> bool:
 
 
 def endpoint_table(frame: pl.DataFrame) -> str:
-    """Return the endpoints as a table."""
-    head = ["rows", "method", "mean change", "federations harmed", "runs harmed", "worst run",
-            "share of the hindsight gain", "bytes up", "steps"]  # fmt: skip
-
-    def percent(value: float) -> str:
-        return f"{100 * value:+.0f} %"
-
+    """Return the endpoints over the real federations as a table."""
+    head = ["rows", "method", "mean change of loss", "federations harmed", "runs harmed",
+            "worst run", "share of the hindsight gain", "bytes up", "steps"]  # fmt: skip
+    real = frame.filter(pl.col("data.rows").is_not_null())
     lines = [
         [
             str(r["rows"]),
             r["method"],
-            percent(r["mean"]),
+            f"{percent(r['mean'])} ± {100 * r['half']:.0f}",
             f"{r['harmed']} of {r['federations']}",
             f"{100 * r['runs']:.0f} %",
             percent(r["worst"]),
@@ -185,9 +184,91 @@ def endpoint_table(frame: pl.DataFrame) -> str:
             f"{r['bytes']:.1f} x",
             f"{r['steps']:.1f} x",
         ]
-        for r in endpoints(frame).iter_rows(named=True)
+        for r in endpoints(real).iter_rows(named=True)
+        if r["method"] != ALONE
     ]
     return markdown(head, lines)
+
+
+def percent(value: float) -> str:
+    """Return a share as a signed percentage."""
+    return f"{100 * value:+.0f} %"
+
+
+def points(frame: pl.DataFrame, left: str, right: str) -> Interval | None:
+    """Return the paired difference of test accuracy between two methods of a cell, in points."""
+    sides = [
+        frame.filter(pl.col("method") == name).sort("seed").select("seed", "test_accuracy")
+        for name in (left, right)
+    ]
+    both = sides[0].join(sides[1], on="seed", suffix="_right")
+    if len(both) < 2:
+        return None
+    ratio = correction_ratio(read_variation(frame), MEASURES["test_accuracy"])
+    gap = (both["test_accuracy"] - both["test_accuracy_right"]).to_numpy().astype(np.float64)
+    return Interval.of(100 * gap, ratio=ratio)
+
+
+def format_points(value: Interval | None) -> str:
+    """Return a difference in points with its interval, bold where that excludes 0."""
+    if value is None:
+        return ""
+    text = f"{value.mean:+.1f} ± {value.half:.1f}"
+    return f"**{text}**" if value.excludes_zero else text
+
+
+def cell_table(frame: pl.DataFrame, panel: str, methods: Sequence[str]) -> str:
+    """Return the cells of a few-rows panel: accuracy alone, and every method's gain over it."""
+    keys = ["data.partition.of.alpha", "data.partition.rows"]
+    here = last_rounds(frame.filter(pl.col("panel") == panel))
+    keys = [key for key in keys if key in here.columns and here[key].n_unique() > 1]
+    words = {"data.partition.of.alpha": "alpha", "data.partition.rows": "rows"}
+    alone = ALONE if ALONE in here["method"] else "None"
+    lines = []
+    for cell, some in here.sort(*keys).group_by(*keys, maintain_order=True):
+        base = 100 * float(some.filter(pl.col("method") == alone)["test_accuracy"].mean())  # type: ignore[arg-type]
+        gains = [format_points(points(some, method, alone)) for method in methods]
+        lines.append([*(f"{value:g}" for value in cell), f"{base:.1f}", *gains])
+    return markdown([*(words[key] for key in keys), "alone", *methods], lines)
+
+
+def liar_table(frame: pl.DataFrame) -> str:
+    """Return the gain over training alone with and without liars among the helpers."""
+    names = {"digits": "nobody lies", "digits-liars": "half of the helpers lie"}
+    methods = [RULE, "assist, crossfit", EVERYONE, "FedALIGN .2", "FedDA"]
+    here = last_rounds(frame)
+    lines = []
+    for panel, words in names.items():
+        some = here.filter(pl.col("panel") == panel)
+        lines.append([words, *(format_points(points(some, m, ALONE)) for m in methods)])
+    return markdown(["digits, 20 rows", *methods], lines)
+
+
+FEW = [RULE, "assist, crossfit", EVERYONE, "FedALIGN .05", "FedALIGN .2", "FedALIGN .8", "FedDA"]
+
+
+def assist_page(page: str, frame: pl.DataFrame | None) -> str:
+    """Return docs/assist.md with its tables; `frame` has the study's results."""
+    tables = {"evidence": evidence_table()}
+    if frame is not None:
+        tables |= {
+            "few": cell_table(frame, "fmnist-few", FEW),
+            "federations": endpoint_table(frame),
+            "liars": liar_table(frame),
+        }
+    return fill(page, tables)
+
+
+def when_page(page: str, frame: pl.DataFrame | None, border: pl.DataFrame | None) -> str:
+    """Return docs/when.md (or README) with those of its tables that it has a place for."""
+    tables: dict[str, str] = {}
+    if frame is not None:
+        few = [RULE, "assist, crossfit", "FedALIGN .2", EVERYONE]
+        tables |= {"when": cell_table(frame, "fmnist-few", few), "liars": liar_table(frame)}
+        tables["federations"] = endpoint_table(frame)
+    if border is not None:
+        tables["band"] = cell_table(border, "fmnist-similarity", ["FedALIGN"])
+    return fill(page, {name: text for name, text in tables.items() if f"table {name} " in page})
 
 
 def fill(page: str, tables: dict[str, str]) -> str:

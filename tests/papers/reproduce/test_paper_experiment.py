@@ -68,8 +68,9 @@ def test_claims_checks_and_figures_speak_of_what_is_run(id):
             assert side.get("with", "loss") in MEASURES
             for key, value in side.items():
                 if key not in (*OWN, "panel"):
-                    swept = {v for p in panels for v in p.over.get(key, [])}
-                    assert set(value if isinstance(value, list) else [value]) <= {*swept, "none"}
+                    swept = [v for p in panels for v in p.over.get(key, [])]
+                    each = value if isinstance(value, list) else [value]
+                    assert all(v in (*swept, "none") for v in each)
             assert side["measure"] in MEASURES
             assert side.get("minus") in {None, *labels}
     for drawing in experiment.drawings:

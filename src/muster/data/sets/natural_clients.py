@@ -7,12 +7,14 @@ parameters (`PARAMETERS`).
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ...base.checks import check_whole
+from ...base.errors import MusterWarning
 from ...base.lazy import pl
 from ...base.registry import part
 from ...federation import Federation
@@ -60,7 +62,10 @@ def federate_table(
         file = Path(scratch) / "table.parquet"
         table.write_parquet(file)
         found = read_folder(file, {**settings, **common, **drawn}, na_values)
-        return replace(found, train_rows=rows).federation(seed)
+        with warnings.catch_warnings():
+            # People with the same few answers are no copies of each other; a run's notes say so.
+            warnings.filterwarnings("ignore", ".*copies of training rows", MusterWarning)
+            return replace(found, train_rows=rows).federation(seed)
 
 
 def natural_clients(table: Table) -> Callable[..., Federation]:
