@@ -10,6 +10,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .PHONY: demo test test-slow setup lock lint bench docs clean
 
 demo: $(READY)
+	$(BIN)/muster advise heart
 	$(BIN)/muster compare examples/demo.toml
 
 test: $(READY)

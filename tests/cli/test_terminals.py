@@ -45,7 +45,7 @@ def test_a_comparison_and_what_is_shown_of_it(here):
     code, out = ran(here, "compare", "c.toml")
     assert code == 0
     assert "ausgewahlt" in out
-    assert "mean +- 95 %, 2 seeds, each a new deal" in out
+    assert "mean +- 95 %, 2 seeds, each a new deal" in " ".join(out.split())
     assert "alle +- viele" in out
     code, again = ran(here, "show", "runs/größe", "--figure", "bild.pdf")
     assert code == 0

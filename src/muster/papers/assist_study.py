@@ -264,7 +264,9 @@ def when_page(page: str, frame: pl.DataFrame | None, border: pl.DataFrame | None
     tables: dict[str, str] = {}
     if frame is not None:
         few = [RULE, "assist, crossfit", "FedALIGN .2", EVERYONE]
+        short = frame.filter(pl.col("data.partition.rows") <= 100)
         tables |= {"when": cell_table(frame, "fmnist-few", few), "liars": liar_table(frame)}
+        tables["readme"] = cell_table(short, "fmnist-few", few)
         tables["federations"] = endpoint_table(frame)
     if border is not None:
         tables["band"] = cell_table(border, "fmnist-similarity", ["FedALIGN"])

@@ -153,7 +153,7 @@ class Job:
     def find_warnings(self, others: Float64) -> list[str]:
         """Return a warning if the whole run is warm-up, so that the other clients, of these shares
         of the data, are never asked."""
-        if self.warmup < self.rounds or not others.any():
+        if self.warmup < self.rounds or not others.any() or not self.method.refers:
             return []
         return [
             f"all {plural(self.rounds, 'round')} are warm-up (warmup = {self.method.warmup}): no "

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from muster.cli.main import main
+from muster.cli.reproduce import fill_pages
 from muster.papers.reproduce import pages, panel_results, run_panels
 from muster.papers.reproduce.findings import Finding
 from muster.papers.reproduce.judge import KINDS, describe_outcome
@@ -26,6 +27,12 @@ EXPERIMENTS = list(list_experiments().values())
 def gallery(tmp_path_factory):
     docs = tmp_path_factory.mktemp("docs")
     return docs, pages.gallery_page(EXPERIMENTS, FOLDER, docs)
+
+
+def test_tables_of_other_pages_are_what_the_results_say():
+    """Of assist.md, when.md and README: `muster reproduce --pages` would change nothing."""
+    for name, text in fill_pages(DOCS, FOLDER):
+        assert text == (DOCS / name).read_text(), f"{name}: run muster reproduce --pages"
 
 
 def test_the_claims_page_is_what_the_results_say():

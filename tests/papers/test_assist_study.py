@@ -1,0 +1,74 @@
+"""The tables of assist: evidence against its truth, and endpoints of a study of known numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from muster.papers.assist_study import endpoints, fill, measure_evidence, points
+
+
+def test_evidence_is_exact_in_the_first_round_of_one_step_and_fades_for_stein():
+    frame = measure_evidence(30, draws=400, rounds=20)
+    first, last = frame.row(0, named=True), frame.row(-1, named=True)
+    assert first["stein"] == pytest.approx(1, abs=0.1)
+    assert first["crossfit"] == pytest.approx(1, abs=0.1)
+    assert last["stein"] < 0.6
+    assert last["crossfit"] > last["stein"] + 0.1
+
+
+def results(changes):
+    """A study of two federations: test loss 1 alone, and `1 + change` of each method and seed."""
+    rows = [
+        {
+            "panel": panel,
+            "data.rows": 20,
+            "data.priority": "a",
+            "method": method,
+            "seed": seed,
+            "round": 60,
+            "test_loss": 1.0 + change,
+            "test_accuracy": 0.5 - change,
+            "bytes_up": 10.0,
+            "steps": 5.0,
+            "varies": "data",
+        }
+        for (panel, method), each in changes.items()
+        for seed, change in enumerate(each)
+    ]
+    return pl.DataFrame(rows)
+
+
+def test_endpoints_are_those_of_the_numbers():
+    frame = results(
+        {
+            ("one", "alone"): [0.0] * 4,
+            ("two", "alone"): [0.0] * 4,
+            ("one", "everyone"): [-0.5] * 4,
+            ("two", "everyone"): [0.2, 0.21, 0.2, 0.21],
+            ("one", "assist"): [-0.4, -0.4, -0.4, -0.4],
+            ("two", "assist"): [-0.01, 0.03, -0.01, -0.01],
+            ("one", "FedALIGN .2"): [-0.1] * 4,
+            ("two", "FedALIGN .2"): [-0.1] * 4,
+        }
+    )
+    found = {row["method"]: row for row in endpoints(frame).iter_rows(named=True)}
+    best = np.mean([-0.5, -0.1])
+    assert found["assist"]["mean"] == pytest.approx(-0.2)
+    assert found["assist"]["share"] == pytest.approx(-0.2 / best)
+    assert found["assist"]["harmed"] == 0
+    assert found["assist"]["runs"] == pytest.approx(1 / 8)
+    assert found["assist"]["worst"] == pytest.approx(0.03)
+    assert found["everyone"]["harmed"] == 1
+    assert found["everyone"]["runs"] == pytest.approx(0.5)
+    gap = points(frame.filter(pl.col("panel") == "two"), "everyone", "alone")
+    assert gap is not None
+    assert gap.mean == pytest.approx(-20.5)
+
+
+def test_tables_are_put_between_their_markers():
+    page = "a\n<!-- table x -->\nold\n<!-- end -->\nb\n"
+    assert fill(page, {"x": "| new |"}) == "a\n<!-- table x -->\n| new |\n<!-- end -->\nb\n"
+    with pytest.raises(ValueError, match="no place for the table y"):
+        fill(page, {"y": ""})
