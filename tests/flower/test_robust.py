@@ -268,6 +268,28 @@ def test_all_clients_may_fail_and_the_model_stays(setup):
     assert all(np.isfinite(w).all() for w in run.weights.values())
 
 
+def test_a_helper_that_sends_a_sketch_and_then_no_model_does_not_count(setup):
+    """Its place goes to the others: their weights come from the models that arrived."""
+
+    def raises(message, reply):
+        if message.metadata.message_type == "query.fetch":
+            raise RuntimeError
+        return reply
+
+    case = setup({"name": "assist", "sketch": 64}, rounds=4)
+    honest = case.run()
+    counted = honest.clients.filter(~pl.col("priority") & (pl.col("weight") > 0))
+    assert len(counted)
+    for node in case.nodes:
+        node.tamper = raises
+    run = case.run()
+    helpers = run.clients.filter(~pl.col("priority"))
+    assert (helpers["weight"] == 0).all()
+    assert helpers["reason"].str.contains("failed: the client raised an error").any()
+    assert run.clients.filter(pl.col("priority"))["admitted"].all()
+    assert all(np.isfinite(w).all() for w in run.weights.values())
+
+
 def test_a_federation_whose_every_round_was_skipped_ends_with_an_error(setup, capsys):
     def raises(message, reply):
         raise RuntimeError
