@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from muster.base.errors import MusterError
+from muster.data.sources import pandas_pickle
 from muster.data.sources.pandas_pickle import read_pickled_frame
 
 
@@ -118,3 +119,11 @@ def test_what_is_not_compressed_is_one_line(tmp_path):
     (tmp_path / "t").write_bytes(b"a,b\n1,2\n")
     with pytest.raises(MusterError, match="no table that pandas wrote"):
         read_pickled_frame(tmp_path / "t")
+
+
+def test_a_small_file_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(pandas_pickle, "MOST", 1000)
+    path = tmp_path / "bomb.pkl.xz"
+    path.write_bytes(lzma.compress(bytes(10_000)))
+    with pytest.raises(MusterError, match="over 1000 bytes when unpacked"):
+        read_pickled_frame(path)

@@ -8,6 +8,7 @@ a block manager, and that has blocks of columns of one type and the names of all
 
 from __future__ import annotations
 
+import io
 import lzma
 import pickle
 from collections.abc import Callable, Mapping
@@ -22,6 +23,7 @@ from ...base.errors import MusterError
 Columns = dict[str, NDArray[Any]]
 Block = tuple[NDArray[Any], Any]
 
+MOST = 2**29  # bytes of a table when unpacked: a small file must not fill the memory
 TYPES = {"f8": "<f8", "i8": "<i8", "O8": "O", "b1": "?"}  # of columns
 SCALAR = ("<", "|")  # byte orders that are these types'
 
@@ -109,7 +111,10 @@ def read_pickled_frame(path: Path) -> Columns:
     """Read the columns of a data frame, pickled and compressed by xz, by their names."""
     try:
         with lzma.open(path) as file:
-            frame = FrameUnpickler(file).load()
+            content = file.read(MOST + 1)
+        if len(content) > MOST:
+            raise ValueError(f"over {MOST} bytes when unpacked")
+        frame = FrameUnpickler(io.BytesIO(content)).load()
         blocks, (names, *_) = frame.state["_mgr"].parts
         columns: Columns = {}
         for values, place in blocks:
