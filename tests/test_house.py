@@ -39,6 +39,7 @@ FLOORS = [
         "models": "modules to train",
         "method": "a composition of parts",
         "methods": "the methods by name",
+        "privacy": "differential privacy and secure sums",
     },
     {"engines": "how clients' work is computed: stacked, loop, mapped"},
     {"results": "runs as values and files: ledger, measures, model, prediction, export"},

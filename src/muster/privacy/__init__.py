@@ -1,0 +1,1 @@
+"""Privacy of clients: differential privacy and secure sums."""
