@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import inspect
+import re
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ from muster.parts import (
     Step,
     Weigh,
 )
-from muster.protocol import Decision, Roster
+from muster.protocol import Appraisal, Decision, Offer, Replies, Roster
 
 ROLES = {
     "invite": Invite, "join": Join, "solver": Solver, "admit": Admit, "weigh": Weigh, "step": Step,
@@ -164,3 +166,28 @@ def test_an_attack_of_before_is_refused_and_not_honest_in_silence():
         class Old(muster.parts.Honest):
             def say(self, offer, appraisal, requirement):
                 return appraisal
+
+
+MESSAGES = {
+    "offer": (Offer,),
+    "roster": (Roster,),
+    "appraisal": (Appraisal,),
+    "replies": (Replies, Roster, Appraisal),
+}
+
+
+@pytest.mark.parametrize("role", ROLES.values(), ids=ROLES)
+def test_the_fields_that_a_role_documents_exist(role):
+    """`offer`, `roster`, ...: every name in backticks under Args is a field of that message, or of
+    the role itself."""
+    text = inspect.getdoc(role.__call__) or ""
+    args = re.split(r"\n(?=\w)", text.partition("Args:\n")[2])[0]
+    documented = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", args, re.M)
+    assert documented, "the call says what it gets"
+    for name, about in documented:
+        messages = MESSAGES.get(name, ())
+        known = {f.name for m in messages for f in fields(m)} | {
+            n for m in messages for n in dir(m)
+        }
+        for field in re.findall(r"`([a-z_]+)`", about) if messages else ():
+            assert field in known or hasattr(role, field) or field in role.__doc__, field

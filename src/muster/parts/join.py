@@ -38,7 +38,7 @@ class Join(Protocol):
 
         Args:
             offer: what the server sent: `model`, `loss` (F(w)) and `score` on the priority clients,
-                `called` (the score's name), `higher` (True if more of it is better), `eps` (eps_t),
+                `score_name`, `higher` (True if more of it is better), `eps` (eps_t),
                 `round`, `rounds`, `seed`
             roster: the clients asked, one entry each: `priority`, `importance` (a_k, above 0 for
                 members of the objective), `ids` (which key their randomness), `share` (p_k)
