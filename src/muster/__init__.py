@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .base.lazy import provide
 
 if TYPE_CHECKING:
-    from . import data, methods, models, optimizers, parts, schedules, tasks, trackers
+    from . import data, methods, models, optimizers, parts, privacy, schedules, tasks, trackers
     from .base.errors import MusterError, MusterWarning
     from .base.registry import part
     from .engines import Compute
@@ -75,6 +75,7 @@ _HOME = {
     "optimizers": "optimizers",
     "part": "base.registry:part",
     "parts": "parts",
+    "privacy": "privacy",
     "run_job": "run.simulate:run_job",
     "save": "results.store:save",
     "schedules": "schedules",
@@ -119,6 +120,7 @@ __all__ = [
     "optimizers",
     "part",
     "parts",
+    "privacy",
     "run_job",
     "save",
     "schedules",

@@ -91,7 +91,7 @@ if TYPE_CHECKING:
     import safetensors.torch as safetensors
     import torch
     from PIL import Image
-    from scipy import linalg, optimize, sparse
+    from scipy import linalg, optimize, sparse, special
     from sklearn import datasets
     from torch import nn
     from torch.nn import functional
@@ -110,6 +110,7 @@ else:
     pooch = lazy_module("pooch")
     safetensors = lazy_module("safetensors.torch")
     sparse = lazy_module("scipy.sparse")
+    special = lazy_module("scipy.special")
     torch = lazy_module("torch")
 
 __all__ = [
@@ -129,5 +130,6 @@ __all__ = [
     "pooch",
     "safetensors",
     "sparse",
+    "special",
     "torch",
 ]

@@ -41,6 +41,7 @@ OWN = (
     "muster.data",
     "muster.methods",
     "muster.models",
+    "muster.privacy",
 )  # importing these registers every part of muster
 
 _parts: dict[Any, dict[str, Callable[..., Any]]] = {}

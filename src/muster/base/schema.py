@@ -192,7 +192,8 @@ def convert(value: Any, kind: Any, where: str, parts: Catalogue = INSTALLED) -> 
         raise MusterError(f"{where}: {value!r}; allowed: {describe(kind)}")
     if is_role(kind):
         table = {"kind": value} if isinstance(value, str) else dict(value)
-        chosen = parts.find(kind, table.pop("kind", None), f"{where}.kind")
+        only = next(iter(kinds(kind))) if len(kinds(kind)) == 1 else None
+        chosen = parts.find(kind, table.pop("kind", only), f"{where}.kind")
         return build(chosen, table, where, parts=parts)
     if kind is Code:
         return parts.code(value, where)

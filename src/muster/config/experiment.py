@@ -40,6 +40,7 @@ from ..federation.federation import as_importance, as_requirement
 from ..local import Local
 from ..methods import Method
 from ..models.specs import Spec
+from ..privacy.gaussian import Gaussian
 from ..run.job import MOST_ROUNDS, Job
 from ..run.solo import with_solo
 from ..run.training_loop import Keep
@@ -97,6 +98,7 @@ class Experiment:
                 s.task,
                 s.decide_on,
                 s.tuned_steps,
+                typing.cast(Gaussian | None, s.privacy),
             )
             for label, table in self.methods.items()
         }

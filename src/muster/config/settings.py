@@ -11,6 +11,7 @@ from ..base.rng import MOST, as_seeds
 from ..engines.compute import Compute
 from ..parts.participation import Participation
 from ..parts.threats.attacks import Attack
+from ..privacy.gaussian import Privacy
 from ..report.figure import parse_formats
 from ..results.measures import find_measures
 from ..run.job import DECIDE_ON, MOST_ROUNDS, DecideOn
@@ -37,6 +38,7 @@ class Settings:
         decide_on: split used for join, admit and leave decisions: train or held_out
         tuned_steps: number of local steps of each client after which the model is evaluated as well
             (0: none)
+        privacy: differential privacy of what runs release (docs/privacy.md)
         left_out: fraction of rows reserved for tuning; chosen by content hash, so the same in every
             seed (set by `muster tune` where needed); 0: none
         tuned_on: seeds that settings were tuned on (written by `muster tune`): they cannot be
@@ -65,6 +67,7 @@ class Settings:
     task: Task = Multiclass()
     decide_on: DecideOn = "train"
     tuned_steps: int = 0
+    privacy: Privacy | None = None
     left_out: float = 0.0
     tuned_on: tuple[int, ...] = ()
     trust: bool | None = None

@@ -27,6 +27,8 @@ from ..models.specs import Spec, as_module
 from ..parts.guard import ReportLimits
 from ..parts.participation import Participation
 from ..parts.threats.attacks import Attack
+from ..privacy.gaussian import Gaussian
+from ..privacy.refusals import check_private, check_private_data, find_privacy_warnings
 from ..tasks.classification import Multiclass
 from ..tasks.compatibility import match_task
 from ..tasks.task import Scoring, Task, as_task
@@ -50,6 +52,7 @@ class Job:
         decide_on: split used for join, admit and leave decisions, claims and F(w): "train" or
             "held_out"
         tuned_steps: local steps after which clients measure the model once more; 0: none
+        privacy: differential privacy of what the run releases; None: there is none
     """
 
     method: Method
@@ -62,6 +65,7 @@ class Job:
     task: Task = Multiclass()
     decide_on: DecideOn = "train"
     tuned_steps: int = 0
+    privacy: Gaussian | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.method, Method):
@@ -73,6 +77,7 @@ class Job:
             ("local", Local),
             ("participation", Participation | None),
             ("attack", Attack | None),
+            ("privacy", Gaussian | None),
         ):
             if not isinstance(given := getattr(self, what), kind):
                 if what == "participation" and callable(given):
@@ -88,6 +93,8 @@ class Job:
         for name in ("rounds", "seed", "tuned_steps"):
             object.__setattr__(self, name, int(getattr(self, name)))
         object.__setattr__(self, "task", as_task(self.task))
+        if self.privacy is not None:
+            check_private(self.privacy, self.method, self.participation, self.attack, self.rounds)
 
     def with_seed(self, seed: int) -> Job:
         """Return the same job with another seed."""
@@ -118,7 +125,11 @@ class Job:
                 "rounds)"
             )
         fed, task = match_task(fed, self.task)
-        return as_module(self.model, fed, self.seed, task)
+        module = as_module(self.model, fed, self.seed, task)
+        if self.privacy is not None:
+            check_private_data(self.privacy, fed, module)
+            raise MusterError("privacy: private rounds are not there yet; leave it out")
+        return module
 
     @property
     def needs_requirement(self) -> bool:
@@ -152,12 +163,16 @@ class Job:
 
     def find_warnings(self, others: Float64) -> list[str]:
         """Return a warning if the whole run is warm-up, so that the other clients, of these shares
-        of the data, are never asked."""
+        of the data, are never asked; and those of its privacy."""
+        found = []
+        if self.privacy is not None:
+            found = find_privacy_warnings(self.privacy, len(others))
         if self.warmup < self.rounds or not others.any() or not self.method.refers:
-            return []
+            return found
         return [
+            *found,
             f"all {plural(self.rounds, 'round')} are warm-up (warmup = {self.method.warmup}): no "
-            "client outside the objective is ever asked; run longer, or with a shorter warm-up"
+            "client outside the objective is ever asked; run longer, or with a shorter warm-up",
         ]
 
     def eps(self, t: int) -> float:

@@ -16,6 +16,7 @@ from ..methods import Method
 from ..models.specs import Spec
 from ..parts.participation import Participation
 from ..parts.threats.attacks import Adversary, Attack, draw_attackers
+from ..privacy.gaussian import Gaussian
 from ..results.model import ModelRecipe
 from ..results.run import OnRound, Run
 from ..tasks.classification import Multiclass
@@ -47,6 +48,7 @@ def simulate(
     task: Task | RowFunction = Multiclass(),
     decide_on: DecideOn = "train",
     tuned_steps: int = 0,
+    privacy: Gaussian | None = None,
     compute: Compute | None = None,
     **how: Unpack[ComputeOptions],
 ) -> Run:
@@ -68,6 +70,7 @@ def simulate(
             "held_out"
         tuned_steps: evaluate the model once more after this many local steps of each client
             (gm_appeal_tuned, tuned_test_accuracy); training is not affected. 0: do not
+        privacy: differential privacy of what the run releases: muster.privacy.Gaussian(...)
         compute: engine, device, dtype and processes, as Compute(...); each of these may also be
             given alone
 
@@ -84,6 +87,7 @@ def simulate(
         as_task(task),
         decide_on,
         tuned_steps,
+        privacy,
     )
     folder = None if checkpoint is None else Path(checkpoint)
     keep = Keep(evaluate_every, folder, checkpoint_every, resume)

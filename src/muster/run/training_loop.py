@@ -124,6 +124,7 @@ def build_identity(setup: Setup, state: RunState, whose: dict[str, str]) -> dict
         "participation": repr(job.participation),
         "decide_on": job.decide_on,
         "tuned_steps": str(job.tuned_steps),
+        "privacy": repr(job.privacy),
         **whose,
     }
 
