@@ -41,7 +41,6 @@ FLOORS = [
         "methods": "the methods by name",
         "privacy": "differential privacy and secure sums",
     },
-    {"privacy": "what a run releases with noise: accountant, contributions, noise"},
     {"engines": "how clients' work is computed: stacked, loop, mapped"},
     {"results": "runs as values and files: ledger, measures, model, prediction, export"},
     {"run": "one round, the loop over rounds, checkpoints"},
