@@ -35,7 +35,8 @@ COARSEST = 0.01  # width of a cell, at most
 CUT = 1e-6  # share of delta that may be cut off at each end of the sum
 LEAST_DELTA = 1e-9  # below it the rounding of the convolution would count
 MOST_CELLS = 2**24
-MOST_NOISE = 1e6
+MOST_EPSILON = 700.0  # beyond which e^epsilon is no float; it protects nothing
+LEAST_NOISE, MOST_NOISE = 0.05, 1e6
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,8 @@ class SampledRelease:
 
     def __post_init__(self) -> None:
         require(0 < self.rate <= 1, "rate", self.rate, "a probability above 0, up to 1")
-        check_above("noise", self.noise)
+        enough = LEAST_NOISE <= self.noise <= MOST_NOISE
+        require(enough, "noise", self.noise, f"a number from {LEAST_NOISE:g} to {MOST_NOISE:g}")
         check_whole("count", self.count, 0)
 
 
@@ -71,7 +73,7 @@ class LossGrid:
     @property
     def losses(self) -> Float64:
         """The losses of the cells."""
-        return (self.first + np.arange(len(self.mass))) * self.width
+        return np.asarray((self.first + np.arange(len(self.mass))) * self.width, np.float64)
 
 
 def measure_epsilon(releases: Sequence[SampledRelease], delta: float) -> float:
@@ -94,10 +96,10 @@ def find_noise(
     """Return the smallest noise z, to a part in a thousand and not below it, for which the
     releases of z are (epsilon, delta)-private."""
     check_above("epsilon", epsilon)
-    low, high = 0.05, 1.0
+    low, high = LEAST_NOISE, 1.0
     while measure_epsilon(releases(high), delta) > epsilon:
         low, high = high, 2 * high
-        if high > MOST_NOISE:
+        if 5 * high > MOST_NOISE:
             raise MusterError(
                 f"epsilon: {epsilon:g}; no noise up to {MOST_NOISE:g} reaches it: ask for more, or "
                 "for fewer rounds"
@@ -121,7 +123,7 @@ def _between(a: Float64, b: Float64) -> Float64:
     """Return Normal(0, 1)'s mass between a and b, precise in both tails."""
     from scipy.special import ndtr  # takes a moment to load
 
-    return np.where(a > 0, ndtr(-a) - ndtr(-b), ndtr(b) - ndtr(a))
+    return np.asarray(np.where(a > 0, ndtr(-a) - ndtr(-b), ndtr(b) - ndtr(a)), np.float64)
 
 
 def _discretize(release: SampledRelease, width: float, removed: bool) -> LossGrid:
@@ -135,7 +137,7 @@ def _discretize(release: SampledRelease, width: float, removed: bool) -> LossGri
 
     low, high = math.floor(loss(-FAR * z) / width), math.ceil(loss(1 + FAR * z) / width)
     edges = np.arange(low, high + 1)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         inner = edges * width + np.log1p(-(1 - q) * np.exp(-edges * width)) - math.log(q)
     y = np.where(np.isnan(inner), -np.inf, z**2 * inner + 0.5)
     ends = np.concatenate([[-np.inf], y, [np.inf]])
@@ -203,21 +205,18 @@ def _bound(grids: Sequence[LossGrid], counts: Sequence[int], cut: float, sign: i
 def _solve(grid: LossGrid, delta: float) -> float:
     """Return the smallest epsilon from 0 with `sum (1 - e^(epsilon - loss)) mass <= delta` over
     losses above it."""
-    start = max(0, -grid.first)
-    losses, mass = grid.losses[start:], grid.mass[start:]
-    left = delta - grid.infinite
+    seen = (grid.losses >= 0) & (grid.losses <= MOST_EPSILON)
+    losses, mass = grid.losses[seen], grid.mass[seen]
+    left = delta - grid.infinite - float(grid.mass[grid.losses > MOST_EPSILON].sum())
     if left <= 0:
         return math.inf
     above = np.cumsum(mass[::-1])[::-1]  # P's mass from each cell on
     others = np.cumsum((mass * np.exp(-losses))[::-1])[::-1]  # and Q's
-    curve = above - np.exp(losses) * others
-    short = np.flatnonzero(curve <= left)
-    if not len(short):
+    enough = np.flatnonzero(above - np.exp(losses) * others <= left)
+    if not len(enough):
         return math.inf
-    at = int(short[0])
-    if at == 0:
-        return 0.0
-    # Between two cells the curve is above - e^epsilon others, of the cells from the second on.
-    return max(0.0, math.log((above[at] - left) / others[at])) if above[at] > left else float(
-        losses[at - 1]
-    )
+    at = int(enough[0])
+    if at == 0 or above[at] <= left:
+        return float(losses[at])
+    # Between two cells the curve is `above - e^epsilon others` of the cells from the second on.
+    return max(0.0, math.log((above[at] - left) / others[at]))
