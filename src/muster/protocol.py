@@ -74,7 +74,9 @@ class Roster:
         return within * self.share + (extent - within) * self.full
 
     def pick(self, rows: Bool | Int64) -> Roster:
-        """Return some of the clients."""
+        """Return some of the clients; the object itself when that is all."""
+        if rows.dtype == np.bool_ and rows.all():
+            return self
         return Roster(*(getattr(self, f)[rows] for f in self.__dataclass_fields__))
 
     @classmethod
@@ -107,7 +109,9 @@ class Appraisal:
         return self.score
 
     def pick(self, rows: Bool | Int64) -> Appraisal:
-        """Return some clients' measurements."""
+        """Return some clients' measurements; the object itself when that is all."""
+        if rows.dtype == np.bool_ and rows.all():
+            return self
         more = {name: values[rows] for name, values in self.more.items()}
         return Appraisal(self.loss[rows], self.score[rows], more)
 

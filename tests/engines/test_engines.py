@@ -277,7 +277,7 @@ def test_the_fused_gradient_is_that_of_autograd(fed, hidden):
     stack = {n: t + torch.randn(5, *t.shape, dtype=torch.float64) for n, t in model.items()}
     scale = torch.tensor([[0.25] * 4 + [0.0] * 3, [1 / 7] * 7] + [[0.2] * 5 + [0.0] * 2] * 3)
     x, y = torch.randn(5, 7, width).double(), torch.randint(classes, (5, 7))
-    batch = StackedBatch(engine, x, y, scale.double())
+    batch = StackedBatch(engine, x, y, scale.double(), engine.code(y[None])[0])
     assert engine.fused is not None
     fused = batch(stack)
     engine.fused = None

@@ -161,6 +161,9 @@ def broadcast_clients(each: Tensor, stack: Tensor) -> Tensor:
 
 def within_bound(stack: Params, most: float) -> NDArray[np.bool_]:
     """Return True for models of a stack whose numbers are finite and at most this large."""
+    ends = [torch.stack(torch.aminmax(t)).tolist() for t in stack.values() if t.numel()]
+    if all(-most <= low and high <= most for low, high in ends):  # False for NaN
+        return np.ones(len(next(iter(stack.values()))), np.bool_)
     checks = [as_rows(t.abs() <= most).all(1) for t in stack.values()]
     return np.asarray(torch.stack(checks).all(0).cpu().numpy())
 

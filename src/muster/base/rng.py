@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -42,12 +43,14 @@ def keys(seed: int, purpose: str, round: int = 0, client: ArrayLike = 0) -> UInt
     >>> bool(keys(0, "batches", 3, 1) == keys(0, "invite", 3, 1))
     False
     """
-    if not 0 <= seed <= MOST:
-        check_whole("seed", seed, 0, MOST)
-    key = np.zeros((), np.uint64)
-    for part in (seed, zlib.crc32(purpose.encode()), round):
-        key = fold(key, np.asarray(part).astype(np.uint64))
-    return fold(key, client)
+    return fold(fold(_purpose_key(int(seed), purpose), round), client)
+
+
+@lru_cache
+def _purpose_key(seed: int, purpose: str) -> UInt64:
+    """Return the key of (seed, purpose), which all rounds of a run share."""
+    check_whole("seed", seed, 0, MOST)
+    return fold(fold(np.zeros((), np.uint64), seed), zlib.crc32(purpose.encode()))
 
 
 def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:

@@ -171,7 +171,8 @@ def backward(
     stack: Params, prefixes: list[str], x: Tensor, y: Tensor, scale: Tensor
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
     """Yield, from the last layer to the first: its prefix, the loss's gradient with respect to its
-    output `[K, out, B]`, and its input `[K, in, B]`, for x `[K, B, F]` and labels `[K, B]`.
+    output `[K, out, B]`, and its input `[K, in, B]`, for x `[K, B, F]` and one-hot labels
+    `[K, classes, B]`.
 
     `scale` `[K, 1, B]` is 1/|batch| for rows that count and 0 for padding. A layer may be changed
     in place once it is given out: nothing asks for it again.
@@ -181,9 +182,7 @@ def backward(
         z = torch.baddbmm(stack[prefix + "bias"].unsqueeze(2), stack[prefix + "weight"], hidden[-1])
         hidden.append(z.relu_() if i + 1 < len(prefixes) else z)
     # d loss / d z = (softmax(z) - onehot(y)) / |batch|
-    g = torch.softmax(hidden.pop(), 1)
-    g.scatter_add_(1, y.unsqueeze(1), g.new_full((), -1.0).expand(len(y), 1, y.shape[1]))
-    g.mul_(scale)
+    g = torch.softmax(hidden.pop(), 1).sub_(y).mul_(scale)
     for i in reversed(range(len(prefixes))):
         h, below = hidden.pop(), g
         if i > 0:

@@ -50,6 +50,7 @@ else:
     kernel = lazy_module("muster.engines.kernel")  # numba takes a second
 
 AT_ONCE = 2**22  # rows whose losses are held at once
+FETCHED = 2**18  # numbers of input fetched at once: a megabyte, so that they stay in cache
 COMPILE_FROM = 2.0e7  # parameters times rows of a portion above which the compiled loop pays off
 
 
@@ -83,6 +84,8 @@ class StackedEngine(Engine):
         # The fused and compiled steps hold the derivative of cross-entropy, and move every layer.
         plain = flat and task.cross_entropy and not self.frozen
         self.fused = fusable(layers) if plain else None
+        # Outputs of the model, where labels are needed one-hot.
+        self.outputs = 0 if self.fused is None else self.main.state[self.fused[-1] + "bias"].numel()
 
     def forward(self, stack: Params, x: Tensor, batch: StackedBatch | None = None) -> Tensor:
         """Outputs `[K, B, outputs]` of each client's model on its own inputs `[K, B, ...]`; with a
@@ -101,6 +104,17 @@ class StackedEngine(Engine):
             x = layer.apply(stack, x)
         return x
 
+    def code(self, labels: Tensor) -> Sequence[Tensor | None]:
+        """The labels `[step, client, row]` of each step one-hot, `[client, output, row]`, where the
+        fused step needs them."""
+        if self.fused is None:
+            return (None,) * len(labels)
+        steps, clients, rows = labels.shape
+        zeros = torch.zeros(
+            steps, clients, self.outputs, rows, dtype=self.dtype, device=self.device
+        )
+        return zeros.scatter_(2, labels.unsqueeze(2), 1.0).unbind(0)
+
     def train(
         self,
         solver: Solver,
@@ -115,7 +129,6 @@ class StackedEngine(Engine):
         local = assignment.local or self.local
         room = WorkBuffer(len(clients))
 
-        @torch.no_grad()
         def take(seat: int, numbers: Iterator[int]) -> None:
             for i in numbers:
                 part = portions[i]
@@ -123,7 +136,8 @@ class StackedEngine(Engine):
                 course = LocalSteps(local, offer, part.steps // solver.draws, own)
                 draws = self.draws(offer, part.clients)
                 cohort = StackedCohort(self, part, course, solver.draws, draws)
-                done = solver(cohort, offer, own)
+                with torch.no_grad():
+                    done = solver(cohort, offer, own)
                 done = replace(done, memory=done.memory | course.optimizer_state)
                 room.put(part.at, done, course.steps)
 
@@ -186,7 +200,11 @@ class StackedCohort:
         return self.course.plain_rate
 
     def _batches(self) -> Iterator[tuple[int, float, list[StackedBatch]]]:
-        """For each step: how many clients take it, its learning rate, and its batches."""
+        """For each step: how many clients take it, its learning rate, and its batches.
+
+        For models so small that a step costs what calling it costs, the calls here count too: the
+        rows of as many steps as fit in cache are fetched at once, into the same memory each time.
+        """
         group, engine = self.group, self.engine
         # Full batches are the same rows in every step, which the plan holds once.
         distinct = slice(0, 1) if group.rows.strides[1] == 0 else slice(None)
@@ -195,23 +213,32 @@ class StackedCohort:
         count = group.count[:, distinct, None]
         weight = np.where(np.arange(rows.shape[2]) < count, 1.0 / np.maximum(count, 1), 0.0)
         scale = torch.from_numpy(weight).to(engine.dtype).transpose(0, 1).to(engine.device)
-        x = engine.x["train"].flatten(1)
-        # Into the same memory every step: allocating it again costs more than filling it.
-        width = rows[0].numel() if len(rows) else 0
-        rooms = [x.new_empty(width, x.shape[1]) for _ in range(self.per_step)]
-        shape = engine.x["train"].shape[1:]
-        # For models so small that a step costs what calling it costs, the calls here count too.
-        steps = list(zip(rows.unbind(0), targets.unbind(0), scale.unbind(0), strict=True))
+        together = self._count_together(rows[:1].numel())
+        room = engine.x["train"].new_empty(rows[:together].numel(), *engine.x["train"].shape[1:])
+        block: list[StackedBatch] = []
+        start, held, steps = 0, 0, rows.shape[0]
         for s, n in enumerate(group.active()[:: self.per_step]):
-            batches: list[StackedBatch] = []
-            for i, room in enumerate(rooms, start=s * self.per_step):
-                at, y, weights = steps[i % len(steps)]
-                if n < len(group.at):
-                    at, y, weights, room = at[:n], y[:n], weights[:n], room[: n * at.shape[1]]
-                drawn = torch.index_select(x, 0, at.flatten(), out=room)
-                inputs = features(drawn, engine.dtype).view(*at.shape, *shape)
-                batches.append(StackedBatch(engine, inputs, y, weights, self.draws))
-            yield n, self.course.rates[s], batches
+            first = s * self.per_step % steps
+            if not start <= first < start + len(block):
+                start, held, span = first, n, (slice(first, first + together), slice(n))
+                block = self._fetch(rows[span], targets[span], scale[span], room)
+            few = [block[i % steps - start] for i in range(first, first + self.per_step)]
+            yield n, self.course.rates[s], few if n == held else [batch.first(n) for batch in few]
+
+    def _count_together(self, rows: int) -> int:
+        """Return the number of batches of this many rows that are fetched at once: whole steps."""
+        width = self.engine.x["train"][0].numel() + self.engine.outputs
+        return max(1, FETCHED // max(1, rows * width * self.per_step)) * self.per_step
+
+    def _fetch(
+        self, rows: Tensor, targets: Tensor, scale: Tensor, room: Tensor
+    ) -> list[StackedBatch]:
+        """Return the batches of some steps `[step, client, row]`, with inputs in this room."""
+        engine, room = self.engine, room[: rows.numel()]
+        drawn = torch.index_select(engine.x["train"], 0, rows.flatten(), out=room)
+        inputs = features(drawn, engine.dtype).view(*rows.shape, *room.shape[1:]).unbind(0)
+        pieces = zip(inputs, targets.unbind(0), scale.unbind(0), engine.code(targets), strict=True)
+        return [StackedBatch(engine, *piece, self.draws) for piece in pieces]
 
     def descend(
         self,
@@ -233,8 +260,10 @@ class StackedCohort:
             parts = blocks(self.group, one, self.engine.threads.size)
             self._run_kernel(stack, prefixes[0], even, 1.0 - even * pull, drifts.at(even), parts)
             return stack
+        w, held = stack, len(self.group.at)
         for n, lr, (batch,) in self._batches():
-            w = _first(stack, n)
+            if n < held:
+                w, held = _first(stack, n), n
             keep, drift = 1.0 - lr * pull, drifts.at(lr)
             if prefixes is not None:
                 fused_step(w, prefixes, *batch.flat, lr, keep, drift)
@@ -296,6 +325,7 @@ class StackedBatch:
         x: inputs [n, B, ...]
         y: targets [n, B, ...]
         scale: [n, B]: 1 / |batch| for rows that count, 0 for padding
+        hot: labels one-hot [n, outputs, B], where the fused step needs them
     """
 
     def __init__(
@@ -304,9 +334,16 @@ class StackedBatch:
         x: Tensor,
         y: Tensor,
         scale: Tensor,
+        hot: Tensor | None,
         draws: DropoutDraws | None = None,
     ) -> None:
-        self.engine, self.x, self.y, self.scale, self.draws = engine, x, y, scale, draws
+        self.engine, self.x, self.y, self.scale = engine, x, y, scale
+        self.hot, self.draws = hot, draws
+
+    def first(self, n: int) -> StackedBatch:
+        """The batches of the first n clients."""
+        hot = None if self.hot is None else self.hot[:n]
+        return StackedBatch(self.engine, self.x[:n], self.y[:n], self.scale[:n], hot, self.draws)
 
     @property
     def counts(self) -> list[int]:
@@ -317,7 +354,9 @@ class StackedBatch:
     @property
     def flat(self) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs, labels and scale as fully connected layers take them."""
-        return self.x.flatten(2), self.y, self.scale.unsqueeze(1)
+        assert self.hot is not None, "a fused step has labels one-hot"
+        x = self.x if self.x.dim() == 3 else self.x.flatten(2)
+        return x, self.hot, self.scale.unsqueeze(1)
 
     def __call__(self, w: Params) -> Params:
         """Each client's gradient: that of the sum over clients of their mean losses."""

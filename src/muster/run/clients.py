@@ -258,7 +258,7 @@ class LocalClients:
             extra = {**extra, SKETCH: {SKETCH: sketches}}
         replies = Replies(joined, sent, appraisal, claim, extra, offer.trainable)
         truth = None
-        if np.isin(joined.clients, self.attackers).any():
+        if len(self.attackers) and np.isin(joined.clients, self.attackers).any():
             honest = true.pick(decision.yes)
             joins = method.join(offer, joined, honest).yes
             if self.job.may_leave(offer.round):

@@ -202,8 +202,10 @@ def train_and_step(
     parts: list[tuple[Answers, Admission, Admission | None]] = []
     mean, trial = RunningMean(), None
     for start in cuts:
-        rows = np.arange(n) if len(cuts) == 1 else np.arange(start, min(start + most, n))
-        some, taken = roster.pick(rows), None if steps is None else steps[rows]
+        some, taken = roster, steps
+        if len(cuts) > 1:
+            rows = np.arange(start, min(start + most, n))
+            some, taken = roster.pick(rows), None if steps is None else steps[rows]
         memory = {} if state.clients is None else state.clients.get(some.clients)
         answers = setup.clients.respond(offer, some, taken, cache, memory)
         if method.held_out:

@@ -137,7 +137,10 @@ def record_round(
     """Return a round's row of `rounds` and its rows of `clients`."""
     answers, admission, trial = outcome.answers, outcome.admission, outcome.trial
     n, joined, failed = len(roster), answers.decision.yes, answers.failed
-    heard = np.isin(roster.clients, answers.replies.roster.clients)
+    replied = answers.replies.roster
+    heard = np.ones(n, np.bool_)
+    if len(replied) < n:
+        heard = np.isin(roster.clients, replied.clients)
 
     def spread(values: NDArray[Any], empty: object) -> NDArray[Any]:
         out = np.full(n, empty, dtype=values.dtype)
@@ -148,7 +151,6 @@ def record_round(
     reason = answers.decision.reason.astype(np.dtypes.StringDType())
     reason[heard & ~admitted] = admission.reason[~admission.admitted]
     # S_t: the extent of admitted replies beyond their clients' importance in the objective.
-    replied = answers.replies.roster
     beyond = np.maximum(admission.extent - replied.importance, 0.0)
     helped = float((beyond * replied.full).sum())
     objective = population.objective[roster.clients]
