@@ -145,7 +145,15 @@ def test_a_library_is_loaded_by_its_first_use_and_looked_up_once():
         _ = module.nosuch
 
 
-def test_ctrl_c_waits_until_a_library_is_loaded():
+@pytest.fixture
+def interruptible():
+    """Ctrl-C works, also where the tests were started in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_waits_until_a_library_is_loaded(interruptible):
     before = signal.getsignal(signal.SIGINT)
     done = []
 

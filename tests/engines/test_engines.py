@@ -287,6 +287,27 @@ def test_the_fused_gradient_is_that_of_autograd(fed, hidden):
         assert torch.allclose(fused[name], t, rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("rows", [3, 40])
+def test_the_gradient_of_logistic_regression_has_the_bits_of_autograd(smoothing, rows):
+    task = muster.tasks.binary(smoothing=smoothing)
+    pairs = [(np.eye(6, 5), np.arange(6) % 2)]
+    fed = muster.Federation.from_arrays(train=pairs, priority=[0])
+    engine = StackedEngine(nn.Sequential(nn.Linear(5, 1)), fed, LOCAL, Compute("stacked"), task)
+    stack = {"0.weight": torch.randn(4, 1, 5), "0.bias": torch.randn(4, 1)}
+    scale = torch.full((4, rows), 1 / rows)
+    scale[2, 1:] = 0.0
+    x, y = torch.randn(4, rows, 5), torch.randint(2, (4, rows))
+    batch = StackedBatch(engine, x, y, scale, None)
+    assert engine.linear == "0."
+    closed = batch(stack)
+    engine.linear = None
+    noted = batch(stack)
+    assert list(closed) == list(noted) == list(stack)
+    for name, t in noted.items():
+        assert torch.equal(closed[name], t)
+
+
 def test_clients_may_be_asked_in_any_order(fed):
     engine = StackedEngine(nn.Sequential(nn.Linear(5, 4)), fed, LOCAL, DOUBLE)
     model = {n: t.double() for n, t in engine.main.state.items()}

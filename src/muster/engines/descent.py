@@ -192,6 +192,13 @@ def backward(
         g = below
 
 
+def linear_gradient(prefix: str, x: Tensor, slope: Tensor) -> Params:
+    """Return each client's gradient of one linear layer, by the products that autograd takes: from
+    its inputs `[K, B, F]` and the loss's gradient with respect to its outputs `[K, B, out]`."""
+    weight = torch.bmm(x.transpose(1, 2), slope).transpose(1, 2)
+    return {prefix + "weight": weight, prefix + "bias": slope.sum(1)}
+
+
 def fused_step(
     stack: Params,
     prefixes: list[str],

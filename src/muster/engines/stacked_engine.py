@@ -26,7 +26,7 @@ from ..local import Local
 from ..parts.solvers import Gradient, Solver, Work
 from ..protocol import Appraisal, Offer
 from ..tasks.classification import Multiclass
-from ..tasks.task import Task, averages_rows
+from ..tasks.task import Task, averages_rows, has_slope
 from .batches import BatchPlan, blocks, cut_portions, estimate_work
 from .compute import Compute
 from .descent import (
@@ -37,6 +37,7 @@ from .descent import (
     fused_gradient,
     fused_step,
     hessian_product,
+    linear_gradient,
 )
 from .engine import Assignment, Engine, WorkBuffer
 from .modules import DropoutDraws, VmapModule, examples, find_obstacle, has_dropout, stackable
@@ -82,8 +83,10 @@ class StackedEngine(Engine):
         self.layers, self.drops = layers, has_dropout(layers)
         flat = bool(layers) and (fed.train.x.dim() == 2 or isinstance(layers[0].module, nn.Flatten))
         # The fused and compiled steps hold the derivative of cross-entropy, and move every layer.
-        plain = flat and task.cross_entropy and not self.frozen
-        self.fused = fusable(layers) if plain else None
+        dense = fusable(layers) if flat and not self.frozen else None
+        self.fused = dense if task.cross_entropy else None
+        # The one linear layer of a model whose loss has its derivative in closed form.
+        self.linear = dense[0] if dense and len(dense) == 1 and has_slope(task) else None
         # Outputs of the model, where labels are needed one-hot.
         self.outputs = 0 if self.fused is None else self.main.state[self.fused[-1] + "bias"].numel()
 
@@ -270,7 +273,9 @@ class StackedCohort:
                 continue
             g = batch(w)
             for name, t in w.items():
-                t.mul_(keep).sub_(g[name], alpha=lr)
+                if keep != 1.0:
+                    t.mul_(keep)
+                t.sub_(g[name], alpha=lr)
                 if drift is not None:
                     t.add_(drift[name][:n])
         return stack
@@ -362,6 +367,10 @@ class StackedBatch:
         """Each client's gradient: that of the sum over clients of their mean losses."""
         if self.engine.fused is not None:
             return fused_gradient(w, self.engine.fused, *self.flat)
+        if self.engine.linear is not None:
+            slope = self.engine.task.slope(self.engine.forward(w, self.x), self.y)  # type: ignore[attr-defined]
+            x = self.x if self.x.dim() == 3 else self.x.flatten(2)
+            return linear_gradient(self.engine.linear, x, slope.mul_(self.scale.unsqueeze(-1)))
         with torch.enable_grad():
             leaves, total = self._total(w)
             values = list(leaves.values())

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ..base import rng
 from ..base.arrays import Float64, Int64
 from ..base.errors import plural
+from ..base.lazy import torch
 from .federation import Federation
 from .row_hashes import get_hashes
 
@@ -44,7 +45,7 @@ def feature_sizes(fed: Federation) -> Float64:
         return np.empty(0)
     total = int(fed.train.offsets[-1])
     at = np.unique(np.linspace(0, total - 1, min(total, LOOK_AT)).astype(np.int64))
-    rows = x[fed.train.base(at)].flatten(1).double().numpy()
+    rows = x[torch.from_numpy(fed.train.base(at))].flatten(1).double().numpy()
     return np.asarray(np.sqrt(np.mean(rows**2, axis=0)), np.float64)
 
 

@@ -154,6 +154,15 @@ class Binary(StandardTask):
             losses = torch.where(y > 0.5, yes * losses, no * losses)
         return losses
 
+    @property
+    def has_slope(self) -> bool:
+        return not self.weights
+
+    def slope(self, z: Tensor, y: Tensor) -> Tensor:
+        """Return `sigmoid(z) - y`, with the labels smoothed."""
+        smooth = _smooth(y.to(z.dtype), self.smoothing)
+        return torch.sigmoid(_one(z, y)).sub_(smooth).view_as(z)
+
     def guess(self, y: Tensor, classes: int = 0) -> Tensor:
         yes, (low, high) = y.double(), self.weights or (1.0, 1.0)
         weight = torch.where(yes > 0.5, high, low)

@@ -132,6 +132,15 @@ class StandardTask:
         """Return each row's loss."""
         raise NotImplementedError
 
+    @property
+    def has_slope(self) -> bool:
+        """True if `slope` knows the derivative of a row's loss in closed form."""
+        return False
+
+    def slope(self, z: Tensor, y: Tensor) -> Tensor:
+        """Return the derivative of each row's loss with respect to the outputs, in their shape."""
+        raise NotImplementedError
+
     def set_loss(self, z: Tensor, y: Tensor, weight: Tensor) -> Tensor:
         """Return the loss of each set of rows, `[...]`, by row weights; 0 for padding."""
         return (self.loss(z, y) * weight).sum(-1) / weight.sum(-1)
@@ -241,6 +250,11 @@ def as_task(given: Any) -> Task:
 def averages_rows(task: Task) -> bool:
     """Return True if a client's loss is the mean of its rows' losses."""
     return bool(getattr(task, "averages_rows", True))
+
+
+def has_slope(task: Task) -> bool:
+    """Return True if a task knows the derivative of a row's loss in closed form (`slope`)."""
+    return bool(getattr(task, "has_slope", False))
 
 
 def least_loss(task: Task) -> float:
