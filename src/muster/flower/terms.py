@@ -32,6 +32,7 @@ from ..config.dotted_keys import rename_keys
 from ..config.experiment import Experiment, load
 from ..config.network import Network
 from ..federation import Inputs
+from ..privacy.refusals import refuse
 from ..schedules import AUTO
 from .compat import build_fab_from_disk
 from .transport.keys import KeyRegistry
@@ -128,10 +129,37 @@ def check_federated(chosen: Experiment) -> None:
             "use --method assist, which needs no epsilon, or give a number, such as one found by "
             "muster tune"
         )
+    check_private_network(chosen)
     if chosen.settings.left_out:
         raise MusterError(
             f"left_out: {chosen.settings.left_out}; it is for simulated runs, and nodes use all "
             "their rows: take it out"
+        )
+
+
+def check_private_network(chosen: Experiment) -> None:
+    """Refuse settings of a private federation that would release more than its sums."""
+    privacy, network = chosen.job.privacy, chosen.network
+    if privacy is None:
+        return
+    if privacy.seeded:
+        raise MusterError("privacy.seeded: it is for simulations; leave it out: noise is secret")
+    if network.quorum:
+        refuse(
+            f"network.quorum = {network.quorum:g}",
+            "a round that is repeated or a run that ends shows who replied",
+            "use network.quorum = 0: there are always as many rounds",
+        )
+    if network.fits:
+        refuse(
+            "a survey of columns (network.scale, categories, missing)",
+            "statistics of clients' rows are released without noise",
+            "let each node prepare its columns by public numbers",
+        )
+    if privacy.cap is not None and not all(member.rows for member in chosen.members):
+        raise MusterError(
+            f"privacy.cap: {privacy.cap}, and numbers of rows are data; declare clients.rows of "
+            "every client, or leave it out"
         )
 
 

@@ -151,7 +151,11 @@ def uses_score(rule: Any) -> bool:
 
 
 def check_private_data(privacy: Gaussian, fed: Federation, module: nn.Module) -> None:
-    """Refuse data and models that would release more than the sums."""
+    """Refuse data and models that would release more than the sums. A node of a federation has its
+    own data alone, and what it does with it stays there."""
+    check_private_model(module)
+    if fed.n == 1:
+        return
     member = (fed.importance > 0) & ~fed.unseen
     if privacy.protect == "others" and not (~member & ~fed.unseen).any():
         raise MusterError(
@@ -169,6 +173,10 @@ def check_private_data(privacy: Gaussian, fed: Federation, module: nn.Module) ->
             f"privacy.cap: {privacy.cap}, and numbers of rows are data; declare clients.rows of "
             "every client, or leave it out"
         )
+
+
+def check_private_model(module: nn.Module) -> None:
+    """Refuse a model with numbers that clients send next to what they train."""
     moving = params.trainable_names(module)
     every = params.get_params(module, torch.float32, torch.device("cpu"))
     still = [name for name in every if name not in moving]

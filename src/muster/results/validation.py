@@ -74,6 +74,18 @@ FACTS: dict[str, Any] = {
     "moved": bool,
     "varies": dict[str, Any],
     "epsilon_tried": dict[str, list[float]],
+    "privacy": dict[str, Any],
+}
+PRIVACY: dict[str, Any] = {
+    "private": bool,
+    "unit": str,
+    "protect": str,
+    "clip": float,
+    "noise": float,
+    "delta": float,
+    "releases": int,
+    "epsilon_objective": float,
+    "epsilon_others": float,
 }
 TEXTS = ("majority_class",)  # facts that are text or a number; all others are numbers
 SETTINGS: dict[str, Any] = {  # the settings of a configuration that are shown or used
@@ -139,6 +151,9 @@ def check_marker(marker: Mapping[str, Any]) -> None:
 
 def check_facts(facts: Mapping[str, Any]) -> None:
     """Check the facts of a run."""
+    if private := facts.get("privacy"):
+        needed = [name for name in PRIVACY if not name.startswith("epsilon_")]
+        _check_keys("facts.privacy.", private, PRIVACY, needed)
     for name, value in facts.items():
         if name not in TEXTS:
             _check(f"facts.{name}", value, FACTS.get(name, float))

@@ -24,9 +24,12 @@ from ..local import Local
 from ..parts.sketch import SKETCH, project
 from ..parts.solvers import SGD, Work
 from ..parts.threats.attacks import Adversary
+from ..privacy.contributions import Contributions, contribute, flatten_updates
+from ..privacy.fixed_point import add, encode
 from ..protocol import (
     Answers,
     Appraisal,
+    Decision,
     Evaluation,
     HonestReplies,
     ModelFetch,
@@ -101,6 +104,13 @@ class Clients(Protocol):
         memory: State,
     ) -> Answers:
         """Ask them to train. `memory` is their client state, where it is stored here."""
+        ...
+
+    def contribute(
+        self, offer: Offer, roster: Roster, given: Int64, cache: EvaluationCache, memory: State
+    ) -> Contributions:
+        """Ask them to contribute to a private sum. `given` are the contributions of each so far,
+        and `memory` their client state, where these are stored here."""
         ...
 
     def fetch(self, offer: Offer, replies: Replies) -> ModelFetch:
@@ -298,6 +308,84 @@ class LocalClients:
             method.folds,
         )
 
+    def contribute(
+        self, offer: Offer, roster: Roster, given: Int64, cache: EvaluationCache, memory: State
+    ) -> Contributions:
+        """Let each client decide whether to join; those who do, train, and their contributions are
+        clipped, made whole numbers and summed. Each decides and contributes by its own rows and
+        public numbers alone: the method's rules for joining and admission are both its own."""
+        privacy, method, n = self.job.get_privacy(), self.job.method, len(roster)
+        asked = roster.clients
+        known = cache.appraise(asked) if method.appraises else cache.known.pick(asked)
+        extent = method.admit(offer, roster, known)
+        if offer.round < self.job.warmup:
+            extent = np.minimum(extent, roster.importance)
+        decision = self.decide_to_contribute(offer, roster, given, known, extent, cache)
+        joined = np.flatnonzero(decision.yes)
+        claim, steps = np.full(n, np.nan), np.zeros(n, np.int64)
+        factor = np.where(decision.yes, roster.share * extent, 0.0)
+        folded = privacy.folded and method.refers
+        total, states = np.zeros(self.job.count_numbers(offer.model), np.uint32), []
+        most = max(1, self.max_replies(offer.model) // 4)  # updates are in float64, and copied
+        for start in range(0, len(joined), most):
+            rows = joined[start : start + most]
+            some = roster.pick(rows)
+            own = {part: params.select(table, rows) for part, table in memory.items()}
+            work, steps[rows], _ = self.train(offer, some, own, None)
+            states.append(work.memory)
+            if method.claim.needs_requirement:
+                rho = self.get_decision_requirements(some.clients)
+                tuned = self.appraise_after_tuning(offer, some.clients, known.pick(rows))
+                claim[rows] = method.claim(tuned, rho)
+                factor[rows] *= np.nan_to_num(claim[rows]) / method.claim.most
+            sent = contribute(
+                privacy,
+                flatten_updates(work.models, offer.model),
+                factor[rows],
+                known.loss[rows] if folded else None,
+                some.share * some.importance,
+            )
+            total = add(np.stack([total, add(encode(sent, privacy.clip, self.job.scale(offer)))]))
+        return Contributions(
+            total,
+            decision,
+            known,
+            factor,
+            claim,
+            steps,
+            concat_states(states),
+            np.zeros(n, np.bool_),
+        )
+
+    def decide_to_contribute(
+        self,
+        offer: Offer,
+        roster: Roster,
+        given: Int64,
+        known: Appraisal,
+        extent: Float64,
+        cache: EvaluationCache,
+    ) -> Decision:
+        """Return who contributes: those that join, count, stay, and have budget left."""
+        job, t = self.job, offer.round
+        privacy, member = job.get_privacy(), roster.importance > 0
+        decision = job.method.join(offer, roster, known)
+        yes, reason = decision.yes, decision.reason.astype(np.dtypes.StringDType())
+        budget = [privacy.budget(of, job.rounds, job.warmup) for of in (True, False)]
+        most = [np.iinfo(np.int64).max if b is None else b for b in budget]
+        stays = np.ones(len(roster), np.bool_)
+        if job.may_leave(t):
+            stays = self.would_stay(roster.clients, cache)
+        for rule, why in (
+            (extent > 0, job.method.admit.reason),
+            (stays, "requirement not met"),
+            (privacy.find_due(roster, t, job.rounds), "not its turn"),
+            (given < np.where(member, *most), "budget spent"),
+        ):
+            reason[yes & ~rule] = why
+            yes = yes & rule
+        return Decision(yes, reason)
+
     def fetch(self, offer: Offer, replies: Replies) -> ModelFetch:
         """Return the models of the replies: they are here."""
         n = len(replies.roster)
@@ -425,6 +513,15 @@ class LocalClients:
     def useful_thresholds(self) -> Float64:
         """Losses below which the model is useful to each client."""
         return evaluate.compute_useful_thresholds(self.fed, np.arange(self.fed.n), self.job.task)
+
+
+def concat_states(states: Sequence[State]) -> State:
+    """Return the client states of one portion of clients after another's."""
+    first = states[0] if states else {}
+    return {
+        part: {name: torch.cat([s[part][name] for s in states]) for name in table}
+        for part, table in first.items()
+    }
 
 
 def build_no_replies(offer: Offer, roster: Roster) -> Replies:

@@ -27,8 +27,10 @@ from ..models.specs import Spec, as_module
 from ..parts.guard import ReportLimits
 from ..parts.participation import Participation
 from ..parts.threats.attacks import Attack
+from ..privacy.fixed_point import choose_scale
 from ..privacy.gaussian import Gaussian
 from ..privacy.refusals import check_private, check_private_data, find_privacy_warnings
+from ..protocol import Offer
 from ..tasks.classification import Multiclass
 from ..tasks.compatibility import match_task
 from ..tasks.task import Scoring, Task, as_task
@@ -128,7 +130,6 @@ class Job:
         module = as_module(self.model, fed, self.seed, task)
         if self.privacy is not None:
             check_private_data(self.privacy, fed, module)
-            raise MusterError("privacy: private rounds are not there yet; leave it out")
         return module
 
     @property
@@ -178,6 +179,26 @@ class Job:
     def eps(self, t: int) -> float:
         """Return eps_t of this run."""
         return self.method.eps(t, self.rounds)
+
+    def get_privacy(self) -> Gaussian:
+        """Return the privacy of a private run."""
+        assert self.privacy is not None, "a private round is of a private run"
+        return self.privacy
+
+    @cached_property
+    def noise(self) -> float:
+        """z, the deviation of a private run's noise in units of the clip."""
+        return self.get_privacy().multiplier(self.rounds, self.warmup)
+
+    def scale(self, offer: Offer) -> int:
+        """Return the whole number that stands for the clip in the sums of a private run."""
+        return choose_scale(max(1, offer.population), self.noise)
+
+    def count_numbers(self, model: Params) -> int:
+        """Return how many numbers a contribution has: the model's, and one for F(w) where it is
+        released with the sum."""
+        slot = self.get_privacy().folded and self.method.refers
+        return sum(t.numel() for t in model.values()) + int(slot)
 
     def memory(self, model: Params, trainable: tuple[str, ...]) -> State:
         """Return the state of a client before its first round: of its solver and its optimizer.

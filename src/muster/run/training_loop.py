@@ -23,6 +23,7 @@ from ..base.params import Params, State
 from ..engines.compute import one_thread
 from ..methods import Method
 from ..parts.tracks import ALONE, cut
+from ..privacy.account import Account
 from ..protocol import Appraisal, LedgerEntry, RunState
 from ..results import measures
 from ..results.environment import describe_environment
@@ -34,6 +35,13 @@ from . import progress
 from .audit import build_trust_state
 from .checkpoint import load_checkpoint, save_checkpoint
 from .evaluation_cache import EvaluationCache
+from .private_round import (
+    build_private_state,
+    describe_privacy,
+    is_spent,
+    play_private_round,
+    resume_account,
+)
 from .round import Setup, play_round
 
 LARGE = 2**30  # bytes above which clients' own models are not saved with the results
@@ -91,6 +99,8 @@ def build_initial_state(setup: Setup, start: Params, memory: State) -> RunState:
         server = {**server, **method.weigh.memory(n)}
     if method.trust is not None:
         server = {**server, **build_trust_state(n)}
+    if setup.job.privacy is not None:
+        server = {**server, **build_private_state(n)}
     memories = ClientStates.create(memory, setup.population.n) if memory else None
     return RunState(0, start, server, memories, seen)
 
@@ -161,6 +171,10 @@ def _run_rounds(
         if found is not None:
             state, ledger = found
 
+    account = None
+    if setup.job.privacy is not None:
+        account = Account.open(keep.checkpoint, keep.resume)
+        state = resume_account(state, account)
     every = keep.evaluate_every or rounds
     # Evaluated after every round, a state needs no more appraisals at its offer.
     reuse = keep.evaluate_every == 1 and setup.job.method.serves == "global"
@@ -174,11 +188,14 @@ def _run_rounds(
     complete = True
     log = progress.start_log(keep.checkpoint, setup.job, clients.name, ledger.rows)
     try:
-        while state.round < rounds:
+        while state.round < rounds and (account is None or not is_spent(setup.job, account)):
             began = time.perf_counter()
             # The last bits of a sum depend on how torch's threads split it.
             with one_thread():
-                following, entry = play_round(setup, cache, state)
+                if account is None:
+                    following, entry = play_round(setup, cache, state)
+                else:
+                    following, entry = play_private_round(setup, cache, state, account)
                 if entry.answered < setup.quorum:
                     raise NoQuorum(explain_no_quorum(setup, entry))
                 due = following.round % every == 0 or following.round == rounds
@@ -190,7 +207,9 @@ def _run_rounds(
             seconds = time.perf_counter() - began
             row = ledger.add(entry, {**measured, "seconds": seconds})
             state = following
-            if keep.checkpoint is not None and state.round % keep.checkpoint_every == 0:
+            # A private round that is played again is released again: each is saved.
+            often = keep.checkpoint_every if account is None else 1
+            if keep.checkpoint is not None and state.round % often == 0:
                 save_checkpoint(keep.checkpoint, state, ledger, identity)
             log(row)
             if on_round is not None:
@@ -214,6 +233,7 @@ def _run_rounds(
     for name in (*TABLES, "final"):
         frames[name] = add_names(frames[name], setup.population.names)
     own = collect_own_models(state)
+    privacy = {} if account is None else describe_privacy(setup.job, account, state.round)
     run = Run(
         weights=params.to_state_dict(module, setup.job.method.product(state.model)),
         **frames,
@@ -229,6 +249,8 @@ def _run_rounds(
             "moved": differs(start, state.model) or own_models_differ(start, own),
             **compute_requirement_gap(frames["final"]),
             "made_with": describe_environment(),
+            **privacy,
+            "doubts": [*origin.facts.get("doubts", ()), *privacy.get("doubts", ())],
         },
         own=own,
         recipe=origin.recipe,

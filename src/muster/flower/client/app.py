@@ -98,6 +98,9 @@ def evaluate(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     """Join and train, or abstain."""
     node, role, offer, state, precision = _prepare(message, context)
+    if node.job.privacy is not None:
+        report, given = node.contribute(offer, role, state)
+        return reply_to(message, write_reply(report, "exact", given))
     report, replies = node.train(offer, role, state)
     if replies is None:
         return reply_to(message, write_reply(report, precision))

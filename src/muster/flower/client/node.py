@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from ...base import params
 from ...base.errors import MusterError
@@ -20,6 +21,7 @@ from ...config.experiment import Experiment
 from ...engines import Compute, choose
 from ...federation import Federation
 from ...local import Local
+from ...privacy.contributions import CONTRIBUTION
 from ...protocol import Appraisal, Evaluation, Offer, Replies, Roster, RunState
 from ...run.clients import LocalClients
 from ...run.evaluation_cache import EvaluationCache
@@ -29,6 +31,7 @@ from ...tasks.compatibility import match_task
 from ..transport.wire import EXTRA_FIGURES, PREFIX, SPLITS, UNSTATED, ClientRole
 from .client_state import ClientState
 
+GIVEN = "given"  # the number of its contributions, in its state
 ONLY = np.array([0])  # the index of the one client in its federation
 
 
@@ -98,17 +101,44 @@ class Node:
         store_appraisal(cache, offer, state)
         return self.base_report(offer.round) | {"trial": [float(value) for value in words]}
 
+    def build_roster(self, role: ClientRole) -> Roster:
+        """Return itself as a roster of one, in its role."""
+        return Roster(
+            ONLY,
+            np.array([role.priority]),
+            np.array([role.importance]),
+            np.array([role.share]),
+            ids=np.array([role.client]),
+        )
+
+    def contribute(
+        self, offer: Offer, role: ClientRole, state: ClientState
+    ) -> tuple[dict[str, Any], Params | None]:
+        """Contribute to a private sum, or abstain; return the report, and the contribution. It is
+        counted, on disk, before it is sent: the server cannot ask for more than the terms say."""
+        if state.folder is None:
+            raise MusterError(
+                "privacy: a node counts its contributions in its memory; start it with --memory "
+                "FOLDER"
+            )
+        cache, given = self.build_cache(offer, state), int(state.get(GIVEN, 0))
+        answers = self.stack.contribute(
+            offer, self.build_roster(role), np.array([given]), cache, self.memory(state)
+        )
+        store_appraisal(cache, offer, state)
+        joined = bool(answers.decision.yes[0])
+        report = self.base_report(offer.round) | {"joined": joined, "reason": ""}
+        if not joined:
+            return report, None
+        state.put(**{GIVEN: given + 1})
+        state.put_memory(offer.round + 1, answers.state)
+        return report, {CONTRIBUTION: torch.from_numpy(answers.total)}
+
     def train(
         self, offer: Offer, role: ClientRole, state: ClientState
     ) -> tuple[dict[str, Any], Replies | None]:
         """Reply to the offer: its report, and its replies if it joined."""
-        roster = Roster(
-            ONLY,
-            np.array([role.priority]),
-            np.array([role.importance]),
-            np.ones(1),
-            ids=np.array([role.client]),
-        )
+        roster = self.build_roster(role)
         steps = None if role.steps < 0 else np.array([role.steps])
         cache = self.build_cache(offer, state)
         answers = self.stack.respond(offer, roster, steps, cache, self.memory(state))

@@ -22,8 +22,11 @@ from ...base.params import Params, State
 from ...config.network import Network
 from ...engines.batches import count_steps
 from ...federation import Population
+from ...method import Shapes
 from ...parts.guard import check_plausible
 from ...parts.tracks import ACROSS, Tracks, restore_sent
+from ...privacy.contributions import CONTRIBUTION, Contributions
+from ...privacy.fixed_point import Vectors, add, centre
 from ...protocol import (
     Answers,
     Appraisal,
@@ -252,6 +255,9 @@ class RemoteClients:
         common = (offer.round, k, rows, dtype, self.network.precision)
         if kind not in (MessageType.TRAIN, FETCH):
             return ExpectedReply(*common, figures=self._figures)
+        if self.job.privacy is not None:
+            size: Shapes = {CONTRIBUTION: (self.job.count_numbers(offer.model),)}
+            return ExpectedReply(*common[:3], torch.uint32, "exact", size, figures=())
         shapes = {name: tuple(t.shape) for name, t in offer.model.items()}
         if kind == FETCH:
             return ExpectedReply(*common, shapes, {}, 0, self._figures)
@@ -405,6 +411,44 @@ class RemoteClients:
             self._score,
         )
 
+    def contribute(
+        self, offer: Offer, roster: Roster, given: Int64, cache: EvaluationCache, memory: State
+    ) -> Contributions:
+        """Ask clients for their contributions, and sum those that are no longer than the clip.
+        Nodes count their own contributions; an answer that is missing or malformed adds nothing."""
+        asked, n = roster.clients, len(roster)
+        counted = get_counted(memory, n)
+        roles = [
+            replace(self._role(int(k), counted=int(counted[i])), share=float(roster.share[i]))
+            for i, k in enumerate(asked)
+        ]
+        replies = self.ask(MessageType.TRAIN, offer, roles)
+        received = [replies[int(k)] for k in asked]
+        total = np.zeros(self.job.count_numbers(offer.model), np.uint32)
+        yes = np.zeros(n, np.bool_)
+        reason = np.array([r.why or "abstained" for r in received], np.dtypes.StringDType())
+        for i, r in enumerate(received):
+            if r.why or r.model is None:
+                continue
+            vector = r.model[CONTRIBUTION].numpy()
+            yes[i] = is_within_clip(vector, roster.share[i] * self.job.scale(offer))
+            reason[i] = "contributed" if yes[i] else "malformed: longer than the clip"
+            total = add(np.stack([total, vector])) if yes[i] else total
+        events, self.events = tuple(self.events), []
+        unknown = np.full(n, np.nan)
+        return Contributions(
+            total,
+            Decision(yes, reason),
+            Appraisal.unknown(n),
+            np.where(yes, unknown, 0.0),
+            unknown,
+            np.zeros(n, np.int64),
+            {COUNTED: {"round": torch.full((int(yes.sum()),), offer.round + 1)}},
+            np.array([bool(r.failed) for r in received], np.bool_),
+            self.counter.take(asked),
+            events,
+        )
+
     def respond(
         self,
         offer: Offer,
@@ -461,6 +505,12 @@ class RemoteClients:
             steps=np.array([r.report.get("steps", 0) for r in sent], np.int64),
             state={COUNTED: {"round": torch.full((len(sent),), offer.round + 1)}},
         )
+
+
+def is_within_clip(vector: Vectors, most: float) -> bool:
+    """Return True if a contribution's length is at most this: a check of one reply alone."""
+    whole = centre(vector).astype(np.float64)
+    return float(np.sqrt((whole * whole).sum())) <= most * (1 + 1e-9)
 
 
 def stack_replies(

@@ -64,7 +64,7 @@ OFFER_TYPES: dict[str, type] = {  # fields of an offer that travel as they are
 ROLE_TYPES: dict[str, type] = {  # and all of a role
     **dict.fromkeys(("client", "steps", "counted"), int),
     "priority": bool,
-    "importance": float,
+    **dict.fromkeys(("importance", "share"), float),
 }
 
 
@@ -142,6 +142,7 @@ class ClientRole:
         steps: local steps to take; -1: as many as `Local` asks
         counted: the last round (from 1) whose reply of this client was counted; 0: none yet;
             UNSTATED: the request does not concern its memory
+        share: a_k, by which it counts in a private sum
     """
 
     client: int
@@ -149,6 +150,7 @@ class ClientRole:
     importance: float
     steps: int = -1
     counted: int = 0
+    share: float = 1.0
 
 
 @dataclass(frozen=True)
