@@ -1,7 +1,9 @@
 """Privacy of clients: differential privacy of what a run releases, and secure sums.
 
-accountant   epsilon of releases, exactly            gaussian   the settings, [privacy]
-refusals     what cannot be private together         fixed_point, masks, committee   secure sums
+accountant     epsilon of releases, exactly       account   releases so far, charged on disk
+gaussian       the settings, [privacy]            noise     of the operating system, whole numbers
+contributions  what a client adds to a sum        refusals  what cannot be private together
+fixed_point    contributions as whole numbers     masks, committee   secure sums
 """
 
 from .accountant import epsilon, noise_for
