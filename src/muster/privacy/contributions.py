@@ -81,8 +81,9 @@ def clip_rows(values: Float64, most: float) -> Float64:
     finite = np.isfinite(values).all(1, keepdims=True)
     values = np.where(finite, values, 0.0)
     largest = np.maximum(np.abs(values).max(1, initial=0.0, keepdims=True), 1e-300)
-    norm = largest * np.sqrt(((values / largest) ** 2).sum(1, keepdims=True))
-    return np.asarray(values * np.minimum(1.0, most / np.maximum(norm, 1e-300)), np.float64)
+    share = values / largest  # squares of it neither overflow nor vanish
+    norm = np.maximum(np.sqrt((share * share).sum(1, keepdims=True)), 1e-300)
+    return np.asarray(share * np.minimum(largest, most / norm), np.float64)
 
 
 def contribute(
