@@ -19,6 +19,7 @@ import pytest
 import muster
 from muster.cli.main import main
 from muster.results import store
+from muster.run.phase_times import PHASES
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,10 +59,14 @@ def here(tmp_path, monkeypatch):
 def test_run_from_flags_alone(here, capsys, drawn):
     code = main(["run", "--data", "digits", "--data.clients", "5", "--data.priority=2",
                  "--rounds", "4", "--method", "fedalign", "--method.epsilon", "0.3",
-                 "--local.steps", "2", "--name", "flags"])  # fmt: skip
+                 "--local.steps", "2", "--name", "flags", "--profile"])  # fmt: skip
     out = capsys.readouterr().out
     assert code == 0
     assert "results: runs/flags" in out
+    phases = re.findall(r"│ (\w+) +│ +(\d+\.\d+) │", out.partition("┃ phase")[2])
+    seconds = {phase: float(took) for phase, took in phases}
+    assert list(seconds) == [*PHASES, "total"]
+    assert sum(seconds.values()) == pytest.approx(2 * seconds["total"], abs=0.01)
     run = muster.load("runs/flags")
     assert len(run.rounds) == 4
     assert run.complete

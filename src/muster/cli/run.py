@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 
 from rich.console import Console
+from rich.table import Column, Table
 
 from ..base.errors import INTERRUPTED, MusterError
 from ..base.untrusted_files import safe_path
@@ -13,6 +16,7 @@ from ..report.figure import draw_figures
 from ..report.tables import run_table
 from ..results import store
 from ..results.run import Interrupted
+from ..run.phase_times import PHASES, PhaseTimes
 from ..run.simulate import run_job
 from ..study.experiment_runs import check_experiment
 from .arguments import CommandParser
@@ -29,10 +33,34 @@ def add_arguments(parser: CommandParser) -> None:
     """Add the flags of the command."""
     add_configuration(parser)
     add_track(parser)
+    text = "print where the time went, by phase"
+    parser.add_flag("--profile", action="store_true", help=text)
 
 
 def execute(arguments: argparse.Namespace, console: Console) -> int:
     """Run the command."""
+    times = PhaseTimes() if arguments.profile else None
+    code = run_experiment(arguments, console, times)
+    if times is not None:
+        console.print(phase_table(times.seconds))
+    return code
+
+
+def phase_table(seconds: Mapping[str, float]) -> Table:
+    """Return the table of --profile: seconds of each phase, and its share."""
+    table = Table("phase", Column("seconds", justify="right"), Column("share", justify="right"), "")
+    total = sum(seconds.values())
+    for phase, took in seconds.items():
+        table.add_row(phase, f"{took:.3f}", f"{took / total:.1%}", PHASES[phase])
+    table.add_row("total", f"{total:.3f}", "", "")
+    return table
+
+
+def run_experiment(
+    arguments: argparse.Namespace, console: Console, times: PhaseTimes | None
+) -> int:
+    """Run the experiment of a command line."""
+    phase = (lambda name: nullcontext()) if times is None else times.phase
     trackers = check_trackers(arguments.track)
     if arguments.resume is None:
         refuse_several_methods(arguments, ONE)
@@ -47,8 +75,9 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
             console.print(run_table(before, s.measures))
             print_line(console, f"{resumed} is complete; there is nothing to continue")
             return report_idle([before], console)
-    fed = experiment.federation(s.seed)  # before anything is written: the data may be missing
-    modules = check_experiment(experiment, fed, s.seed)
+    with phase("data"):
+        fed = experiment.federation(s.seed)  # before anything is written: the data may be missing
+        modules = check_experiment(experiment, fed, s.seed)
     code = 0
     with (
         open_folder(experiment, resumed) as folder,
@@ -66,6 +95,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
                 keep=keep,
                 on_round=listeners,
                 module=modules[label],
+                times=times,
             )
         except Interrupted as stop:
             result, code = stop.run, INTERRUPTED
@@ -75,7 +105,8 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     result = replace(result, config=experiment.resolve())
     if "epsilon" in result.facts:  # chosen: with the number the run is the same, and quicker
         result.config["methods"][0]["epsilon"] = result.facts["epsilon"]
-    store.save(result, folder)
+    with phase("store"):
+        store.save(result, folder)
     drawn = draw_figures({label: [result]}, folder, s.figures, s.shown_in_figure)
     console.print(run_table(result, s.measures))
     if code:

@@ -27,6 +27,7 @@ from .auto_epsilon import choose_epsilon
 from .clients import LocalClients
 from .job import DecideOn, Job
 from .memory_check import check_memory
+from .phase_times import PhaseTimes, time_clients
 from .round import Setup
 from .training_loop import Keep, RunOrigin, build_initial_state, expand_tracks, run_rounds
 
@@ -102,6 +103,7 @@ def run_job(
     keep: Keep = Keep(),
     on_round: OnRound | None = None,
     module: nn.Module | None = None,
+    times: PhaseTimes | None = None,
 ) -> Run:
     """Simulate a job on a federation and return everything that happened.
 
@@ -110,6 +112,7 @@ def run_job(
         keep: how often it is evaluated and saved, and where
         on_round: called with each round's row
         module: the result of `job.check(fed)`, where that was called before
+        times: filled with the seconds of each phase
     """
     module = job.check(fed) if module is None else module
     once = partial(run_job, compute=compute, keep=Keep(evaluate_every=0))
@@ -119,7 +122,8 @@ def run_job(
     if job.attack is not None:
         fed = job.attack.poison(fed, adversary.clients)
     work = choose(compute, module, fed, job.local, task)
-    setup = Setup(fed.population, job, LocalClients(fed, job, work, adversary))
+    clients = time_clients(LocalClients(fed, job, work, adversary), times)
+    setup = Setup(fed.population, job, clients)
     start = params.get_params(module, compute.number, work.device)
     origin = RunOrigin(
         identity={
@@ -151,6 +155,6 @@ def run_job(
     check_memory(setup, expand_tracks(job.method, start))
     try:
         state = build_initial_state(setup, start, job.memory(start, work.trainable))
-        return run_rounds(setup, module, state, keep, origin, on_round)
+        return run_rounds(setup, module, state, keep, origin, on_round, times)
     finally:
         work.close()

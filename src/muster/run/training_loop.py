@@ -35,6 +35,7 @@ from . import progress
 from .audit import build_trust_state
 from .checkpoint import load_checkpoint, save_checkpoint
 from .evaluation_cache import EvaluationCache
+from .phase_times import PhaseTimes
 from .private_round import (
     build_private_state,
     describe_privacy,
@@ -44,6 +45,7 @@ from .private_round import (
 )
 from .round import Setup, play_round
 
+NO_PHASE = nullcontext()
 LARGE = 2**30  # bytes above which clients' own models are not saved with the results
 
 
@@ -146,11 +148,12 @@ def run_rounds(
     keep: Keep,
     origin: RunOrigin,
     on_round: OnRound | None = None,
+    times: PhaseTimes | None = None,
 ) -> Run:
     """Play all rounds from `state`, or from the last checkpoint. The folder of checkpoints is
     locked, so that two runs cannot write to it at the same time."""
     with nullcontext() if keep.checkpoint is None else lock_folder(keep.checkpoint):
-        return _run_rounds(setup, module, state, keep, origin, on_round)
+        return _run_rounds(setup, module, state, keep, origin, on_round, times)
 
 
 def _run_rounds(
@@ -160,7 +163,9 @@ def _run_rounds(
     keep: Keep,
     origin: RunOrigin,
     on_round: OnRound | None,
+    times: PhaseTimes | None,
 ) -> Run:
+    phase = (lambda name: NO_PHASE) if times is None else times.phase
     rounds, clients, n = setup.job.rounds, setup.clients, setup.population.n
     score = setup.job.scoring.first.name
     ledger = Ledger(score)
@@ -192,26 +197,28 @@ def _run_rounds(
             began = time.perf_counter()
             # The last bits of a sum depend on how torch's threads split it.
             with one_thread():
-                if account is None:
-                    following, entry = play_round(setup, cache, state)
-                else:
-                    following, entry = play_private_round(setup, cache, state, account)
+                with phase("aggregate"):
+                    if account is None:
+                        following, entry = play_round(setup, cache, state)
+                    else:
+                        following, entry = play_private_round(setup, cache, state, account)
                 if entry.answered < setup.quorum:
                     raise NoQuorum(explain_no_quorum(setup, entry))
                 due = following.round % every == 0 or following.round == rounds
-                measured = (
-                    measures.compute_measures(setup.population, cache.evaluate(following))
-                    if due
-                    else {}
-                )
+                measured = {}
+                if due:
+                    with phase("measure"):
+                        view = cache.evaluate(following)
+                        measured = measures.compute_measures(setup.population, view)
             seconds = time.perf_counter() - began
-            row = ledger.add(entry, {**measured, "seconds": seconds})
-            state = following
-            # A private round that is played again is released again: each is saved.
-            often = keep.checkpoint_every if account is None else 1
-            if keep.checkpoint is not None and state.round % often == 0:
-                save_checkpoint(keep.checkpoint, state, ledger, identity)
-            log(row)
+            with phase("store"):
+                row = ledger.add(entry, {**measured, "seconds": seconds})
+                state = following
+                # A private round that is played again is released again: each is saved.
+                often = keep.checkpoint_every if account is None else 1
+                if keep.checkpoint is not None and state.round % often == 0:
+                    save_checkpoint(keep.checkpoint, state, ledger, identity)
+                log(row)
             if on_round is not None:
                 on_round(row)
     except NoQuorum:
