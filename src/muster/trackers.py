@@ -8,8 +8,8 @@ Each is an `on_round` callback over a package that is imported when the tracker 
     muster.compare(fed, methods, model, rounds=50, on_start=tracker.start, on_round=tracker)
 
 `muster run --track tensorboard` does the same. Without `start`, a round that does not follow the
-last one begins another run. Another tracker is a subclass of `Tracker` with `begin`, `log` and
-`end`.
+last one begins another run. Of a private run only what it releases is logged. Another tracker is a
+subclass of `Tracker` with `begin`, `log` and `end`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any, Self
 import numpy as np
 
 from .base.errors import MusterError
+from .results.privacy_statement import keep_released
 
 
 class Tracker:
@@ -62,7 +63,8 @@ class Tracker:
             self.runs += 1
             self.begin(*(self.next or (f"run-{self.runs}", {})))
             self.open, self.next = True, None
-        self.log(numbers(row), t)
+        # Of a private run only what it releases.
+        self.log(numbers(keep_released(row) if "releases" in row else row), t)
         self.last = t
 
     def close(self) -> None:

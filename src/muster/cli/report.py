@@ -8,8 +8,11 @@ from pathlib import Path
 from rich.console import Console
 
 from ..base.errors import MusterError
+from ..report.html.page import report_public
+from ..results.run import Run
 from ..study.comparison import Comparison
 from ..study.load import combine, load
+from ..study.sweep_result import Sweep
 from .arguments import CommandParser
 from .console import print_line
 from .options import add_flags
@@ -26,6 +29,8 @@ def add_arguments(parser: CommandParser) -> None:
         ("--out", "FILE", "file to write (FOLDER/report.html)"),
         ("--title", "TEXT", "title of the page"),
     )
+    text = "released numbers of private runs alone (docs/privacy.md)"
+    parser.add_flag("--public", action="store_true", help=text)
 
 
 def execute(arguments: argparse.Namespace, console: Console) -> int:
@@ -40,5 +45,12 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     if isinstance(found, Comparison) and not found.seeds:
         again = f"muster compare --resume {folders[0]}"
         raise MusterError(f"{folders[0]}: no seed is complete yet; continue with: {again}")
-    print_line(console, f"report:  {found.report(out, arguments.title or '')}")
+    title = arguments.title or ""
+    if not arguments.public:
+        print_line(console, f"report:  {found.report(out, title)}")
+        return 0
+    if isinstance(found, Sweep):
+        raise MusterError(f"--public: {folders[0]} is a sweep; give one of its cells")
+    runs = {found.label: [found]} if isinstance(found, Run) else found.matched
+    print_line(console, f"report:  {report_public(runs, out, title)}")
     return 0

@@ -6,6 +6,7 @@ import argparse
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -144,12 +145,22 @@ def build_table(seen: Sequence[RunProgress], folder: Path) -> RenderableType:
             Column(name, [str(row.get(name, "-")) for row in last])
             for name in ("admitted", "silent", "failed")
         ),
+        *_privacy_columns(last),
         Column("state", [describe_state(s) for s in seen], left=True),
     ]
     labels = [Column("run", [f"{s.label}, seed {s.seed}" for s in seen])]
     done = sum(s.state == "done" for s in seen)
     title = f"{folder}: {done} of {plural(count_runs(folder), 'run')} done"
     return TerminalTable(title, labels, columns)
+
+
+def _privacy_columns(last: Sequence[dict[str, Any]]) -> list[Column]:
+    """Return what each role has spent so far, where a run is private."""
+    names = [name for row in last for name in row if name.startswith("epsilon_")]
+    return [
+        Column(name.replace("_", ", "), [_number(row.get(name)) for row in last])
+        for name in dict.fromkeys(names)
+    ]
 
 
 def describe_state(s: RunProgress) -> str:

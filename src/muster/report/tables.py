@@ -16,6 +16,7 @@ from rich.text import Text
 from ..base.errors import plural
 from ..base.lazy import pl
 from ..results.measures import MEASURES, Measure, find_measures
+from ..results.privacy_statement import state_privacy
 from ..results.run import Run
 from ..results.run_warnings import strip_numbers
 from ..tasks.scores import get_score
@@ -72,6 +73,7 @@ def comparison_tables(
         tables.append(TerminalTable(title, [Column("method", others)], differences))
     tables.append(TerminalTable("average per round", labels, costs))
     notes = [*coverage_notes(runs), *baseline_notes(every_run), *epsilon_notes(runs)]
+    notes += privacy_notes(runs)
     notes += describe_work(every_run)
     notes += data_notes(every_run)
     return [*tables, *map(Text, notes), *format_warnings(list_warnings(runs))]
@@ -110,6 +112,15 @@ def epsilon_notes(runs: Runs) -> list[str]:
         for label, values in chosen.items()
         if values
     ]
+
+
+def privacy_notes(runs: Runs) -> list[str]:
+    """Return a line for each method whose runs are private, or would be with secret noise."""
+    stated = {
+        label: dict.fromkeys(text for run in mine if (text := state_privacy(run.facts)))
+        for label, mine in runs.items()
+    }
+    return [f"{label}: {text}" for label, texts in stated.items() for text in texts]
 
 
 def format_warnings(warnings: Iterable[str]) -> list[Text]:
@@ -189,6 +200,8 @@ def run_table(run: Run, measures: str | Iterable[str] = ()) -> RenderableType:
     names = ("others admitted per round", "silent per round", "upload MB", "download MB", "seconds")
     for name, value in zip(names, totals, strict=True):
         table.add_row(name, f"{value:.2f}")
+    for name in (name for name in last if name.startswith("epsilon_")):
+        table.add_row(name.replace("_", ", "), f"{last[name]:.4f}")
     if len(run.moves):
         table.add_row("times a client left", str(run.rounds["left"].sum()))
         table.add_row("times a client returned", str(run.rounds["returned"].sum()))
@@ -202,6 +215,7 @@ def run_table(run: Run, measures: str | Iterable[str] = ()) -> RenderableType:
         table,
         *([Text(f"{run.engine} engine: {reason}")] if reason else []),
         *map(Text, epsilon_notes({run.method: [run]})),
+        *map(Text, privacy_notes({run.method: [run]})),
         *map(Text, [*describe_work([run]), *data_notes([run])]),
         *format_warnings(list_warnings({run.method: [run]})),
     )

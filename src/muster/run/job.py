@@ -130,6 +130,7 @@ class Job:
         module = as_module(self.model, fed, self.seed, task)
         if self.privacy is not None:
             check_private_data(self.privacy, fed, module)
+            choose_scale(fed.n, self.noise)
         return module
 
     @property

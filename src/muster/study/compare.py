@@ -26,6 +26,7 @@ from ..methods import Method
 from ..models.specs import Spec
 from ..parts.participation import Participation
 from ..parts.threats.attacks import Attack
+from ..privacy.gaussian import Gaussian
 from ..results import store
 from ..results.measures import find_measures
 from ..results.run import OnRound, Run
@@ -47,6 +48,7 @@ class RunSettings(TypedDict, total=False):
     task: Task | RowFunction
     decide_on: DecideOn
     tuned_steps: int
+    privacy: Gaussian | None
     evaluate_every: int
     checkpoint_every: int
     compute: Compute | None

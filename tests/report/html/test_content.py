@@ -62,9 +62,9 @@ def test_sections_come_in_the_order_that_was_asked_for(runs):
     text = render_page(Content(runs))
     assert re.findall(r'<section id="(\w+)"', text) == [
         *("result", "curves", "differences", "participation", "helpers", "clients", "appeal"),
-        *("attackers", "band", "costs", "data", "configuration"),
+        *("attackers", "band", "privacy", "costs", "data", "configuration"),
     ]
-    assert len(SECTIONS) == 12
+    assert len(SECTIONS) == 13
 
 
 def test_nothing_is_loaded_from_anywhere(runs):

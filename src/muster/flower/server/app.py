@@ -207,6 +207,8 @@ def round_logger(rounds: int, say: Say, score: Score) -> OnRound:
         figures = f", loss {loss:.4f}" if np.isfinite(loss) else ""
         value = row.get(f"test_{score.name}", np.nan)
         figures += f", test {score.title} {value:.4f}" if np.isfinite(value) else ""
+        spent = [row[name] for name in row if name.startswith("epsilon_")]
+        figures += f", epsilon {max(spent):.3f}" if spent else ""
         say(
             f"round {row['round']}/{rounds}: asked {row['asked']}, admitted {row['admitted']}, "
             f"abstained {row['silent']}, failed {row['failed']}, refused {row['refused']}"

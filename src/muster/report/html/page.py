@@ -30,6 +30,7 @@ from . import (
     helpers_section,
     learning_curves,
     participation_section,
+    privacy_section,
 )
 from .content import Content
 from .markup import Section, embed_json, escape, svg_dashes
@@ -45,6 +46,7 @@ SECTIONS = {
     "Appeal": appeal,
     "Attackers": attackers,
     "Epsilon": band,
+    "Privacy": privacy_section,
     "Costs": costs,
     "Data": data_overview,
     "Reproduce": configuration,
@@ -162,6 +164,16 @@ def report(
     content = Content(runs, tuple(report_at), tuple(measures), title, complete)
     path.parent.mkdir(parents=True, exist_ok=True)
     durable.write(path, render_page(content))
+    return path
+
+
+def report_public(runs: Runs, path: str | Path, title: str = "") -> Path:
+    """Write a page with the released numbers of private runs alone to an HTML file."""
+    path = Path(path)
+    content = Content(runs, title=title)
+    made = privacy_section.released_sections(content)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    durable.write(path, assemble(content.heading, made, content.labels, content.seeds))
     return path
 
 
