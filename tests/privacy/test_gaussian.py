@@ -82,6 +82,8 @@ def test_a_table_in_a_configuration_is_the_same():
     built = load(table)
     assert built.job.privacy == Gaussian(0.5, epsilon=2.0, delta=1e-4)
     assert load(built.resolve()).job.privacy == built.job.privacy
+    federated = load({**table, "method": {"name": "fedalign"}, "network": {}})
+    assert federated.job.method.trust is None  # an audit is the default, and cannot be private
     with pytest.raises(muster.MusterError, match=r"unknown key 'privacy.clipp'"):
         load({"privacy": {"clipp": 1.0}})
     with pytest.raises(muster.MusterError, match=r"privacy.clip: missing"):

@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from muster import MusterError
+from muster.privacy.accountant import delta_of
 from muster.privacy.noise import draw_noise, seeded_words, system_words
 
 
@@ -41,6 +42,19 @@ def test_noise_of_the_system_differs_and_seeded_noise_repeats():
     np.testing.assert_array_equal(*again)
     assert not np.array_equal(again[0], draw_noise(50, 10**6, seeded_words(3, 5)))
     assert len(set(system_words(1000).tolist())) == 1000
+
+
+def test_whole_numbers_never_cost_more_than_the_closed_form():
+    """The discrete Gaussian's own delta, summed number by number, at the coarsest scale."""
+    scale = 2**10
+    for z in (0.5, 1.0, 3.0):
+        s = math.ceil(z * scale)
+        x = np.arange(-14 * s, 14 * s + 1, dtype=np.float64)
+        p = np.exp(-(x**2) / (2.0 * s**2))
+        loss = (2 * x * scale + scale**2) / (2.0 * s**2)
+        for eps in (0.3, 1.0, 3.0):
+            delta = (p / p.sum()) @ np.maximum(0.0, 1.0 - np.exp(eps - loss))
+            assert 0 <= delta_of(eps, scale / s) - delta < 1e-6
 
 
 def test_a_deviation_that_is_no_whole_number_is_refused():

@@ -285,7 +285,8 @@ def load(table: Table, trusted: bool = False) -> Experiment:
         raise MusterError("methods: give a list of tables, each with a name")
     methods: dict[str, Table] = {}
     own_local: dict[str, Local] = {}
-    federated = "network" in table or "clients" in table  # a real federation, simulated or not
+    # A real federation, simulated or not; an audit cannot be private.
+    federated = ("network" in table or "clients" in table) and "privacy" not in table
     for item in given:
         chosen = as_named_table("method", item)
         label = chosen.pop("label", chosen["name"])

@@ -1,4 +1,4 @@
-"""What the runs promise about their clients' privacy, and the page of released numbers alone."""
+"""Privacy: the account of each method, and the page of released numbers alone."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ def section(content: Content) -> Section:
         sentences.append(f"Not private: {', '.join(rest)}.")
     if len(content.seeds) > 1:
         sentences.append(
-            "Each seed is a run with an account of its own: where they share clients, the costs "
-            "add up."
+            "Each seed is a run and has its own account: where they share clients, the costs add up."
         )
     sentences.append(
         "Released are the model, F(w) and this account; all else on a page that is not made with "
