@@ -8,6 +8,7 @@ argument are checked by the same code and fail with the same message.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -22,8 +23,10 @@ from .arguments import CommandParser
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ..engines import rank_group
     from . import console as terminals
 else:
+    rank_group = lazy_module("muster.engines.rank_group")
     terminals = lazy_module("muster.cli.console")
 
 COMMANDS = {
@@ -77,6 +80,9 @@ NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; bad input is one line on stderr and exit code 2."""
     replace_unprintable(sys.stdout, sys.stderr)
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        # Before torch loads: where a rank is lost, our line is enough.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     usual = warnings.formatwarning
     warnings.formatwarning = warning_line
     try:
@@ -84,19 +90,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(arguments.execute(arguments, terminals.Terminal()))
     except (MusterError, OSError) as error:
         # An OSError is a full disk or a folder without write permission: no bug, no traceback.
-        print(f"muster: {one_line(str(error))}", file=sys.stderr)
-        return 2
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and not any(text in str(error) for text in NO_MEMORY):
-            raise
-        advice = "take fewer clients a round, a smaller model or less data"
-        print(f"muster: out of memory ({one_line(first_line(error))}); {advice}", file=sys.stderr)
-        return 2
+        return report_error(one_line(str(error)))
     except KeyboardInterrupt:
-        print("muster: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        return report_error("interrupted", INTERRUPTED)
+    except Exception as error:
+        if isinstance(error, MemoryError) or any(text in str(error) for text in NO_MEMORY):
+            advice = "take fewer clients a round, a smaller model or less data"
+            return report_error(f"out of memory ({one_line(first_line(error))}); {advice}")
+        rank_group.claim_failure(f"spread: a rank failed: {one_line(first_line(error))}")
+        raise
     finally:
         warnings.formatwarning = usual
+
+
+def report_error(text: str, code: int = 2) -> int:
+    """Print why a command ends, and return its exit code. Of the processes that torchrun started
+    on a machine, one prints it."""
+    if "RANK" not in os.environ or rank_group.claim_failure(text):
+        print(f"muster: {text}", file=sys.stderr)
+    return code
 
 
 def build_parser() -> CommandParser:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -10,8 +11,14 @@ from dataclasses import replace
 from rich.console import Console
 from rich.table import Column, Table
 
-from ..base.errors import INTERRUPTED, MusterError
+from ..base.errors import INTERRUPTED, MusterError, MusterWarning
+from ..base.lazy import nn
 from ..base.untrusted_files import safe_path
+from ..config.experiment import Experiment
+from ..engines.compute import Compute
+from ..engines.rank_group import read_numbers
+from ..engines.ranks import SPREAD
+from ..federation import Federation
 from ..report.figure import draw_figures
 from ..report.tables import run_table
 from ..results import store
@@ -35,6 +42,40 @@ def add_arguments(parser: CommandParser) -> None:
     add_track(parser)
     text = "print where the time went, by phase"
     parser.add_flag("--profile", action="store_true", help=text)
+
+
+def check_ranks(compute: Compute) -> int:
+    """Return this process's rank among those that share the run. Refuse several processes that
+    would each run everything."""
+    numbers = read_numbers()
+    if compute.engine == SPREAD or numbers.size == 1:
+        return numbers.rank
+    raise MusterError(
+        f"engine: '{compute.engine}', and torchrun started {numbers.size} processes, each of which "
+        "would run everything; add --engine spread, or run muster without torchrun"
+    )
+
+
+def silence(console: Console) -> None:
+    """Leave it to rank 0 to print, except for a warning about a process of this rank."""
+    console.quiet = True
+    warnings.simplefilter("ignore", MusterWarning)
+    warnings.filterwarnings("always", "a worker process", MusterWarning)
+
+
+def follow(experiment: Experiment, fed: Federation, module: nn.Module, console: Console) -> int:
+    """Do this rank's share of a run that rank 0 stores and prints."""
+    try:
+        run = run_job(
+            fed,
+            experiment.job,
+            compute=experiment.settings.compute,
+            keep=experiment.keep,
+            module=module,
+        )
+    except Interrupted:
+        return INTERRUPTED
+    return report_idle([run], console)
 
 
 def execute(arguments: argparse.Namespace, console: Console) -> int:
@@ -69,6 +110,9 @@ def run_experiment(
         raise MusterError(f"methods: {ONE}")
     (label,) = experiment.methods
     s = experiment.settings
+    follows = check_ranks(s.compute) > 0
+    if follows:
+        silence(console)
     if resumed is not None and store.is_run(resumed):
         before = store.load(resumed)
         if before.complete:
@@ -78,6 +122,8 @@ def run_experiment(
     with phase("data"):
         fed = experiment.federation(s.seed)  # before anything is written: the data may be missing
         modules = check_experiment(experiment, fed, s.seed)
+    if follows:
+        return follow(experiment, fed, modules[label], console)
     code = 0
     with (
         open_folder(experiment, resumed) as folder,

@@ -29,7 +29,7 @@ class Settings:
         seed: seed of a single run
         seeds: seeds of a comparison: a number of seeds, or a list
         dtype: float32 or float64
-        engine: auto, stacked or loop
+        engine: auto, stacked or loop; spread: over all processes that torchrun started
         device: cpu or cuda
         processes: number of cores to use; default: those this process may use
         participation: flexible: clients leave when the model fails their requirement
@@ -59,7 +59,7 @@ class Settings:
     seed: int = 0
     seeds: int | tuple[int, ...] = 5
     dtype: Literal["float32", "float64"] = "float32"
-    engine: Literal["auto", "stacked", "loop"] = "auto"
+    engine: Literal["auto", "stacked", "loop", "spread"] = "auto"
     device: str = "cpu"
     processes: int | None = None
     participation: Participation | None = None

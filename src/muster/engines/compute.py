@@ -14,17 +14,22 @@ import math
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
+from ..base.arrays import Int64
 from ..base.checks import check_whole
 from ..base.errors import MusterError, unknown_name
 from ..base.lazy import torch
 from ..base.params import DTYPES, get_dtype
+from .rank_group import read_numbers
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def cores() -> int:
@@ -162,7 +167,58 @@ class ThreadPool:
             self._helpers = None
 
 
-ENGINES = ("auto", "stacked", "loop")
+Key = tuple[str, ...]
+Tables = dict[Key, "Tensor"]  # numbers of some rows, by the parts of their name
+
+
+class Room(Protocol):
+    """Rows of results, filled by tasks."""
+
+    def take(self, at: Int64) -> Tables:
+        """Return the results in these rows."""
+        ...
+
+    def give(self, at: Int64, tables: Tables) -> None:
+        """Fill these rows with results from another rank."""
+        ...
+
+
+class Ranks:
+    """The one rank of a run in one process."""
+
+    rank, size = 0, 1
+
+    def run(
+        self,
+        count: int,
+        work: Callable[[Sequence[int]], None],
+        places: Callable[[int], Int64],
+        room: Room,
+        about: Callable[[], int],
+    ) -> None:
+        """Do tasks 0 .. count - 1 of a run; afterwards `room` has the results of all of them.
+
+        Args:
+            work: does the tasks of these numbers
+            places: returns the rows of `room` that a task fills
+            about: returns a digest of what the tasks are, the same at every rank
+        """
+        work(range(count))
+
+    def require_same(self, what: Mapping[str, str]) -> None:
+        """Refuse ranks that differ in any of these."""
+
+    def copy_folder(self, source: Path | None, target: Path) -> None:
+        """Copy a folder of rank 0 into a folder of each other rank; nothing, if rank 0 has none."""
+
+    def begin(self) -> None:
+        """Begin a stretch in which Ctrl-C reaches all ranks at the same place."""
+
+    def end(self) -> None:
+        """End it."""
+
+
+ENGINES = ("auto", "stacked", "loop", "spread")
 DEVICES = ("cpu", "cuda")
 
 
@@ -173,8 +229,9 @@ class Compute:
     On one engine, device and dtype the same seed gives the same bits for any number of cores.
 
     Attributes:
-        engine: auto: stacked when every layer of the model has a stacked form, else loop
-        device: cpu, cuda, or one of several as cuda:1
+        engine: auto: stacked when every layer of the model has a stacked form, else loop; spread:
+            the same one, over all processes that torchrun started
+        device: cpu, cuda, or one of several as cuda:1; spread takes another one for each process
         dtype: float32 or float64
         processes: cores to use; None: those this process may use
     """
@@ -203,22 +260,33 @@ class Compute:
         return get_dtype(self.dtype)
 
     def place(self) -> torch.device:
-        """The device as torch knows it, which must be present."""
+        """The device as torch knows it, which must be present. Here alone it is decided where
+        models and data of a run lie: everything else goes where they are."""
         where = torch.device(self.device)
-        if where.type == "cuda" and (where.index or 0) >= torch.cuda.device_count():
+        if self.engine == "spread" and self.device == "cuda":
+            where = torch.device("cuda", read_numbers().local)
+        present = torch.cuda.device_count() if where.type == "cuda" else 1
+        if (where.index or 0) >= present:
             raise MusterError(
                 f"device: '{self.device}', but no CUDA device is present; use device='cpu'"
-                if torch.cuda.device_count() == 0
-                else f"device: '{self.device}'; allowed: cpu, cuda:0 to "
-                f"cuda:{torch.cuda.device_count() - 1}"
+                if present == 0
+                else f"device: '{where}'; allowed: cpu, cuda:0 to cuda:{present - 1}"
+                + ("; spread needs one for each process" if self.engine == "spread" else "")
             )
         return where
+
+    def refuse_spread(self, why: str) -> None:
+        """Refuse the engine of one run over many processes."""
+        if self.engine == "spread":
+            raise MusterError(f"engine: 'spread', and {why}; use 'auto', 'stacked' or 'loop'")
 
     def workers(self) -> int:
         """Threads or processes to work with. A GPU is given one stream of work."""
         if torch.device(self.device).type != "cpu":
             return 1
-        return cores() if self.processes is None else int(self.processes)
+        if self.processes is not None:
+            return int(self.processes)
+        return max(1, cores() // (read_numbers().on_machine if self.engine == "spread" else 1))
 
 
 class ComputeOptions(TypedDict, total=False):

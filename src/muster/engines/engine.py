@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..base.arrays import Int64
+from ..base.arrays import Float64, Int64
 from ..base.lazy import functional, nn, torch
 from ..base.params import Buffers, Params, State, get_params, select, trainable_names
 from ..federation import Federation
@@ -27,8 +28,9 @@ from ..tasks.classification import Multiclass
 from ..tasks.compatibility import refuse_mixing, refuse_targets
 from ..tasks.task import Scoring, StandardTask, Task, averages_rows
 from .batches import BatchPlan, count_steps, plan_batches
-from .compute import Compute, ThreadPool
+from .compute import Compute, Key, Room, Tables, ThreadPool
 from .modules import examples, writes_rows
+from .ranks import digest, join_ranks
 from .row_results import CHUNK, RowSelection, Split
 
 if TYPE_CHECKING:
@@ -95,6 +97,7 @@ class Engine:
         self.fed, self.local, self.task = fed, local, task
         self.scoring = Scoring(task)
         self.threads = ThreadPool(compute.workers())
+        self.ranks = join_ranks(compute.engine)
         self.original = module
         self.main = self.replica()
         self.replicas = [self.main]
@@ -207,6 +210,27 @@ class Engine:
         them."""
         return -(-seen.n // self.chunk)
 
+    def share(
+        self,
+        count: int,
+        work: Callable[[int, Iterator[int]], None],
+        places: Callable[[int], Int64],
+        room: Room,
+        *about: object,
+    ) -> None:
+        """Run `work(seat, numbers)` in threads of every rank, which take tasks 0 .. count - 1
+        between them; task i fills the rows `places(i)` of the room. `about` is what ranks that are
+        at the same point agree on."""
+
+        def take(mine: Sequence[int]) -> None:
+            @wraps(work)
+            def look_up(seat: int, numbers: Iterator[int]) -> None:
+                work(seat, (mine[i] for i in numbers))
+
+            self.threads.share(len(mine), look_up)
+
+        self.ranks.run(count, take, places, room, lambda: digest(about))
+
     def appraise(
         self,
         model: Params,
@@ -233,7 +257,10 @@ class Engine:
             for chunk in chunks:
                 self.measure_chunk(seats[seat].module, seen, chunk)
 
-        self.threads.share(n, work)
+        def get_rows(chunk: int) -> Int64:
+            return np.arange(chunk * self.chunk, min((chunk + 1) * self.chunk, seen.n))
+
+        self.share(n, work, get_rows, seen.results, "appraise", split, clients, model)
         return seen.by_client()
 
     def appraise_each(self, stack: Params, clients: Int64, split: Split = "train") -> Appraisal:
@@ -247,7 +274,7 @@ class Engine:
         if not n:
             return RowSelection(data, clients, split, self.task, self.scoring).by_client()
         seats = self.prepare_replicas(n)
-        found: list[Appraisal | None] = [None] * n
+        found = AppraisalBuffer(n)
 
         @torch.no_grad()
         def work(seat: int, numbers: Iterator[int]) -> None:
@@ -256,10 +283,10 @@ class Engine:
                 seen = RowSelection(data, clients[i : i + 1], split, self.task, self.scoring)
                 for chunk in range(self.chunks(seen)):
                     self.measure_chunk(seats[seat].module, seen, chunk)
-                found[i] = seen.by_client()
+                found.put(i, seen.by_client())
 
-        self.threads.share(n, work)
-        return Appraisal.concat([one for one in found if one is not None])
+        self.share(n, work, lambda i: np.array([i]), found, "appraise each", split, clients)
+        return found.appraisal()
 
     def train(
         self,
@@ -275,6 +302,39 @@ class Engine:
     def close(self) -> None:
         """End threads and processes, and free memory."""
         self.threads.close()
+        self.ranks.end()
+
+
+class AppraisalBuffer:
+    """Space for the appraisals of n clients, each of its own model, filled from any thread."""
+
+    def __init__(self, n: int) -> None:
+        self._each: list[Appraisal | None] = [None] * n
+
+    def put(self, at: int, appraisal: Appraisal) -> None:
+        """The appraisal of the client at this place."""
+        self._each[at] = appraisal
+
+    def take(self, at: Int64) -> Tables:
+        """Return the appraisals at these places."""
+        some = self.appraisal(at)
+        named: dict[Key, Float64] = {("loss",): some.loss, ("score",): some.score}
+        named |= {("more", name): values for name, values in some.more.items()}
+        return {key: torch.from_numpy(values) for key, values in named.items()}
+
+    def give(self, at: Int64, tables: Tables) -> None:
+        """Fill these places from another rank."""
+        named = {key: t.numpy() for key, t in tables.items()}
+        more = {key[1]: values for key, values in named.items() if len(key) == 2}
+        for i, k in enumerate(at.tolist()):
+            one = slice(i, i + 1)
+            own = {name: values[one] for name, values in more.items()}
+            self.put(k, Appraisal(named["loss",][one], named["score",][one], own))
+
+    def appraisal(self, at: Int64 | None = None) -> Appraisal:
+        """Return everyone's appraisals, or those at these places."""
+        some = self._each if at is None else [self._each[i] for i in at.tolist()]
+        return Appraisal.concat([one for one in some if one is not None])
 
 
 class WorkBuffer:
@@ -310,6 +370,27 @@ class WorkBuffer:
                 if name not in room:
                     room[name] = t.new_empty(self.n, *t.shape[1:])
             room[name][where] = t
+
+    def take(self, at: Int64) -> Tables:
+        """Return the work at these places."""
+        where = torch.from_numpy(at)
+        tables: Tables = {("steps",): torch.from_numpy(self.steps[at])}
+        tables |= {("models", name): t[where] for name, t in self.models.items()}
+        for kind, state in (("memory", self.memory), ("extra", self.extra)):
+            for part, table in state.items():
+                tables |= {(kind, part, name): t[where] for name, t in table.items()}
+        return tables
+
+    def give(self, at: Int64, tables: Tables) -> None:
+        """Fill these places from another rank."""
+        parts: dict[str, State] = {"memory": {}, "extra": {}}
+        models: Params = {}
+        for key, t in tables.items():
+            if key[0] == "models":
+                models[key[1]] = t
+            elif key[0] in parts:
+                parts[key[0]].setdefault(key[1], {})[key[2]] = t
+        self.put(at, Work(models, **parts), tables["steps",].numpy())
 
     def work(self) -> Work:
         """Everyone's work, once it has all come in."""

@@ -34,6 +34,7 @@ from .descent import DriftCache, LocalSteps, direction, hessian_product
 from .engine import Assignment, Engine, Replica, WorkBuffer
 from .modules import examples, mixes_rows
 from .processes import Watchdog, Worker, WorkerExit
+from .ranks import digest
 from .row_results import Split
 
 if TYPE_CHECKING:
@@ -113,15 +114,30 @@ class LoopEngine(Engine):
     ) -> tuple[Work, Int64]:
         """Deal clients to workers as they become free; put results where they belong."""
         room = WorkBuffer(len(clients))
-        if min(self.processes, len(clients)) == 1:
+
+        def take(mine: Sequence[int]) -> None:
+            if min(self.processes, len(mine)) > 1:
+                try:
+                    self._train_in_workers(mine, solver, offer, clients, memory, assignment, room)
+                except BaseException:
+                    self._end_workers()  # they may be in the middle of a client, or of a message
+                    raise
+                return
             with one_thread():
-                for i, k in enumerate(clients):
-                    done = self.train_one(
-                        solver, offer, int(k), _row(memory, i), one(assignment, i)
-                    )
-                    room.put(np.array([i]), *done)
-        else:
-            self._train_in_workers(solver, offer, clients, memory, assignment, room)
+                for i in mine:
+                    own = _row(memory, i), one(assignment, i)
+                    room.put(np.array([i]), *self.train_one(solver, offer, int(clients[i]), *own))
+
+        about = (
+            "train",
+            type(solver).__name__,
+            offer.seed,
+            offer.round,
+            offer.lr,
+            clients,
+            offer.model,
+        )
+        self.ranks.run(len(clients), take, lambda i: np.array([i]), room, lambda: digest(about))
         return room.work(), room.steps
 
     def train_one(
@@ -141,6 +157,7 @@ class LoopEngine(Engine):
 
     def _train_in_workers(
         self,
+        mine: Sequence[int],
         solver: Solver,
         offer: Offer,
         clients: Int64,
@@ -152,7 +169,7 @@ class LoopEngine(Engine):
             for _ in range(self.processes):
                 self.workers.append(self._start_worker())  # the next one must know this one's pipe
             self.watch = Watchdog(self.workers)
-        waiting = list(range(len(clients)))[::-1]
+        waiting = list(mine)[::-1]
         busy: dict[Connection, tuple[Worker, int]] = {}
 
         def brief(worker: Worker) -> None:
@@ -174,7 +191,7 @@ class LoopEngine(Engine):
                     waiting.append(i)
                     worker, begins = self._replace_worker(worker, lost), True
 
-        for worker in self.workers[: len(clients)]:
+        for worker in self.workers[: len(mine)]:
             deal(worker, begins=True)
         while busy:
             ready = wait(list(busy))
@@ -216,13 +233,16 @@ class LoopEngine(Engine):
 
     def close(self) -> None:
         """End the workers and the threads."""
+        self._end_workers()
+        super().close()
+
+    def _end_workers(self) -> None:
         if self.watch is not None:
             self.watch.close()
             self.watch = None
         for worker in self.workers:
             worker.close()
         self.workers = []
-        super().close()
 
 
 class LoopCohort:

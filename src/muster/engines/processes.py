@@ -134,6 +134,7 @@ def _beat(beats: Any) -> None:
 def _work(train: Train, pipe: Connection, inherited: list[Connection], beats: Any) -> None:
     """Run a worker: take an offer, then train clients until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a rank's own process handles it
     threading.Thread(target=_beat, args=(beats,), daemon=True).start()
     for end in inherited:
         end.close()

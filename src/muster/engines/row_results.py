@@ -24,6 +24,7 @@ from ..base.lazy import torch
 from ..federation.ragged_rows import RaggedRows, SharedRows
 from ..protocol import Appraisal
 from ..tasks.task import Scoring, StandardTask, Task, averages_rows
+from .compute import Tables
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,6 +66,25 @@ class RowResults:
             if self.z is None:
                 self.z = np.empty((self.n, *outputs.shape[1:]), outputs.dtype)
         self.z[at] = outputs
+
+    def take(self, at: Int64) -> Tables:
+        """Return the results of the rows at these places."""
+        tables: Tables = {
+            ("rows",): torch.from_numpy(np.stack([v[at] for v in (*self.rows, self.loss)], 1))
+        }
+        if self.z is not None:
+            tables["z",] = torch.from_numpy(self.z[at])
+        return tables
+
+    def give(self, at: Int64, tables: Tables) -> None:
+        """Fill these places from another rank."""
+        values = tables["rows",].numpy().T
+        self.rows[:, at], self.loss[at] = values[:-1], values[-1]
+        if ("z",) in tables:
+            outputs = tables["z",].numpy()
+            if self.z is None:
+                self.z = np.empty((self.n, *outputs.shape[1:]), outputs.dtype)
+            self.z[at] = outputs
 
     def by_client(
         self, data: RaggedRows, clients: Int64, at: Int64, place: Int64 | None = None

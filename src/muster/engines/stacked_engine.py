@@ -144,7 +144,16 @@ class StackedEngine(Engine):
                 done = replace(done, memory=done.memory | course.optimizer_state)
                 room.put(part.at, done, course.steps)
 
-        self.threads.share(len(portions), take)
+        about = (
+            "train",
+            type(solver).__name__,
+            offer.seed,
+            offer.round,
+            offer.lr,
+            clients,
+            offer.model,
+        )
+        self.share(len(portions), take, lambda i: portions[i].at, room, *about)
         return room.work(), room.steps
 
     def draws(self, offer: Offer, clients: Int64) -> DropoutDraws | None:
@@ -179,7 +188,10 @@ class StackedEngine(Engine):
                     z = self.forward(_rows(stack, group.who), own[0])
                     results.put(group.at[group.counts], z, own[1], group.counts)
 
-        self.threads.share(len(every), look)
+        def get_rows(i: int) -> Int64:
+            return np.concatenate([group.at[group.counts] for group in every[i].groups])
+
+        self.share(len(every), look, get_rows, results, "appraise each", split, clients)
         return results.by_client(data, clients, data.positions(clients))
 
 

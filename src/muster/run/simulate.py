@@ -29,6 +29,7 @@ from .job import DecideOn, Job
 from .memory_check import check_memory
 from .phase_times import PhaseTimes, time_clients
 from .round import Setup
+from .shared_checkpoint import share_checkpoint
 from .training_loop import Keep, RunOrigin, build_initial_state, expand_tracks, run_rounds
 
 
@@ -114,6 +115,8 @@ def run_job(
         module: the result of `job.check(fed)`, where that was called before
         times: filled with the seconds of each phase
     """
+    if job.privacy is not None:
+        compute.refuse_spread("with privacy each of its processes would draw another noise")
     module = job.check(fed) if module is None else module
     once = partial(run_job, compute=compute, keep=Keep(evaluate_every=0))
     job, chosen = choose_epsilon(fed, job, once)
@@ -152,9 +155,10 @@ def run_job(
         holdings=evaluate.count_holdings(fed),
         test_rows=None if fed.test is None else fed.test.sizes,
     )
-    check_memory(setup, expand_tracks(job.method, start))
     try:
+        check_memory(setup, expand_tracks(job.method, start))
         state = build_initial_state(setup, start, job.memory(start, work.trainable))
-        return run_rounds(setup, module, state, keep, origin, on_round, times)
+        with share_checkpoint(work.ranks, keep) as own:
+            return run_rounds(setup, module, state, own, origin, on_round, times)
     finally:
         work.close()

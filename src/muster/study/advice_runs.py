@@ -130,6 +130,7 @@ def advise(
     >>> sorted(advice.clients), advice["0"].verdict in ("join", "help", "stay out", "cannot tell")
     (['0', '1'], True)
     """
+    compute.refuse_spread("it divides one run, where advice has many")
     chosen = as_seeds(seeds)
     check_whole("seeds", len(chosen), LEAST_SEEDS)
     first = get_federation(data, chosen[0])

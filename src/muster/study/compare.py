@@ -159,6 +159,7 @@ def compare_jobs(
     on_round: OnRound | None = None,
 ) -> Comparison:
     """Run jobs that differ in their method (and its local work) on every seed: see `compare`."""
+    compute.refuse_spread("it divides one run, where a comparison has several")
     every = as_seeds(seeds)
     now = every if only is None else as_seeds(only)
     for seed in now:

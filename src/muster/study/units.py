@@ -145,6 +145,7 @@ def run_cells(
     """Run every unfinished seed of every cell. `begin` is called after all settings are checked,
     before anything runs."""
     for one in cells:
+        one.chosen.settings.compute.refuse_spread("it divides one run, where this has many")
         check_settings(folder / one.cell.name, one.chosen)
     left = [
         (one, seed)
