@@ -53,7 +53,7 @@ def test_modules_in_the_current_folder_are_not_imported(hostile):
 TWO_JOBS = """
 import sys
 sys.path = [path for path in sys.path if path]
-from muster.study.units import WorkerPool
+from muster.study.workers import WorkerPool
 
 if __name__ == "__main__":
     with WorkerPool(2) as crowd:

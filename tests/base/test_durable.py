@@ -320,7 +320,7 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from muster.base import durable
-with durable.lock_folder(Path("a")), durable.lock_file(Path("x")):
+with durable.lock_folder(Path("a")):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -345,7 +345,7 @@ def test_the_locks_of_a_killed_process_are_released(tmp_path):
         holder.kill()
         holder.communicate()
     assert not durable.in_use(tmp_path / "a")
-    with lock_folder(tmp_path / "a"), durable.lock_file(tmp_path / "x"):
+    with lock_folder(tmp_path / "a"):
         pass
 
 

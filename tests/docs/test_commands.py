@@ -53,6 +53,8 @@ def lacking(line):
     """Why a line cannot be run on this machine."""
     if "data get" in line:
         return "it fetches over the network: run it by hand"
+    if "--on dask" in line:
+        return "it needs a cluster: tests/study/test_executors.py has one"
     if "--pages" in line:
         return "it writes into the checkout: tests/reproduce/test_pages.py repeats it"
     words = re.findall(r"\w+", line)

@@ -11,7 +11,6 @@ process ends, however it ends.
     append(path, text)                one more line of a file that grows
     new_folder(folder)                a new folder that no other process gets
     with lock_folder(folder):         a folder for one process at a time
-    with lock_file(path):             one file, read and written again by several processes
 """
 
 from __future__ import annotations
@@ -184,17 +183,6 @@ def in_use(folder: Path) -> bool:
     except OSError:
         pass
     return False
-
-
-@contextmanager
-def lock_file(path: Path) -> Iterator[None]:
-    """Wait for the lock of a file, to read it and write it again while the block lasts."""
-    with _open_lock(path.with_name(f".{path.name}{LOCK}")) as lock:
-        filelock.lock_descriptor(lock.fileno(), poll_interval=WAIT)
-        try:
-            yield
-        finally:
-            filelock.unlock_descriptor(lock.fileno())
 
 
 def _open_lock(place: Path) -> BinaryIO:

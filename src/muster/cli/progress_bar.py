@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,6 +18,9 @@ from rich.progress import (
 from rich.progress import Progress as Bar
 
 from ..base.errors import plural
+from ..results import store
+from ..run.progress import count_rounds
+from ..study.comparison import get_run_folder
 from ..study.units import CellProgress
 from .console import print_line
 
@@ -83,6 +88,35 @@ class Progress:
             print_line(
                 self.console, f"{self.label}: round {row['round']}, {note}, {self._so_far()}"
             )
+
+    def follow(
+        self, folder: Path, labels: Iterable[str], seeds: Iterable[int], rounds: int
+    ) -> Callable[[], None]:
+        """Return a function that counts the rounds that other processes have done, by what they
+        have written."""
+        places = [get_run_folder(folder, label, seed) for seed in seeds for label in labels]
+        waiting = dict.fromkeys(places, 0)
+        for place in places:
+            if store.is_run(place):
+                self.resumed += rounds
+                del waiting[place]
+        whole = [self.resumed]
+
+        def look() -> None:
+            for place in list(waiting):
+                waiting[place] = count_rounds(place)
+                if store.is_run(place):
+                    whole[0] += rounds
+                    del waiting[place]
+            self.done = whole[0] + sum(waiting.values())
+            ready = f"{len(places) - len(waiting)} of {plural(len(places), 'run')}"
+            if self.bar is not None:
+                self.bar.update(self.task, description=ready, completed=self.done, left=self.left())
+            elif time.monotonic() - self.printed >= LINE_EVERY:
+                self.printed = time.monotonic()
+                print_line(self.console, f"{ready}: {self._so_far()}")
+
+        return look
 
     def left(self) -> str:
         """Return `about 14 s left`; empty before the first round. The time of a round is that of

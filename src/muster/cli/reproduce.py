@@ -26,10 +26,11 @@ from ..papers.reproduce.paper_experiment import (
     list_experiments,
     require_checkout,
 )
-from ..study.units import OnCell
+from ..study.units import OnCell, Placement
 from .arguments import CommandParser
 from .console import print_line
 from .options import add_flags, parse_whole
+from .placement import add_placement, open_placement
 from .progress_bar import Cells, format_duration
 
 DESCRIPTION = """\
@@ -60,9 +61,9 @@ def add_arguments(parser: CommandParser) -> None:
     add_flags(
         parser,
         ("--seeds", "N", "number of seeds, in place of the file's"),
-        ("--jobs", "N", "number of parallel processes (default: as many as cores)"),
         ("--out", "FOLDER", "folder of runs and results (runs/reproduce)"),
     )
+    add_placement(parser, share=False)
 
 
 def execute(arguments: argparse.Namespace, console: Console) -> int:
@@ -87,25 +88,25 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
         )
     if arguments.keep:
         require_checkout("--keep")
-    jobs = parse_whole(arguments.jobs, "--jobs")
     out = Path(arguments.out or "runs/reproduce")
     if arguments.panel and len(chosen) != 1:
         raise MusterError("--panel: of one experiment; give one id")
     every = chosen if arguments.panel else order_experiments(chosen)
     sound: list[bool] = []
     missing: list[str] = []
-    for experiment in every:
-        try:
-            some = arguments.panel
-            sound.append(run_one(experiment, size, seeds, jobs, out, arguments.keep, some, console))
-        except run_panels.DataMissing as error:
-            if len(every) == 1:
-                raise
-            print_line(console, f"  left out: {error}")
-            missing.append(experiment.id)
-        except KeyboardInterrupt:
-            print_line(console, "interrupted; the same command continues from here")
-            return INTERRUPTED
+    keep, some = arguments.keep, arguments.panel
+    with open_placement(arguments) as where:
+        for experiment in every:
+            try:
+                sound.append(run_one(experiment, size, seeds, where, out, keep, some, console))
+            except run_panels.DataMissing as error:
+                if len(every) == 1:
+                    raise
+                print_line(console, f"  left out: {error}")
+                missing.append(experiment.id)
+            except KeyboardInterrupt:
+                print_line(console, "interrupted; the same command continues from here")
+                return INTERRUPTED
     if missing:
         print_line(console, f"left out, as their data is not here: {', '.join(missing)}")
     return BROKEN if not all(sound) else LEFT_OUT if missing else 0
@@ -125,7 +126,7 @@ def run_one(
     experiment: PaperExperiment,
     size: Size,
     seeds: int | None,
-    jobs: int | None,
+    where: Placement,
     out: Path,
     keep: bool,
     only: Sequence[str],
@@ -138,7 +139,14 @@ def run_one(
     name = "-".join([size, *([] if seeds is None else [f"{seeds}seeds"])])
     folder = out / name
     found = run_panels.run(
-        experiment, folder / experiment.id, size, seeds, jobs, progress(console), only
+        experiment,
+        folder / experiment.id,
+        size,
+        seeds,
+        where.jobs,
+        progress(console),
+        only,
+        where.executor,
     )
     store(found, folder, experiment)
     whole = panel_results.load_results(experiment, folder)

@@ -20,10 +20,15 @@ FRUITLESS = 1  # exit code of a run that ended and learned nothing
 
 
 @contextmanager
-def open_folder(experiment: Experiment, resumed: Path | None) -> Iterator[Path]:
+def open_folder(
+    experiment: Experiment, resumed: Path | None, shared: bool = False
+) -> Iterator[Path]:
     """Provide the folder of a run or comparison, with its configuration. After an error, a new
-    folder without results is removed."""
+    folder without results is removed. One that is shared with other processes is left to them."""
     settings = experiment.settings
+    if shared:
+        yield resumed or Path(settings.out) / settings.name
+        return
     folder = resumed or durable.new_folder(Path(settings.out) / settings.name)
     durable.write(folder / "config.toml", tomli_w.dumps(experiment.resolve()))
     try:
@@ -36,23 +41,27 @@ def open_folder(experiment: Experiment, resumed: Path | None) -> Iterator[Path]:
 
 
 @contextmanager
-def explain_errors(folder: Path, command: str) -> Iterator[None]:
-    """Add to an error in a sweep or tuning how to continue it; remove a folder without results."""
+def explain_errors(folder: Path, command: str, shared: bool = False) -> Iterator[None]:
+    """Add to an error in a sweep or tuning how to continue it; remove a folder without results,
+    unless it is shared with other processes."""
     try:
         yield
     except MusterError as error:
         if any(folder.rglob("rounds.parquet")):
             advice = f"finished runs are saved; continue with: muster {command} --resume {folder}"
             raise MusterError(f"{error}; {advice}") from None
-        remove_empty(folder)
+        if not shared:
+            remove_empty(folder)
         raise
 
 
-def explain_interrupt(folder: Path, command: str) -> str:
-    """Return how to continue a sweep or tuning after Ctrl-C; remove a folder without results."""
+def explain_interrupt(folder: Path, command: str, shared: bool = False) -> str:
+    """Return how to continue a sweep or tuning after Ctrl-C; remove a folder without results,
+    unless it is shared with other processes."""
     if (folder / "config.toml").exists():
         return f"interrupted; continue with: muster {command} --resume {folder}"
-    remove_empty(folder)
+    if not shared:
+        remove_empty(folder)
     return "interrupted before anything was run"
 
 

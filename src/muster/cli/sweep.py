@@ -15,15 +15,11 @@ from ..report.figure import parse_formats
 from ..report.table_files import write_tables
 from ..study.sweep import SweepInterrupted, plan_sweep, run_sweep
 from ..study.sweep_result import Sweep, is_sweep
+from ..study.units import SharesUnderWay
 from .arguments import CommandParser
 from .console import print_line
-from .options import (
-    add_configuration,
-    add_flags,
-    find_resume_folder,
-    parse_whole,
-    read_configuration,
-)
+from .options import add_configuration, find_resume_folder, read_configuration
+from .placement import add_placement, describe_shares, find_folder, open_placement
 from .progress_bar import Cells
 from .result_folder import FRUITLESS, explain_errors, explain_interrupt
 
@@ -31,7 +27,7 @@ from .result_folder import FRUITLESS, explain_errors, explain_interrupt
 def add_arguments(parser: CommandParser) -> None:
     """Add the flags of the command."""
     add_configuration(parser, several=True)
-    add_flags(parser, ("--jobs", "N", "cells at once; default: as many as cores"))
+    add_placement(parser)
 
 
 def execute(arguments: argparse.Namespace, console: Console) -> int:
@@ -43,19 +39,24 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
         table = read_configuration(arguments)
     else:
         table = load_table(resumed / "config.toml", follow=False)
-    jobs = parse_whole(arguments.jobs, "--jobs")
     plan = plan_sweep(table, None, trusted=resumed is None or arguments.trust_code)
     s = plan.first.settings
-    folder = resumed or durable.new_folder(Path(s.out) / s.name)
     code = 0
-    with explain_errors(folder, "sweep"):
-        try:
-            with Cells(sum(len(cell.seeds) for cell in plan.cells), console) as progress:
-                result = run_sweep(plan, folder, jobs, progress.count)
-        except SweepInterrupted as stop:
-            result, code = stop.sweep, INTERRUPTED
+    with open_placement(arguments) as where:
+        shared = where.share is not None
+        folder = find_folder(s, resumed, where)
+        with explain_errors(folder, "sweep", shared):
+            try:
+                with Cells(sum(len(cell.seeds) for cell in plan.cells), console) as progress:
+                    result = run_sweep(plan, folder, where, progress.count)
+            except SweepInterrupted as stop:
+                result, code = stop.sweep, INTERRUPTED
+            except SharesUnderWay as left:
+                again = f"muster sweep --resume {folder}"
+                print_line(console, describe_shares(where.share, left, again))
+                return 0
     if code:
-        print_line(console, explain_interrupt(folder, "sweep"))
+        print_line(console, explain_interrupt(folder, "sweep", shared))
     if len(result.frame):
         show_sweep(result, folder, s, console)
     if code or not result.idle:

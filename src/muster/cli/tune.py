@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from rich.console import Console
 
-from ..base import durable
 from ..base.errors import INTERRUPTED, MusterError
 from ..config.experiment import load_table
 from ..study import tune
+from ..study.units import SharesUnderWay
 from .arguments import CommandParser
 from .console import print_line
-from .options import (
-    add_configuration,
-    add_flags,
-    find_resume_folder,
-    parse_whole,
-    read_configuration,
-)
+from .options import add_configuration, find_resume_folder, read_configuration
+from .placement import add_placement, describe_shares, find_folder, open_placement
 from .progress_bar import Cells
 from .result_folder import explain_errors, explain_interrupt
 
@@ -27,7 +21,7 @@ from .result_folder import explain_errors, explain_interrupt
 def add_arguments(parser: CommandParser) -> None:
     """Add the flags of the command."""
     add_configuration(parser, several=True)
-    add_flags(parser, ("--jobs", "N", "cells at once; default: as many as cores"))
+    add_placement(parser)
 
 
 def execute(arguments: argparse.Namespace, console: Console) -> int:
@@ -39,18 +33,23 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
         table = load_table(resumed / "config.toml", follow=False)
     if resumed is not None and "tune" not in table:
         raise MusterError(f"--resume {resumed}: holds no tuning")
-    jobs = parse_whole(arguments.jobs, "--jobs")
     plan = tune.plan_tuning(table, None, trusted=resumed is None or arguments.trust_code)
     s = next(iter(plan.cells.values()))[0].chosen.settings
-    folder = resumed or durable.new_folder(Path(s.out) / s.name)
     total = sum(len(cell.seeds) for cells in plan.cells.values() for cell in cells)
-    with explain_errors(folder, "tune"):
-        try:
-            with Cells(total, console) as progress:
-                result = tune.run_tuning(plan, folder, jobs, progress.count)
-        except tune.TuningInterrupted:
-            print_line(console, explain_interrupt(folder, "tune"))
-            return INTERRUPTED
+    with open_placement(arguments) as where:
+        shared = where.share is not None
+        folder = find_folder(s, resumed, where)
+        with explain_errors(folder, "tune", shared):
+            try:
+                with Cells(total, console) as progress:
+                    result = tune.run_tuning(plan, folder, where, progress.count)
+            except tune.TuningInterrupted:
+                print_line(console, explain_interrupt(folder, "tune", shared))
+                return INTERRUPTED
+            except SharesUnderWay as left:
+                again = f"muster tune --resume {folder}"
+                print_line(console, describe_shares(where.share, left, again))
+                return 0
     console.print(result)
     chosen = folder / tune.MARKER
     print_line(console, f"results: {folder} (every score in tuning.parquet)")

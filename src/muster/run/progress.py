@@ -188,6 +188,15 @@ def check_lines(lines: list[Any]) -> None:
                 raise ValueError(f"line 1: {name}: {line.get(name)!r:.60}")
 
 
+def count_rounds(folder: Path) -> int:
+    """Return the number of rounds in the log of a run under way; 0 without a log."""
+    place = safe_path(folder, CHECKPOINTS) / FILE
+    try:
+        return max(0, read_text(place, LINES).count("\n") - 1)
+    except FileNotFoundError:
+        return 0
+
+
 def read_progress(folder: Path) -> RunProgress:
     """Read the progress of the run in a folder."""
     label, _, seed = folder.name.rpartition("-seed")

@@ -37,7 +37,6 @@ from ..tasks.task import RowFunction, Task, as_task
 from .advise import JOIN, LEAST, Cell, ClientVerdict, decide
 from .compare import get_federation
 from .comparison import Comparison
-from .units import WorkerPool, count_workers
 from .way_records import (
     ALONE,
     LEAST_MINORITY,
@@ -56,6 +55,7 @@ from .way_records import (
     merge,
     name_pair,
 )
+from .workers import WorkerPool, count_workers
 
 EVERYONE, ASSIST, MAXFL = "with everyone", "by assist", "by MaxFL"
 PAIRS = 8  # most clients of which every pair is trained: there are n (n - 1) / 2
@@ -144,7 +144,7 @@ def advise(
     plan = AdvicePlan(first if fixed else data, job, alone, fixed, watch=True)
     done: dict[int, SeedRecord] = {}
     with WorkerPool(many) as pool:
-        for seed, record in pool.each(partial(run_seed, plan), chosen):
+        for seed, record in pool.each(partial(run_seed, plan), chosen, name="seed {}".format):
             done[seed] = record
             if on_seed is not None:
                 on_seed(len(done), len(chosen))

@@ -7,9 +7,12 @@ the method. `muster compare` prints the returned comparison.
 from __future__ import annotations
 
 import re
+import socket
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from concurrent.futures import Executor
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, cast
@@ -35,6 +38,7 @@ from ..run.simulate import run_job
 from ..run.training_loop import Keep
 from ..tasks.task import RowFunction, Task
 from .comparison import Comparison, collect_comparison, get_run_folder, write_marker
+from .workers import WorkerPool, open_folder, pack
 
 OnStart = Callable[[str, int, int], None]
 
@@ -82,6 +86,7 @@ def compare(
     config: Mapping[str, Any] | None = None,
     on_start: OnStart | None = None,
     on_round: OnRound | None = None,
+    executor: Executor | None = None,
     **how: Unpack[RunSettings],
 ) -> Comparison:
     """Run every method on every seed and return them side by side.
@@ -101,6 +106,9 @@ def compare(
         config: configuration to store with every run
         on_start: called with label, seed and number of finished rounds when a run starts
         on_round: called with each round's row
+        executor: a `concurrent.futures.Executor` that runs the seeds side by side (a process pool,
+            Dask's `client.get_executor()`, Ray, ...); its workers must see `folder`, and data,
+            methods and model are sent to them, so that they come from modules
         **how: other arguments of `simulate`
 
     Ctrl-C raises `ComparisonInterrupted`, which has the comparison so far.
@@ -139,6 +147,7 @@ def compare(
         config=config,
         on_start=on_start,
         on_round=on_round,
+        executor=executor,
     )
 
 
@@ -157,6 +166,7 @@ def compare_jobs(
     config: Mapping[str, Any] | None = None,
     on_start: OnStart | None = None,
     on_round: OnRound | None = None,
+    executor: Executor | None = None,
 ) -> Comparison:
     """Run jobs that differ in their method (and its local work) on every seed: see `compare`."""
     compute.refuse_spread("it divides one run, where a comparison has several")
@@ -172,6 +182,16 @@ def compare_jobs(
         "measures": tuple(m.name for m in find_measures(measures)) if measures else (),
         "panels": tuple(m.name for m in find_measures(panels, "panel")) if panels else (),
     }
+    if executor is not None:
+        for name, callback in (("on_start", on_start), ("on_round", on_round)):
+            if callback is not None:
+                raise MusterError(
+                    f"{name}: cannot be called from other processes; leave it out (`muster watch` "
+                    "follows the folder), or leave executor out"
+                )
+        one_core = replace(compute, processes=1)
+        work = SeedWork(data, dict(jobs), every, one_core, keep, shown, dict(config or {}))
+        return compare_elsewhere(work, now, folder, executor)
     made = describe_jobs(jobs, compute, keep)
     where = None if folder is None else Path(folder)
     found: dict[tuple[str, int], Run] = {}
@@ -205,6 +225,78 @@ def compare_jobs(
     except KeyboardInterrupt:
         raise ComparisonInterrupted(collect_comparison(found, jobs, now, **shown)) from None
     return collect_comparison(found, jobs, now, **shown)
+
+
+@dataclass(frozen=True)
+class SeedWork:
+    """A comparison as it is sent to workers, which run one seed of it at a time."""
+
+    data: Federation | Callable[[int], Federation]
+    jobs: dict[str, Job]
+    seeds: tuple[int, ...]
+    compute: Compute
+    keep: Keep
+    shown: dict[str, tuple[Any, ...]]
+    config: dict[str, Any]
+
+    def check(self, seed: int) -> None:
+        """Check every method with its data, without running it."""
+        fed = get_federation(self.data, seed)
+        for job in self.jobs.values():
+            job.with_seed(seed).check(fed)
+
+    def run(self, folder: str, seed: int) -> None:
+        """Run every method on a seed, into the folder."""
+        if not Path(folder).is_dir():
+            raise MusterError(
+                f"folder: a worker on {socket.gethostname()} does not see {folder}; give one on a "
+                "disk that all machines share"
+            )
+        compare_jobs(
+            self.data,
+            self.jobs,
+            self.seeds,
+            compute=self.compute,
+            keep=self.keep,
+            only=[seed],
+            report_at=self.shown["report_at"],
+            measures=self.shown["measures"],
+            panels=self.shown["panels"],
+            folder=folder,
+            config=self.config,
+        )
+
+
+def compare_elsewhere(
+    work: SeedWork, now: Sequence[int], folder: str | Path | None, executor: Executor
+) -> Comparison:
+    """Run seeds in the workers of an executor, and read the comparison from its folder."""
+    first = next(iter(work.jobs.values()))
+    methods = {f"method {label}": job.method for label, job in work.jobs.items()}
+    for field, value in {"data": work.data, "model": first.model, **methods}.items():
+        pack(field, value)
+    describe_jobs(work.jobs, work.compute, work.keep)
+    name = "seed {}".format
+    with open_folder(folder) as place, WorkerPool(executor=executor) as pool:
+        for _ in pool.each(work.check, now[:1], name=name):
+            place.mkdir(parents=True, exist_ok=True)
+        where = str(place.absolute())
+        interrupted = False
+        try:
+            for _ in pool.each(partial(work.run, where), now, name=name):
+                pass
+        except KeyboardInterrupt:
+            interrupted = True
+        found = {
+            (label, seed): store.load(run)
+            for label in work.jobs
+            for seed in now
+            if store.is_run(run := get_run_folder(place, label, seed))
+        }
+        done = collect_comparison(found, work.jobs, now, **work.shown)
+        if interrupted:
+            raise ComparisonInterrupted(done)
+        return done
 
 
 def describe_jobs(jobs: Mapping[str, Job], compute: Compute, keep: Keep) -> dict[str, Any]:

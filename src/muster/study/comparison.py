@@ -33,6 +33,7 @@ from ..report.paper_figure import draw_paper_figure
 from ..report.tables import comparison_tables
 from ..results import store
 from ..results.run import Run
+from .tickets import TicketName, hold
 
 if TYPE_CHECKING:
     from ..report.html import page
@@ -174,7 +175,7 @@ def write_marker(folder: Path, made: Made, **listed: Any) -> None:
     A folder whose runs have other settings is refused. Several processes may add to one comparison.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with durable.lock_file(folder / MARKER):
+    with hold(TicketName(folder, "marker")):
         _note(folder, made, listed)
 
 

@@ -8,14 +8,16 @@ from pathlib import Path
 
 from ..base.errors import MusterError
 from ..base.lazy import nn
+from ..base.schema import Table
 from ..config.experiment import Experiment
 from ..federation import Federation
+from ..results import store
 from ..results.measures import MEASURES, find_measures
 from ..results.run import OnRound
 from ..run.expected_measures import expect_measures
 from ..tasks.compatibility import match_task
 from .compare import OnStart, compare_jobs
-from .comparison import Comparison
+from .comparison import Comparison, collect_comparison, get_run_folder
 
 
 def check_experiment(
@@ -52,11 +54,13 @@ def compare_experiment(
     only: Iterable[int] | None = None,
     on_start: OnStart | None = None,
     on_round: OnRound | None = None,
+    config: Table | None = None,
 ) -> Comparison:
     """Run every method of a configuration on its seeds: see `muster.compare`.
 
     Args:
         data: function that returns the federation of a seed; default: the configuration's
+        config: configuration to store with every run; default: this one
     """
     s = chosen.settings
     return compare_jobs(
@@ -70,10 +74,24 @@ def compare_experiment(
         measures=s.measures,
         panels=s.panels,
         folder=folder,
-        config=chosen.resolve(),
+        config=chosen.resolve() if config is None else config,
         on_start=on_start,
         on_round=on_round,
     )
+
+
+def collect_experiment(chosen: Experiment, folder: Path) -> Comparison:
+    """Return the comparison of a configuration's finished runs in a folder."""
+    s = chosen.settings
+    found = {
+        (label, seed): store.load(place)
+        for label in chosen.methods
+        for seed in s.all_seeds
+        if store.is_run(place := get_run_folder(folder, label, seed))
+    }
+    names = [tuple(m.name for m in find_measures(n)) if n else () for n in (s.measures, s.panels)]
+    shown = {"report_at": tuple(s.report_at), "measures": names[0], "panels": names[1]}
+    return collect_comparison(found, chosen.methods, s.all_seeds, **shown)
 
 
 def without_solo(chosen: Experiment) -> Experiment:

@@ -8,6 +8,7 @@ checked before the first unit runs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,8 @@ from ..config.experiment import Experiment, load_table, merge_local
 from ..results.measures import find_measures
 from .grid import grid, parse_lists
 from .sweep_result import Sweep, collect_sweep, write_marker
-from .units import CONFIG, CellPlan, OnCell, open_folder, run_cells
+from .units import CONFIG, CellPlan, OnCell, Placement, lock_units, run_cells
+from .workers import open_folder
 
 # Keys that cannot be swept: they are the same in all cells, or do not change a run.
 NEVER = (
@@ -55,6 +57,7 @@ def sweep(
     folder: str | Path | None = None,
     jobs: int | None = None,
     on_cell: OnCell | None = None,
+    executor: Executor | None = None,
 ) -> Sweep:
     """Run every method of a configuration on its seeds, in every cell of a grid of settings.
 
@@ -67,6 +70,8 @@ def sweep(
         jobs: parallel processes, each on one core; by default as many as cores (or
             the configuration's `processes`); 1: all in this one
         on_cell: called with `CellProgress` after every seed of every cell
+        executor: a `concurrent.futures.Executor` that runs the seeds in place of processes (Dask's
+            `client.get_executor()`, Ray, MPI, loky, ...); its workers must see `folder`
 
     Ctrl-C raises `SweepInterrupted`, which has the finished runs.
 
@@ -76,9 +81,10 @@ def sweep(
     >>> muster.sweep(small, {"data.priority": [2, 4]}, jobs=1)
     Sweep(data.priority: 2 cells, 2 methods, 2 seeds)
     """
+    where = Placement(jobs, executor)
     plan = plan_sweep(table, over, trusted=True)
     with open_folder(folder) as place:
-        return run_sweep(plan, place, jobs, on_cell)
+        return run_sweep(plan, place, where, on_cell)
 
 
 @dataclass(frozen=True)
@@ -186,11 +192,11 @@ def build_cell_table(base: Table, values: Mapping[str, Any], parts: Catalogue) -
     return fill_names(table)
 
 
-def run_sweep(plan: SweepPlan, folder: Path, jobs: int | None, on_cell: OnCell | None) -> Sweep:
+def run_sweep(plan: SweepPlan, folder: Path, where: Placement, on_cell: OnCell | None) -> Sweep:
     """Run the unfinished cells, and return the whole sweep."""
-    with durable.lock_folder(folder):
+    with lock_units(folder, where):
         try:
-            run_cells(plan.cells, folder, jobs, on_cell, lambda: plan.begin(folder))
+            run_cells(plan.cells, folder, where, on_cell, lambda: plan.begin(folder))
         except KeyboardInterrupt:
             raise SweepInterrupted(collect_sweep(folder, plan.over, **plan.listed)) from None
         return collect_sweep(folder, plan.over, **plan.listed)

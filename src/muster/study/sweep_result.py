@@ -26,7 +26,7 @@ from ..report.sweep_report import draw_sweep_figure, summarize_sweep, sweep_tabl
 from ..results import store
 from ..results.run_warnings import strip_numbers
 from .comparison import MOST, check_lists, get_run_folder
-from .grid import Cell, Over, as_column, format_value, grid, parse_lists
+from .grid import Over, as_column, format_value, grid, parse_lists
 
 if TYPE_CHECKING:
     from ..report.html import sweep_page as html
@@ -240,7 +240,6 @@ def add_cell_columns(
     )
 
 
-def has_all_runs(folder: Path, cell: Cell, labels: Iterable[str], seed: int) -> bool:
-    """Return True if every method of a cell has its run of this seed."""
-    place = safe_path(folder, cell.name)
-    return all(store.is_run(get_run_folder(place, label, seed)) for label in labels)
+def has_all_runs(cell: Path, labels: Iterable[str], seed: int) -> bool:
+    """Return True if every method has its run of this seed in a cell's folder."""
+    return all(store.is_run(get_run_folder(cell, label, seed)) for label in labels)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -45,7 +46,8 @@ from .grid import Cell, parse_lists
 from .sweep import read_base
 from .sweep_result import WarningCounter
 from .tuning_result import Candidate, Direction, Tuning, build_frame, draw_candidates, find_best
-from .units import CONFIG, CellPlan, OnCell, open_folder, run_cells
+from .units import CONFIG, CellPlan, OnCell, Placement, lock_units, run_cells
+from .workers import open_folder
 
 MARKER = "chosen.toml"  # the configuration with what was chosen
 LOOKED_AT = 3  # reported seeds whose rows are held against those of the first tuning seed
@@ -109,6 +111,7 @@ def tune(
     folder: str | Path | None = None,
     jobs: int | None = None,
     on_cell: OnCell | None = None,
+    executor: Executor | None = None,
 ) -> Tuning:
     """Choose settings for each method of a configuration.
 
@@ -120,6 +123,7 @@ def tune(
             `chosen.toml` are written here
         jobs: as in `muster.sweep`
         on_cell: as in `muster.sweep`
+        executor: as in `muster.sweep`
 
     >>> import muster
     >>> small = {"data": {"name": "digits", "clients": 10, "priority": 2}, "rounds": 2, "seeds": 2,
@@ -128,9 +132,10 @@ def tune(
     >>> sorted(done.chosen), done.frame.height
     (['fedalign', 'fedavg'], 4)
     """
+    where = Placement(jobs, executor)
     plan = plan_tuning(table, over, trusted=True)
     with open_folder(folder) as place:
-        return run_tuning(plan, place, jobs, on_cell)
+        return run_tuning(plan, place, where, on_cell)
 
 
 @dataclass(frozen=True)
@@ -285,7 +290,7 @@ def set_values(base: Table, label: str, values: Candidate) -> Table:
     return table
 
 
-def run_tuning(plan: TuningPlan, folder: Path, jobs: int | None, on_cell: OnCell | None) -> Tuning:
+def run_tuning(plan: TuningPlan, folder: Path, where: Placement, on_cell: OnCell | None) -> Tuning:
     """Run the unfinished candidates, choose, and write every score and the choice."""
 
     def begin() -> None:
@@ -305,9 +310,9 @@ def run_tuning(plan: TuningPlan, folder: Path, jobs: int | None, on_cell: OnCell
                     f"{folder}: its candidates were scored with {key} = {was}, this tuning has "
                     f"{now}; give another folder"
                 )
-    with durable.lock_folder(folder):
+    with lock_units(folder, where):
         try:
-            run_cells(every, folder, jobs, on_cell, begin, plan.tune.share)
+            run_cells(every, folder, where, on_cell, begin, plan.tune.share)
         except KeyboardInterrupt:
             raise TuningInterrupted("interrupted") from None
         return conclude(plan, folder)

@@ -4,44 +4,39 @@ A *cell* is one experiment, saved as a comparison in a separate folder; a unit i
 Every setting of every cell is checked before the first unit runs, and finished units are not run
 again.
 
-Units run in worker processes, each on one core (`WorkerPool`). Tasks are plain values and the work
-is a function of a module, since they are sent to other processes. Results come in the order in
-which tasks are done. Ctrl-C ends the processes at once; one that lost its parent ends by itself.
+Units run in worker processes, each on one core, of this machine or of an executor (`WorkerPool`);
+several processes can share the units of one folder (`tickets`). They are sent as plain values, and
+their results are folders.
 """
 
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
-import signal
-import tempfile
-import threading
+import socket
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import TypeVar
 
 import tomli_w
 
 from ..base import durable
-from ..base.checks import check_whole
-from ..base.errors import MusterError, warning_line
-from ..base.lazy import torch
+from ..base.errors import MusterError, MusterWarning, plural
+from ..base.memory import format_bytes, free_memory
 from ..base.schema import Table, to_table
+from ..base.untrusted_files import safe_path
 from ..config.experiment import Experiment, load, load_table
 from ..config.settings import Settings
 from ..federation import Federation
 from ..local import Local
+from ..run.memory_check import forecast_memory
 from .experiment_runs import check_experiment, compare_experiment, without_solo
 from .grid import Cell
 from .sweep_result import has_all_runs
+from .tickets import Share, TicketName, Tickets, take_units
+from .workers import WorkerPool, count_workers
 
 CONFIG = "config.toml"
 # Settings that may differ between two sessions on one folder: they do not change a run.
@@ -78,6 +73,36 @@ OnCell = Callable[[CellProgress], None]
 
 
 @dataclass(frozen=True)
+class Placement:
+    """The place where units run.
+
+    Attributes:
+        jobs: parallel processes, each on one core; None: as many as cores; 1: this process
+        executor: an executor that runs the units in place of processes
+        share: this process's share, where several processes share the folder; it takes units until
+            none is free
+        on_wait: called every second while units run in other processes
+    """
+
+    jobs: int | None = None
+    executor: Executor | None = None
+    share: Share | None = None
+    on_wait: Callable[[], None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.executor is not None and (self.share is not None or self.jobs is not None):
+            other = "jobs" if self.share is None else "share"
+            raise MusterError(f"{other}: given together with an executor; give one or the other")
+
+
+class SharesUnderWay(Exception):
+    """This process found no more units to run, and others of its share are at work."""
+
+    def __init__(self, left: int, total: int) -> None:
+        super().__init__(f"{total - left} of {plural(total, 'run')} finished, {left} elsewhere")
+
+
+@dataclass(frozen=True)
 class CellPlan:
     """The plan of a cell: its values, its configuration as a table, and as a checked experiment."""
 
@@ -95,6 +120,14 @@ class CellPlan:
     @property
     def seeds(self) -> tuple[int, ...]:
         return self.chosen.settings.all_seeds
+
+    def place(self, folder: Path) -> Path:
+        """Return the cell's folder; a comparison alone is a cell without values, in `folder`."""
+        return safe_path(folder, self.cell.name) if self.cell.values else folder
+
+    def has_seed(self, folder: Path, seed: int) -> bool:
+        """Return True if every method has its run of this seed."""
+        return has_all_runs(self.place(folder), self.chosen.methods, seed)
 
 
 @dataclass(frozen=True)
@@ -114,15 +147,8 @@ class Unit:
     one_core: bool
     tuning: float | None
 
-
-@contextmanager
-def open_folder(folder: str | Path | None) -> Iterator[Path]:
-    """Provide the folder of cells: the user's, or a temporary one."""
-    if folder is not None:
-        yield Path(folder)
-        return
-    with tempfile.TemporaryDirectory() as place:
-        yield Path(place)
+    def __str__(self) -> str:
+        return f"{self.cell}, seed {self.seed}" if self.cell else f"seed {self.seed}"
 
 
 @contextmanager
@@ -131,95 +157,158 @@ def prefix_errors(cell: str) -> Iterator[None]:
     try:
         yield
     except MusterError as error:
-        raise MusterError(f"{cell}: {error}") from None
+        raise MusterError(f"{cell}: {error}" if cell else str(error)) from None
 
 
 def run_cells(
     cells: Sequence[CellPlan],
     folder: Path,
-    jobs: int | None,
+    where: Placement,
     on_cell: OnCell | None,
     begin: Callable[[], None],
     tuning: float | None = None,
 ) -> None:
     """Run every unfinished seed of every cell. `begin` is called after all settings are checked,
-    before anything runs."""
+    before anything runs. Where units are left to other processes, `SharesUnderWay` is raised."""
     for one in cells:
         one.chosen.settings.compute.refuse_spread("it divides one run, where this has many")
-        check_settings(folder / one.cell.name, one.chosen)
-    left = [
-        (one, seed)
-        for one in cells
-        for seed in one.seeds
-        if not has_all_runs(folder, one.cell, one.chosen.methods, seed)
-    ]
+        check_settings(one.place(folder), one.chosen)
+    left = [(one, seed) for one in cells for seed in one.seeds if not one.has_seed(folder, seed)]
+    plans = {one.cell.name: one for one in cells}
     waiting = {one.cell.name: one for one, _ in left}
+    jobs = where.jobs
     if jobs is None:
         # As many as cores, or `processes`; a GPU has one worker.
         jobs = min(one.chosen.settings.compute.workers() for one in cells)
     many = count_workers(jobs, len(left))
+    alone = many > 1 or where.executor is not None
     units = [
-        Unit(name, one.table, one.trusted, seed, str(folder / name), many > 1, tuning)
+        Unit(name, one.table, one.trusted, seed, str(one.place(folder).absolute()), alone, tuning)
         for one, seed in left
         for name in [one.cell.name]
     ]
-    with WorkerPool(many) as crowd:
-        check_plans(list(waiting.values()), crowd, tuning)
+
+    def is_done(unit: Unit) -> bool:
+        return plans[unit.cell].has_seed(folder, unit.seed)
+
+    with WorkerPool(many, where.executor) as pool:
+        at_once = fit_memory(many, check_plans(list(waiting.values()), pool, tuning))
         begin()
-        for name, one in waiting.items():
-            (folder / name).mkdir(exist_ok=True)
-            durable.write(folder / name / CONFIG, tomli_w.dumps(one.chosen.resolve()))
+        for one in waiting.values():
+            one.place(folder).mkdir(parents=True, exist_ok=True)
+            durable.write(one.place(folder) / CONFIG, tomli_w.dumps(one.chosen.resolve()))
         total = sum(len(one.seeds) for one in cells)
-        kept = done = total - len(units)
-        missing = Counter(unit.cell for unit in units)
-        for unit, _ in crowd.each(run_unit, units):
-            done += 1
-            missing[unit.cell] -= 1
-            if on_cell is not None:
-                whole = len(cells) - sum(n > 0 for n in missing.values())
-                on_cell(CellProgress(unit.cell, unit.seed, done, total, kept, whole, len(cells)))
+        kept, unfinished = total - len(units), units
+        tickets = Tickets()
+        shared = where.share is not None or any(get_ticket(unit).count() for unit in units)
+        tasks: Iterable[Unit | None] = iter(units)
+        if shared:  # without a share, the one that finishes what others leave
+            share, patient = where.share or Share(1, 1), where.share is None
+            mine = take_units(units, share, tickets, get_ticket, is_done, patient)
+            tasks = mine
+        with tickets.renew():
+            for unit, _ in pool.each(run_unit, tasks, at_once, where.on_wait):
+                unfinished = [u for u in unfinished if not (is_done(u) if shared else u is unit)]
+                if on_cell is not None:
+                    done, n = total - len(unfinished), len(cells)
+                    whole = n - len({u.cell for u in unfinished})
+                    on_cell(CellProgress(unit.cell, unit.seed, done, total, kept, whole, n))
+    tickets.check_lost()
+    if shared and (left_to_others := sum(not is_done(unit) for unit in unfinished)):
+        raise SharesUnderWay(left_to_others, total)
 
 
-CellGroup = tuple[
-    list[tuple[str, Table, bool]], float | None
-]  # cells of the same data, and `tuning`
+@contextmanager
+def lock_units(folder: Path, where: Placement) -> Iterator[None]:
+    """Hold a folder for this process while the block lasts; a share holds its units only."""
+    if where.share is None:
+        with durable.lock_folder(folder):
+            yield
+        return
+    if durable.in_use(folder):
+        raise MusterError(f"{folder}: in use by a run without --share; wait for it to end")
+    yield
 
 
-def check_plans(cells: Sequence[CellPlan], crowd: WorkerPool, tuning: float | None) -> None:
+def get_ticket(unit: Unit) -> TicketName:
+    """Return the name of a unit's tickets."""
+    return TicketName(Path(unit.folder), str(unit.seed))
+
+
+def fit_memory(many: int, needed: float) -> int:
+    """Return how many runs fit into memory at once, of as many as there are processes."""
+    free = free_memory()
+    if many == 1 or many * needed <= free:
+        return many
+    fits = max(1, int(free // needed))
+    warnings.warn(
+        f"jobs: {many} runs at once take {format_bytes(many * needed)}, and {format_bytes(free)} "
+        f"are free; {fits} at once",
+        MusterWarning,
+        stacklevel=2,
+    )
+    return fits
+
+
+@dataclass(frozen=True)
+class CellGroup:
+    """Cells of the same data, as they are sent to be checked; `tuning` as in `Unit`."""
+
+    cells: list[tuple[str, Table, bool]]
+    tuning: float | None
+
+    def __str__(self) -> str:
+        return f"the check of {self.cells[0][0] or 'the configuration'}"
+
+
+def check_plans(cells: Sequence[CellPlan], pool: WorkerPool, tuning: float | None) -> float:
     """Check every method of these cells with its data, before anything runs. Cells with the same
-    data are checked together, so that it is built once."""
+    data are checked together, so that it is built once. Return the bytes that the largest run
+    needs."""
     groups: dict[str, list[tuple[str, Table, bool]]] = {}
     for one in cells:
         c = one.chosen
         data = repr((c.data, c.importance, c.members, c.requirement is None))
         groups.setdefault(data, []).append((one.cell.name, one.table, one.trusted))
-    for _ in crowd.each(check_cells, [(group, tuning) for group in groups.values()]):
-        pass
+    tasks = [CellGroup(group, tuning) for group in groups.values()]
+    return max([0.0, *(needed for _, needed in pool.each(check_cells, tasks))])
 
 
-def check_cells(group: CellGroup) -> None:
-    """Check cells with the same data, without running them."""
-    cells, tuning = group
+def check_cells(group: CellGroup) -> float:
+    """Check cells with the same data, without running them; return the bytes that the largest run
+    of them needs."""
     fed: Federation | None = None
-    for name, table, trusted in cells:
+    needed = 0.0
+    for name, table, trusted in group.cells:
         with prefix_errors(name):
             whole = load(table, trusted)
             chosen, solo = without_solo(whole), isinstance(whole.requirement, Local)
             seed = chosen.settings.all_seeds[0]
-            fed = chosen.federation(seed, tuning) if fed is None else fed
-            check_experiment(chosen, fed, seed, solo)
+            fed = chosen.federation(seed, group.tuning) if fed is None else fed
+            modules = check_experiment(chosen, fed, seed, solo)
+            for label, module in modules.items():
+                size = forecast_memory(fed, chosen.jobs[label], module, chosen.settings.compute)
+                needed = max(needed, size)
+    return needed
 
 
 def run_unit(unit: Unit) -> None:
     """Run one seed of a cell: the methods share the federation, which is built once."""
-    table = {**unit.table, "processes": 1} if unit.one_core else unit.table
-    chosen = load(table, unit.trusted)
+    folder = Path(unit.folder)
+    if not (folder / CONFIG).exists():
+        raise MusterError(
+            f"{folder}: a worker on {socket.gethostname()} does not see it; give a folder on a "
+            "disk that all machines share (--out)"
+        )
+    asked = load(unit.table, unit.trusted)
+    one_core = {**unit.table, "processes": 1}
+    chosen = load(one_core, unit.trusted) if unit.one_core else asked
 
     def data(seed: int) -> Federation:
         return chosen.federation(seed, unit.tuning)
 
     with prefix_errors(unit.cell):
-        compare_experiment(chosen, Path(unit.folder), data, only=[unit.seed])
+        compare_experiment(chosen, folder, data, only=[unit.seed], config=asked.resolve())
 
 
 def check_settings(folder: Path, chosen: Experiment) -> None:
@@ -264,86 +353,3 @@ def get_relevant_settings(resolved: Table) -> Table:
         kept["requirement"] = fill_local(kept["requirement"])
     # As text, in which nan equals nan.
     return {key: json.dumps(value, sort_keys=True) for key, value in (kept | own).items()}
-
-
-SAFE_PATH = "PYTHONSAFEPATH"  # the environment variable that is Python's flag -P
-
-Task = TypeVar("Task")
-Result = TypeVar("Result")
-
-
-def count_workers(jobs: int, tasks: int) -> int:
-    """Return the number of processes for this many tasks."""
-    check_whole("jobs", jobs)
-    return max(1, min(jobs, tasks))
-
-
-class WorkerPool:
-    """A pool of processes, used as a context manager; with one job, this process."""
-
-    def __init__(self, jobs: int) -> None:
-        self.jobs = jobs
-        self.before = multiprocessing.active_children()
-        self.pool: ProcessPoolExecutor | None = None
-        self.safe: str | None = None
-
-    def __enter__(self) -> WorkerPool:
-        if self.jobs > 1:
-            # Forked processes would share torch's threads and locks, in any state.
-            context = multiprocessing.get_context("spawn")
-            # Each starts as `python -c`, and must not import modules of the current folder.
-            self.safe = os.environ.get(SAFE_PATH)
-            os.environ[SAFE_PATH] = "1"
-            self.pool = ProcessPoolExecutor(self.jobs, mp_context=context, initializer=_begin)
-        return self
-
-    def each(
-        self, work: Callable[[Task], Result], tasks: Sequence[Task]
-    ) -> Iterator[tuple[Task, Result]]:
-        """Yield each task with its result, as it is done. The first error ends all, and is raised
-        here."""
-        if self.pool is None:
-            for task in tasks:
-                yield task, work(task)
-            return
-        futures = {self.pool.submit(work, task): task for task in tasks}
-        try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        except BrokenProcessPool:
-            raise MusterError(
-                "jobs: a process ended before its work was done (out of memory?); if this is a "
-                "script, call it below `if __name__ == '__main__':`, or with jobs=1"
-            ) from None
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self.pool is None:
-            return
-        if self.safe is None:
-            del os.environ[SAFE_PATH]
-        self.pool.shutdown(wait=kind is None, cancel_futures=True)
-        if kind is not None:
-            for process in multiprocessing.active_children():
-                if process not in self.before:
-                    process.terminate()
-                    process.join()
-
-
-def _begin() -> None:
-    """Set up a worker process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it
-    warnings.formatwarning = warning_line
-    torch.set_num_threads(1)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from ...results.measures import MEASURES
 from ...study.experiment_runs import without_solo
 from ...study.sweep import plan_sweep, sweep
 from ...study.tune import plan_tuning, tune
-from ...study.units import OnCell
+from ...study.units import OnCell, Placement
 from ..theory import study
 from .panel_results import Provenance, Results, record_tuning, stack
 from .paper_experiment import KEEP, Panel, PaperExperiment, Size
@@ -67,9 +68,12 @@ def run(
     jobs: int | None = None,
     on_work: OnWork = report_nothing,
     only: Sequence[str] = (),
+    executor: Executor | None = None,
 ) -> Results:
     """Run an experiment's panels, or only some; runs finished in the folder are not repeated. A
-    panel whose data is missing is left out, and the results record it."""
+    panel whose data is missing is left out, and the results record it. Runs go to processes, or
+    to an executor, as in `muster.sweep`; the theory's studies are computed here."""
+    where = Placement(jobs, executor)
     for name in only:
         if name not in experiment.panel_tables:
             known = nearest(name, list(experiment.panel_tables))
@@ -83,7 +87,7 @@ def run(
         if command := missing_command(panel):
             missing[panel.name] = command
             continue
-        frame, provenance[panel.name] = run_panel(panel, folder / panel.name, size, jobs, on_work)
+        frame, provenance[panel.name] = run_panel(panel, folder / panel.name, size, where, on_work)
         keys |= dict.fromkeys(panel.over)
         few = thin_rounds(frame, experiment.keep, list(panel.over))
         frames.append(few.with_columns(panel=pl.lit(panel.name)))
@@ -99,18 +103,25 @@ def run(
 
 
 def run_panel(
-    panel: Panel, folder: Path, size: Size, jobs: int | None, on_work: OnWork
+    panel: Panel, folder: Path, size: Size, where: Placement, on_work: OnWork
 ) -> tuple[pl.DataFrame, Provenance]:
     """Run one panel: every round of every run, and its provenance."""
     table, work = panel.config, 0.0
     tried: list[Table] = []
     if panel.tune and size != "quick":
-        table, tried, work = tune_panel(panel, folder / "tuning", jobs, on_work)
+        table, tried, work = tune_panel(panel, folder / "tuning", where, on_work)
     # A panel that sweeps nothing is a sweep of one cell.
     over = panel.over or {"rounds": [table["rounds"]]}
     units = math.prod(map(len, over.values())) * len(as_seeds(table["seeds"]))
     with on_work(f"{panel.name}: {panel.data}", units) as on_cell:
-        swept = sweep(table, over=over, folder=folder / "runs", jobs=jobs, on_cell=on_cell)
+        swept = sweep(
+            table,
+            over=over,
+            folder=folder / "runs",
+            jobs=where.jobs,
+            on_cell=on_cell,
+            executor=where.executor,
+        )
     work += float(swept.frame["seconds"].sum())
     data = describe_data(panel)
     return swept.frame, Provenance(__version__, size, round(work, 1), panel.digest, data, tried)
@@ -136,7 +147,7 @@ def describe_data(panel: Panel) -> str:
 
 
 def tune_panel(
-    panel: Panel, folder: Path, jobs: int | None, on_work: OnWork
+    panel: Panel, folder: Path, where: Placement, on_work: OnWork
 ) -> tuple[Table, list[Table], float]:
     """Tune a panel: return its configuration with the settings chosen for each method, every
     candidate with its score, and the seconds of work."""
@@ -144,7 +155,9 @@ def tune_panel(
     plan = plan_tuning(table, None, trusted=False)
     units = sum(len(cell.seeds) for mine in plan.cells.values() for cell in mine)
     with on_work(f"{panel.name}: tuning", units) as on_cell:
-        found = tune(table, folder=folder, jobs=jobs, on_cell=on_cell)
+        found = tune(
+            table, folder=folder, jobs=where.jobs, on_cell=on_cell, executor=where.executor
+        )
     work = sum(
         float(read_frame(path, ["seconds"])["seconds"].sum())
         for path in folder.rglob("rounds.parquet")

@@ -1,0 +1,64 @@
+"""Small work for several processes, and a join rule that kills the one it runs in, in the middle
+of a run, as the system does without memory."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import muster
+from muster import Decision, part
+from muster.parts import Join
+
+
+@part(Join, "fragile")
+@dataclass(frozen=True)
+class Fragile:
+    """Everyone trains; in each of the first `times` processes, the third round is the last.
+
+    Attributes:
+        record: file with a line for each process that was killed
+    """
+
+    record: str = ""
+    times: int = 1
+
+    appraises = False
+
+    def __call__(self, offer, roster, appraisal):
+        record = Path(self.record)
+        if offer.round == 3 and record.read_text().count("\n") < self.times:
+            with record.open("a") as file:
+                file.write(f"{os.getpid()}\n")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Decision(np.ones(len(roster.ids), bool), np.full(len(roster.ids), "joins"))
+
+
+BASE = {
+    "data": {"name": "digits", "clients": 4, "priority": 2},
+    "rounds": 5,
+    "seeds": 2,
+    "checkpoint_every": 1,
+    "local": {"steps": 1, "batch_size": 8},
+}
+
+
+def configure(record, times=1):
+    """A configuration whose first processes are killed in their third round."""
+    record.write_text("")
+    join = {"kind": "fragile:Fragile", "record": str(record), "times": times}
+    return {**BASE, "methods": [{"name": "fedavg", "join": join}]}
+
+
+def digits(seed, clients=4):
+    return muster.data.digits(clients=clients, priority=2, seed=seed)
+
+
+def compare(**more):
+    """A comparison of two seeds from Python."""
+    given = {"data": digits, "methods": [muster.methods.fedavg()], "seeds": [1, 4]} | more
+    return muster.compare(model=muster.models.Softmax(), rounds=2, **given)
