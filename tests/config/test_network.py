@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,11 +12,22 @@ import pytest
 import muster
 from muster.config.dotted_keys import RENAMED, override
 from muster.config.experiment import load, load_table
-from muster.config.network import Member, Network, check_members
+from muster.config.network import Member, Network, add_parties, build_committee, check_members
 from muster.flower.terms import check_terms
+from muster.privacy.masks import SumKey
 from muster.study.sweep import plan_sweep
 
 KEY = "ecdsa-sha2-nistp384 AAAA"
+SUM_KEYS = tuple(SumKey.generate().public.to_text() for _ in range(4))
+
+
+def clinics(names):
+    """Priority clients of these names, each with a key for sums."""
+    return tuple(
+        Member(name, KEY, priority=True, sum_key=key)
+        for name, key in zip(names, SUM_KEYS, strict=False)
+    )
+
 
 BAD = {
     "timeout": (lambda: Network(timeout=0), "network.timeout: 0; allowed: above 0"),
@@ -48,6 +60,30 @@ BAD = {
         "clients: two are called 'a'; give each its own name",
     ),
     "nobody": (lambda: check_members((Member("a", KEY),)), "clients: none is priority"),
+    "no key for sums there": (
+        lambda: Member("a", KEY, sum_key="nowhere.agg.pub").public_sum_key(),
+        "clients.a.sum_key: nowhere.agg.pub cannot be read",
+    ),
+    "no key for sums": (
+        lambda: add_parties(Network(), (Member("a", KEY, priority=True),), ()),
+        "clients.a.sum_key: missing; secure sums need every client's NAME.agg.pub",
+    ),
+    "a key for sums that is none": (
+        lambda: add_parties(Network(), (Member("a", KEY, sum_key="muster-sum-1 AAAA"),), ()),
+        "clients.a.sum_key: not a line 'muster-sum-1 ...'; make keys with `muster keys`",
+    ),
+    "a committee of strangers": (
+        lambda: add_parties(Network(), clinics("ab"), ("c",)),
+        "unknown client in privacy.committee 'c'; known: a, b",
+    ),
+    "terms with a key that is none": (
+        lambda: build_committee(Network(sum_keys=("x",)), ()),
+        "network.sum_keys[0]: not a line 'muster-sum-1 ...'",
+    ),
+    "terms with a small committee": (
+        lambda: build_committee(Network(sum_keys=SUM_KEYS, sum_owners=(0, 1, 2, 3)), ("0", "1")),
+        "privacy.committee: 2 clients of 2 owners; name 3 or more, each of another owner",
+    ),
     "no key there": (
         lambda: Member("a", "nowhere.pub").public_key(),
         "clients.a.key: nowhere.pub cannot be read",
@@ -68,6 +104,24 @@ def test_what_is_allowed():
     assert Network(timeout=math.inf, min_clients=np.int64(3)).min_clients == 3
     assert Member("a", KEY, importance=1).public_key() == KEY
     assert Network(classes=("no", "yes")).class_count == 2
+
+
+def test_the_parties_of_sums_are_numbers_and_keys():
+    members = clinics("abcd")
+    named, committee = add_parties(Network(), members, ("d", "b", "a"))
+    assert named.sum_keys == SUM_KEYS
+    assert named.sum_owners == (0, 1, 2, 3)
+    assert named.sum_roles == (1, 1, 1, 1)
+    assert committee == ("3", "1", "0")
+    assert add_parties(Network(), members, ())[1] == ("0", "1", "2")
+    shared = [replace(m, owner="trust" if m.name in "ab" else "") for m in members]
+    other, chosen = add_parties(Network(), shared, ())
+    assert (other.sum_owners, chosen) == ((0, 0, 1, 2), ("0", "2", "3"))
+    few = [replace(m, priority=m.name in "ab") for m in members]
+    assert add_parties(Network(), few, ())[1] == ("0", "1")  # refused when it is built
+    built = build_committee(named, committee)
+    assert built.members == (3, 1, 0)
+    assert [key.to_text() for key in built.keys] == list(SUM_KEYS)
 
 
 def test_keys_of_earlier_versions_are_still_read(tmp_path):

@@ -49,5 +49,6 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
             f"server: {folder / keys.CA}, and server.crt and server.key for it alone",
         )
     for name in arguments.clients:
-        print_line(console, f"{name}: {folder / name} (secret, for it alone), {folder / name}.pub")
+        own = f"{folder / name} and {folder / name}{keys.SUM}"
+        print_line(console, f"{name}: {own} (secret, for it alone), each with its .pub")
     return 0

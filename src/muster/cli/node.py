@@ -30,6 +30,11 @@ def add_arguments(parser: CommandParser) -> None:
         ("--server", "HOST:PORT", "address of the server's `muster gate`"),
         ("--ca", "FILE", "certificate by which the node recognises the server"),
         ("--key", "FILE", "this client's private key"),
+        (
+            "--sum-key",
+            "FILE",
+            "its private keys for secure sums (default: KEY.agg, if it is there)",
+        ),
         ("--data", "FILE", "this client's rows: CSV, parquet or npz"),
         ("--memory", "FOLDER", "folder of the client's state between rounds"),
         ("--requirement", "LOSS", "loss that the model must stay below for this client"),
@@ -48,6 +53,9 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
         if getattr(arguments, flag) is None:
             raise MusterError(f"node: --{flag} is missing; `muster node --help` describes it")
     config: dict[str, str | float] = {"data-path": str(Path(arguments.data).resolve())}
+    sum_key = Path(arguments.sum_key or f"{arguments.key}.agg")
+    if arguments.sum_key is not None or sum_key.exists():
+        config["sum-key"] = str(sum_key.resolve())
     if arguments.memory is not None:
         config["memory-path"] = str(Path(arguments.memory).resolve())
     for flag in ("requirement", "test_fraction"):

@@ -188,8 +188,11 @@ class Experiment:
         return dataclasses.replace(fed, counted=rows, note=note)
 
     def with_keys(self) -> Experiment:
-        """Return the experiment with every member's key as text, so that no file is needed."""
-        members = tuple(dataclasses.replace(m, key=m.public_key().strip()) for m in self.members)
+        """Return the experiment with every member's keys as text, so that no file is needed."""
+        members = tuple(
+            dataclasses.replace(m, key=m.public_key().strip(), sum_key=m.public_sum_key().strip())
+            for m in self.members
+        )
         return dataclasses.replace(self, members=members)
 
     def resolve_requirement(self) -> Any:

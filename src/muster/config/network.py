@@ -6,7 +6,7 @@ The server grants roles here, to registered public keys. Clients are not asked f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,8 @@ from ..base.checks import check_above, check_share, check_whole, is_number, requ
 from ..base.errors import MusterError
 from ..federation import Federation
 from ..federation.population import check_role
+from ..privacy.committee import Committee, choose_members
+from ..privacy.masks import PUBLIC, PublicSumKey
 
 Precision = Literal["exact", "float16"]
 
@@ -52,6 +54,9 @@ class Network:
         length: number of tokens of each text that are used
         pad: token that fills up shorter texts; default 0
         resize: height and width to which images of a folder are resized; empty: none
+        sum_keys: public keys of the clients for secure sums (written by `muster federate`)
+        sum_owners: numbers of the clients' owners (the same)
+        sum_roles: weights of the clients in the objective, 1 for priority (the same)
     """
 
     precision: Precision = "exact"
@@ -76,6 +81,9 @@ class Network:
     length: int = 64
     pad: int | None = None
     resize: tuple[int, ...] = ()
+    sum_keys: tuple[str, ...] = ()
+    sum_owners: tuple[int, ...] = ()
+    sum_roles: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("timeout", "enrolment_timeout"):  # may be infinite
@@ -133,6 +141,42 @@ class Network:
         return self.classes if isinstance(self.classes, int) else len(self.classes)
 
 
+def add_parties(
+    network: Network, members: Sequence[Member], committee: Sequence[str]
+) -> tuple[Network, tuple[str, ...]]:
+    """Return the network with the parties of secure sums as the terms have them, without a name:
+    keys, owners and roles by the number of a client; and the committee's numbers."""
+    names = [member.name for member in members]
+    owners = [member.owner or f"client {member.name}" for member in members]
+    chosen = choose_members(committee, names, owners, [member.priority for member in members])
+    for member in members:
+        if not member.sum_key:
+            raise MusterError(
+                f"clients.{member.name}.sum_key: missing; secure sums need every client's "
+                "NAME.agg.pub, which `muster keys` makes"
+            )
+    keys = tuple(
+        PublicSumKey.from_text(m.public_sum_key(), f"clients.{m.name}.sum_key").to_text()
+        for m in members
+    )
+    ranks = {owner: i for i, owner in enumerate(dict.fromkeys(owners))}
+    roles = tuple(1.0 if m.priority else m.importance * (not m.unseen) for m in members)
+    numbers = tuple(ranks[owner] for owner in owners)
+    named = replace(network, sum_keys=keys, sum_owners=numbers, sum_roles=roles)
+    return named, tuple(map(str, chosen))
+
+
+def build_committee(network: Network, committee: Sequence[str]) -> Committee:
+    """Return the parties of secure sums that terms name, with the committee's numbers."""
+    keys = tuple(
+        PublicSumKey.from_text(text, f"network.sum_keys[{k}]")
+        for k, text in enumerate(network.sum_keys)
+    )
+    numbers = [str(k) for k in range(len(keys))]
+    owners = [str(owner) for owner in network.sum_owners]
+    return Committee(keys, tuple(owners), choose_members(committee, numbers, owners, ()))
+
+
 @dataclass(frozen=True)
 class Member:
     """A client that may take part.
@@ -144,6 +188,8 @@ class Member:
         unseen: True for a client that never trains and only evaluates the model
         rows: declared number of rows; 0: as the client reports, capped by network.max_share unless
             it is priority
+        sum_key: public key for secure sums: a file (NAME.agg.pub), or its text
+        owner: who owns the client; default: nobody who owns another
     """
 
     name: str
@@ -152,6 +198,8 @@ class Member:
     importance: float = 0.0
     unseen: bool = False
     rows: int = 0
+    sum_key: str = ""
+    owner: str = ""
 
     def __post_init__(self) -> None:
         if not self.name or "/" in self.name:
@@ -161,13 +209,21 @@ class Member:
 
     def public_key(self) -> str:
         """Return the text of its key."""
-        if self.key.startswith(("ecdsa-", "-----BEGIN")):
-            return self.key
+        return self._read("key", ("ecdsa-", "-----BEGIN"))
+
+    def public_sum_key(self) -> str:
+        """Return the text of its key for secure sums; "" if it has none."""
+        return self._read("sum_key", (PUBLIC,)) if self.sum_key else ""
+
+    def _read(self, field: str, beginnings: tuple[str, ...]) -> str:
+        given: str = getattr(self, field)
+        if given.startswith(beginnings):
+            return given
         try:
-            return Path(self.key).read_text()
+            return Path(given).read_text()
         except OSError as error:
             raise MusterError(
-                f"clients.{self.name}.key: {self.key} cannot be read ({error.strerror}); give a "
+                f"clients.{self.name}.{field}: {given} cannot be read ({error.strerror}); give a "
                 "public key file, or its text"
             ) from None
 

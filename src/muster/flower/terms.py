@@ -30,7 +30,7 @@ from ..base.errors import MusterError, first_line
 from ..base.schema import Table, check_depth, to_table
 from ..config.dotted_keys import rename_keys
 from ..config.experiment import Experiment, load
-from ..config.network import Network
+from ..config.network import Network, add_parties, build_committee
 from ..federation import Inputs
 from ..privacy.refusals import refuse
 from ..schedules import AUTO
@@ -55,12 +55,23 @@ LEFT_OPEN = ("features", "classes")  # may be set at enrolment
 def shared_terms(chosen: Experiment) -> str:
     """Return the terms of an experiment as TOML: without the folder of results, the other clients
     and what may be changed before a run is resumed."""
-    table = replace(chosen, members=()).resolve()
+    table = replace(add_sum_parties(chosen), members=()).resolve()
     for key in SERVER_SETTINGS:
         table.pop(key, None)
     if "network" in table:
         table["network"] = network_terms(table["network"])
     return tomli_w.dumps(table)
+
+
+def add_sum_parties(chosen: Experiment) -> Experiment:
+    """Return an experiment with the parties of secure sums in its network, and the committee by
+    number; the experiment itself where sums are not secure."""
+    privacy = chosen.job.privacy
+    if privacy is None or not privacy.secure or not chosen.members:
+        return chosen
+    network, committee = add_parties(chosen.network, chosen.members, privacy.committee)
+    settings = replace(chosen.settings, privacy=replace(privacy, committee=committee))
+    return replace(chosen, network=network, settings=settings)
 
 
 def network_terms(network: Table) -> Table:
@@ -156,6 +167,9 @@ def check_private_network(chosen: Experiment) -> None:
             "statistics of clients' rows are released without noise",
             "let each node prepare its columns by public numbers",
         )
+    if privacy.secure and chosen.members:
+        named = add_sum_parties(chosen)
+        build_committee(named.network, named.job.get_privacy().committee)
     if privacy.cap is not None and not all(member.rows for member in chosen.members):
         raise MusterError(
             f"privacy.cap: {privacy.cap}, and numbers of rows are data; declare clients.rows of "

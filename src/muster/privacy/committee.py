@@ -20,8 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..base.checks import check_whole
-from ..base.errors import MusterError
+from ..base.errors import MusterError, unknown_name
 from .fixed_point import Vectors, add
 from .masks import (
     ATTEMPT,
@@ -35,7 +34,7 @@ from .masks import (
     hash_vector,
 )
 
-LEAST_MEMBERS = 3
+LEAST_MEMBERS, LEAST_GROUP = 3, 3
 OTHER_OWNERS = 2  # in a group, besides the owner of the member that is asked
 ENTRY = np.dtype(
     [("group", "<u4"), ("client", "<u4"), ("nonce", "V32"), ("hash", "V32"), ("signature", "V64")]
@@ -51,26 +50,48 @@ class Committee:
         keys: public keys of every client
         owners: the owner of every client
         members: the clients whose masks hide the sum, each of another owner
-        least: the fewest clients of a group
     """
 
     keys: tuple[PublicSumKey, ...]
     owners: tuple[str, ...]
     members: tuple[int, ...]
-    least: int = LEAST_MEMBERS
 
     def __post_init__(self) -> None:
-        n, owners = len(self.keys), {self.owners[j] for j in self.members if j < len(self.owners)}
-        check_whole("privacy: clients of a group", self.least, LEAST_MEMBERS)
+        n = len(self.keys)
         if len(self.owners) != n or len(set(self.keys)) != n:
-            raise MusterError(
-                "privacy: two clients have one key for secure sums; make each its own"
-            )
-        if len(self.members) < LEAST_MEMBERS or len(owners) != len(self.members):
-            raise MusterError(
-                f"privacy.committee: {len(self.members)} clients of {len(owners)} owners; name "
-                f"{LEAST_MEMBERS} or more, each of another owner"
-            )
+            raise MusterError("privacy: clients share a key for secure sums; give each its own")
+        check_members(self.members, self.owners)
+
+
+def check_members(members: Sequence[int], owners: Sequence[str]) -> None:
+    """Refuse a committee that is too small, or in which someone has two places."""
+    different = {owners[j] for j in members if 0 <= j < len(owners)}
+    if len(members) < LEAST_MEMBERS or len(different) != len(members):
+        raise MusterError(
+            f"privacy.committee: {len(members)} clients of {len(different)} owners; name "
+            f"{LEAST_MEMBERS} or more, each of another owner"
+        )
+
+
+def choose_members(
+    committee: Sequence[str], names: Sequence[str], owners: Sequence[str], priority: Sequence[bool]
+) -> tuple[int, ...]:
+    """Return the numbers of a committee's members.
+
+    Args:
+        committee: their names; empty: the first priority clients of three owners
+        names: of all clients, by their number, like the next two
+    """
+    numbers = {name: k for k, name in enumerate(names)}
+    if committee:
+        for name in committee:
+            if name not in numbers:
+                raise unknown_name("client in privacy.committee", name, numbers)
+        return tuple(numbers[name] for name in committee)
+    first: dict[str, int] = {}
+    for k in np.flatnonzero(np.asarray(priority, np.bool_)).tolist():
+        first.setdefault(owners[k], k)
+    return tuple(first.values())[:LEAST_MEMBERS]
 
 
 @dataclass(frozen=True)
@@ -234,8 +255,8 @@ def check_groups(committee: Committee, member: int, attempt: Attempt, groups: Gr
     if not groups or len(set(clients)) != len(clients):
         raise refuse("names a client twice" if groups else "is empty")
     for group in groups:
-        if len(group) < committee.least:
-            raise refuse(f"has a group of {len(group)}, and the least is {committee.least}")
+        if len(group) < LEAST_GROUP:
+            raise refuse(f"has a group of {len(group)}, and the least is {LEAST_GROUP}")
         for entry in group:
             if not entry.verify(committee, attempt):
                 raise refuse(f"has no valid signature of client {entry.client}")

@@ -33,7 +33,8 @@ class Contributions:
     """The sum of a round's contributions, and an entry for each asked client.
 
     Attributes:
-        total: the sum modulo 2^32, without noise
+        total: the sum modulo 2^32; without noise, unless it is secure; None: no secure sum came
+            about
         decision: who contributed, and each one's reason
         appraisal: each asked client's appraisal of the model, where it is known
         weight: what each counted by, where it is known; NaN elsewhere
@@ -45,7 +46,7 @@ class Contributions:
         events: other events for the ledger, as (client, text)
     """
 
-    total: Vectors
+    total: Vectors | None
     decision: Decision
     appraisal: Appraisal
     weight: Float64

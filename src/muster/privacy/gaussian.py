@@ -16,6 +16,7 @@ from ..base.registry import part
 from ..protocol import Roster
 from ..schedules import Schedule
 from .accountant import check_delta, epsilon, noise_for
+from .committee import LEAST_MEMBERS
 
 Protect = Literal["everyone", "others"]
 Unit = Literal["clients", "rows"]
@@ -50,8 +51,9 @@ class Gaussian(Privacy):
         most_loss: B, the largest loss that counts in a released F(w)
         loss_share: beta, the part of a released F(w) in a contribution, next to 1 for the model
         smoothing: share of the last released F(w) that stays in the next
-        secure: true: the server sees sums alone
-        committee: names of the clients whose masks make the sums secure
+        secure: true: the server sees sums alone, which a committee of clients adds the noise to
+        committee: names of its members, each of another owner; default: three priority clients
+        colluders: members whose noise is not counted on: the others add so much more
         seeded: true: noise comes from the seed, for simulations: they repeat, and are not private
     """
 
@@ -70,6 +72,7 @@ class Gaussian(Privacy):
     smoothing: float = 0.9
     secure: bool = False
     committee: tuple[str, ...] = ()
+    colluders: int = 1
     seeded: bool = False
 
     def __post_init__(self) -> None:
@@ -89,10 +92,37 @@ class Gaussian(Privacy):
         check_above("privacy.loss_share", self.loss_share)
         smooth = self.smoothing
         require(0.0 <= smooth < 1.0, "privacy.smoothing", smooth, "0.0 up to, not including, 1.0")
+        self._check_secure()
         if self.protect == "others" and self.loss is not None:
             raise MusterError(
                 'privacy.loss: protect = "others" makes F(w) exact; leave one of both out'
             )
+
+    def _check_secure(self) -> None:
+        if not self.secure:
+            require(not self.committee, "privacy.committee", self.committee, "with secure = true")
+            return
+        check_whole("privacy.colluders", self.colluders, 0, self.members - 1)
+        if self.protect == "others":
+            raise MusterError(
+                'privacy.protect: "others" shows the server single losses, and secure = true sums '
+                'alone; use protect = "everyone"'
+            )
+        if self.cap is not None:
+            raise MusterError(
+                "privacy.cap: with secure = true the server would set what each client counts by; "
+                "leave it out"
+            )
+
+    @property
+    def members(self) -> int:
+        """The number of parties that add noise: the committee, or the server alone."""
+        return (len(self.committee) or LEAST_MEMBERS) if self.secure else 1
+
+    def noise_share(self, noise: float) -> float:
+        """Return the deviation of one party's noise, so that those who do not collude add up to
+        that of the sum: `noise / sqrt(members - colluders)`."""
+        return noise / math.sqrt(self.members - self.colluders) if self.secure else noise
 
     @property
     def private(self) -> bool:

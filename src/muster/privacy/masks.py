@@ -16,6 +16,7 @@ import binascii
 import hashlib
 import struct
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -141,6 +142,15 @@ class SumKey:
                 f"key '{other.to_text()}': no secret can be shared with it; make keys with "
                 "`muster keys`"
             ) from None
+
+
+def check_installed() -> None:
+    """Refuse secure sums where the extra is missing."""
+    if find_spec("cryptography") is None:
+        raise MusterError(
+            "privacy.secure: cryptography is not installed; get it with: pip install "
+            "'muster-fl[secure]'"
+        )
 
 
 def write_key(kind: str, data: bytes) -> str:

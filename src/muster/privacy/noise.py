@@ -24,6 +24,7 @@ import numpy as np
 from ..base import rng
 from ..base.arrays import Bool, Float64, Int64, UInt64
 from ..base.checks import check_whole
+from .fixed_point import Vectors
 
 Words: TypeAlias = Callable[[int], UInt64]  # so many words of 64 random bits
 MOST_K = 13  # beyond 13 deviations nothing is drawn: a chance of 1e-38
@@ -51,6 +52,12 @@ def draw_noise(size: int, deviation: int, words: Words = system_words) -> Int64:
         drawn[missing[accepted]] = value[accepted]
         missing = missing[~accepted]
     return drawn
+
+
+def draw_vectors(shape: tuple[int, ...], deviation: int, words: Words = system_words) -> Vectors:
+    """Return draws of this shape as whole numbers modulo 2^32."""
+    drawn = draw_noise(math.prod(shape), deviation, words)
+    return drawn.astype(np.uint32).reshape(shape)
 
 
 def _propose(n: int, deviation: int, words: Words) -> tuple[Int64, Bool]:

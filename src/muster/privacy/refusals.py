@@ -26,6 +26,8 @@ from ..parts.threats.attacks import Attack
 from ..parts.weigh import Claimed, DataShare, Uniform
 from ..schedules import AUTO
 from .gaussian import Gaussian
+from .masks import check_installed
+from .secure_sum import find_members
 
 FEW = 20  # clients below which their privacy says little
 # Each of these looks at one client alone; a part of yours says so by `per_client = True`.
@@ -48,8 +50,8 @@ def check_private(
     """Refuse the first setting of a run that cannot be private."""
     if privacy.unit == "rows":
         raise MusterError("privacy.unit: 'rows' is not there yet; use unit = \"clients\"")
-    if privacy.secure or privacy.committee:
-        raise MusterError("privacy.secure: it is not there yet; leave it out")
+    if privacy.secure:
+        check_installed()
     if attack is not None:
         refuse("attack", "attackers see what others send", "measure attacks without privacy")
     check_method(method)
@@ -173,6 +175,9 @@ def check_private_data(privacy: Gaussian, fed: Federation, module: nn.Module) ->
             f"privacy.cap: {privacy.cap}, and numbers of rows are data; declare clients.rows of "
             "every client, or leave it out"
         )
+
+    if privacy.secure:
+        find_members(privacy, fed)
 
 
 def check_private_model(module: nn.Module) -> None:

@@ -25,7 +25,10 @@ from ..parts.sketch import SKETCH, project
 from ..parts.solvers import SGD, Work
 from ..parts.threats.attacks import Adversary
 from ..privacy.contributions import Contributions, contribute, flatten_updates
-from ..privacy.fixed_point import add, encode
+from ..privacy.fixed_point import Vectors, add, encode
+from ..privacy.masks import Attempt
+from ..privacy.noise import draw_vectors, seeded_words, system_words
+from ..privacy.secure_sum import find_members, hash_offer, simulate_sum
 from ..protocol import (
     Answers,
     Appraisal,
@@ -111,6 +114,19 @@ class Clients(Protocol):
     ) -> Contributions:
         """Ask them to contribute to a private sum. `given` are the contributions of each so far,
         and `memory` their client state, where these are stored here."""
+        ...
+
+    def contribute_securely(
+        self,
+        offer: Offer,
+        roster: Roster,
+        given: Int64,
+        cache: EvaluationCache,
+        memory: State,
+        charge: Callable[[], None],
+    ) -> Contributions:
+        """Ask them for a secure sum, with the committee's noise; `charge` the account for it before
+        there is one."""
         ...
 
     def fetch(self, offer: Offer, replies: Replies) -> ModelFetch:
@@ -309,11 +325,21 @@ class LocalClients:
         )
 
     def contribute(
-        self, offer: Offer, roster: Roster, given: Int64, cache: EvaluationCache, memory: State
+        self,
+        offer: Offer,
+        roster: Roster,
+        given: Int64,
+        cache: EvaluationCache,
+        memory: State,
+        each: Callable[[Int64, Vectors], None] = lambda rows, vectors: None,
     ) -> Contributions:
         """Let each client decide whether to join; those who do, train, and their contributions are
         clipped, made whole numbers and summed. Each decides and contributes by its own rows and
-        public numbers alone: the method's rules for joining and admission are both its own."""
+        public numbers alone: the method's rules for joining and admission are both its own.
+
+        Args:
+            each: is given the rows of the roster that contribute, and their contributions
+        """
         privacy, method, n = self.job.get_privacy(), self.job.method, len(roster)
         asked = roster.clients
         known = cache.appraise(asked) if method.appraises else cache.known.pick(asked)
@@ -345,7 +371,9 @@ class LocalClients:
                 known.loss[rows] if folded else None,
                 some.share * some.importance,
             )
-            total = add(np.stack([total, add(encode(sent, privacy.clip, self.job.scale(offer)))]))
+            vectors = encode(sent, privacy.clip, self.job.scale(offer))
+            each(rows, vectors)
+            total = add(np.stack([total, add(vectors)]))
         return Contributions(
             total,
             decision,
@@ -356,6 +384,36 @@ class LocalClients:
             concat_states(states),
             np.zeros(n, np.bool_),
         )
+
+    def contribute_securely(
+        self,
+        offer: Offer,
+        roster: Roster,
+        given: Int64,
+        cache: EvaluationCache,
+        memory: State,
+        charge: Callable[[], None],
+    ) -> Contributions:
+        """Let clients contribute, and sum their contributions as a federation does: with masks and
+        a committee. Those who do not join answer with 0."""
+        job, privacy = self.job, self.job.get_privacy()
+        every = np.zeros((len(roster), job.count_numbers(offer.model)), np.uint32)
+
+        def store(rows: Int64, vectors: Vectors) -> None:
+            every[rows] = vectors
+
+        answers = self.contribute(offer, roster, given, cache, memory, store)
+        words = seeded_words(offer.seed, offer.round) if privacy.seeded else system_words
+        attempt = Attempt(bytes(32), offer.round, offer.round, hash_offer(offer))
+        done = simulate_sum(
+            find_members(privacy, self.fed),
+            attempt,
+            dict(zip(roster.clients.tolist(), every, strict=True)),
+            self.fed.n,
+            lambda shape: draw_vectors(shape, job.noise_deviation(offer), words),
+            charge,
+        )
+        return replace(answers, total=None if done is None else done.total)
 
     def decide_to_contribute(
         self,

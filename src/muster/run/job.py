@@ -7,6 +7,7 @@ clients have the same `Job`. How it is computed (`Compute`) and how often it is 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -193,7 +194,14 @@ class Job:
 
     def scale(self, offer: Offer) -> int:
         """Return the whole number that stands for the clip in the sums of a private run."""
-        return choose_scale(max(1, offer.population), self.noise)
+        privacy, clients = self.get_privacy(), max(1, offer.population)
+        colluders = privacy.colluders if privacy.secure else 0
+        return choose_scale(clients, self.noise, privacy.members, colluders)
+
+    def noise_deviation(self, offer: Offer) -> int:
+        """Return the deviation of the noise that the server, or each member of a committee, adds
+        to the sums, in their whole numbers."""
+        return math.ceil(self.get_privacy().noise_share(self.noise) * self.scale(offer))
 
     def count_numbers(self, model: Params) -> int:
         """Return how many numbers a contribution has: the model's, and one for F(w) where it is

@@ -23,7 +23,7 @@ from ..privacy.account import Account, count_early
 from ..privacy.contributions import Contributions, read_loss, restore_update
 from ..privacy.fixed_point import Vectors, add, decode
 from ..privacy.gaussian import OBJECTIVE, OTHERS
-from ..privacy.noise import draw_noise, seeded_words, system_words
+from ..privacy.noise import draw_vectors, seeded_words, system_words
 from ..protocol import Appraisal, LedgerEntry, Offer, Replies, Roster, RunState, Traffic
 from ..results.run_warnings import Facts
 from ..schedules import value_after
@@ -75,11 +75,14 @@ def is_spent(job: Job, account: Account) -> bool:
 
 
 def release(job: Job, offer: Offer, total: Vectors, folded: bool) -> Release:
-    """Return a sum with noise of `noise * clip` in every number. Charge the account before."""
-    privacy, scale = job.get_privacy(), job.scale(offer)
-    words = seeded_words(job.seed, offer.round) if privacy.seeded else system_words
-    noise = draw_noise(len(total), math.ceil(job.noise * scale), words)
-    values = decode(add(np.stack([total, noise.astype(np.uint32)])), privacy.clip, scale)
+    """Return a sum with noise of `noise * clip` in every number, which a secure sum has already.
+    Charge the account before."""
+    privacy = job.get_privacy()
+    if not privacy.secure:
+        words = seeded_words(job.seed, offer.round) if privacy.seeded else system_words
+        noise = draw_vectors(total.shape, job.noise_deviation(offer), words)
+        total = add(np.stack([total, noise]))
+    values = decode(total, privacy.clip, job.scale(offer))
     return Release(values[:-1], float(values[-1])) if folded else Release(values)
 
 
@@ -100,17 +103,18 @@ def play_private_round(
         offer = add_reference(setup, offer, roster, cache, own)
     memories = state.clients
     given = np.asarray(own["given"].cpu().numpy(), np.int64)
-    answers = setup.clients.contribute(
-        offer,
-        roster,
-        given[roster.clients],
-        cache,
-        {} if memories is None else memories.get(roster.clients),
-    )
+    memory = {} if memories is None else memories.get(roster.clients)
+    asked = (offer, roster, given[roster.clients], cache, memory)
+    if privacy.secure:
+        answers = setup.clients.contribute_securely(*asked, lambda: account.charge(t))
+    else:
+        answers = setup.clients.contribute(*asked)
+        account.charge(t)
     due = privacy.find_due(roster, t, job.rounds)
-    account.charge(t)
-    released = release(job, offer, answers.total, privacy.folded and method.refers)
-    model, server = take_private_step(job, offer, roster, due, released, server)
+    model, released = offer.model, Release(np.empty(0))
+    if answers.total is not None:
+        released = release(job, offer, answers.total, privacy.folded and method.refers)
+        model, server = take_private_step(job, offer, roster, due, released, server)
     joined = answers.decision.yes
     counts = own["given"].clone()
     counts[torch.from_numpy(roster.clients[joined])] += 1
@@ -230,7 +234,9 @@ def record_private_round(
     job, n, t = setup.job, len(roster), offer.round
     joined, failed = answers.decision.yes, answers.failed
     down = np.full(n, params.nbytes(offer.model) + 2 * SCALAR * job.method.refers)
-    traffic = answers.traffic or Traffic(np.where(joined, answers.total.nbytes, 0), down)
+    sends = joined | job.get_privacy().secure
+    numbers = np.dtype(np.uint32).itemsize * job.count_numbers(offer.model)
+    traffic = answers.traffic or Traffic(np.where(sends, numbers, 0), down)
     spent = job.get_privacy().account(
         job.rounds, job.warmup, len(account.charged), count_early(account.charged, job.warmup)
     )
@@ -245,7 +251,7 @@ def record_private_round(
         "admitted": int(joined.sum()),
         "admitted_nonpriority": int((joined & ~roster.priority).sum()),
         "refused": 0,
-        "skipped": False,
+        "skipped": answers.total is None,
         "steps": int(answers.steps.sum()),
         "bytes_down": int(traffic.down.sum()) + traffic.others_down,
         "bytes_up": int(traffic.up.sum()) + traffic.others_up,

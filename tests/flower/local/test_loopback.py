@@ -200,6 +200,31 @@ def test_the_commands_for_real_machines_work_as_written(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+def test_a_private_federation_with_secure_sums_as_the_page_has_it(tmp_path):
+    """The command of docs/federate.md: noise, masks, and a committee of three nodes."""
+    page = (ROOT / "docs" / "federate.md").read_text()
+    (words,) = re.findall(r"^muster (federate --local 5 .*)$", page, re.MULTILINE)
+    environment = {**os.environ, "MUSTER_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "muster.cli", *words.split()],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = store.load(tmp_path / "runs" / "private")
+    assert run.rounds["releases"].to_list() == [1, 2, 3]
+    assert run.rounds["failed"].to_list() == [0, 0, 0]
+    assert not run.rounds["skipped"].any()
+    assert run.rounds["epsilon_objective"][-1] == pytest.approx(8.0, abs=1e-6)
+    assert set(run.clients["reason"]) == {"answered"}
+    assert run.final["train_loss"].null_count() == 5
+    assert set(run.final["rows"]) == {1}
+    nodes = tmp_path / "runs" / "private" / "nodes"
+    assert len(list(nodes.glob("*/*.joined"))) == 5
+    assert len(list(nodes.glob("*/*.answered"))) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_federation_that_is_killed_leaves_nothing_behind_and_goes_on_at_once(tmp_path):
     (tmp_path / "tmp").mkdir()
     environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), "MUSTER_HOME": str(tmp_path)}

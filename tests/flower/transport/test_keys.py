@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime
 import ipaddress
 import stat
@@ -10,6 +11,8 @@ import pytest
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
     load_ssh_private_key,
@@ -19,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 import muster
 from muster.flower.transport import keys
 from muster.flower.transport.keys import CA, CERTIFICATE, KEY, make_keys
+from muster.privacy.masks import SumKey
 
 
 def certificate(path):
@@ -74,11 +78,28 @@ def test_private_keys_belong_to_what_is_public_and_differ(folder):
     assert found[0].split()[1] != found[1].split()[1]
 
 
+def test_keys_of_secure_sums_belong_together_and_differ(folder):
+    public = []
+    for name in ("north", "south"):
+        own = SumKey.from_text((folder / f"{name}.agg").read_text(), "key")
+        text = (folder / f"{name}.agg.pub").read_text()
+        signing = Ed25519PrivateKey.from_private_bytes(own.sign).public_key()
+        agreeing = X25519PrivateKey.from_private_bytes(own.agree).public_key()
+        both = base64.b64decode(text.split()[1])
+        assert both == signing.public_bytes_raw() + agreeing.public_bytes_raw()
+        assert text.endswith(f" {name}\n")
+        public.append(both)
+    assert public[0][:32] != public[1][:32]
+    assert public[0][32:] != public[1][32:]
+
+
 def test_secrets_are_for_their_owner_alone(folder):
     modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in folder.iterdir()}
-    assert {n for n, mode in modes.items() if mode == 0o600} == {KEY, "north", "south"}
+    assert {n for n, mode in modes.items() if mode == 0o600} == {
+        KEY, "north", "south", "north.agg", "south.agg"
+    }  # fmt: skip
     assert {n for n, mode in modes.items() if mode & 0o044} == {
-        CA, CERTIFICATE, "north.pub", "south.pub"
+        CA, CERTIFICATE, "north.pub", "south.pub", "north.agg.pub", "south.agg.pub"
     }  # fmt: skip
 
 
@@ -91,7 +112,7 @@ def test_clients_can_be_added_and_nothing_is_replaced(folder):
     with pytest.raises(muster.MusterError, match=r"ca\.crt: exists already"):
         make_keys(folder, ["fl.example.org"], [])
     after = {p.name: p.read_bytes() for p in folder.iterdir()}
-    assert set(after) - set(before) == {"east", "east.pub"}
+    assert set(after) - set(before) == {"east", "east.pub", "east.agg", "east.agg.pub"}
     assert {n: after[n] for n in before} == before
 
 

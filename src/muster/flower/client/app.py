@@ -1,4 +1,4 @@
-"""The Flower client app: six requests, each answered by a `Node` on its own data.
+"""The Flower client app: seven requests, each answered by a `Node` on its own data.
 
 survey    send column statistics, from which the server fits one scaler and encoder for all
 hello     enrol: the number of rows, and their shape
@@ -6,6 +6,7 @@ evaluate  evaluate the model
 train     join and train, or abstain
 trial     evaluate each of these models, next to the round's
 fetch     send the model of this round, after its sketch
+unmask    send the sum of the masks of those listed, as a member of the committee
 """
 
 from __future__ import annotations
@@ -22,16 +23,23 @@ from flwr.clientapp import ClientApp
 
 from ... import __version__
 from ...base.errors import MusterError
-from ...base.params import get_dtype
+from ...base.params import Params, get_dtype
 from ...config.experiment import Experiment
+from ...config.network import build_committee
 from ...federation import Federation
 from ...parts.sketch import SKETCH
 from ...parts.tracks import select_sent
+from ...privacy.contributions import CONTRIBUTION
+from ...privacy.fixed_point import Vectors
+from ...privacy.masks import Attempt
+from ...privacy.noise import draw_vectors
+from ...privacy.secure_sum import hash_offer
 from ...protocol import Offer
 from ...tasks.compatibility import match_task
 from ...tasks.task import target_kind
 from ..server.fit_columns import TRANSFORM, Transform, read_transform, write_statistics
 from ..terms import check_terms, read_terms
+from ..transport.sum_wire import LIST, NUMBER, SUM, hash_run, report_vector
 from ..transport.wire import (
     MODEL,
     NONCE,
@@ -45,8 +53,9 @@ from ..transport.wire import (
     write_reply,
 )
 from .client_state import ClientState
-from .node import Node, assign_role, set_requirement
+from .node import Node, assign_role, count_rows, set_requirement
 from .node_data import MAX_CACHED, read_cached, read_own_data, read_own_statistics
+from .sum_party import SumParty
 
 AGREED = "agreed"  # key of the run configuration: the terms that the node's owner agreed to
 
@@ -74,7 +83,7 @@ def hello(message: Message, context: Context) -> Message:
     own = _read_data(message, context, chosen, carried_transform(message))
     own, _ = match_task(own, chosen.settings.task)
     report: dict[str, ConfigRecordValues] = {
-        "rows": int(own.train.sizes[0]),
+        "rows": count_rows(own, chosen.job),
         "shape": list(own.train.x.shape[1:]),
         "classes": own.classes,
         "target": list(own.target),
@@ -98,6 +107,11 @@ def evaluate(message: Message, context: Context) -> Message:
 def train(message: Message, context: Context) -> Message:
     """Join and train, or abstain."""
     node, role, offer, state, precision = _prepare(message, context)
+    if node.job.privacy is not None and node.job.privacy.secure:
+        party, attempt = _prepare_sum(message, context, role, offer)
+        record = party.join(attempt, lambda: node.contribute_securely(offer, role, state))
+        report = node.base_report(offer.round) | report_vector(record)
+        return reply_to(message, write_reply(report, "exact", as_contribution(record.values)))
     if node.job.privacy is not None:
         report, given = node.contribute(offer, role, state)
         return reply_to(message, write_reply(report, "exact", given))
@@ -134,6 +148,53 @@ def fetch(message: Message, context: Context) -> Message:
     report = node.base_report(offer.round) | {"joined": True, "reason": ""}
     model = {} if role.importance > 0 else state.get_reply(offer.round)
     return reply_to(message, write_reply(report, precision, model))
+
+
+@app.query("unmask")
+def unmask(message: Message, context: Context) -> Message:
+    """Answer a list of masked vectors, as a member of the committee: the sum of its masks, less its
+    noise."""
+    node, role, offer, _, _ = _prepare(message, context)
+    party, attempt = _prepare_sum(message, context, role, offer)
+    job, listed = node.job, message.content.config_records[SUM][LIST]
+    if not isinstance(listed, bytes):
+        raise MusterError("secure sum: the list is no bytes; nothing was sent")
+    deviation = job.noise_deviation(offer)
+    answer = party.answer(
+        attempt,
+        listed,
+        job.count_numbers(offer.model),
+        lambda shape: draw_vectors(shape, deviation),
+    )
+    report = node.base_report(offer.round) | {"joined": True, "reason": ""}
+    return reply_to(message, write_reply(report, "exact", as_contribution(answer)))
+
+
+def as_contribution(values: Vectors) -> Params:
+    """Return a vector of whole numbers as the arrays of a reply."""
+    return {CONTRIBUTION: torch.from_numpy(values.copy())}
+
+
+def _prepare_sum(
+    message: Message, context: Context, role: ClientRole, offer: Offer
+) -> tuple[SumParty, Attempt]:
+    """Return the party that this client is in secure sums, and the attempt of a request."""
+    chosen, record = _read_experiment(message, context), message.content.config_records[OFFER]
+    privacy, network = chosen.job.get_privacy(), chosen.network
+    party = SumParty.from_owner(
+        context.node_config, build_committee(network, privacy.committee), role.client
+    )
+    agreed = dict(enumerate(network.sum_roles)).get(role.client)
+    if role.importance != agreed or role.priority > (agreed == 1) or role.share != 1:
+        raise MusterError(
+            "secure sum: the server gives this client another role than was agreed on; nothing "
+            "was sent"
+        )
+    run = hash_run(int(str(record["seed"])), str(record["experiment"]), str(record["fitted"]))
+    number = message.content.config_records[SUM][NUMBER]
+    if not isinstance(number, int) or not 0 <= number < 2**63:
+        raise MusterError("secure sum: an attempt without a number; nothing was sent")
+    return party, Attempt(run, offer.round, number, hash_offer(offer))
 
 
 def reply_to(message: Message, content: RecordDict) -> Message:

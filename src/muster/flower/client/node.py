@@ -22,6 +22,7 @@ from ...engines import Compute, choose
 from ...federation import Federation
 from ...local import Local
 from ...privacy.contributions import CONTRIBUTION
+from ...privacy.fixed_point import Vectors
 from ...protocol import Appraisal, Evaluation, Offer, Replies, Roster, RunState
 from ...run.clients import LocalClients
 from ...run.evaluation_cache import EvaluationCache
@@ -49,8 +50,8 @@ class Node:
 
     @property
     def rows(self) -> int:
-        """Its sample count, D_k."""
-        return int(self.fed.train.sizes[0])
+        """Its sample count, D_k; 1 where the server is to see sums alone."""
+        return count_rows(self.fed, self.job)
 
     def base_report(self, t: int) -> dict[str, Any]:
         """Return the entries of every report."""
@@ -134,6 +135,15 @@ class Node:
         state.put_memory(offer.round + 1, answers.state)
         return report, {CONTRIBUTION: torch.from_numpy(answers.total)}
 
+    def contribute_securely(self, offer: Offer, role: ClientRole, state: ClientState) -> Vectors:
+        """Return its contribution to a secure sum; 0 where it abstains, which nobody can see."""
+        _, found = self.contribute(offer, role, state)
+        if found is not None:
+            return np.asarray(found[CONTRIBUTION].numpy())
+        if self.job.has_client_state:  # the server counts every answer
+            state.put_memory(offer.round + 1, self.memory(state))
+        return np.zeros(self.job.count_numbers(offer.model), np.uint32)
+
     def train(
         self, offer: Offer, role: ClientRole, state: ClientState
     ) -> tuple[dict[str, Any], Replies | None]:
@@ -160,6 +170,12 @@ class Node:
         if self.method.claims:
             report["claim"] = float(answers.replies.claim[0])
         return report, answers.replies
+
+
+def count_rows(own: Federation, job: Job) -> int:
+    """Return the number of rows that a client states."""
+    secure = job.privacy is not None and job.privacy.secure
+    return 1 if secure else int(own.train.sizes[0])
 
 
 def store_appraisal(cache: EvaluationCache, offer: Offer, state: ClientState) -> None:

@@ -27,7 +27,9 @@ from ...tasks.task import Targets
 from ..server.fit_columns import ClientStatistics, Transform
 
 # Keys that an owner may set.
-OWNER_KEYS = ("data-path", "requirement", "memory-path", "test-fraction", "tokenizer")
+OWNER_KEYS = (
+    "data-path", "requirement", "memory-path", "test-fraction", "tokenizer", "sum-key",
+)  # fmt: skip
 MAX_CACHED = 64  # owners in one process: one on a node, several where all run in one process
 
 _cache: dict[Hashable, tuple[Hashable, Federation]] = {}
@@ -81,6 +83,7 @@ def read_own_data(
     memory-path    a folder for its state between rounds
     tokenizer      the import path of a tokenizer, where the terms name a column of texts: only the
                    owner names code
+    sum-key        its private keys for secure sums, NAME.agg
 
     Its features are made by a `transform` that was fitted together with the other clients.
     """

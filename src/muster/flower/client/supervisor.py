@@ -58,6 +58,8 @@ class NodeOptions:
         if not self.ca.is_file():
             raise MusterError(f"--ca: {self.ca}: no such file; give the server's ca.crt")
         check_key(self.key)
+        if "sum-key" in self.owner:
+            check_key(Path(str(self.owner["sum-key"])))
         check_whole("--port", self.port, 0, 65535)
         if not self.agreed:
             raise MusterError(

@@ -30,7 +30,7 @@ from ...config.network import members_of
 from ...federation import Federation
 from ..server.app import ERROR, PREFIX
 from ..terms import HOME, write_app
-from ..transport.keys import CA, CERTIFICATE, KEY, make_keys
+from ..transport.keys import CA, CERTIFICATE, KEY, SUM, make_keys
 from .child_processes import (
     HOST,
     Guardian,
@@ -52,6 +52,7 @@ FLAGS = {  # of `muster node`, by key of the owner
     "requirement": "--requirement",
     "test-fraction": "--test-fraction",
     "tokenizer": "--tokenizer",
+    "sum-key": "--sum-key",
 }
 START_TIMEOUT = 60.0  # seconds for a process to come up
 GRACE = 5.0  # seconds for a process to end by itself
@@ -287,7 +288,13 @@ def start_nodes(link: Loopback, chosen: Experiment, fed: Federation, folder: Pat
     stopped.
     """
     names = client_names(fed)
-    members = members_of(fed, [link.work / "keys" / f"{name}.pub" for name in names])
+    keys, privacy = link.work / "keys", chosen.job.privacy
+    members = members_of(fed, [keys / f"{name}.pub" for name in names])
+    if privacy is not None and privacy.secure:  # the server knows nobody's number of rows
+        members = tuple(
+            replace(member, sum_key=str(keys / f"{name}{SUM}.pub"), rows=0)
+            for name, member in zip(names, members, strict=True)
+        )
     files = write_node_files(chosen, fed, link.work)
     app = link.work / "app"
     listed = replace(chosen, members=members, network=files.network)

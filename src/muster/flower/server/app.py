@@ -22,7 +22,7 @@ from ...base.durable import numbered_paths
 from ...base.errors import MusterError
 from ...base.params import get_dtype
 from ...config.experiment import Experiment
-from ...config.network import Member, Network
+from ...config.network import Member, Network, build_committee
 from ...engines.batches import needs_two_rows
 from ...federation import Inputs, RowShape, Scaler, TableEncoder, TextEncoder
 from ...federation.inputs import PIXELS, REAL, WHOLE
@@ -35,11 +35,25 @@ from ...run.checkpoint import read_identity
 from ...run.round import Setup
 from ...run.training_loop import Keep, RunOrigin, build_initial_state, run_rounds
 from ...tasks.scores import Score
-from ..terms import build_registry, check_federated, read_roster, shared_terms
+from ..terms import (
+    add_sum_parties,
+    build_registry,
+    check_federated,
+    read_roster,
+    shared_terms,
+)
 from ..transport.private_files import private_umask
+from ..transport.sum_wire import hash_run
 from .enrolment import enrol, wait_for_clients
-from .fit_columns import Transform, dump_transform, fit_columns, load_transform
+from .fit_columns import (
+    Transform,
+    dump_transform,
+    fit_columns,
+    hash_transform,
+    load_transform,
+)
 from .remote_clients import RemoteClients, Say, init_counted
+from .remote_sum import RemoteSum
 
 PREFIX = "muster| "  # before muster's lines in the log of a Flower run
 ERROR = "error: "  # and before the reason why a run stops
@@ -129,6 +143,7 @@ def federate(
         text,
         transform_text,
         params.frozen_digest(module),
+        build_sums(chosen, text, transform_text),
         events=enrolment.events,
         say=say,
     )
@@ -162,6 +177,18 @@ def federate(
     store.save(result, folder)
     store.delete_checkpoints(folder / "checkpoints")
     return result
+
+
+def build_sums(chosen: Experiment, text: str, transform: str) -> RemoteSum | None:
+    """Return the server's half of secure sums, under the terms that clients are sent; None where
+    sums are not secure."""
+    named = add_sum_parties(chosen)
+    privacy, network = named.job.privacy, named.network
+    if privacy is None or not privacy.secure:
+        return None
+    run = hash_run(chosen.settings.seed, text, hash_transform(transform) if transform else "")
+    committee = build_committee(network, privacy.committee)
+    return RemoteSum(committee, run, network.precision, 1 + network.retries)
 
 
 def build_inputs(

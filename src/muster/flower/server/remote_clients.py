@@ -22,7 +22,6 @@ from ...base.params import Params, State
 from ...config.network import Network
 from ...engines.batches import count_steps
 from ...federation import Population
-from ...method import Shapes
 from ...parts.guard import check_plausible
 from ...parts.tracks import ACROSS, Tracks, restore_sent
 from ...privacy.contributions import CONTRIBUTION, Contributions
@@ -45,6 +44,7 @@ from ...run.job import Job
 from ...tasks.scores import Score
 from ..transport.keys import KeyRegistry
 from ..transport.requests import Failures, TrafficCounter, exchange, reply_limits
+from ..transport.sum_wire import UNMASK, expect_vector
 from ..transport.wire import (
     APP_RAISED,
     PREFIX,
@@ -63,6 +63,7 @@ from ..transport.wire import (
     write_offer,
 )
 from .fit_columns import TRANSFORM, hash_transform
+from .remote_sum import RemoteSum
 
 SHARE = Score("share", "share")  # all other figures lie between 0 and 1
 COUNTED = "counted"  # the part of the state with the last counted reply of each client
@@ -71,7 +72,7 @@ TRY, FETCH = "query.trial", "query.fetch"
 POLL_INTERVAL = 1.0  # seconds between looks for clients that have not connected
 
 Say = Callable[[str], None]
-Records = Mapping[str, ArrayRecord]
+Records = Mapping[str, ArrayRecord | ConfigRecord]
 
 
 @dataclass
@@ -85,6 +86,7 @@ class RemoteClients:
         experiment: the terms of the run that clients must know, as TOML
         transform: the scaler and encoder of features, as text; "": clients choose their own
         frozen: digest of the frozen parameters, which do not travel
+        sums: the server's half of secure sums; None: they are not
     """
 
     grid: Grid
@@ -97,6 +99,7 @@ class RemoteClients:
     experiment: str
     transform: str = ""
     frozen: str = ""
+    sums: RemoteSum | None = None
     counter: TrafficCounter = field(init=False)
     events: list[tuple[int, str]] = field(default_factory=list)
     held: dict[int, int] = field(default_factory=dict)  # the round whose model each client holds
@@ -253,11 +256,10 @@ class RemoteClients:
         steps = asked if role.steps < 0 else role.steps
         steps *= self.job.method.trainings(role.importance > 0)
         common = (offer.round, k, rows, dtype, self.network.precision)
-        if kind not in (MessageType.TRAIN, FETCH):
+        if kind not in (MessageType.TRAIN, FETCH, UNMASK):
             return ExpectedReply(*common, figures=self._figures)
         if self.job.privacy is not None:
-            size: Shapes = {CONTRIBUTION: (self.job.count_numbers(offer.model),)}
-            return ExpectedReply(*common[:3], torch.uint32, "exact", size, figures=())
+            return expect_vector(ExpectedReply(*common), self.job.count_numbers(offer.model), kind)
         shapes = {name: tuple(t.shape) for name, t in offer.model.items()}
         if kind == FETCH:
             return ExpectedReply(*common, shapes, {}, 0, self._figures)
@@ -376,13 +378,14 @@ class RemoteClients:
         return cache.appraise(clients)
 
     def evaluate(self, state: RunState) -> Evaluation:
-        """Return the evaluation of a state by every client in the run."""
+        """Return the evaluation of a state by every client in the run; nobody is asked where the
+        server is to see sums alone."""
         assert state.clients is not None, "the state has the counted rounds from the start"
         n = self.population.n
         counted = get_counted(state.clients.get(np.arange(n)), n)
         inside = np.flatnonzero(self.population.sizes)
         roles = [self._role(int(k), counted=int(counted[k])) for k in inside]
-        figures = self._measure(state.round, state.model, roles)
+        figures = self._measure(state.round, state.model, [] if self.sums else roles)
 
         def appraisal(prefix: str) -> Appraisal:
             first, *names = self.job.scoring.names
@@ -417,12 +420,7 @@ class RemoteClients:
         """Ask clients for their contributions, and sum those that are no longer than the clip.
         Nodes count their own contributions; an answer that is missing or malformed adds nothing."""
         asked, n = roster.clients, len(roster)
-        counted = get_counted(memory, n)
-        roles = [
-            replace(self._role(int(k), counted=int(counted[i])), share=float(roster.share[i]))
-            for i, k in enumerate(asked)
-        ]
-        replies = self.ask(MessageType.TRAIN, offer, roles)
+        replies = self.ask(MessageType.TRAIN, offer, self._contributors(roster, memory))
         received = [replies[int(k)] for k in asked]
         total = np.zeros(self.job.count_numbers(offer.model), np.uint32)
         yes = np.zeros(n, np.bool_)
@@ -434,18 +432,75 @@ class RemoteClients:
             yes[i] = is_within_clip(vector, roster.share[i] * self.job.scale(offer))
             reason[i] = "contributed" if yes[i] else "malformed: longer than the clip"
             total = add(np.stack([total, vector])) if yes[i] else total
+        return self._record_contributions(offer, roster, total, Decision(yes, reason), received)
+
+    def contribute_securely(
+        self,
+        offer: Offer,
+        roster: Roster,
+        given: Int64,
+        cache: EvaluationCache,
+        memory: State,
+        charge: Callable[[], None],
+    ) -> Contributions:
+        """Ask clients for masked contributions, and the committee for the sum of the masks. All
+        that is known of a client is that it answered."""
+        assert self.sums is not None, "the terms of a secure run have its parties"
+        roles = self._contributors(roster, memory)
+
+        def ask_some(members: list[int], more: Records) -> dict[int, Reply]:
+            self._wait_for(members)
+            some = [self._role(k) for k in members]
+            return self._request(UNMASK, offer, some, frozenset(), more)
+
+        def log(line: str) -> None:
+            self.events.append((-1, line))
+            self.say(line)
+
+        done, replies = self.sums.sum(
+            offer,
+            lambda more: self.ask(MessageType.TRAIN, offer, roles, more),
+            ask_some,
+            charge,
+            log,
+        )
+        inside = [] if done is None else done.clients
+        yes = np.isin(roster.clients, inside)
+        received = [replies[int(k)] for k in roster.clients]
+        why = [r.why or ("answered" if yes[i] else "no sum") for i, r in enumerate(received)]
+        decision = Decision(yes, np.array(why, np.dtypes.StringDType()))
+        total = None if done is None else done.total
+        return self._record_contributions(offer, roster, total, decision, received)
+
+    def _contributors(self, roster: Roster, memory: State) -> list[ClientRole]:
+        counted = get_counted(memory, len(roster))
+        return [
+            replace(self._role(int(k), counted=int(counted[i])), share=float(roster.share[i]))
+            for i, k in enumerate(roster.clients)
+        ]
+
+    def _record_contributions(
+        self,
+        offer: Offer,
+        roster: Roster,
+        total: Vectors | None,
+        decision: Decision,
+        received: Sequence[Reply],
+    ) -> Contributions:
+        """Return what the server knows after it asked for contributions."""
+        n, yes = len(roster), decision.yes
         events, self.events = tuple(self.events), []
         unknown = np.full(n, np.nan)
         return Contributions(
             total,
-            Decision(yes, reason),
+            decision,
             Appraisal.unknown(n),
             np.where(yes, unknown, 0.0),
             unknown,
             np.zeros(n, np.int64),
             {COUNTED: {"round": torch.full((int(yes.sum()),), offer.round + 1)}},
             np.array([bool(r.failed) for r in received], np.bool_),
-            self.counter.take(asked),
+            self.counter.take(roster.clients),
             events,
         )
 

@@ -1,8 +1,8 @@
 """Keys: TLS certificates and client keys, as `muster keys` writes them, and the key registry.
 
 A certificate authority for this federation alone, a certificate of the server signed by it, and a
-key pair for every client. Real federations may bring their own instead: any CA, and keys made by
-`ssh-keygen -t ecdsa -b 384`.
+key pair for every client, with another two for secure sums. Real federations may bring their own
+instead: any CA, and keys made by `ssh-keygen -t ecdsa -b 384`.
 
 A client is known by its registered public key, and by nothing it states itself: a node proves its
 key to the SuperLink when it connects, and the grid names the key of every node. A client's number
@@ -38,16 +38,19 @@ from flwr.serverapp import Grid
 from ...base.durable import create
 from ...base.errors import MusterError
 from ...config.network import Member
+from ...privacy.masks import SumKey
 
 LOCAL_NAMES = ("localhost", "127.0.0.1")  # by which the server reaches itself
 CA, CERTIFICATE, KEY = "ca.crt", "server.crt", "server.key"
+SUM = ".agg"  # ends the name of a client's keys for secure sums
 ONLY_OWNER, EVERYONE = 0o600, 0o644  # who may read a file
 Private = ec.EllipticCurvePrivateKey
 
 
 def make_keys(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: int = 365) -> None:
     """Write `ca.crt`, `server.crt`, `server.key` and, for each client, `NAME` (private) and
-    `NAME.pub`. No existing file is replaced.
+    `NAME.pub`, and for secure sums `NAME.agg` (private) and `NAME.agg.pub`. No existing file is
+    replaced.
 
     Args:
         hosts: names and addresses under which clients will reach the server; its certificate is
@@ -58,7 +61,7 @@ def make_keys(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: 
         if not name or "/" in name or name.startswith(".") or name in (CA, CERTIFICATE, KEY):
             raise MusterError(f"client '{name}': give a plain name")
     names = [CA, CERTIFICATE, KEY] if hosts else []
-    names += [n for name in clients for n in (name, f"{name}.pub")]
+    names += [name + ending for name in clients for ending in ("", ".pub", SUM, f"{SUM}.pub")]
     for n in names:
         if names.count(n) > 1:
             raise MusterError(f"client '{n}': twice; give each client another name")
@@ -81,8 +84,11 @@ def make_keys(folder: Path, hosts: Sequence[str], clients: Sequence[str], days: 
         public = own.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
         contents[name] = own.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
         contents[f"{name}.pub"] = public + f" {name}\n".encode()
+        sums = SumKey.generate()
+        contents[name + SUM] = f"{sums.to_text()}\n".encode()
+        contents[f"{name}{SUM}.pub"] = f"{sums.public.to_text()} {name}\n".encode()
     folder.mkdir(parents=True, exist_ok=True)
-    secret = {KEY, *clients}
+    secret = {KEY, *clients, *(name + SUM for name in clients)}
     written: list[Path] = []
     try:
         for name, content in contents.items():

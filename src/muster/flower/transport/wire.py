@@ -55,6 +55,8 @@ REPORT_TYPES: dict[str, tuple[type, ...]] = {  # keys of a report besides figure
     "steps": (int,),
     "claim": (float,),
     "trial": (list,),
+    "mask_nonce": (bytes,),
+    "signature": (bytes,),
 }
 OFFER_TYPES: dict[str, type] = {  # fields of an offer that travel as they are
     **dict.fromkeys(("seed", "round", "rounds", "population"), int),

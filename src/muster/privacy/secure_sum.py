@@ -1,0 +1,156 @@
+"""One secure sum from the server's side, and parties that are simulated.
+
+An attempt has two exchanges: everyone asked answers with a masked vector, then every member of the
+committee answers one list of those who did. A client that fails is not in the list. A member that
+fails ends the attempt, and the next one draws other masks. The account is charged when all answers
+are there, before they are put together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..base.params import Params
+from ..federation import Federation
+from ..protocol import Offer
+from .committee import (
+    LEAST_GROUP,
+    Committee,
+    Groups,
+    JoinerRecord,
+    MemberRecord,
+    answer_list,
+    answer_offer,
+    check_members,
+    check_vector,
+    choose_members,
+    unmask,
+)
+from .fixed_point import Vectors
+from .gaussian import Gaussian
+from .masks import Attempt, SumKey
+
+DrawNoise = Callable[[tuple[int, int]], Vectors]  # of a member, as whole numbers modulo 2^32
+Say = Callable[[str], None]
+
+
+def hash_offer(offer: Offer) -> bytes:
+    """Return the hash of everything in an offer that decides what clients answer."""
+    numbers = (offer.round, offer.population, offer.loss, offer.eps, offer.lr)
+    found = hashlib.sha256(" ".join(map(repr, numbers)).encode())
+    parts: dict[str, Params] = {"": offer.model, **offer.server}
+    for part, table in sorted(parts.items()):
+        for name, t in sorted(table.items()):
+            found.update(f"{part} {name} {t.dtype} {tuple(t.shape)} ".encode())
+            found.update(np.ascontiguousarray(t.detach().cpu().numpy()).tobytes())
+    return found.digest()
+
+
+def find_members(privacy: Gaussian, fed: Federation) -> tuple[int, ...]:
+    """Return the committee of a simulation, in which each client is of another owner."""
+    names = [fed.population.get_name(k) for k in range(fed.n)]
+    members = choose_members(privacy.committee, names, names, fed.priority.tolist())
+    check_members(members, names)
+    return members
+
+
+@dataclass(frozen=True)
+class SecureSum:
+    """The sum of an attempt that succeeded, with every member's noise, and who is in it."""
+
+    total: Vectors
+    clients: tuple[int, ...]
+
+
+def sum_securely(
+    committee: Committee,
+    attempts: Iterable[Attempt],
+    ask_joiners: Callable[[Attempt], Mapping[int, JoinerRecord]],
+    ask_members: Callable[[Attempt, Groups], Mapping[int, Vectors]],
+    charge: Callable[[], None],
+    say: Say = lambda line: None,
+) -> SecureSum | None:
+    """Return the sum of the first attempt that succeeds; None if none does.
+
+    Args:
+        ask_joiners: returns the answers of those asked that came
+        ask_members: returns the answers, `[group, d]`, of the members that gave one to this list
+        charge: accounts for the release, before there is one
+    """
+    for attempt in attempts:
+        answers = ask_joiners(attempt)
+        found = {k: check_vector(committee, attempt, k, a) for k, a in answers.items()}
+        group = tuple(entry for entry in found.values() if entry is not None)
+        for k in (k for k, entry in found.items() if entry is None):
+            say(f"client {k}: its signature of a masked vector is wrong; it does not count")
+        if len(group) < LEAST_GROUP:
+            say(f"secure sum: {len(group)} answered, and a group has {LEAST_GROUP}; no sum")
+            continue
+        given = ask_members(attempt, (group,))
+        silent = [j for j in committee.members if j not in given]
+        if not silent:
+            charge()
+            vectors = {k: answers[k].values for k in found}
+            (total,) = unmask((group,), vectors, [given[j] for j in committee.members])
+            return SecureSum(total, tuple(entry.client for entry in group))
+        say(f"secure sum: no answer of the committee's client {silent[0]}; no sum")
+    return None
+
+
+@dataclass
+class SimulatedParties:
+    """Joiners and members in this process, with keys of their own and what they wrote down."""
+
+    committee: Committee
+    keys: tuple[SumKey, ...]
+    joined: dict[int, JoinerRecord] = field(default_factory=dict)
+    answered: dict[int, MemberRecord] = field(default_factory=dict)
+
+    @classmethod
+    def create(cls, clients: int, members: tuple[int, ...]) -> SimulatedParties:
+        """Return parties with new keys, each client of another owner."""
+        keys = tuple(SumKey.generate() for _ in range(clients))
+        public, owners = tuple(key.public for key in keys), tuple(map(str, range(clients)))
+        return cls(Committee(public, owners, members), keys)
+
+    def join(self, attempt: Attempt, vectors: Mapping[int, Vectors]) -> dict[int, JoinerRecord]:
+        """Return the answers of clients with these contributions."""
+        for k, values in vectors.items():
+            before = self.joined.get(k)
+            self.joined[k] = answer_offer(self.committee, self.keys[k], k, attempt, values, before)
+        return {k: self.joined[k] for k in vectors}
+
+    def answer(
+        self, attempt: Attempt, groups: Groups, size: int, noise: DrawNoise
+    ) -> dict[int, Vectors]:
+        """Return every member's answer to a list."""
+        for j in self.committee.members:
+            before = self.answered.get(j)
+            self.answered[j] = answer_list(
+                self.committee, self.keys[j], j, attempt, groups, size, noise, before
+            )
+        return {j: self.answered[j].values for j in self.committee.members}
+
+
+def simulate_sum(
+    members: tuple[int, ...],
+    attempt: Attempt,
+    vectors: Mapping[int, Vectors],
+    clients: int,
+    noise: DrawNoise,
+    charge: Callable[[], None],
+) -> SecureSum | None:
+    """Return the secure sum of these contributions, by parties of this process with new keys."""
+    parties = SimulatedParties.create(clients, members)
+    size = len(next(iter(vectors.values()))) if vectors else 0
+    return sum_securely(
+        parties.committee,
+        [attempt],
+        lambda at: parties.join(at, vectors),
+        lambda at, groups: parties.answer(at, groups, size, noise),
+        charge,
+    )
