@@ -16,6 +16,9 @@ from .base.registry import check_part
 from .optimizers import GradientDescent, Optimizer
 from .schedules import Schedule, as_schedule
 
+Batches = Literal["shuffled", "independent", "poisson"]
+BATCHES = ("shuffled", "independent", "poisson")
+
 
 @dataclass(frozen=True)
 class Local:
@@ -37,7 +40,10 @@ class Local:
             on with the next shuffle. "independent": a fresh draw for every step, without
             replacement within the batch: given the past, a step's gradient has the client's
             gradient as its mean, as convergence proofs assume (FedALIGN eq. 37). Every batch then
-            has `batch_size` rows, or all of them; an epoch is as many steps as a pass takes
+            has `batch_size` rows, or all of them; an epoch is as many steps as a pass takes.
+            "poisson": each row by itself, with probability `batch_size` over the client's rows, so
+            that batches differ in size and may be empty: what amplification by sampling needs where
+            rows are protected (privacy.unit = "rows")
     """
 
     steps: int | None = None
@@ -46,7 +52,7 @@ class Local:
     lr: float | Schedule = 0.1
     optimizer: Optimizer = GradientDescent()
     lr_counts: Literal["rounds", "steps"] = "rounds"
-    batches: Literal["shuffled", "independent"] = "shuffled"
+    batches: Batches = "shuffled"
 
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.epochs is None):
@@ -69,7 +75,7 @@ class Local:
             )
         check_part(Optimizer, self.optimizer, "local optimizer")
 
-        check_one_of("local batches", self.batches, ("shuffled", "independent"))
+        check_one_of("local batches", self.batches, BATCHES)
         check_one_of("local lr_counts", self.lr_counts, ("rounds", "steps"))
         if self.lr_counts == "steps" and self.steps is None:
             raise MusterError(

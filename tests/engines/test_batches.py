@@ -147,3 +147,36 @@ def test_full_batches_of_very_different_clients_are_grouped():
     padded = sum(g.rows.size for g in groups)
     assert padded <= 2 * 2 * sum([3, 500, 4, 600, 1])
     assert sorted(np.concatenate([g.at for g in groups]).tolist()) == list(range(5))
+
+
+@pytest.mark.parametrize("secret", [False, True])
+def test_poisson_draws_each_row_by_itself(secret):
+    """Each row of each step with probability b / n, whatever the others; a small client's all."""
+    sizes, b, steps = [50, 8, 3], 8, 4000
+    local = Local(steps=steps, batch_size=b, batches="poisson")
+    (p,) = plan_batches(ragged(sizes), np.arange(3), local, 5, 1, secret=secret)
+    drawn = np.zeros((3, steps, 61))
+    for i, k in enumerate(p.clients):
+        for s in range(steps):
+            rows = p.rows[i, s, : p.count[i, s]]
+            assert len(np.unique(rows)) == len(rows)
+            drawn[k, s, rows] = 1
+    first = drawn[0, :, :50]
+    error = np.sqrt(0.16 * 0.84 / steps)
+    assert np.abs(first.mean(0) - 0.16).max() < 5 * error
+    assert np.abs(np.corrcoef(first.T) - np.eye(50)).max() < 5.5 / np.sqrt(steps)
+    assert first[:, 0] @ np.roll(first[:, 0], 1) / steps == pytest.approx(0.16**2, abs=0.02)
+    assert drawn[1, :, 50:58].all()
+    assert drawn[2, :, 58:].all()
+    assert drawn[0, :, 50:].sum() == 0
+
+
+def test_secret_draws_do_not_come_from_the_seed():
+    local = Local(steps=3, batch_size=5, batches="poisson")
+
+    def plan(secret):
+        (p,) = plan_batches(ragged([100]), np.arange(1), local, 0, 0, secret=secret)
+        return p.rows[0, 0, : p.count[0, 0]].tolist()
+
+    assert plan(False) == plan(False)
+    assert len({tuple(plan(True)) for _ in range(5)}) > 1

@@ -10,6 +10,7 @@ from ..base.errors import MusterWarning, plural
 from ..base.lazy import nn, torch
 from ..federation import Federation
 from ..local import Local
+from ..privacy.row_noise import RowNoise
 from ..tasks.classification import Multiclass
 from ..tasks.task import Task
 from .compute import Compute, ComputeOptions, resolve_compute
@@ -39,13 +40,14 @@ def choose(
     fed: Federation,
     local: Local,
     task: Task = Multiclass(),
+    row_noise: RowNoise | None = None,
 ) -> Engine:
     """Return the engine for this model: stacked when every layer has a stacked form or the module
     can be mapped over clients, else the loop. Its `why` is the reason. With "spread" it shares its
     work with the other ranks, which must have the same data, model and versions."""
     if compute.engine == SPREAD:
         return _choose_spread(compute, module, fed, local, task)
-    return _choose(compute, module, fed, local, task)
+    return _choose(compute, module, fed, local, task, row_noise)
 
 
 def _choose_spread(
@@ -77,18 +79,23 @@ def _choose_spread(
 
 
 def _choose(
-    compute: Compute, module: nn.Module, fed: Federation, local: Local, task: Task
+    compute: Compute,
+    module: nn.Module,
+    fed: Federation,
+    local: Local,
+    task: Task,
+    row_noise: RowNoise | None = None,
 ) -> Engine:
     if compute.engine == "stacked":
-        return StackedEngine(module, fed, local, compute, task)
+        return StackedEngine(module, fed, local, compute, task, row_noise)
     why = "it was asked for"
     if compute.engine in ("auto", SPREAD):
         missing = stackable(module)
         if not isinstance(missing, str):
-            return StackedEngine(module, fed, local, compute, task)
+            return StackedEngine(module, fed, local, compute, task, row_noise)
         why = find_obstacle(module, examples(fed, compute.number))
         if not why:
-            return StackedEngine(module, fed, local, compute, task)
-    loop = LoopEngine(module, fed, local, compute, task)
+            return StackedEngine(module, fed, local, compute, task, row_noise)
+    loop = LoopEngine(module, fed, local, compute, task, row_noise)
     loop.why = why
     return loop

@@ -24,6 +24,7 @@ from ..base.lazy import nn
 from ..base.params import Params
 from ..federation.ragged_rows import RaggedRows, RowLists
 from ..local import Local
+from ..privacy.noise import system_words
 
 WORTH = 2**23  # parameters times rows that are worth a hand-over: about half a millisecond
 CACHE = 2**22  # bytes of models worked on together
@@ -92,6 +93,7 @@ def plan_batches(
     draws: int = 1,
     purpose: str = "batches",
     ids: Int64 | None = None,
+    secret: bool = False,
 ) -> list[BatchPlan]:
     """Return plans for these clients, in groups whose batches are of similar width.
 
@@ -101,6 +103,7 @@ def plan_batches(
         steps: for each client, in place of what `local` asks
         draws: batches a step uses: the plan holds `draws` times as many
         ids: the numbers by which the clients' randomness is keyed; None: their places
+        secret: Poisson's draws come from the operating system, and nobody can make them again
     """
     wanted = count_steps(data.sizes[clients], local, merge_single) if steps is None else steps
     wanted = wanted * draws
@@ -113,6 +116,8 @@ def plan_batches(
         return [_full_batches(data, clients, at, wanted[at]) for at in groups]
     at = np.argsort(-wanted, kind="stable")
     key = rng.keys(seed, purpose, round, (clients if ids is None else ids)[at])
+    if local.batches == "poisson":
+        return [_poisson(data, clients, at, wanted[at], local.batch_size, None if secret else key)]
     if local.batches == "independent":
         return [_independent(data, clients, at, wanted[at], local.batch_size, key)]
     batches = count_batches(data.sizes[clients], local.batch_size, merge_single)
@@ -188,6 +193,31 @@ def _independent(
         rows[:n, step] = starts[:n, None] + drawn[begin[:-1, None] + slot[:n]]
     taken = np.arange(most) < steps[:, None]
     count = np.where(taken, np.minimum(sizes, b)[:, None], 0)
+    return BatchPlan(at, clients[at], steps, data.base(rows), count)
+
+
+def _poisson(
+    data: RaggedRows | RowLists, clients: Int64, at: Int64, steps: Int64, b: int, key: UInt64 | None
+) -> BatchPlan:
+    """Return a plan of which every step takes each row by itself, with probability `b / rows`.
+    Without a key the operating system draws."""
+    sizes, starts = data.sizes[clients[at]], data.offsets[clients[at]]
+    most = int(steps.max(initial=0))
+    parts, count = [], np.zeros((len(at), most), np.int64)
+    for step in range(most):
+        n = int(np.count_nonzero(steps > step))  # the busiest come first
+        who, row = np.repeat(np.arange(n), sizes[:n]), rng.ramp(sizes[:n])
+        if key is None:
+            u = (system_words(len(row)) >> np.uint64(11)) * 2.0**-53
+        else:
+            u = rng.uniform(rng.fold(rng.fold(key[:n], step)[who], row))
+        taken = u * sizes[who] < b
+        count[:n, step] = np.bincount(who[taken], minlength=n)
+        parts.append((who[taken], row[taken]))
+    rows = np.empty((len(at), most, int(count.max(initial=0))), np.int64)
+    rows[:] = starts[:, None, None]
+    for step, (who, row) in enumerate(parts):
+        rows[who, step, rng.ramp(count[: who.max(initial=-1) + 1, step])] = starts[who] + row
     return BatchPlan(at, clients[at], steps, data.base(rows), count)
 
 

@@ -23,6 +23,7 @@ from ..federation import Federation
 from ..federation.ragged_rows import RaggedRows, RowLists, features
 from ..local import Local
 from ..parts.solvers import Solver, Work
+from ..privacy.row_noise import RowNoise
 from ..protocol import Appraisal, Offer
 from ..tasks.classification import Multiclass
 from ..tasks.compatibility import refuse_mixing, refuse_targets
@@ -31,6 +32,7 @@ from .batches import BatchPlan, count_steps, plan_batches
 from .compute import Compute, Key, Room, Tables, ThreadPool
 from .modules import examples, writes_rows
 from .ranks import digest, join_ranks
+from .row_release import RowRelease, expect_rows
 from .row_results import CHUNK, RowSelection, Split
 
 if TYPE_CHECKING:
@@ -92,7 +94,9 @@ class Engine:
         local: Local,
         compute: Compute = Compute(),
         task: Task = Multiclass(),
+        row_noise: RowNoise | None = None,
     ) -> None:
+        self.row_noise = row_noise
         self.dtype, self.device = compute.number, compute.place()
         self.fed, self.local, self.task = fed, local, task
         self.scoring = Scoring(task)
@@ -159,8 +163,21 @@ class Engine:
             solver.draws,
             assignment.purpose,
             ids,
+            self.row_noise is not None and not self.row_noise.seeded,
         )
         return [replace(plan, clients=clients[plan.at]) for plan in plans]
+
+    def row_release(
+        self, offer: Offer, clients: Int64, assignment: Assignment
+    ) -> RowRelease | None:
+        """Return the releases of these clients' gradients in a round; None: rows are not
+        protected, and gradients are exact."""
+        if self.row_noise is None:
+            return None
+        assert assignment.rows is None, "the account is of all of a client's rows"
+        local = assignment.local or self.local
+        expected = expect_rows(self.fed.train.sizes[clients], local.batch_size)
+        return RowRelease(self.row_noise, offer, clients, self.ids(clients), expected)
 
     def data(self, split: Split) -> RaggedRows:
         """The rows of a split."""
@@ -237,17 +254,18 @@ class Engine:
         clients: Int64,
         split: Split = "train",
         rows: RowLists | None = None,
+        most: float = float("inf"),
     ) -> Appraisal:
         """Loss and score of one model on each client's rows, in one pass over the rows; NaN of a
-        client that has none."""
+        client that has none. A row's loss counts up to `most`."""
         data = self.data(split)
         if rows is not None:
             data, clients = data.restrict(rows), np.arange(len(rows.sizes))
         some = data.sizes[clients] > 0
         if not some.all():
             kept = None if rows is None else rows.pick(np.flatnonzero(some))
-            return self.appraise(model, clients[some], split, kept).among(some)
-        seen = RowSelection(data, clients, split, self.task, self.scoring)
+            return self.appraise(model, clients[some], split, kept, most).among(some)
+        seen = RowSelection(data, clients, split, self.task, self.scoring, most)
         n = self.chunks(seen)
         seats = self.prepare_replicas(n)
 

@@ -25,6 +25,7 @@ from ..federation import Federation
 from ..federation.ragged_rows import RowLists
 from ..local import Local
 from ..parts.solvers import Gradient, Solver, Work
+from ..privacy.row_noise import RowNoise
 from ..protocol import Appraisal, Offer
 from ..tasks.classification import Multiclass
 from ..tasks.task import Task, averages_rows
@@ -32,9 +33,10 @@ from .batches import BatchPlan, needs_two_rows
 from .compute import Compute, one_thread
 from .descent import DriftCache, LocalSteps, direction, hessian_product
 from .engine import Assignment, Engine, Replica, WorkBuffer
-from .modules import examples, mixes_rows
+from .modules import VmapModule, examples, find_obstacle, mixes_rows
 from .processes import Watchdog, Worker, WorkerExit
 from .ranks import digest
+from .row_release import RowRelease, shorten, sum_rows
 from .row_results import Split
 
 if TYPE_CHECKING:
@@ -58,8 +60,9 @@ class LoopEngine(Engine):
         local: Local,
         compute: Compute = Compute(),
         task: Task = Multiclass(),
+        row_noise: RowNoise | None = None,
     ) -> None:
-        super().__init__(module, fed, local, compute, task)
+        super().__init__(module, fed, local, compute, task, row_noise)
         self.merge_single = needs_two_rows(module)
         if self.merge_single and bool((fed.train.sizes == 1).any()):
             k = int(np.flatnonzero(fed.train.sizes == 1)[0])
@@ -69,7 +72,11 @@ class LoopEngine(Engine):
             )
         if self.merge_single and local.batch_size == 1:
             raise MusterError("local batch_size: 1; BatchNorm needs batches of 2 and above")
-        self.mixes = mixes_rows(self.main.module, examples(fed, self.dtype).to(self.device))
+        rows = examples(fed, self.dtype).to(self.device)
+        self.mixes = mixes_rows(self.main.module, rows)
+        self.mapped: VmapModule | None = None  # for the gradients of rows
+        if row_noise is not None and not find_obstacle(module, rows, forced=True):
+            self.mapped = VmapModule(lambda: self.replica().module)
         can_fork = "fork" in mp.get_all_start_methods()
         self.processes = compute.workers() if can_fork else 1
         self.workers: list[Worker] = []
@@ -92,6 +99,7 @@ class LoopEngine(Engine):
         clients: Int64,
         split: Split = "train",
         rows: RowLists | None = None,
+        most: float = float("inf"),
     ) -> Appraisal:
         """Loss and score of one model on each client's rows; of a module that looks across rows,
         one client at a time."""
@@ -100,7 +108,7 @@ class LoopEngine(Engine):
             parts = [super().appraise(model, clients[i], split, rows.pick(i)) for i in one]
             return Appraisal.concat(parts)
         if not self.mixes:
-            return super().appraise(model, clients, split, rows)
+            return super().appraise(model, clients, split, rows, most)
         everyones = {name: t.expand(len(clients), *t.shape) for name, t in model.items()}
         return self.appraise_each(everyones, clients, split)
 
@@ -152,7 +160,8 @@ class LoopEngine(Engine):
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             # Layers that draw numbers themselves (Dropout) draw them from the client's key.
             torch.manual_seed(rng.torch_seed(key))
-            work = solver(LoopCohort(self, group, course, solver.draws), offer, memory)
+            protect = self.row_release(offer, client, assignment)
+            work = solver(LoopCohort(self, group, course, solver.draws, protect), offer, memory)
             return replace(work, memory=work.memory | course.optimizer_state), course.steps
 
     def _train_in_workers(
@@ -249,9 +258,15 @@ class LoopCohort:
     """One client at work: the module itself, trained in place."""
 
     def __init__(
-        self, engine: LoopEngine, group: BatchPlan, course: LocalSteps, draws: int = 1
+        self,
+        engine: LoopEngine,
+        group: BatchPlan,
+        course: LocalSteps,
+        draws: int = 1,
+        release: RowRelease | None = None,
     ) -> None:
         self.engine, self.group, self.course, self.draws = engine, group, course, draws
+        self.release = release
         self.steps = course.steps
         parameters = dict(engine.main.module.named_parameters())
         self.weights: list[Tensor] = [parameters[name] for name in engine.trainable]
@@ -270,7 +285,9 @@ class LoopCohort:
                 x, y = self.engine.batch("train", rows.copy())
                 if x.dim() == 4:
                     x = x.contiguous(memory_format=torch.channels_last)
-                batches.append(LoopBatch(self.engine, self.weights, x, y))
+                batches.append(LoopBatch(self.engine, self.weights, x, y, self.release))
+            if self.release is not None:
+                self.release.begin_step(s)
             yield lr, batches
 
     def _enter(self, stack: Params) -> None:
@@ -295,7 +312,7 @@ class LoopCohort:
         by any optimizer, on a stack of one."""
         self._enter(stack)
         step = self.course.optimizer.step
-        if not self.course.optimizer.plain:
+        if not self.course.optimizer.plain or self.release is not None:
             w = {
                 n: t.detach()[None]
                 for n, t in zip(self.engine.trainable, self.weights, strict=True)
@@ -331,8 +348,16 @@ class LoopCohort:
 class LoopBatch:
     """A step's rows of one client, and the gradient of its mean loss there."""
 
-    def __init__(self, engine: LoopEngine, weights: list[Tensor], x: Tensor, y: Tensor) -> None:
+    def __init__(
+        self,
+        engine: LoopEngine,
+        weights: list[Tensor],
+        x: Tensor,
+        y: Tensor,
+        release: RowRelease | None = None,
+    ) -> None:
         self.engine, self.weights, self.x, self.y = engine, weights, x, y
+        self.release = release
 
     def __call__(self, w: Params) -> Params:
         """The gradient at w, a stack of one."""
@@ -341,6 +366,7 @@ class LoopBatch:
 
     def hessian(self, w: Params, v: Params) -> Params:
         """`H(w) v`: the gradient of the gradient along v."""
+        assert self.release is None, "a Hessian is not accounted for"
         self._enter(w)
         with torch.enable_grad():
             product = hessian_product(
@@ -349,7 +375,36 @@ class LoopBatch:
         return _as_stack(self.engine.trainable, product)
 
     def gradient(self) -> tuple[Tensor, ...]:
-        """The gradient where the module is."""
+        """The gradient where the module is; where rows are protected, the released one."""
+        if self.release is not None:
+            sums = self._sum_bounded(self.release.clip)
+            return tuple(t[0] for t in self.release.average(sums).values())
+        if not len(self.x):  # an empty draw of rows
+            return tuple(torch.zeros_like(w) for w in self.weights)
+        return self._gradient()
+
+    def _sum_bounded(self, clip: float) -> Params:
+        """The sum of the rows' gradients, each bounded, as a stack of one: in one pass where the
+        module can be mapped over rows, else row by row."""
+        names, mapped, task = self.engine.trainable, self.engine.mapped, self.engine.task
+        stack = _as_stack(names, [w.detach() for w in self.weights])
+        if mapped is not None:
+
+            def loss(leaves: Params, x: Tensor, y: Tensor) -> Tensor:
+                return task.loss(mapped(leaves, self.engine.protect(x), True), y)
+
+            counts = self.weights[0].new_ones(1, len(self.x))
+            return sum_rows(loss, stack, self.x[None], self.y[None], counts, clip)
+        total = {name: torch.zeros_like(t) for name, t in stack.items()}
+        for i in range(len(self.x)):
+            row = LoopBatch(self.engine, self.weights, self.x[i : i + 1], self.y[i : i + 1])
+            grads = row._gradient()
+            factor = float(shorten(torch.stack([g.pow(2).sum() for g in grads]).sum(), clip))
+            for name, g in zip(names, grads, strict=True):
+                total[name] += factor * g if factor > 0 else 0.0
+        return total
+
+    def _gradient(self) -> tuple[Tensor, ...]:
         with torch.enable_grad():
             loss = self._loss()
             try:

@@ -317,6 +317,17 @@ def mixes_rows(module: nn.Module, rows: Tensor, training: bool = False) -> bool:
     return _try(module, look)
 
 
+def draws_numbers(module: nn.Module, rows: Tensor) -> bool:
+    """Return True if a module's output in training depends on numbers that it draws."""
+
+    def look(twin: nn.Module) -> bool:
+        twin.train()
+        torch.manual_seed(1)
+        return not torch.equal(twin(rows.clone()), twin(rows.clone()))
+
+    return _try(module, look)
+
+
 def _try(module: nn.Module, look: Callable[[nn.Module], bool]) -> bool:
     """Return the result of a probe of a copy of a module; False if it fails, which shows later."""
     try:

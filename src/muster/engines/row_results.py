@@ -39,8 +39,8 @@ class RowResults:
     """The results of n rows: their loss, their scores and, where something is computed from all
     rows together, the outputs themselves."""
 
-    def __init__(self, task: Task, scoring: Scoring, n: int) -> None:
-        self.task, self.scoring, self.n = task, scoring, n
+    def __init__(self, task: Task, scoring: Scoring, n: int, most: float = np.inf) -> None:
+        self.task, self.scoring, self.n, self.most = task, scoring, n, most
         self.loss = np.empty(n)
         self.rows = np.empty((len(scoring.row_scores), n))
         self.alone = averages_rows(task)
@@ -56,7 +56,11 @@ class RowResults:
             return values if counts is None else values[counts]
 
         if self.alone:
-            self.loss[at] = flat(self.task.loss(z, y))
+            loss = flat(self.task.loss(z, y))
+            bounded = self.most < np.inf
+            self.loss[at] = (
+                np.clip(np.nan_to_num(loss, nan=self.most), 0, self.most) if bounded else loss
+            )
         for (_, of), values in zip(self.scoring.row_scores, self.rows, strict=True):
             values[at] = flat(of(z, y))
         if self.alone and not self.scoring.set_scores:
@@ -145,7 +149,13 @@ class RowSelection:
     """
 
     def __init__(
-        self, data: RaggedRows, clients: Int64, split: Split, task: Task, scoring: Scoring
+        self,
+        data: RaggedRows,
+        clients: Int64,
+        split: Split,
+        task: Task,
+        scoring: Scoring,
+        most: float = np.inf,
     ) -> None:
         self.data, self.clients, self.split = data, clients, split
         self.rows: Int64 | None
@@ -162,7 +172,7 @@ class RowSelection:
             whole = self.shared or (everyone and data.rows is None)
             self.rows = None if whole else data.base(self.at)
             self.n = len(data.y) if self.shared else len(self.at)
-        self.results = RowResults(task, scoring, self.n)
+        self.results = RowResults(task, scoring, self.n, most)
 
     def by_client(self) -> Appraisal:
         """Return each client's loss and scores on its rows, weighted where rows have weights."""

@@ -24,6 +24,7 @@ from ..federation import Federation
 from ..federation.ragged_rows import features
 from ..local import Local
 from ..parts.solvers import Gradient, Solver, Work
+from ..privacy.row_noise import RowNoise
 from ..protocol import Appraisal, Offer
 from ..tasks.classification import Multiclass
 from ..tasks.task import Task, averages_rows, has_slope
@@ -41,6 +42,7 @@ from .descent import (
 )
 from .engine import Assignment, Engine, WorkBuffer
 from .modules import DropoutDraws, VmapModule, examples, find_obstacle, has_dropout, stackable
+from .row_release import RowRelease, sum_layers, sum_rows
 from .row_results import RowResults, Split, row_blocks
 
 if TYPE_CHECKING:
@@ -67,8 +69,9 @@ class StackedEngine(Engine):
         local: Local,
         compute: Compute = Compute(),
         task: Task = Multiclass(),
+        row_noise: RowNoise | None = None,
     ) -> None:
-        super().__init__(module, fed, local, compute, task)
+        super().__init__(module, fed, local, compute, task, row_noise)
         self.frozen = params.frozen_params(self.main.module)
         layers = stackable(self.main.module)
         self.mapped: VmapModule | None = None
@@ -138,7 +141,8 @@ class StackedEngine(Engine):
                 own = {name: _rows(m, part.at) for name, m in memory.items()}
                 course = LocalSteps(local, offer, part.steps // solver.draws, own)
                 draws = self.draws(offer, part.clients)
-                cohort = StackedCohort(self, part, course, solver.draws, draws)
+                protect = self.row_release(offer, part.clients, assignment)
+                cohort = StackedCohort(self, part, course, solver.draws, draws, protect)
                 with torch.no_grad():
                     done = solver(cohort, offer, own)
                 done = replace(done, memory=done.memory | course.optimizer_state)
@@ -205,9 +209,10 @@ class StackedCohort:
         course: LocalSteps,
         per_step: int,
         draws: DropoutDraws | None,
+        release: RowRelease | None = None,
     ) -> None:
         self.engine, self.group, self.course, self.per_step = engine, group, course, per_step
-        self.steps, self.draws = course.steps, draws
+        self.steps, self.draws, self.release = course.steps, draws, release
 
     @property
     def plain_rate(self) -> float | None:
@@ -238,6 +243,8 @@ class StackedCohort:
                 start, held, span = first, n, (slice(first, first + together), slice(n))
                 block = self._fetch(rows[span], targets[span], scale[span], room)
             few = [block[i % steps - start] for i in range(first, first + self.per_step)]
+            if self.release is not None:
+                self.release.begin_step(s)
             yield n, self.course.rates[s], few if n == held else [batch.first(n) for batch in few]
 
     def _count_together(self, rows: int) -> int:
@@ -253,7 +260,7 @@ class StackedCohort:
         drawn = torch.index_select(engine.x["train"], 0, rows.flatten(), out=room)
         inputs = features(drawn, engine.dtype).view(*rows.shape, *room.shape[1:]).unbind(0)
         pieces = zip(inputs, targets.unbind(0), scale.unbind(0), engine.code(targets), strict=True)
-        return [StackedBatch(engine, *piece, self.draws) for piece in pieces]
+        return [StackedBatch(engine, *piece, self.draws, self.release) for piece in pieces]
 
     def descend(
         self,
@@ -264,7 +271,7 @@ class StackedCohort:
     ) -> Params:
         """Corrected descent. Plain SGD is compiled for softmax regression, fused for fully
         connected models, and otherwise by autograd, as any optimizer is."""
-        if not self.course.optimizer.plain:
+        if not self.course.optimizer.plain or self.release is not None:
             return self.iterate(
                 stack, lambda w, grads: direction(w, grads[0](w), pull, anchor, correction)
             )
@@ -353,14 +360,16 @@ class StackedBatch:
         scale: Tensor,
         hot: Tensor | None,
         draws: DropoutDraws | None = None,
+        release: RowRelease | None = None,
     ) -> None:
         self.engine, self.x, self.y, self.scale = engine, x, y, scale
-        self.hot, self.draws = hot, draws
+        self.hot, self.draws, self.release = hot, draws, release
 
     def first(self, n: int) -> StackedBatch:
         """The batches of the first n clients."""
         hot = None if self.hot is None else self.hot[:n]
-        return StackedBatch(self.engine, self.x[:n], self.y[:n], self.scale[:n], hot, self.draws)
+        pieces = self.x[:n], self.y[:n], self.scale[:n], hot
+        return StackedBatch(self.engine, *pieces, self.draws, self.release)
 
     @property
     def counts(self) -> list[int]:
@@ -376,7 +385,10 @@ class StackedBatch:
         return x, self.hot, self.scale.unsqueeze(1)
 
     def __call__(self, w: Params) -> Params:
-        """Each client's gradient: that of the sum over clients of their mean losses."""
+        """Each client's gradient: that of the sum over clients of their mean losses; where rows
+        are protected, the released one."""
+        if self.release is not None:
+            return self.release.average(self._sum_bounded(w, self.release.clip))
         if self.engine.fused is not None:
             return fused_gradient(w, self.engine.fused, *self.flat)
         if self.engine.linear is not None:
@@ -391,11 +403,24 @@ class StackedBatch:
 
     def hessian(self, w: Params, v: Params) -> Params:
         """Each client's `H(w) v`: the gradient of the gradient along v."""
+        assert self.release is None, "a Hessian is not accounted for"
         with torch.enable_grad():
             leaves, total = self._total(w)
             return _by_name(
                 leaves, hessian_product(total, list(leaves.values()), [v[n] for n in leaves])
             )
+
+    def _sum_bounded(self, w: Params, clip: float) -> Params:
+        """Each client's sum of its rows' gradients, each bounded."""
+        counts = (self.scale > 0).to(self.scale)
+        if self.engine.fused is not None:
+            x, hot, _ = self.flat
+            return sum_layers(w, self.engine.fused, x, hot, counts, clip)
+
+        def loss(leaves: Params, x: Tensor, y: Tensor) -> Tensor:
+            return self.engine.task.loss(self.engine.forward(leaves, x, self), y)
+
+        return sum_rows(loss, w, self.x, self.y, counts, clip)
 
     def _total(self, w: Params) -> tuple[Params, Tensor]:
         """The weights as leaves, and the sum of the clients' losses, each on its own rows."""

@@ -110,6 +110,12 @@ class Solver(Protocol):
         return 0.0
 
     @property
+    def single_gradient(self) -> bool:
+        """True if it takes one gradient of each batch and nothing else of clients' rows: then it
+        can train where rows are protected. Engines make sure that it takes no more."""
+        return False
+
+    @property
     def joint(self) -> bool:
         """True if a client's state must agree with the server's: then a new state counts only when
         the client's reply was admitted."""
@@ -151,6 +157,7 @@ class SGD(Solver):
     """
 
     prox: float = 0.0
+    single_gradient: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_at_least("prox", self.prox)
@@ -187,6 +194,7 @@ class ControlVariates(Solver):
     needs: ClassVar[tuple[str, ...]] = ("control",)
     sends: ClassVar[tuple[str, ...]] = ("change",)
     joint: ClassVar[bool] = True
+    single_gradient: ClassVar[bool] = True
 
     def memory(self, model: Params) -> State:
         return {"control": {n: torch.zeros_like(t) for n, t in model.items()}}

@@ -48,8 +48,6 @@ def check_private(
     rounds: int,
 ) -> None:
     """Refuse the first setting of a run that cannot be private."""
-    if privacy.unit == "rows":
-        raise MusterError("privacy.unit: 'rows' is not there yet; use unit = \"clients\"")
     if privacy.secure:
         check_installed()
     if attack is not None:

@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 RELEASED = ("round", "eps", "reference_loss", "releases", "epsilon_objective", "epsilon_others")
-ROLES = {"objective": "a client of the objective", "others": "any other client"}
+ROLES = {
+    "objective": "a client of the objective",
+    "others": "any other client",
+    "rows": "a row of any client",
+}
 
 
 def state_privacy(facts: Mapping[str, Any]) -> str:

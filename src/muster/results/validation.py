@@ -86,6 +86,7 @@ PRIVACY: dict[str, Any] = {
     "releases": int,
     "epsilon_objective": float,
     "epsilon_others": float,
+    "epsilon_rows": float,
 }
 TEXTS = ("majority_class",)  # facts that are text or a number; all others are numbers
 SETTINGS: dict[str, Any] = {  # the settings of a configuration that are shown or used

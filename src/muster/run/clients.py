@@ -28,6 +28,7 @@ from ..privacy.contributions import Contributions, contribute, flatten_updates
 from ..privacy.fixed_point import Vectors, add, encode
 from ..privacy.masks import Attempt
 from ..privacy.noise import draw_vectors, seeded_words, system_words
+from ..privacy.row_noise import NoiseSource
 from ..privacy.secure_sum import find_members, hash_offer, simulate_sum
 from ..protocol import (
     Answers,
@@ -221,8 +222,16 @@ class LocalClients:
         return self.engine.steps(clients)
 
     def appraise(self, t: int, model: Params, clients: Int64) -> Appraisal:
-        """Return F_k(w) and the score on the rows of decisions."""
-        return self.engine.appraise(self.job.method.product(model), clients, self.job.split)
+        """Return F_k(w) and the score on the rows of decisions; where rows are protected, a
+        released F_k and no score."""
+        product, noise = self.job.method.product(model), self.engine.row_noise
+        if noise is None:
+            return self.engine.appraise(product, clients, self.job.split)
+        mean = self.engine.appraise(product, clients, self.job.split, most=noise.most_loss).loss
+        rows, ids = self.engine.data(self.job.split).sizes[clients], self.engine.ids(clients)
+        source = NoiseSource(noise.seeded, "loss noise", self.job.seed, t, ids)
+        released = noise.release_losses(mean, rows, clients, source)
+        return Appraisal(released, np.full(len(clients), np.nan))
 
     def decide_to_stay(self, clients: Int64, cache: EvaluationCache) -> Bool:
         """Return True for clients that stay by the participation rule, and for attackers whose

@@ -20,6 +20,7 @@ from ..base.params import Params, State
 from ..base.registry import check_part
 from ..base.rng import MOST
 from ..engines.descent import initial_optimizer_state
+from ..engines.row_release import refuse_module
 from ..engines.row_results import Split
 from ..federation import Federation
 from ..local import Local
@@ -31,6 +32,7 @@ from ..parts.threats.attacks import Attack
 from ..privacy.fixed_point import choose_scale
 from ..privacy.gaussian import Gaussian
 from ..privacy.refusals import check_private, check_private_data, find_privacy_warnings
+from ..privacy.row_refusals import check_private_row_data, check_private_rows
 from ..protocol import Offer
 from ..tasks.classification import Multiclass
 from ..tasks.compatibility import match_task
@@ -96,7 +98,16 @@ class Job:
         for name in ("rounds", "seed", "tuned_steps"):
             object.__setattr__(self, name, int(getattr(self, name)))
         object.__setattr__(self, "task", as_task(self.task))
-        if self.privacy is not None:
+        if self.privacy is not None and self.protects_rows:
+            check_private_rows(
+                self.privacy,
+                self.method,
+                self.local,
+                self.participation,
+                self.attack,
+                self.tuned_steps,
+            )
+        elif self.privacy is not None:
             check_private(self.privacy, self.method, self.participation, self.attack, self.rounds)
 
     def with_seed(self, seed: int) -> Job:
@@ -129,10 +140,23 @@ class Job:
             )
         fed, task = match_task(fed, self.task)
         module = as_module(self.model, fed, self.seed, task)
-        if self.privacy is not None:
+        if self.protects_rows:
+            check_private_row_data(fed)
+            refuse_module(module, fed, task)
+        elif self.privacy is not None:
             check_private_data(self.privacy, fed, module)
             choose_scale(fed.n, self.noise)
         return module
+
+    @property
+    def protects_rows(self) -> bool:
+        """True if each row is protected where it is, by its client."""
+        return self.privacy is not None and self.privacy.unit == "rows"
+
+    @property
+    def protects_clients(self) -> bool:
+        """True if a round releases one noisy sum of clients' contributions."""
+        return self.privacy is not None and self.privacy.unit == "clients"
 
     @property
     def needs_requirement(self) -> bool:
@@ -146,8 +170,9 @@ class Job:
 
     @cached_property
     def possible(self) -> ReportLimits:
-        """Limits of plausible reports."""
-        return ReportLimits.of(self.task)
+        """Limits of plausible reports; where rows are protected, clients report no score."""
+        limits = ReportLimits.of(self.task)
+        return replace(limits, undefined=True) if self.protects_rows else limits
 
     @property
     def split(self) -> Split:
@@ -168,7 +193,7 @@ class Job:
         """Return a warning if the whole run is warm-up, so that the other clients, of these shares
         of the data, are never asked; and those of its privacy."""
         found = []
-        if self.privacy is not None:
+        if self.privacy is not None and not self.protects_rows:
             found = find_privacy_warnings(self.privacy, len(others))
         if self.warmup < self.rounds or not others.any() or not self.method.refers:
             return found

@@ -29,6 +29,7 @@ from .job import DecideOn, Job
 from .memory_check import check_memory
 from .phase_times import PhaseTimes, time_clients
 from .round import Setup
+from .row_account import RowAccount
 from .shared_checkpoint import share_checkpoint
 from .training_loop import Keep, RunOrigin, build_initial_state, expand_tracks, run_rounds
 
@@ -124,7 +125,9 @@ def run_job(
     adversary = Adversary(job.attack, draw_attackers(fed, job.attack, job.seed))
     if job.attack is not None:
         fed = job.attack.poison(fed, adversary.clients)
-    work = choose(compute, module, fed, job.local, task)
+    account = RowAccount.open(job, fed.train.sizes)
+    noise = None if account is None else account.noise
+    work = choose(compute, module, fed, job.local, task, noise)
     clients = time_clients(LocalClients(fed, job, work, adversary), times)
     setup = Setup(fed.population, job, clients)
     start = params.get_params(module, compute.number, work.device)
@@ -148,12 +151,14 @@ def run_job(
             **chosen,
             "doubts": [
                 *job.find_warnings(fed.population.others),
+                *([] if account is None else account.find_warnings()),
                 *find_data_warnings(fed),
                 *evaluate.find_clients_without_loss(fed, task),
             ],
         },
         holdings=evaluate.count_holdings(fed),
         test_rows=None if fed.test is None else fed.test.sizes,
+        row_account=account,
     )
     try:
         check_memory(setup, expand_tracks(job.method, start))

@@ -44,6 +44,7 @@ from .private_round import (
     resume_account,
 )
 from .round import Setup, play_round
+from .row_account import RowAccount
 
 NO_PHASE = nullcontext()
 LARGE = 2**30  # bytes above which clients' own models are not saved with the results
@@ -81,6 +82,7 @@ class RunOrigin:
         identity: identifies the federation, so that a run does not resume another's checkpoint
         holdings: each client's rows of each class, where they are known here
         test_rows: each client's number of held-out rows, where it is known here
+        row_account: each client's account, where its rows are protected and known here
     """
 
     identity: dict[str, str]
@@ -89,6 +91,7 @@ class RunOrigin:
     facts: Facts = field(default_factory=dict)
     holdings: pl.DataFrame | None = None
     test_rows: Int64 | None = None
+    row_account: RowAccount | None = None
 
 
 def build_initial_state(setup: Setup, start: Params, memory: State) -> RunState:
@@ -101,7 +104,7 @@ def build_initial_state(setup: Setup, start: Params, memory: State) -> RunState:
         server = {**server, **method.weigh.memory(n)}
     if method.trust is not None:
         server = {**server, **build_trust_state(n)}
-    if setup.job.privacy is not None:
+    if setup.job.protects_clients:
         server = {**server, **build_private_state(n)}
     memories = ClientStates.create(memory, setup.population.n) if memory else None
     return RunState(0, start, server, memories, seen)
@@ -177,12 +180,13 @@ def _run_rounds(
             state, ledger = found
 
     account = None
-    if setup.job.privacy is not None:
+    if setup.job.protects_clients:
         account = Account.open(keep.checkpoint, keep.resume)
         state = resume_account(state, account)
     every = keep.evaluate_every or rounds
     # Evaluated after every round, a state needs no more appraisals at its offer.
     reuse = keep.evaluate_every == 1 and setup.job.method.serves == "global"
+    reuse = reuse and not setup.job.protects_rows  # whose appraisals are noisy
     cache = EvaluationCache(
         clients.appraise, clients.evaluate, n, setup.job.split if reuse else None
     )
@@ -212,6 +216,8 @@ def _run_rounds(
                         measured = measures.compute_measures(setup.population, view)
             seconds = time.perf_counter() - began
             with phase("store"):
+                if origin.row_account is not None:
+                    measured = {**measured, "releases": following.round}
                 row = ledger.add(entry, {**measured, "seconds": seconds})
                 state = following
                 # A private round that is played again is released again: each is saved.
@@ -235,12 +241,16 @@ def _run_rounds(
     if origin.test_rows is not None:
         after = frames["final"].columns.index("rows") + 1
         frames["final"].insert_column(after, pl.Series("test_rows", origin.test_rows))
+    if origin.row_account is not None:
+        frames["final"] = origin.row_account.add_columns(frames["final"], state.round)
     if origin.holdings is not None:
         frames["holdings"] = origin.holdings
     for name in (*TABLES, "final"):
         frames[name] = add_names(frames[name], setup.population.names)
     own = collect_own_models(state)
     privacy = {} if account is None else describe_privacy(setup.job, account, state.round)
+    if origin.row_account is not None:
+        privacy = origin.row_account.describe(state.round)
     run = Run(
         weights=params.to_state_dict(module, setup.job.method.product(state.model)),
         **frames,

@@ -112,7 +112,7 @@ def train(message: Message, context: Context) -> Message:
         record = party.join(attempt, lambda: node.contribute_securely(offer, role, state))
         report = node.base_report(offer.round) | report_vector(record)
         return reply_to(message, write_reply(report, "exact", as_contribution(record.values)))
-    if node.job.privacy is not None:
+    if node.job.protects_clients:
         report, given = node.contribute(offer, role, state)
         return reply_to(message, write_reply(report, "exact", given))
     report, replies = node.train(offer, role, state)

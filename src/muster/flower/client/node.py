@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from ...base import params
+from ...base.arrays import Int64
 from ...base.errors import MusterError
 from ...base.params import Params, State
 from ...config.experiment import Experiment
@@ -27,12 +29,14 @@ from ...protocol import Appraisal, Evaluation, Offer, Replies, Roster, RunState
 from ...run.clients import LocalClients
 from ...run.evaluation_cache import EvaluationCache
 from ...run.job import Job
+from ...run.row_account import RowAccount, releases_losses
 from ...run.solo import with_solo
 from ...tasks.compatibility import match_task
 from ..transport.wire import EXTRA_FIGURES, PREFIX, SPLITS, UNSTATED, ClientRole
 from .client_state import ClientState
 
-GIVEN = "given"  # the number of its contributions, in its state
+# In its state: the number of its contributions, and of the losses that it released.
+GIVEN, LOSSES = "given", "losses"
 ONLY = np.array([0])  # the index of the one client in its federation
 
 
@@ -44,7 +48,10 @@ class Node:
         self.module = job.check(fed)
         self.fed, task = match_task(fed, job.task)
         # One client's work uses one core.
-        engine = choose(replace(compute, processes=1), self.module, self.fed, job.local, task)
+        account = RowAccount.open(job, self.fed.train.sizes)
+        self.noise = None if account is None else account.noise
+        one = replace(compute, processes=1)
+        engine = choose(one, self.module, self.fed, job.local, task, self.noise)
         self.stack = LocalClients(self.fed, job, engine)
         self.frozen = params.frozen_digest(self.module)
 
@@ -64,7 +71,8 @@ class Node:
 
     def build_cache(self, offer: Offer, state: ClientState) -> EvaluationCache:
         """Return the cache of its evaluation of the offer's model, with what its state has."""
-        cache = EvaluationCache(self.stack.appraise, self.stack.evaluate, 1)
+        appraise = self.stack.appraise if self.noise is None else partial(self.release_loss, state)
+        cache = EvaluationCache(appraise, self.stack.evaluate, 1)
         cache.use(RunState(offer.round, offer.model))
         stored = state.get_appraisal(offer.round)
         if stored is not None:
@@ -72,8 +80,40 @@ class Node:
             cache.store(ONLY, Appraisal(loss, score))
         return cache
 
+    def release_loss(self, state: ClientState, t: int, model: Params, clients: Int64) -> Appraisal:
+        """Return its released loss of a model, counted, on disk, before it is sent; unknown, once
+        as many are released as its account has: one for each round, and the last model's."""
+        released = self.count(state, LOSSES)
+        if released > self.job.rounds:
+            return Appraisal.unknown(len(clients))
+        state.put(**{LOSSES: released + 1})
+        state.save()
+        return self.stack.appraise(t, model, clients)
+
+    def count(self, state: ClientState, what: str) -> int:
+        """Return how often it gave something, by its state, which must outlive a restart."""
+        if state.folder is None:
+            raise MusterError(
+                "privacy: a node counts its contributions in its memory; start it with --memory "
+                "FOLDER"
+            )
+        return int(state.get(what, 0))
+
+    def measure_privately(self, offer: Offer, state: ClientState) -> dict[str, Any]:
+        """Return the report where rows are protected: its released loss, if a rule of the method
+        asks for it, and nothing else."""
+        report = self.base_report(offer.round) | {"stays": 1.0}
+        if releases_losses(self.method):
+            cache = self.build_cache(offer, state)
+            loss = float(cache.appraise(ONLY).loss[0])
+            store_appraisal(cache, offer, state)
+            report |= {} if np.isnan(loss) else {f"{PREFIX[self.job.split]}loss": loss}
+        return report
+
     def measure(self, offer: Offer, role: ClientRole, state: ClientState) -> dict[str, Any]:
         """Evaluate the model; return the report, with 1.0 for `stays` if it stays."""
+        if self.noise is not None:
+            return self.measure_privately(offer, state)
         memory, model = self.memory(state), self.method.product(offer.model)
         own_of = (lambda who: memory["own"]) if "own" in memory else None
         view = self.stack.evaluate_model(model, own_of, ONLY)
@@ -97,6 +137,8 @@ class Node:
 
     def trial(self, offer: Offer, models: Sequence[Params], state: ClientState) -> dict[str, Any]:
         """Evaluate the offer's model and others that might follow it; return the report."""
+        if self.noise is not None:
+            raise MusterError("privacy: rows are protected, and no trial is in their account")
         cache = self.build_cache(offer, state)
         words = self.stack.try_models(offer, models, ONLY, cache).values[:, 0]
         store_appraisal(cache, offer, state)
@@ -117,12 +159,7 @@ class Node:
     ) -> tuple[dict[str, Any], Params | None]:
         """Contribute to a private sum, or abstain; return the report, and the contribution. It is
         counted, on disk, before it is sent: the server cannot ask for more than the terms say."""
-        if state.folder is None:
-            raise MusterError(
-                "privacy: a node counts its contributions in its memory; start it with --memory "
-                "FOLDER"
-            )
-        cache, given = self.build_cache(offer, state), int(state.get(GIVEN, 0))
+        cache, given = self.build_cache(offer, state), self.count(state, GIVEN)
         answers = self.stack.contribute(
             offer, self.build_roster(role), np.array([given]), cache, self.memory(state)
         )
@@ -150,6 +187,12 @@ class Node:
         """Reply to the offer: its report, and its replies if it joined."""
         roster = self.build_roster(role)
         steps = None if role.steps < 0 else np.array([role.steps])
+        given = 0
+        if self.noise is not None:
+            given, steps = self.count(state, GIVEN), None  # steps as its account has them
+            if given >= self.job.rounds:
+                spent = {"joined": False, "reason": "budget spent"}
+                return self.base_report(offer.round) | spent, None
         cache = self.build_cache(offer, state)
         answers = self.stack.respond(offer, roster, steps, cache, self.memory(state))
         store_appraisal(cache, offer, state)
@@ -160,6 +203,8 @@ class Node:
         }
         if not joined:
             return report, None
+        if self.noise is not None:
+            state.put(**{GIVEN: given + 1})
         state.put_memory(offer.round + 1, answers.state)
         report["steps"] = int(answers.steps[0])
         if self.method.reports:

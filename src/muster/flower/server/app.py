@@ -33,6 +33,7 @@ from ...results.model import ModelRecipe
 from ...results.run import OnRound, Run
 from ...run.checkpoint import read_identity
 from ...run.round import Setup
+from ...run.row_account import RowAccount
 from ...run.training_loop import Keep, RunOrigin, build_initial_state, run_rounds
 from ...tasks.scores import Score
 from ..terms import (
@@ -164,6 +165,7 @@ def federate(
             ),
         },
         recipe=ModelRecipe.of(job.model, module, model_inputs, job.task, job.method.serves),
+        row_account=RowAccount.open(job, population.sizes),
     )
     result = run_rounds(
         setup,

@@ -258,7 +258,7 @@ class RemoteClients:
         common = (offer.round, k, rows, dtype, self.network.precision)
         if kind not in (MessageType.TRAIN, FETCH, UNMASK):
             return ExpectedReply(*common, figures=self._figures)
-        if self.job.privacy is not None:
+        if self.job.protects_clients:
             return expect_vector(ExpectedReply(*common), self.job.count_numbers(offer.model), kind)
         shapes = {name: tuple(t.shape) for name, t in offer.model.items()}
         if kind == FETCH:

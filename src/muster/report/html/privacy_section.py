@@ -15,6 +15,7 @@ TITLE = "Privacy"
 HEAD = {  # columns, by the key of the fact
     "epsilon_objective": "epsilon, objective",
     "epsilon_others": "epsilon, others",
+    "epsilon_rows": "epsilon, rows",
     "delta": "delta",
     "noise": "noise / clip",
     "clip": "clip",
@@ -41,7 +42,7 @@ def section(content: Content) -> Section:
         sentences.append(f"Not private: {', '.join(rest)}.")
     if len(content.seeds) > 1:
         sentences.append(
-            "Each seed is a run and has its own account: where they share clients, the costs add up."
+            "Each seed is a run and has its own account: where they share clients, costs add up."
         )
     sentences.append(
         "Released are the model, F(w) and this account; all else on a page that is not made with "
