@@ -72,6 +72,7 @@ def test_a_private_federation_is_its_simulation_where_noise_is_the_same(
     assert real.rounds.select(released).equals(simulated.rounds.select(released))
     assert real.rounds["joined"].sum() > 0
     assert state_privacy(real.facts).startswith("private: epsilon ")
+    assert any("privacy of whole clients among 5" in text for text in real.warnings)
 
 
 def test_a_node_sends_whole_numbers_and_no_loss(setup, tmp_path):
