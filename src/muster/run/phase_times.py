@@ -31,6 +31,7 @@ ASKED = {  # what clients are asked, by the phase it belongs to
     "appraise": "appraise",
     "try_models": "appraise",
     "respond": "train",
+    "contribute": "train",
     "fetch": "train",
     "evaluate": "measure",
 }
