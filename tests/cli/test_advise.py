@@ -71,6 +71,42 @@ def test_a_page_for_one_site_has_no_number_of_another(clinics, tmp_path, monkeyp
     assert list(alone["clients"]) == ["south"]
 
 
+def test_an_advice_is_rendered_again_from_its_folder(clinics, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    out = run([clinics, *FEW, "--name", "d"], capsys)
+    folder = tmp_path / "runs" / "d"
+    page = (folder / "report.html").read_text()
+    (folder / "report.html").unlink()
+    assert main(["report", "runs/d"]) == 0
+    assert (folder / "report.html").read_text() == page, "to the letter, the runs' part too"
+    assert main(["report", "runs/d", "--for", "south", "--out", "pages/south.html"]) == 0
+    assert "for south" in (tmp_path / "pages" / "report-south.html").read_text()
+    capsys.readouterr()
+    again = run(["runs/d"], capsys)
+    assert again.splitlines()[:-1] == out.splitlines()[:-2], "all but where results are"
+    told = json.loads(run(["runs/d", "--json"], capsys))
+    assert told == json.loads((folder / "advice.json").read_text())
+    for words, said in (
+        (["report", "runs/d", "--for", "west"], "unknown client 'west'"),
+        (["advise", "runs/d", "--rounds", "3"], "it takes no other keys"),
+        (["report", "runs/d/alone-seed0", "--for", "south"], "only an advice has pages"),
+    ):
+        assert main(words) == 2
+        assert said in capsys.readouterr().err
+    (folder / "advice.json").write_text('{"clients": {"south": {}}}')
+    assert main(["report", "runs/d"]) == 2
+    assert "advice.json: cannot be read" in capsys.readouterr().err
+
+
+def test_the_cost_is_said_before_anything_runs(clinics, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["advise", str(clinics), *FEW, "--pairs", "0", "--name", "e"]) == 0
+    said = capsys.readouterr()
+    assert "15 trainings of 2 rounds: 3 seeds, each with 5 (2 for assist)" in said.err
+    assert "with south" not in said.out
+    assert "with everyone" in said.out
+
+
 def test_a_table_and_sentences(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
@@ -104,6 +140,8 @@ def test_a_comparison_that_was_run_is_advice_too(tmp_path, monkeypatch, capsys):
         (["heart", "--seeds", "2"], "seeds: 2; allowed: whole numbers from 3"),
         (["heart", "--jobs", "0"], "--jobs: 0"),
         (["heart", "--nosuch", "1"], "unknown key 'nosuch'"),
+        (["heart", "--privacy.epsilon", "1"], "privacy: an advice trains without noise"),
+        (["heart", "--pairs", "many"], "--pairs: 'many'; allowed: whole numbers from 0"),
     ],
 )
 def test_mistakes_are_one_line_before_anything_is_written(

@@ -12,13 +12,14 @@ import torch
 import muster
 from muster.data.split.resplit import split_again
 from muster.federation import Variation
-from muster.study.advice_runs import ASSIST, EVERYONE, MAXFL, AdvicePlan, advise_from, run_seed
+from muster.study.advice_plan import ALONE, ASSIST, EVERYONE, MAXFL
+from muster.study.advice_runs import AdvicePlan, advise_from, run_seed
 from muster.study.way_records import (
-    ALONE,
     average_rows,
     client_ratio,
     collect_trials,
     count_outcomes,
+    summarise_client,
 )
 
 WORK = muster.Local(steps=10, batch_size=None, lr=0.1)
@@ -116,9 +117,12 @@ def test_a_row_counts_once_by_its_mean_over_the_seeds_that_held_it_out():
             rows.setdefault(key, []).append(loss)
     means = [np.mean(values) for _, values in sorted(rows.items())]
     assert len(means) <= 20
-    np.testing.assert_allclose(average_rows(records, "with 1", 0), means)
-    trials = collect_trials(records)
-    assert len(trials.gains["with 1", 0]) == len(means)
+    found = average_rows(
+        [r.row_hashes[0] for r in records], [r.ways["with 1"].answers[0].loss for r in records]
+    )
+    np.testing.assert_allclose(found, means)
+    trials = collect_trials([summarise_client(records, k) for k in range(2)], True)
+    assert trials.gains["with 1", 0].count == len(means)
     assert trials.by_row
     assert not trials.ratio.any()
 
@@ -127,9 +131,10 @@ def test_where_clients_are_dealt_other_rows_units_are_seeds_with_the_correction(
     fed = muster.data.digits(clients=3)
     plan = replace(plan_for(lambda seed: muster.data.digits(clients=3, seed=seed)), fixed=False)
     plan = replace(plan, job=replace(plan.job, task=muster.tasks.multiclass()))
-    trials = collect_trials([run_seed(plan, seed) for seed in range(3)])
+    records = [run_seed(plan, seed) for seed in range(3)]
+    trials = collect_trials([summarise_client(records, k) for k in range(3)], False)
     assert not trials.by_row
-    assert len(trials.gains[EVERYONE, 0]) == 3
+    assert trials.gains[EVERYONE, 0].count == 3
     test, total = fed.test.sizes[0], fed.train.sizes.sum() + fed.test.sizes.sum()
     assert trials.ratio[0] == pytest.approx(test / (total - test), rel=0.01)
 
@@ -144,7 +149,7 @@ def test_a_federation_that_is_the_same_in_every_seed_is_split_again():
     fixed = muster.advise(
         lambda seed: replace(split_again(fed, 0), varies="training"), rounds=1, seeds=3
     )
-    assert "split them again" in fixed.note
+    assert "held out in turn by 3 splits" in fixed.note
 
 
 def test_a_client_of_one_class_is_not_judged():
@@ -176,6 +181,7 @@ def test_the_hospitals_have_outcomes_and_names():
     assert list(advice.clients) == ["cleveland", "hungarian", "switzerland", "va"]
     va = advice["va"].table
     assert 0 <= va["alone"]["sensitivity"] <= 1
+    assert va["alone"]["scores"].keys() == {"accuracy", "auc"}, "rows are no score"
     assert sum(n for n, _, _ in va["alone"]["calibration"]) == 3 * va["test_rows"]
     assert va["rows"] + va["test_rows"] == 200
     assert va["ways"][EVERYONE]["bytes_up"] > 0

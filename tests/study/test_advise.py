@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from muster.study.advise import LEAST, Trials, decide, find_need, holm_intervals
+from muster.report.intervals import SampleMoments
+from muster.study.advise import LEAST, WEIGHT, Trials, decide, find_need, holm_intervals
 
 
 def trials(gains, alone, rows=(100, 100, 100), partners=None, ratio=0.0, by_row=True):
     n = len(alone)
+    found = {cell: SampleMoments.of(values) for cell, values in gains.items()}
     return Trials(
-        np.array(alone, float), gains, np.full(n, ratio), rows[:n], partners or {}, by_row
+        np.array(alone, float), found, np.full(n, ratio), rows[:n], partners or {}, by_row
     )
 
 
@@ -24,32 +26,62 @@ def sample(mean, deviation=0.1, n=100, seed=0):
     return mean + deviation * (z - z.mean()) / z.std(ddof=1)
 
 
+def weighted_holm(p, weight):
+    """Holm (1979), section 4: the smallest p / w first, each against 5 % / the weights left."""
+    left, rejected = sum(weight.values()), set()
+    for cell in sorted(p, key=lambda cell: p[cell] / weight[cell]):
+        if p[cell] / weight[cell] > 0.05 / left:
+            break
+        rejected.add(cell)
+        left -= weight[cell]
+    return rejected
+
+
+@pytest.mark.parametrize("first", [(), ("way 0", "way 2")])
 @pytest.mark.parametrize("seed", range(20))
-def test_an_interval_excludes_zero_exactly_if_holm_rejects(seed):
+def test_an_interval_excludes_zero_exactly_if_holm_rejects(seed, first):
     draw = np.random.default_rng(seed)
     gains = {
-        (f"way {i}", k): draw.normal(draw.choice([0.0, 0.5, 1.0]), 1.0, 12)
+        (f"way {i}", k): draw.normal(draw.choice([-1.0, 0.0, 0.5, 1.0]), 1.0, 12)
         for i in range(4)
         for k in range(3)
     }
-    found = holm_intervals(gains, np.zeros(3))
-    p = {cell: stats.ttest_1samp(values, 0.0).pvalue for cell, values in gains.items()}
-    rejected = set()
-    for i, cell in enumerate(sorted(p, key=p.get)):
-        if p[cell] > 0.05 / (len(p) - i):
-            break
-        rejected.add(cell)
-    assert {cell for cell, gain in found.items() if gain.excludes_zero} == rejected
+    moments = {cell: SampleMoments.of(values) for cell, values in gains.items()}
+    found = holm_intervals(moments, np.zeros(3), frozenset(first))
+    weight = {cell: WEIGHT if cell[0] in first else 1.0 for cell in gains}
+    for side in ("greater", "less"):
+        p = {c: stats.ttest_1samp(v, 0.0, alternative=side).pvalue for c, v in gains.items()}
+        clear = {
+            cell
+            for cell, gain in found.items()
+            if gain.excludes_zero and (gain.mean > 0) == (side == "greater")
+        }
+        assert clear == weighted_holm(p, weight)
     assert all(found[cell].mean == pytest.approx(gains[cell].mean()) for cell in gains)
 
 
-def test_the_first_interval_has_bonferronis_level_and_the_correction_of_its_client():
-    gains = {("a", 0): sample(1.0, n=16), ("b", 1): sample(0.0, n=16)}
+def test_the_first_interval_has_its_share_of_the_level_and_the_correction_of_its_client():
+    gains = {("a", 0): sample(1.0, n=16), ("b", 1): sample(0.001, n=16)}
+    moments = {cell: SampleMoments.of(values) for cell, values in gains.items()}
     ratio = np.array([0.5, 0.0])
-    found = holm_intervals(gains, ratio)
-    half = stats.t.ppf(1 - 0.025 / 2, 15) * 0.1 * np.sqrt(1 / 16 + 0.5)
+    found = holm_intervals(moments, ratio)
+    half = stats.t.ppf(1 - 0.05 / 2, 15) * 0.1 * np.sqrt(1 / 16 + 0.5)
     assert found["a", 0].half == pytest.approx(half)
-    assert found["b", 1].half == pytest.approx(stats.t.ppf(0.975, 15) * 0.1 / 4)
+    assert found["b", 1].half == pytest.approx(stats.t.ppf(0.95, 15) * 0.1 / 4)
+    found = holm_intervals(moments, ratio, frozenset(["b"]))
+    share = 1 / (1 + WEIGHT)
+    half = stats.t.ppf(1 - 0.05 * share, 15) * 0.1 * np.sqrt(1 / 16 + 0.5)
+    assert found["a", 0].half == pytest.approx(half)
+
+
+def test_a_way_that_is_asked_about_first_is_not_hidden_by_many_others():
+    gains = {("with everyone", 0): sample(0.06, 0.2)}
+    many = {(f"w{i}", 0): sample(0.0, 0.2, seed=i) for i in range(1, 60)}
+    plain = trials(gains | many, [1.0])
+    ((found,), _) = decide(plain)
+    assert found.verdict == "cannot tell"
+    ((found,), _) = decide(replace(plain, first=frozenset(["with everyone"])))
+    assert (found.verdict, found.way) == ("join", "with everyone")
 
 
 def test_each_verdict():

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 import muster
+from muster.report.intervals import SampleMoments
 from muster.study import advise_errors
 from muster.study.advise import JOIN, Trials
 from muster.study.advise_errors import (
@@ -67,15 +68,17 @@ def test_units_are_rows_or_seeds():
     held_out = {"alone": [loss], "with everyone": [loss - np.array([1.0, 2.0, 4.0])]}
     sizes, tested = np.array([3]), np.array([2])
     rows = collect(held_out, sizes, tested, True)
-    np.testing.assert_allclose(rows.gains["with everyone", 0], [1.0, 2.0, 4.0])
+    assert rows.gains["with everyone", 0] == SampleMoments.of(np.array([1.0, 2.0, 4.0]))
     seeds = collect(held_out, sizes, tested, False)
-    np.testing.assert_allclose(seeds.gains["with everyone", 0], [2.5, 1.5])
+    assert seeds.gains["with everyone", 0] == SampleMoments.of(np.array([2.5, 1.5]))
     assert seeds.ratio.tolist() == [2.0]
 
 
 def test_a_verdict_is_judged_by_the_truth():
-    draw = np.random.default_rng(0)
-    gains = {("with 1", 0): draw.normal(1, 0.1, 50), ("with 0", 1): draw.normal(-1, 0.1, 50)}
+    gains = {
+        ("with 1", 0): SampleMoments(50, 1.0, 0.1),
+        ("with 0", 1): SampleMoments(50, -1.0, 0.1),
+    }
     trials = Trials(np.ones(2), gains, np.zeros(2), [50, 50], {"with 0": 0, "with 1": 1})
     for better, wrong in ((0.5, False), (-0.5, True)):
         truth = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,22 +13,25 @@ import tomli_w
 from rich.console import Console
 
 from ..base import durable
+from ..base.checks import check_whole
 from ..base.errors import MusterError
 from ..base.schema import Table, to_table
-from ..config.dotted_keys import override
+from ..config.dotted_keys import override, parse_value
 from ..config.experiment import Experiment, load, load_table
 from ..federation import Federation
 from ..report.advice_content import Advice
-from ..report.html import advice as advice_page
-from ..study.advice_runs import PAIRS, WORK, advise, advise_from, choose_task
+from ..report.html.advice import REPORT, write_page, write_site_page
+from ..study.advice_plan import PAIRS, describe_cost
+from ..study.advice_runs import WORK, advise, advise_from, choose_task
+from ..study.advice_store import COMPARED, is_advice, load_advice, save_advice, write_table
 from ..study.comparison import is_comparison, load_comparison
+from ..study.way_records import LEAST_SEEDS
 from .arguments import CommandParser
 from .console import print_line
-from .options import add_flags, parse_whole
+from .options import add_flags, parse_whole, split_names
 from .progress_bar import Seeds
 
 DEFAULTS = {"rounds": 20, "seeds": 16, "local": to_table(WORK), "model": {"name": "linear"}}
-REPORT, RESULT = "report.html", "advice.json"
 DESCRIPTION = f"""\
 For each client: alone, with each other one (up to {PAIRS} clients), with everyone, by assist and
 by MaxFL, all with as many local steps, on rows held out, over seeds. The verdict of each is join
@@ -50,12 +54,13 @@ def add_arguments(parser: CommandParser) -> None:
     parser.description = DESCRIPTION
     parser.usage = f"{parser.prog} DATA [--KEY VALUE ...]"
     parser.accepts_keys = True
-    text = "a folder of files, a data set by name, a TOML file, or the folder of a comparison"
+    text = "a folder of files, a data set by name, a TOML file, or a folder of results"
     parser.add_argument("data", nargs="?", metavar="DATA", help=text)
     parser.add_flag("--json", action="store_true", help="print the advice as JSON, nothing else")
     add_flags(
         parser,
         ("--for", "NAME,...", "clients that get a page without the others' numbers"),
+        ("--pairs", "N", f"most clients of which every pair is tried (default {PAIRS})"),
         ("--jobs", "N", "seeds at once; default: as many as cores"),
     )
 
@@ -64,19 +69,21 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     """Run the command."""
     if arguments.data is None:
         raise MusterError("advise: on which data? give a folder of files, or a data set's name")
-    place = Path(arguments.data)
-    if is_comparison(place):
-        if arguments.keys:
-            raise MusterError(f"advise: {place} holds runs that are done; it takes no other keys")
+    place, first = Path(arguments.data), REPORT
+    stored = is_advice(place) or is_comparison(place)
+    if stored and (arguments.keys or arguments.pairs is not None):
+        raise MusterError(f"advise: {place} holds runs that are done; it takes no other keys")
+    if is_advice(place):
+        found, folder = load_advice(place), place
+    elif stored:
         found, folder = advise_from(load_comparison(place)), place
-        first, last = f"advice-{REPORT}", ""
+        write_table(found, folder, **{COMPARED: True})
+        first = f"advice-{REPORT}"
     else:
         found, folder = run_advice(arguments, console)
-        first, last = REPORT, f"results: {folder}\n"
-    sites = [name.strip() for name in (vars(arguments)["for"] or "").split(",") if name.strip()]
-    pages = [advice_page.write_site_page(found, name, folder) for name in sites]
-    durable.write(folder / RESULT, json.dumps(found.table, indent=1, allow_nan=False) + "\n")
-    report = advice_page.write_page(found, folder / first)
+    sites = split_names(arguments)
+    pages = [write_site_page(found, name, folder) for name in sites]
+    report = write_page(found, folder / first)
     if arguments.json:
         shown = found.table
         if sites:
@@ -84,6 +91,7 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
         print(json.dumps(shown, indent=1, allow_nan=False))
         return 0
     console.print(found)
+    last = "" if stored else f"results: {folder}\n"
     print_line(console, f"{last}report:  {', '.join(str(path) for path in (report, *pages))}")
     return 0
 
@@ -96,8 +104,11 @@ def run_advice(arguments: argparse.Namespace, console: Console) -> tuple[Advice,
     first = experiment.rows(s.all_seeds[0])  # before anything is written
     task = s.task if "task" in table else choose_task(first)
     jobs = parse_whole(arguments.jobs, "--jobs") or s.compute.workers()
-    for name in (vars(arguments)["for"] or "").split(","):
-        check_client(first, name.strip())
+    for name in split_names(arguments):
+        check_client(first, name)
+    pairs = PAIRS if arguments.pairs is None else parse_pairs(arguments.pairs)
+    check_whole("seeds", len(s.all_seeds), LEAST_SEEDS)
+    print(describe_cost(first.n, len(s.all_seeds), s.rounds, pairs), file=sys.stderr)
     with Seeds(len(s.all_seeds), Console(stderr=True, quiet=arguments.json)) as progress:
         found = advise(
             SeedData(table),
@@ -106,13 +117,22 @@ def run_advice(arguments: argparse.Namespace, console: Console) -> tuple[Advice,
             experiment.local,
             s.all_seeds,
             task=task,
+            pairs=pairs,
             compute=s.compute,
             jobs=jobs,
             on_seed=progress.count,
         )
     folder = durable.new_folder(Path(s.out) / s.name)
     durable.write(folder / "config.toml", tomli_w.dumps(resolve(experiment, task)))
+    save_advice(found, folder)
     return found, folder
+
+
+def parse_pairs(text: str) -> int:
+    """Return the value of --pairs."""
+    value = parse_value(text)
+    check_whole("--pairs", value, 0)
+    return int(value)
 
 
 def read_table(arguments: argparse.Namespace) -> Table:
@@ -120,6 +140,13 @@ def read_table(arguments: argparse.Namespace) -> Table:
     name = arguments.data
     table: Table = {"name": f"advise-{Path(name).stem}", **DEFAULTS}
     table |= load_table(name) if name.endswith(".toml") else {"data": {"name": name}}
+    if table.get("clients") and "data" not in table:
+        raise MusterError(
+            f"advise: {name} lists clients of a real federation, whose rows are at their nodes; "
+            f"use muster federate {name} --advise --app DIR"
+        )
+    if "privacy" in table or any(key.split(".")[0] == "privacy" for key in arguments.keys):
+        raise MusterError("privacy: an advice trains without noise, and says so; leave it out")
     for key in ("method", "methods", "requirement"):
         table.pop(key, None)  # which methods, and what each requires, is the advice's own question
     return override(table, sorted(arguments.keys.items(), key=lambda flag: flag[0].count(".")))
@@ -135,5 +162,5 @@ def resolve(experiment: Experiment, task: Any) -> Table:
 def check_client(fed: Federation, name: str) -> None:
     """Refuse the name of a client that is not there, before anything runs."""
     known = [fed.population.get_name(k) for k in range(fed.n)]
-    if name and name not in known:
+    if name not in known:
         raise MusterError(f"--for: no client '{name}'; there are {', '.join(known[:10])}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import warnings
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,12 +14,19 @@ from rich.console import Console
 from ..base.durable import numbered_paths
 from ..base.errors import MusterError, MusterWarning
 from ..base.lazy import lazy_module
-from ..base.schema import parameters
+from ..base.rng import as_seeds
+from ..base.schema import Table, as_table, parameters
 from ..config.dotted_keys import override
 from ..config.experiment import Experiment, load
 from ..federation import Federation
+from ..report.html.advice import REPORT
 from ..report.tables import run_table
 from ..results import store
+from ..study.advice_plan import list_methods
+from ..study.advice_runs import choose_task
+from ..study.advice_store import is_advice, load_advice
+from ..tasks.classification import Binary
+from .advise import DEFAULTS as ADVICE
 from .arguments import CommandParser
 from .console import print_line
 from .options import (
@@ -48,6 +56,8 @@ def add_arguments(parser: CommandParser) -> None:
         ("--local", "N", "N clients on this machine, all set up"),
         ("--app", "DIR", "write the app that `flwr run` takes"),
     )
+    text = "advise the clients: should each join? (docs/advise.md)"
+    parser.add_flag("--advise", action="store_true", help=text)
 
 
 @needs_flower
@@ -67,15 +77,21 @@ def execute(arguments: argparse.Namespace, console: Console) -> int:
     if resumed is None:
         experiment, folder = read_experiment(arguments, int(local))
     else:
-        experiment = load_resume_folder(resumed, "federation", arguments.trust_code)
+        kind = "comparison" if is_advice(resumed) else "federation"  # of the runs behind it
+        experiment = load_resume_folder(resumed, kind, arguments.trust_code)
         folder = resumed
-    if not store.is_run(folder):
+    done = is_advice if experiment.network.advice else store.is_run
+    if not done(folder):
         try:
             loopback.federate_local(experiment, int(local), folder, partial(print_line, console))
         except KeyboardInterrupt:
             again = f"muster federate --local {local} --resume {folder}"
             print_line(console, f"interrupted; continue with: {again}")
             raise
+    if experiment.network.advice:
+        console.print(load_advice(folder))
+        print_line(console, f"report:  {folder / REPORT}")
+        return 0
     run = store.load(folder)
     console.print(run_table(run, experiment.settings.measures))
     print_line(console, f"report:  {run.report(folder / 'report.html')}")
@@ -109,8 +125,11 @@ def read_experiment(arguments: argparse.Namespace, clients: int | None) -> tuple
     if arguments.config is None:
         raise MusterError("federate: give a configuration, such as examples/federate.toml")
     refuse_several_methods(arguments, "a federation runs one")
-    table = read_configuration(arguments, {"checkpoint_every": 1})
+    defaults = {"checkpoint_every": 1, **(ADVICE if arguments.advise else {})}
+    table = read_configuration(arguments, defaults)
     table.setdefault("network", {})  # a real federation, even if the file has no [network]
+    if arguments.advise:
+        table = as_advice(table, arguments.method)
     experiment = load(table, trusted=True)
     data = experiment.parts.find(Federation, experiment.data["name"], "data.name")
     if clients is not None and "clients" in parameters(data):
@@ -122,6 +141,31 @@ def read_experiment(arguments: argparse.Namespace, clients: int | None) -> tuple
                 stacklevel=2,
             )
         experiment = load(override(table, [("data.clients", str(clients))]), trusted=True)
+    if arguments.advise and "task" not in table:
+        experiment = choose_advised_task(experiment, clients is not None)
     terms.check_federated(experiment)
     places = numbered_paths(Path(experiment.settings.out) / experiment.settings.name)
     return experiment, next(place for place in places if not place.exists())
+
+
+def as_advice(table: Table, methods: list[str] | None) -> Table:
+    """Return a configuration with the methods of an advice in place of those it names."""
+    if methods:
+        raise MusterError("--method: an advice tries several that it knows; leave it out")
+    table = {k: v for k, v in table.items() if k not in ("method", "requirement", "participation")}
+    network = as_table("network", table["network"])
+    seeds = as_seeds(table.pop("seeds", ADVICE["seeds"]))
+    if seeds != tuple(range(len(seeds))):
+        raise MusterError(f"seeds: {list(seeds)}; over a network give their number, such as 16")
+    more = {"methods": list_methods(), "trust": False, "network": {"advice": len(seeds), **network}}
+    return {**table, **more}
+
+
+def choose_advised_task(experiment: Experiment, here: bool) -> Experiment:
+    """Return the experiment with the task that its classes suggest; the rows may be `here`."""
+    classes = experiment.network.class_count
+    if here and not classes:
+        task = choose_task(experiment.rows(experiment.settings.seed))
+    else:
+        task = Binary() if classes == 2 else experiment.settings.task
+    return replace(experiment, settings=replace(experiment.settings, task=task))

@@ -142,6 +142,11 @@ def parse_whole(text: str | None, flag: str) -> int | None:
     return int(value)
 
 
+def split_names(arguments: argparse.Namespace) -> list[str]:
+    """Return the clients that --for names."""
+    return [name.strip() for name in (vars(arguments)["for"] or "").split(",") if name.strip()]
+
+
 def parse_port(text: str | None, default: int) -> int:
     """Return the value of --port."""
     if text is not None and not text.isdecimal():

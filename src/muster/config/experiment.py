@@ -98,7 +98,7 @@ class Experiment:
                 s.task,
                 s.decide_on,
                 s.tuned_steps,
-                typing.cast(Gaussian | None, s.privacy),
+                self.privacy,
             )
             for label, table in self.methods.items()
         }
@@ -108,6 +108,11 @@ class Experiment:
         """The job of the only method."""
         (job,) = self.jobs.values()
         return job
+
+    @property
+    def privacy(self) -> Gaussian | None:
+        """The differential privacy of its runs, the same for every method; None: there is none."""
+        return typing.cast(Gaussian | None, self.settings.privacy)
 
     @property
     def spec(self) -> Spec:

@@ -57,6 +57,9 @@ class Network:
         sum_keys: public keys of the clients for secure sums (written by `muster federate`)
         sum_owners: numbers of the clients' owners (the same)
         sum_roles: weights of the clients in the objective, 1 for priority (the same)
+        advice: number of seeds of an advice (`muster federate --advise`): nodes train by every
+            method of the terms on each, and report what verdicts rest on; 0: none
+        advice_pairs: most clients of which an advice trains every pair
     """
 
     precision: Precision = "exact"
@@ -84,6 +87,8 @@ class Network:
     sum_keys: tuple[str, ...] = ()
     sum_owners: tuple[int, ...] = ()
     sum_roles: tuple[float, ...] = ()
+    advice: int = 0
+    advice_pairs: int = 8
 
     def __post_init__(self) -> None:
         for name in ("timeout", "enrolment_timeout"):  # may be infinite
@@ -96,6 +101,8 @@ class Network:
         check_whole("network.retries", self.retries, 0)
         check_whole("network.failures", self.failures)
         check_whole("network.max_levels", self.max_levels)
+        check_whole("network.advice", self.advice, 0)
+        check_whole("network.advice_pairs", self.advice_pairs, 0)
         for name in self.categories:
             known = not self.columns or name in self.columns
             require(known, "network.categories", name, "columns that network.columns lists")

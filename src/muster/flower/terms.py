@@ -47,7 +47,7 @@ SERVER_SETTINGS = (
 )  # fmt: skip
 SERVER_NETWORK = (
     "timeout", "enrolment_timeout", "min_clients", "max_rows", "max_share", "quorum", "retries",
-    "failures", "max_levels",
+    "failures", "max_levels", "advice_pairs",
 )  # fmt: skip
 LEFT_OPEN = ("features", "classes")  # may be set at enrolment
 
@@ -66,7 +66,7 @@ def shared_terms(chosen: Experiment) -> str:
 def add_sum_parties(chosen: Experiment) -> Experiment:
     """Return an experiment with the parties of secure sums in its network, and the committee by
     number; the experiment itself where sums are not secure."""
-    privacy = chosen.job.privacy
+    privacy = chosen.privacy
     if privacy is None or not privacy.secure or not chosen.members:
         return chosen
     network, committee = add_parties(chosen.network, chosen.members, privacy.committee)
@@ -107,6 +107,7 @@ def check_terms(text: str, agreed: str) -> None:
     for table in (sent, given):
         found = table.get("network", {})
         table["network"] = {**usual, **(found if isinstance(found, dict) else {"": found})}
+    accept_training(sent, given)
     for name in LEFT_OPEN:
         if not given["network"].get(name):
             sent["network"].pop(name, None)
@@ -120,6 +121,26 @@ def check_terms(text: str, agreed: str) -> None:
         )
 
 
+def accept_training(sent: Table, given: Table) -> None:
+    """Take the terms of one training of an advice for those agreed on: one of their methods, under
+    any label, on one of their seeds."""
+    seeds, methods = given["network"].get("advice"), sent.get("methods")
+    if type(seeds) is not int or seeds < 1 or not isinstance(methods, list) or len(methods) != 1:
+        return
+    known = given.get("methods")
+    agreed = [drop_label(table) for table in known] if isinstance(known, list) else []
+    if drop_label(methods[0]) in agreed:
+        sent["methods"] = known
+    if type(seed := sent.get("seed")) is int and 0 <= seed < seeds:
+        sent["seed"] = given.get("seed")
+
+
+def drop_label(table: object) -> str:
+    """Return the table of a method as JSON, without the label it has in results."""
+    rest = {k: v for k, v in table.items() if k != "label"} if isinstance(table, dict) else table
+    return json.dumps(rest, sort_keys=True, default=str)
+
+
 def as_json(table: Table, key: str) -> str:
     """Return the value of a key as JSON, in which nan equals nan; "" where it is missing."""
     return json.dumps(table[key], sort_keys=True, default=str) if key in table else ""
@@ -130,11 +151,11 @@ HOME = "MUSTER_HOME"  # the environment variable that names the folder of the se
 
 def check_federated(chosen: Experiment) -> None:
     """Refuse an experiment that cannot run on a real federation."""
-    if len(chosen.methods) != 1:
+    if len(chosen.methods) != 1 and not chosen.network.advice:
         raise MusterError("methods: a federation runs one; give one [method]")
     if chosen.settings.attack is not None:
         raise MusterError("attack: a real federation has no simulated attackers; leave it out")
-    if chosen.job.method.epsilon == AUTO:
+    if any(job.method.epsilon == AUTO for job in chosen.jobs.values()):
         raise MusterError(
             "method.epsilon: 'auto' is chosen by many simulated runs, and a federation has one; "
             "use --method assist, which needs no epsilon, or give a number, such as one found by "
@@ -150,9 +171,15 @@ def check_federated(chosen: Experiment) -> None:
 
 def check_private_network(chosen: Experiment) -> None:
     """Refuse settings of a private federation that would release more than its sums."""
-    privacy, network = chosen.job.privacy, chosen.network
+    privacy, network = chosen.privacy, chosen.network
     if privacy is None:
         return
+    if network.advice:
+        refuse(
+            "an advice",
+            "summaries of clients' losses are released without noise",
+            "ask for it without privacy, where owners agree to that",
+        )
     if privacy.seeded:
         raise MusterError("privacy.seeded: it is for simulations; leave it out: noise is secret")
     if network.quorum:

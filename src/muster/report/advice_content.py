@@ -17,101 +17,10 @@ from ..base.errors import plural, unknown_name
 from ..results.run import Run
 from ..tasks.scores import get_score
 from .table_layout import Column, TerminalTable
+from .way_content import WayContent, as_whole, finite
 
-BINS = 10  # bins of a calibration curve
 FEW = 5  # clients that are listed by name
 SMALL_TEST = 50  # held-out rows below which the weight of a single one is stated
-
-
-@dataclass(frozen=True)
-class Outcomes:
-    """Answers to held-out rows of two classes, counted over all seeds.
-
-    Attributes:
-        hits: rows of the second class with a probability from 0.5
-        misses: other rows of the second class
-        rejections: rows of the first class with a probability below 0.5
-        alarms: other rows of the first class
-        bins: for each bin of the probability: rows, sum of probabilities, rows of the second class
-    """
-
-    hits: int
-    misses: int
-    rejections: int
-    alarms: int
-    bins: tuple[tuple[int, float, int], ...]
-
-    @property
-    def sensitivity(self) -> float | None:
-        """The share of rows of the second class that were found."""
-        total = self.hits + self.misses
-        return self.hits / total if total else None
-
-    @property
-    def specificity(self) -> float | None:
-        """The share of rows of the first class that were recognised."""
-        total = self.rejections + self.alarms
-        return self.rejections / total if total else None
-
-    def __add__(self, other: Outcomes) -> Outcomes:
-        bins = tuple(
-            (a + x, b + y, c + z)
-            for (a, b, c), (x, y, z) in zip(self.bins, other.bins, strict=True)
-        )
-        return Outcomes(
-            self.hits + other.hits,
-            self.misses + other.misses,
-            self.rejections + other.rejections,
-            self.alarms + other.alarms,
-            bins,
-        )
-
-    @property
-    def table(self) -> dict[str, Any]:
-        """The values as JSON."""
-        curve = [[n, p / n, hits / n] for n, p, hits in self.bins if n]
-        return {
-            "sensitivity": self.sensitivity,
-            "specificity": self.specificity,
-            "calibration": curve,
-        }
-
-
-@dataclass(frozen=True)
-class WayContent:
-    """The numbers of one way to take part, or of training alone, for one client.
-
-    Attributes:
-        gain: low, mean and high gain of held-out loss; None for alone
-        clear: "gain" or "harm" where the interval excludes 0
-        loss: mean held-out loss
-        scores: mean held-out scores by name
-        bytes_up: bytes that the client sends in a whole training
-        bytes_down: bytes that it receives
-        outcomes: answers of two classes
-    """
-
-    name: str
-    loss: float
-    scores: Mapping[str, float]
-    gain: tuple[float, float, float] | None = None
-    clear: str = ""
-    bytes_up: float = 0.0
-    bytes_down: float = 0.0
-    outcomes: Outcomes | None = None
-
-    @property
-    def table(self) -> dict[str, Any]:
-        """The values as JSON."""
-        return {
-            "loss": finite(self.loss),
-            "scores": {name: finite(value) for name, value in self.scores.items()},
-            **({} if self.gain is None else {"gain": [finite(v) for v in self.gain]}),
-            **({"clear": self.clear} if self.clear else {}),
-            "bytes_up": round(self.bytes_up),
-            "bytes_down": round(self.bytes_down),
-            **({} if self.outcomes is None else self.outcomes.table),
-        }
 
 
 @dataclass(frozen=True)
@@ -164,10 +73,30 @@ class ClientContent:
             "test_rows": self.test_rows,
             "seeds_needed": self.seeds_needed,
             "rows_needed": self.rows_needed,
+            "none": self.none,
+            "thin": self.thin,
             "why": self.sentence(),
             "alone": self.alone.table,
             "ways": {name: way.table for name, way in self.ways.items()},
         }
+
+    @classmethod
+    def from_table(cls, name: str, table: Mapping[str, Any]) -> ClientContent:
+        """Read the values from JSON."""
+        return cls(
+            name,
+            str(table["verdict"]),
+            str(table["way"]),
+            tuple(str(other) for other in table["helps"]),
+            bool(table["none"]),
+            bool(table["thin"]),
+            int(table["rows"]),
+            int(table["test_rows"]),
+            as_whole(table["seeds_needed"]),
+            as_whole(table["rows_needed"]),
+            WayContent.from_table("alone", table["alone"]),
+            {way: WayContent.from_table(way, found) for way, found in table["ways"].items()},
+        )
 
     def headline(self) -> str:
         """Return the verdict with the way or the clients it is about."""
@@ -291,7 +220,27 @@ class Advice:
             "least": self.least,
             "intervals": self.note,
             "remarks": list(self.remarks),
+            "ways": list(self.ways),
+            "classes": list(self.classes),
         }
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> Advice:
+        """Read an advice from JSON, without its runs."""
+        clients = table["clients"].items()
+        return cls(
+            {name: ClientContent.from_table(name, found) for name, found in clients},
+            str(table["data"]),
+            int(table["seeds"]),
+            int(table["rounds"]),
+            int(table["steps"]),
+            str(table["intervals"]),
+            float(table["least"]),
+            tuple(str(way) for way in table["ways"]),
+            str(table["method"]),
+            tuple(str(remark) for remark in table["remarks"]),
+            tuple(str(label) for label in table["classes"]),
+        )
 
     def count(self) -> dict[str, int]:
         """Return the number of clients with each verdict."""
@@ -332,11 +281,6 @@ class Advice:
     def __repr__(self) -> str:
         counted = ", ".join(f"{n} {verdict}" for verdict, n in self.count().items())
         return f"Advice({self.data}: {counted}; {plural(self.seeds, 'seed')})"
-
-
-def finite(value: float) -> float | None:
-    """Return a number for JSON; None where it is not finite."""
-    return float(value) if math.isfinite(value) else None
 
 
 def format_gain(gain: tuple[float, float, float]) -> str:

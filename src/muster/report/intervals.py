@@ -124,21 +124,55 @@ class Interval:
         return f"{self.mean:.3f} ± {self.half:.3f}"
 
 
-def mean_and_half(values: Float64, among: int = 1, ratio: float = 0.0) -> tuple[Float64, Float64]:
-    """Return the mean over the first axis and the half-width of its 95 % interval.
+@dataclass(frozen=True)
+class SampleMoments:
+    """Number, mean and standard deviation of values: all that an interval needs to know of them.
 
-    The half-width is `t s sqrt(1/n + ratio)`: Student's t at level `1 - 0.05 / among`, with the
-    corrected variance of Nadeau and Bengio (2003); NaN for one value.
+    >>> SampleMoments.of(np.array([1.0, 2.0, 3.0])).interval()
+    2.000 ± 2.484
     """
-    from scipy.special import stdtrit  # takes as long to load as everything else
 
+    count: int
+    mean: float
+    deviation: float
+
+    @classmethod
+    def of(cls, values: Float64) -> SampleMoments:
+        """Return the moments of values."""
+        deviation = float(values.std(ddof=1)) if len(values) > 1 else float("nan")
+        return cls(len(values), float(values.mean()), deviation)
+
+    def interval(self, among: float = 1.0, ratio: float = 0.0) -> Interval:
+        """Return the interval of the mean (`Interval.of`)."""
+        half = half_width(np.asarray(self.deviation), self.count, among, ratio)
+        return Interval(self.mean, float(half))
+
+    def chance(self, ratio: float = 0.0, sign: float = 1.0) -> float:
+        """Return the p-value of the mean times `sign` being at most 0 (Student's t)."""
+        from scipy.special import stdtr
+
+        error = self.deviation * np.sqrt(1 / self.count + ratio)
+        if not error > 0:
+            return 0.0 if sign * self.mean > 0 and error == 0 else 1.0
+        return float(stdtr(self.count - 1, -sign * self.mean / error))
+
+
+def mean_and_half(values: Float64, among: int = 1, ratio: float = 0.0) -> tuple[Float64, Float64]:
+    """Return the mean over the first axis and the half-width of its 95 % interval; NaN for one
+    value."""
     n = len(values)
     mean = np.asarray(values.mean(axis=0))
     if n < 2:
         return mean, np.full_like(mean, np.nan)
-    return mean, np.asarray(
-        stdtrit(n - 1, 1 - 0.025 / among) * values.std(axis=0, ddof=1) * np.sqrt(1 / n + ratio)
-    )
+    return mean, half_width(values.std(axis=0, ddof=1), n, among, ratio)
+
+
+def half_width(deviation: Float64, n: int, among: float, ratio: float) -> Float64:
+    """Return the half-width `t s sqrt(1/n + ratio)`: Student's t at level `1 - 0.05 / among`, with
+    the corrected variance of Nadeau and Bengio (2003)."""
+    from scipy.special import stdtrit  # takes as long to load as everything else
+
+    return np.asarray(stdtrit(n - 1, 1 - 0.025 / among) * deviation * np.sqrt(1 / n + ratio))
 
 
 def all_priority(run: Run) -> bool:

@@ -1,8 +1,7 @@
 """The runs of an advice: every client alone, with each other one, with everyone, and by methods.
 
-Per seed one training of everybody alone, one of each pair (both learn from it), one of FedAvg and
-one of MaxFL on everybody, and one of `assist` for each client in turn. All take the same number of
-local steps from the same start. What counts is each client's loss on its own held-out rows.
+`advice_plan.list_trainings` has those of one seed. All take the same number of local steps from the
+same start. What counts is each client's loss on its own held-out rows.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import combinations
 
 import numpy as np
 
@@ -23,10 +21,11 @@ from ..data.split.resplit import split_again
 from ..engines.compute import Compute
 from ..federation import Federation, Variation
 from ..local import Local
-from ..methods import Method, assist, fedavg, local, maxfl
+from ..methods import Method, fedavg
 from ..models.specs import Linear, Spec
-from ..report.advice_content import Advice, ClientContent, WayContent
+from ..report.advice_content import Advice, ClientContent
 from ..report.intervals import Interval, all_runs, seed_variation
+from ..report.way_content import WayContent
 from ..results.run import Run
 from ..run.job import Job
 from ..run.simulate import run_job
@@ -34,31 +33,29 @@ from ..run.training_loop import Keep
 from ..tasks.classification import Binary, Multiclass
 from ..tasks.regression import Regression
 from ..tasks.task import RowFunction, Task, as_task
+from .advice_plan import ALONE, METHODS, PAIRS, Training, list_trainings
 from .advise import JOIN, LEAST, Cell, ClientVerdict, decide
 from .compare import get_federation
 from .comparison import Comparison
 from .way_records import (
-    ALONE,
-    LEAST_MINORITY,
     LEAST_SEEDS,
     Ask,
+    ClientSummary,
     SeedRecord,
     WayRecord,
+    WaySummary,
     ask_model,
     ask_nothing,
     collect_trials,
     count_minority,
-    find_units,
     has_same_rows,
     hash_held_out,
     measure,
     merge,
-    name_pair,
+    summarise_client,
 )
 from .workers import WorkerPool, count_workers
 
-EVERYONE, ASSIST, MAXFL = "with everyone", "by assist", "by MaxFL"
-PAIRS = 8  # most clients of which every pair is trained: there are n (n - 1) / 2
 POINTS = 10  # evaluations over the rounds, for the researcher's curves
 WORK = Local(steps=10, batch_size=32, lr=0.1)
 
@@ -74,6 +71,7 @@ class AdvicePlan:
         job: settings of every run but method and seed
         fixed: True if the data is the same for every seed: then its rows are divided again
         watch: True if runs of alone, everyone and MaxFL are kept, with their curves
+        pairs: most clients of which every pair is trained
     """
 
     data: Federation | Callable[[int], Federation]
@@ -81,6 +79,7 @@ class AdvicePlan:
     compute: Compute
     fixed: bool
     watch: bool
+    pairs: int = PAIRS
 
     def federation(self, seed: int) -> Federation:
         """Return the data of a seed; everybody takes part, and roles do not matter."""
@@ -104,6 +103,7 @@ def advise(
     seeds: int | Iterable[int] = 16,
     *,
     task: Task | RowFunction | None = None,
+    pairs: int = PAIRS,
     compute: Compute = Compute(),
     jobs: int = 1,
     on_seed: OnSeed | None = None,
@@ -120,6 +120,7 @@ def advise(
         seeds: number of seeds, or a list of them
         task: task of the model; default: binary for two classes, multiclass for more, regression
             for numbers
+        pairs: most clients of which every pair is trained; 0: none is
         compute: engine, device, dtype and processes
         jobs: number of processes that run seeds
         on_seed: called with the numbers of finished and of all seeds
@@ -133,6 +134,7 @@ def advise(
     compute.refuse_spread("it divides one run, where advice has many")
     chosen = as_seeds(seeds)
     check_whole("seeds", len(chosen), LEAST_SEEDS)
+    check_whole("pairs", pairs, 0)
     first = get_federation(data, chosen[0])
     if first.n < 2:
         raise MusterError("data: a single client; advice needs at least two, to learn from others")
@@ -141,7 +143,7 @@ def advise(
     fixed = not callable(data) or first.varies != "split"
     many = count_workers(jobs, len(chosen))
     alone = replace(compute, processes=1) if many > 1 else compute
-    plan = AdvicePlan(first if fixed else data, job, alone, fixed, watch=True)
+    plan = AdvicePlan(first if fixed else data, job, alone, fixed, True, pairs)
     done: dict[int, SeedRecord] = {}
     with WorkerPool(many) as pool:
         for seed, record in pool.each(partial(run_seed, plan), chosen, name="seed {}".format):
@@ -149,7 +151,8 @@ def advise(
             if on_seed is not None:
                 on_seed(len(done), len(chosen))
     labels = first.labels or tuple(str(c) for c in range(first.classes))
-    return conclude([done[seed] for seed in chosen], rounds, labels if first.classes == 2 else ())
+    classes = labels if first.classes == 2 else ()
+    return conclude_runs([done[seed] for seed in chosen], rounds, classes)
 
 
 def choose_task(fed: Federation) -> Task:
@@ -167,33 +170,20 @@ def for_clients(fed: Federation, some: Bool, priority: Bool) -> Federation:
 def run_seed(plan: AdvicePlan, seed: int) -> SeedRecord:
     """Run every way on one seed."""
     fed = plan.federation(seed)
-    n, one = fed.n, np.eye(fed.n, dtype=np.bool_)
-    names = tuple(fed.population.get_name(k) for k in range(n))
-    everyone = np.ones(n, np.bool_)
-    alone = plan.run(fed, local(), seed, watch=True)
+    names = tuple(fed.population.get_name(k) for k in range(fed.n))
     by_row = has_same_rows(fed, plan.job.task)
     ask: Ask = partial(ask_model, fed=fed, task=plan.job.task) if by_row else ask_nothing
-    ways = {ALONE: measure(alone, everyone, ask)}
-    if n <= PAIRS:
-        pairs: dict[str, list[WayRecord]] = {name_pair(name): [] for name in names}
-        for i, j in combinations(range(n), 2):
-            some = one[i] | one[j]
-            run = plan.run(for_clients(fed, some, some), fedavg(), seed)
-            for other, k in ((i, j), (j, i)):
-                pairs[name_pair(names[other])].append(measure(run, one[k], ask))
-        ways |= {way: merge(records) for way, records in pairs.items()}
-    runs = {ALONE: alone}
-    if n > 2:  # of two, everyone is a pair
-        runs[EVERYONE] = plan.run(fed, fedavg(), seed, watch=True)
-        ways[EVERYONE] = measure(runs[EVERYONE], everyone, ask)
-    helped = [plan.run(for_clients(fed, everyone, one[k]), assist(), seed) for k in range(n)]
-    ways[ASSIST] = merge([measure(run, one[k], ask) for k, run in enumerate(helped)])
-    asks = replace(fed, requirement=alone.final["train_loss"].to_numpy())
-    runs[MAXFL] = plan.run(asks, maxfl(), seed, watch=True)
-    ways[MAXFL] = measure(runs[MAXFL], everyone, ask)
+    runs: dict[str, Run] = {}
+    ways: dict[str, list[WayRecord]] = {}
+    for training in list_trainings(names, plan.pairs):
+        whole = len(training.priority) == fed.n
+        run = plan.run(assign_roles(fed, training, runs), METHODS[training.way](), seed, whole)
+        if whole:
+            runs[training.way] = run
+        record_training(ways, training, run, ask)
     assert fed.test is not None, "split_again and data sets hold rows out"
     return SeedRecord(
-        ways,
+        {way: merge(records) for way, records in ways.items()},
         names,
         tuple(fed.train.sizes.tolist()),
         tuple(fed.test.sizes.tolist()),
@@ -204,33 +194,77 @@ def run_seed(plan: AdvicePlan, seed: int) -> SeedRecord:
     )
 
 
-def conclude(records: Sequence[SeedRecord], rounds: int, classes: Sequence[str]) -> Advice:
+def record_training(
+    ways: dict[str, list[WayRecord]], training: Training, run: Run, ask: Ask = ask_nothing
+) -> None:
+    """Add the records of a training to those of the ways that it gives."""
+    for way in dict.fromkeys(training.ways.values()):
+        some = np.array([training.ways.get(k) == way for k in range(len(run.final))])
+        ways.setdefault(way, []).append(measure(run, some, ask))
+
+
+def assign_roles(fed: Federation, training: Training, runs: Mapping[str, Run]) -> Federation:
+    """Return the federation of a training; under MaxFL each client requires what it got alone."""
+    everyone = np.arange(fed.n)
+    some, priority = (np.isin(everyone, who) for who in (training.some, training.priority))
+    if ALONE in runs and METHODS[training.way]().claim.needs_requirement:
+        fed = replace(fed, requirement=runs[ALONE].final["train_loss"].to_numpy())
+    return for_clients(fed, some, priority)
+
+
+def conclude_runs(records: Sequence[SeedRecord], rounds: int, classes: Sequence[str]) -> Advice:
     """Return the advice that the records of all seeds give."""
+    check_whole("seeds", len(records), LEAST_SEEDS)
     first = records[0]
-    trials = collect_trials(records)
+    clients = [summarise_client(records, k) for k in range(len(first.names))]
+    runs = {label: [r.runs[label] for r in records] for label in first.runs}
+    data = next((run.facts.get("data", "") for run in first.runs.values()), "")
+    units = describe_units(first.variation, len(records), bool(first.row_hashes))
+    return conclude(
+        clients, data, len(records), rounds, units, classes, runs, bool(first.row_hashes)
+    )
+
+
+def conclude(
+    summaries: Sequence[ClientSummary],
+    data: str,
+    seeds: int,
+    rounds: int,
+    units: str,
+    classes: Sequence[str],
+    runs: Mapping[str, Sequence[Run]],
+    by_row: bool = True,
+) -> Advice:
+    """Return the advice that the summaries of all clients give.
+
+    Args:
+        units: what intervals are over
+        runs: those of alone and others, for the researcher's report
+        by_row: True if units are rows
+    """
+    trials = collect_trials(summaries, by_row)
     verdicts, intervals = decide(trials)
-    n = len(first.names)
+    n = len(summaries)
     remarks = []
     if not trials.partners:
         remarks.append(
-            f"pairs: not tried ({n * (n - 1) // 2} of {n} clients; they are up to {PAIRS} "
-            "clients), so that nobody is advised to help"
+            f"pairs: not tried ({n * (n - 1) // 2} of {n} clients), so that nobody is advised to "
+            "help"
         )
+    names = [client.name for client in summaries]
     clients = {
-        name: describe_client(records, verdicts[k], intervals, k)
-        for k, name in enumerate(first.names)
+        name: describe_client(summaries[k], verdicts[k], intervals, k, names)
+        for k, name in enumerate(names)
     }
-    runs = {label: [r.runs[label] for r in records] for label in first.runs}
     return Advice(
         clients,
-        next((run.facts.get("data", "") for run in first.runs.values()), ""),
-        len(records),
+        data,
+        seeds,
         rounds,
-        count_steps(records),
-        f"{describe_units(first, len(records))}; wide enough for all {len(intervals)} comparisons "
-        "together (Holm)",
+        count_steps(runs[ALONE][0]),
+        f"{units}; each end holds at 95 % for all {len(intervals)} comparisons together (Holm)",
         LEAST,
-        tuple(way for way in first.ways if way != ALONE),
+        tuple(way for way in summaries[0].ways if way != ALONE),
         find_common_way(verdicts),
         tuple(remarks),
         tuple(classes),
@@ -238,19 +272,18 @@ def conclude(records: Sequence[SeedRecord], rounds: int, classes: Sequence[str])
     )
 
 
-def describe_units(first: SeedRecord, seeds: int) -> str:
+def describe_units(variation: Variation, seeds: int, by_row: bool) -> str:
     """Return the line that states what intervals cover."""
-    if not first.row_hashes:
-        return first.variation.interval_note(seeds)
-    return (
-        f"intervals: 95 % over each client's own rows, held out in turn by {seeds} seeds that "
-        "split them again"
-    )
+    return describe_rows(seeds) if by_row else variation.interval_note(seeds)
 
 
-def count_steps(records: Sequence[SeedRecord]) -> int:
+def describe_rows(seeds: int) -> str:
+    """Return the line that states that intervals are over rows."""
+    return f"intervals: over each client's own rows, held out in turn by {plural(seeds, 'split')}"
+
+
+def count_steps(alone: Run) -> int:
     """Return the local steps of a client in a training, of the client with the most."""
-    alone = records[0].runs[ALONE]
     return int(alone.clients.group_by("client").agg(pl.col("steps").sum())["steps"].max())  # type: ignore[arg-type]
 
 
@@ -261,56 +294,47 @@ def find_common_way(verdicts: Sequence[ClientVerdict]) -> str:
 
 
 def describe_client(
-    records: Sequence[SeedRecord],
+    client: ClientSummary,
     verdict: ClientVerdict,
     intervals: Mapping[Cell, Interval],
     k: int,
+    names: Sequence[str],
 ) -> ClientContent:
     """Return the advice for client k with the numbers behind it."""
-    first = records[0]
     ways = {
-        way: describe_way(records, way, k, intervals[way, k])
-        for way in first.ways
-        if (way, k) in intervals
+        name: describe_way(name, way, intervals[name, k])
+        for name, way in client.ways.items()
+        if (name, k) in intervals
     }
     return ClientContent(
-        first.names[k],
+        client.name,
         verdict.verdict,
         verdict.way,
-        tuple(first.names[j] for j in verdict.helps),
+        tuple(names[j] for j in verdict.helps),
         verdict.none,
-        bool(first.minority) and first.minority[k] < LEAST_MINORITY,
-        first.train_rows[k],
-        first.test_rows[k],
+        client.thin,
+        client.rows,
+        client.test_rows,
         verdict.seeds,
         verdict.rows,
-        describe_way(records, ALONE, k),
+        describe_way(ALONE, client.ways[ALONE]),
         ways,
     )
 
 
-def describe_way(
-    records: Sequence[SeedRecord], way: str, k: int, gain: Interval | None = None
-) -> WayContent:
-    """Return the numbers of one way for client k, means over the seeds."""
-    mine = [record.ways[way] for record in records]
-    scores = {
-        name: float(np.nanmean(values)) if np.isfinite(values).any() else np.nan
-        for name in mine[0].scores
-        for values in [np.array([record.scores[name][k] for record in mine])]
-    }
-    counted = [a.outcomes for record in mine if (a := record.answers.get(k)) and a.outcomes]
+def describe_way(name: str, way: WaySummary, gain: Interval | None = None) -> WayContent:
+    """Return the numbers of one way for a client."""
     ends = None if gain is None else (gain.mean - gain.half, gain.mean, gain.mean + gain.half)
     clear = gain is not None and gain.excludes_zero
     return WayContent(
-        way,
-        float(find_units(records, way, k).mean()),
-        scores,
+        name,
+        way.loss,
+        way.scores,
         ends,
         "" if gain is None or not clear else "gain" if gain.mean > 0 else "harm",
-        0.0 if way == ALONE else float(np.mean([record.up[k] for record in mine])),
-        0.0 if way == ALONE else float(np.mean([record.down[k] for record in mine])),
-        sum(counted[1:], counted[0]) if counted else None,
+        way.up,
+        way.down,
+        way.outcomes,
     )
 
 
@@ -337,7 +361,7 @@ def advise_from(comparison: Comparison) -> Advice:
     ]
     steps = {label: int(mine[0].rounds["steps"].sum()) for label, mine in runs.items()}
     more = [label for label in others if steps[label] > steps[alone]]
-    advice = conclude(records, len(runs[alone][0].rounds), ())
+    advice = conclude_runs(records, len(runs[alone][0].rounds), ())
     if more:
         advice = replace(
             advice, remarks=(*advice.remarks, f"more local steps than alone: {', '.join(more)}")

@@ -4,9 +4,14 @@ A *way* is one way to take part: with one other client, with everyone, by a meth
 client is the client's held-out loss alone less that of the way, after as many local steps, row by
 row: of each row the mean over the seeds that held it out. These are the units of an interval (Bayle
 et al. 2020: such means over rows are normal around the error of the models trained, if no single
-row changes a model much). Where clients' rows are not the same in every seed, units are seeds.
-Holm's procedure (1979) is over the whole table, every way of every client: the chance that any gain
-or harm is called clear that is none stays below 5 %.
+row changes a model much). Where clients' rows are not the same in every seed, units are seeds. Of
+the units only their number, mean and deviation are used, which is what nodes of a real federation
+tell.
+
+Holm's procedure (1979), in its form with weights, is over the whole table, every way of every
+client: the chance that any gain is called clear that is none stays below 5 %, and the chance that
+any harm is, too. A few ways are asked about first (`Trials.first`): each has as much of the 5 % as
+`WEIGHT` others, so that many pairs do not hide a gain that is plain with everyone.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from typing import Literal
 import numpy as np
 
 from ..base.arrays import Float64
-from ..report.intervals import Interval
+from ..report.intervals import Interval, SampleMoments
 
 VerdictName = Literal["join", "help", "stay out", "cannot tell"]
 JOIN: VerdictName = "join"
@@ -26,18 +31,19 @@ HELP: VerdictName = "help"
 STAY_OUT: VerdictName = "stay out"
 CANNOT_TELL: VerdictName = "cannot tell"
 LEAST = 0.05  # share of the loss alone: a gain below it counts as none
+WEIGHT = 10.0  # share of the 5 % for a way that is asked about first, in those of any other way
 MOST_SEEDS = 10  # times as many seeds as there are; beyond that, more rows are advised
 Cell = tuple[str, int]  # a way and a client
 
 
 @dataclass(frozen=True)
 class Trials:
-    """Gains of every way for every client, by unit: a client's rows, or seeds.
+    """Gains of every way for every client, over units: a client's rows, or seeds.
 
     Attributes:
         alone: [client]: mean held-out loss alone
-        gains: the gains of a way for a client, one for each unit; a way that is not open to a
-            client, or diverged, is left out
+        gains: the gains of a way for a client, over its units; a way that is not open to a client,
+            or diverged, is left out
         ratio: [client]: correction for seeds that split the same rows again (`Variation.ratio`); 0
             where units are rows
         rows: [client]: rows of each client, for training and test
@@ -45,15 +51,17 @@ class Trials:
         by_row: True if units are rows, of which more seeds would not give more
         thin: clients with hardly any row outside their most frequent class: their losses are of one
             kind of row, and of what is rare say nothing, so that nothing is tested for them
+        first: ways that are asked about first
     """
 
     alone: Float64
-    gains: Mapping[Cell, Float64]
+    gains: Mapping[Cell, SampleMoments]
     ratio: Float64
     rows: Sequence[int]
     partners: Mapping[str, int] = field(default_factory=dict)
     by_row: bool = True
     thin: frozenset[int] = frozenset()
+    first: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -79,28 +87,39 @@ class ClientVerdict:
     rows: int | None = None
 
 
-def holm_intervals(gains: Mapping[Cell, Float64], ratio: Float64) -> dict[Cell, Interval]:
-    """Return the interval of each cell, at the level at which Holm's procedure tests it.
+def holm_intervals(
+    gains: Mapping[Cell, SampleMoments], ratio: Float64, first: frozenset[str] = frozenset()
+) -> dict[Cell, Interval]:
+    """Return the interval of each cell, at the level at which Holm's procedure tests it: of a mean
+    above 0 as a gain, of any other as a harm. So an interval excludes 0 exactly if the cell passes,
+    and each of its ends holds at 95 % together with those of all other cells."""
+    weight = {cell: WEIGHT if cell[0] in first else 1.0 for cell in gains}
+    harms = step_down(gains, ratio, weight, -1.0)
+    found = step_down(gains, ratio, weight, 1.0)
+    return {cell: gain if gain.mean > 0 else harms[cell] for cell, gain in found.items()}
 
-    Cells are tested from the largest |t| down, the i-th of m at 5 % / (m - i + 1), until one fails;
-    the rest have the level of that one. So an interval excludes 0 exactly if the cell passes.
+
+def step_down(
+    gains: Mapping[Cell, SampleMoments], ratio: Float64, weight: Mapping[Cell, float], sign: float
+) -> dict[Cell, Interval]:
+    """Return the interval of each cell at the level of Holm's procedure for means on one side of 0.
+
+    Cells are tested from the smallest p / w up, each at 5 % w / (the sum of the weights left),
+    until one fails; the rest have the level that they would have had next.
     """
-    plain = {cell: Interval.of(gain, ratio=ratio[cell[1]]) for cell, gain in gains.items()}
-    left = len(plain)
+    share = {
+        cell: gain.chance(float(ratio[cell[1]]), sign) / weight[cell]
+        for cell, gain in gains.items()
+    }
+    left = sum(weight.values())
     found: dict[Cell, Interval] = {}
     stopped = False
-    for cell in sorted(plain, key=lambda cell: -strength(plain[cell])):
-        found[cell] = Interval.of(gains[cell], left, ratio[cell[1]])
-        stopped = stopped or not found[cell].excludes_zero
-        left -= not stopped
+    for cell in sorted(share, key=lambda cell: share[cell]):
+        # One side has the 5 % that an interval divides over two.
+        found[cell] = gains[cell].interval(left / weight[cell] / 2, float(ratio[cell[1]]))
+        stopped = stopped or not (found[cell].excludes_zero and sign * found[cell].mean > 0)
+        left -= 0.0 if stopped else weight[cell]
     return found
-
-
-def strength(gain: Interval) -> float:
-    """Return |t| up to a factor that is the same for all cells."""
-    if gain.mean == 0.0:
-        return 0.0
-    return abs(gain.mean) / gain.half if gain.half > 0 else float("inf")
 
 
 def decide(trials: Trials) -> tuple[list[ClientVerdict], dict[Cell, Interval]]:
@@ -113,7 +132,7 @@ def decide(trials: Trials) -> tuple[list[ClientVerdict], dict[Cell, Interval]]:
     clients that are thin.
     """
     gains = {cell: gain for cell, gain in trials.gains.items() if cell[1] not in trials.thin}
-    intervals = holm_intervals(gains, trials.ratio)
+    intervals = holm_intervals(gains, trials.ratio, trials.first)
     n = len(trials.alone)
     helps: list[list[int]] = [[] for _ in range(n)]
     for (way, k), gain in intervals.items():
@@ -140,7 +159,7 @@ def decide_one(
     if clear:
         return ClientVerdict(JOIN, best, mine[best], helps)
     ratio = float(trials.ratio[k])
-    own = {way: Interval.of(trials.gains[way, k], ratio=ratio) for way in mine}
+    own = {way: trials.gains[way, k].interval(ratio=ratio) for way in mine}
     none = all(gain.mean + gain.half < margin for gain in own.values())
     if helps or none:
         return ClientVerdict(HELP if helps else STAY_OUT, best, mine[best], helps, none)
@@ -149,7 +168,7 @@ def decide_one(
     else:  # all of them are to be excluded
         room = min((margin - gain.mean) / gain.half for gain in own.values() if gain.half > 0)
         more = room**-2 if room > 0 else np.inf
-    units = len(next(iter(trials.gains.values())))
+    units = next(iter(trials.gains.values())).count
     seeds, rows = find_need(more, None if trials.by_row else units, ratio, trials.rows[k])
     return ClientVerdict(CANNOT_TELL, best, mine[best], helps, seeds=seeds, rows=rows)
 

@@ -30,12 +30,14 @@ from ..federation.ragged_rows import from_pairs
 from ..local import Local
 from ..methods import fedavg
 from ..models.specs import Linear, Softmax
+from ..report.intervals import SampleMoments
 from ..run.job import Job
 from ..tasks.classification import Multiclass
 from ..tasks.regression import Regression
-from .advice_runs import EVERYONE, AdvicePlan, run_seed
+from .advice_plan import ALONE, EVERYONE, find_first, name_pair
+from .advice_runs import AdvicePlan, run_seed
 from .advise import HELP, JOIN, LEAST, STAY_OUT, ClientVerdict, Trials, decide
-from .way_records import ALONE, WayRecord, collect_trials, count_minority, name_pair
+from .way_records import WayRecord, collect_trials, count_minority, summarise_client
 
 SIZES = (12, 40, 150)  # rows of a client
 GAPS = (0.0, 0.1, 0.3, 1.0)  # distances between clients, in deviations of a row
@@ -121,7 +123,8 @@ def collect(
             change = held_out[ALONE][k] - loss
             if way != ALONE and np.isfinite(change).any():
                 seen = np.isfinite(change).any(axis=axis)
-                gains[way, k] = np.nanmean(change.compress(seen, axis=1 - axis), axis=axis)
+                each = np.nanmean(change.compress(seen, axis=1 - axis), axis=axis)
+                gains[way, k] = SampleMoments.of(each)
     return Trials(
         np.array([np.nanmean(loss) for loss in held_out[ALONE]]),
         gains,
@@ -129,6 +132,7 @@ def collect(
         sizes.tolist(),
         {name_pair(str(j)): j for j in range(len(sizes))},
         by_row,
+        first=find_first(list(held_out), len(sizes)),
     )
 
 
@@ -221,7 +225,8 @@ def study_runs(
         )
         for record in records
     ]
-    return Study(collect_trials(seen), truth)
+    summaries = [summarise_client(seen, k) for k in range(own.n)]
+    return Study(collect_trials(summaries, True), truth)
 
 
 def cut(record: WayRecord, tested: Int64, held_out: bool) -> WayRecord:

@@ -1,4 +1,8 @@
-"""Records of an advice's runs: each way's losses and answers, seed by seed, as gains by unit."""
+"""Records of an advice's runs: each way's losses and answers, seed by seed, and their summary.
+
+The summary of a client is all that a verdict rests on: numbers, means and deviations, no rows. A
+node of a real federation makes its own and sends it.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +12,20 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..base.arrays import Bool, Float64, UInt64
-from ..base.checks import check_whole
 from ..base.errors import MusterError, plural
-from ..base.lazy import pl, torch
+from ..base.lazy import nn, pl, torch
 from ..federation import Federation, Variation
 from ..federation.ragged_rows import SharedRows
 from ..federation.row_hashes import get_hashes
-from ..report.advice_content import BINS, Outcomes
+from ..report.intervals import SampleMoments
+from ..report.way_content import BINS, Outcomes
 from ..results.predict import compute_outputs, interpret
 from ..results.run import Run
 from ..tasks.classification import Binary, Multiclass
 from ..tasks.task import StandardTask, Task
+from .advice_plan import ALONE, find_first, name_pair
 from .advise import Trials
 
-ALONE = "alone"
 LEAST_SEEDS, LEAST_UNITS = 3, 3
 LEAST_MINORITY = 5  # rows outside the most frequent class
 
@@ -76,15 +80,15 @@ class SeedRecord:
     runs: dict[str, Run]
 
 
-def name_pair(name: str) -> str:
-    """Return the name of the way with one other client."""
-    return f"with {name}"
+def has_row_losses(task: Task) -> bool:
+    """Return True if a single row has a loss."""
+    return not isinstance(task, StandardTask) or task.averages_rows
 
 
 def has_same_rows(fed: Federation, task: Task) -> bool:
     """Return True if every seed divides the same rows of each client, and a row has a loss."""
-    single = not isinstance(task, StandardTask) or task.averages_rows
-    return fed.varies == "split" and single and not isinstance(fed.test, SharedRows)
+    same = fed.varies == "split" and not isinstance(fed.test, SharedRows)
+    return same and has_row_losses(task)
 
 
 def count_minority(fed: Federation) -> tuple[int, ...]:
@@ -118,7 +122,8 @@ def measure(run: Run, some: Bool, ask: Ask = ask_nothing) -> WayRecord:
     answers to a client's held-out rows."""
     if "test_loss" not in run.final.columns:
         raise MusterError("data: no held-out rows; give every client some, such as test_fraction")
-    scores = [name for name in run.final.columns if name.startswith("test_")]
+    columns = [name for name in run.final.columns if name != "test_rows"]
+    scores = [name for name in columns if name.startswith("test_")]
     values = {
         name: np.where(some, run.final[name].cast(pl.Float64).fill_null(np.nan).to_numpy(), np.nan)
         for name in scores
@@ -154,11 +159,17 @@ def ask_model(run: Run, k: int, fed: Federation, task: Task) -> RowAnswers | Non
     assert fed.test is not None
     if not fed.test.sizes[k]:
         return None
-    x, y = fed.test.client(k)
     module = run.model(k if run.recipe is not None and run.recipe.serves == "own" else None)
+    return answer_rows(module, *fed.test.client(k), fed.classes, task)
+
+
+def answer_rows(
+    module: nn.Module, x: torch.Tensor, y: torch.Tensor, classes: int, task: Task
+) -> RowAnswers:
+    """Return the answers of a module to some rows."""
     z = torch.from_numpy(compute_outputs(module, x.numpy()))
-    loss = task.loss(z, y if fed.classes else y.double()).numpy().astype(np.float64)
-    two = fed.classes == 2 and isinstance(task, Binary | Multiclass)
+    loss = task.loss(z, y if classes else y.double()).numpy().astype(np.float64)
+    two = classes == 2 and isinstance(task, Binary | Multiclass)
     p = interpret(task, 2, z)[:, 1].numpy() if two else None
     return RowAnswers(loss, None if p is None else count_outcomes(p, y.numpy() == 1))
 
@@ -178,18 +189,110 @@ def count_outcomes(p: Float64, truth: Bool) -> Outcomes:
     return Outcomes(hits, misses, rejections, alarms, tuple(bins))
 
 
-def average_rows(records: Sequence[SeedRecord], way: str, k: int) -> Float64:
-    """Return the loss of each of client k's rows, the mean over the seeds that held it out."""
-    _, at = np.unique(np.concatenate([r.row_hashes[k] for r in records]), return_inverse=True)
-    loss = np.concatenate([r.ways[way].answers[k].loss for r in records])
-    return np.asarray(np.bincount(at, loss) / np.bincount(at))
+def average_rows(hashes: Sequence[UInt64], losses: Sequence[Float64]) -> Float64:
+    """Return the loss of each of a client's rows, the mean over the seeds that held it out.
+
+    Args:
+        hashes: of the rows that each seed held out
+        losses: of these rows
+    """
+    _, at = np.unique(np.concatenate(hashes), return_inverse=True)
+    return np.asarray(np.bincount(at, np.concatenate(losses)) / np.bincount(at))
 
 
 def find_units(records: Sequence[SeedRecord], way: str, k: int) -> Float64:
     """Return the losses of client k by a way, one for each unit: its rows, or seeds."""
     if records[0].row_hashes and all(k in record.ways[way].answers for record in records):
-        return average_rows(records, way, k)
+        return average_rows(
+            [r.row_hashes[k] for r in records], [r.ways[way].answers[k].loss for r in records]
+        )
     return np.array([record.ways[way].loss[k] for record in records])
+
+
+@dataclass(frozen=True)
+class WaySummary:
+    """One way's numbers for one client, over all seeds.
+
+    Attributes:
+        loss: mean held-out loss over its units
+        gain: of its units; None for alone, and for a way of which not all could be measured
+        scores: mean held-out scores by name
+        up: bytes that it sends in a training
+        down: bytes that it receives
+        outcomes: answers of two classes
+    """
+
+    loss: float
+    gain: SampleMoments | None = None
+    scores: dict[str, float] = field(default_factory=dict)
+    up: float = 0.0
+    down: float = 0.0
+    outcomes: Outcomes | None = None
+
+
+@dataclass(frozen=True)
+class ClientSummary:
+    """All that one client's verdict rests on.
+
+    Attributes:
+        ways: by name, alone first
+        rows: its training rows in a seed
+        test_rows: its held-out rows in a seed
+        thin: True if hardly any of its rows is outside its most frequent class
+        ratio: correction for seeds that split the same rows again; 0 where units are rows
+    """
+
+    name: str
+    ways: dict[str, WaySummary]
+    rows: int
+    test_rows: int
+    thin: bool
+    ratio: float = 0.0
+
+
+def measure_gain(alone: Float64, losses: Float64) -> SampleMoments | None:
+    """Return the gains of a way by unit; None where some are missing, or it diverged."""
+    if len(losses) != len(alone) or not np.isfinite(losses).all():
+        return None
+    return SampleMoments.of(alone - losses)
+
+
+def summarise_client(records: Sequence[SeedRecord], k: int) -> ClientSummary:
+    """Return the summary of client k."""
+    first = records[0]
+    alone = find_units(records, ALONE, k)
+    check_alone(alone, first.names[k])
+    train, test = first.train_rows[k], first.test_rows[k]
+    ratio = 0.0 if first.row_hashes else client_ratio(first.variation, train, test)
+    thin = bool(first.minority) and first.minority[k] < LEAST_MINORITY
+    ways = {way: summarise_way(records, way, k, alone) for way in first.ways}
+    return ClientSummary(first.names[k], ways, train, test, thin, ratio)
+
+
+def summarise_way(records: Sequence[SeedRecord], way: str, k: int, alone: Float64) -> WaySummary:
+    """Return the numbers of one way for client k, means over the seeds."""
+    mine = [record.ways[way] for record in records]
+    counted = [a.outcomes for record in mine if (a := record.answers.get(k)) and a.outcomes]
+    losses = find_units(records, way, k)
+    return WaySummary(
+        float(losses.mean()),
+        None if way == ALONE else measure_gain(alone, losses),
+        *average_scores(mine, way, k),
+        sum(counted[1:], counted[0]) if counted else None,
+    )
+
+
+def average_scores(
+    mine: Sequence[WayRecord], way: str, k: int
+) -> tuple[dict[str, float], float, float]:
+    """Return client k's mean scores by a way, and the bytes that it sends and receives."""
+    scores = {
+        name: float(np.nanmean(values)) if np.isfinite(values).any() else np.nan
+        for name in mine[0].scores
+        for values in [np.array([record.scores[name][k] for record in mine])]
+    }
+    up, down = (float(np.mean([getattr(r, name)[k] for r in mine])) for name in ("up", "down"))
+    return (scores, 0.0, 0.0) if way == ALONE else (scores, up, down)
 
 
 def client_ratio(variation: Variation, train: int, test: int) -> float:
@@ -201,45 +304,36 @@ def client_ratio(variation: Variation, train: int, test: int) -> float:
     return replace(variation, train_rows=train, test_rows=test).ratio(True)
 
 
-def collect_trials(records: Sequence[SeedRecord]) -> Trials:
+def collect_trials(clients: Sequence[ClientSummary], by_row: bool) -> Trials:
     """Return the gains of every way for every client."""
-    first = records[0]
-    everyone = range(len(first.names))
-    alone = [find_units(records, ALONE, k) for k in everyone]
-    check_whole("seeds", len(records), LEAST_SEEDS)
-    check_alone(alone, first.names)
-    found = {
-        (way, k): alone[k] - losses
-        for way in first.ways
-        if way != ALONE
-        for k in everyone
-        if len(losses := find_units(records, way, k)) == len(alone[k])
-    }
-    ratio = [
-        0.0 if first.row_hashes else client_ratio(first.variation, train, test)
-        for train, test in zip(first.train_rows, first.test_rows, strict=True)
-    ]
+    names = [client.name for client in clients]
+    ways = list(clients[0].ways)
     return Trials(
-        np.array([losses.mean() for losses in alone]),
-        {cell: gain for cell, gain in found.items() if np.isfinite(gain).all()},
-        np.array(ratio),
-        [sum(size) for size in zip(first.train_rows, first.test_rows, strict=True)],
-        {way: k for k, name in enumerate(first.names) if (way := name_pair(name)) in first.ways},
-        bool(first.row_hashes),
-        frozenset(k for k, rows in enumerate(first.minority) if rows < LEAST_MINORITY),
+        np.array([client.ways[ALONE].loss for client in clients]),
+        {
+            (name, k): found.gain
+            for name in ways
+            for k, client in enumerate(clients)
+            if (found := client.ways.get(name)) is not None and found.gain is not None
+        },
+        np.array([client.ratio for client in clients]),
+        [client.rows + client.test_rows for client in clients],
+        {way: k for k, name in enumerate(names) if (way := name_pair(name)) in ways},
+        by_row,
+        frozenset(k for k, client in enumerate(clients) if client.thin),
+        find_first(ways, len(clients)),
     )
 
 
-def check_alone(alone: Sequence[Float64], names: Sequence[str]) -> None:
+def check_alone(losses: Float64, name: str) -> None:
     """Refuse losses that no interval can be computed from."""
-    for name, losses in zip(names, alone, strict=True):
-        if not np.isfinite(losses).all():
-            raise MusterError(
-                f"client {name}: training alone gave no finite loss on its held-out rows; take a "
-                "smaller local.lr, or give it rows to test on"
-            )
-        if len(losses) < LEAST_UNITS:
-            raise MusterError(
-                f"client {name}: {plural(len(losses), 'row')} held out over all seeds; advice "
-                f"needs {LEAST_UNITS}: leave it out, or give it more rows"
-            )
+    if not np.isfinite(losses).all():
+        raise MusterError(
+            f"client {name}: training alone gave no finite loss on its held-out rows; take a "
+            "smaller local.lr, or give it rows to test on"
+        )
+    if len(losses) < LEAST_UNITS:
+        raise MusterError(
+            f"client {name}: {plural(len(losses), 'row')} held out over all seeds; advice "
+            f"needs {LEAST_UNITS}: leave it out, or give it more rows"
+        )

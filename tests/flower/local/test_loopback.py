@@ -22,17 +22,20 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+import tomli_w
 
 import muster
 from flower_parity import assert_same
 from flower_setup import DATA
 from helpers import alive
+from muster.cli.main import main
 from muster.config.experiment import load
 from muster.flower.local.child_processes import program
 from muster.flower.local.loopback import client_names, descendants, loopback, start_nodes
 from muster.flower.terms import app_hash
 from muster.flower.transport.keys import CA, make_keys
 from muster.results import store
+from muster.study.advice_store import load_advice
 
 ROOT = Path(__file__).parents[3]
 
@@ -273,3 +276,29 @@ def test_a_run_that_stops_with_a_reason_is_marked_as_failed(tmp_path):
     (run,) = json.loads(listed.stdout)["runs"]
     assert run["status"] == "finished:failed"
     assert not (tmp_path / "run.toml").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_advice_over_a_real_network_is_the_simulated_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = {
+        "dtype": "float64", "rounds": 1, "data": {"name": "digits", "clients": 2},
+        "model": {"name": "linear"}, "local": {"steps": 5, "batch_size": 8, "lr": 0.1},
+    }  # fmt: skip
+    (tmp_path / "two.toml").write_text(tomli_w.dumps(table))
+    assert main(["federate", "--local", "2", "--advise", "--seeds", "3", "two.toml"]) == 0
+    real = load_advice(tmp_path / "runs" / "two")
+    simulated = muster.advise(
+        muster.data.digits(clients=2, seed=0),
+        muster.models.Linear(),
+        1,
+        muster.Local(steps=5, batch_size=8, lr=0.1),
+        3,
+        compute=muster.Compute(dtype="float64"),
+    )
+    for there, here in zip(real.clients.values(), simulated.clients.values(), strict=True):
+        assert there.verdict == here.verdict
+        assert there.alone.loss == pytest.approx(here.alone.loss, abs=1e-9)
+        for a, b in zip(there.ways.values(), here.ways.values(), strict=True):
+            np.testing.assert_allclose(a.gain, b.gain, rtol=0, atol=1e-9)

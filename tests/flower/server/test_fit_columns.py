@@ -29,6 +29,7 @@ from muster.flower.server.fit_columns import (
     LEVELS,
     TRANSFORM,
     ClientStatistics,
+    find_other_codings,
     read_statistics,
     read_transform,
 )
@@ -418,3 +419,28 @@ def test_the_settings_in_the_docs_are_settings():
         load({"network": {"scale": "pooled"}, "data": "digits"}).federation(0)
     with pytest.raises(muster.MusterError, match=r"network.categories: 'pian'; allowed: columns"):
         Network(columns=("pain",), categories=("pian",))
+
+
+def test_the_server_warns_of_one_level_in_two_spellings_from_different_nodes(tables):
+    case = tables(FEDALIGN)
+    file = Path(case.nodes[1].config["data-path"])
+    file.write_text(file.read_text().replace("dull", "Dull"))
+    case.run()
+    (line,) = [line for line in case.said if line.startswith("warning: ")]
+    assert "column 'pain': 'Dull' (client " in line
+    assert "seem to be one level" in line
+    assert "[recode.pain]" in line
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ({"a": ("no", "yes"), "b": ("no", "yes")}, ""),
+        ({"a": ("no", "yes"), "b": ("0", "1")}, "'0' (client 'b') and 'no' (client 'a') seem"),
+        ({"a": ("red", "blue"), "b": ("7", "8")}, "client 'b' has '7', '8', client 'a' 'blue'"),
+    ],
+)
+def test_codings_of_levels_that_differ_by_node(own, said):
+    lines = find_other_codings({who: {"c": known} for who, known in own.items()})
+    assert len(lines) == bool(said)
+    assert said in "".join(lines)

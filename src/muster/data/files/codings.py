@@ -19,6 +19,7 @@ MEANINGS: tuple[tuple[str, ...], ...] = (
 MEANING = {value: words[0] for words in MEANINGS for value in words}
 SHORTEST = 4  # characters of a value from which one wrong character is a typo
 RARE = 0.05  # of the rows of the value that was meant, up to which another may be a typo of it
+FEW = 5  # values that a message quotes
 MANY = 20  # levels up to which a category is never taken for an id
 
 
@@ -76,6 +77,36 @@ def find_mixture(sets: Mapping[str, set[str]]) -> tuple[str, str] | None:
     numbers = [who for who, own in sets.items() if own and all(map(is_number, own))]
     names = [who for who, own in sets.items() if own and not any(map(is_number, own))]
     return (numbers[0], names[0]) if numbers and names else None
+
+
+def describe_codings(sets: Mapping[str, set[str]], what: str) -> str:
+    """Return how clients write one class or level in different ways, in words; "": they do not.
+
+    Args:
+        sets: the values that each client has
+        what: the noun for a value
+
+    >>> describe_codings({"north": {"no"}, "south": {"No", "yes"}}, "class")
+    "'No' (client 'south') and 'no' (client 'north') seem to be one class"
+    """
+    spelled = find_spellings(set().union(*sets.values()))
+    same = next(iter([*spelled, *find_codings([*sets.values()]).values()]), None)
+    if same is not None:
+        a, b = [(value, next(who for who in sets if value in sets[who])) for value in same[:2]]
+        return f"'{a[0]}' (client '{a[1]}') and '{b[0]}' (client '{b[1]}') seem to be one {what}"
+    if (mixture := find_mixture(sets)) is not None:
+        one, other = mixture
+        return (
+            f"client '{one}' has {quote(sets[one])}, client '{other}' {quote(sets[other])}: two "
+            "codings"
+        )
+    return ""
+
+
+def quote(values: set[str]) -> str:
+    """Return some of the values, for a message."""
+    shown = sorted(values)
+    return ", ".join(map(repr, shown[:FEW])) + (", ..." if len(shown) > FEW else "")
 
 
 def find_typos(counts: Mapping[str, int]) -> dict[str, str]:

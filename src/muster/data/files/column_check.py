@@ -27,8 +27,8 @@ from .codings import (
     fold,
     is_id,
     is_number,
+    quote,
 )
-from .label_encoding import quote
 
 Kind = Literal["number", "category", "date", "id", "text", "constant", "empty", "unclear"]
 

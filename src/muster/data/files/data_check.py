@@ -20,12 +20,11 @@ from ...base.errors import MusterError, MusterWarning, plural
 from ...base.lazy import pl
 from ...federation import Federation
 from .assembly import natural_key
-from .codings import fold
+from .codings import fold, quote
 from .column_check import ColumnCheck, DataProblem, as_numbers, check_column, count
 from .folder import read_folder
 from .folder_files import CLIENT, data_files
 from .image_folders import holds_images
-from .label_encoding import quote
 from .manifest import (
     LABEL,
     Manifest,

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from ...base.arrays import Bool, Int64
 from ...base.errors import MusterError, MusterWarning, nearest
 from ...base.lazy import pl
-from .codings import find_codings, find_mixture, find_spellings, find_typos
+from .codings import describe_codings, find_typos
 from .tabular import Block, concatenate
 
 ENOUGH_CLASSES = 1000  # always allowed; beyond it, more classes than rows are a mistake
-FEW = 5  # values that an error quotes
 
 
 def unify_types(columns: Sequence[pl.Series]) -> list[pl.Series]:
@@ -37,18 +36,8 @@ def check_codings(y: pl.Series, owner: Int64, names: NDArray[np.str_], column: s
     for label, k in pairs.iter_rows():
         own[str(names[k])].add(label)
     counts = dict(rows["label"].value_counts().iter_rows())
-    same = next(iter([*find_spellings(counts), *find_codings([*own.values()]).values()]), None)
-    mixture = find_mixture(own)
-    if same is not None:
-        a, b = [(value, next(who for who in own if value in own[who])) for value in same[:2]]
-        what = f"'{a[0]}' (client '{a[1]}') and '{b[0]}' (client '{b[1]}') seem to be one class"
-    elif mixture is not None:
-        one, other = mixture
-        what = (
-            f"client '{one}' has {quote(own[one])}, client '{other}' {quote(own[other])}: two "
-            "codings"
-        )
-    else:
+    what = describe_codings(own, "class")
+    if not what:
         for typo, meant in find_typos(counts).items():
             warnings.warn(
                 f"column '{column}': label '{typo}' ({counts[typo]} of {len(y)} rows) is a class "
@@ -62,12 +51,6 @@ def check_codings(y: pl.Series, owner: Int64, names: NDArray[np.str_], column: s
         f"[recode.{column}] in the manifest (`muster data check` writes it), or list what is meant "
         "with classes=[...]"
     )
-
-
-def quote(values: set[str]) -> str:
-    """Return some of the values, for an error."""
-    shown = sorted(values)
-    return ", ".join(map(repr, shown[:FEW])) + (", ..." if len(shown) > FEW else "")
 
 
 def check_test_labels(

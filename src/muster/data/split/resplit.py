@@ -38,7 +38,7 @@ def split_again(fed: Federation, seed: int) -> Federation:
     share = np.zeros(fed.n) if own is None else own.sizes / parts.sizes
     fraction = np.where(share > 0, share, FRACTION)
     labels = y.numpy() if fed.classes and y.dim() == 1 else np.zeros(len(y), np.int64)
-    train, test = hold_out(parts, labels, fraction, seed)
+    train, test = hold_out(parts, labels, fraction, seed, fed.population.ids)
     return replace(
         fed,
         train=RaggedRows(x, y, train.offsets, train.rows),

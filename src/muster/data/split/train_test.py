@@ -53,13 +53,17 @@ def held_out_sizes(sizes: Int64, fraction: float | Float64) -> Int64:
 
 
 def hold_out(
-    parts: Sequence[Int64], labels: Int64, fraction: float | Float64, seed: int
+    parts: Sequence[Int64],
+    labels: Int64,
+    fraction: float | Float64,
+    seed: int,
+    ids: Int64 | None = None,
 ) -> tuple[Portions, Portions]:
     """Hold out about `fraction` of each client's rows, and of each of its classes, for testing:
-    return (train, test) parts."""
+    return (train, test) parts; `ids` key clients' randomness (default: 0 to n - 1)."""
     whole = Portions.of(parts)
     sizes = whole.sizes
-    keys = rng.keys(seed, "hold out", client=np.arange(len(whole)))
+    keys = rng.keys(seed, "hold out", client=np.arange(len(whole)) if ids is None else ids)
     drawn = draw_test_rows(labels[whole.rows], sizes, held_out_sizes(sizes, fraction), keys)
     test_sizes = np.add.reduceat(drawn, whole.offsets[:-1], dtype=np.int64)
     train = Portions.cut(whole.rows[~drawn], sizes - test_sizes)

@@ -1,4 +1,4 @@
-"""The Flower client app: seven requests, each answered by a `Node` on its own data.
+"""The Flower client app: eight requests, each answered by a `Node` on its own data.
 
 survey    send column statistics, from which the server fits one scaler and encoder for all
 hello     enrol: the number of rows, and their shape
@@ -7,6 +7,7 @@ train     join and train, or abstain
 trial     evaluate each of these models, next to the round's
 fetch     send the model of this round, after its sketch
 unmask    send the sum of the masks of those listed, as a member of the committee
+advice    send the summary of the losses after all trainings of an advice
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import hashlib
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import torch
 from flwr.app import ConfigRecord, ConfigRecordValues, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -26,6 +28,7 @@ from ...base.errors import MusterError
 from ...base.params import Params, get_dtype
 from ...config.experiment import Experiment
 from ...config.network import build_committee
+from ...data.split.resplit import split_again
 from ...federation import Federation
 from ...parts.sketch import SKETCH
 from ...parts.tracks import select_sent
@@ -35,6 +38,7 @@ from ...privacy.masks import Attempt
 from ...privacy.noise import draw_vectors
 from ...privacy.secure_sum import hash_offer
 from ...protocol import Offer
+from ...study.advice_plan import ALONE
 from ...tasks.compatibility import match_task
 from ...tasks.task import target_kind
 from ..server.fit_columns import TRANSFORM, Transform, read_transform, write_statistics
@@ -55,6 +59,7 @@ from ..transport.wire import (
 from .client_state import ClientState
 from .node import Node, assign_role, count_rows, set_requirement
 from .node_data import MAX_CACHED, read_cached, read_own_data, read_own_statistics
+from .row_losses import RowLosses, get_label
 from .sum_party import SumParty
 
 AGREED = "agreed"  # key of the run configuration: the terms that the node's owner agreed to
@@ -80,8 +85,11 @@ def send_statistics(message: Message, context: Context) -> Message:
 def hello(message: Message, context: Context) -> Message:
     """Send the sample count and the shapes that the server needs to enrol this client."""
     chosen = _read_experiment(message, context)
+    if chosen.network.advice:  # a node that could not store its losses does not begin
+        RowLosses.of(context.node_config.get("memory-path"), chosen)
     own = _read_data(message, context, chosen, carried_transform(message))
-    own, _ = match_task(own, chosen.settings.task)
+    seed = int(str(message.content.config_records[OFFER]["seed"]))
+    own, _ = match_task(divide(own, chosen, seed), chosen.settings.task)
     report: dict[str, ConfigRecordValues] = {
         "rows": count_rows(own, chosen.job),
         "shape": list(own.train.x.shape[1:]),
@@ -100,6 +108,10 @@ def evaluate(message: Message, context: Context) -> Message:
     """Evaluate the model on this client's data."""
     node, role, offer, state, precision = _prepare(message, context)
     report = node.measure(offer, role, state)
+    chosen = _read_experiment(message, context)
+    if chosen.network.advice and offer.round == chosen.settings.rounds:
+        losses = RowLosses.of(context.node_config.get("memory-path"), chosen)
+        node.store_losses(offer, state, losses, get_label(chosen))
     return reply_to(message, write_reply(report, precision))
 
 
@@ -197,6 +209,18 @@ def _prepare_sum(
     return party, Attempt(run, offer.round, number, hash_offer(offer))
 
 
+@app.query("advice")
+def advice(message: Message, context: Context) -> Message:
+    """Send the summary of the losses on held-out rows, if its owner has agreed to an advice."""
+    chosen = _read_experiment(message, context)
+    if not chosen.network.advice:
+        raise MusterError("advice: the terms ask for none; nothing was sent")
+    losses = RowLosses.of(context.node_config.get("memory-path"), chosen)
+    record = message.content.config_records[OFFER]
+    alone, *labels = (str(label) for label in cast(list[str], record["labels"]))
+    return reply_to(message, losses.summarise(alone, labels))
+
+
 def reply_to(message: Message, content: RecordDict) -> Message:
     """Return the reply to a message, with its nonce, which nobody else was sent."""
     nonce = message.content.config_records[OFFER][NONCE]
@@ -272,7 +296,11 @@ def _prepare(
         state.put_model(offer.round, offer.model)
 
     def build() -> Node:
-        fed = set_requirement(assign_role(own, role), chosen, job, state)
+        fed = divide(assign_role(own, role), chosen, seed)
+        if chosen.network.advice and job.needs_requirement:
+            losses = RowLosses.of(where, chosen)
+            fed = replace(fed, requirement=np.array([losses.get_train_loss(ALONE, seed)]))
+        fed = set_requirement(fed, chosen, job, state)
         return Node(job, fed, chosen.settings.compute)
 
     identity = (role.client, role.priority, role.importance)
@@ -283,6 +311,15 @@ def _prepare(
             "the same model from the same files"
         )
     return node, role, replace(offer, trainable=node.stack.trainable), state, record["precision"]
+
+
+def divide(fed: Federation, chosen: Experiment, seed: int) -> Federation:
+    """Return the data with its rows divided by the seed, where an advice asks for that and its
+    files have fixed test rows, or none. What an owner requires is no part of an advice."""
+    if not chosen.network.advice:
+        return fed
+    fed = replace(fed, requirement=None)
+    return fed if fed.varies == "split" else split_again(fed, seed)
 
 
 def get_node(

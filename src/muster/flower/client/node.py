@@ -26,14 +26,17 @@ from ...local import Local
 from ...privacy.contributions import CONTRIBUTION
 from ...privacy.fixed_point import Vectors
 from ...protocol import Appraisal, Evaluation, Offer, Replies, Roster, RunState
+from ...results.model import assemble
 from ...run.clients import LocalClients
 from ...run.evaluation_cache import EvaluationCache
 from ...run.job import Job
 from ...run.row_account import RowAccount, releases_losses
 from ...run.solo import with_solo
+from ...study.way_records import answer_rows
 from ...tasks.compatibility import match_task
 from ..transport.wire import EXTRA_FIGURES, PREFIX, SPLITS, UNSTATED, ClientRole
 from .client_state import ClientState
+from .row_losses import RowLosses
 
 # In its state: the number of its contributions, and of the losses that it released.
 GIVEN, LOSSES = "given", "losses"
@@ -110,13 +113,17 @@ class Node:
             report |= {} if np.isnan(loss) else {f"{PREFIX[self.job.split]}loss": loss}
         return report
 
+    def view_model(self, offer: Offer, state: ClientState) -> Evaluation:
+        """Return its evaluation of the offer's model, and of its own where the method has one."""
+        memory, model = self.memory(state), self.method.product(offer.model)
+        own_of = (lambda who: memory["own"]) if "own" in memory else None
+        return self.stack.evaluate_model(model, own_of, ONLY)
+
     def measure(self, offer: Offer, role: ClientRole, state: ClientState) -> dict[str, Any]:
         """Evaluate the model; return the report, with 1.0 for `stays` if it stays."""
         if self.noise is not None:
             return self.measure_privately(offer, state)
-        memory, model = self.memory(state), self.method.product(offer.model)
-        own_of = (lambda who: memory["own"]) if "own" in memory else None
-        view = self.stack.evaluate_model(model, own_of, ONLY)
+        view, model = self.view_model(offer, state), self.method.product(offer.model)
         if role.counted != UNSTATED:  # the whole view was requested, not what a round needs
             view = self.stack.add_tuning(view, offer.round, model, ONLY)
         numbers, decides = figures(view), PREFIX[self.job.split]
@@ -134,6 +141,18 @@ class Node:
             for name in names if not decides else ("loss",):
                 del numbers[decides + name]
         return self.base_report(offer.round) | {n: v for n, v in numbers.items() if not np.isnan(v)}
+
+    def store_losses(self, offer: Offer, state: ClientState, losses: RowLosses, label: str) -> None:
+        """Store the losses of its held-out rows by the model that it gets in the end."""
+        model = self.method.product(offer.model)
+        if self.method.serves == "own":
+            model = {name: t[0] for name, t in self.memory(state)["own"].items()}
+        module = assemble(None, params.to_state_dict(self.module, model), self.module)
+        test = self.fed.test
+        assert test is not None, "an advice divides all rows"
+        answers = answer_rows(module, *test.client(0), self.fed.classes, self.job.task)
+        train_loss = float(self.view_model(offer, state).train.loss[0])
+        losses.save(label, self.job.seed, answers, self.fed, train_loss)
 
     def trial(self, offer: Offer, models: Sequence[Params], state: ClientState) -> dict[str, Any]:
         """Evaluate the offer's model and others that might follow it; return the report."""

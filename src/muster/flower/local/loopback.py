@@ -28,6 +28,8 @@ from ...base.untrusted_files import open_log
 from ...config.experiment import Experiment
 from ...config.network import members_of
 from ...federation import Federation
+from ...results import store
+from ...study.advice_store import is_advice
 from ..server.app import ERROR, PREFIX
 from ..terms import HOME, write_app
 from ..transport.keys import CA, CERTIFICATE, KEY, SUM, make_keys
@@ -288,7 +290,7 @@ def start_nodes(link: Loopback, chosen: Experiment, fed: Federation, folder: Pat
     stopped.
     """
     names = client_names(fed)
-    keys, privacy = link.work / "keys", chosen.job.privacy
+    keys, privacy = link.work / "keys", chosen.privacy
     members = members_of(fed, [keys / f"{name}.pub" for name in names])
     if privacy is not None and privacy.secure:  # the server knows nobody's number of rows
         members = tuple(
@@ -312,7 +314,8 @@ def federate_local(chosen: Experiment, clients: int, folder: Path, say: Say = pr
     fed = replace(chosen, requirement=None).federation(chosen.settings.seed)
     if fed.n != clients:
         raise MusterError(f"--local {clients}: the data has {fed.n} clients; give --local {fed.n}")
-    if chosen.job.needs_requirement and chosen.requirement is None and fed.requirement is None:
+    needs = not chosen.network.advice and chosen.job.needs_requirement
+    if needs and chosen.requirement is None and fed.requirement is None:
         raise MusterError(
             "requirement: this method needs each client's; give requirement = NUMBER, or a table "
             "(steps, lr) of what each trains alone"
@@ -333,6 +336,6 @@ def federate_local(chosen: Experiment, clients: int, folder: Path, say: Say = pr
         code = link.run(start_nodes(link, chosen, fed, folder), on_line)
     if why:
         raise MusterError(why[-1])
-    if not (folder / "run.toml").exists():
+    if not (is_advice if chosen.network.advice else store.is_run)(folder):
         log = folder / "logs" / "run.log"
         raise MusterError(f"the run did not finish (flwr run ended with {code}); see {log}")

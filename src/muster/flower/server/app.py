@@ -28,6 +28,7 @@ from ...federation import Inputs, RowShape, Scaler, TableEncoder, TextEncoder
 from ...federation.inputs import PIXELS, REAL, WHOLE
 from ...models.specs import as_module
 from ...report.figure import draw_figures
+from ...report.html.advice import REPORT, write_page
 from ...results import store
 from ...results.model import ModelRecipe
 from ...results.run import OnRound, Run
@@ -35,6 +36,7 @@ from ...run.checkpoint import read_identity
 from ...run.round import Setup
 from ...run.row_account import RowAccount
 from ...run.training_loop import Keep, RunOrigin, build_initial_state, run_rounds
+from ...study.advice_store import is_advice
 from ...tasks.scores import Score
 from ..terms import (
     add_sum_parties,
@@ -47,13 +49,15 @@ from ..transport.private_files import private_umask
 from ..transport.sum_wire import hash_run
 from .enrolment import enrol, wait_for_clients
 from .fit_columns import (
+    Say,
     Transform,
     dump_transform,
     fit_columns,
     hash_transform,
     load_transform,
 )
-from .remote_clients import RemoteClients, Say, init_counted
+from .network_advice import advise
+from .remote_clients import RemoteClients, init_counted
 from .remote_sum import RemoteSum
 
 PREFIX = "muster| "  # before muster's lines in the log of a Flower run
@@ -72,9 +76,10 @@ def main(grid: Grid, context: Context) -> None:
     with private_umask():
         try:
             chosen, place, inputs = read_roster(context.run_config)
-            # A folder that holds a finished run is left as it is.
-            free = next(p for p in numbered_paths(place) if not store.is_run(p))
-            _run(grid, chosen, free, inputs)
+            # A folder that holds a finished run or advice is left as it is.
+            done = is_advice if chosen.network.advice else store.is_run
+            free = next(p for p in numbered_paths(place) if not done(p))
+            (_advise if chosen.network.advice else _run)(grid, chosen, free, inputs)
         except MusterError as error:
             log(f"{ERROR}{error}")
             raise
@@ -90,6 +95,16 @@ def _run(grid: Grid, chosen: Experiment, folder: Path, inputs: Inputs | None) ->
             "no success: every round was skipped, so nothing was learned; clients.parquet "
             f"in {folder} has the reason why each client's reply did not count"
         )
+
+
+def _advise(grid: Grid, chosen: Experiment, folder: Path, inputs: Inputs | None) -> None:
+    def run(mine: Experiment, place: Path, say: Say) -> Run:
+        return federate(grid, mine, place, say, inputs)
+
+    found = advise(grid, chosen, folder, run, log)
+    write_page(found, folder / REPORT)
+    log(found.summary())
+    log(f"results: {folder}")
 
 
 def log(line: str) -> None:
@@ -114,7 +129,7 @@ def federate(
     terms = shared_terms(chosen)
     transform, without = read_saved_transform(folder / "checkpoints", network)
     if network.fits and transform is None:
-        transform, without = fit_columns(grid, nodes, chosen.members, network, terms, s.seed)
+        transform, without = fit_columns(grid, nodes, chosen.members, network, terms, s.seed, say)
     transform_text = "" if transform is None else dump_transform(transform)
     enrolment = enrol(grid, registry, nodes, network, terms, s.seed, say, transform_text, without)
     population = enrolment.population()

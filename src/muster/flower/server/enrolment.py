@@ -24,8 +24,8 @@ from ...federation import Population
 from ..transport.keys import KeyRegistry
 from ..transport.requests import describe_error, exchange
 from ..transport.wire import OFFER, REPORT, clean_line
-from .fit_columns import TRANSFORM, missing_client_error
-from .remote_clients import POLL_INTERVAL, Say
+from .fit_columns import TRANSFORM, Say, missing_client_error
+from .remote_clients import POLL_INTERVAL
 
 HELLO = "query.hello"
 MAX_FEATURES, MAX_CLASSES, MAX_AXES = 10**8, 10**6, 8  # limits of a row
@@ -119,7 +119,7 @@ def enrol(
     reports = {k: found[k] for k in order}
     shape, classes = network.features, network.class_count
     if not classes:
-        sound = (r for k, r in reports.items() if members[k].priority and not isinstance(r, str))
+        sound = (r for k, r in sound_reports(reports) if members[k].priority)
         classes = max((int(r["classes"]) for r in sound), default=0)
     why: dict[int, str] = {}
     columns, whole, pixels = "", False, True
@@ -154,13 +154,34 @@ def enrol(
         by = "declared" if members[k].rows else f"network.max_share {network.max_share:g}"
         events.append((k, f"counts for {counted[k]} rows, not the {rows[k]} it states ({by})"))
         say(f"{members[k].name} {events[-1][1]}")
-    for k, other in ((k, str(w["version"])) for k, w in reports.items() if not isinstance(w, str)):
+    if not network.class_count:
+        stated = {members[k].name: r["classes"] for k, r in sound_reports(reports) if rows[k]}
+        if other_labels := find_other_labels(stated):
+            say(other_labels)
+    for k, other in ((k, str(w["version"])) for k, w in sound_reports(reports)):
         if rows[k] and other != __version__:
             differs = f"runs muster {clean_line(other, 20)}, the server {__version__}"
             say(f"{members[k].name} {differs}: results may differ; install the same version")
             events.append((k, differs))
     say(f"{int((rows > 0).sum())} of {plural(n, 'client')} are in, with {int(rows.sum())} rows")
     return Enrolment(registry, rows, counted, shape, classes, events, target or (), whole, pixels)
+
+
+def sound_reports(reports: Mapping[int, Table | str]) -> list[tuple[int, Table]]:
+    """Return the introductions that could be read."""
+    return [(k, report) for k, report in reports.items() if not isinstance(report, str)]
+
+
+def find_other_labels(classes: Mapping[str, int]) -> str:
+    """Return a warning where the numbers of classes that clients have, by name, differ: one may
+    count its labels from 1, or code them in another way; "" where they do not."""
+    if len(set(classes.values())) < 2:
+        return ""
+    few, many = (pick(classes, key=lambda who: classes[who]) for pick in (min, max))
+    return (
+        f"warning: labels: {few} has {classes[few]} classes and {many} {classes[many]}: it may "
+        "code them in another way, such as from 1; list them in network.classes"
+    )
 
 
 def read_introduction(message: Message) -> Table | str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from flwr.serverapp import Grid
 
 from ...base.errors import MusterError
 from ...config.network import Member, Network
+from ...data.files.codings import describe_codings
 from ...data.files.folder import sort_levels
 from ...federation import ColumnStatistics, Scaler, TableEncoder
 from ..transport.requests import Limits, describe_error, exchange
@@ -38,6 +39,7 @@ MAX_TEXT = 200  # characters in the name of a column or a level
 MAX_VALUE = 1e100  # the largest mean or deviation to believe
 
 Transform = TableEncoder | Scaler
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,10 +136,12 @@ def fit_columns(
     network: Network,
     text: str,
     seed: int,
+    say: Say = print,
 ) -> tuple[Transform, dict[int, str]]:
     """Ask every connected client for its column statistics, and fit one transform to them.
 
-    Clients with impossible statistics are left out; all priority clients are needed.
+    Clients with impossible statistics are left out; all priority clients are needed. Levels that
+    seem to be one, written in different ways by different clients, are reported.
 
     Returns:
         The transform, and the reason of each client that is left out.
@@ -159,8 +163,25 @@ def fit_columns(
     for k, member in enumerate(members):
         if member.priority and k not in clients:
             raise missing_client_error(member, without.get(k, "it has not connected"))
+    for line in find_other_codings({members[k].name: c.levels for k, c in clients.items()}):
+        say(line)
     priority = np.array([members[k].priority for k in clients])
     return fit(list(clients.values()), priority, network), without
+
+
+def find_other_codings(levels: Mapping[str, Mapping[str, tuple[str, ...]]]) -> list[str]:
+    """Return a line for each category of which clients, by name, seem to write a level in different
+    ways: the rule of `muster data check`."""
+    columns = next(iter(levels.values()), {})
+    lines = []
+    for column in columns:
+        what = describe_codings({who: set(own[column]) for who, own in levels.items()}, "level")
+        if what:
+            lines.append(
+                f"warning: column '{column}': {what}, and are features apart; if they are the "
+                f"same, agree on one, and replace the other with [recode.{column}] in its manifest"
+            )
+    return lines
 
 
 def missing_client_error(member: Member, reason: str) -> MusterError:

@@ -62,7 +62,7 @@ from ..transport.wire import (
     read_reply,
     write_offer,
 )
-from .fit_columns import TRANSFORM, hash_transform
+from .fit_columns import TRANSFORM, Say, hash_transform
 from .remote_sum import RemoteSum
 
 SHARE = Score("share", "share")  # all other figures lie between 0 and 1
@@ -71,7 +71,6 @@ ABSENT = "failed: not connected"
 TRY, FETCH = "query.trial", "query.fetch"
 POLL_INTERVAL = 1.0  # seconds between looks for clients that have not connected
 
-Say = Callable[[str], None]
 Records = Mapping[str, ArrayRecord | ConfigRecord]
 
 

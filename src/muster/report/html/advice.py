@@ -16,16 +16,16 @@ from ...base.untrusted_files import safe_path
 from ..advice_content import (
     Advice,
     ClientContent,
-    Outcomes,
-    WayContent,
     describe_score,
     format_gain,
 )
 from ..text_format import sentence
+from ..way_content import Outcomes, WayContent
 from .content import Content
 from .markup import Section, escape, paragraph, table
 from .page import assemble, render_sections
 
+REPORT = "report.html"
 SHADES = 3  # shades of a gain or harm in the picture of who gains from whom
 WIDTH, ROW = 520, 26  # size of a chart of intervals, and the height of one
 SIDE = 220  # size of a calibration curve
@@ -39,7 +39,7 @@ UNKNOWN = (
 )
 
 
-def write_page(advice: Advice, path: Path) -> Path:
+def write_page(advice: Advice, path: Path, title: str = "") -> Path:
     """Write the page for those who decide, with the report of the runs after it."""
     made = make_sections(advice, list(advice.clients.values()))
     labels: list[str] = []
@@ -48,15 +48,20 @@ def write_page(advice: Advice, path: Path) -> Path:
         content = Content(advice.runs)
         made |= render_sections(content)
         labels, seeds = content.labels, content.seeds
-    durable.write(path, assemble(f"Advice: {advice.data}", made, labels, seeds))
-    return path
+    return write_file(path, assemble(title or f"Advice: {advice.data}", made, labels, seeds))
 
 
-def write_site_page(advice: Advice, name: str, folder: Path) -> Path:
-    """Write the page of one client, without the others' numbers."""
+def write_site_page(advice: Advice, name: str, folder: Path, title: str = "") -> Path:
+    """Write the page of one client, without the others' numbers, as report-NAME.html."""
     made = make_sections(advice, [advice[name]])
     path = safe_path(folder, f"report-{name}.html")
-    durable.write(path, assemble(f"Advice for {name}: {advice.data}", made, [], []))
+    return write_file(path, assemble(title or f"Advice for {name}: {advice.data}", made, [], []))
+
+
+def write_file(path: Path, page: str) -> Path:
+    """Write a page, in a folder that may be new."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    durable.write(path, page)
     return path
 
 
@@ -68,7 +73,7 @@ def make_sections(advice: Advice, clients: Sequence[ClientContent]) -> dict[str,
         "Gains": picture_section(advice, clients, whole),
         "Sites": site_section(advice, clients),
     }
-    if any(c.alone.outcomes for c in clients):
+    if any(c.alone.outcomes and c.alone.outcomes.bins for c in clients):
         made["Calibration"] = calibration_section(advice, clients)
     made["Cost"] = price_section(advice, clients)
     made["Not known"] = unknown_section(advice, clients)
