@@ -54,6 +54,8 @@ class RowLosses:
     @classmethod
     def of(cls, memory: Any, chosen: Experiment) -> RowLosses:
         """Return those of an advice with these terms, in a client's folder of state."""
+        if chosen.privacy is not None:
+            raise MusterError("advice: these terms protect clients, and summaries have no noise")
         if not isinstance(memory, str) or not memory:
             raise MusterError(
                 "advice: the losses of single rows stay with this node, in its private folder; "
